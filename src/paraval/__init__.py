@@ -1,0 +1,1 @@
+"""Runs evaluations in parallel and tells the truth about them."""

@@ -1,0 +1,83 @@
+"""What can go wrong through misuse. Failures of a target, a grader or a machine are records, not these.
+
+ParavalError                     anything a user can mend; its message says what, where and how
+├── SuiteError                   a suite is wrong: every problem in it, each with file, line and key
+├── RequestError                 flags, paths or names of runs that don't fit
+├── StoreError                   the store can't be used: foreign, damaged, newer, read-only, full
+│   └── RunBusyError             another engine works on this run
+├── TransientError               raised BY a Python target: the service failed, try again
+└── RateLimitedError             raised BY a Python target: refused for now, maybe until a given time
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class ParavalError(Exception):
+    """An error with, where there is one, a hint what to do next."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message}\nhint: {self.hint}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing that is wrong in a suite, and where."""
+
+    message: str
+    file: str | None = None
+    line: int | None = None
+    key: str | None = None
+
+    def __str__(self) -> str:
+        place = ":".join(str(part) for part in (self.file, self.line) if part is not None)
+        return ": ".join(part for part in (place, self.key, self.message) if part)
+
+
+class SuiteError(ParavalError):
+    """A suite that cannot be run, with everything that is wrong in it."""
+
+    def __init__(self, problems: Sequence[Problem], *, hint: str | None = None) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems), hint=hint)
+        self.problems = tuple(problems)
+
+
+class RequestError(ParavalError):
+    """A request that cannot be carried out as it stands."""
+
+
+class StoreError(ParavalError):
+    """A store or a run in it that cannot be used."""
+
+
+class RunBusyError(StoreError):
+    """A run that another engine, still alive, is working on."""
+
+    def __init__(self, message: str, *, pid: int | None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.pid = pid
+
+
+class TransientError(ParavalError):
+    """For Python targets to raise: a fault of the service, not of the answer; worth another try."""
+
+
+class RateLimitedError(ParavalError):
+    """For Python targets to raise: refused for now; `retry_after` in seconds where it is known."""
+
+    def __init__(
+        self,
+        message: str = "rate limited",
+        *,
+        retry_after: float | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after = retry_after

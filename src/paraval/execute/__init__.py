@@ -1,0 +1,1 @@
+"""DOING: one driver loop that performs what the scheduler says."""

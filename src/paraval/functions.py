@@ -1,0 +1,61 @@
+"""Python functions by name: `module:function`, looked for in a folder first.
+
+Targets, graders and case sources use this; what is done with the function is theirs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from paraval.errors import ParavalError
+
+Functions = Mapping[str, Callable[..., Any]]
+"""Functions handed over as objects, by the reference that stands for them in records."""
+
+
+def load_function(reference: str, folder: str) -> Callable[..., Any]:
+    """The function that `module:function` names; ParavalError says why it cannot be had."""
+    module_name, colon, path = reference.partition(":")
+    if not (module_name and colon and path):
+        raise ParavalError(f"'{reference}' does not name a function; write module:function")
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    importlib.invalidate_caches()
+    try:
+        found: Any = importlib.import_module(module_name)
+    except Exception as error:  # noqa: BLE001 - a user's module may raise anything on import
+        raise ParavalError(
+            f"cannot import '{module_name}': {type(error).__name__}: {error}",
+            hint=f"modules are looked for in {folder} and on Python's path",
+        ) from error
+    for name in path.split("."):
+        if not hasattr(found, name):
+            raise ParavalError(f"module '{module_name}' has no '{path}'")
+        found = getattr(found, name)
+    if not callable(found):
+        raise ParavalError(f"'{reference}' is not a function but {type(found).__name__}")
+    function: Callable[..., Any] = found
+    return function
+
+
+def positional_arguments(function: Callable[..., Any]) -> int:
+    """How many positional arguments a function takes at most."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 1
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return sys.maxsize
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(parameter.kind in positional for parameter in parameters)
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives a coroutine: also for objects with an async `__call__`."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - the method itself is asked about
+    )

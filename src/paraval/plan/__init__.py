@@ -1,0 +1,1 @@
+"""WHAT: suite files become an ordered plan of trials."""

@@ -1,0 +1,1 @@
+"""Child process trees: start, watch, bound, end. The only place that spawns."""

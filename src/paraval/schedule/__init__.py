@@ -1,0 +1,1 @@
+"""WHEN: a pure state machine; (state, event) -> instructions."""

@@ -1,0 +1,1 @@
+"""What runs: commands and Python functions."""
