@@ -1,4 +1,4 @@
-"""What can go wrong through misuse. Failures of a target, a grader or a machine are records, not these.
+"""What can go wrong through misuse. Failures of a target, a grader or a machine are records.
 
 ParavalError                     anything a user can mend; its message says what, where and how
 ├── SuiteError                   a suite is wrong: every problem in it, each with file, line and key
@@ -6,7 +6,7 @@ ParavalError                     anything a user can mend; its message says what
 ├── StoreError                   the store can't be used: foreign, damaged, newer, read-only, full
 │   └── RunBusyError             another engine works on this run
 ├── TransientError               raised BY a Python target: the service failed, try again
-└── RateLimitedError             raised BY a Python target: refused for now, maybe until a given time
+└── RateLimitedError             raised BY a Python target: refused for now, or for a time
 """
 
 from __future__ import annotations

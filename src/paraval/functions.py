@@ -27,7 +27,7 @@ def load_function(reference: str, folder: str) -> Callable[..., Any]:
     importlib.invalidate_caches()
     try:
         found: Any = importlib.import_module(module_name)
-    except Exception as error:  # noqa: BLE001 - a user's module may raise anything on import
+    except Exception as error:
         raise ParavalError(
             f"cannot import '{module_name}': {type(error).__name__}: {error}",
             hint=f"modules are looked for in {folder} and on Python's path",

@@ -126,7 +126,7 @@ class Grading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """Case × variant × repeat: the unit of a plan."""
+    """A case in a variant, once: the unit of a plan."""
 
     index: int
     key: str
