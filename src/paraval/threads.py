@@ -1,0 +1,192 @@
+"""Blocking functions called from asyncio, each in a thread that may be left behind.
+
+A thread cannot be ended from outside. So a call whose caller gives up (a timeout, a cancel) leaves
+its thread behind: it is counted, another takes its place, and what it still brings is dropped. The
+threads are daemons, so that a hung one cannot hold the process at its exit, and there are as many
+as there are calls at once. What is called, and what its failure means, is left to the callers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import threading
+from collections.abc import Callable
+from enum import Enum, auto
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class FunctionExit(RuntimeError):  # noqa: N818 - an exit, by the function's own will
+    """A function that tried to end the program: sys.exit, KeyboardInterrupt and the like."""
+
+    def __init__(self, message: str, *, code: object = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+    @classmethod
+    def of(cls, error: BaseException) -> FunctionExit:
+        """What stands for a BaseException that must not reach the event loop."""
+        if isinstance(error, SystemExit):
+            return cls(f"the function called sys.exit({error.code!r})", code=error.code)
+        return cls(f"the function raised {type(error).__name__}")
+
+
+class _State(Enum):
+    HANDED_OVER = auto()
+    RUNNING = auto()
+    ENDED = auto()
+    WITHDRAWN = auto()  # its caller gave up before it began
+    LEFT_BEHIND = auto()  # its caller gave up while it ran
+
+
+class _Call(Generic[T]):
+    """One call on its way through a thread, and the way back to the loop that awaits it."""
+
+    __slots__ = ("context", "error", "function", "future", "loop", "result", "state")
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self.function = function
+        self.context = contextvars.copy_context()
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[None] = self.loop.create_future()
+        self.state = _State.HANDED_OVER
+        self.result: T | None = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.result = self.context.run(self.function)
+        except Exception as error:  # noqa: BLE001 - whatever the function raises is its caller's
+            self.error = error
+        except BaseException as error:  # noqa: BLE001 - it would end this thread, or the engine
+            self.error = FunctionExit.of(error)
+            self.error.__cause__ = error
+
+    def tell_the_loop(self) -> None:
+        # A closed loop raises RuntimeError: nobody is left to be told.
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
+
+
+class Threads:
+    """Threads made on demand, reused when idle; at most `limit` at once where there is one."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        if limit is not None and limit < 1:
+            raise ValueError(f"a limit of threads must be 1 or more, not {limit}")
+        self.left_behind = 0
+        """Threads whose caller gave up while the function ran; counted over all time."""
+        self._limit = limit
+        self._calls: SimpleQueue[_Call[Any] | None] = SimpleQueue()
+        # Guards all below, and the state of every call.
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._idle = 0
+        self._waiting = 0
+        self._closed = False
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """What the function returns or raises; a cancelled caller leaves its thread behind."""
+        call = _Call(function)
+        self._hand_over(call)
+        try:
+            await call.future
+        except asyncio.CancelledError:
+            self._give_up(call)
+            raise
+        try:
+            if call.error is not None:
+                raise call.error
+            result: T = call.result  # type: ignore[assignment]  # set, where there is no error
+            return result
+        finally:
+            del call  # A raised error's traceback holds this frame, and so would hold itself.
+
+    def close(self) -> None:
+        """Let idle threads go; busy ones go when their function ends. No call may follow."""
+        with self._lock:
+            self._closed = True
+            for _ in range(self._idle):
+                self._calls.put(None)
+            self._threads -= self._idle
+            self._idle = 0
+
+    def _hand_over(self, call: _Call[Any]) -> None:
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("these threads are closed")
+            if self._idle:
+                self._idle -= 1
+            elif self._limit is None or self._threads < self._limit:
+                self._start_thread()
+            else:
+                self._waiting += 1
+            self._calls.put(call)
+
+    def _start_thread(self) -> None:
+        threading.Thread(target=self._work, name="paraval-call", daemon=True).start()
+        self._threads += 1
+
+    def _give_up(self, call: _Call[Any]) -> None:
+        with self._lock:
+            if call.state is _State.HANDED_OVER:
+                call.state = _State.WITHDRAWN
+            elif call.state is _State.RUNNING:
+                call.state = _State.LEFT_BEHIND
+                self.left_behind += 1
+                self._threads -= 1
+                self._replace_thread()
+
+    def _replace_thread(self) -> None:
+        if self._waiting:
+            # The machine may refuse another thread: then the next one that ends takes the call.
+            with contextlib.suppress(RuntimeError):
+                self._start_thread()
+                self._waiting -= 1
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            if self._begins(call):
+                call.run()
+            goes_on = self._goes_on_after(call)
+            # An idle thread must not keep the last call's result alive.
+            del call
+            if not goes_on:
+                return
+
+    def _begins(self, call: _Call[Any]) -> bool:
+        with self._lock:
+            if call.state is _State.WITHDRAWN:
+                return False
+            call.state = _State.RUNNING
+            return True
+
+    def _goes_on_after(self, call: _Call[Any]) -> bool:
+        """Book the end of a call and tell its loop; whether this thread takes another call."""
+        with self._lock:
+            if call.state is _State.LEFT_BEHIND:
+                return False
+            if call.state is _State.RUNNING:
+                call.state = _State.ENDED
+            goes_on = self._stays_in_the_pool()
+        if call.state is _State.ENDED:
+            call.tell_the_loop()
+        return goes_on
+
+    def _stays_in_the_pool(self) -> bool:
+        if self._waiting:
+            self._waiting -= 1
+        elif self._closed:
+            self._threads -= 1
+            return False
+        else:
+            self._idle += 1
+        return True
