@@ -1,0 +1,125 @@
+"""Who a process is, beyond a number that is handed out again, and the end of leftovers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from paraval.processes.tree import Entry, descendants, process_table, read_entry, send_signal
+
+RUN_VARIABLE = "PARAVAL_RUN"
+"""Every command of a run has it in its environment, with the run's marker."""
+LEFTOVER_PATIENCE_S = 10.0
+_LOOK_AGAIN_S = 0.02
+
+
+class ProcessIdentity(NamedTuple):
+    """A process, for good: no other one ever had this number and this start."""
+
+    pid: int
+    start_time: float
+    """On Linux in clock ticks since the machine started, elsewhere in seconds since the epoch."""
+
+
+def process_identity(pid: int) -> ProcessIdentity | None:
+    """None: there is no such process, or it has ended and only its parent has yet to notice."""
+    if sys.platform == "linux":
+        entry = read_entry(pid)
+        if entry is None or entry.is_dead:
+            return None
+        return ProcessIdentity(pid=pid, start_time=entry.start_time)
+    return _identity_by_psutil(pid)
+
+
+def is_alive(identity: tuple[int, float]) -> bool:
+    return process_identity(identity[0]) == tuple(identity)
+
+
+def end_leftovers(marker: str) -> int:
+    """Kill all of this user's processes that belong to the run of this marker, and tell how many.
+
+    Those are the processes with `PARAVAL_RUN=<marker>` in their environment, and what descends from
+    them; never this process or one that it descends from.
+    """
+    find = _leftovers if sys.platform == "linux" else _leftovers_by_psutil
+    seen: set[ProcessIdentity] = set()
+    until = time.monotonic() + LEFTOVER_PATIENCE_S
+    while (found := find(marker)) and time.monotonic() < until:
+        seen |= found
+        for identity in found:
+            if is_alive(identity):
+                send_signal(identity.pid, signal.SIGKILL)
+        time.sleep(_LOOK_AGAIN_S)
+    return len(seen)
+
+
+def _leftovers(marker: str) -> set[ProcessIdentity]:
+    table = process_table()
+    wanted = f"{RUN_VARIABLE}={marker}".encode(errors="surrogateescape")
+    spared = _self_and_ancestors(table)
+    marked = [pid for pid in table if pid not in spared and wanted in _environment(pid)]
+    found = [table[pid] for pid in marked] + descendants(marked, table)
+    return {
+        ProcessIdentity(pid=entry.pid, start_time=entry.start_time)
+        for entry in found
+        if not entry.is_dead and entry.pid not in spared
+    }
+
+
+def _self_and_ancestors(table: dict[int, Entry]) -> set[int]:
+    line: set[int] = set()
+    pid = os.getpid()
+    while pid in table and pid not in line:
+        line.add(pid)
+        pid = table[pid].parent
+    return line
+
+
+def _environment(pid: int) -> list[bytes]:
+    """Its variables; none where it is another user's, or gone."""
+    folder = Path("/proc", str(pid))
+    try:
+        if folder.stat().st_uid != os.geteuid():
+            return []
+        return (folder / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+# ---- where there is no /proc
+
+
+def _identity_by_psutil(pid: int) -> ProcessIdentity | None:
+    import psutil  # noqa: PLC0415 - Linux, which is first, does without it
+
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        return ProcessIdentity(pid=pid, start_time=process.create_time())
+    except psutil.Error:
+        return None
+
+
+def _leftovers_by_psutil(marker: str) -> set[ProcessIdentity]:
+    import psutil  # noqa: PLC0415 - Linux, which is first, does without it
+
+    own = psutil.Process()
+    spared = {own.pid, *(parent.pid for parent in own.parents())}
+    found: set[ProcessIdentity] = set()
+    for process in psutil.process_iter():
+        try:
+            if process.pid in spared or process.environ().get(RUN_VARIABLE) != marker:
+                continue
+            found |= {
+                ProcessIdentity(pid=one.pid, start_time=one.create_time())
+                for one in (process, *process.children(recursive=True))
+                if one.status() != psutil.STATUS_ZOMBIE
+            }
+        except psutil.Error:
+            continue
+    return found

@@ -1,0 +1,407 @@
+"""One command from its start until nothing of it is left: output, timeout, end, report.
+
+A keeper is forked by the warden for each command and lives as long as the command's process tree.
+It ends that tree on timeout, when the engine asks, and when the engine or the warden is gone.
+Whether another try is worthwhile, and what the exit code means, is for the engine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+
+from paraval.processes.capture import Log, Stream
+from paraval.processes.launch import CHANNEL_FD, LaunchError, launch
+from paraval.processes.tree import (
+    HAS_SUBREAPER,
+    become_subreaper,
+    descendants,
+    kill_entries,
+    process_table,
+    read_entry,
+    send_group_signal,
+    signal_entries,
+)
+from paraval.processes.wire import Frames, message_frame
+
+TYPE_CHECKING = False  # without `typing`, which takes longer to load than all the rest
+if TYPE_CHECKING:
+    from typing import Any
+
+DRAIN_S = 1.0
+"""How long a pipe may stay open after the last process of the tree: someone outside holds it."""
+KILL_PATIENCE_S = 10.0
+"""How long a killed tree may take to go before the engine is told that some of it is stuck."""
+_KILL_AGAIN_S = 0.02
+_LONGEST_WAIT_S = 3600.0  # poll() takes milliseconds, and no more than fit into 31 bits
+_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
+_WRITTEN_AT_ONCE = 64 << 10
+
+
+class Wake:
+    """A pipe that becomes readable when a child of this process ends."""
+
+    def __init__(self) -> None:
+        self.pipe, self._signalled = os.pipe()
+        os.set_blocking(self.pipe, False)
+        os.set_blocking(self._signalled, False)
+        signal.set_wakeup_fd(self._signalled, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def clear(self) -> None:
+        try:
+            os.read(self.pipe, 4096)
+        except BlockingIOError:
+            return
+
+
+def keep(control: socket.socket, channel: int | None, lifeline: int) -> None:
+    """Serve one command. `lifeline` is a pipe that the warden holds open as long as it lives."""
+    become_subreaper()
+    wake = Wake()
+    request = _receive_request(control)
+    if request is None:
+        return
+    command, stdin = request
+    keeper = Keeper(control, lifeline, wake, command)
+    try:
+        keeper.start(stdin, channel)
+    except LaunchError as error:
+        keeper.send({"ended": {"failure": error.report}})
+    else:
+        keeper.watch()
+
+
+def _receive_request(control: socket.socket) -> tuple[dict[str, Any], bytes] | None:
+    """What to start and what it gets on stdin; None where the engine went away before it said."""
+    frames = Frames()
+    received: list[bytes] = []
+    while len(received) < 2:
+        data = control.recv(1 << 20)
+        if not data:
+            return None
+        frames.feed(data)
+        received += frames
+    return json.loads(received[0]), received[1]
+
+
+class Usage:
+    """What the processes of a tree took, as far as their ends were seen."""
+
+    def __init__(self) -> None:
+        self.cpu_s = 0.0
+        self.max_rss_bytes = 0
+
+    def reap(self) -> tuple[bool, dict[int, int]]:
+        """Take in all children that ended: is none left, and by pid, how they ended."""
+        ended: dict[int, int] = {}
+        while True:
+            try:
+                pid, status, spent = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return True, ended
+            if not pid:
+                return False, ended
+            ended[pid] = status
+            self.cpu_s += spent.ru_utime + spent.ru_stime
+            self.max_rss_bytes = max(self.max_rss_bytes, spent.ru_maxrss * _RSS_UNIT)
+
+
+class Feed:
+    """What the command gets on stdin, written as it reads."""
+
+    def __init__(self, stdin: bytes) -> None:
+        self.pipe: int | None = None
+        self._left = memoryview(stdin)
+
+    def open(self) -> int:
+        """The end that the command reads."""
+        if not self._left:
+            return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        reading, self.pipe = os.pipe()
+        os.set_blocking(self.pipe, False)
+        return reading
+
+    def write(self) -> None:
+        if self.pipe is None:
+            return
+        try:
+            self._left = self._left[os.write(self.pipe, self._left[:_WRITTEN_AT_ONCE]) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self._left = memoryview(b"")
+        if not self._left:
+            self.close()
+
+    def close(self) -> None:
+        if self.pipe is not None:
+            os.close(self.pipe)
+            self.pipe = None
+
+
+class Keeper:
+    """The state of one command."""
+
+    def __init__(
+        self, control: socket.socket, lifeline: int, wake: Wake, command: dict[str, Any]
+    ) -> None:
+        self._control = control
+        self._frames = Frames()
+        self._engine_is_there = True
+        self._lifeline = lifeline
+        self._wake = wake
+        self._command = command
+        self._feed = Feed(b"")
+        self._streams: tuple[Stream, ...] = ()
+
+        self._leader = 0
+        self._status: int | None = None
+        self._started_at = time.monotonic()
+        self._left_at: float | None = None
+        self._usage = Usage()
+        self._is_empty = False
+
+        self._kill_at: float | None = None
+        """When what is left is killed; None as long as the command may go on."""
+        self._killing_since: float | None = None
+        self._timed_out = False
+        self._cancelled = False
+        self._lost = False
+        self._strays: set[tuple[int, int]] = set()
+        self._reported = False
+
+    def start(self, stdin: bytes, channel: int | None) -> None:
+        """Start the command, or raise LaunchError."""
+        self._feed = Feed(stdin)
+        fds = {0: self._feed.open()}
+        for target in (1, 2):
+            reading, fds[target] = os.pipe()
+            self._streams += (Stream(reading, self._new_log(target, self._command)),)
+        if channel is not None:
+            fds[CHANNEL_FD] = channel
+        try:
+            self._leader = launch(self._command, fds)
+        finally:
+            for fd in fds.values():
+                os.close(fd)
+        entry = read_entry(self._leader)
+        start_time = entry.start_time if entry else None
+        self.send({"started": {"pid": self._leader, "start_time": start_time}})
+
+    def _new_log(self, target: int, paths: dict[str, Any]) -> Log:
+        return Log(paths["stdout" if target == 1 else "stderr"], self._command["log_limit"])
+
+    # ---- the watch
+
+    def watch(self) -> None:
+        """Until nothing of the command is left, and the engine has been told."""
+        while not self._is_empty:
+            self._wait_for_anything(self._seconds_to_wait())
+            self._reap()
+            self._decide(time.monotonic())
+        if not self._reported:
+            self._drain()
+            self._report(survivors=0)
+
+    def _seconds_to_wait(self) -> float | None:
+        if self._killing_since is not None:
+            return _KILL_AGAIN_S
+        until = self._kill_at if self._kill_at is not None else self._timeout_at
+        return None if until is None else max(0.0, until - time.monotonic())
+
+    @property
+    def _timeout_at(self) -> float | None:
+        timeout: float | None = self._command["timeout"]
+        return None if timeout is None else self._started_at + timeout
+
+    def _wait_for_anything(self, seconds: float | None) -> None:
+        poller = select.poll()
+        poller.register(self._wake.pipe, select.POLLIN)
+        if self._engine_is_there:
+            poller.register(self._control, select.POLLIN)
+        if not self._lost:
+            poller.register(self._lifeline, select.POLLIN)
+        for stream in self._streams:
+            if stream.pipe is not None:
+                poller.register(stream.pipe, select.POLLIN)
+        if self._feed.pipe is not None:
+            poller.register(self._feed.pipe, select.POLLOUT)
+        # Rounded up: a wait that ends a little early would spin until the time has come.
+        ready = poller.poll(
+            None if seconds is None else int(min(seconds, _LONGEST_WAIT_S) * 1000) + 1
+        )
+        self._serve({fd for fd, _ in ready})
+
+    def _serve(self, ready: set[int]) -> None:
+        if self._wake.pipe in ready:
+            self._wake.clear()
+        for stream in self._streams:
+            if stream.pipe in ready:
+                stream.read()
+        if self._feed.pipe in ready:
+            self._feed.write()
+        if self._lifeline in ready and not self._lost:
+            self._lost = True
+            self._kill_now()
+        if self._control.fileno() in ready and self._engine_is_there:
+            self._obey()
+
+    def _reap(self) -> None:
+        no_child_left, ended = self._usage.reap()
+        if self._leader in ended and self._status is None:
+            self._status = ended[self._leader]
+            self._left_at = time.monotonic()
+        # As a subreaper this process is the parent of every orphan below it: no child, no tree.
+        self._is_empty = no_child_left and (HAS_SUBREAPER or not send_group_signal(self._leader, 0))
+
+    def _decide(self, now: float) -> None:
+        if self._is_empty:
+            return
+        timeout_at = self._timeout_at
+        if self._kill_at is None and self._status is not None:
+            self._kill_at = now
+        elif self._kill_at is None and timeout_at is not None and now >= timeout_at:
+            self._timed_out = True
+            self._end_softly()
+        if self._kill_at is not None and now >= self._kill_at:
+            self._kill(now)
+
+    # ---- the end
+
+    def _end_softly(self) -> None:
+        if self._kill_at is not None:
+            return
+        self._kill_at = time.monotonic() + self._command["grace"]
+        if not HAS_SUBREAPER:
+            send_group_signal(self._leader, signal.SIGTERM)
+            return
+        entries = descendants([os.getpid()], process_table())
+        signal_entries(entries, signal.SIGTERM)
+        # One that is stopped hears nothing until it goes on.
+        signal_entries((entry for entry in entries if entry.state in "Tt"), signal.SIGCONT)
+
+    def _kill_now(self) -> None:
+        self._kill_at = time.monotonic()
+
+    def _kill(self, now: float) -> None:
+        """Kill whatever is there; called again until nothing is."""
+        if self._killing_since is None:
+            self._killing_since = now
+        if HAS_SUBREAPER:
+            entries = [
+                entry for entry in descendants([os.getpid()], process_table()) if not entry.is_dead
+            ]
+            if self._left_by_itself:
+                self._strays.update((entry.pid, entry.start_time) for entry in entries)
+            kill_entries(entries)
+        else:
+            entries = []
+            send_group_signal(self._leader, signal.SIGKILL)
+        if now - self._killing_since > KILL_PATIENCE_S and not self._reported:
+            self._report(survivors=len(entries))
+
+    @property
+    def _left_by_itself(self) -> bool:
+        return self._status is not None and not (self._timed_out or self._cancelled or self._lost)
+
+    def _drain(self) -> None:
+        """Take what is still in the pipes: all of it, unless someone outside holds an end open."""
+        self._feed.close()
+        until = time.monotonic() + DRAIN_S
+        for stream in self._streams:
+            while stream.pipe is not None and time.monotonic() < until:
+                if not stream.read() and stream.pipe is not None:
+                    left_ms = int((until - time.monotonic()) * 1000)
+                    poller = select.poll()
+                    poller.register(stream.pipe, select.POLLIN)
+                    poller.poll(max(0, left_ms))
+            stream.close()
+
+    # ---- talking with the engine
+
+    def _obey(self) -> None:
+        try:
+            data = self._control.recv(1 << 16)
+        except ConnectionError:
+            data = b""
+        if not data:
+            self._engine_is_there = False
+            self._lost = True
+            self._kill_now()
+            return
+        self._frames.feed(data)
+        for payload in self._frames:
+            self._carry_out(json.loads(payload))
+
+    def _carry_out(self, message: dict[str, Any]) -> None:
+        if message["do"] == "switch":
+            self._switch_logs(message)
+            return
+        if self._status is None and not self._timed_out:
+            self._cancelled = True
+        if message["do"] == "kill":
+            self._kill_now()
+        else:
+            self._end_softly()
+
+    def _switch_logs(self, paths: dict[str, Any]) -> None:
+        old = [
+            stream.switch(self._new_log(target, paths))
+            for target, stream in enumerate(self._streams, start=1)
+        ]
+        self.send({"switched": _captured(*old)})
+
+    def _report(self, *, survivors: int) -> None:
+        self._reported = True
+        logs = [stream.log for stream in self._streams]
+        for stream in self._streams:
+            stream.close()
+            stream.log.finish()
+        left_at = self._left_at if self._left_at is not None else time.monotonic()
+        ended: dict[str, Any] = {
+            **_exit(self._status),
+            "timed_out": self._timed_out,
+            "cancelled": self._cancelled,
+            "leaked": len(self._strays),
+            "survivors": survivors,
+            **_captured(*logs),
+            "wall_s": left_at - self._started_at,
+            "cpu_s": self._usage.cpu_s,
+            "max_rss_bytes": self._usage.max_rss_bytes,
+        }
+        if self._lost:
+            message = (
+                f"'{self._command['argv'][0]}' was ended: the process that watched over it is gone"
+            )
+            ended["failure"] = {"code": "LOST", "message": message, "transient": True}
+        self.send({"ended": ended})
+
+    def send(self, message: dict[str, Any]) -> None:
+        try:
+            self._control.sendall(message_frame(message))
+        except OSError:
+            # The engine is gone; its end of the socket tells the same to the next poll.
+            return
+
+
+def _exit(status: int | None) -> dict[str, int | None]:
+    code = None if status is None else os.waitstatus_to_exitcode(status)
+    if code is None or code >= 0:
+        return {"exit_code": code, "signal": None}
+    return {"exit_code": None, "signal": -code}
+
+
+def _captured(stdout: Log, stderr: Log) -> dict[str, Any]:
+    return {
+        "stdout_bytes": stdout.total,
+        "stderr_bytes": stderr.total,
+        "stdout_cut": stdout.is_cut,
+        "stderr_cut": stderr.is_cut,
+        "log_error": stdout.error or stderr.error,
+    }

@@ -1,0 +1,123 @@
+"""The process table, and what descends from a process: found, and signalled.
+
+A process that is marked as subreaper inherits every orphan below it, so that on Linux nothing that
+a command starts can leave the tree: no new session, double fork or cleared environment helps. Where
+that doesn't exist (macOS), the process group of the command is all that is known.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Iterable
+
+HAS_SUBREAPER = sys.platform == "linux"
+
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True) if HAS_SUBREAPER else None
+
+
+class Entry:
+    """One process as /proc/<pid>/stat tells it."""
+
+    __slots__ = ("group", "parent", "pid", "session", "start_time", "state")
+
+    def __init__(self, pid: int, stat: bytes) -> None:
+        # The name stands in brackets and may itself hold brackets and blanks: the last one counts.
+        fields = stat[stat.rindex(b")") + 2 :].split(None, 20)
+        self.pid = pid
+        self.state = fields[0].decode()
+        self.parent = int(fields[1])
+        self.group = int(fields[2])
+        self.session = int(fields[3])
+        self.start_time = int(fields[19])
+        """In clock ticks since the machine started."""
+
+    @property
+    def is_dead(self) -> bool:
+        """A zombie does nothing any more; only its parent has yet to hear of it."""
+        return self.state in "ZXx"
+
+
+def become_subreaper() -> None:
+    if _libc is None:
+        return
+    if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def read_entry(pid: int) -> Entry | None:
+    """The process of this number, also as a zombie; None where there is none."""
+    try:
+        file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        stat = os.read(file, 4096)
+    except ProcessLookupError:
+        return None
+    finally:
+        os.close(file)
+    return Entry(pid, stat) if stat else None
+
+
+def process_table() -> dict[int, Entry]:
+    """All processes that can be seen now."""
+    names = os.listdir("/proc")  # noqa: PTH208 - pathlib is slow to load, and slower at this
+    entries = (read_entry(int(name)) for name in names if name.isdigit())
+    return {entry.pid: entry for entry in entries if entry is not None}
+
+
+def descendants(roots: Iterable[int], table: dict[int, Entry]) -> list[Entry]:
+    """All that descends from the roots, without them, parents before their children."""
+    children: dict[int, list[Entry]] = {}
+    for entry in table.values():
+        children.setdefault(entry.parent, []).append(entry)
+    found: list[Entry] = []
+    waiting = list(roots)
+    while waiting:
+        below = children.pop(waiting.pop(), [])
+        found += below
+        waiting += [entry.pid for entry in below]
+    return found
+
+
+def signal_entries(entries: Iterable[Entry], signum: int) -> None:
+    """Signal exactly these: one that ended meanwhile, its number in new hands, is spared."""
+    for entry in entries:
+        now = read_entry(entry.pid)
+        if now is not None and now.start_time == entry.start_time:
+            send_signal(entry.pid, signum)
+
+
+def kill_entries(entries: Iterable[Entry]) -> None:
+    """SIGKILL these processes, and their groups whole.
+
+    The kernel signals a group as one, so that a chain of processes that each start the next and end
+    cannot run ahead of it. A group lies within a session, and commands start in one of their own:
+    but for the group of this process itself, the group of a descendant holds descendants only.
+    """
+    entries = list(entries)
+    signal_entries(entries, signal.SIGKILL)
+    for group in {entry.group for entry in entries if entry.session != os.getsid(0)}:
+        send_group_signal(group, signal.SIGKILL)
+
+
+def send_signal(pid: int, signum: int) -> bool:
+    """False: there is nobody to send it to, or nobody who may be sent it."""
+    try:
+        os.kill(pid, signum)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def send_group_signal(group: int, signum: int) -> bool:
+    try:
+        os.killpg(group, signum)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True

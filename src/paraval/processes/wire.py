@@ -1,0 +1,50 @@
+"""How the engine and a keeper talk: frames of a length and its bytes; most hold a JSON object.
+
+Text that came from the file system or the environment travels as UTF-8 with escaped surrogates, so
+that both ends mean the same bytes whatever locale they run in.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Iterator, Mapping
+
+TYPE_CHECKING = False  # without `typing`, which takes longer to load than all the rest
+if TYPE_CHECKING:
+    from typing import Any
+
+_LENGTH = struct.Struct("!I")
+
+
+def frame(payload: bytes) -> bytes:
+    return _LENGTH.pack(len(payload)) + payload
+
+
+def message_frame(message: Mapping[str, Any]) -> bytes:
+    return frame(json.dumps(message).encode())
+
+
+class Frames:
+    """Bytes as they come in, whole frames as they go out."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        self._buffer += data
+
+    def __iter__(self) -> Iterator[bytes]:
+        while len(self._buffer) >= _LENGTH.size:
+            end = _LENGTH.size + _LENGTH.unpack_from(self._buffer)[0]
+            if len(self._buffer) < end:
+                return
+            payload = bytes(self._buffer[_LENGTH.size : end])
+            del self._buffer[:end]
+            yield payload
+
+
+def portable(text: str) -> str:
+    """A path, an argument or a variable as the other end reads it, whatever this locale is."""
+    return os.fsencode(text).decode("utf-8", "surrogateescape")
