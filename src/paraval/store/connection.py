@@ -1,0 +1,204 @@
+"""How a run's file is opened, by the one writer or by any reader, and what is wrong with it if not.
+
+It is in WAL mode while an engine works on the run, and one plain file, easy to copy and to read
+from anywhere, once it has been closed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from paraval.errors import StoreError
+from paraval.store.schema import APPLICATION_ID, SCHEMA_VERSION
+
+RUN_FILE = "run.db"
+BUSY_TIMEOUT_S = 30.0
+
+Trace = Callable[[str], None]
+"""Is told each SQL statement before it is done."""
+
+_KEEP = "nothing was changed; keep a copy of the folder, and start a new run"
+
+
+def create_file(path: Path, trace: Trace | None) -> sqlite3.Connection:
+    """A new, empty file for a writer."""
+    connection = _connect(f"{path.as_uri()}?mode=rwc", trace)
+    _ready_for_writing(connection)
+    return connection
+
+
+def open_for_writing(path: Path, trace: Trace | None) -> sqlite3.Connection:
+    """A file that is there, checked from end to end before a byte of it is changed."""
+    try:
+        connection = _connect(f"{path.as_uri()}?mode=rw", trace)
+    except sqlite3.Error as error:
+        raise explained(error, path) from error
+    try:
+        require_ours(connection, path)
+        _require_whole(connection, path)
+        _ready_for_writing(connection)
+    except sqlite3.Error as error:
+        connection.close()
+        raise explained(error, path) from error
+    except StoreError:
+        connection.close()
+        raise
+    return connection
+
+
+def _connect(uri: str, trace: Trace | None) -> sqlite3.Connection:
+    # The connection is made by the caller's thread and then belongs to the writer's alone.
+    connection = sqlite3.connect(
+        uri, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_S
+    )
+    connection.set_trace_callback(trace)
+    return connection
+
+
+def _ready_for_writing(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA journal_mode = WAL")
+    # FULL: what was paid for survives a power loss too, for some milliseconds a commit.
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA wal_autocheckpoint = 1000")
+    # 16 MB: keys come in no order, and with SQLite's 2 MB a large plan writes its pages many times.
+    connection.execute("PRAGMA cache_size = -16000")
+
+
+def close_as_one_file(connection: sqlite3.Connection) -> None:
+    """Close a writer's connection and leave a single plain file, unless someone reads it now."""
+    with suppress(sqlite3.Error):
+        connection.execute("PRAGMA busy_timeout = 1000")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.execute("PRAGMA journal_mode = DELETE")
+    connection.close()
+
+
+class ReadingFile:
+    """A read-only connection, and the copy it reads from where the folder itself cannot be used."""
+
+    def __init__(self, path: Path, *, worked_on: bool) -> None:
+        self._copy: tempfile.TemporaryDirectory[str] | None = None
+        try:
+            self.connection = self._open(path, worked_on=worked_on)
+            require_ours(self.connection, path)
+        except sqlite3.Error as error:
+            self.close()
+            raise explained(error, path) from error
+        except StoreError:
+            self.close()
+            raise
+
+    def _open(self, path: Path, *, worked_on: bool) -> sqlite3.Connection:
+        if not path.is_file():
+            raise StoreError(f"{path.parent} is not a run: it has no {RUN_FILE}")
+        try:
+            return _read_only(f"{path.as_uri()}?mode=ro")
+        except sqlite3.OperationalError as error:
+            if worked_on or error.sqlite_errorcode & 0xFF not in _READ_ONLY_FOLDER:
+                raise
+        if not _has_unfinished_writes(path):
+            return _read_only(f"{path.as_uri()}?mode=ro&immutable=1")
+        # `immutable` would pass over what the dead engine's log holds. A copy can be recovered.
+        self._copy = tempfile.TemporaryDirectory(prefix="paraval-read-")
+        for file in path.parent.glob(f"{path.name}*"):
+            shutil.copy(file, self._copy.name)
+        return _read_only(f"{(Path(self._copy.name) / path.name).as_uri()}?mode=rw")
+
+    def close(self) -> None:
+        if (connection := getattr(self, "connection", None)) is not None:
+            connection.close()
+        if self._copy is not None:
+            self._copy.cleanup()
+
+
+_READ_ONLY_FOLDER = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+
+
+def _read_only(uri: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        uri, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_S
+    )
+    try:
+        connection.execute("PRAGMA query_only = 1")
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _has_unfinished_writes(path: Path) -> bool:
+    return any(
+        log.exists() and log.stat().st_size > 0
+        for log in (path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-journal"))
+    )
+
+
+def fingerprint(path: Path) -> str | None:
+    """Changes whenever the file does; None while its last word may be in a log beside it."""
+    try:
+        if _has_unfinished_writes(path):
+            return None
+        status = path.stat()
+    except OSError:
+        return None
+    return f"{status.st_size}:{status.st_mtime_ns}"
+
+
+def require_ours(connection: sqlite3.Connection, path: Path) -> None:
+    """StoreError unless the file is a run's, of a version that we know."""
+    application = _pragma(connection, "application_id")
+    version = _pragma(connection, "user_version")
+    if application == 0 and connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None:
+        raise StoreError(
+            f"{path} has no plan: its engine ended while it was being made",
+            hint="nothing ran in it; start a new run",
+        )
+    if application != APPLICATION_ID:
+        raise StoreError(f"{path} was not made by paraval", hint="it was left as it is")
+    if version > SCHEMA_VERSION:
+        raise StoreError(
+            f"{path} was made by a newer paraval (format {version}; this one knows "
+            f"{SCHEMA_VERSION})",
+            hint="upgrade paraval; the file was left as it is",
+        )
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+def _require_whole(connection: sqlite3.Connection, path: Path) -> None:
+    first = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    if first != "ok":
+        raise StoreError(f"{path} is damaged: {first}", hint=_KEEP)
+
+
+def explained(error: sqlite3.Error, path: Path) -> StoreError:
+    """What SQLite's complaint means to a person."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StoreError(f"{path} is damaged: {error}", hint=_KEEP)
+    if code == sqlite3.SQLITE_FULL:
+        return StoreError(
+            f"no space left for results in {path.parent}",
+            hint="make space; what was recorded is safe, and the run can be resumed",
+        )
+    if code in _READ_ONLY_FOLDER:
+        return StoreError(
+            f"{path} cannot be opened: {error}", hint="is its folder there, and may it be written?"
+        )
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreError(
+            f"{path} is locked by another program", hint="close what has it open, then resume"
+        )
+    return StoreError(
+        f"{path} cannot be written or read: {error} ({getattr(error, 'sqlite_errorname', '?')})",
+        hint="check the disk; what was recorded is safe, and the run can be resumed",
+    )

@@ -1,0 +1,103 @@
+"""The store's folder: whether it can hold runs, found out before anything is spent."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+from paraval.errors import StoreError
+
+RUNS_FOLDER = "runs"
+LEAST_FREE_BYTES = 20_000_000
+
+NETWORK_FILESYSTEMS = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "fuse.davfs2", "fuse.gcsfuse"}
+    | {"fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs", "glusterfs", "gpfs", "lustre"}
+    | {"ncpfs", "nfs", "nfs4", "panfs", "smb3", "smbfs"}
+)
+"""Where machines share files but not memory, which SQLite's write-ahead log needs."""
+
+_WAY_OUT = "put the store elsewhere with --store DIR"
+
+
+def prepare_folder(root: Path) -> None:
+    """Make the store's folder where it is missing; StoreError when it cannot hold runs."""
+    try:
+        (root / RUNS_FOLDER).mkdir(parents=True, exist_ok=True)
+        _ignore_in_git(root)
+    except OSError as error:
+        raise _unusable(root, error) from error
+    require_writable(root / RUNS_FOLDER)
+
+
+def require_writable(folder: Path) -> None:
+    """StoreError unless runs can be written here: not on a network, with space, and allowed."""
+    filesystem = filesystem_type(folder.resolve(), _mounts())
+    if filesystem in NETWORK_FILESYSTEMS:
+        raise StoreError(
+            f"the store {folder} is on a network filesystem ({filesystem}), "
+            "where results cannot be kept safely",
+            hint=f"{_WAY_OUT}, on a disk of this machine",
+        )
+    try:
+        free = shutil.disk_usage(folder).free
+        # Only a real write tells: root may write anywhere but on a read-only filesystem.
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise _unusable(folder, error) from error
+    if free < LEAST_FREE_BYTES:
+        raise _no_space(folder, free)
+
+
+def filesystem_type(path: Path, mounts: str) -> str | None:
+    """The type of the filesystem that holds an absolute path, by the text of /proc/mounts."""
+    best: tuple[int, str] | None = None
+    for line in mounts.splitlines():
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        place = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[1]))
+        # Of two mounts on one place, the later hides the earlier.
+        if path.is_relative_to(place) and (best is None or len(place.parts) >= best[0]):
+            best = (len(place.parts), fields[2])
+    return None if best is None else best[1]
+
+
+def _mounts() -> str:
+    try:
+        return Path("/proc/mounts").read_text(errors="surrogateescape")
+    except OSError:
+        return ""
+
+
+def _ignore_in_git(root: Path) -> None:
+    """Runs are no part of the repository that they are made in."""
+    try:
+        with (root / ".gitignore").open("x") as file:
+            file.write("*\n")
+    except FileExistsError:
+        return
+
+
+def _unusable(folder: Path, error: OSError) -> StoreError:
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):
+        return StoreError(f"the store {folder} is not a folder", hint=_WAY_OUT)
+    if error.errno == errno.ENOSPC:
+        return _no_space(folder, 0)
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return StoreError(f"the store {folder} cannot be written: {error.strerror}", hint=_WAY_OUT)
+    return StoreError(
+        f"the store {folder} cannot be used: {os.strerror(error.errno or 0)}", hint=_WAY_OUT
+    )
+
+
+def _no_space(folder: Path, free: int) -> StoreError:
+    return StoreError(
+        f"no space for results in {folder}: {free / 1e6:.1f} MB are free, "
+        f"at least {LEAST_FREE_BYTES / 1e6:.0f} MB are needed",
+        hint=f"make space, or {_WAY_OUT}",
+    )

@@ -1,0 +1,317 @@
+"""What is known about all runs of a store at once, `index.db`: derived from the runs' folders.
+
+It is a memory of them, never the truth: each row holds the fingerprint of the file it was read
+from, a row that doesn't fit its folder is read anew, and an index that is missing, broken, of
+another version or not ours is made anew. So it may be lost at any instant, and no engine fails
+because of it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import math
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from paraval.errors import StoreError
+from paraval.records import Outcome, RunInfo, Variant
+from paraval.store.connection import RUN_FILE, ReadingFile, fingerprint
+from paraval.store.encoding import to_json
+from paraval.store.folder import RUNS_FOLDER
+from paraval.store.locks import is_worked_on
+from paraval.store.reader import RunReader
+from paraval.store.schema import APPLICATION_ID, INDEX_SCHEMA, INDEX_VERSION
+
+INDEX_FILE = "index.db"
+HISTORY_RUNS = 10
+PATIENCE_S = 10.0
+"""For the index's lock, which is held for milliseconds; after that the folders are read instead."""
+SHORTEST_S = 1e-4
+"""Durations below are all alike to a schedule, and zero has no logarithm."""
+
+_log = logging.getLogger(__name__)
+
+
+class HistoryRow(NamedTuple):
+    """How long the trials of a case and variant took."""
+
+    case_id: str
+    variant: Variant
+    n: int
+    mean_log: float
+    """The mean of the durations' natural logarithms, in seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What the last runs of a suite tell about durations."""
+
+    rows: tuple[HistoryRow, ...] = ()
+
+
+class _Sum(NamedTuple):
+    case_id: str
+    variant: str
+    n: int
+    sum_log: float
+
+
+class Index:
+    """The runs of a store, from memory where that holds, from their folders where not."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def runs(self) -> list[RunInfo]:
+        """All runs that have a plan, newest first."""
+        known = self._known()
+        found, learned = [], []
+        for folder in _run_folders(self._root):
+            mark = _settled_fingerprint(folder)
+            if mark is not None and known.get(folder.name, ("", ""))[0] == mark:
+                found.append(_info_from(known[folder.name][1], folder))
+            elif (info := _read_run(folder)) is not None:
+                found.append(info)
+                if mark is not None:
+                    learned.append((info, mark))
+        self._remember(learned, gone=known.keys() - {info.id for info in found})
+        return sorted(found, key=lambda info: (info.started_at, info.id), reverse=True)
+
+    def fold(self, info: RunInfo) -> None:
+        """Remember a run that has just been closed."""
+        mark = _settled_fingerprint(Path(info.folder))
+        if mark is not None:
+            self._remember([(info, mark)], gone=set())
+
+    def history(self, suite: str) -> History:
+        """Durations over the suite's last runs, also those that never came to an end."""
+        last = [info for info in self.runs() if info.suite == suite][:HISTORY_RUNS]
+        remembered = self._remembered_sums()
+        totals: dict[tuple[str, str], tuple[int, float]] = {}
+        for info in last:
+            settled = _settled_fingerprint(Path(info.folder)) is not None
+            sums = remembered.get(info.id) if settled else None
+            for row in sums if sums is not None else _read_sums(Path(info.folder)):
+                n, total = totals.get((row.case_id, row.variant), (0, 0.0))
+                totals[row.case_id, row.variant] = (n + row.n, total + row.sum_log)
+        return History(
+            rows=tuple(
+                HistoryRow(case_id, json.loads(variant), n, total / n)
+                for (case_id, variant), (n, total) in totals.items()
+            )
+        )
+
+    # ---- the file
+
+    def _known(self) -> dict[str, tuple[str, str]]:
+        """Run id -> fingerprint and info."""
+        if not (self._root / INDEX_FILE).exists():
+            return {}
+        try:
+            with self._opened() as connection:
+                rows = connection.execute("SELECT id, fingerprint, info FROM run").fetchall()
+        except (OSError, sqlite3.Error) as error:
+            _log.debug("the index of %s cannot be read: %s", self._root, error)
+            return {}
+        return {run_id: (mark, info) for run_id, mark, info in rows}
+
+    def _remembered_sums(self) -> dict[str, list[_Sum]]:
+        """Run id -> its sums, of every run that the index knows with its history."""
+        sums: dict[str, list[_Sum]] = {}
+        try:
+            with self._opened() as connection:
+                for run_id, *row in connection.execute(
+                    "SELECT run_id, case_id, variant, n, sum_log FROM history"
+                ):
+                    sums.setdefault(run_id, []).append(_Sum(*row))
+        except (OSError, sqlite3.Error) as error:
+            _log.debug("the index of %s cannot be read: %s", self._root, error)
+            return {}
+        return sums
+
+    def _remember(self, learned: list[tuple[RunInfo, str]], *, gone: set[str]) -> None:
+        if not learned and not gone:
+            return
+        try:
+            # Read before the index is locked, so that others wait for writes only.
+            read = [(info, mark, _read_sums(Path(info.folder))) for info, mark in learned]
+            with self._opened() as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.executemany("DELETE FROM run WHERE id = ?", [(name,) for name in gone])
+                for info, mark, sums in read:
+                    _replace_run(connection, info, mark, sums)
+                connection.execute("COMMIT")
+        except (OSError, sqlite3.Error) as error:
+            _log.debug("the index of %s cannot be written: %s", self._root, error)
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        """The index, made anew if need be, with nobody else at it.
+
+        The lock is ours, not SQLite's: a broken file can only be replaced when no other engine has
+        it open, or that one's rollback journal would be played into the new file.
+        """
+        with _locked(self._root / "index.lock"):
+            path = self._root / INDEX_FILE
+            try:
+                connection = _connect(path)
+            except sqlite3.Error as error:
+                _log.debug("%s is made anew: %s", path, error)
+                _set_aside(path)
+                connection = _connect(path)
+            with closing(connection):
+                yield connection
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, timeout=30)
+    try:
+        # Not WAL: several engines write here, and SQLite before 3.51.3 may damage a WAL file when
+        # two do so at once.
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("PRAGMA foreign_keys = ON")
+        marks = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in _MARKS]
+        if marks == [0, 0] and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+            _create(connection)
+        elif marks != [APPLICATION_ID, INDEX_VERSION]:
+            raise sqlite3.DatabaseError("of another version, or not ours")
+        elif connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+            raise sqlite3.DatabaseError("damaged")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+_MARKS = ("application_id", "user_version")
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    for statement in INDEX_SCHEMA.split(";\n"):
+        if statement.strip():
+            connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {INDEX_VERSION}")
+    connection.execute("COMMIT")
+
+
+def _set_aside(path: Path) -> None:
+    """Rename, not remove: the file may be another program's."""
+    stamp = f"{time.time_ns():x}"
+    for ending in ("", "-journal", "-wal", "-shm"):
+        file = path.with_name(path.name + ending)
+        if file.exists():
+            file.rename(path.with_name(f"index-set-aside-{stamp}.db{ending}"))
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        give_up_at = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= give_up_at:
+                    raise
+                time.sleep(0.01)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _replace_run(
+    connection: sqlite3.Connection, info: RunInfo, mark: str, sums: list[_Sum]
+) -> None:
+    facts = asdict(info)
+    del facts["folder"]
+    connection.execute("DELETE FROM run WHERE id = ?", (info.id,))
+    row = (info.id, mark, info.suite, info.started_at, to_json(facts))
+    connection.execute("INSERT INTO run VALUES (?, ?, ?, ?, ?)", row)
+    connection.executemany(
+        "INSERT INTO history VALUES (?, ?, ?, ?, ?)", [(info.id, *row) for row in sums]
+    )
+    connection.execute(
+        "DELETE FROM history WHERE run_id IN (SELECT id FROM run WHERE suite = ?"
+        " ORDER BY started_at DESC, id DESC LIMIT -1 OFFSET ?)",
+        (info.suite, HISTORY_RUNS),
+    )
+
+
+# ---- the folders
+
+
+def _run_folders(root: Path) -> list[Path]:
+    try:
+        entries = list((root / RUNS_FOLDER).iterdir())
+    except OSError:
+        return []
+    return [folder for folder in entries if (folder / RUN_FILE).is_file()]
+
+
+def _settled_fingerprint(folder: Path) -> str | None:
+    """The fingerprint of a run that no engine works on; None where its file may change."""
+    mark = fingerprint(folder / RUN_FILE)
+    return None if mark is None or is_worked_on(folder) else mark
+
+
+def _info_from(text: str, folder: Path) -> RunInfo:
+    return RunInfo(**json.loads(text), folder=str(folder))
+
+
+def _read_run(folder: Path) -> RunInfo | None:
+    try:
+        with RunReader(folder) as reader:
+            return reader.info()
+    except StoreError as error:
+        _log.debug("%s is left out of the list of runs: %s", folder, error.message)
+        return None
+
+
+def _read_sums(folder: Path) -> list[_Sum]:
+    """Durations of the attempts that decided, by case and variant.
+
+    A timeout would have taken longer still: its duration is a lower bound, and better than none.
+    How long a refusal or a fault of the machine took says nothing about the trial.
+    """
+    path = folder / RUN_FILE
+    try:
+        file = ReadingFile(path, worked_on=is_worked_on(folder))
+    except StoreError as error:
+        _log.debug("%s tells no durations: %s", folder, error.message)
+        return []
+    with closing(file):
+        file.connection.create_function("log_of", 1, _log_of, deterministic=True)
+        silent: Mapping[str, str] = {
+            "infra": Outcome.INFRA_ERROR,
+            "refused": Outcome.RATE_LIMITED,
+            "skipped": Outcome.SKIPPED,
+        }
+        return [_Sum(*row) for row in file.connection.execute(_SUMS, silent)]
+
+
+def _log_of(duration_s: float) -> float:
+    return math.log(max(duration_s, SHORTEST_S))
+
+
+_SUMS = """
+    SELECT case_.id, variant.choices, count(*), sum(log_of(attempt.duration_s))
+    FROM trial
+    JOIN case_ ON case_.number = trial.case_
+    JOIN variant ON variant.number = trial.variant
+    JOIN result ON result.key = trial.key
+    JOIN attempt ON attempt.key = result.key AND attempt.number = result.number
+    WHERE result.outcome NOT IN (:infra, :refused, :skipped)
+    GROUP BY trial.case_, trial.variant
+"""

@@ -1,0 +1,351 @@
+"""Writing a run while it goes on: one thread, one connection, commits in groups.
+
+The engine says what happened and goes on at once; it is told when that is on disk. What is not yet
+on disk did not happen: after a kill at any instant, a resume finds every result that was
+acknowledged, once. Plans and locks are made by `store`; what becomes of a full disk is the engine's
+to decide: here, nothing is lost while it does.
+"""
+
+from __future__ import annotations
+
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Self
+
+from paraval.errors import StoreError
+from paraval.records import Attempt, AttemptResult, Outcome, Plan, RunInfo, Trial
+from paraval.store.connection import RUN_FILE, close_as_one_file, explained
+from paraval.store.encoding import to_columns
+from paraval.store.locks import RunLock
+from paraval.store.reader import read_info
+
+LARGEST_BATCH = 1000
+BUSY_TRIES = 4
+"""Each waits for SQLite's own 30 s: a lock held for less than two minutes costs time, no result."""
+
+OnDurable = Callable[[], None]
+Deliver = Callable[[list[OnDurable]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """An engine's hold on a run, from `store`: what the ledger uses, and ends when it is closed."""
+
+    folder: Path
+    connection: sqlite3.Connection
+    lock: RunLock
+    session: int
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    attempt: Attempt
+    at: float
+    on_durable: OnDurable
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    attempt: Attempt
+    result: AttemptResult
+    at: float
+    final: bool
+    queued_s: float | None
+    on_durable: OnDurable
+
+
+class _Request(Enum):
+    RETRY = "try the kept changes again"
+    STOP = "write what there is, once, and end"
+
+
+_Change = _Start | _End
+
+
+class Ledger:
+    """What happens in a run, as it happens. A context manager; `open` it before recording."""
+
+    def __init__(self, hold: Hold, *, changed: int, on_close: Callable[[RunInfo], None]) -> None:
+        self.folder = hold.folder
+        self.plan = hold.plan
+        self.changed = changed
+        """Trials that had a result and have none any more, because their key is another now."""
+        self._hold = hold
+        self._connection = hold.connection
+        self._on_close = on_close
+        self._started = time.monotonic()
+        self._queue: queue.SimpleQueue[_Change | _Request] = queue.SimpleQueue()
+        self._writer: threading.Thread | None = None
+        self._closed = False
+        self._made: dict[int, int] = dict(self._connection.execute(_ATTEMPTS_MADE))
+        self._done = self._read_done()
+        self.run = read_info(self._connection, hold.folder, worked_on=True)
+        """As it was when the ledger was made; after `close`, as it ended."""
+
+    def _read_done(self) -> dict[int, Outcome]:
+        return {index: Outcome(outcome) for index, outcome in self._connection.execute(_DONE)}
+
+    @property
+    def done(self) -> Mapping[int, Outcome]:
+        """Trial index -> outcome, of the results that were there when the ledger was made."""
+        return MappingProxyType(self._done)
+
+    def attempts_made(self, index: int) -> int:
+        """The number of the trial's last attempt, of whatever engine; 0 before the first."""
+        return self._made.get(index, 0)
+
+    def attempt_folder(self, trial: Trial, number: int) -> str:
+        return str(self.folder / "artifacts" / trial.key[:2] / trial.key / str(number))
+
+    def forget_errors(self) -> int:
+        """Delete the results that are errors, so that their trials run again; attempts stay."""
+        if self._writer is not None:
+            raise RuntimeError("errors are forgotten before the ledger is opened")
+        errors = [outcome.value for outcome in Outcome if outcome.is_error]
+        places = ", ".join("?" * len(errors))
+        try:
+            sql = f"DELETE FROM result WHERE outcome IN ({places})"  # noqa: S608 - question marks
+            forgotten = self._connection.execute(sql, errors).rowcount
+        except sqlite3.Error as error:
+            raise explained(error, self.folder / RUN_FILE) from error
+        self._done = self._read_done()
+        return forgotten
+
+    # ---- the engine's calls: none of them blocks
+
+    def open(self, deliver: Deliver, on_failure: Callable[[StoreError], None]) -> None:
+        """Start writing. Both are called from the writer's thread.
+
+        `deliver` gets the callbacks of everything that one commit made durable, in one call.
+        `on_failure` is called when a write fails for good: the changes are kept, none of their
+        callbacks is called, and nothing is written until `retry` or `close`, which try once more.
+        A failure is told once: by this call, or, if it comes to light then, by `close`.
+        """
+        if self._writer is not None or self._closed:
+            raise RuntimeError("a ledger is opened once")
+        self._work = _Writing(self._hold, self._queue, deliver, on_failure)
+        self._writer = threading.Thread(
+            target=self._work.until_stopped, name="paraval-ledger", daemon=True
+        )
+        # A daemon, since an engine that ends without `close` must end like a killed one, not hang.
+        self._writer.start()
+
+    def record_start(self, attempt: Attempt, at: float, on_durable: OnDurable) -> None:
+        """The attempt is about to start; start it when `on_durable` is called."""
+        index, number = attempt.id
+        self._made[index] = max(number, self._made.get(index, 0))
+        self._queue.put(_Start(attempt, at, on_durable))
+
+    def record_end(
+        self,
+        attempt: Attempt,
+        result: AttemptResult,
+        *,
+        final: bool,
+        queued_s: float | None,
+        on_durable: OnDurable,
+    ) -> None:
+        """The attempt ended; `final`: this is the trial's result, unless it has one already."""
+        self._queue.put(_End(attempt, result, time.time(), final, queued_s, on_durable))
+
+    def retry(self) -> None:
+        """Ask for the kept changes to be tried again, after `on_failure`."""
+        self._queue.put(_Request.RETRY)
+
+    # ---- the end
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.close(interrupted=error is not None)
+        except StoreError:
+            # What the engine failed with comes first.
+            if error is None:
+                raise
+
+    def close(self, *, interrupted: bool) -> None:
+        """Write what is queued and how the session ended; let go of the run. Once is enough."""
+        if self._closed:
+            return
+        self._closed = True
+        failure: Exception | None = None
+        if self._writer is not None:
+            self._queue.put(_Request.STOP)
+            self._writer.join()
+            failure = self._work.failure
+        try:
+            self._write_session_end(interrupted=interrupted)
+            self.run = read_info(self._connection, self.folder, worked_on=False)
+        except sqlite3.Error as error:
+            if not (self._writer and self._work.waits):
+                failure = failure or explained(error, self.folder / RUN_FILE)
+        finally:
+            close_as_one_file(self._connection)
+            self._hold.lock.release()
+        self._on_close(self.run)
+        if failure is not None:
+            raise failure
+
+    def _write_session_end(self, *, interrupted: bool) -> None:
+        reason = "interrupted" if interrupted else "finished"
+        wall_s = time.monotonic() - self._started
+        self._connection.execute(
+            "UPDATE session SET ended_at = ?, wall_s = ?, reason = ? WHERE number = ?",
+            (time.time(), wall_s, reason, self._hold.session),
+        )
+
+
+class _Writing:
+    """The writer's thread: takes what is queued, commits it in one go, tells that it is durable."""
+
+    def __init__(
+        self,
+        hold: Hold,
+        changes: queue.SimpleQueue[_Change | _Request],
+        deliver: Deliver,
+        on_failure: Callable[[StoreError], None],
+    ) -> None:
+        self._connection = hold.connection
+        self._path = hold.folder / RUN_FILE
+        self._session = hold.session
+        self._queue = changes
+        self._deliver = deliver
+        self._on_failure = on_failure
+        self._kept: list[_Change] = []
+        self.waits = False
+        """A failure was told: changes are kept, and nothing is tried until someone asks."""
+        self.failure: Exception | None = None
+        """What `close` has to raise, as nobody was told: a last write's or a callback's error."""
+
+    def until_stopped(self) -> None:
+        request: _Request | None = None
+        while request is not _Request.STOP:
+            request = self._collect()
+            if self._kept and (request is not None or not self.waits):
+                self._commit_kept(stopping=request is _Request.STOP)
+
+    def _collect(self) -> _Request | None:
+        """Wait for one change, then take all there are, up to a batch or a request."""
+        item = self._queue.get()
+        while not isinstance(item, _Request):
+            self._kept.append(item)
+            if len(self._kept) >= LARGEST_BATCH:
+                return None
+            try:
+                item = self._queue.get_nowait()
+            except queue.Empty:
+                return None
+        return item
+
+    def _commit_kept(self, *, stopping: bool) -> None:
+        try:
+            self._write(self._kept)
+        except Exception as error:  # noqa: BLE001 - the thread must tell of anything, and live on
+            self._fail(error, stopping=stopping)
+            return
+        durable = [change.on_durable for change in self._kept]
+        self._kept = []
+        self.waits = False
+        try:
+            self._deliver(durable)
+        except Exception as error:  # noqa: BLE001 - the engine's; results still queued come first
+            self.failure = error
+
+    def _fail(self, error: Exception, *, stopping: bool) -> None:
+        if stopping and self.waits:
+            return
+        self.waits = True
+        if isinstance(error, sqlite3.Error):
+            failure = explained(error, self._path)
+        else:
+            failure = StoreError(f"{self._path} cannot be written: {error!r}")
+        failure.__cause__ = error
+        if stopping:
+            self.failure = failure
+        else:
+            self._on_failure(failure)
+
+    def _write(self, changes: Sequence[_Change]) -> None:
+        starts = [_start_row(c, self._session) for c in changes if isinstance(c, _Start)]
+        ends = [change for change in changes if isinstance(change, _End)]
+        end_rows = [_end_row(end, self._session) for end in ends]
+        result_rows = [_result_row(end) for end in ends if end.final]
+        for tries_left in reversed(range(BUSY_TRIES)):
+            try:
+                self._transact(starts, end_rows, result_rows)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or not tries_left:
+                    raise
+            else:
+                return
+
+    def _transact(self, starts: list[_Row], ends: list[_Row], results: list[_Row]) -> None:
+        execute = self._connection.execute
+        execute("BEGIN IMMEDIATE")
+        try:
+            self._connection.executemany(_INSERT_START, starts)
+            self._connection.executemany(_UPSERT_END, ends)
+            self._connection.executemany(_INSERT_RESULT, results)
+            execute("COMMIT")
+        except BaseException:
+            # A full disk has rolled back already, and then this raises; the first error counts.
+            with suppress(sqlite3.Error):
+                execute("ROLLBACK")
+            raise
+
+
+_Row = tuple[object, ...]
+
+
+def _start_row(start: _Start, session: int) -> _Row:
+    return (start.attempt.trial.key, start.attempt.number, session, start.at)
+
+
+def _end_row(end: _End, session: int) -> _Row:
+    started_at = end.at - end.result.duration_s
+    key, number = end.attempt.trial.key, end.attempt.number
+    return (key, number, session, started_at, end.at, *to_columns(end.result))
+
+
+def _result_row(end: _End) -> _Row:
+    return (end.attempt.trial.key, end.attempt.number, end.result.outcome.value, end.queued_s)
+
+
+_INSERT_START = """
+    INSERT INTO attempt (key, number, session, started_at) VALUES (?, ?, ?, ?)
+    ON CONFLICT DO NOTHING
+"""
+
+# Also for an attempt whose start was never recorded, such as one refused before it began.
+_UPSERT_END = """
+    INSERT INTO attempt VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (key, number) DO UPDATE SET
+        ended_at = excluded.ended_at, outcome = excluded.outcome, score = excluded.score,
+        duration_s = excluded.duration_s, exit_code = excluded.exit_code,
+        content = excluded.content
+    WHERE ended_at IS NULL
+"""
+
+_INSERT_RESULT = "INSERT INTO result VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+
+_DONE = "SELECT trial.idx, result.outcome FROM trial JOIN result USING (key)"
+
+_ATTEMPTS_MADE = """
+    SELECT trial.idx, max(attempt.number) FROM attempt JOIN trial USING (key) GROUP BY attempt.key
+"""

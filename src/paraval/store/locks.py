@@ -1,0 +1,131 @@
+"""One engine per run: a lock on `engine.lock` in the run's folder, held while the engine lives.
+
+The lock is the kernel's (flock), so it ends with its process, however that ends. What the file says
+(pid, start time, host) only tells a person whose it is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import time
+from pathlib import Path
+
+from paraval.errors import RunBusyError, StoreError
+
+LOCK_FILE = "engine.lock"
+PATIENCE_S = 0.3
+"""An onlooker holds the lock for an instant to see whether it is free: that is not an engine."""
+
+Identity = tuple[int, float]
+"""A process for good: its pid, and when it started, since pids are used again."""
+
+_held: set[int] = set()
+
+
+def _close_inherited() -> None:
+    """A forked child would keep the lock after the engine's death: it lets go at once."""
+    while _held:
+        os.close(_held.pop())
+
+
+os.register_at_fork(after_in_child=_close_inherited)
+
+
+class RunLock:
+    """The right to work on a run. Made by `acquire`, ended by `release` or by the process's end."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+        _held.add(descriptor)
+
+    @classmethod
+    def acquire(cls, folder: Path, identity: Identity) -> RunLock:
+        """The lock, or RunBusyError within a second. A dead engine's lock is free."""
+        try:
+            descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StoreError(
+                f"cannot lock run {folder.name}: {error.strerror} ({folder / LOCK_FILE})",
+                hint="a run is resumed where its folder can be written",
+            ) from error
+        if not _lock_patiently(descriptor):
+            os.close(descriptor)
+            raise _busy(folder)
+        _write_owner(descriptor, identity)
+        return cls(descriptor)
+
+    def release(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        # A fork's child has closed it already, and the number may mean another file there.
+        if descriptor is None or descriptor not in _held:
+            return
+        _held.discard(descriptor)
+        # Emptied, not removed: whoever opened the file meanwhile must lock this very one.
+        os.ftruncate(descriptor, 0)
+        os.close(descriptor)
+
+
+def is_worked_on(folder: Path) -> bool:
+    """Whether a living engine holds the run."""
+    try:
+        descriptor = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except (
+        OSError
+    ):  # a filesystem without locks, such as a read-only archive: no engine works there
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _lock_patiently(descriptor: int) -> bool:
+    give_up_at = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= give_up_at:
+                return False
+            time.sleep(0.02)
+        else:
+            return True
+
+
+def _write_owner(descriptor: int, identity: Identity) -> None:
+    pid, start_time = identity
+    owner = {"pid": pid, "start_time": start_time, "host": socket.gethostname()}
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(owner).encode(), 0)
+    except OSError:
+        # On a full disk the lock still holds; only its owner's name is missing from messages.
+        return
+
+
+def _busy(folder: Path) -> RunBusyError:
+    owner = _read_owner(folder)
+    pid = owner.get("pid")
+    if not isinstance(pid, int):
+        return RunBusyError(f"run {folder.name} is worked on by another engine", pid=None)
+    return RunBusyError(
+        f"run {folder.name} is worked on by another engine: pid {pid} on {owner.get('host')}",
+        pid=pid,
+        hint=f"wait until it ends, or stop it with: kill -INT {pid}",
+    )
+
+
+def _read_owner(folder: Path) -> dict[str, object]:
+    try:
+        owner = json.loads((folder / LOCK_FILE).read_text())
+    except (OSError, ValueError):
+        return {}
+    return owner if isinstance(owner, dict) else {}

@@ -1,0 +1,133 @@
+"""The plan as rows: written when a run is made, replaced when it is resumed with another plan.
+
+Results are not touched: they belong to keys, and count again whenever a plan has their key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paraval.errors import StoreError
+from paraval.records import Plan
+from paraval.store.encoding import case_json, name_text, to_json, variant_json
+from paraval.store.schema import APPLICATION_ID, SCHEMA, SCHEMA_VERSION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRows:
+    """A plan in the shape of its tables."""
+
+    variants: list[tuple[int, str]]
+    cases: list[tuple[int, str, str]]
+    trials: list[tuple[int, str, int, int, int]]
+    digest: str
+
+
+def plan_rows(plan: Plan) -> PlanRows:
+    variants: dict[str, int] = {}
+    # By identity, since trials share their variants: one text each, not one a trial. The plan keeps
+    # the objects alive, so that no identity is used twice.
+    variant_numbers: dict[int, int] = {}
+    cases: dict[str, tuple[int, str, str]] = {}
+    trials = []
+    for variant in (*plan.variants, *(trial.variant for trial in plan.trials)):
+        if id(variant) not in variant_numbers:
+            number = variants.setdefault(variant_json(variant), len(variants))
+            variant_numbers[id(variant)] = number
+    for trial in plan.trials:
+        case = trial.case
+        if case.id not in cases:
+            cases[case.id] = (len(cases), name_text(case.id), case_json(case))
+        row = (cases[case.id][0], variant_numbers[id(trial.variant)], trial.repeat)
+        trials.append((trial.index, trial.key, *row))
+    variant_rows = [(number, text) for text, number in variants.items()]
+    case_rows = list(cases.values())
+    digest = _digest(variant_rows, case_rows, trials)
+    return PlanRows(variants=variant_rows, cases=case_rows, trials=trials, digest=digest)
+
+
+def _digest(*tables: Sequence[tuple[object, ...]]) -> str:
+    digest = hashlib.sha256()
+    for table in tables:
+        for first in range(0, len(table), 1000):
+            digest.update(repr(table[first : first + 1000]).encode())
+        digest.update(b"\n")
+    return digest.hexdigest()
+
+
+def write_new(connection: sqlite3.Connection, run_id: str, plan: Plan, seed: int) -> None:
+    """The tables and the plan. The caller's transaction makes it all or nothing."""
+    for statement in SCHEMA.split(";\n"):
+        if statement.strip():
+            connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    rows = plan_rows(plan)
+    connection.execute(
+        "INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (run_id, *_head(plan)[:3], seed, *_head(plan)[3:], rows.digest),
+    )
+    _insert(connection, rows)
+
+
+def replace(connection: sqlite3.Connection, plan: Plan) -> int:
+    """Make this the run's plan; how many trials had a result and lost it, their key being new."""
+    rows = plan_rows(plan)
+    (digest,) = connection.execute("SELECT plan_digest FROM run").fetchone()
+    changed = 0 if digest == rows.digest else _replace_rows(connection, rows)
+    connection.execute(
+        "UPDATE run SET suite = ?, source = ?, parallel = ?, fail_under = ?, axes = ?,"
+        " selection = ?, trials = ?, plan_digest = ?",
+        (*_head(plan), rows.digest),
+    )
+    return changed
+
+
+def _head(plan: Plan) -> tuple[str, str | None, int, float | None, str, str, int]:
+    return (
+        name_text(plan.name),
+        None if plan.source is None else name_text(plan.source),
+        plan.limits.parallel,
+        plan.fail_under,
+        to_json(dict(plan.axes)),
+        to_json(dict(plan.selection)),
+        len(plan.trials),
+    )
+
+
+_SAME_TRIAL = """
+    SELECT case_.id AS case_id, variant.choices, trial.repeat, trial.key
+    FROM trial
+    JOIN case_ ON case_.number = trial.case_ JOIN variant ON variant.number = trial.variant
+"""
+
+_COUNT_CHANGED = f"""
+    SELECT count(*)
+    FROM ({_SAME_TRIAL}) AS new JOIN had_result USING (case_id, choices, repeat)
+    WHERE NOT EXISTS (SELECT 1 FROM result WHERE result.key = new.key)
+"""  # noqa: S608 - our own text
+
+
+def _replace_rows(connection: sqlite3.Connection, rows: PlanRows) -> int:
+    connection.execute("DROP TABLE IF EXISTS temp.had_result")
+    connection.execute(
+        f"CREATE TEMP TABLE had_result AS {_SAME_TRIAL} JOIN result ON result.key = trial.key"
+    )
+    for table in ("trial", "case_", "variant"):
+        connection.execute(f"DELETE FROM {table}")  # noqa: S608 - the names are the three above
+    _insert(connection, rows)
+    (changed,) = connection.execute(_COUNT_CHANGED).fetchone()
+    connection.execute("DROP TABLE temp.had_result")
+    return int(changed)
+
+
+def _insert(connection: sqlite3.Connection, rows: PlanRows) -> None:
+    connection.executemany("INSERT INTO variant VALUES (?, ?)", rows.variants)
+    connection.executemany("INSERT INTO case_ VALUES (?, ?, ?)", rows.cases)
+    try:
+        connection.executemany("INSERT INTO trial VALUES (?, ?, ?, ?, ?)", rows.trials)
+    except sqlite3.IntegrityError as error:
+        raise StoreError(f"two trials of the plan are the same: {error}") from error

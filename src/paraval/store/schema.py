@@ -1,0 +1,110 @@
+"""The shape of a run's file, `run.db`, as text: every table and column with what it is for.
+
+How it is opened is in `connection`; who writes which table is in `planned` and `ledger`.
+"""
+
+from __future__ import annotations
+
+APPLICATION_ID = 0x50415241
+"""`PARA` in ASCII: tells our files from anyone else's (PRAGMA application_id)."""
+
+SCHEMA_VERSION = 1
+"""PRAGMA user_version. A file with a larger one was made by a newer paraval and is left alone."""
+
+SCHEMA = """
+CREATE TABLE run (
+    -- One row: the run, as it was planned last.
+    id          TEXT NOT NULL,     -- Its name and its folder's: UTC time and four digits of chance.
+    suite       TEXT NOT NULL,     -- The suite's name.
+    source      TEXT,              -- The suite's file; NULL for a suite made in Python.
+    parallel    INTEGER NOT NULL,  -- How many attempts may run at once.
+    seed        INTEGER NOT NULL,  -- What chance was drawn from.
+    fail_under  REAL,              -- The gate; NULL: every trial must pass.
+    axes        TEXT NOT NULL,     -- JSON: axis -> its values, in order.
+    selection   TEXT NOT NULL,     -- JSON: the filters and overrides it was planned with.
+    trials      INTEGER NOT NULL,  -- How many trials the plan has.
+    plan_digest TEXT NOT NULL      -- A hash over trials, cases and variants: is a plan this one?
+);
+
+CREATE TABLE session (
+    -- One row per engine that worked on the run: the first, then one per resume.
+    number      INTEGER PRIMARY KEY,  -- From 1.
+    pid         INTEGER NOT NULL,     -- The engine's process ...
+    start_time  REAL NOT NULL,        -- ... and when that started: the two are never reused.
+    host        TEXT NOT NULL,        -- The machine it ran on.
+    started_at  REAL NOT NULL,        -- Seconds since the epoch, like all times here.
+    ended_at    REAL,                 -- NULL: it still works, or it died.
+    wall_s      REAL,                 -- How long it worked, by a clock that never jumps.
+    reason      TEXT                  -- finished, interrupted, or died (written by the next one).
+);
+
+CREATE TABLE variant (
+    -- One choice from every axis.
+    number      INTEGER PRIMARY KEY,  -- In plan order, from 0.
+    choices     TEXT NOT NULL         -- JSON: axis -> value.
+);
+
+CREATE TABLE case_ (
+    -- One input with what is expected of it ("case" is a word of SQL's own).
+    number      INTEGER PRIMARY KEY,  -- In plan order, from 0.
+    id          TEXT NOT NULL,        -- As the suite names it.
+    content     TEXT NOT NULL         -- JSON: input, expect, tags, metadata.
+);
+
+CREATE TABLE trial (
+    -- Case x variant x repeat, in plan order.
+    idx         INTEGER PRIMARY KEY,  -- Its place in the plan, from 0.
+    key         TEXT NOT NULL UNIQUE, -- A hash of all that decides its result.
+    case_       INTEGER NOT NULL REFERENCES case_ (number),
+    variant     INTEGER NOT NULL REFERENCES variant (number),
+    repeat      INTEGER NOT NULL      -- From 1.
+);
+
+CREATE TABLE attempt (
+    -- One execution of a trial, written before it starts. Not bound to `trial`, so that a suite
+    -- that changed keeps what was paid for.
+    key         TEXT NOT NULL,     -- The trial's.
+    number      INTEGER NOT NULL,  -- From 1, over the whole run.
+    session     INTEGER NOT NULL REFERENCES session (number),
+    started_at  REAL NOT NULL,
+    ended_at    REAL,              -- NULL: it still runs, or its engine died; so too all below.
+    outcome     TEXT,              -- A word of records.Outcome.
+    score       REAL,              -- From 0 to 1, where it was judged.
+    duration_s  REAL,              -- Target and graders.
+    exit_code   INTEGER,           -- Of a command.
+    content     TEXT,              -- JSON: output, grades, error, artifacts, notes.
+    PRIMARY KEY (key, number)
+);
+
+CREATE TABLE result (
+    -- Which attempt decided a trial. At most one row a key, never changed: written once.
+    key         TEXT PRIMARY KEY,  -- The trial's.
+    number      INTEGER NOT NULL,  -- The attempt's.
+    outcome     TEXT NOT NULL,     -- The attempt's, again, so that resuming reads this table only.
+    queued_s    REAL,              -- How long the trial waited for its first attempt.
+    FOREIGN KEY (key, number) REFERENCES attempt (key, number)
+) WITHOUT ROWID;
+"""
+
+INDEX_VERSION = 1
+
+INDEX_SCHEMA = """
+CREATE TABLE run (
+    -- One row per run of the store that no engine works on: what its folder says, remembered.
+    id          TEXT PRIMARY KEY,
+    fingerprint TEXT NOT NULL,     -- Size and time of its run.db: the row is right while they are.
+    suite       TEXT NOT NULL,
+    started_at  REAL NOT NULL,
+    info        TEXT NOT NULL      -- JSON: a RunInfo without its folder.
+);
+
+CREATE TABLE history (
+    -- How long the trials of a run took, by case and variant. Kept for a suite's last runs only.
+    run_id      TEXT NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+    case_id     TEXT NOT NULL,
+    variant     TEXT NOT NULL,     -- JSON: axis -> value.
+    n           INTEGER NOT NULL,  -- How many trials.
+    sum_log     REAL NOT NULL,     -- The sum of their durations' natural logarithms.
+    PRIMARY KEY (run_id, case_id, variant)
+) WITHOUT ROWID;
+"""

@@ -1,0 +1,207 @@
+"""The store: a folder of runs. Makes them, takes them up again, finds them, and lets them be read.
+
+What happens in a run is written by its Ledger and read by a RunReader, both made here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import secrets
+import shutil
+import socket
+import sqlite3
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from paraval.errors import RequestError
+from paraval.processes.identity import process_identity
+from paraval.records import Plan, RunInfo
+from paraval.store import planned
+from paraval.store.connection import RUN_FILE, Trace, create_file, explained, open_for_writing
+from paraval.store.folder import RUNS_FOLDER, prepare_folder, require_writable
+from paraval.store.index import History, Index
+from paraval.store.ledger import Hold, Ledger
+from paraval.store.locks import Identity, RunLock
+from paraval.store.reader import RunReader, last_sign_of_life
+
+
+class Store:
+    """The runs under one folder. Reading needs no more than that it is there."""
+
+    def __init__(self, root: Path, *, trace: Trace | None = None) -> None:
+        """`trace` is told every SQL statement of a run's writer before it is done."""
+        self.root = root.absolute()
+        self._trace = trace
+        self._index = Index(self.root)
+
+    # ---- writing
+
+    def create_run(self, plan: Plan, *, seed: int) -> Ledger:
+        """A new run with this plan, and the hold on it."""
+        prepare_folder(self.root)
+        folder = _new_folder(self.root / RUNS_FOLDER)
+        lock = RunLock.acquire(folder, _own_identity())
+        try:
+            return self._create(folder, lock, plan, seed)
+        except BaseException as error:
+            # No plan is in it, and nobody knows of it yet.
+            lock.release()
+            shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, sqlite3.Error):
+                raise explained(error, folder / RUN_FILE) from error
+            raise
+
+    def _create(self, folder: Path, lock: RunLock, plan: Plan, seed: int) -> Ledger:
+        connection = create_file(folder / RUN_FILE, self._trace)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            planned.write_new(connection, folder.name, plan, seed)
+            session = self._begin_session(connection)
+            connection.execute("COMMIT")
+            hold = Hold(folder=folder, connection=connection, lock=lock, session=session, plan=plan)
+            return self._ledger(hold, changed=0)
+        except BaseException:
+            connection.close()
+            raise
+
+    def resume_run(self, run_id: str, plan: Plan) -> Ledger:
+        """The run taken up again, with the plan as it is now. RunBusyError if an engine has it."""
+        folder = self.root / RUNS_FOLDER / run_id
+        if not (folder / RUN_FILE).is_file():
+            raise self._unknown(run_id)
+        lock = RunLock.acquire(folder, _own_identity())
+        try:
+            return self._resume(folder, lock, plan)
+        except BaseException as error:
+            lock.release()
+            if isinstance(error, sqlite3.Error):
+                raise explained(error, folder / RUN_FILE) from error
+            raise
+
+    def _resume(self, folder: Path, lock: RunLock, plan: Plan) -> Ledger:
+        require_writable(folder)
+        connection = open_for_writing(folder / RUN_FILE, self._trace)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            _bury_dead_session(connection)
+            changed = planned.replace(connection, plan)
+            session = self._begin_session(connection)
+            connection.execute("COMMIT")
+            hold = Hold(folder=folder, connection=connection, lock=lock, session=session, plan=plan)
+            return self._ledger(hold, changed=changed)
+        except BaseException:
+            connection.close()
+            raise
+
+    def _ledger(self, hold: Hold, *, changed: int) -> Ledger:
+        return Ledger(hold, changed=changed, on_close=self._index.fold)
+
+    def _begin_session(self, connection: sqlite3.Connection) -> int:
+        pid, start_time = _own_identity()
+        number = connection.execute(
+            "INSERT INTO session (pid, start_time, host, started_at) VALUES (?, ?, ?, ?)",
+            (pid, start_time, socket.gethostname(), time.time()),
+        ).lastrowid
+        assert number is not None
+        return number
+
+    # ---- finding and reading
+
+    def runs(self) -> list[RunInfo]:
+        """All runs, newest first; also those whose engine was killed."""
+        return self._index.runs()
+
+    def find(self, name: str) -> RunInfo:
+        """`last`, a run's id, the beginning of just one id, or the path of a run's folder."""
+        if (folder := _folder_named(name)) is not None:
+            with RunReader(folder) as reader:
+                return reader.info()
+        runs = self.runs()
+        if name == "last" and runs:
+            return runs[0]
+        fitting = [run for run in runs if run.id == name] or [
+            run for run in runs if name and run.id.startswith(name)
+        ]
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
+            raise RequestError(
+                f"several runs begin with '{name}': {_listed([run.id for run in fitting])}",
+                hint="write more of the one you mean",
+            )
+        raise self._unknown(name)
+
+    def last_unfinished(self, suite_name: str, source: str | None) -> RunInfo | None:
+        """The newest run of this suite that has trials without a result."""
+        for run in self.runs():
+            if (run.suite, run.source) == (suite_name, source) and run.done < run.trials:
+                return run
+        return None
+
+    def reader(self, run: RunInfo) -> RunReader:
+        return RunReader(Path(run.folder))
+
+    def selection(self, run: RunInfo) -> Mapping[str, Any]:
+        """The filters and overrides that the run was planned with."""
+        with self.reader(run) as reader:
+            return reader.selection()
+
+    def history(self, suite: str) -> History:
+        """How long the suite's trials took in its last runs."""
+        return self._index.history(suite)
+
+    def _unknown(self, name: str) -> RequestError:
+        ids = [run.id for run in self.runs()]
+        if not ids:
+            return RequestError(f"there is no run '{name}': the store {self.root} has no runs yet")
+        near = difflib.get_close_matches(name, ids, n=3) or ids[:3]
+        return RequestError(
+            f"there is no run '{name}' in {self.root}",
+            hint=f"the nearest are {_listed(near)}; `paraval runs` lists all",
+        )
+
+
+def _own_identity() -> Identity:
+    identity = process_identity(os.getpid())
+    assert identity is not None, "a process that asks is alive"
+    return identity
+
+
+def _new_folder(runs: Path) -> Path:
+    while True:
+        now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        folder = runs / f"{now}-{secrets.token_hex(2)}"
+        with suppress(FileExistsError):
+            folder.mkdir()
+            return folder
+
+
+def _bury_dead_session(connection: sqlite3.Connection) -> None:
+    """Give the sessions of killed engines the end that they couldn't write themselves."""
+    for number, started_at in connection.execute(
+        "SELECT number, started_at FROM session WHERE ended_at IS NULL"
+    ).fetchall():
+        ended_at = last_sign_of_life(connection, number)
+        connection.execute(
+            "UPDATE session SET ended_at = ?, wall_s = ?, reason = 'died' WHERE number = ?",
+            (ended_at, ended_at - started_at, number),
+        )
+
+
+def _folder_named(name: str) -> Path | None:
+    """The run's folder that a path names, if it is one."""
+    path = Path(name)
+    if os.sep not in name and not (path / RUN_FILE).is_file():
+        return None
+    folder = path.parent if path.name == RUN_FILE else path
+    return folder.absolute() if (folder / RUN_FILE).is_file() else None
+
+
+def _listed(ids: list[str]) -> str:
+    shown = ", ".join(ids[:5])
+    return shown if len(ids) <= 5 else f"{shown} and {len(ids) - 5} more"
