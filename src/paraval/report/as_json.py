@@ -1,0 +1,197 @@
+"""The JSON report: one document, a line a trial, in plan order.
+
+{"schema": 1,
+ "run": {"id", "suite", "started_at", "ended_at", "wall_s", "parallel", "resumed", "interrupted",
+         "planned", "seed", "fail_under"},
+ "summary": {"trials", "passed", "failed", "errors", "skipped", "pass_rate",
+             "pass_rate_interval": [low, high], "serial_s", "speedup", "cost_usd",
+             "cases" (what the interval is over), "errors_by_kind", "rate_if_errors_failed",
+             "rate_if_errors_passed", "median_s", "trials_without_cost", "usage",
+             "variants": [{"variant": {axis: value}, ...the same but for "speedup"...}]},
+ "gate": {"verdict": met | missed | unknown, "exit_code", "sentence"},
+ "trials": [{"index", "case", "variant": {axis: value}, "repeat", "outcome", "passed", "score",
+             "grades": [{"grader", "score", "passed", "reason"}], "attempts", "duration_s",
+             "queued_s", "usage": {...}, "cost_usd", "output", "error": {"kind", "message"} | null,
+             "artifacts": {...}, "exit_code", "notes": [...]}]}
+
+`passed` is null for a trial without a verdict; a trial's `duration_s` is that of all its attempts,
+so that they add up to `serial_s`; a number that JSON cannot say (NaN, infinity) is null.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from paraval.records import AttemptResult, Grade, Outcome, RunInfo, Scalar, TrialResult, Variant
+from paraval.report.contents import Contents
+from paraval.report.gate import Gate
+from paraval.report.summary import Summary, Tally, finite
+from paraval.report.text import well_formed
+
+SCHEMA = 1
+
+
+class AsJson:
+    """Written trial by trial, so that its size is bounded by the disk alone."""
+
+    def write(self, contents: Contents, file: TextIO) -> None:
+        file.write("{")
+        file.writelines(f'"{key}": {to_json(value)},\n ' for key, value in _head(contents).items())
+        file.write('"trials": [')
+        for number, result in enumerate(contents.trials):
+            file.write(",\n  " if number else "\n  ")
+            file.write(to_json(trial_as_dict(result)))
+        file.write("]}\n")
+
+
+def to_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def document(contents: Contents) -> dict[str, Any]:
+    """The whole report at once; for a run whose trials fit in memory."""
+    return {**_head(contents), "trials": [trial_as_dict(result) for result in contents.trials]}
+
+
+def trial_as_dict(result: TrialResult) -> dict[str, Any]:
+    end = result.result
+    return {
+        "index": result.index,
+        "case": well_formed(result.case_id),
+        "variant": _variant_as_dict(result.variant),
+        "repeat": result.repeat,
+        "outcome": end.outcome.value,
+        "passed": end.outcome is Outcome.PASSED if end.outcome.is_judged else None,
+        "score": finite(end.score),
+        "grades": [_grade_as_dict(grade) for grade in end.grades],
+        "attempts": result.attempts,
+        "duration_s": seconds(result.total_s),
+        "queued_s": seconds(result.queued_s),
+        **_output_as_dict(end),
+        "error": _error_as_dict(end),
+        "artifacts": {well_formed(name): well_formed(path) for name, path in end.artifacts.items()},
+        "exit_code": end.exit_code,
+        "notes": [well_formed(note) for note in end.notes],
+    }
+
+
+def moment(epoch_s: float | None) -> str | None:
+    """`2026-01-31T12:00:00.000Z`."""
+    if epoch_s is None:
+        return None
+    told = datetime.fromtimestamp(epoch_s, UTC).isoformat(timespec="milliseconds")
+    return told.removesuffix("+00:00") + "Z"
+
+
+def seconds(value: float | None) -> float | None:
+    """To the microsecond."""
+    number = finite(value)
+    return None if number is None else round(number, 6)
+
+
+def _head(contents: Contents) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "run": _run_as_dict(contents.run),
+        "summary": _summary_as_dict(contents.summary),
+        "gate": _gate_as_dict(contents.gate),
+    }
+
+
+def _run_as_dict(run: RunInfo) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "suite": well_formed(run.suite),
+        "started_at": moment(run.started_at),
+        "ended_at": moment(run.ended_at),
+        "wall_s": seconds(run.wall_s),
+        "parallel": run.parallel,
+        "resumed": run.resumed,
+        "interrupted": run.interrupted,
+        "planned": run.trials,
+        "seed": run.seed,
+        "fail_under": finite(run.fail_under),
+    }
+
+
+def _summary_as_dict(summary: Summary) -> dict[str, Any]:
+    figures = _tally_as_dict(summary)
+    speedup = finite(summary.speedup)
+    figures["speedup"] = None if speedup is None else round(speedup, 6)
+    figures["variants"] = [
+        {"variant": _variant_as_dict(one.variant), **_tally_as_dict(one)}
+        for one in summary.variants
+    ]
+    return figures
+
+
+def _tally_as_dict(tally: Tally) -> dict[str, Any]:
+    interval = tally.pass_rate_interval
+    return {
+        "trials": tally.trials,
+        "passed": tally.passed,
+        "failed": tally.failed,
+        "errors": tally.errors,
+        "skipped": tally.skipped,
+        "cases": tally.cases,
+        "errors_by_kind": dict(tally.errors_by_kind),
+        "pass_rate": tally.pass_rate,
+        "pass_rate_interval": None if interval is None else list(interval),
+        "rate_if_errors_failed": tally.rate_if_errors_failed,
+        "rate_if_errors_passed": tally.rate_if_errors_passed,
+        "serial_s": seconds(tally.serial_s),
+        "median_s": seconds(tally.median_s),
+        "cost_usd": _dollars(tally.cost_usd),
+        "trials_without_cost": tally.trials_without_cost,
+        "usage": {well_formed(name): finite(amount) for name, amount in tally.usage.items()},
+    }
+
+
+def _gate_as_dict(gate: Gate) -> dict[str, Any]:
+    return {
+        "verdict": gate.verdict.value,
+        "exit_code": gate.exit_code,
+        "sentence": gate.sentence,
+    }
+
+
+def _output_as_dict(end: AttemptResult) -> dict[str, Any]:
+    if end.output is None:
+        return {"usage": {}, "cost_usd": None, "output": None}
+    usage = {well_formed(name): finite(amount) for name, amount in end.output.usage.items()}
+    cost = _dollars(end.output.cost_usd)
+    return {"usage": usage, "cost_usd": cost, "output": well_formed(end.output.text)}
+
+
+def _grade_as_dict(grade: Grade) -> dict[str, Any]:
+    return {
+        "grader": well_formed(grade.grader),
+        "score": finite(grade.score),
+        "passed": grade.passed,
+        "reason": well_formed(grade.reason),
+    }
+
+
+def _error_as_dict(end: AttemptResult) -> dict[str, Any] | None:
+    if end.error is None:
+        return None
+    return {"kind": end.error.kind.value, "message": well_formed(end.error.message)}
+
+
+def _variant_as_dict(variant: Variant) -> dict[str, Scalar]:
+    return {well_formed(axis): _scalar(value) for axis, value in variant.items()}
+
+
+def _scalar(value: Scalar) -> Scalar:
+    if isinstance(value, str):
+        return well_formed(value)
+    # An axis value names a variant: what JSON cannot say as a number is said as text.
+    return value if isinstance(value, bool) or finite(value) is not None else str(value)
+
+
+def _dollars(value: float | None) -> float | None:
+    """To a thousand-millionth: a sum without the dust of its additions."""
+    number = finite(value)
+    return None if number is None else round(number, 9)

@@ -1,0 +1,124 @@
+"""JUnit XML, in the form that Jenkins, GitLab, GitHub's reporters and Surefire's readers share.
+
+A test suite a variant. A wrong answer is a `failure`; an error is an `error` with its kind as the
+type. Readers count them apart, as we do.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from array import array
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from html import escape
+from typing import BinaryIO, TextIO
+
+from paraval.records import AttemptResult, Outcome, TrialResult
+from paraval.report.contents import Contents
+from paraval.report.summary import Summary, VariantSummary, finite, variant_key
+from paraval.report.text import one_line, printable
+from paraval.report.wording import reason, variant_label
+
+_MOST_OUTPUT_BYTES = 10_000
+_LONGEST_NAME = 300
+_CUT = "\n[cut]"
+_ILLEGAL = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class AsJUnit:
+    def write(self, contents: Contents, file: TextIO) -> None:
+        summary = contents.summary
+        file.write('<?xml version="1.0" encoding="UTF-8"?>\n')
+        file.write(f"<testsuites {_counts(contents.run.suite, summary, summary.wall_s)}>\n")
+        with tempfile.TemporaryFile() as spool:
+            cases = _Spool(spool)
+            for result in contents.trials:
+                cases.add(variant_key(result.variant), _test_case(contents.run.suite, result))
+            for one in summary.variants:
+                file.write(f"  <testsuite {_suite_attributes(contents, one)}>\n")
+                file.writelines(cases.of(variant_key(one.variant)))
+                file.write("  </testsuite>\n")
+        file.write("</testsuites>\n")
+
+
+class _Spool:
+    """Test cases, which come in plan order, held on disk until their variant's turn."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._end = 0
+        self._places: dict[str, array[int]] = defaultdict(lambda: array("q"))
+
+    def add(self, key: str, text: str) -> None:
+        encoded = text.encode()
+        self._file.write(encoded)
+        self._places[key].extend((self._end, len(encoded)))
+        self._end += len(encoded)
+
+    def of(self, key: str) -> Iterator[str]:
+        places = self._places.get(key, array("q"))
+        for start, length in zip(places[::2], places[1::2], strict=True):
+            self._file.seek(start)
+            yield self._file.read(length).decode()
+
+
+def _suite_attributes(contents: Contents, one: VariantSummary) -> str:
+    name = variant_label(one.variant) or contents.run.suite
+    started = datetime.fromtimestamp(contents.run.started_at, UTC).isoformat(timespec="seconds")
+    counts = _counts(name, one, one.serial_s)
+    return f'{counts} skipped="{one.skipped}" timestamp="{started}"'
+
+
+def _counts(name: str, tally: Summary | VariantSummary, time_s: float) -> str:
+    return (
+        f'name="{_attribute(name)}" tests="{tally.trials}" failures="{tally.failed}"'
+        f' errors="{tally.errors}" time="{_seconds(time_s)}"'
+    )
+
+
+def _test_case(suite: str, result: TrialResult) -> str:
+    label = variant_label(result.variant)
+    name = result.case_id if result.repeat == 1 else f"{result.case_id} #{result.repeat}"
+    inside = _verdict(result.result) + _system_out(result.result)
+    start = (
+        f'    <testcase name="{_attribute(name)}"'
+        f' classname="{_attribute(f"{suite}.{label}" if label else suite)}"'
+        f' time="{_seconds(result.total_s)}"'
+    )
+    return f"{start}>\n{inside}    </testcase>\n" if inside else f"{start}/>\n"
+
+
+def _verdict(end: AttemptResult) -> str:
+    if end.outcome is Outcome.PASSED:
+        return ""
+    message = f'message="{_attribute(reason(end))}"'
+    if end.outcome is Outcome.SKIPPED:
+        return f"      <skipped {message}/>\n"
+    tag = "failure" if end.outcome is Outcome.FAILED else "error"
+    told = _text(reason(end))
+    return f'      <{tag} {message} type="{end.outcome.value}">{told}</{tag}>\n'
+
+
+def _system_out(end: AttemptResult) -> str:
+    if end.output is None or not end.output.text:
+        return ""
+    return f"      <system-out>{_text(end.output.text)}</system-out>\n"
+
+
+def _attribute(text: str) -> str:
+    return escape(_ILLEGAL.sub("\ufffd", one_line(text, _LONGEST_NAME)))
+
+
+def _text(text: str) -> str:
+    near = printable(text[: _MOST_OUTPUT_BYTES * 2])
+    encoded = near.encode()
+    if len(encoded) > _MOST_OUTPUT_BYTES or len(text) > _MOST_OUTPUT_BYTES * 2:
+        room = _MOST_OUTPUT_BYTES - len(_CUT)
+        near = encoded[:room].decode(errors="ignore") + _CUT
+    return escape(_ILLEGAL.sub("\ufffd", near), quote=False)
+
+
+def _seconds(value: float) -> str:
+    return f"{finite(value) or 0.0:.6f}"

@@ -1,0 +1,104 @@
+"""Reports as files: which endings there are, whether a path will do, and writing it whole or not
+at all.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from paraval.errors import RequestError
+from paraval.report.as_csv import AsCsv
+from paraval.report.as_json import AsJson
+from paraval.report.as_jsonl import AsJsonLines
+from paraval.report.as_junit import AsJUnit
+from paraval.report.as_markdown import AsMarkdown
+from paraval.report.contents import Contents, Format
+
+FORMATS: Mapping[str, Format] = {
+    ".json": AsJson(),
+    ".jsonl": AsJsonLines(),
+    ".csv": AsCsv(),
+    ".md": AsMarkdown(),
+    ".junit.xml": AsJUnit(),
+}
+
+
+def check_output_paths(paths: Sequence[str | Path]) -> None:
+    """RequestError for what could not be written later. No file is changed by asking."""
+    for path in map(Path, paths):
+        _format_for(path)
+        try:
+            _check_place(path)
+        except (OSError, ValueError) as error:
+            raise RequestError(f"cannot write {path}: {_why(error)}") from error
+
+
+def write_files(contents: Contents, paths: Sequence[str | Path]) -> None:
+    """Writes each file whole. One that fails doesn't keep the others from being written."""
+    todo = [(path, _format_for(path)) for path in map(Path, paths)]
+    failures = []
+    for path, form in todo:
+        try:
+            _write_whole(contents, form, path)
+        except OSError as error:
+            failures.append(f"cannot write {path}: {_why(error)}")
+    if failures:
+        hint = f"the results are kept; write them with: paraval report {contents.run.id} -o FILE"
+        raise RequestError("\n".join(failures), hint=hint)
+
+
+def _format_for(path: Path) -> Format:
+    name = path.name.lower()
+    for ending, form in FORMATS.items():
+        if name.endswith(ending):
+            return form
+    known = ", ".join(FORMATS)
+    if name.endswith(".xml"):
+        hint = f"for JUnit's form, name it {path.stem}.junit.xml"
+    else:
+        hint = f"name it by what you want: {known}"
+    raise RequestError(f"the ending of '{path}' names no form of report; known: {known}", hint=hint)
+
+
+def _check_place(path: Path) -> None:
+    if path.is_dir():
+        raise RequestError(f"cannot write {path}: it is a folder")
+    if path.exists() and not path.is_file():
+        raise RequestError(f"cannot write {path}: it is no ordinary file")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise RequestError(f"cannot write {path}: the file is read-only")
+    folder = _place(path).parent
+    if not folder.is_dir():
+        hint = f"make it first: mkdir -p {folder}"
+        raise RequestError(f"cannot write {path}: there is no folder {folder}", hint=hint)
+    # Permissions don't tell of read-only file systems; a nameless file that is gone at once does.
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+
+
+def _write_whole(contents: Contents, form: Format, path: Path) -> None:
+    place = _place(path)
+    beside = place.with_name(f".paraval-{secrets.token_hex(8)}.tmp")
+    try:
+        with beside.open("x", encoding="utf-8", newline="\n") as file:
+            form.write(contents, file)
+            file.flush()
+            os.fsync(file.fileno())
+        if place.exists():
+            beside.chmod(place.stat().st_mode & 0o777)
+        beside.replace(place)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _place(path: Path) -> Path:
+    """Where the file really is: a link is written through, not replaced."""
+    return path.resolve()
+
+
+def _why(error: OSError | ValueError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

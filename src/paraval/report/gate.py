@@ -1,0 +1,110 @@
+"""Whether a run is good enough: the gate, its exit code and the sentence that says so.
+
+What has no verdict (errors, trials that were skipped or never ended) is not held against a run, nor
+for it: where it could turn the answer, the answer is `unknown`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from paraval.report.summary import Summary
+from paraval.report.wording import counted, listed, percent
+
+EXIT_MET = 0
+EXIT_MISSED = 1
+EXIT_UNKNOWN = 3
+EXIT_INTERRUPTED = 130
+
+# 9/10 must reach 0.9, and 3/10 the 0.30000000000000004 that somebody computed.
+_DUST = 1e-9
+
+
+class Verdict(StrEnum):
+    """What the gate says."""
+
+    MET = "met"
+    MISSED = "missed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """What was asked of a run, answered."""
+
+    verdict: Verdict
+    exit_code: int
+    sentence: str
+
+
+def judge_gate(summary: Summary, fail_under: float | None, interrupted: bool) -> Gate:
+    """Whether the pass rate reaches `fail_under`, whatever the missing verdicts would have been.
+
+    None asks that every trial passes.
+    """
+    if interrupted:
+        ended = f"{summary.trials} of {counted(summary.planned, 'trial')}"
+        sentence = f"The run was interrupted after {ended}: the gate is not judged."
+        return Gate(verdict=Verdict.UNKNOWN, exit_code=EXIT_INTERRUPTED, sentence=sentence)
+    if not summary.planned:
+        sentence = "No trial ran: the gate cannot be judged."
+        return Gate(verdict=Verdict.UNKNOWN, exit_code=EXIT_UNKNOWN, sentence=sentence)
+    asked = 1.0 if fail_under is None else fail_under
+    best = (summary.planned - summary.failed) / summary.planned
+    if summary.passed / summary.planned >= asked - _DUST:
+        return Gate(verdict=Verdict.MET, exit_code=EXIT_MET, sentence=_met(summary, asked))
+    if best < asked - _DUST:
+        return Gate(verdict=Verdict.MISSED, exit_code=EXIT_MISSED, sentence=_missed(summary, asked))
+    return Gate(verdict=Verdict.UNKNOWN, exit_code=EXIT_UNKNOWN, sentence=_unknown(summary, asked))
+
+
+def _met(summary: Summary, asked: float) -> str:
+    if summary.passed == summary.planned:
+        return "The gate is met: every trial passed."
+    return f"The gate is met: {_passed(summary)}; asked for: {percent(asked)}."
+
+
+def _missed(summary: Summary, asked: float) -> str:
+    if asked >= 1:
+        wrong = counted(summary.failed, "wrong answer")
+        return f"The gate is missed: {wrong}, and every trial must pass."
+    if _missing(summary):
+        best = summary.planned - summary.failed
+        return (
+            f"The gate is missed: even with {_missing(summary)}, at most {best} of"
+            f" {counted(summary.planned, 'trial')} ({percent(best / summary.planned)}) can have"
+            f" passed; asked for: {percent(asked)}."
+        )
+    return f"The gate is missed: {_passed(summary)}; asked for: {percent(asked)}."
+
+
+def _unknown(summary: Summary, asked: float) -> str:
+    hidden = summary.planned - summary.judged
+    hide = "hides" if hidden == 1 else "hide"
+    if asked >= 1:
+        why = "no trial gave a wrong answer, but every trial must pass"
+    else:
+        low = percent(summary.passed / summary.planned)
+        high = percent((summary.planned - summary.failed) / summary.planned)
+        why = f"the rate lies between {low} and {high}; asked for: {percent(asked)}"
+    return f"{_missing(summary)} {hide} whether the gate is met: {why}."
+
+
+def _passed(summary: Summary) -> str:
+    rate = percent(summary.passed / summary.planned)
+    return f"{summary.passed} of {counted(summary.planned, 'trial')} passed ({rate})"
+
+
+def _missing(summary: Summary) -> str:
+    """`2 errors and 1 skipped trial`; empty where every trial has a verdict."""
+    unended = summary.planned - summary.trials
+    return listed(
+        counted(number, word)
+        for number, word in (
+            (summary.errors, "error"),
+            (summary.skipped, "skipped trial"),
+            (unended, "trial without a result"),
+        )
+        if number
+    )

@@ -1,0 +1,184 @@
+"""The text printed after a run: a table, what did not pass, and the closing sentences.
+
+It reads the same without colour and without UTF-8, and nothing that a target wrote can act on the
+terminal.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from paraval.records import TrialResult
+from paraval.report.closing import closing_sentences
+from paraval.report.contents import Contents
+from paraval.report.gate import Verdict
+from paraval.report.summary import Summary, Tally
+from paraval.report.table import Column, columns_of, rows_of
+from paraval.report.text import columns, cut, cut_middle, one_line, to_ascii
+from paraval.report.unpassed import errors_heading, first_unpassed, wrong_heading
+from paraval.report.wording import reason, trial_label
+
+_MOST_LISTED = 20
+_NARROWEST = 40
+_NARROWEST_WITH_INTERVALS = 60
+_GAP = "  "
+_LONGEST_NAME = 200
+
+_UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h)\b|%)")
+_HOLD = "\N{NO-BREAK SPACE}"
+
+_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
+_CELL_STYLES = {"passed": "green", "failed": "red", "errors": "yellow"}
+_VERDICT_STYLES = {Verdict.MET: "green", Verdict.MISSED: "red", Verdict.UNKNOWN: "yellow"}
+
+
+def summary_text(contents: Contents, *, width: int, colour: bool, unicode: bool) -> str:
+    """What is printed after a run; ends without a newline."""
+    page = _Page(width=max(width, _NARROWEST), colour=colour, unicode=unicode)
+    blocks = [
+        _table(contents.summary, page),
+        *_lists(contents, page),
+        _closing(contents, page),
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Page:
+    """What can be shown where the text goes."""
+
+    width: int
+    colour: bool
+    unicode: bool
+
+    @property
+    def ellipsis(self) -> str:
+        return "…" if self.unicode else "..."
+
+    def safe(self, text: str, limit: int = _LONGEST_NAME) -> str:
+        line = one_line(text, limit)
+        return line if self.unicode else to_ascii(line)
+
+    def cut(self, text: str, limit: int) -> str:
+        return cut(text, limit, self.ellipsis)
+
+    def cut_middle(self, text: str, limit: int) -> str:
+        return cut_middle(text, limit, self.ellipsis)
+
+    def paint(self, text: str, style: str) -> str:
+        return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.colour and text.strip() else text
+
+
+def _pad(text: str, width: int) -> str:
+    return text + " " * (width - columns(text))
+
+
+# ---- the table
+
+
+def _table(summary: Summary, page: _Page) -> list[str]:
+    rows = rows_of(summary)
+    if not summary.variants:
+        return []
+    labels = [page.safe(label) for label, _ in rows]
+    shown = columns_of(summary, intervals=page.width >= _NARROWEST_WITH_INTERVALS)
+    widths = _column_widths(summary, shown)
+    while len(shown) > 1 and _taken(widths) > page.width - len("variant"):
+        shown, widths = shown[:-1], widths[:-1]
+    room = page.width - _taken(widths)
+    label_width = max(map(columns, [*labels, "variant"]))
+    # A label that leaves no room for the figures stands on a line of its own: cut, variants that
+    # differ in their last axis would look the same.
+    apart = label_width > room
+    start_width = room if apart else label_width
+    lines = [page.paint(_headings(start_width, shown, widths), "bold")]
+    for label, (_, tally) in zip(labels, rows, strict=True):
+        figures = _figures(tally, shown, widths, page)
+        if apart:
+            lines += [page.cut_middle(label, page.width), " " * start_width + figures]
+        else:
+            lines.append(_pad(label, start_width) + figures)
+    return lines
+
+
+def _column_widths(summary: Summary, shown: list[Column]) -> list[int]:
+    return [
+        max(len(column.heading), *(len(column.cell(tally)) for _, tally in rows_of(summary)))
+        for column in shown
+    ]
+
+
+def _taken(widths: list[int]) -> int:
+    return sum(len(_GAP) + width for width in widths)
+
+
+def _headings(start_width: int, shown: list[Column], widths: list[int]) -> str:
+    headings = (
+        _GAP + column.heading.rjust(width) for column, width in zip(shown, widths, strict=True)
+    )
+    return _pad("variant", start_width) + "".join(headings)
+
+
+def _figures(tally: Tally, shown: list[Column], widths: list[int], page: _Page) -> str:
+    parts = []
+    for column, width in zip(shown, widths, strict=True):
+        cell = column.cell(tally)
+        style = _CELL_STYLES.get(column.heading) if cell != "0" else None
+        text = cell.rjust(width)
+        parts.append(_GAP + (page.paint(text, style) if style else text))
+    return "".join(parts)
+
+
+# ---- what did not pass
+
+
+def _lists(contents: Contents, page: _Page) -> Iterator[list[str]]:
+    summary = contents.summary
+    listed = first_unpassed(contents, _MOST_LISTED)
+    mark = "✗" if page.unicode else "x"
+    if listed.wrong:
+        heading = page.paint(wrong_heading(summary), "red")
+        more = _more(summary.failed - len(listed.wrong), contents, page)
+        yield [heading, *_trial_lines(listed.wrong, page.paint(mark, "red"), page), *more]
+    if listed.errors:
+        heading = page.paint(errors_heading(summary), "yellow")
+        more = _more(summary.errors - len(listed.errors), contents, page)
+        yield [heading, *_trial_lines(listed.errors, page.paint("!", "yellow"), page), *more]
+
+
+def _trial_lines(results: tuple[TrialResult, ...], mark: str, page: _Page) -> Iterator[str]:
+    labels = [page.safe(trial_label(result)) for result in results]
+    label_width = min(max(map(columns, labels)), page.width * 45 // 100)
+    outcome_width = max(len(result.outcome.value) for result in results)
+    for label, result in zip(labels, results, strict=True):
+        start = _pad(page.cut_middle(label, label_width), label_width)
+        outcome = result.outcome.value.ljust(outcome_width)
+        # Two columns before the mark's text, and a gap on each side of the outcome.
+        room = page.width - 4 - label_width - outcome_width - 2 * len(_GAP)
+        why = page.cut(page.safe(reason(result.result), max(room, 1) * 2), room)
+        yield f"  {mark} {start}{_GAP}{outcome}{_GAP}{why}".rstrip()
+
+
+def _more(number: int, contents: Contents, page: _Page) -> list[str]:
+    if not number:
+        return []
+    command = f"paraval report {page.safe(contents.run.id)} -o report.md"
+    return [f"  {page.ellipsis} and {number:,} more: {command}"]
+
+
+# ---- the closing sentences
+
+
+def _closing(contents: Contents, page: _Page) -> list[str]:
+    *sentences, verdict = (_wrap(sentence, page.width) for sentence in closing_sentences(contents))
+    return [*sentences, page.paint(verdict, _VERDICT_STYLES[contents.gate.verdict])]
+
+
+def _wrap(sentence: str, width: int) -> str:
+    """Broken between words, but not between a number and its unit."""
+    held = _UNIT.sub(_HOLD, sentence)
+    lines = textwrap.fill(held, width, break_long_words=False, break_on_hyphens=False)
+    return lines.replace(_HOLD, " ")

@@ -1,0 +1,90 @@
+"""Numbers, names and reasons in words: the same in the terminal, in Markdown and in messages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from paraval.records import AttemptResult, Grade, TrialResult, Variant
+
+UNKNOWN = "-"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 error`, `2 errors`, `3 trials without a result`."""
+    first, space, rest = noun.partition(" without ")
+    return f"{number:,} {first}{'' if number == 1 else 's'}{space}{rest}"
+
+
+def listed(parts: Iterable[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *before, last = [*parts] or [""]
+    return f"{', '.join(before)} and {last}" if before else last
+
+
+def percent(share: float) -> str:
+    """`90 %`, `89.7 %`; 0 % and 100 % only when it is exactly that."""
+    value = share * 100
+    if math.isclose(value, round(value), abs_tol=1e-7):
+        return f"{round(value)} %"
+    return f"{min(max(value, 0.1), 99.9):.1f} %"
+
+
+def percent_range(low: float, high: float) -> str:
+    """`55-95 %`, in whole numbers; 0 and 100 only when it is exactly that."""
+    return f"{_whole_percent(low)}-{_whole_percent(high)} %"
+
+
+def _whole_percent(share: float) -> int:
+    return round(share * 100) if share in (0, 1) else min(max(round(share * 100), 1), 99)
+
+
+def duration(seconds: float | None) -> str:
+    """`120 ms`, `6.2 s`, `2 min 05 s`, `1 h 02 min`."""
+    if seconds is None or not math.isfinite(seconds) or seconds < 0:
+        return UNKNOWN
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    if seconds < 3599.5:
+        return "{} min {:02} s".format(*divmod(round(seconds), 60))
+    return "{:,} h {:02} min".format(*divmod(round(seconds / 60), 60))
+
+
+def money(usd: float | None) -> str:
+    """`$12.34`, `$0.0123`."""
+    if usd is None:
+        return UNKNOWN
+    if usd == 0 or abs(usd) >= 0.1:
+        return f"${usd:,.2f}"
+    return f"${usd:.4f}" if abs(usd) >= 0.0001 else f"${usd:.1e}"
+
+
+def variant_label(variant: Variant) -> str:
+    """`small · with-tool`; empty without a matrix."""
+    return " · ".join(str(value) for value in variant.values())
+
+
+def trial_label(result: TrialResult) -> str:
+    """`hello · small · with-tool · #2`; the repeat only from the second on."""
+    repeat = f"#{result.repeat}" if result.repeat > 1 else ""
+    return " · ".join(filter(None, (result.case_id, variant_label(result.variant), repeat)))
+
+
+def reason(result: AttemptResult) -> str:
+    """Why a trial did not pass: the error's message, or what the graders missed."""
+    if result.error is not None:
+        return result.error.message or result.error.kind.value
+    if not result.outcome.is_judged:
+        return result.outcome.value
+    missed = [grade for grade in result.grades if not grade.passed]
+    return "; ".join(map(_grade_reason, missed)) or _score_reason(result.score)
+
+
+def _grade_reason(grade: Grade) -> str:
+    return grade.reason or f"{grade.grader or 'grader'}: {_score_reason(grade.score)}"
+
+
+def _score_reason(score: float | None) -> str:
+    return "" if score is None else f"score {score:.3g}"

@@ -1,0 +1,969 @@
+"""What a run means, in every form it is written in."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import re
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import junitparser
+import pyte
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lxml import etree
+from wcwidth import wcswidth
+
+from paraval.errors import RequestError
+from paraval.records import (
+    AttemptResult,
+    Failure,
+    Grade,
+    Outcome,
+    Output,
+    RunInfo,
+    TrialResult,
+    Variant,
+)
+from paraval.report.as_csv import inert
+from paraval.report.as_markdown import code
+from paraval.report.document import Report
+from paraval.report.files import FORMATS, check_output_paths, write_files
+from paraval.report.gate import Verdict
+from paraval.report.summary import summarise
+from paraval.report.terminal import summary_text
+from paraval.report.text import columns, cut, cut_middle, one_line, printable, well_formed
+from paraval.report.wording import duration, money, percent, percent_range
+from paraval.statistics import wilson
+
+SMALL: Variant = {"model": "small", "mode": "with-tool"}
+LARGE: Variant = {"model": "large", "mode": "without-tool"}
+
+FAMILY = "\N{WOMAN}\u200d\N{WOMAN}\u200d\N{GIRL}"
+
+HOSTILE = [
+    "</script><script>alert(1)</script><!--<script>",
+    "<img src=x onerror=alert(1)>",
+    "]]><failure/><![CDATA[",
+    "| a | b |\n| - | - |\n`x` **y** [z](http://evil) ![i](http://evil)",
+    "@everyone see #1 and www.evil.example",
+    '=HYPERLINK("http://evil","x")',
+    "+1+cmd|' /C calc'!A0",
+    "-2+3",
+    "@SUM(A1)",
+    "\t=1",
+    "\r=1",
+    "  =1",
+    "a;=1+1,=2",
+    "\x1b[2J\x1b[31mred\x1b[0m",
+    "\x1b]0;title\x07\x1b]8;;http://evil\x1b\\link\x1b]8;;\x1b\\",
+    "\x1b]52;c;cm0gLXJm" + "A" * 50,
+    "\x9b31m\x9d0;x\x9c c1",
+    "\x00\x01\x07\x08\x7f",
+    "\udc80\ud800 lone",
+    "\u202egnp.exe\u202c \u2066x\u2069 \u200b\ufeff",
+    "line\u2028sep\u2029par\x0b\x0c",
+    "\ufffe\uffff \U000e0041",
+    "日本語" * 40,
+    FAMILY + " \N{HEAVY BLACK HEART}\ufe0f e\u0301",
+    "x" * 100_000,
+    "[" * 100_000,
+    "\x1b[" + "0" * 10_000,
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A source of made-up results."""
+
+    trials: Sequence[TrialResult] = ()
+    info_with: dict[str, Any] = field(default_factory=dict)
+
+    def info(self) -> RunInfo:
+        usual = RunInfo(
+            id="20260131-120000-abcd",
+            suite="greetings",
+            source=None,
+            folder="/runs/20260131-120000-abcd",
+            trials=len(self.trials),
+            parallel=8,
+            seed=1,
+            started_at=1_769_860_800.25,
+            ended_at=1_769_860_802.25,
+            wall_s=2.0,
+            resumed=0,
+            interrupted=False,
+            fail_under=None,
+            done=len(self.trials),
+        )
+        return replace(usual, **self.info_with)
+
+    def results(self) -> Iterator[TrialResult]:
+        return iter(self.trials)
+
+
+def ended(
+    outcome: Outcome = Outcome.PASSED,
+    case: str = "hello",
+    variant: Variant | None = None,
+    *,
+    text: str = "hi",
+    why: str = 'expected "hello"',
+    cost: float | None = None,
+    **other: Any,
+) -> TrialResult:
+    """A trial that ended; the first of its case, after one second."""
+    judged = outcome.is_judged
+    passed = outcome is Outcome.PASSED
+    grade = Grade(
+        score=float(passed), passed=passed, reason="" if passed else why, grader="contains"
+    )
+    result = AttemptResult(
+        outcome=outcome,
+        output=Output(text=text, cost_usd=cost) if judged else None,
+        grades=(grade,) if judged else (),
+        score=float(passed) if judged else None,
+        error=None if judged else Failure(kind=outcome, message=why),
+        duration_s=1.0,
+    )
+    usual: dict[str, Any] = {"index": 0, "repeat": 1, "attempts": 1, "total_s": 1.0}
+    return TrialResult(case_id=case, variant=variant or {}, result=result, **(usual | other))
+
+
+def report_of(*trials: TrialResult, **info: Any) -> Report:
+    numbered = [replace(trial, index=index) for index, trial in enumerate(trials)]
+    return Report(Made(trials=numbered, info_with=info))
+
+
+def counts(passed: int, failed: int = 0, errors: int = 0, **info: Any) -> Report:
+    trials = [ended(case=f"p{n}") for n in range(passed)]
+    trials += [ended(Outcome.FAILED, case=f"f{n}") for n in range(failed)]
+    trials += [ended(Outcome.TIMEOUT, case=f"e{n}") for n in range(errors)]
+    return report_of(*trials, **info)
+
+
+def written(report: Report, ending: str) -> str:
+    file = io.StringIO(newline="")
+    FORMATS[ending].write(report, file)
+    return file.getvalue()
+
+
+def plain(report: Report, width: int = 80, *, unicode: bool = True) -> str:
+    return summary_text(report, width=width, colour=False, unicode=unicode)
+
+
+def small_report() -> Report:
+    """Two variants, every kind of end."""
+    return report_of(
+        ended(case="hello", variant=SMALL, cost=0.25),
+        ended(Outcome.FAILED, case="hello", variant=LARGE, cost=0.5),
+        ended(case="hello", variant=SMALL, repeat=2, cost=0.25, total_s=2.0),
+        ended(Outcome.TIMEOUT, case="bye", variant=SMALL, why="no answer within 60 s"),
+        ended(case="bye", variant=LARGE, cost=0.5, attempts=2, total_s=3.0, queued_s=0.1),
+        fail_under=0.5,
+    )
+
+
+def hostile_report() -> Report:
+    ends = (Outcome.PASSED, Outcome.FAILED, Outcome.CRASHED, Outcome.SKIPPED)
+    return report_of(
+        *(
+            ended(outcome, case=text, variant={"axis": text}, text=text, why=text)
+            for text in HOSTILE
+            for outcome in ends
+        ),
+        suite=HOSTILE[0],
+    )
+
+
+# ---- the summary
+
+
+def test_rates_are_over_what_was_judged_and_errors_stand_beside_them() -> None:
+    summary = counts(34, 4, 2).summary
+    assert (summary.trials, summary.passed, summary.failed, summary.errors) == (40, 34, 4, 2)
+    assert summary.pass_rate == 34 / 38
+    assert summary.rate_if_errors_failed == 34 / 40
+    assert summary.rate_if_errors_passed == 36 / 40
+    assert summary.errors_by_kind == {"timeout": 2}
+
+
+def test_the_interval_is_over_cases_not_over_repeats() -> None:
+    trials = [ended(case=case, repeat=n) for case in "ab" for n in range(1, 6)]
+    trials[0] = ended(Outcome.FAILED, case="a")
+    summary = report_of(*trials, ended(Outcome.TIMEOUT, case="c")).summary
+    assert summary.cases == 2
+    assert summary.pass_rate_interval == wilson(0.9 * 2, 2)
+
+
+def test_variants_are_listed_in_plan_order_with_figures_of_their_own() -> None:
+    variants = small_report().summary.variants
+    assert [one.variant for one in variants] == [SMALL, LARGE]
+    assert [(one.passed, one.failed, one.errors) for one in variants] == [(2, 0, 1), (1, 1, 0)]
+    assert [one.serial_s for one in variants] == [4.0, 4.0]
+
+
+def test_values_that_python_holds_equal_are_variants_of_their_own() -> None:
+    values: list[Any] = [1, True, 1.0, "1"]
+    summary = report_of(*(ended(variant={"axis": value}) for value in values)).summary
+    assert [one.trials for one in summary.variants] == [1, 1, 1, 1]
+
+
+def test_without_a_matrix_there_is_one_variant_without_axes() -> None:
+    summary = counts(2).summary
+    assert [one.variant for one in summary.variants] == [{}]
+    assert "all trials" in plain(counts(2))
+
+
+def test_cost_is_none_where_no_trial_told_one_and_else_says_how_many_did_not() -> None:
+    assert counts(3).summary.cost_usd is None
+    summary = small_report().summary
+    assert (summary.cost_usd, summary.trials_without_cost) == (1.5, 1)
+
+
+def test_usage_is_added_up_and_what_is_no_number_left_out() -> None:
+    def using(**usage: Any) -> TrialResult:
+        trial = ended()
+        return replace(trial, result=replace(trial.result, output=Output(usage=usage)))
+
+    huge = 10**400
+    odd = using(tokens=math.nan, calls=math.inf, big=huge, flag=True, word="x")
+    report = report_of(using(tokens=3, calls=1), using(tokens=4), odd)
+    assert report.summary.usage == {"tokens": 7, "calls": 1}
+    assert json.loads(written(report, ".json"))["trials"][2]["usage"]["big"] is None
+
+
+def test_speedup_is_serial_over_wall_time_and_unknown_without_one() -> None:
+    assert counts(6).summary.speedup == 3.0
+    assert counts(6, wall_s=0.0).summary.speedup is None
+
+
+def test_skipped_trials_count_in_no_rate_and_no_median() -> None:
+    summary = report_of(ended(total_s=4.0), ended(Outcome.SKIPPED, total_s=0.0)).summary
+    assert (summary.pass_rate, summary.skipped, summary.median_s) == (1.0, 1, 4.0)
+
+
+def test_summarise_takes_a_stream_once() -> None:
+    made = Made(trials=[ended(), ended(Outcome.FAILED)])
+    assert summarise(made.results(), made.info()).judged == 2
+
+
+# ---- the gate
+
+
+@pytest.mark.parametrize(
+    ("ends", "fail_under", "verdict", "exit_code"),
+    [
+        ((10, 0, 0), None, Verdict.MET, 0),
+        ((9, 1, 0), None, Verdict.MISSED, 1),
+        ((9, 0, 1), None, Verdict.UNKNOWN, 3),
+        ((8, 1, 1), None, Verdict.MISSED, 1),
+        ((9, 1, 0), 0.9, Verdict.MET, 0),
+        ((3, 7, 0), 0.1 + 0.2, Verdict.MET, 0),
+        ((899, 101, 0), 0.9, Verdict.MISSED, 1),
+        ((90, 0, 10), 0.9, Verdict.MET, 0),
+        ((89, 1, 10), 0.9, Verdict.UNKNOWN, 3),
+        ((80, 10, 10), 0.9, Verdict.UNKNOWN, 3),
+        ((80, 11, 9), 0.9, Verdict.MISSED, 1),
+        ((0, 0, 5), 0.9, Verdict.UNKNOWN, 3),
+        ((0, 5, 0), 0.0, Verdict.MET, 0),
+        ((0, 0, 0), None, Verdict.UNKNOWN, 3),
+    ],
+)
+def test_the_gate_is_judged_by_the_worst_and_best_that_errors_hide(
+    ends: tuple[int, int, int],
+    fail_under: float | None,
+    verdict: Verdict,
+    exit_code: int,
+) -> None:
+    report = counts(*ends, fail_under=fail_under)
+    assert (report.gate.verdict, report.exit_code) == (verdict, exit_code)
+
+
+def test_an_interrupted_run_is_not_judged() -> None:
+    gate = counts(3, interrupted=True, trials=40).gate
+    assert (gate.verdict, gate.exit_code) == (Verdict.UNKNOWN, 130)
+    assert gate.sentence == "The run was interrupted after 3 of 40 trials: the gate is not judged."
+
+
+def test_trials_that_were_skipped_or_never_ended_are_not_taken_for_passed() -> None:
+    skipped = report_of(ended(), ended(Outcome.SKIPPED), trials=4)
+    assert skipped.exit_code == 3
+    assert skipped.gate.sentence == (
+        "1 skipped trial and 2 trials without a result hide whether the gate is met:"
+        " no trial gave a wrong answer, but every trial must pass."
+    )
+
+
+def test_the_gates_sentence_says_what_was_asked_and_what_was_reached() -> None:
+    assert counts(4).gate.sentence == "The gate is met: every trial passed."
+    assert counts(9, 1, fail_under=0.9).gate.sentence == (
+        "The gate is met: 9 of 10 trials passed (90 %); asked for: 90 %."
+    )
+    assert counts(7, 1).gate.sentence == (
+        "The gate is missed: 1 wrong answer, and every trial must pass."
+    )
+    assert counts(34, 4, 2, fail_under=0.88).gate.sentence == (
+        "2 errors hide whether the gate is met: the rate lies between 85 % and 90 %;"
+        " asked for: 88 %."
+    )
+    assert counts(7, 2, 1, fail_under=0.9).gate.sentence == (
+        "The gate is missed: even with 1 error, at most 8 of 10 trials (80 %) can have passed;"
+        " asked for: 90 %."
+    )
+
+
+@given(
+    passed=st.integers(0, 12),
+    failed=st.integers(0, 12),
+    errors=st.integers(0, 12),
+    asked=st.integers(0, 20).map(lambda twentieths: twentieths / 20),
+)
+@settings(max_examples=150, deadline=None)
+def test_whatever_the_errors_were_the_gates_word_holds(
+    passed: int, failed: int, errors: int, asked: float
+) -> None:
+    verdict = counts(passed, failed, errors, fail_under=asked).gate.verdict
+    could_be = {
+        counts(passed + right, failed + errors - right, fail_under=asked).gate.verdict
+        for right in (0, errors)
+    }
+    assert could_be == {verdict} or (verdict is Verdict.UNKNOWN and len(could_be) == 2)
+
+
+# ---- JSON
+
+
+def timeless(document: dict[str, Any]) -> dict[str, Any]:
+    """A JSON report without ids, times and durations."""
+    run_keys = ("id", "started_at", "ended_at", "wall_s", "parallel", "seed", "resumed")
+    times = ("serial_s", "speedup", "median_s", "duration_s", "queued_s")
+
+    def without(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: without(inner) for key, inner in value.items() if key not in times}
+        return [without(inner) for inner in value] if isinstance(value, list) else value
+
+    run = {key: value for key, value in document["run"].items() if key not in run_keys}
+    stripped: dict[str, Any] = without({**document, "run": run})
+    return stripped
+
+
+def test_the_json_report_has_exactly_the_documented_keys() -> None:
+    document = json.loads(written(small_report(), ".json"))
+    tally = {
+        "trials",
+        "passed",
+        "failed",
+        "errors",
+        "skipped",
+        "pass_rate",
+        "pass_rate_interval",
+        "serial_s",
+        "cost_usd",
+        "cases",
+        "errors_by_kind",
+        "rate_if_errors_failed",
+        "rate_if_errors_passed",
+        "median_s",
+        "trials_without_cost",
+        "usage",
+    }
+    assert set(document) == {"schema", "run", "summary", "gate", "trials"}
+    assert document["schema"] == 1
+    assert set(document["run"]) == {
+        "id",
+        "suite",
+        "started_at",
+        "ended_at",
+        "wall_s",
+        "parallel",
+        "resumed",
+        "interrupted",
+        "planned",
+        "seed",
+        "fail_under",
+    }
+    assert set(document["summary"]) == tally | {"speedup", "variants"}
+    assert [set(one) for one in document["summary"]["variants"]] == [tally | {"variant"}] * 2
+    assert set(document["trials"][0]) == {
+        "index",
+        "case",
+        "variant",
+        "repeat",
+        "outcome",
+        "passed",
+        "score",
+        "grades",
+        "attempts",
+        "duration_s",
+        "queued_s",
+        "usage",
+        "cost_usd",
+        "output",
+        "error",
+        "artifacts",
+        "exit_code",
+        "notes",
+    }
+    assert document["trials"][0]["grades"] == [
+        {"grader": "contains", "score": 1.0, "passed": True, "reason": ""}
+    ]
+
+
+def test_the_json_report_tells_each_trial_in_plan_order() -> None:
+    report = small_report()
+    trials = json.loads(written(report, ".json"))["trials"]
+    assert [trial["index"] for trial in trials] == [0, 1, 2, 3, 4]
+    assert [trial["passed"] for trial in trials] == [True, False, True, None, True]
+    assert trials[3]["error"] == {"kind": "timeout", "message": "no answer within 60 s"}
+    assert trials[3]["output"] is None
+    assert trials[4]["variant"] == LARGE
+    total = sum(trial["duration_s"] for trial in trials)
+    assert total == report.summary.serial_s
+
+
+def test_times_are_utc_and_durations_are_to_the_microsecond() -> None:
+    report = report_of(ended(total_s=1 / 3, queued_s=2 / 3), ended_at=None)
+    document = report.to_dict()
+    assert document["run"]["started_at"] == "2026-01-31T12:00:00.250Z"
+    assert document["run"]["ended_at"] is None
+    trial = document["trials"][0]
+    assert (trial["duration_s"], trial["queued_s"]) == (0.333333, 0.666667)
+
+
+def test_a_written_json_report_reads_back_as_the_mapping(tmp_path: Path) -> None:
+    for report in (small_report(), hostile_report(), counts(0)):
+        report.write(tmp_path / "report.json")
+        read = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+        assert read == report.to_dict()
+
+
+def test_two_runs_that_differ_only_in_times_write_equal_reports() -> None:
+    one = small_report()
+    other = report_of(
+        *(replace(trial, total_s=trial.total_s * 7, queued_s=0.5) for trial in one.trials),
+        id="another",
+        wall_s=17.0,
+        parallel=50,
+        started_at=1.0,
+        ended_at=2.0,
+        fail_under=0.5,
+    )
+    assert other.to_dict() != one.to_dict()
+    assert timeless(other.to_dict()) == timeless(one.to_dict())
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
+def test_numbers_that_json_cannot_say_are_null(odd: float) -> None:
+    trial = ended(variant={"axis": odd}, total_s=odd, cost=odd)
+    grade = Grade(score=odd, passed=False, grader="g")
+    trial = replace(trial, result=replace(trial.result, score=odd, grades=(grade,)))
+
+    def refuse(word: str) -> None:
+        pytest.fail(f"{word} is no JSON")
+
+    report = report_of(trial, wall_s=odd, fail_under=0.5)
+    for ending in (".json", ".jsonl"):
+        for line in written(report, ending).split("\n  {"):
+            assert not re.search(r"[:\[] ?(NaN|-?Infinity)", line)
+    document = json.loads(written(report, ".json"), parse_constant=refuse)
+    assert document["trials"][0]["score"] is None
+    assert document["trials"][0]["grades"][0]["score"] is None
+    assert document["summary"]["cost_usd"] is None
+    assert document["trials"][0]["variant"] == {"axis": str(odd)}
+    assert plain(report)
+
+
+def test_json_lines_are_the_trials_of_the_json_report() -> None:
+    report = small_report()
+    lines = written(report, ".jsonl").splitlines()
+    assert [json.loads(line) for line in lines] == report.to_dict()["trials"]
+
+
+# ---- CSV
+
+
+def test_csv_has_a_row_a_trial_and_a_column_an_axis() -> None:
+    rows = list(csv.DictReader(io.StringIO(written(small_report(), ".csv"))))
+    assert len(rows) == 5
+    assert rows[1]["variant.model"] == "large"
+    assert rows[1]["variant.mode"] == "without-tool"
+    assert (rows[1]["outcome"], rows[1]["passed"]) == ("failed", "false")
+    assert rows[1]["reason"] == 'expected "hello"'
+    assert (rows[3]["passed"], rows[3]["reason"]) == ("", "no answer within 60 s")
+
+
+def test_no_cell_of_a_csv_acts() -> None:
+    rows = list(csv.reader(io.StringIO(written(hostile_report(), ".csv"), newline="")))
+    assert {len(row) for row in rows} == {len(rows[0])}
+    for cell in (cell for row in rows for cell in row):
+        assert not cell.lstrip().startswith(("=", "+", "-", "@"))
+        assert not cell.startswith(("\t", "\r"))
+
+
+def test_numbers_of_our_own_stay_numbers_in_a_csv() -> None:
+    report = report_of(ended(variant={"temperature": -1, "exact": True}, cost=0.5))
+    line = written(report, ".csv").splitlines()[1]
+    assert line == '0,"hello",-1,"true",1,"passed","true",1.0,1,1.0,"",0.5,"","hi"'
+    assert inert("-1") == "'-1"
+    assert inert("a-1") == "a-1"
+
+
+# ---- Markdown
+
+
+def test_markdown_shows_the_gate_the_variants_and_what_did_not_pass() -> None:
+    text = written(small_report(), ".md")
+    assert "**The gate is met: 3 of 5 trials passed (60 %); asked for: 50 %.**" in text
+    assert "| <code>small · with-tool</code> | 2 | 0 | 1 | 100 % (21-100 %) |" in text
+    assert (
+        '- <code>hello · large · without-tool</code> failed: <code>expected "hello"</code>' in text
+    )
+    assert "### 1 error, no wrong answer: 1 timeout" in text
+    assert "timeout: <code>no answer within 60 s</code>" in text
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_text_of_others_has_no_effect_in_markdown(text: str) -> None:
+    shown = code(text)
+    inside = shown.removeprefix("<code>").removesuffix("</code>")
+    assert not re.search(r"[<>|`*_\[\]@\\\n]|://|&(?!#\d+;)", inside)
+    assert unescape(inside) == one_line(text, 150)
+
+
+def test_markdown_fits_a_comment_however_much_went_wrong() -> None:
+    nasty = "<&>|`" * 200 + "日本" * 100
+    trials = [
+        ended(outcome, case=f"{nasty}{n}", variant={"axis": f"{nasty}{n % 300}"}, why=nasty)
+        for n in range(1500)
+        for outcome in (Outcome.FAILED, Outcome.CRASHED)
+    ]
+    text = written(report_of(*trials), ".md")
+    assert len(text.encode()) < 60_000
+    assert re.search(r"… and 1,\d\d\d more", text)
+    assert re.search(r"\| … and \d+ more \|", text)
+    assert text.count("| <code>total</code> | 0 | 1,500 | 1,500 |") == 1
+
+
+# ---- JUnit
+
+
+@pytest.fixture(scope="session")
+def junit_schema() -> etree.XMLSchema:
+    return etree.XMLSchema(etree.parse(str(Path(__file__).with_name("junit.xsd"))))
+
+
+MADE: list[Callable[[], Report]] = [
+    small_report,
+    hostile_report,
+    lambda: counts(0),
+    lambda: counts(1),
+    lambda: counts(0, 0, 3),
+]
+
+
+@pytest.mark.parametrize("make", MADE)
+def test_junit_reports_are_valid(make: Callable[[], Report], junit_schema: etree.XMLSchema) -> None:
+    tree = etree.fromstring(written(make(), ".junit.xml").encode())
+    junit_schema.assertValid(tree)
+
+
+def test_junit_tells_failures_errors_and_skips_apart(tmp_path: Path) -> None:
+    report = report_of(
+        ended(case="a", variant=SMALL),
+        ended(Outcome.FAILED, case="a", variant=LARGE, why="no <hello>"),
+        ended(Outcome.CRASHED, case="a", variant=SMALL, repeat=2, why="exit code 1"),
+        ended(Outcome.SKIPPED, case="a", variant=LARGE, repeat=2, why="the budget is spent"),
+    )
+    report.write(tmp_path / "report.junit.xml")
+    suites = list(junitparser.JUnitXml.fromfile(str(tmp_path / "report.junit.xml")))
+    assert [suite.name for suite in suites] == ["small · with-tool", "large · without-tool"]
+    small, large = suites
+    assert (small.tests, small.failures, small.errors, small.skipped) == (2, 0, 1, 0)
+    assert (large.tests, large.failures, large.errors, large.skipped) == (2, 1, 0, 1)
+    crashed = list(small)[1]
+    assert (crashed.name, crashed.classname) == ("a #2", "greetings.small · with-tool")
+    assert (crashed.result[0].type, crashed.result[0].message) == ("crashed", "exit code 1")
+    assert [case.result[0].message for case in large] == ["no <hello>", "the budget is spent"]
+
+
+def test_the_output_in_a_junit_report_is_bounded() -> None:
+    for text in ("x" * 1_000_000, "日" * 9_000):
+        tree = etree.fromstring(written(report_of(ended(text=text)), ".junit.xml").encode())
+        told = tree.findtext(".//system-out")
+        assert told is not None
+        assert 9_000 < len(told.encode()) <= 10_000
+        assert told.endswith("[cut]")
+
+
+# ---- the terminal
+
+
+GOLDEN = """\
+variant               passed  failed  errors  pass rate (95 %)   cost  median
+small · with-tool          2       0       1  100 % (21-100 %)  $0.50   1.0 s
+large · without-tool       1       1       0     50 % (9-91 %)  $1.00   2.0 s
+total                      3       1       1    75 % (20-97 %)  $1.50   1.0 s
+
+1 wrong answer
+  ✗ hello · large · without-tool  failed  expected "hello"
+
+1 error, no wrong answer: 1 timeout
+  ! bye · small · with-tool  timeout  no answer within 60 s
+
+5 trials in 2.0 s; one after the other they would have taken 8.0 s (4.0 times as
+long).
+1 error is no wrong answer: the pass rate is over the 4 judged; with it the rate
+lies between 60 % and 80 %.
+Cost: $1.50 for 4 trials; 1 told none.
+The gate is met: 3 of 5 trials passed (60 %); asked for: 50 %."""
+
+
+def test_the_terminal_shows_a_small_report_like_this() -> None:
+    assert str(small_report()) == GOLDEN
+
+
+def test_colour_adds_nothing_but_colour() -> None:
+    coloured = summary_text(small_report(), width=80, colour=True, unicode=True)
+    assert "\x1b[31m" in coloured
+    assert re.sub(r"\x1b\[\d+m", "", coloured) == GOLDEN
+
+
+def test_without_utf8_everything_is_ascii() -> None:
+    for report in (small_report(), hostile_report()):
+        text = plain(report, unicode=False)
+        assert text.isascii()
+        assert all(len(line) <= 80 for line in text.splitlines())
+    assert "  x hello - large - without-tool  failed" in plain(small_report(), unicode=False)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    for report in (small_report(), hostile_report(), counts(100, 50, 50)):
+        for line in plain(report, width).splitlines():
+            # A command to copy is not broken.
+            assert wcswidth(line) <= width or "more: paraval report" in line
+
+
+def test_hostile_text_leaves_a_terminal_as_it_should_be() -> None:
+    """A real emulator shows the text as printed: no title, no colour, no line moved or lost."""
+    text = plain(report_of(*(t for t in hostile_report().trials if FAMILY not in t.case_id)))
+    lines = text.splitlines()
+    screen = pyte.Screen(90, len(lines) + 1)
+    pyte.Stream(screen).feed(text.replace("\n", "\r\n"))
+    assert screen.title == ""
+    assert {cell.fg for row in screen.buffer.values() for cell in row.values()} <= {"default"}
+    # The emulator leaves an empty cell behind each wide character.
+    assert [line.rstrip() for line in screen.display[: len(lines)]] == lines
+
+
+def test_long_lists_are_cut_and_say_how_to_see_the_rest() -> None:
+    text = plain(counts(5, 45, 30))
+    assert text.count("✗") == 10
+    assert text.count("  ! ") == 10
+    assert "  … and 35 more: paraval report 20260131-120000-abcd -o report.md" in text
+    assert "  … and 20 more: " in text
+    assert plain(counts(5, 45, 3)).count("✗") == 17
+    assert "more:" not in plain(counts(0, 20))
+
+
+def test_variants_with_long_names_stay_distinct_in_the_table() -> None:
+    names = [f"a-model-with-a-very-long-name-{n} · with-tool" for n in "ab"]
+    text = plain(report_of(*(ended(variant={"x": name}) for name in names)))
+    for name in names:
+        assert name in text.splitlines()
+
+
+def test_wide_characters_keep_the_table_straight() -> None:
+    names = ["日本語", "ascii", "emoji 🎉", "e\u0301te\u0301"]
+    text = plain(report_of(*(ended(variant={"x": name}) for name in names)))
+    table = text.split("\n\n")[0].splitlines()
+    assert {wcswidth(line) for line in table} == {wcswidth(table[0])}
+
+
+def test_a_run_of_no_trials_says_so() -> None:
+    assert plain(counts(0)) == "0 trials in 2.0 s.\nNo trial ran: the gate cannot be judged."
+
+
+def test_one_trial_is_not_compared_with_itself() -> None:
+    assert "1 trial in 2.0 s.\n" in plain(counts(1))
+
+
+def test_a_run_of_errors_alone_has_no_pass_rate() -> None:
+    report = counts(0, 0, 3)
+    assert report.summary.pass_rate is None
+    assert report.summary.pass_rate_interval is None
+    assert "3 errors are not wrong answers: no trial was judged" in " ".join(plain(report).split())
+    assert report.to_dict()["summary"]["pass_rate"] is None
+
+
+def test_the_closing_sentences_tell_what_errors_hide() -> None:
+    text = " ".join(plain(counts(34, 4, 2)).split())
+    assert (
+        "2 errors are not wrong answers: the pass rate is over the 38 judged; with them it lies"
+        " between 85 % and 90 %."
+    ) in text
+    assert (
+        "40 trials in 2.0 s; one after the other they would have taken 40.0 s (20.0 times as long)."
+    ) in text
+
+
+def test_a_number_is_not_parted_from_its_unit() -> None:
+    for width in range(40, 100):
+        for line in plain(counts(34, 4, 2), width).splitlines():
+            assert not line.startswith(("% ", "s ", "s;"))
+
+
+# ---- text and numbers
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_printable_text_has_no_character_that_acts(text: str) -> None:
+    shown = printable(text)
+    shown.encode()
+    assert not re.search(
+        r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200e\u200f]", shown
+    )
+
+
+@given(st.text(), st.integers(1, 60))
+@settings(max_examples=60)
+def test_one_line_is_one_line_within_its_limit(text: str, limit: int) -> None:
+    line = one_line(text, limit)
+    assert len(line.splitlines()) <= 1
+    assert columns(line) <= limit
+
+
+@given(st.text(alphabet="ab日🎉é ", max_size=50), st.integers(4, 30))
+def test_cut_lines_fit_and_those_that_fit_are_not_cut(text: str, limit: int) -> None:
+    for shorten in (cut, cut_middle):
+        short = shorten(text, limit)
+        assert columns(short) <= limit
+        assert (short == text) == (columns(text) <= limit)
+
+
+def test_terminal_sequences_go_and_other_controls_show() -> None:
+    assert printable("\x1b[31mred\x1b[0m \x1b]0;t\x07x\x07") == "red x\\x07"
+    assert printable("\u202egnp.exe") == "\\u202egnp.exe"
+    assert printable("a\r\nb\rc\td") == "a\nb\nc\td"
+    assert printable("\x1b]0;never ends: text stays") == "0;never ends: text stays"
+
+
+def test_lone_surrogates_are_replaced_and_pairs_joined() -> None:
+    assert well_formed("a\udc80b") == "a\ufffdb"
+    assert well_formed("\ud83c\udf89") == "🎉"
+
+
+def test_hostile_text_takes_linear_time() -> None:
+    started = time.process_time()
+    for part in ("\x1b[", "\x1b]", "\x1bP", "\x1b[0;", "\x9b ", "\x1b"):
+        printable(part * 200_000)
+    assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["abc", "日本語", "🎉x", "e\u0301", "\N{HEAVY BLACK HEART}\ufe0f", FAMILY, "한국어", "\uff41"],
+)
+def test_columns_agree_with_wcwidth(text: str) -> None:
+    assert columns(text) == wcswidth(text)
+
+
+def test_rates_show_as_all_or_nothing_only_when_they_are() -> None:
+    shares = [0, 0.0001, 0.9, 26 / 29, 0.9999, 1]
+    assert [percent(share) for share in shares] == [
+        *("0 %", "0.1 %", "90 %", "89.7 %", "99.9 %", "100 %")
+    ]
+    assert percent_range(0.0, 0.999) == "0-99 %"
+    assert percent_range(0.001, 1.0) == "1-100 %"
+
+
+def test_durations_and_money_read_well() -> None:
+    times = [0, 0.12, 0.9999, 6.23, 59.97, 125, 3599.9, 3725, None, math.nan]
+    assert [duration(seconds) for seconds in times] == [
+        *("0 ms", "120 ms", "1.0 s", "6.2 s", "1 min 00 s", "2 min 05 s", "1 h 00 min"),
+        *("1 h 02 min", "-", "-"),
+    ]
+    assert [money(usd) for usd in (0, 1234.5, 0.0123, 0.00001, None)] == [
+        *("$0.00", "$1,234.50", "$0.0123", "$1.0e-05", "-")
+    ]
+
+
+# ---- files
+
+
+@pytest.mark.parametrize("name", ["report.html", "report", "report.", "-", "report.txt"])
+def test_an_unknown_ending_is_refused_and_the_known_ones_are_told(
+    name: str, tmp_path: Path
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        check_output_paths([tmp_path / "good.json", name])
+    for ending in FORMATS:
+        assert ending in str(caught.value)
+
+
+def test_plain_xml_gets_a_hint() -> None:
+    with pytest.raises(RequestError, match=r"hint: .* report\.junit\.xml"):
+        check_output_paths(["report.xml"])
+
+
+def test_paths_that_cannot_be_written_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "folder.json").mkdir()
+    os.mkfifo(tmp_path / "pipe.json")
+    for name, why in {
+        "folder.json": "it is a folder",
+        "missing/report.json": "there is no folder",
+        "pipe.json": "no ordinary file",
+        "x" * 300 + ".json": "too long",
+    }.items():
+        with pytest.raises(RequestError, match=why):
+            check_output_paths([tmp_path / name])
+
+
+def test_a_folder_that_takes_no_files_is_refused(tmp_path: Path) -> None:
+    if os.geteuid():
+        folder = tmp_path / "closed"
+        folder.mkdir(mode=0o500)
+    else:
+        # Permissions don't hold root back; a file system that takes no files does.
+        folder = Path("/proc/self")
+    with pytest.raises(RequestError, match=r"cannot write .*report\.json: "):
+        check_output_paths([folder / "report.json"])
+
+
+def test_checking_a_path_changes_nothing(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.json"
+    kept.write_text("old")
+    check_output_paths([kept, str(tmp_path / "new.MD")])
+    assert kept.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["kept.json"]
+
+
+def test_every_form_is_written_by_its_ending(tmp_path: Path) -> None:
+    paths = [tmp_path / f"report{ending}" for ending in FORMATS]
+    write_files(small_report(), paths)
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in paths}
+    for path, ending in zip(paths, FORMATS, strict=True):
+        assert path.read_text(encoding="utf-8") == written(small_report(), ending)
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_hostile_results_can_be_written_in_every_form(ending: str, tmp_path: Path) -> None:
+    hostile_report().write(tmp_path / f"report{ending}")
+    text = (tmp_path / f"report{ending}").read_bytes().decode("utf-8")
+    assert "\x1b" not in text
+    assert "\x00" not in text
+
+
+def test_a_file_that_fails_leaves_the_old_one_and_the_others_are_written(tmp_path: Path) -> None:
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Breaking(Made):
+        """Fails in the third pass, when the first file is half written."""
+
+        passes: list[int] = field(default_factory=list)
+
+        def results(self) -> Iterator[TrialResult]:
+            self.passes.append(1)
+            yield from self.trials
+            if len(self.passes) == 2:
+                raise OSError(28, "No space left on device")
+
+    old = tmp_path / "a.json"
+    old.write_text("old")
+    report = Report(Breaking(trials=[ended()]))
+    with pytest.raises(RequestError, match=r"a\.json: No space left[^$]*hint: .*paraval report"):
+        write_files(report, [old, tmp_path / "b.jsonl"])
+    assert old.read_text() == "old"
+    assert (tmp_path / "b.jsonl").read_text().count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "b.jsonl"]
+
+
+def test_a_link_is_written_through_and_permissions_stay(tmp_path: Path) -> None:
+    real = tmp_path / "real.json"
+    real.write_text("old")
+    real.chmod(0o640)
+    (tmp_path / "link.json").symlink_to(real)
+    small_report().write(tmp_path / "link.json")
+    assert (tmp_path / "link.json").is_symlink()
+    assert json.loads(real.read_text())["schema"] == 1
+    assert real.stat().st_mode & 0o777 == 0o640
+
+
+# ---- many trials
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Many(Made):
+    """A hundred thousand results, made when asked for, as a store reads them."""
+
+    number: int = 100_000
+
+    def info(self) -> RunInfo:
+        return replace(Made().info(), trials=self.number)
+
+    def results(self) -> Iterator[TrialResult]:
+        answer = "an answer of some length " * 4
+        passed = ended(text=answer).result
+        failed = ended(Outcome.FAILED, text=answer).result
+        for index in range(self.number):
+            yield TrialResult(
+                index=index,
+                case_id=f"case-{index // 4}",
+                variant={"model": f"m{index % 4}"},
+                repeat=1,
+                result=failed if index % 10 == 0 else passed,
+                attempts=1,
+                total_s=1.0 + index / 1000,
+            )
+
+
+def test_a_hundred_thousand_trials_are_shown_and_written_in_bounded_time(tmp_path: Path) -> None:
+    report = Report(Many())
+    started = time.process_time()
+    assert "100,000 trials" in plain(report)
+    assert report.summary.cases == 25_000
+    report.write(tmp_path / "report.jsonl")
+    assert time.process_time() - started < 30
+    with (tmp_path / "report.jsonl").open() as file:
+        assert sum(1 for _ in file) == 100_000
+
+
+def test_summing_up_leaves_a_few_bytes_a_trial_behind() -> None:
+    tracemalloc.start()
+    try:
+        summary = Report(Many(number=20_000)).summary
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (summary.trials, summary.failed, summary.cases) == (20_000, 2_000, 5_000)
+    assert peak < 300 * 20_000
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_files_are_written_without_holding_their_trials(ending: str, tmp_path: Path) -> None:
+    report = Report(Many(number=2_000))
+    assert report.summary.trials == 2_000
+    tracemalloc.start()
+    try:
+        report.write(tmp_path / f"report{ending}")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 500_000
+
+
+def test_trials_can_be_looped_over_again_and_counted() -> None:
+    trials = small_report().trials
+    assert [trial.index for trial in trials] == [trial.index for trial in trials]
+    assert len(trials) == 5
