@@ -1,1 +1,82 @@
-"""Runs evaluations in parallel and tells the truth about them."""
+"""Runs evaluations in parallel and tells the truth about them.
+
+import paraval
+
+async def greet(case: paraval.Case) -> str:
+    return f"hello, {case.input}"
+
+suite = paraval.Suite(
+    cases=[paraval.Case(id="world", input="world", expect="hello")],
+    target=greet,
+    graders=["contains"],
+)
+report = paraval.run(suite, parallel=8)
+print(report)
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from paraval.composition import run, run_async
+    from paraval.errors import (
+        ParavalError,
+        RateLimitedError,
+        SuiteError,
+        TransientError,
+    )
+    from paraval.plan.suite import Suite
+    from paraval.records import Case, Grade, Outcome, Output
+    from paraval.report.document import Report
+    from paraval.settings import Options, Selection
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Case",
+    "Grade",
+    "Options",
+    "Outcome",
+    "Output",
+    "ParavalError",
+    "RateLimitedError",
+    "Report",
+    "Selection",
+    "Suite",
+    "SuiteError",
+    "TransientError",
+    "run",
+    "run_async",
+]
+
+_HOMES = {
+    "Case": "records",
+    "Grade": "records",
+    "Options": "settings",
+    "Outcome": "records",
+    "Output": "records",
+    "ParavalError": "errors",
+    "RateLimitedError": "errors",
+    "Report": "report.document",
+    "Selection": "settings",
+    "Suite": "plan.suite",
+    "SuiteError": "errors",
+    "TransientError": "errors",
+    "run": "composition",
+    "run_async": "composition",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name when it is first asked for: `import paraval` alone stays quick."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'paraval' has no attribute '{name}'")
+    value = getattr(importlib.import_module(f"paraval.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

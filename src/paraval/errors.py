@@ -4,7 +4,8 @@ ParavalError                     anything a user can mend; its message says what
 ├── SuiteError                   a suite is wrong: every problem in it, each with file, line and key
 ├── RequestError                 flags, paths or names of runs that don't fit
 ├── StoreError                   the store can't be used: foreign, damaged, newer, read-only, full
-│   └── RunBusyError             another engine works on this run
+│   ├── RunBusyError             another engine works on this run
+│   └── RunBrokenOffError        the store failed in the middle of a run
 ├── TransientError               raised BY a Python target: the service failed, try again
 └── RateLimitedError             raised BY a Python target: refused for now, or for a time
 """
@@ -81,3 +82,7 @@ class RateLimitedError(ParavalError):
     ) -> None:
         super().__init__(message, hint=hint)
         self.retry_after = retry_after
+
+
+class RunBrokenOffError(StoreError):
+    """The store failed in the middle of a run; what was recorded before is safe."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 DEFAULT_PARALLEL = 4
@@ -42,3 +44,27 @@ class Selection:
             fields[name] = tuple(fields.get(name, ()))
         fields["variants"] = tuple((axis, value) for axis, value in fields.get("variants", ()))
         return cls(**fields)
+
+    def over(self, earlier: Selection) -> Selection:
+        """An earlier selection with what this one says laid over it."""
+        said = {name: getattr(self, name) for name in self.as_mapping()}
+        return replace(earlier, **said)
+
+
+def default_store() -> Path:
+    """Where runs are kept unless told otherwise: PARAVAL_STORE, or a folder in the current one."""
+    return Path(os.environ.get(STORE_VARIABLE) or STORE_FOLDER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a run is carried out; what runs is the suite's and the selection's business."""
+
+    store: Path | None = None
+    """None: PARAVAL_STORE, or `.paraval` in the current folder."""
+    seed: int | None = None
+    """For the jitter of retries; None: the suite's, or 0."""
+    resume: str | None = None
+    """A run to go on with; empty for the last unfinished one of the suite; None for a new one."""
+    retry_errors: bool = False
+    """On a resume, run again what ended in an error."""

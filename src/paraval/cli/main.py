@@ -1,0 +1,98 @@
+"""`paraval`: the group of commands, and how errors become messages and exit codes.
+
+A command's module is loaded when the command is called, so that `paraval --help` is quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import click
+
+from paraval import __version__
+from paraval.errors import ParavalError, RunBrokenOffError, RunBusyError
+
+COMMANDS = {
+    "run": ("running", "Run a suite, in parallel, and report."),
+    "resume": ("running", "Go on with a run that was interrupted or killed."),
+    "plan": ("planning", "Tell what would run, in which order, and how long it would take."),
+    "runs": ("reading", "List the runs in the store."),
+    "report": ("reading", "Show a run's report, or write it to files."),
+    "logs": ("reading", "Print what the attempts of a run wrote to stdout and stderr."),
+    "init": ("starting", "Write a suite that runs, to begin with."),
+    "demo": ("starting", "Run a bundled suite: no key, no network."),
+    "schema": ("planning", "Print the JSON Schema of suite files, for editors."),
+    "doctor": ("starting", "Tell what is here and what is missing."),
+}
+EXIT_WRONG_REQUEST = 2
+EXIT_CANNOT_TELL = 3
+EXIT_BUSY = 75
+EXIT_INTERRUPTED = 130
+
+
+class LazyGroup(click.Group):
+    """Commands by name, in the order of their use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
+        if name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"paraval.cli.{COMMANDS[name][0]}")
+        command: click.Command = getattr(module, f"{name}_command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with `paraval demo`, then `paraval init`. Exit codes: 0 gate met, 1 gate missed, "
+    "2 wrong request, 3 errors hide the answer, 75 run is busy, 130 interrupted.",
+)
+@click.version_option(__version__, prog_name="paraval")
+def paraval() -> None:
+    """Runs evaluations in parallel and tells the truth about them."""
+
+
+def main() -> None:
+    """The program's entry."""
+    try:
+        sys.exit(paraval.main(standalone_mode=False) or 0)
+    except click.exceptions.Exit as ended:
+        sys.exit(ended.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(EXIT_WRONG_REQUEST)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(EXIT_INTERRUPTED)
+    except ParavalError as error:
+        complain(error)
+        sys.exit(exit_code_of(error))
+    except BrokenPipeError:
+        # Whoever read our output has gone; Python would complain again when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_WRONG_REQUEST)
+
+
+def complain(error: ParavalError) -> None:
+    for line in error.message.split("\n"):
+        click.echo(f"error: {line}", err=True)
+    if error.hint is not None:
+        click.echo(f"hint: {error.hint}", err=True)
+
+
+def exit_code_of(error: ParavalError) -> int:
+    match error:
+        case RunBusyError():
+            return EXIT_BUSY
+        case RunBrokenOffError():
+            return EXIT_CANNOT_TELL
+        case _:
+            return EXIT_WRONG_REQUEST

@@ -1,0 +1,85 @@
+"""Options that several commands share, each declared once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from paraval.errors import RequestError
+from paraval.settings import STORE_FOLDER, STORE_VARIABLE, Selection
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+suite_argument = click.argument("suite", type=click.Path(path_type=Path))
+run_argument = click.argument("run", default="last")
+store_option = click.option(
+    "--store",
+    type=click.Path(path_type=Path, file_okay=False),
+    help=f"Where runs are kept. [default: ${STORE_VARIABLE}, or {STORE_FOLDER}]",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+output_option = click.option(
+    "-o",
+    "--output",
+    "outputs",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also write the report: .json .jsonl .csv .md .junit.xml; may be given several times.",
+)
+
+_SELECTION = (
+    click.option("-j", "--parallel", type=int, help="Attempts at once. [default: 4]"),
+    click.option("--case", "cases", multiple=True, metavar="GLOB", help="Only these cases."),
+    click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only cases with this tag."),
+    click.option(
+        "--variant", "variants", multiple=True, metavar="AXIS=VALUE", help="Only this value."
+    ),
+    click.option("--repeats", type=click.IntRange(min=1), help="Instead of the suite's."),
+    click.option(
+        "--timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="For each attempt, instead of the suite's.",
+    ),
+    click.option(
+        "--fail-under",
+        type=click.FloatRange(0, 1),
+        metavar="RATE",
+        help="Pass rate below which the gate is missed. [default: every trial must pass]",
+    ),
+)
+
+
+def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say which trials run."""
+    for option in reversed(_SELECTION):
+        command = option(command)
+    return command
+
+
+def selection_from(given: dict[str, Any]) -> Selection:
+    """Takes the selection's options out of a command's own, and says what it made of them."""
+    parallel = given.pop("parallel")
+    if parallel is not None and parallel < 1:
+        click.echo(f"note: --parallel {parallel} means 1: one attempt at a time", err=True)
+        parallel = 1
+    return Selection(
+        parallel=parallel,
+        cases=given.pop("cases"),
+        tags=given.pop("tags"),
+        variants=tuple(_axis_and_value(text) for text in given.pop("variants")),
+        repeats=given.pop("repeats"),
+        timeout=given.pop("timeout"),
+        fail_under=given.pop("fail_under"),
+    )
+
+
+def _axis_and_value(text: str) -> tuple[str, str]:
+    axis, equals, value = text.partition("=")
+    if not (axis and equals):
+        raise RequestError(f"--variant {text}: write it as axis=value, e.g. --variant model=small")
+    return axis, value

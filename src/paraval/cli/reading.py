@@ -1,0 +1,192 @@
+"""`paraval runs`, `paraval report` and `paraval logs`: what the store holds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from paraval.cli.options import json_option, output_option, run_argument, store_option
+from paraval.cli.showing import print_report
+from paraval.composition import open_store
+from paraval.errors import RequestError
+from paraval.records import AttemptRecord, RunInfo
+from paraval.report.document import Report
+from paraval.report.files import check_output_paths, write_files
+from paraval.report.text import one_line, printable
+from paraval.report.wording import duration, variant_label
+from paraval.settings import Options
+from paraval.store.reader import RunReader
+
+STREAMS = ("stdout", "stderr")
+PIECE_BYTES = 1 << 16
+
+
+@click.command("runs")
+@store_option
+@json_option
+def runs_command(store: Path | None, *, as_json: bool) -> None:
+    """List the runs in the store, newest first."""
+    runs = open_store(Options(store=store)).runs()
+    if as_json:
+        click.echo(json.dumps([_run_mapping(info) for info in runs], indent=2))
+        return
+    if not runs:
+        click.echo("No runs yet. Start one: paraval run SUITE", err=True)
+    for info in runs:
+        suite = one_line(info.suite, 30)
+        click.echo(
+            f"{info.id}  {suite:<30}  {info.done:>6,}/{info.trials:,} trials  "
+            f"{duration(info.wall_s):>12}  {_state(info)}"
+        )
+
+
+def _state(info: RunInfo) -> str:
+    if info.done == info.trials:
+        return "done"
+    return "unfinished" if info.ended_at is None else "interrupted"
+
+
+def _run_mapping(info: RunInfo) -> dict[str, Any]:
+    return {
+        "id": info.id,
+        "suite": info.suite,
+        "source": info.source,
+        "folder": info.folder,
+        "started_at": _iso(info.started_at),
+        "ended_at": None if info.ended_at is None else _iso(info.ended_at),
+        "wall_s": info.wall_s,
+        "parallel": info.parallel,
+        "trials": info.trials,
+        "done": info.done,
+        "resumed": info.resumed,
+        "state": _state(info),
+    }
+
+
+def _iso(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@click.command("report")
+@run_argument
+@output_option
+@store_option
+@json_option
+def report_command(
+    run: str, outputs: tuple[Path, ...], store: Path | None, *, as_json: bool
+) -> int:
+    """Show the report of a RUN (an id, the beginning of one, a run's folder, or `last`).
+
+    Ends with the exit code that the run itself ended with.
+    """
+    check_output_paths(outputs)
+    opened = open_store(Options(store=store))
+    with opened.reader(opened.find(run)) as reader:
+        report = Report(reader)
+        if as_json:
+            for piece in json.JSONEncoder(ensure_ascii=False, indent=2).iterencode(
+                report.to_dict()
+            ):
+                click.echo(piece, nl=False)
+            click.echo("")
+        else:
+            print_report(report)
+        write_files(report, outputs)
+        return report.exit_code
+
+
+@click.command("logs")
+@run_argument
+@click.option("--case", "case", metavar="GLOB", help="Only attempts at these cases.")
+@click.option("--trial", "index", type=int, help="Only attempts at the trial with this index.")
+@click.option("--attempt", "number", type=int, help="Only the attempt with this number.")
+@click.option("--stream", type=click.Choice(STREAMS), help="Only this stream.")
+@store_option
+@json_option
+def logs_command(run: str, *, as_json: bool, **given: Any) -> None:
+    """Print what the attempts of a RUN wrote, one after another, each whole.
+
+    To a terminal, escape codes are made visible; to a pipe or file, every byte is as it came.
+    """
+    opened = open_store(Options(store=given["store"]))
+    info = opened.find(run)
+    with opened.reader(info) as reader:
+        attempts = list(_attempts(reader, given))
+    if not attempts:
+        raise RequestError(f"run {info.id} has no attempt that fits")
+    streams = (given["stream"],) if given["stream"] else STREAMS
+    if as_json:
+        rows = [_attempt_mapping(info, attempt, streams) for attempt in attempts]
+        click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+        return
+    for attempt in attempts:
+        for stream in streams:
+            _print_log(info, attempt, stream)
+
+
+def _attempts(reader: RunReader, given: dict[str, Any]) -> Iterator[AttemptRecord]:
+    for attempt in reader.attempts(case=given["case"], index=given["index"]):
+        if given["number"] in (None, attempt.number):
+            yield attempt
+
+
+def _title(attempt: AttemptRecord) -> str:
+    repeat = f"#{attempt.repeat}" if attempt.repeat > 1 else ""
+    parts = [attempt.case_id, variant_label(attempt.variant), repeat, f"attempt {attempt.number}"]
+    return one_line(" · ".join(part for part in parts if part), 200)
+
+
+def _path(info: RunInfo, attempt: AttemptRecord, stream: str) -> Path | None:
+    if attempt.result is None or stream not in attempt.result.artifacts:
+        return None
+    return Path(info.folder, attempt.result.artifacts[stream])
+
+
+def _attempt_mapping(
+    info: RunInfo, attempt: AttemptRecord, streams: tuple[str, ...]
+) -> dict[str, Any]:
+    result = attempt.result
+    return {
+        "index": attempt.index,
+        "case": attempt.case_id,
+        "variant": dict(attempt.variant),
+        "repeat": attempt.repeat,
+        "attempt": attempt.number,
+        "started_at": _iso(attempt.started_at),
+        "outcome": None if result is None else result.outcome,
+        "message": None if result is None or result.error is None else result.error.message,
+        "notes": [] if result is None else list(result.notes),
+        **{
+            stream: None if (path := _path(info, attempt, stream)) is None else str(path)
+            for stream in streams
+        },
+    }
+
+
+def _print_log(info: RunInfo, attempt: AttemptRecord, stream: str) -> None:
+    path = _path(info, attempt, stream)
+    if path is None:
+        return
+    click.echo(f"==> {_title(attempt)} · {stream} <==", err=not sys.stdout.isatty())
+    try:
+        with path.open("rb") as file:
+            while piece := file.read(PIECE_BYTES):
+                _write(piece)
+    except OSError as error:
+        click.echo(f"cannot read {path}: {error.strerror}", err=True)
+    if sys.stdout.isatty():
+        click.echo("")
+
+
+def _write(piece: bytes) -> None:
+    if sys.stdout.isatty():
+        sys.stdout.write(printable(piece.decode(errors="replace")))
+    else:
+        sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()

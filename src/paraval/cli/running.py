@@ -1,0 +1,130 @@
+"""`paraval run` and `paraval resume`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from paraval import Suite
+from paraval.cli.options import (
+    output_option,
+    run_argument,
+    selection_from,
+    selection_options,
+    store_option,
+    suite_argument,
+)
+from paraval.cli.progress import MODES, choose
+from paraval.cli.showing import print_report
+from paraval.composition import load_suite, open_store, run_async
+from paraval.errors import RequestError
+from paraval.report.document import Report
+from paraval.report.files import check_output_paths, write_files
+from paraval.settings import Options, Selection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Showing:
+    """Where a run is shown: while it lasts, and after."""
+
+    progress: str = "auto"
+    verbose: bool = False
+    outputs: tuple[Path, ...] = ()
+
+    @classmethod
+    def from_options(cls, given: dict[str, Any]) -> Showing:
+        return cls(progress=given["progress"], verbose=given["verbose"], outputs=given["outputs"])
+
+
+def run_and_show(suite: Suite, selection: Selection, options: Options, showing: Showing) -> int:
+    """Runs a suite, shows it, and gives the exit code."""
+    check_output_paths(showing.outputs)
+    onlooker = choose(showing.progress, sys.stderr, verbose=showing.verbose)
+    try:
+        report = asyncio.run(
+            run_async(suite, selection=selection, options=options, onlooker=onlooker)
+        )
+    finally:
+        onlooker.close()
+    print_report(report)
+    _say_how_to_go_on(report)
+    write_files(report, showing.outputs)
+    return report.exit_code
+
+
+def _say_how_to_go_on(report: Report) -> None:
+    run = report.run
+    if run.interrupted and run.source is not None:
+        click.echo(f"Go on with: paraval resume {run.id}", err=True)
+
+
+progress_option = click.option(
+    "--progress",
+    type=click.Choice(MODES),
+    default="auto",
+    show_default=True,
+    help="How to show what happens, on stderr.",
+)
+verbose_option = click.option("-v", "--verbose", is_flag=True, help="Name trials as they start.")
+
+
+@click.command("run", short_help="Run a suite, in parallel, and report.")
+@suite_argument
+@selection_options
+@output_option
+@progress_option
+@click.option(
+    "--resume",
+    is_flag=False,
+    flag_value="",
+    metavar="[RUN]",
+    help="Go on with a run; without a name, with the suite's last unfinished one.",
+)
+@click.option("--retry-errors", is_flag=True, help="On a resume, run again what ended in an error.")
+@store_option
+@click.option("--seed", type=int, help="For the jitter of retries. [default: 0]")
+@verbose_option
+def run_command(suite: Path, **given: Any) -> int:
+    """Run a SUITE, in parallel, and report.
+
+    The report goes to stdout, progress to stderr. Every result is on disk as soon as it is there:
+    after a crash, go on with --resume.
+    """
+    selection = selection_from(given)
+    if given["retry_errors"] and given["resume"] is None:
+        given["resume"] = ""
+    options = Options(
+        store=given["store"],
+        seed=given["seed"],
+        resume=given["resume"],
+        retry_errors=given["retry_errors"],
+    )
+    return run_and_show(load_suite(suite), selection, options, Showing.from_options(given))
+
+
+@click.command("resume", short_help="Go on with a run that was interrupted or killed.")
+@run_argument
+@selection_options
+@output_option
+@progress_option
+@click.option("--retry-errors", is_flag=True, help="Run again what ended in an error.")
+@store_option
+@verbose_option
+def resume_command(run: str, **given: Any) -> int:
+    """Go on with a RUN (an id, the beginning of one, or `last`) of a suite file."""
+    selection = selection_from(given)
+    options = Options(store=given["store"], resume=run, retry_errors=given["retry_errors"])
+    info = open_store(options).find(run)
+    if info.source is None:
+        raise RequestError(
+            f"run {info.id} was started from Python, where its suite is",
+            hint=f"go on there: paraval.run(suite, options=paraval.Options(resume='{info.id}'))",
+        )
+    return run_and_show(
+        load_suite(Path(info.source)), selection, options, Showing.from_options(given)
+    )

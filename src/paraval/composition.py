@@ -1,0 +1,322 @@
+"""Composition: puts the stages together, and nothing else.
+
+suite -> plan -> schedule -> execute -> grade -> store -> report. Each stage is told what it needs
+here, and none of them knows the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from paraval.errors import RequestError, RunBrokenOffError, StoreError
+from paraval.execute.attempts import Attempts
+from paraval.execute.driver import Driver, Pace
+from paraval.grade.panel import Panel
+from paraval.plan.build import build_plan
+from paraval.plan.model import json_schema
+from paraval.plan.suite import Suite
+from paraval.processes.children import Warden
+from paraval.processes.identity import end_leftovers
+from paraval.records import Happening, Notice, Plan, RunEnded, RunInfo, RunStarted, Trial
+from paraval.report.document import Report
+from paraval.schedule.estimates import Estimates, Observation
+from paraval.schedule.messages import Work
+from paraval.schedule.scheduler import Scheduler
+from paraval.schedule.simulation import Imagined, simulate
+from paraval.settings import Options, Selection, default_store
+from paraval.store.ledger import Ledger
+from paraval.store.store import Store
+from paraval.targets.capture import routed_streams
+from paraval.targets.command import CommandAnswerer
+from paraval.targets.function import FunctionAnswerer
+from paraval.targets.isolated import IsolatedAnswerer
+from paraval.threads import Threads
+
+T = TypeVar("T")
+HEARTBEAT_S = 0.25
+STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Onlooker(Protocol):
+    """Is told what happens, in the engine's own loop: quick, and never raising."""
+
+    def __call__(self, event: Happening) -> None: ...
+
+    def tick(self, now: float) -> None:
+        """Called several times a second, with the time of time.monotonic()."""
+        ...
+
+
+class Nobody:
+    """Looks on, and says nothing."""
+
+    def __call__(self, event: Happening) -> None: ...
+
+    def tick(self, now: float) -> None: ...
+
+
+# ---- the whole of it
+
+
+def run(
+    suite: Suite | str | Path,
+    *,
+    parallel: int | None = None,
+    selection: Selection | None = None,
+    options: Options | None = None,
+    onlooker: Onlooker | None = None,
+) -> Report:
+    """Runs a suite to its end and gives its report.
+
+    Ctrl-C stops cleanly: what is done stays recorded, and KeyboardInterrupt is raised.
+    """
+    coroutine = run_async(
+        suite, parallel=parallel, selection=selection, options=options, onlooker=onlooker
+    )
+    report = asyncio.run(coroutine)
+    if report.run.interrupted:
+        raise KeyboardInterrupt(f"run {report.run.id} was interrupted; it can be resumed")
+    return report
+
+
+async def run_async(
+    suite: Suite | str | Path,
+    *,
+    parallel: int | None = None,
+    selection: Selection | None = None,
+    options: Options | None = None,
+    onlooker: Onlooker | None = None,
+) -> Report:
+    """The same inside a running event loop."""
+    suite = suite if isinstance(suite, Suite) else Suite.load(Path(suite))
+    asked = Selection(parallel=parallel).over(selection or Selection())
+    options = options or Options()
+    onlooker = onlooker or Nobody()
+    store = open_store(options)
+    ledger = open_ledger(store, suite, asked, options)
+    interrupted = True
+    try:
+        interrupted = not await _execute(suite, ledger, store, onlooker)
+    finally:
+        ledger.close(interrupted=interrupted)
+    info = store.find(str(ledger.folder))
+    onlooker(RunEnded(run=info))
+    return Report(store.reader(info))
+
+
+def open_store(options: Options) -> Store:
+    return Store(options.store or default_store())
+
+
+def open_ledger(store: Store, suite: Suite, asked: Selection, options: Options) -> Ledger:
+    """A new run's ledger, or that of the run to go on with."""
+    if options.resume is None:
+        seed = options.seed if options.seed is not None else suite.seed or 0
+        return store.create_run(build_plan(suite, asked), seed=seed)
+    info = _run_to_resume(store, suite, options.resume)
+    earlier = Selection.from_mapping(store.selection(info))
+    ledger = store.resume_run(info.id, build_plan(suite, asked.over(earlier)))
+    end_leftovers(info.id)
+    if options.retry_errors:
+        ledger.forget_errors()
+    return ledger
+
+
+def _run_to_resume(store: Store, suite: Suite, name: str) -> RunInfo:
+    if name:
+        return store.find(name)
+    info = store.last_unfinished(suite.name, suite.source)
+    if info is None:
+        raise RequestError(
+            f"suite '{suite.name}' has no unfinished run in {store.root}",
+            hint="leave --resume away to start a new run, or name a run: --resume RUN",
+        )
+    return info
+
+
+# ---- what faces ask of the plan
+
+
+def load_suite(path: Path) -> Suite:
+    return Suite.load(path)
+
+
+def plan_suite(suite: Suite, selection: Selection) -> Plan:
+    return build_plan(suite, selection)
+
+
+def suite_schema() -> dict[str, Any]:
+    """The JSON Schema of suite files."""
+    return json_schema()
+
+
+# ---- execution
+
+
+async def _execute(suite: Suite, ledger: Ledger, store: Store, onlooker: Onlooker) -> bool:
+    """Whether every trial has its result at the end."""
+    plan = ledger.plan
+    trials = {trial.index: trial for trial in plan.trials if trial.index not in ledger.done}
+    estimates = estimates_for(plan, store)
+    loop = asyncio.get_running_loop()
+    onlooker(RunStarted(run=ledger.run, total=len(plan.trials), already_done=len(ledger.done)))
+    if ledger.changed:
+        message = f"{ledger.changed} trials changed since this run began and run again."
+        onlooker(Notice(message=message))
+    async with _attempts(suite, plan, ledger) as attempts:
+        driver = Driver(
+            trials,
+            scheduler=scheduler_for(plan, list(trials.values()), estimates, ledger.run.seed),
+            performer=attempts,
+            ledger=ledger,
+            tell=onlooker,
+            pace=Pace(
+                lambda trial: estimates.expected_s(trial.case.id, trial.variant),
+                from_history=estimates.known,
+            ),
+        )
+        ledger.open(
+            deliver=partial(_in_loop, loop, _call_all),
+            on_failure=partial(_in_loop, loop, driver.fail),
+        )
+        async with _heartbeat(onlooker):
+            with _stopping_on_signals(driver):
+                try:
+                    await driver.run()
+                except StoreError as error:
+                    raise _broken_off(error, ledger.run) from error
+    return driver.done == len(trials)
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[T], None], what: T) -> None:
+    # A loop that has ended has nobody left to be told.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(call, what)
+
+
+def _call_all(calls: list[Callable[[], None]]) -> None:
+    for call in calls:
+        call()
+
+
+def _broken_off(error: StoreError, info: RunInfo) -> RunBrokenOffError:
+    hint = f"mend that, then go on with: paraval resume {info.id}"
+    return RunBrokenOffError(f"run {info.id} was broken off: {error.message}", hint=hint)
+
+
+@contextlib.asynccontextmanager
+async def _attempts(suite: Suite, plan: Plan, ledger: Ledger) -> AsyncIterator[Attempts]:
+    threads = Threads()
+    run_id = ledger.run.id
+    async with Warden() as warden:
+        attempts = Attempts(
+            commands=CommandAnswerer(warden, run_id),
+            functions=FunctionAnswerer(suite.functions, threads),
+            isolated=IsolatedAnswerer(warden, run_id, str(ledger.folder / "workers")),
+            panel=Panel(plan.grading, functions=suite.functions, threads=threads, warden=warden),
+            warden=warden,
+            run_folder=ledger.folder,
+        )
+        try:
+            with routed_streams():
+                yield attempts
+        finally:
+            await attempts.close()
+            threads.close()
+
+
+@contextlib.asynccontextmanager
+async def _heartbeat(onlooker: Onlooker) -> AsyncIterator[None]:
+    async def beat() -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            onlooker.tick(time.monotonic())
+
+    task = asyncio.create_task(beat())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+@contextlib.contextmanager
+def _stopping_on_signals(driver: Driver) -> Iterator[None]:
+    """A signal asks the driver to stop; only the main thread can be told of one."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    before = {number: signal.getsignal(number) for number in STOPPING_SIGNALS}
+    for number in STOPPING_SIGNALS:
+        reason = "Interrupted" if number is signal.SIGINT else f"Got {number.name}"
+        loop.add_signal_handler(number, driver.stop, reason)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
+
+
+# ---- what is expected
+
+
+def estimates_for(plan: Plan, store: Store) -> Estimates:
+    rows = store.history(plan.name).rows
+    return Estimates(
+        Observation(case_id=case_id, variant=variant, count=count, mean_log_s=mean_log_s)
+        for case_id, variant, count, mean_log_s in rows
+    )
+
+
+def scheduler_for(plan: Plan, trials: list[Trial], estimates: Estimates, seed: int) -> Scheduler:
+    works = [
+        Work(
+            index=trial.index,
+            needs=trial.needs,
+            expected_s=estimates.expected_s(trial.case.id, trial.variant),
+        )
+        for trial in trials
+    ]
+    return Scheduler(works, limits=plan.limits, retry=plan.retry, seed=seed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What a run of a plan would do, by the scheduler itself in virtual time."""
+
+    plan: Plan
+    starts: tuple[tuple[Trial, float, float], ...]
+    """In order of start: the trial, when it would start, how long it is expected to take."""
+    from_history: bool
+    wall_s: float | None
+    """None where nothing is known of the suite."""
+    serial_s: float | None
+
+
+def foresee(plan: Plan, store: Store, seed: int = 0) -> Forecast:
+    """What would run, in which order, and how long it would take."""
+    estimates = estimates_for(plan, store)
+    scheduler = scheduler_for(plan, list(plan.trials), estimates, seed)
+    expected = [estimates.expected_s(trial.case.id, trial.variant) for trial in plan.trials]
+    trace = simulate(scheduler, lambda index, _: Imagined(duration_s=expected[index]))
+    known = estimates.known
+    return Forecast(
+        plan=plan,
+        starts=tuple(
+            (plan.trials[span.index], span.start, expected[span.index]) for span in trace.spans
+        ),
+        from_history=known,
+        wall_s=trace.makespan_s if known else None,
+        serial_s=sum(expected) if known else None,
+    )

@@ -1,0 +1,305 @@
+"""The one loop that does what the scheduler decides, and tells it what happened.
+
+It owns the clock and the tasks. How an attempt is performed is attempts.py's; where results go is
+behind `Ledger`. An attempt starts only after its start is on disk, and a trial counts as done only
+when its result is: the end of one attempt and the start of the next share a commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from paraval.errors import StoreError
+from paraval.records import (
+    Attempt,
+    AttemptEnded,
+    AttemptResult,
+    AttemptStarted,
+    Happening,
+    Notice,
+    Trial,
+    TrialEnded,
+    TrialResult,
+)
+from paraval.schedule.messages import (
+    Abandoned,
+    Begin,
+    Conclude,
+    Ended,
+    Event,
+    Over,
+    RetryLater,
+    Start,
+    StopAsked,
+    Tick,
+    WakeAt,
+)
+from paraval.schedule.scheduler import Scheduler
+
+STOP_GRACE_S = 5.0
+"""How long running attempts may go on after a stop was asked for, before they are ended."""
+ETA_EVERY_S = 0.2
+"""An estimate costs time itself; it is made anew no more often than this."""
+
+
+class Ledger(Protocol):
+    """What the driver needs of the store. The calls don't block; `on_durable` comes in the loop."""
+
+    def record_start(self, attempt: Attempt, at: float, on_durable: Callable[[], None]) -> None: ...
+
+    def record_end(
+        self,
+        attempt: Attempt,
+        result: AttemptResult,
+        *,
+        final: bool,
+        queued_s: float | None,
+        on_durable: Callable[[], None],
+    ) -> None: ...
+
+    def attempts_made(self, index: int) -> int: ...
+
+    def attempt_folder(self, trial: Trial, number: int) -> str: ...
+
+
+class Performer(Protocol):
+    """Performs one attempt, whatever happens in it."""
+
+    async def perform(self, attempt: Attempt) -> AttemptResult: ...
+
+    def kill(self) -> None:
+        """Ends at once whatever it has running outside this process."""
+        ...
+
+
+@dataclass(slots=True)
+class _Course:
+    """What the driver remembers of a trial between its first start and its result."""
+
+    queued_s: float
+    attempts: int
+    total_s: float = 0.0
+
+
+class Driver:
+    """Runs the trials that the scheduler was given."""
+
+    def __init__(
+        self,
+        trials: Mapping[int, Trial],
+        *,
+        scheduler: Scheduler,
+        performer: Performer,
+        ledger: Ledger,
+        tell: Callable[[Happening], None],
+        pace: Pace,
+    ) -> None:
+        self._trials = trials
+        self._scheduler = scheduler
+        self._performer = performer
+        self._ledger = ledger
+        self._tell = tell
+        self._pace = pace
+        self._courses: dict[int, _Course] = {}
+        self._starting: set[int] = set()
+        """Trials whose next attempt waits for its start to be on disk."""
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._done = 0
+        self._undurable = 0
+        self._over = False
+        self._stopping = False
+        self._failure: StoreError | None = None
+        self._finished = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._began_at = self._loop.time()
+        self._group = asyncio.TaskGroup()
+
+    @property
+    def done(self) -> int:
+        """Trials whose result is on disk since this driver began."""
+        return self._done
+
+    async def run(self) -> None:
+        """Until every trial has its result, a stop was asked for, or the store fails."""
+        self._began_at = self._loop.time()
+        async with self._group:
+            try:
+                self._handle(Begin(at=self._began_at))
+                await self._finished.wait()
+            except asyncio.CancelledError:
+                self._handle(StopAsked(at=self._loop.time()))
+                self._end_running()
+                raise
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self, reason: str) -> None:
+        """Nothing new starts; what runs has its grace. A second call ends it at once."""
+        if self._stopping:
+            self._tell(Notice(message="Killing what still runs."))
+            self._performer.kill()
+            self._end_running()
+            return
+        self._stopping = True
+        if self._tasks:
+            self._tell(
+                Notice(
+                    message=f"{reason}: nothing new starts; {len(self._tasks)} running have "
+                    f"{STOP_GRACE_S:g} s to end (Ctrl-C again kills them now)."
+                )
+            )
+        self._loop.call_later(STOP_GRACE_S, self._end_running)
+        self._handle(StopAsked(at=self._loop.time()))
+
+    def fail(self, error: StoreError) -> None:
+        """The store can take no more: what runs may end, nothing new is spent."""
+        if self._failure is None:
+            self._failure = error
+            self._tell(Notice(message=f"{error.message}; nothing new starts."))
+            now = self._loop.time()
+            self._handle(StopAsked(at=now))
+            for index in tuple(self._starting):
+                self._starting.discard(index)
+                self._handle(Abandoned(at=now, index=index))
+
+    def _end_running(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+
+    def _handle(self, event: Event, ended: tuple[Attempt, AttemptResult] | None = None) -> None:
+        for instruction in self._scheduler.handle(event):
+            match instruction:
+                case Start(index=index):
+                    self._start(self._trials[index], event.at)
+                case Conclude():
+                    assert ended is not None
+                    self._conclude(*ended)
+                case RetryLater(delay_s=delay_s):
+                    assert ended is not None
+                    self._put_off(*ended, delay_s)
+                case WakeAt(at=at):
+                    self._loop.call_at(at, self._tick)
+                case Over():
+                    self._over = True
+        self._finish_if_over()
+
+    def _tick(self) -> None:
+        self._handle(Tick(at=self._loop.time()))
+
+    def _finish_if_over(self) -> None:
+        if self._over and (self._undurable == 0 or self._failure is not None):
+            self._finished.set()
+
+    # ---- the way of an attempt
+
+    def _start(self, trial: Trial, now: float) -> None:
+        course = self._courses.get(trial.index)
+        if course is None:
+            course = self._courses[trial.index] = _Course(
+                queued_s=now - self._began_at, attempts=self._ledger.attempts_made(trial.index)
+            )
+        course.attempts += 1
+        folder = self._ledger.attempt_folder(trial, course.attempts)
+        attempt = Attempt(trial=trial, number=course.attempts, folder=folder)
+        self._starting.add(trial.index)
+        self._ledger.record_start(attempt, time.time(), lambda: self._launch(attempt))
+
+    def _launch(self, attempt: Attempt) -> None:
+        index = attempt.trial.index
+        if index not in self._starting:
+            return
+        self._starting.discard(index)
+        if self._stopping:
+            self._handle(Abandoned(at=self._loop.time(), index=index))
+            return
+        self._tell(AttemptStarted(attempt=attempt))
+        self._tasks[index] = self._group.create_task(self._attempt(attempt))
+
+    async def _attempt(self, attempt: Attempt) -> None:
+        index = attempt.trial.index
+        try:
+            result = await self._performer.perform(attempt)
+        except asyncio.CancelledError:
+            del self._tasks[index]
+            self._handle(Abandoned(at=self._loop.time(), index=index))
+            return
+        del self._tasks[index]
+        self._courses[index].total_s += result.duration_s
+        self._pace.observe(attempt.trial, result.duration_s)
+        retry_after = result.error.retry_after if result.error is not None else None
+        event = Ended(
+            at=self._loop.time(), index=index, outcome=result.outcome, retry_after=retry_after
+        )
+        self._handle(event, (attempt, result))
+
+    def _put_off(self, attempt: Attempt, result: AttemptResult, delay_s: float) -> None:
+        self._record(attempt, result, final=False, then=lambda: None)
+        self._tell(AttemptEnded(attempt=attempt, result=result, retry_in_s=delay_s))
+
+    def _conclude(self, attempt: Attempt, result: AttemptResult) -> None:
+        self._record(attempt, result, final=True, then=lambda: self._concluded(attempt, result))
+
+    def _record(
+        self, attempt: Attempt, result: AttemptResult, *, final: bool, then: Callable[[], None]
+    ) -> None:
+        self._undurable += 1
+
+        def durable() -> None:
+            self._undurable -= 1
+            then()
+            self._finish_if_over()
+
+        queued_s = self._courses[attempt.trial.index].queued_s
+        self._ledger.record_end(attempt, result, final=final, queued_s=queued_s, on_durable=durable)
+
+    def _concluded(self, attempt: Attempt, result: AttemptResult) -> None:
+        trial = attempt.trial
+        course = self._courses.pop(trial.index)
+        self._done += 1
+        self._tell(
+            TrialEnded(
+                trial=trial,
+                result=TrialResult(
+                    index=trial.index,
+                    case_id=trial.case.id,
+                    variant=trial.variant,
+                    repeat=trial.repeat,
+                    result=result,
+                    attempts=attempt.number,
+                    queued_s=course.queued_s,
+                    total_s=course.total_s,
+                ),
+                done=self._done,
+                total=len(self._trials),
+                eta_s=self._pace.eta_s(self._scheduler, self._loop.time()),
+            )
+        )
+
+
+class Pace:
+    """How the run goes against what was expected of it, and when it will thus be over."""
+
+    def __init__(self, expected_s: Callable[[Trial], float], *, from_history: bool) -> None:
+        self._expected_s = expected_s
+        self._known = from_history
+        self._expected_sum = 0.0
+        self._actual_sum = 0.0
+        self._eta: tuple[float, float] | None = None
+
+    def observe(self, trial: Trial, duration_s: float) -> None:
+        self._expected_sum += self._expected_s(trial)
+        self._actual_sum += duration_s
+
+    def eta_s(self, scheduler: Scheduler, now: float) -> float | None:
+        """Seconds to the end; None while nothing is known."""
+        if self._expected_sum <= 0.0 and not self._known:
+            return None
+        if self._eta is None or now - self._eta[0] >= ETA_EVERY_S:
+            scale = self._actual_sum / self._expected_sum if self._expected_sum > 0 else 1.0
+            self._eta = (now, scheduler.remaining_s(now, scale))
+        made_at, seconds = self._eta
+        return max(0.0, seconds - (now - made_at))

@@ -1,0 +1,141 @@
+"""What a target gives back: an output to be judged, or the failure that took its place."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol
+
+from paraval.records import Attempt, Failure, Outcome, Output
+from paraval.settings import ANSWER_LIMIT_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Exactly one of `output` and `failure` is there."""
+
+    output: Output | None = None
+    failure: Failure | None = None
+    exit_code: int | None = None
+    artifacts: Mapping[str, str] = field(default_factory=dict)
+    """Name -> absolute path."""
+    notes: tuple[str, ...] = ()
+
+
+class Answerer(Protocol):
+    """Where reality enters: performs one attempt at a kind of target."""
+
+    async def answer(self, attempt: Attempt) -> Answer:
+        """Never raises for what the target does; CancelledError only after the target is gone."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class InvalidOutputError(ValueError):
+    """What came back cannot be read as an output."""
+
+
+OUTPUT_FIELDS = frozenset(field.name for field in fields(Output))
+
+
+def read_output(value: Any) -> Output:
+    """An output from what a function returned: text, a mapping, or an Output."""
+    if isinstance(value, str):
+        return checked(Output(text=value))
+    if isinstance(value, Output):
+        return checked(value)
+    if isinstance(value, Mapping):
+        return from_mapping(value) if "text" in value else checked(Output(text=as_json(value)))
+    raise InvalidOutputError(
+        f"returned {type(value).__name__}; a target returns text, a mapping or paraval.Output"
+    )
+
+
+def from_mapping(value: Mapping[Any, Any]) -> Output:
+    """An output from an object with text, usage, cost_usd and metadata; the rest is metadata."""
+    if not isinstance(value.get("text"), str):
+        raise InvalidOutputError("the object has no 'text' that is a string")
+    metadata = value.get("metadata") or {}
+    if not isinstance(metadata, Mapping):
+        raise InvalidOutputError("'metadata' is not an object")
+    others = {str(key): one for key, one in value.items() if key not in OUTPUT_FIELDS}
+    return checked(
+        Output(
+            text=value["text"],
+            usage=value.get("usage") or {},
+            cost_usd=value.get("cost_usd"),
+            metadata={**others, **metadata},
+        )
+    )
+
+
+def checked(output: Output) -> Output:
+    """The same output, if it is one that can be judged and stored."""
+    if not isinstance(output.text, str):
+        raise InvalidOutputError(f"the output's text is {type(output.text).__name__}, not text")
+    if len(output.text) > ANSWER_LIMIT_BYTES:
+        raise InvalidOutputError(too_long(len(output.text), "characters"))
+    if not isinstance(output.usage, Mapping):
+        raise InvalidOutputError("'usage' is not an object")
+    for name, amount in output.usage.items():
+        _check_amount(f"usage '{name}'", amount)
+    if output.cost_usd is not None:
+        _check_amount("'cost_usd'", output.cost_usd)
+    if output.metadata:
+        as_json(output.metadata)
+    return output
+
+
+def _check_amount(name: str, amount: Any) -> None:
+    if isinstance(amount, bool) or not isinstance(amount, int | float):
+        raise InvalidOutputError(f"{name} is {type(amount).__name__}, not a number")
+    if not math.isfinite(amount) or amount < 0:
+        raise InvalidOutputError(f"{name} is {amount}, not an amount")
+
+
+def as_json(value: Any) -> str:
+    """The value as JSON text, or why it has none."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidOutputError(f"what came back is not plain JSON data: {error}") from error
+
+
+def parse_object(text: str) -> Mapping[str, Any]:
+    """A JSON object, strictly: no NaN, no doubled keys, no bottomless nesting."""
+    try:
+        value = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_doubles)
+    except RecursionError as error:
+        raise InvalidOutputError("the output is nested too deeply to be JSON of use") from error
+    except ValueError as error:
+        raise InvalidOutputError(f"the output is not JSON: {error}") from error
+    if not isinstance(value, Mapping):
+        raise InvalidOutputError(f"the output is a JSON {type(value).__name__}, not an object")
+    return value
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return result
+
+
+def too_long(size: int, unit: str) -> str:
+    return f"the answer has {size:,} {unit}; at most {ANSWER_LIMIT_BYTES:,} are read"
+
+
+def invalid(message: str) -> Failure:
+    return Failure(kind=Outcome.INVALID_OUTPUT, message=message)
+
+
+def seconds(amount: float) -> str:
+    """`60 s`, `0.25 s`."""
+    return f"{amount:g} s"

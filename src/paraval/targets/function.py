@@ -1,0 +1,150 @@
+"""Python functions as targets, in this process: async ones in the loop, sync ones in threads.
+
+Neither can be ended by force. One that outlasts its timeout is recorded as such at once and left
+behind; `isolate: process` (isolated.py) is for those.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from paraval.errors import ParavalError, RateLimitedError, TransientError
+from paraval.functions import Functions, is_async, load_function, positional_arguments
+from paraval.records import Attempt, Failure, FunctionTarget, Outcome
+from paraval.targets.answer import Answer, InvalidOutputError, invalid, read_output, seconds
+from paraval.targets.capture import Logs, captured
+from paraval.threads import FunctionExit, Threads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loaded:
+    function: Callable[..., Any]
+    is_async: bool
+    takes_variant: bool
+
+
+def call_arguments(attempt: Attempt, *, takes_variant: bool) -> tuple[Any, ...]:
+    trial = attempt.trial
+    return (trial.case, dict(trial.variant)) if takes_variant else (trial.case,)
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What an exception out of a target means."""
+    match error:
+        case RateLimitedError():
+            return Failure(
+                kind=Outcome.RATE_LIMITED, message=error.message, retry_after=error.retry_after
+            )
+        case TransientError():
+            return Failure(kind=Outcome.INFRA_ERROR, message=error.message)
+        case InvalidOutputError():
+            return invalid(str(error))
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno})" if frames else ""
+    message = f"{type(error).__name__}: {error}{place}"
+    return Failure(kind=Outcome.CRASHED, message=message)
+
+
+class FunctionAnswerer:
+    """Calls functions in this process."""
+
+    def __init__(self, functions: Functions, threads: Threads) -> None:
+        self._functions = functions
+        self._threads = threads
+        self._loaded: dict[str, _Loaded] = {}
+
+    async def answer(self, attempt: Attempt) -> Answer:
+        logs = Logs(attempt.folder)
+        with captured(logs):
+            answer = await self._call(attempt, logs)
+        return Answer(
+            output=answer.output,
+            failure=answer.failure,
+            notes=answer.notes,
+            artifacts=logs.close(),
+        )
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    async def _call(self, attempt: Attempt, logs: Logs) -> Answer:
+        target = attempt.trial.target
+        assert isinstance(target, FunctionTarget)
+        try:
+            loaded = self._load(target)
+        except ParavalError as error:
+            return Answer(failure=Failure(kind=Outcome.CRASHED, message=str(error)))
+        arguments = call_arguments(attempt, takes_variant=loaded.takes_variant)
+        work: Awaitable[Any]
+        if loaded.is_async:
+            work = _shielded_from_exits(loaded.function, arguments)
+        else:
+            work = self._threads.call(lambda: loaded.function(*arguments))
+        return await self._bounded(work, target, logs, in_thread=not loaded.is_async)
+
+    async def _bounded(
+        self, work: Awaitable[Any], target: FunctionTarget, logs: Logs, *, in_thread: bool
+    ) -> Answer:
+        task = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait({task}, timeout=target.timeout)
+        except asyncio.CancelledError:
+            await _let_go(task, target.grace)
+            raise
+        if not task.done():
+            gone = await _let_go(task, 0.0 if in_thread else target.grace)
+            return _timed_out(target, gone=gone and not in_thread)
+        try:
+            return Answer(output=read_output(task.result()))
+        except asyncio.CancelledError:
+            message = "the function cancelled itself"
+            return Answer(failure=Failure(kind=Outcome.CRASHED, message=message))
+        except Exception as error:  # noqa: BLE001 - whatever the function raised is its result
+            if not isinstance(error, InvalidOutputError | ParavalError | FunctionExit):
+                logs.write("stderr", "".join(traceback.format_exception(error)).encode())
+            return Answer(failure=failure_of(error))
+
+    def _load(self, target: FunctionTarget) -> _Loaded:
+        loaded = self._loaded.get(target.reference)
+        if loaded is None:
+            function = self._functions.get(target.reference) or load_function(
+                target.reference, target.folder
+            )
+            loaded = self._loaded[target.reference] = _Loaded(
+                function=function,
+                is_async=is_async(function),
+                takes_variant=positional_arguments(function) >= 2,
+            )
+        return loaded
+
+
+async def _shielded_from_exits(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """The function's result; an exit that it asks for is its own, not the engine's."""
+    try:
+        return await function(*arguments)
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise FunctionExit.of(error) from error
+
+
+async def _let_go(task: asyncio.Future[Any], grace: float) -> bool:
+    """Cancels the task and gives it its grace; whether it ended."""
+    task.cancel()
+    await asyncio.wait({task}, timeout=grace)
+    if task.done() and not task.cancelled():
+        task.exception()
+    elif not task.done():
+        task.add_done_callback(lambda late: late.cancelled() or late.exception())
+    return task.done()
+
+
+def _timed_out(target: FunctionTarget, *, gone: bool) -> Answer:
+    assert target.timeout is not None
+    message = f"not done after {seconds(target.timeout)}"
+    if gone:
+        return Answer(failure=Failure(kind=Outcome.TIMEOUT, message=message))
+    note = "the function still runs in this process; `isolate: process` would have ended it"
+    return Answer(failure=Failure(kind=Outcome.TIMEOUT, message=message), notes=(note,))

@@ -1,0 +1,56 @@
+"""What the tests share: a folder of their own, and small suites in it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WriteSuite = Callable[..., Path]
+Paraval = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, the current one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PARAVAL_STORE", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def write(folder: Path) -> WriteSuite:
+    """Writes a file into the folder, without the indentation that it has in the test."""
+
+    def write_file(name: str, text: str) -> Path:
+        path = folder / name
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    return write_file
+
+
+@pytest.fixture
+def paraval(folder: Path) -> Paraval:
+    """Runs the command in the folder, as a user would."""
+
+    def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        options.setdefault("timeout", 100)
+        env = {**os.environ, "NO_COLOR": "1", **options.pop("env", {})}
+        return subprocess.run(
+            [sys.executable, "-m", "paraval", *arguments],
+            cwd=folder,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+            **options,
+        )
+
+    return run

@@ -1,0 +1,540 @@
+"""A suite from its file or from Python to its report, with real processes, threads and files."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paraval as library
+from paraval.records import Happening, TrialEnded
+from tests.conftest import Paraval, WriteSuite
+
+EXAMPLE = """
+    name: greetings
+    cases:
+      - id: hello
+        input: Say hello.
+        expect: hello
+        tags: [smoke]
+      - id: bye
+        input: Say bye.
+        expect: bye
+    matrix:
+      model: [small, large]
+      mode:
+        with-tool: {env: {TOOL: "1"}}
+        without-tool: {}
+    exclude:
+      - {model: large, mode: with-tool}
+    repeats: 2
+    target:
+      command: ["{python}", agent.py, --model, "{model}", "{input}"]
+      env: {GREETING: hi}
+      pass_env: [API_KEY]
+      timeout: 60
+    graders: [contains]
+    limits:
+      parallel: 4
+      mode: {with-tool: 1}
+    fail_under: 0.9
+"""
+AGENT = """
+    import json, os, sys
+    print(sys.argv[-1], os.environ.get("TOOL"), os.environ["GREETING"], os.environ.get("API_KEY"),
+          os.environ.get("SECRET"))
+    print("thinking", file=sys.stderr)
+"""
+
+
+def report_of(folder: Path, name: str = "report.json") -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((folder / name).read_text())
+    return loaded
+
+
+def outcomes(report: library.Report) -> dict[str, str]:
+    return {trial.case_id: trial.outcome.value for trial in report.trials}
+
+
+def run_case(target: Any, *, timeout: float | None = None, **keys: Any) -> library.Report:
+    """One case at a Python target."""
+    wanted = {"python": target, **({"timeout": timeout} if timeout else {}), **keys}
+    suite = library.Suite(cases=[library.Case(id="only")], target=wanted)
+    return library.run(suite)
+
+
+def error_of(report: library.Report) -> tuple[str, str]:
+    (trial,) = report.trials
+    assert trial.result.error is not None
+    return trial.outcome.value, trial.result.error.message
+
+
+# ---- commands
+
+
+def test_the_example_suite_runs_and_its_report_has_every_field(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    write("agent.py", AGENT)
+    write("suite.yaml", EXAMPLE)
+    ended = paraval(
+        "run", "suite.yaml", "-o", "report.json", env={"API_KEY": "k-1", "SECRET": "s-1"}
+    )
+    assert ended.returncode == 0, ended.stderr
+    report = report_of(folder)
+    assert set(report) == {"schema", "run", "summary", "trials"}
+    assert {"id", "suite", "started_at", "ended_at", "wall_s", "parallel", "resumed"} <= set(
+        report["run"]
+    )
+    assert report["summary"]["trials"] == 12 == report["summary"]["passed"]
+    first = report["trials"][0]
+    assert first["case"] == "hello"
+    assert first["variant"] == {"model": "small", "mode": "with-tool"}
+    assert first["output"].split("\n")[0] == "Say hello. 1 hi k-1 None"
+    assert [trial["index"] for trial in report["trials"]] == list(range(12))
+    assert "s-1" not in (folder / "report.json").read_text()
+
+
+def test_selections_narrow_a_run(write: WriteSuite, paraval: Paraval, folder: Path) -> None:
+    write("agent.py", AGENT)
+    write("suite.yaml", EXAMPLE)
+    chosen = ("--tag", "smoke", "--variant", "model=small", "--repeats", "1")
+    ended = paraval("run", "suite.yaml", *chosen, "-o", "report.json")
+    assert ended.returncode == 0, ended.stderr
+    assert report_of(folder)["summary"]["trials"] == 2
+
+
+@pytest.mark.parametrize(
+    ("script", "outcome", "message"),
+    [
+        ("exit 3", "crashed", "exit code 3"),
+        ("echo oh no >&2; exit 1", "crashed", "oh no"),
+        ("kill -SEGV $$", "crashed", "SIGSEGV"),
+        ("sleep 60", "timeout", "not done after 0.5 s"),
+        ("trap '' TERM; sleep 60", "timeout", "not done after 0.5 s"),
+    ],
+)
+def test_how_a_command_ends_decides_the_outcome(
+    write: WriteSuite, script: str, outcome: str, message: str
+) -> None:
+    suite = write(
+        "suite.yaml",
+        f"""
+        cases: [{{id: only}}]
+        target: {{command: {json.dumps(script)}, shell: true, timeout: 0.5, grace: 0.2}}
+        """,
+    )
+    got, said = error_of(library.run(suite))
+    assert got == outcome
+    assert message in said
+
+
+def test_a_command_that_asks_to_be_tried_again_is(write: WriteSuite, folder: Path) -> None:
+    suite = write(
+        "suite.yaml",
+        """
+        cases: [{id: only, expect: done}]
+        target:
+          shell: true
+          command: "[ -e tried ] && echo done || { touch tried; exit 75; }"
+        graders: [contains]
+        retry: {first_delay: 0.01}
+        """,
+    )
+    report = library.run(suite)
+    assert outcomes(report) == {"only": "passed"}
+    assert next(iter(report.trials)).attempts == 2
+
+
+@pytest.mark.parametrize(
+    ("printed", "outcome", "message"),
+    [
+        ('{"text": "hi", "usage": {"tokens": 3}, "extra": 1}', "passed", ""),
+        ("hi", "invalid_output", "not JSON"),
+        ('{"text": 3}', "invalid_output", "text"),
+        ('{"text": "a", "text": "b"}', "invalid_output", "twice"),
+        ('{"text": "a", "usage": {"tokens": NaN}}', "invalid_output", "NaN"),
+        ("[" * 100_000, "invalid_output", "nested"),
+    ],
+)
+def test_json_output_is_read_strictly(
+    write: WriteSuite, folder: Path, printed: str, outcome: str, message: str
+) -> None:
+    (folder / "answer").write_text(printed)
+    suite = write(
+        "suite.yaml", "cases: [{id: only}]\ntarget: {command: [cat, answer], output: json}\n"
+    )
+    report = library.run(suite)
+    (trial,) = report.trials
+    assert trial.outcome.value == outcome
+    if message:
+        assert message in error_of(report)[1]
+    else:
+        assert trial.result.output is not None
+        assert trial.result.output.metadata == {"extra": 1}
+
+
+def test_an_answer_may_be_in_a_file_of_the_attempts_own(write: WriteSuite) -> None:
+    suite = write(
+        "suite.yaml",
+        """
+        cases: [{id: a, expect: a}, {id: b, expect: b}]
+        target:
+          shell: true
+          command: "echo noise; echo {case.id} > {folder}/answer.txt"
+          output: "{folder}/answer.txt"
+        graders: [equals]
+        """,
+    )
+    assert set(outcomes(library.run(suite)).values()) == {"passed"}
+
+
+@pytest.mark.parametrize(
+    "script", ["true", "mkfifo {folder}/answer.txt", "ln -s /etc/hostname {folder}/answer.txt"]
+)
+def test_an_answer_file_that_is_none_is_invalid_output(write: WriteSuite, script: str) -> None:
+    suite = write(
+        "suite.yaml",
+        f"""
+        cases: [{{id: only}}]
+        target: {{shell: true, command: "{script}", output: "{{folder}}/answer.txt"}}
+        """,
+    )
+    assert error_of(library.run(suite))[0] == "invalid_output"
+
+
+def test_commands_run_side_by_side(write: WriteSuite) -> None:
+    cases = "\n".join(f"  - {{id: c{i}}}" for i in range(10))
+    suite = write("suite.yaml", f"cases:\n{cases}\ntarget: {{command: [sleep, '0.5']}}\n")
+    report = library.run(suite, parallel=10)
+    assert report.run.wall_s < 3.5
+    assert report.summary.serial_s >= 5
+
+
+# ---- functions
+
+
+def test_an_async_function_gets_the_case_and_the_variant(folder: Path) -> None:
+    async def answer(case: library.Case, variant: Mapping[str, Any]) -> str:
+        return f"{case.input} {variant['temperature'] + 1}"
+
+    suite = library.Suite(
+        cases=[library.Case(id="a", input="x", expect="x 1.5")],
+        target=answer,
+        matrix={"temperature": [0.5]},
+        graders=["equals"],
+    )
+    assert outcomes(library.run(suite)) == {"a": "passed"}
+
+
+def test_sync_functions_use_as_many_threads_as_the_limits_allow(folder: Path) -> None:
+    together = threading.Barrier(60, timeout=60)
+
+    def answer(case: library.Case) -> str:
+        together.wait()
+        return case.id
+
+    suite = library.Suite(cases=[library.Case(id=f"c{i}") for i in range(60)], target=answer)
+    assert set(outcomes(library.run(suite, parallel=60)).values()) == {"passed"}
+
+
+def test_a_sync_function_that_outlasts_its_timeout_is_recorded_at_once(folder: Path) -> None:
+    release = threading.Event()
+
+    def answer(case: library.Case) -> str:
+        release.wait(60)
+        return ""
+
+    began = time.monotonic()
+    report = run_case(answer, timeout=0.3)
+    release.set()
+    assert time.monotonic() - began < 30
+    assert error_of(report)[0] == "timeout"
+    (trial,) = report.trials
+    assert "isolate: process" in " ".join(trial.result.notes)
+
+
+def test_an_async_function_that_will_not_be_cancelled_is_left_behind(folder: Path) -> None:
+    async def stubborn(case: library.Case) -> str:
+        for _ in range(50):
+            try:
+                await asyncio.sleep(0.1)
+            except asyncio.CancelledError:
+                continue
+        return ""
+
+    report = run_case(stubborn, timeout=0.2, grace=0.2)
+    assert error_of(report)[0] == "timeout"
+
+
+async def _raises(case: library.Case) -> str:
+    raise ValueError("no such model")
+
+
+async def _exits(case: library.Case) -> str:
+    raise SystemExit(3)
+
+
+async def _none(case: library.Case) -> None:
+    return None
+
+
+async def _huge(case: library.Case) -> str:
+    return "x" * (2 << 20)
+
+
+@pytest.mark.parametrize(
+    ("target", "outcome", "message"),
+    [
+        (_raises, "crashed", "ValueError: no such model"),
+        (_exits, "crashed", "sys.exit(3)"),
+        (_none, "invalid_output", "returned NoneType"),
+        (_huge, "invalid_output", "2,097,152 characters"),
+    ],
+)
+def test_what_a_function_does_decides_the_outcome(
+    folder: Path, target: Callable[..., Any], outcome: str, message: str
+) -> None:
+    got, said = error_of(run_case(target))
+    assert got == outcome
+    assert message in said
+
+
+def test_a_function_may_say_that_it_was_refused_or_that_a_service_failed(folder: Path) -> None:
+    calls: list[str] = []
+
+    async def answer(case: library.Case) -> library.Output:
+        calls.append("call")
+        if len(calls) == 1:
+            raise library.RateLimitedError(retry_after=0.01)
+        if len(calls) == 2:
+            raise library.TransientError("the service is down")
+        return library.Output(text="fine", usage={"tokens": 7}, cost_usd=0.25)
+
+    suite = library.Suite(cases=[library.Case(id="a")], target=answer, retry={"first_delay": 0.01})
+    report = library.run(suite)
+    assert outcomes(report) == {"a": "passed"}
+    assert report.summary.cost_usd == 0.25
+    assert len(calls) == 3
+
+
+def test_what_functions_print_is_kept_apart_and_off_the_screen(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def answer(case: library.Case) -> str:
+        for _ in range(3):
+            print(case.id)
+            await asyncio.sleep(0.01)
+        return ""
+
+    suite = library.Suite(cases=[library.Case(id=f"c{i}") for i in range(5)], target=answer)
+    report = library.run(suite, parallel=5)
+    assert capsys.readouterr().out == ""
+    for trial in report.trials:
+        log = Path(report.run.folder, trial.result.artifacts["stdout"]).read_text()
+        assert log == f"{trial.case_id}\n" * 3
+
+
+def test_a_run_inside_a_running_loop(folder: Path) -> None:
+    async def answer(case: library.Case) -> str:
+        return "hello"
+
+    async def main() -> library.Report:
+        suite = library.Suite(
+            cases=[library.Case(id="a", expect="hello")], target=answer, graders=["equals"]
+        )
+        return await library.run_async(suite, parallel=2)
+
+    assert asyncio.run(main()).exit_code == 0
+
+
+def test_a_run_in_a_thread_that_is_not_the_main_one(folder: Path) -> None:
+    async def answer(case: library.Case) -> str:
+        return "hello"
+
+    reports: list[library.Report] = []
+    suite = library.Suite(cases=[library.Case(id="a")], target=answer)
+    thread = threading.Thread(target=lambda: reports.append(library.run(suite)))
+    thread.start()
+    thread.join()
+    assert reports[0].exit_code == 0
+
+
+# ---- isolated functions
+
+
+ISOLATED = """
+    import os, subprocess, sys, time
+
+    def behave(case):
+        match case.input:
+            case "exit": os._exit(7)
+            case "crash": os.kill(os.getpid(), 11)
+            case "hang": time.sleep(600)
+            case "leak": subprocess.Popen(["sleep", "600"], start_new_session=True)
+            case "pid": return str(os.getpid())
+        print("printed by", case.id)
+        return "fine"
+
+    def main_pid(case):
+        return str(os.getppid())
+"""
+
+
+def test_an_isolated_crash_exit_or_hang_costs_that_attempt_alone(write: WriteSuite) -> None:
+    write("behaviour.py", ISOLATED)
+    inputs = ["exit", "fine", "crash", "fine", "hang", "fine", "leak", "fine"]
+    cases = "\n".join(f"  - {{id: c{i}, input: {what}}}" for i, what in enumerate(inputs))
+    suite = write(
+        "suite.yaml",
+        f"cases:\n{cases}\n"
+        "target: {python: 'behaviour:behave', isolate: process, timeout: 5, grace: 0.2}\n",
+    )
+    report = library.run(suite, parallel=3)
+    expected = {"exit": "crashed", "crash": "crashed", "hang": "timeout"}
+    assert outcomes(report) == {
+        f"c{i}": expected.get(what, "passed") for i, what in enumerate(inputs)
+    }
+    messages = {t.case_id: t.result.error.message for t in report.trials if t.result.error}
+    assert "exit code 7" in messages["c0"]
+    assert "SIGSEGV" in messages["c2"]
+    logs = [
+        Path(report.run.folder, trial.result.artifacts["stdout"]).read_text()
+        for trial in report.trials
+        if trial.case_id in {"c1", "c3", "c5"}
+    ]
+    assert logs == ["printed by c1\n", "printed by c3\n", "printed by c5\n"]
+
+
+def test_workers_stay_warm_between_attempts(write: WriteSuite) -> None:
+    write("behaviour.py", ISOLATED)
+    cases = "\n".join(f"  - {{id: c{i}, input: pid}}" for i in range(12))
+    suite = write(
+        "suite.yaml",
+        f"cases:\n{cases}\ntarget: {{python: 'behaviour:behave', isolate: process}}\n",
+    )
+    report = library.run(suite, parallel=3)
+    pids = {trial.result.output.text for trial in report.trials if trial.result.output}
+    assert 1 <= len(pids) <= 3
+    assert str(os.getpid()) not in pids
+
+
+# ---- graders
+
+
+def test_graders_never_block_the_engine(write: WriteSuite) -> None:
+    write(
+        "slow.py",
+        """
+        import time
+
+        def judge(output, case):
+            time.sleep(1)
+            return True
+
+        async def answer(case):
+            return "x"
+        """,
+    )
+    cases = "\n".join(f"  - {{id: c{i}}}" for i in range(10))
+    suite = write(
+        "suite.yaml",
+        f"cases:\n{cases}\ntarget: {{python: 'slow:answer'}}\n"
+        "graders: [{python: 'slow:judge'}]\n",
+    )
+    report = library.run(suite, parallel=10)
+    assert report.exit_code == 0
+    assert report.run.wall_s < 4
+
+
+def test_a_grader_that_crashes_is_no_wrong_answer(folder: Path) -> None:
+    def judge(output: library.Output, case: library.Case) -> bool:
+        raise KeyError("rubric")
+
+    async def answer(case: library.Case) -> str:
+        return "fine"
+
+    suite = library.Suite(cases=[library.Case(id="a")], target=answer, graders=[judge])
+    report = library.run(suite)
+    assert outcomes(report) == {"a": "grader_error"}
+    assert report.exit_code == 3
+
+
+def test_another_exit_code_than_0_can_be_graded(write: WriteSuite) -> None:
+    suite = write(
+        "suite.yaml",
+        """
+        cases: [{id: a}]
+        target: {command: "exit 4", shell: true}
+        graders: [{exit_code: 4}]
+        """,
+    )
+    assert outcomes(library.run(suite)) == {"a": "passed"}
+
+
+# ---- the report
+
+
+def timeless(report: dict[str, Any]) -> dict[str, Any]:
+    """The report without ids, times, durations and the settings that tell two runs apart."""
+    report["run"] = report["run"]["suite"]
+    for group in (report["summary"], *report["summary"]["variants"]):
+        for key in [key for key in group if key.endswith("_s") or key == "speedup"]:
+            del group[key]
+    for trial in report["trials"]:
+        for key in ("duration_s", "queued_s", "total_s", "artifacts"):
+            trial.pop(key, None)
+    return report
+
+
+def test_one_at_a_time_and_fifty_at_once_write_the_same_report(
+    write: WriteSuite, folder: Path
+) -> None:
+    write(
+        "target.py",
+        """
+        import asyncio, random
+
+        async def answer(case, variant):
+            await asyncio.sleep(random.random() / 50)
+            if case.id.endswith("7"):
+                raise RuntimeError("always here")
+            return case.id if variant["m"] == "a" else "wrong"
+        """,
+    )
+    cases = "\n".join(f"  - {{id: c{i}, expect: c{i}}}" for i in range(40))
+    suite = write(
+        "suite.yaml",
+        f"cases:\n{cases}\nmatrix: {{m: [a, b]}}\ntarget: {{python: 'target:answer'}}\n"
+        "graders: [equals]\n",
+    )
+    reports = [timeless(library.run(suite, parallel=n).to_dict()) for n in (1, 50)]
+    assert reports[0] == reports[1]
+    assert reports[0]["summary"]["errors"] == 8
+
+
+def test_onlookers_hear_of_every_trial_once_and_its_result_is_on_disk_then(folder: Path) -> None:
+    class Listener:
+        def __init__(self) -> None:
+            self.ended: list[str] = []
+
+        def __call__(self, event: Happening) -> None:
+            if isinstance(event, TrialEnded):
+                self.ended.append(event.trial.case.id)
+
+        def tick(self, now: float) -> None: ...
+
+    async def answer(case: library.Case) -> str:
+        return "x"
+
+    listener = Listener()
+    cases = [library.Case(id=f"c{i}") for i in range(20)]
+    library.run(library.Suite(cases=cases, target=answer), onlooker=listener)
+    assert sorted(listener.ended) == sorted(case.id for case in cases)
