@@ -1,0 +1,401 @@
+"""Reading cases: from the suite itself, from files beside it, or from a Python function.
+
+There may be a hundred thousand, so each goes by hand into its record, and the address of each is
+kept in a small tuple that becomes a Spot only when something is wrong there.
+"""
+
+from __future__ import annotations
+
+import csv
+import glob
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from paraval.errors import ParavalError, Problem
+from paraval.functions import Functions, is_async, load_function
+from paraval.plan.documents import read_document, why_unreadable
+from paraval.plan.forms import check, unknown_key
+from paraval.plan.json_text import decode_json
+from paraval.plan.model import CaseForm, FunctionCasesForm
+from paraval.plan.places import Spot, Step, shown
+from paraval.plan.scalars import loses_digits, plain, scalar_text
+from paraval.records import Case
+
+CELL_LIMIT_BYTES = 10 << 20
+FILE_KINDS = (".yaml", ".yml", ".json", ".jsonl", ".csv")
+
+_KEYS = frozenset(("id", "input", "expect", "tags", "metadata"))
+_ID = re.compile(
+    r"\A(?!(?i:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\.|\Z))(?!.*\.\.)"
+    r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(?<!\.)(?<!\.lock)\Z"
+)
+_ID_RULE = (
+    "must be 1 to 64 letters, digits, '.', '_' and '-', starting with a letter or digit,"
+    " without '..', not ending in '.' or '.lock', and no name of a device such as CON"
+)
+
+_PLAIN = (str, dict)
+
+Address = tuple[Spot, int | None, tuple[Step, ...]]
+"""The file's own spot, the line where it is known, and the steps to the case."""
+
+
+def is_case_id(text: str) -> bool:
+    """Whether an id is safe as the name of a file or a folder, on any system."""
+    return _ID.match(text) is not None
+
+
+@dataclass(slots=True, kw_only=True)
+class CaseList:
+    """The cases read so far, with their addresses."""
+
+    folder: Path
+    """The suite's folder: what paths and modules are relative to."""
+    functions: Functions
+    problems: dict[Problem, None]
+    """Where all spots of this suite tell theirs."""
+    cases: list[Case] = field(default_factory=list)
+    addresses: list[Address] = field(default_factory=list)
+    seen: dict[str, Address] = field(default_factory=dict)
+    count: int = 0
+    """How many there were, wrong ones too, so that default ids don't shift."""
+
+    def spot(self, index: int) -> Spot:
+        return spot_of(self.addresses[index])
+
+    def add(self, written: Any, address: Address) -> None:
+        self.count += 1
+        case = self._read(written, address)
+        if case is None:
+            return
+        first = self.seen.setdefault(case.id, address)
+        if first is not address:
+            place = _place(first)
+            spot_of(address).at("id").report(
+                f"the id '{case.id}' is there twice; the first is {place}"
+            )
+            return
+        self.cases.append(case)
+        self.addresses.append(address)
+
+    def _read(self, written: Any, address: Address) -> Case | None:
+        if isinstance(written, Case):
+            return written if _is_sound(written, address) else None
+        if not isinstance(written, dict):
+            spot_of(address).report(
+                f"a case must be a mapping with id, input and expect, not {shown(written)}"
+            )
+            return None
+        case = _as_case(written, self.count)
+        sound = _is_sound(case, address)
+        if written.keys() <= _KEYS:
+            return case if sound else None
+        for key in written.keys() - _KEYS:
+            spot_of(address).at(str(key)).report(unknown_key(str(key), CaseForm))
+        return None
+
+
+def _as_case(written: dict[str, Any], number: int) -> Case:
+    """The record, with defaults for what is not there; not checked yet."""
+    given = written.get
+    identity: Any = given("id")
+    if type(identity) is not str:
+        identity = f"case-{number}" if identity is None else _number_as_id(identity)
+    text: Any = given("input")
+    tags: Any = given("tags")
+    metadata: Any = given("metadata")
+    return Case(
+        id=identity,
+        input="" if text is None else text,
+        expect=given("expect"),
+        tags=() if tags is None else tuple(tags) if type(tags) is list else tags,
+        metadata={} if metadata is None else metadata,
+    )
+
+
+def _number_as_id(identity: Any) -> Any:
+    """Data sets often number their cases."""
+    is_number = isinstance(identity, int) and not isinstance(identity, bool)
+    return scalar_text(identity) if is_number else identity
+
+
+def spot_of(address: Address) -> Spot:
+    spot, line, steps = address
+    return replace(spot, line=line or spot.line, path=spot.path + steps)
+
+
+def _place(address: Address) -> str:
+    found: dict[Problem, None] = {}
+    replace(spot_of(address), problems=found).report("")
+    [problem] = found
+    parts = (problem.file, f"line {problem.line}" if problem.line else problem.key)
+    return ", ".join(part for part in parts if part) or "another case"
+
+
+def _is_sound(case: Case, address: Address) -> bool:
+    """Whether the record may be used; what is wrong with it is told."""
+    # The exact types first: there may be very many cases, and asking for a Mapping is slow.
+    if (
+        type(case.id) is str
+        and type(case.input) in _PLAIN
+        and type(case.metadata) is dict
+        and not case.tags
+        and is_case_id(case.id)
+    ):
+        return True
+    problems = list(_case_problems(case))
+    for key, message in problems:
+        spot_of(address).at(key).report(message)
+    return not problems
+
+
+def _case_problems(case: Case) -> Iterator[tuple[str, str]]:
+    identity: Any = case.id
+    if not isinstance(identity, str):
+        yield "id", f"must be text, not {shown(identity)}; put it in quotes"
+    elif not is_case_id(identity):
+        yield "id", f"{_ID_RULE}; not {shown(identity)}"
+    if not isinstance(case.input, str | Mapping):
+        quotes = "" if isinstance(case.input, list | tuple) else "; put it in quotes"
+        yield "input", f"must be text, or a mapping, not {shown(case.input)}{quotes}"
+    tags: Any = case.tags
+    if type(tags) is not tuple or not all(isinstance(tag, str) and tag for tag in tags):
+        yield "tags", f"must be a list of texts, not {shown(tags)}"
+    metadata: Any = case.metadata
+    if not isinstance(metadata, Mapping):
+        yield "metadata", f"must be a mapping, not {shown(metadata)}"
+
+
+# ---- where cases come from
+
+
+def read_cases(written: Any, spot: Spot, into: CaseList) -> None:
+    """Adds what the key `cases` names: cases, files, or a function's result."""
+    before = len(spot.problems)
+    match written:
+        case str():
+            _read_files([written], [spot], into)
+        case Mapping():
+            _read_function(written, spot, into)
+        case list() | tuple() if written and all(isinstance(item, str) for item in written):
+            _read_files(list(written), [spot.at(n) for n in range(len(written))], into)
+        case list() | tuple():
+            _read_list(written, spot, into)
+        case _:
+            spot.report(f"must be a list of cases, or a path, not {shown(written)}")
+    if not into.cases and len(spot.problems) == before:
+        spot.report("there are no cases")
+
+
+def _read_list(written: Iterable[Any], spot: Spot, into: CaseList) -> None:
+    for position, item in enumerate(written):
+        if isinstance(item, str):
+            spot.at(position).report("a list holds cases or paths, not both")
+        else:
+            _add_plain(item, (spot, None, (position,)), into)
+
+
+def _add_plain(item: Any, address: Address, into: CaseList) -> None:
+    """Adds a case whose values may be of any kind, so far: objects of Python, odd spellings."""
+    data = item
+    if isinstance(item, Mapping):
+        if loses_digits(item.get("id")):
+            item = {**item, "id": scalar_text(item["id"])}
+        data = item = plain(item)
+    try:
+        json.dumps(_contents(data), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        spot_of(address).report(f"a case must be plain data: {error}")
+        return
+    into.add(item, address)
+
+
+def _contents(data: Any) -> Any:
+    if isinstance(data, Case):
+        parts = (data.input, data.expect, data.metadata)
+        return [dict(part) if isinstance(part, Mapping) else part for part in parts]
+    return data
+
+
+def _read_function(written: Mapping[str, Any], spot: Spot, into: CaseList) -> None:
+    form = check(FunctionCasesForm, written, spot)
+    if form is None:
+        return
+    key = spot.at("python")
+    try:
+        function = into.functions.get(form.python) or load_function(form.python, str(into.folder))
+    except ParavalError as error:
+        key.report(error.message)
+        return
+    if is_async(function):
+        key.report(f"'{form.python}' is async; write it as a plain function")
+        return
+    for position, item in enumerate(_called(form.python, function, key)):
+        _add_plain(item, (replace(key, path=("cases",)), None, (position,)), into)
+
+
+def _called(reference: str, function: Callable[[], Any], spot: Spot) -> list[Any]:
+    try:
+        result = function()
+        if isinstance(result, str | Mapping) or not isinstance(result, Iterable):
+            spot.report(f"'{reference}' must return a list of cases, not {shown(result)}")
+            return []
+        return list(result)
+    except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+        spot.report(f"'{reference}' raised {type(error).__name__}: {error}")
+        return []
+
+
+def _read_files(patterns: list[str], spots: list[Spot], into: CaseList) -> None:
+    done: set[Path] = set()
+    for pattern, spot in zip(patterns, spots, strict=True):
+        for path in _matching(pattern, spot, into.folder):
+            if path not in done:
+                done.add(path)
+                _read_file(path, _file_spot(path, pattern, spot, into.folder), into)
+
+
+def _matching(pattern: str, spot: Spot, folder: Path) -> list[Path]:
+    if "\0" in pattern:
+        spot.report("a path cannot hold a NUL character")
+        return []
+    plain_path = folder / pattern
+    if not glob.has_magic(pattern) or plain_path.is_file():
+        reason = why_unreadable(plain_path)
+        if reason:
+            spot.report(f"{shown(pattern)}: {reason}")
+        return [] if reason else [plain_path]
+    found = sorted(glob.glob(pattern, root_dir=folder, recursive=True))  # noqa: PTH207 - Path.glob refuses paths with '..'
+    files = [folder / name for name in found if (folder / name).is_file()]
+    if not files:
+        spot.report(f"no file matches {shown(pattern)} in {folder}")
+    return files
+
+
+def _file_spot(path: Path, pattern: str, spot: Spot, folder: Path) -> Spot:
+    """The file's name as the author would write it: beside the suite's own."""
+    if Path(pattern).is_absolute():
+        shown_path = path
+    else:
+        beside = Path(spot.file).parent if spot.file else Path()
+        shown_path = beside / path.relative_to(folder)
+    return Spot(problems=spot.problems, file=str(shown_path))
+
+
+def _read_file(path: Path, spot: Spot, into: CaseList) -> None:
+    before = into.count
+    found_before = len(spot.problems)
+    match path.suffix.lower():
+        case ".jsonl":
+            _read_lines(path, spot, into)
+        case ".csv":
+            _read_table(path, spot, into)
+        case ".yaml" | ".yml" | ".json":
+            _read_case_document(path, spot, into)
+        case suffix:
+            kinds = ", ".join(FILE_KINDS)
+            spot.report(f"cases cannot be read from a '{suffix}' file; use {kinds}")
+    if into.count == before and len(spot.problems) == found_before:
+        spot.report("there are no cases in this file")
+
+
+def _read_case_document(path: Path, spot: Spot, into: CaseList) -> None:
+    document = read_document(path, spot)
+    if document is None:
+        return
+    if not isinstance(document.data, list):
+        document.spot.report(f"must be a list of cases, not {shown(document.data)}")
+        return
+    _read_list(document.data, document.spot, into)
+
+
+# ---- line by line
+
+
+def _text_lines(path: Path, spot: Spot) -> Iterator[str]:
+    """The lines of a file of any size; an unreadable rest is told."""
+    line = 0
+    try:
+        with path.open("rb") as file:
+            for line, raw in enumerate(file, start=1):
+                yield raw.decode("utf-8-sig" if line == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        replace(spot, line=line).report(f"not UTF-8 text (byte 0x{byte:02x}); save it as UTF-8")
+    except OSError as error:
+        spot.report(f"cannot be read: {error.strerror}")
+
+
+def _read_lines(path: Path, spot: Spot, into: CaseList) -> None:
+    for number, line in enumerate(_text_lines(path, spot), start=1):
+        words = line.strip()
+        if not words or words.startswith("//"):
+            continue
+        try:
+            data = decode_json(words)
+        except json.JSONDecodeError as error:
+            replace(spot, line=number).report(
+                f"not valid JSON: {error.msg} (column {error.colno}); each line holds one case"
+            )
+        except ValueError as error:
+            replace(spot, line=number).report(f"not valid JSON: {error}")
+        else:
+            into.add(data, (spot, number, ()))
+
+
+def _read_table(path: Path, spot: Spot, into: CaseList) -> None:
+    csv.field_size_limit(CELL_LIMIT_BYTES)
+    rows = csv.reader(_text_lines(path, spot), strict=True)
+    try:
+        header = next(rows, None)
+        columns = None if header is None else _columns(header, spot)
+        if columns is None:
+            return
+        start = rows.line_num + 1
+        for row in rows:
+            if row:
+                _add_row(columns, row, (spot, start, ()), into)
+            start = rows.line_num + 1
+    except csv.Error as error:
+        replace(spot, line=rows.line_num or 1).report(f"not valid CSV: {error}")
+
+
+def _columns(header: list[str], spot: Spot) -> list[str] | None:
+    names = [name.strip() for name in header]
+    first_line = replace(spot, line=1)
+    if not any(name in _KEYS or name.startswith("input.") for name in names):
+        first_line.report("the first line must name the columns: id, input, expect, tags")
+        return None
+    wrong = False
+    for name in dict.fromkeys(names):
+        if not name or names.count(name) > 1:
+            problem = f"the column '{name}' is there twice" if name else "a column has no name"
+            first_line.report(problem)
+            wrong = True
+    if "input" in names and any(name.startswith("input.") for name in names):
+        first_line.report("there is a column 'input' and one 'input.…'; use one or the other")
+        wrong = True
+    return None if wrong else names
+
+
+def _add_row(columns: list[str], row: list[str], address: Address, into: CaseList) -> None:
+    if len(row) != len(columns):
+        spot_of(address).report(f"the row has {len(row)} cells, the header has {len(columns)}")
+        return
+    case: dict[str, Any] = {}
+    for name, cell in zip(columns, row, strict=True):
+        if name == "tags":
+            case["tags"] = [tag.strip() for tag in cell.split(";") if tag.strip()]
+        elif name == "input":
+            case["input"] = cell
+        elif name in ("id", "expect"):
+            case[name] = cell or None
+        elif name.startswith("input."):
+            case.setdefault("input", {})[name.removeprefix("input.")] = cell
+        else:
+            case.setdefault("metadata", {})[name] = cell
+    into.add(case, address)

@@ -1,0 +1,89 @@
+"""Reading YAML, JSON and TOML files into plain data, whole, with the line of every key.
+
+What the data means is for others to say. A file that cannot be read is told to its spot, and
+nothing comes back for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from paraval.plan.json_text import read_json
+from paraval.plan.places import Document, Spot, suggestion
+from paraval.plan.toml_text import read_toml
+from paraval.plan.yaml_text import read_yaml
+
+SIZE_LIMIT_BYTES = 10 << 20
+
+
+def read_document(path: Path, spot: Spot) -> Document | None:
+    """The data of a .yaml, .yml, .json or .toml file; None after telling what is wrong with it."""
+    readers: dict[str, Callable[[str, Spot], Document | None]] = {
+        ".yaml": read_yaml,
+        ".yml": read_yaml,
+        ".json": read_json,
+        ".toml": read_toml,
+    }
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        spot.report(f"a file of the kind '{path.suffix}' cannot be read; use {', '.join(readers)}")
+        return None
+    text = read_text(path, spot)
+    if text is None:
+        return None
+    if not text.strip():
+        spot.report("the file is empty")
+        return None
+    return reader(text, spot)
+
+
+def read_text(path: Path, spot: Spot) -> str | None:
+    """A small text file as a whole; None after telling why it cannot be had."""
+    reason = why_unreadable(path)
+    if reason:
+        spot.report(reason)
+        return None
+    try:
+        with path.open("rb") as file:
+            raw = file.read(SIZE_LIMIT_BYTES + 1)
+    except OSError as error:
+        spot.report(f"cannot be read: {error.strerror}")
+        return None
+    if len(raw) > SIZE_LIMIT_BYTES:
+        spot.report(
+            f"the file is larger than {SIZE_LIMIT_BYTES >> 20} MB; keep many cases in a .jsonl or"
+            " .csv file, which are read line by line"
+        )
+        return None
+    return _decoded(raw, spot)
+
+
+def why_unreadable(path: Path) -> str | None:
+    """Why there is no file to read at a path; None where there is one."""
+    try:
+        if path.is_dir():
+            return "is a folder, not a file"
+        if path.is_file():
+            return None
+        if path.exists():
+            return "is not a plain file"
+        beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    except (OSError, ValueError) as error:
+        return f"cannot be read: {getattr(error, 'strerror', None) or error}"
+    near = suggestion(path.name, beside)
+    return f"there is no such file{near if near.endswith('?') else ''}"
+
+
+def _decoded(raw: bytes, spot: Spot) -> str | None:
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        spot.report("the file is UTF-16; save it as UTF-8")
+        return None
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        byte = raw[error.start]
+        replace(spot, line=line).report(f"not UTF-8 text (byte 0x{byte:02x}); save it as UTF-8")
+        return None

@@ -1,0 +1,210 @@
+"""Whether a command's templates fit the cases: asked when a suite is loaded, so that no field is
+found missing at trial 900, and no two trials write the same file."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paraval.plan.cases import CaseList
+from paraval.plan.places import Spot, Step, nearest, shown, suggestion
+from paraval.plan.target import VariantTarget
+from paraval.records import Case, CommandTarget, Target, Variant
+from paraval.templates import (
+    FIXED_FIELDS,
+    TemplateError,
+    TemplateFields,
+    as_text,
+    field_names,
+    fill,
+    input_value,
+)
+
+ARGUMENT_LIMIT_BYTES = 131_071
+"""Linux takes no longer argument or variable (MAX_ARG_STRLEN)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template:
+    """A template of a target, and where it stands."""
+
+    text: str
+    spot: Spot
+    is_stdin: bool = False
+    """What is read from stdin may be of any length and hold any character."""
+
+
+def templates_of(target: VariantTarget) -> Iterator[Template]:
+    record = target.record
+
+    def at(*steps: Step) -> Spot:
+        return target.locate(steps)
+
+    for name, value in record.env.items():
+        yield Template(text=value, spot=at("env", name))
+    if not isinstance(record, CommandTarget):
+        return
+    for number, item in enumerate(record.command):
+        yield Template(text=item, spot=at("command") if record.shell else at("command", number))
+    if record.stdin is not None:
+        yield Template(text=record.stdin, spot=at("stdin"), is_stdin=True)
+    if record.output_file is not None:
+        yield Template(text=record.output_file, spot=at("output"))
+
+
+def check_templates(targets: Sequence[VariantTarget], axes: Sequence[str], cases: CaseList) -> None:
+    """Tells every field that some trial would not have, and every value that cannot be passed."""
+    checked: set[tuple[Any, ...]] = set()
+    for target in targets:
+        for template in templates_of(target):
+            mark = (template.text, template.spot.path, template.is_stdin)
+            if mark not in checked:
+                checked.add(mark)
+                _check_template(template, axes, cases)
+
+
+def _check_template(template: Template, axes: Sequence[str], cases: CaseList) -> None:
+    try:
+        names = field_names(template.text)
+    except TemplateError as error:
+        hint = f"; {error.hint}" if error.hint else ""
+        template.spot.report(f"{error.message} in {shown(template.text)}{hint}")
+        return
+    if not template.is_stdin and "\0" in template.text:
+        template.spot.report("holds a NUL character, which no command can be given")
+    known = (*FIXED_FIELDS, *axes)
+    for name in names:
+        if name == "input" or (name.startswith("input.") and len(name) > len("input.")):
+            _check_input_field(name, template, cases)
+        elif name not in known:
+            near = suggestion(name, known)
+            template.spot.report(
+                f"there is no field {{{name}}}{near}; write {{{{ and }}}} for plain braces"
+                if not near.endswith("?")
+                else f"there is no field {{{name}}}{near}"
+            )
+
+
+def _check_input_field(name: str, template: Template, cases: CaseList) -> None:
+    """One problem for all cases that lack the field: the first is named, the others are counted."""
+    path = name.removeprefix("input").removeprefix(".")
+    first: tuple[Case, str] | None = None
+    others = 0
+    for case in cases.cases:
+        problem = _value_problem(case.input, path, template)
+        if problem is None:
+            continue
+        if first is None:
+            first = (case, problem)
+        else:
+            others += 1
+    if first is not None:
+        more = f" (and {others} more)" if others else ""
+        template.spot.report(f"{{{name}}} for case '{first[0].id}'{more}: {first[1]}")
+
+
+def _value_problem(given: Any, path: str, template: Template) -> str | None:
+    try:
+        value = input_value(given, path) if path else given
+    except TemplateError:
+        return _missing_field(given, path)
+    if template.is_stdin:
+        return None
+    text = as_text(value)
+    if "\0" in text:
+        return "the value holds a NUL character, which no command can be given"
+    if text.isascii():
+        return _too_long(len(text))
+    try:
+        return _too_long(len(text.encode("utf-8")))
+    except UnicodeEncodeError:
+        return "the value holds half of a surrogate pair, which is no text"
+
+
+def _too_long(length: int) -> str | None:
+    if length <= ARGUMENT_LIMIT_BYTES:
+        return None
+    return f"the value is {length:,} bytes long, too long for a command; pass it through stdin"
+
+
+def _missing_field(given: Any, path: str) -> str:
+    if isinstance(given, str):
+        return "its input is text and has no keys; use {input}"
+    keys = [str(key) for key in given]
+    near = nearest(path, keys)
+    if near:
+        return f"there is no such key, did you mean {{input.{near[0]}}}?"
+    return f"there is no such key{suggestion(path, keys)}"
+
+
+# ---- files that trials would share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedFile:
+    """A file that several trials would write."""
+
+    path: str
+    trials: int
+    variant: int
+    """The position of the first variant whose trials write it."""
+    others: int
+    """How many more files are shared."""
+
+    @property
+    def message(self) -> str:
+        more = f", and so with {self.others:,} more files" if self.others else ""
+        return (
+            f"{self.trials:,} trials would write the same file {shown(self.path)}{more}; put"
+            " {folder}, or {case.id}, {repeat} and every axis, into its path"
+        )
+
+
+def find_shared_file(
+    variants: Sequence[tuple[Variant, Target]], cases: Sequence[Case], repeats: int
+) -> SharedFile | None:
+    """The first file that two trials would write, if any."""
+    trials: Counter[str] = Counter()
+    first: dict[str, int] = {}
+    for position, (variant, target) in enumerate(variants):
+        if not isinstance(target, CommandTarget) or target.output_file is None:
+            continue
+        names = _names_or_none(target.output_file)
+        if "folder" in names:
+            continue
+        # Without the field, each repeat writes what the first one does.
+        filled, times = (repeats, 1) if "repeat" in names else (1, repeats)
+        for path in _filled(target, variant, cases, filled):
+            trials[path] += times
+            first.setdefault(path, position)
+    shared = [path for path, count in trials.items() if count > 1]
+    if not shared:
+        return None
+    path = shared[0]
+    return SharedFile(path=path, trials=trials[path], variant=first[path], others=len(shared) - 1)
+
+
+def _names_or_none(template: str) -> tuple[str, ...]:
+    try:
+        return field_names(template)
+    except TemplateError:
+        return ()
+
+
+def _filled(
+    target: CommandTarget, variant: Variant, cases: Sequence[Case], repeats: int
+) -> Iterator[str]:
+    assert target.output_file is not None
+    for case, repeat in itertools.product(cases, range(1, repeats + 1)):
+        fields = TemplateFields(
+            input=case.input, case_id=case.id, repeat=repeat, folder="", variant=variant
+        )
+        try:
+            name = fill(target.output_file, fields)
+        except TemplateError:
+            continue
+        yield os.path.normpath(os.path.join(target.cwd, name))  # noqa: PTH118 - Path is slow here

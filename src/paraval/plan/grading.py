@@ -1,0 +1,226 @@
+"""How outputs are judged: graders as written, as records; and whether the cases suit them."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from paraval.plan.cases import CaseList
+from paraval.plan.documents import read_document
+from paraval.plan.forms import check
+from paraval.plan.model import (
+    GRADER_FORMS,
+    MAIN_KEYS,
+    CommandGraderForm,
+    FunctionGraderForm,
+    GraderForm,
+    JsonForm,
+    RegexForm,
+)
+from paraval.plan.places import Spot, listed, shown, suggestion
+from paraval.plan.scalars import plain
+from paraval.plan.target import Surroundings, check_executable, check_function
+from paraval.records import GraderSpec
+
+TOLD_CASES = 10
+"""So many cases that don't suit a grader are told one by one; the rest as a number."""
+
+
+def read_graders(written: Any, spot: Spot, around: Surroundings) -> tuple[GraderSpec, ...]:
+    """The graders, in order, each with a name of its own."""
+    if written is None:
+        return ()
+    if not isinstance(written, list | tuple):
+        spot.report(f"must be a list of graders, not {shown(written)}")
+        return ()
+    specs: list[GraderSpec] = []
+    for number, item in enumerate(written):
+        spec = _read_grader(item, spot.at(number), around)
+        if spec is not None:
+            specs.append(_named(spec, {other.name for other in specs}, spot.at(number)))
+    weighted = [spec for spec in specs if spec.weight is not None]
+    if weighted and len(weighted) < len(specs):
+        without = listed(spec.name for spec in specs if spec.weight is None)
+        spot.report(f"{without} without a weight; give every grader one, or none")
+    return tuple(specs)
+
+
+def _named(spec: GraderSpec, taken: set[str], spot: Spot) -> GraderSpec:
+    name = spec.name or spec.kind
+    if spec.name and name in taken:
+        spot.at(spec.kind, "name").report(f"the name '{name}' is there twice")
+    number = 2
+    while name in taken:
+        name = f"{spec.kind}#{number}"
+        number += 1
+    return GraderSpec(
+        name=name, kind=spec.kind, options=spec.options, weight=spec.weight, folder=spec.folder
+    )
+
+
+def _read_grader(written: Any, spot: Spot, around: Surroundings) -> GraderSpec | None:
+    asked = _kind_and_options(written, spot)
+    if asked is None:
+        return None
+    kind, options = asked
+    form = check(GRADER_FORMS[kind], options, spot.at(kind))
+    if form is None:
+        return None
+    read = _options_of(form)
+    _check_contents(form, read, spot.at(kind), around)
+    return GraderSpec(
+        name=form.name or "",
+        kind=kind,
+        options=read,
+        weight=None if form.weight is None else float(form.weight),
+        folder=str(around.folder),
+    )
+
+
+def _kind_and_options(written: Any, spot: Spot) -> tuple[str, Mapping[str, Any]] | None:
+    kinds = list(GRADER_FORMS)
+    if isinstance(written, str):
+        written = {written: None}
+    if not isinstance(written, Mapping) or len(written) != 1:
+        spot.report(f"must be one of {listed(kinds)}, alone or with options; not {shown(written)}")
+        return None
+    [(kind, value)] = written.items()
+    if kind not in GRADER_FORMS:
+        spot.report(f"there is no grader '{kind}'{suggestion(str(kind), kinds)}")
+        return None
+    if value is None:
+        return kind, {}
+    if isinstance(value, Mapping):
+        return kind, value
+    if kind not in MAIN_KEYS:
+        spot.at(kind).report(f"must be a mapping, not {shown(value)}")
+        return None
+    return kind, {MAIN_KEYS[kind]: value}
+
+
+def _options_of(form: GraderForm) -> dict[str, Any]:
+    """What was written, and the defaults that say something; not name and weight."""
+    dumped = form.model_dump(by_alias=True, exclude={"name", "weight"})
+    given = form.model_fields_set
+    return {key: plain(value) for key, value in dumped.items() if value is not None or key in given}
+
+
+def _check_contents(
+    form: GraderForm, options: dict[str, Any], spot: Spot, around: Surroundings
+) -> None:
+    match form:
+        case RegexForm(pattern=str() as pattern):
+            problem = _pattern_problem(pattern)
+            if problem:
+                spot.at("pattern").report(problem)
+        case JsonForm(schema_=str() as path):
+            options["schema"] = _read_schema(path, spot.at("schema"), around.folder)
+        case FunctionGraderForm():
+            check_function(form.function, 2, around, spot.at("function"))
+        case CommandGraderForm():
+            path = form.env.get("PATH", os.environ.get("PATH", os.defpath))
+            check_executable(form.command[0], str(around.folder), path, spot.at("command"))
+        case _ if _is_blank(options.get("value")) and spot.path[-1] == "contains":
+            spot.at("value").report("is empty, and every answer contains that")
+
+
+def _is_blank(value: Any) -> bool:
+    texts = value if isinstance(value, list) else [value]
+    return any(isinstance(text, str) and not text.strip() for text in texts)
+
+
+def _pattern_problem(pattern: str) -> str | None:
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        return f"{shown(pattern)} is no regular expression: {error}"
+    return None
+
+
+def _read_schema(name: str, spot: Spot, folder: Path) -> Any:
+    beside = Path(spot.file).parent if spot.file else Path()
+    found = len(spot.problems)
+    document = read_document(folder / name, Spot(problems=spot.problems, file=str(beside / name)))
+    if document is None:
+        return {}
+    if not isinstance(document.data, dict) and len(spot.problems) == found:
+        spot.report(f"{shown(name)} must hold a JSON Schema, not {shown(document.data)}")
+    return plain(document.data)
+
+
+# ---- what the cases expect
+
+
+def check_expectations(graders: tuple[GraderSpec, ...], cases: CaseList) -> None:
+    """Tells which cases have nothing that a grader without a value of its own could use."""
+    for grader in graders:
+        problem_of = _expectation_check(grader)
+        if problem_of is None:
+            continue
+        wrong = 0
+        for index, case in enumerate(cases.cases):
+            problem = problem_of(case.expect)
+            if problem is None:
+                continue
+            wrong += 1
+            if wrong <= TOLD_CASES:
+                cases.spot(index).at("expect").report(
+                    f"case '{case.id}': grader '{grader.name}' needs {problem}"
+                )
+        if wrong > TOLD_CASES:
+            Spot(problems=cases.problems).report(
+                f"{wrong - TOLD_CASES} more cases don't suit grader '{grader.name}'"
+            )
+
+
+def _expectation_check(grader: GraderSpec) -> Callable[[Any], str | None] | None:
+    """What is wrong with a case's `expect` for a grader; None where it doesn't use it."""
+    if "value" in grader.options or "pattern" in grader.options:
+        return None
+    match grader.kind:
+        case "equals":
+            return lambda expect: _unless(isinstance(expect, str), "text", expect)
+        case "contains":
+            return _contains_problem
+        case "regex":
+            return _regex_problem
+        case "number":
+            return lambda expect: _unless(_is_number(expect), "a number", expect)
+        case "json" if "path" in grader.options:
+            return lambda expect: _unless(expect is not None, "something", expect)
+    return None
+
+
+def _unless(fits: bool, wanted: str, expect: Any) -> str | None:
+    if fits:
+        return None
+    is_number = isinstance(expect, int | float) and wanted.startswith("text")
+    quotes = "; put it in quotes" if is_number else ""
+    return f"{wanted} in expect, not {shown(expect)}{quotes}"
+
+
+def _contains_problem(expect: Any) -> str | None:
+    texts = expect if isinstance(expect, list | tuple) and expect else [expect]
+    fits = all(isinstance(text, str) and text.strip() for text in texts)
+    return _unless(fits, "text, or a list of texts,", expect)
+
+
+def _regex_problem(expect: Any) -> str | None:
+    if not isinstance(expect, str):
+        return _unless(False, "text", expect)
+    problem = _pattern_problem(expect)
+    return None if problem is None else f"a regular expression in expect: {problem}"
+
+
+def _is_number(value: Any) -> bool:
+    """Numbers, and texts that are one: a CSV file holds nothing else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return False
+    try:
+        return math.isfinite(float(value))
+    except (ValueError, OverflowError):
+        return False

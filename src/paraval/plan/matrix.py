@@ -1,0 +1,194 @@
+"""The matrix: axes, the variants they make, and those that are left out."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paraval.plan.model import AXIS_NAME
+from paraval.plan.places import Spot, shown, suggestion
+from paraval.plan.scalars import loses_digits, plain, scalar_text
+from paraval.records import Scalar, Variant
+
+VARIANT_LIMIT = 100_000
+RESERVED = frozenset(("input", "case", "repeat", "folder", "python", "parallel"))
+"""Names that mean something else in templates and limits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisValue:
+    """One value of an axis, and the target's keys that it lays over the target."""
+
+    value: Scalar
+    overlay: Mapping[str, Any]
+    spot: Spot
+
+    @property
+    def text(self) -> str:
+        return scalar_text(self.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """What is compared: a name with its values."""
+
+    name: str
+    values: tuple[AxisValue, ...]
+
+    def find(self, text: str) -> AxisValue | None:
+        """The value that is written like this; Python's spelling of true and false will do too."""
+        for value in self.values:
+            if text in (value.text, str(value.value)):
+                return value
+        return None
+
+    def texts(self) -> list[str]:
+        return [value.text for value in self.values]
+
+
+Choice = tuple[AxisValue, ...]
+"""One value of every axis, in the axes' order."""
+
+
+def variant_of(axes: Sequence[Axis], choice: Choice) -> Variant:
+    return {axis.name: value.value for axis, value in zip(axes, choice, strict=True)}
+
+
+def read_matrix(written: Any, spot: Spot) -> tuple[Axis, ...]:
+    """The axes, in order; those that are wrong are told and left out."""
+    if written is None:
+        return ()
+    if not isinstance(written, Mapping):
+        spot.report(f"must be a mapping of axes to values, not {shown(written)}")
+        return ()
+    axes = [_read_axis(str(name), values, spot.at(str(name))) for name, values in written.items()]
+    return tuple(axis for axis in axes if axis is not None)
+
+
+def _read_axis(name: str, written: Any, spot: Spot) -> Axis | None:
+    if not re.fullmatch(AXIS_NAME, name):
+        spot.report("an axis is named with letters, digits, '_' and '-', starting with a letter")
+        return None
+    if name in RESERVED:
+        spot.report(f"'{name}' has a meaning of its own; give the axis another name")
+        return None
+    values = _read_values(written, spot)
+    if values is None:
+        return None
+    by_text: dict[str, AxisValue] = {}
+    for value in values:
+        if value.text in by_text:
+            value.spot.report(f"the value '{value.text}' is there twice")
+        by_text.setdefault(value.text, value)
+    if not values:
+        spot.report("the axis has no values")
+    return Axis(name=name, values=tuple(by_text.values())) if by_text else None
+
+
+def _read_values(written: Any, spot: Spot) -> list[AxisValue] | None:
+    match written:
+        case list() | tuple():
+            read = [_read_value(item, spot.at(n)) for n, item in enumerate(written)]
+        case Mapping():
+            read = [
+                _read_overlay(value, overlay, spot.at(scalar_text(value)))
+                for value, overlay in written.items()
+            ]
+        case _:
+            spot.report(
+                "must be a list of values, or a mapping of values to target keys,"
+                f" not {shown(written)}"
+            )
+            return None
+    values = [value for value in read if value is not None]
+    return values if len(values) == len(read) else None
+
+
+def _read_value(written: Any, spot: Spot) -> AxisValue | None:
+    if not isinstance(written, str | int | float):
+        spot.report(f"a value must be text, a number, true or false, not {shown(written)}")
+        return None
+    if loses_digits(written):
+        text = scalar_text(written)
+        spot.report(f"{text} is read as the number {plain(written)}; write '{text}' for the text")
+        return None
+    if isinstance(written, float) and not math.isfinite(written):
+        spot.report(f"{written} is no number that can be used")
+        return None
+    if isinstance(written, str) and (not written.strip() or not written.isprintable()):
+        spot.report(f"a value must be text that can be read, not {shown(written)}")
+        return None
+    return AxisValue(value=plain(written), overlay={}, spot=spot)
+
+
+def _read_overlay(value: Any, overlay: Any, spot: Spot) -> AxisValue | None:
+    if overlay is not None and not isinstance(overlay, Mapping):
+        spot.report(f"must be a mapping of target keys, not {shown(overlay)}")
+        return None
+    read = _read_value(value, spot)
+    return None if read is None else AxisValue(value=read.value, overlay=overlay or {}, spot=spot)
+
+
+# ---- variants
+
+
+def read_choices(axes: Sequence[Axis], exclude: Any, spot: Spot) -> list[Choice]:
+    """Every combination that is not left out; the first axis changes slowest."""
+    count = math.prod(len(axis.values) for axis in axes)
+    if count > VARIANT_LIMIT:
+        spot.at("matrix").report(f"makes {count:,} variants; at most {VARIANT_LIMIT:,} can run")
+        return []
+    choices = list(itertools.product(*(axis.values for axis in axes)))
+    rules = _read_rules(axes, exclude, spot.at("exclude"))
+    kept = [choice for choice in choices if not any(_fits(rule, choice) for rule in rules)]
+    if choices and not kept:
+        spot.at("exclude").report("leaves no variant to run")
+    return kept
+
+
+Rule = tuple[AxisValue | None, ...]
+"""For every axis the value that is left out; None: any."""
+
+
+def _read_rules(axes: Sequence[Axis], exclude: Any, spot: Spot) -> list[Rule]:
+    if exclude is None:
+        return []
+    if not isinstance(exclude, list | tuple):
+        spot.report(f"must be a list of mappings of axes to values, not {shown(exclude)}")
+        return []
+    rules = [_read_rule(axes, item, spot.at(number)) for number, item in enumerate(exclude)]
+    return [rule for rule in rules if rule is not None]
+
+
+def _read_rule(axes: Sequence[Axis], written: Any, spot: Spot) -> Rule | None:
+    if not isinstance(written, Mapping) or not written:
+        spot.report(f"must be a mapping of axes to values, not {shown(written or None)}")
+        return None
+    by_name = {axis.name: axis for axis in axes}
+    rule: dict[str, AxisValue] = {}
+    for name, value in written.items():
+        found = find_value(by_name, str(name), scalar_text(value), spot.at(str(name)))
+        if found is not None:
+            rule[name] = found
+    if len(rule) < len(written):
+        return None
+    return tuple(rule.get(axis.name) for axis in axes)
+
+
+def find_value(axes: Mapping[str, Axis], name: str, text: str, spot: Spot) -> AxisValue | None:
+    """The value of an axis that a suite names elsewhere; what is not there is told."""
+    if name not in axes:
+        spot.report(f"there is no axis '{name}'{suggestion(name, axes)}")
+        return None
+    found = axes[name].find(text)
+    if found is None:
+        spot.report(f"axis '{name}' has no value '{text}'{suggestion(text, axes[name].texts())}")
+    return found
+
+
+def _fits(rule: Rule, choice: Choice) -> bool:
+    return all(wanted is None or wanted is got for wanted, got in zip(rule, choice, strict=True))

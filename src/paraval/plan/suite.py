@@ -1,0 +1,356 @@
+"""A suite: the public class, made in Python or loaded from a file, whole and sound or not at all.
+
+Both ways lead through the same checks, and every problem is told in one error. What trials it makes
+is for `build` to say.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from paraval.errors import Problem, SuiteError
+from paraval.plan.cases import CaseList, read_cases
+from paraval.plan.documents import read_document
+from paraval.plan.fitting import check_templates, find_shared_file
+from paraval.plan.forms import check
+from paraval.plan.grading import check_expectations, read_graders
+from paraval.plan.matrix import Axis, find_value, read_choices, read_matrix, variant_of
+from paraval.plan.model import LimitsForm, RetryForm, SuiteForm
+from paraval.plan.places import Spot, suggestion
+from paraval.plan.scalars import scalar_text
+from paraval.plan.target import Surroundings, VariantTarget, read_targets
+from paraval.records import (
+    Case,
+    CommandTarget,
+    GraderSpec,
+    Grading,
+    Limits,
+    Outcome,
+    RetryPolicy,
+    Scalar,
+    Target,
+    Variant,
+)
+from paraval.settings import DEFAULT_PARALLEL
+
+TRIAL_LIMIT = 1_000_000
+"""More than this is a slip of the pen, and would fill the memory before it failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """Everything that a suite says, checked and as records."""
+
+    name: str
+    description: str | None
+    source: str | None
+    folder: str
+    """Absolute."""
+    cases: tuple[Case, ...]
+    axes: tuple[Axis, ...]
+    variants: tuple[tuple[Variant, Target], ...]
+    repeats: int
+    grading: Grading
+    limits: Limits
+    retry: RetryPolicy
+    fail_under: float | None
+    seed: int | None
+
+
+class Suite:
+    """What is evaluated, on which cases, and how it is judged.
+
+    The arguments are the keys of a suite file. Beyond what a file can hold, cases may be `Case`
+    objects, and the target, the graders and the source of cases may be functions themselves.
+    """
+
+    definition: Definition
+    functions: dict[str, Callable[..., Any]]
+    """Functions handed over as objects, by the reference that stands for them in records."""
+
+    def __init__(  # noqa: PLR0913 - one argument for each key of a suite file
+        self,
+        *,
+        cases: Iterable[Case | Mapping[str, Any]] | str | Mapping[str, Any] | Callable[[], Any],
+        target: Callable[..., Any] | str | Mapping[str, Any],
+        name: str | None = None,
+        description: str | None = None,
+        matrix: Mapping[str, Any] | None = None,
+        exclude: Sequence[Mapping[str, Any]] | None = None,
+        repeats: int | None = None,
+        graders: Sequence[Any] | None = None,
+        pass_at: float | None = None,
+        limits: Mapping[str, Any] | None = None,
+        retry: Mapping[str, Any] | None = None,
+        fail_under: float | None = None,
+        seed: int | None = None,
+    ) -> None:
+        given = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
+        self.functions = {}
+        words = _in_file_form(given, self.functions)
+        spot = Spot(problems={})
+        around = Surroundings(folder=Path.cwd(), functions=self.functions)
+        self.definition = _define(words, spot, around, default_name="suite")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Suite:
+        """The suite in a .yaml, .yml, .json or .toml file."""
+        file = Path(path)
+        spot = Spot(problems={}, file=str(file))
+        document = read_document(file, spot)
+        if document is None:
+            raise SuiteError(list(spot.problems))
+        around = Surroundings(folder=Path.cwd() / file.parent, functions={})
+        suite = cls.__new__(cls)
+        suite.functions = {}
+        suite.definition = _define(document.data, document.spot, around, default_name=file.stem)
+        return suite
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    @property
+    def source(self) -> str | None:
+        """The file it was loaded from, absolute; None for a suite made in Python."""
+        return self.definition.source
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        return self.definition.cases
+
+    @property
+    def seed(self) -> int | None:
+        return self.definition.seed
+
+    def __repr__(self) -> str:
+        return f"<Suite {self.name!r}: {len(self.cases)} cases>"
+
+
+# ---- functions as objects
+
+
+def _in_file_form(given: dict[str, Any], functions: dict[str, Callable[..., Any]]) -> Any:
+    """The arguments as a file would hold them: references in the place of functions."""
+    words = {key: value for key, value in given.items() if value is not None}
+    for key in ("target", "matrix", "graders"):
+        if key in words:
+            words[key] = _with_references(words[key], functions)
+    words["target"] = _as_python(words["target"])
+    if isinstance(words.get("graders"), list):
+        words["graders"] = [_as_python(grader) for grader in words["graders"]]
+    cases = words["cases"]
+    if callable(cases) or isinstance(cases, Mapping):
+        words["cases"] = _as_python(_with_references(cases, functions))
+    elif isinstance(cases, Iterable) and not isinstance(cases, str):
+        words["cases"] = list(cases)
+    return words
+
+
+class _Reference(str):
+    """A reference that stands for a function given as an object."""
+
+    __slots__ = ()
+
+
+def _as_python(written: Any) -> Any:
+    if isinstance(written, str) and (isinstance(written, _Reference) or ":" in written):
+        return {"python": str(written)}
+    return written
+
+
+def _with_references(value: Any, functions: dict[str, Callable[..., Any]]) -> Any:
+    match value:
+        case Mapping():
+            return {key: _with_references(inner, functions) for key, inner in value.items()}
+        case list() | tuple():
+            return [_with_references(inner, functions) for inner in value]
+    return _reference(value, functions) if callable(value) else value
+
+
+def _reference(function: Callable[..., Any], functions: dict[str, Callable[..., Any]]) -> str:
+    for known, other in functions.items():
+        if other is function:
+            return _Reference(known)
+    kind = type(function)
+    name = getattr(function, "__qualname__", kind.__qualname__)
+    module = getattr(function, "__module__", None) or kind.__module__
+    reference, number = f"{module}:{name}", 2
+    while reference in functions:
+        reference = f"{module}:{name}#{number}"
+        number += 1
+    functions[reference] = function
+    return _Reference(reference)
+
+
+# ---- from words to records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Words:
+    """A suite as written, where it stands, and what it is relative to."""
+
+    written: Mapping[str, Any]
+    spot: Spot
+    around: Surroundings
+
+    def key(self, name: str) -> tuple[Any, Spot]:
+        return self.written.get(name), self.spot.at(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Comparison:
+    """The axes, and the variants that they make, each with its target."""
+
+    axes: tuple[Axis, ...]
+    variants: tuple[tuple[Variant, VariantTarget], ...]
+
+
+def _define(written: Any, spot: Spot, around: Surroundings, *, default_name: str) -> Definition:
+    """The whole suite, or SuiteError with everything that is wrong in it."""
+    form = check(SuiteForm, written, spot)
+    if not isinstance(written, Mapping):
+        raise SuiteError(list(spot.problems))
+    words = _Words(written=written, spot=spot, around=around)
+    cases = _read_cases(words)
+    comparison = _read_comparison(words)
+    graders = read_graders(*words.key("graders"), around)
+    limits = _read_limits(*words.key("limits"), comparison.axes)
+    retry = _read_retry(*words.key("retry"))
+    _check_pass_at(words, graders)
+    check_expectations(graders, cases)
+    repeats = 1 if form is None else form.repeats
+    _check_against_cases(words, comparison, cases, repeats)
+    if spot.problems or form is None:
+        raise SuiteError(_in_order(spot))
+    return Definition(
+        name=form.name or default_name,
+        description=form.description,
+        source=None if spot.file is None else _absolute(spot.file),
+        folder=_absolute(around.folder),
+        cases=tuple(cases.cases),
+        axes=comparison.axes,
+        variants=_as_records(comparison, graders),
+        repeats=int(repeats),
+        grading=Grading(graders=graders, pass_at=float(form.pass_at)),
+        limits=limits,
+        retry=retry,
+        fail_under=None if form.fail_under is None else float(form.fail_under),
+        seed=None if form.seed is None else int(form.seed),
+    )
+
+
+def _absolute(path: str | Path) -> str:
+    return os.path.normpath(Path.cwd() / path)
+
+
+def _in_order(spot: Spot) -> list[Problem]:
+    """The suite's own problems first, then those of other files; by line."""
+    files = list(dict.fromkeys([spot.file, *(problem.file for problem in spot.problems)]))
+    return sorted(spot.problems, key=lambda problem: (files.index(problem.file), problem.line or 0))
+
+
+def _read_cases(words: _Words) -> CaseList:
+    around = words.around
+    cases = CaseList(folder=around.folder, functions=around.functions, problems=words.spot.problems)
+    if words.written.get("cases") is not None:
+        read_cases(*words.key("cases"), cases)
+    return cases
+
+
+def _read_comparison(words: _Words) -> _Comparison:
+    axes = read_matrix(*words.key("matrix"))
+    choices = read_choices(axes, words.written.get("exclude"), words.spot)
+    targets = read_targets(*words.key("target"), choices, words.around)
+    variants = tuple(
+        (variant_of(axes, choice), target)
+        for choice, target in zip(choices, targets, strict=True)
+        if target is not None
+    )
+    return _Comparison(axes=axes, variants=variants)
+
+
+def _read_limits(written: Any, spot: Spot, axes: Sequence[Axis]) -> Limits:
+    form = None if written is None else check(LimitsForm, written, spot)
+    if form is None:
+        return Limits(parallel=DEFAULT_PARALLEL)
+    by_name = {axis.name: axis for axis in axes}
+    named: dict[str, int] = {}
+    for name, values in (form.model_extra or {}).items():
+        if name not in by_name:
+            spot.at(name).report(f"there is no axis '{name}'{suggestion(name, _limits(by_name))}")
+            continue
+        for text, limit in values.items():
+            value = find_value(by_name, name, text, spot.at(name, text))
+            if value is not None:
+                named[limit_name(name, value.value)] = int(limit)
+    return Limits(parallel=int(form.parallel), named=named)
+
+
+def _limits(axes: Iterable[str]) -> list[str]:
+    return ["parallel", *axes]
+
+
+def limit_name(axis: str, value: Scalar) -> str:
+    """What a limit on an axis value is called in records: `mode=with-tool`."""
+    return f"{axis}={scalar_text(value)}"
+
+
+def _read_retry(written: Any, spot: Spot) -> RetryPolicy:
+    form = None if written is None else check(RetryForm, written, spot)
+    if form is None:
+        return RetryPolicy()
+    if form.longest_delay < form.first_delay:
+        spot.at("longest_delay").report(
+            f"must not be less than first_delay ({form.first_delay:g}), not {form.longest_delay:g}"
+        )
+    return RetryPolicy(
+        attempts=int(form.attempts),
+        on=frozenset(Outcome(name) for name in form.on),
+        first_delay_s=float(form.first_delay),
+        longest_delay_s=float(form.longest_delay),
+    )
+
+
+def _check_pass_at(words: _Words, graders: Sequence[GraderSpec]) -> None:
+    written, spot = words.key("pass_at")
+    if written is not None and all(grader.weight is None for grader in graders):
+        spot.report("has a meaning only with weights; give every grader a weight, or remove it")
+
+
+def _check_against_cases(
+    words: _Words, comparison: _Comparison, cases: CaseList, repeats: int
+) -> None:
+    variants = comparison.variants
+    trials = len(cases.cases) * len(variants) * repeats
+    if trials > TRIAL_LIMIT:
+        words.spot.report(f"makes {trials:,} trials; at most {TRIAL_LIMIT:,} can run")
+        return
+    # The names as written: an axis with a problem of its own is not missing.
+    matrix = words.written.get("matrix")
+    axes = [str(name) for name in matrix] if isinstance(matrix, Mapping) else []
+    check_templates([target for _, target in variants], axes, cases)
+    shared = find_shared_file(
+        [(variant, target.record) for variant, target in variants], cases.cases, repeats
+    )
+    if shared is not None:
+        variants[shared.variant][1].locate(("output",)).report(shared.message)
+
+
+def _as_records(
+    comparison: _Comparison, graders: Sequence[GraderSpec]
+) -> tuple[tuple[Variant, Target], ...]:
+    """The variants with their targets; those that were shared still are."""
+    judged = any(grader.kind == "exit_code" for grader in graders)
+    made: dict[int, Target] = {}
+    for _, target in comparison.variants:
+        record = target.record
+        if judged and isinstance(record, CommandTarget):
+            made.setdefault(id(record), replace(record, any_exit_code=True))
+        else:
+            made[id(record)] = record
+    return tuple((variant, made[id(target.record)]) for variant, target in comparison.variants)

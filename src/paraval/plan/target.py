@@ -1,0 +1,236 @@
+"""What is evaluated: the target as written, with every variant's overlays, as records.
+
+Whether its templates fit the cases is another question, asked in `fitting`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paraval.errors import ParavalError
+from paraval.functions import Functions, load_function, positional_arguments
+from paraval.plan.forms import check
+from paraval.plan.matrix import AxisValue, Choice
+from paraval.plan.model import CommandTargetForm, FunctionTargetForm
+from paraval.plan.places import Spot, Step, shown
+from paraval.records import CommandTarget, FunctionTarget, OutputForm, Target
+from paraval.templates import TemplateError, field_names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a suite's words are relative to."""
+
+    folder: Path
+    """The suite's own, absolute."""
+    functions: Functions
+    """Those that were handed over as objects."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenTarget:
+    """A target's keys, each with its spot: its own, or that of the overlay it came from."""
+
+    keys: Mapping[str, Any]
+    spot: Spot
+    moved: Mapping[tuple[Step, ...], Spot] = field(default_factory=dict)
+
+    def locate(self, steps: tuple[Step, ...]) -> Spot:
+        for length in (2, 1):
+            if len(steps) >= length and steps[:length] in self.moved:
+                return self.moved[steps[:length]].at(*steps[length:])
+        return self.spot.at(*steps)
+
+    def under(self, value: AxisValue) -> WrittenTarget:
+        """This target with a value's overlay on it: env merges, the rest replaces."""
+        keys, moved = dict(self.keys), dict(self.moved)
+        for key, given in value.overlay.items():
+            name = str(key)
+            if name == "env" and isinstance(given, Mapping) and isinstance(keys.get(name), Mapping):
+                keys[name] = {**keys[name], **given}
+                for variable in given:
+                    moved[name, str(variable)] = value.spot.at(name, str(variable))
+            else:
+                keys[name] = given
+                moved = {steps: spot for steps, spot in moved.items() if steps[0] != name}
+                moved[name,] = value.spot.at(name)
+        return WrittenTarget(keys=keys, spot=self.spot, moved=moved)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariantTarget:
+    """A target as one or more variants have it, and where its keys stand."""
+
+    record: Target
+    locate: Callable[[tuple[Step, ...]], Spot]
+
+
+def read_targets(
+    written: Any, spot: Spot, choices: list[Choice], around: Surroundings
+) -> list[VariantTarget | None]:
+    """The target of every choice, in order; choices with the same overlays share one."""
+    if not isinstance(written, Mapping):
+        if written is not None:
+            spot.report(f"must be a mapping with command or python, not {shown(written)}")
+        return [None] * len(choices)
+    base = WrittenTarget(keys=written, spot=spot)
+    made: dict[tuple[int, ...], VariantTarget | None] = {(): _read_target(base, around)}
+    targets = []
+    for choice in choices:
+        overlays = tuple(value for value in choice if value.overlay)
+        mark = tuple(id(value) for value in overlays)
+        if mark not in made:
+            laid = base
+            for value in overlays:
+                laid = laid.under(value)
+            made[mark] = _read_target(laid, around)
+        targets.append(made[mark])
+    return targets
+
+
+def _read_target(written: WrittenTarget, around: Surroundings) -> VariantTarget | None:
+    kinds = [kind for kind in ("command", "python") if written.keys.get(kind) is not None]
+    if len(kinds) != 1:
+        problem = "needs one of command and python" if not kinds else "has both command and python"
+        spot = written.moved.get(("python",)) or written.moved.get(("command",)) or written.spot
+        spot.report(f"the target {problem}; give exactly one")
+        return None
+    read = _read_command if kinds == ["command"] else _read_function
+    record = read(written, around)
+    return None if record is None else VariantTarget(record=record, locate=written.locate)
+
+
+# ---- commands
+
+
+def _read_command(written: WrittenTarget, around: Surroundings) -> CommandTarget | None:
+    form = check(CommandTargetForm, written.keys, written.spot, written.locate)
+    if form is None:
+        return None
+    command = form.command
+    at_command = written.locate(("command",))
+    if isinstance(command, str) and not form.shell:
+        at_command.report(f"must be a list such as {_as_list(command)}; or set shell: true")
+        return None
+    if not isinstance(command, str) and form.shell:
+        at_command.report("must be one line of text with shell: true, not a list")
+        return None
+    cwd = _folder(form.cwd, written.locate(("cwd",)), around.folder)
+    argv = (command,) if isinstance(command, str) else tuple(command)
+    if not form.shell:
+        path = form.env.get("PATH", os.environ.get("PATH", os.defpath))
+        check_executable(argv[0], cwd, path, at_command)
+    is_file = form.output not in ("stdout", "json")
+    return CommandTarget(
+        command=argv,
+        shell=form.shell,
+        env=form.env,
+        pass_env=tuple(form.pass_env),
+        cwd=cwd,
+        stdin=form.stdin,
+        output=OutputForm.FILE if is_file else OutputForm(form.output),
+        output_file=form.output if is_file else None,
+        timeout=None if form.timeout is None else float(form.timeout),
+        grace=float(form.grace),
+    )
+
+
+def _as_list(line: str) -> str:
+    return f"[{', '.join(line.split())}]"
+
+
+def _folder(cwd: str, spot: Spot, folder: Path) -> str:
+    # normpath instead of resolve: a link in the way stays as the author wrote it.
+    path = os.path.normpath(folder / cwd)
+    if "\0" in cwd or not Path(path).is_dir():
+        spot.report(f"there is no folder {shown(path)}")
+        return str(folder)
+    return path
+
+
+def check_executable(program: str, cwd: str, search_path: str, spot: Spot) -> None:
+    """Tells where a program that a command starts with is not to be found."""
+    try:
+        if not program or "\0" in program:
+            spot.report(f"must start with the name of a program, not {shown(program)}")
+            return
+        if field_names(program):
+            return
+    except TemplateError:
+        return
+    if "/" in program:
+        if shutil.which(os.path.normpath(Path(cwd) / program)) is None:
+            state = "cannot be executed" if (Path(cwd) / program).exists() else "is not there"
+            spot.report(f"the program '{program}' {state} (looked for in {cwd})")
+    elif shutil.which(program, path=search_path) is None:
+        beside = (Path(cwd) / program).is_file()
+        spot.report(f"there is no program '{program}' on PATH{_program_hint(program, beside)}")
+
+
+def _program_hint(program: str, beside: bool) -> str:
+    if program.startswith("python"):
+        return "; {python} is the Python that paraval runs with"
+    if beside:
+        return f"; write ./{program} for the file of this name"
+    return "; install it, or give its path"
+
+
+# ---- functions
+
+
+def _read_function(written: WrittenTarget, around: Surroundings) -> FunctionTarget | None:
+    form = check(FunctionTargetForm, written.keys, written.spot, written.locate)
+    if form is None:
+        return None
+    isolate = form.isolate == "process"
+    for key in ("env", "pass_env"):
+        if not isolate and written.keys.get(key):
+            written.locate((key,)).report("needs isolate: process; other functions share one")
+    spot = written.locate(("python",))
+    check_function(form.python, 1, around, spot)
+    if isolate and form.python in around.functions:
+        _check_importable(form.python, around.functions[form.python], spot)
+    return FunctionTarget(
+        reference=form.python,
+        folder=str(around.folder),
+        isolate=isolate,
+        env=form.env,
+        pass_env=tuple(form.pass_env),
+        timeout=None if form.timeout is None else float(form.timeout),
+        grace=float(form.grace),
+    )
+
+
+def check_function(reference: str, arguments: int, around: Surroundings, spot: Spot) -> None:
+    """Tells where a function cannot be had, or cannot take what it will be called with."""
+    try:
+        function = around.functions.get(reference)
+        if function is None:
+            function = load_function(reference, str(around.folder))
+    except ParavalError as error:
+        spot.report(error.message)
+        return
+    if positional_arguments(function) < arguments:
+        call = "function(case)" if arguments == 1 else "function(output, case)"
+        spot.report(f"'{reference}' takes too few arguments; it is called as {call}")
+
+
+def _check_importable(reference: str, function: Callable[..., Any], spot: Spot) -> None:
+    """A worker process imports the function anew, so it must be found by its name."""
+    found: Any = None
+    module = reference.partition(":")[0]
+    if module != "__main__":
+        try:
+            found = load_function(reference, os.fspath(Path.cwd()))
+        except ParavalError:
+            found = None
+    if found is not function:
+        spot.report(
+            f"'{reference}' cannot be imported by a worker process; with isolate: process, use a"
+            " function at the top of a module of its own"
+        )

@@ -1,0 +1,124 @@
+"""Reading YAML strictly, event by event, with the line of every key."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import yaml
+
+from paraval.plan.places import DEPTH_LIMIT, Document, Place, Spot
+from paraval.plan.scalars import read_scalar
+
+
+def read_yaml(text: str, spot: Spot) -> Document | None:
+    """YAML 1.2's plain scalars; no anchors, aliases or tags; no key twice."""
+    found_before = len(spot.problems)
+    builder = _YamlBuilder(spot)
+    try:
+        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+            builder.take(event)
+            if len(spot.problems) - found_before >= 20:
+                break
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = None if mark is None else mark.line + 1
+        replace(spot, line=line).report(f"not valid YAML: {error.problem or error.context}")
+    except (yaml.YAMLError, ValueError) as error:
+        spot.report(f"not valid YAML: {str(error).splitlines()[0]}")
+    if len(spot.problems) > found_before:
+        return None
+    return Document(data=builder.data, spot=replace(spot, root=builder.root))
+
+
+class _YamlBuilder:
+    """Turns YAML's events into data and places, with a stack of its own instead of recursion."""
+
+    def __init__(self, spot: Spot) -> None:
+        self.spot = spot
+        self.data: Any = None
+        self.root = Place(1)
+        self._open: list[_Container] = []
+        self._documents = 0
+
+    def take(self, event: yaml.Event) -> None:
+        line = 1 if event.start_mark is None else event.start_mark.line + 1
+        match event:
+            case yaml.DocumentStartEvent():
+                self._documents += 1
+                if self._documents > 1:
+                    self._wrong(line, "a second document starts here; a file holds one")
+            case yaml.AliasEvent():
+                self._wrong(line, f"aliases (*{event.anchor}) are not allowed; write it out")
+                self._add(None, Place(line))
+            case yaml.ScalarEvent():
+                self._refuse_node_extras(event, line)
+                self._add_scalar(event, line)
+            case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
+                self._refuse_node_extras(event, line)
+                self._start(isinstance(event, yaml.MappingStartEvent), line)
+            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                self._open.pop()
+
+    def _wrong(self, line: int, message: str) -> None:
+        replace(self.spot, line=line).report(message)
+
+    def _refuse_node_extras(self, event: Any, line: int) -> None:
+        if event.anchor is not None:
+            self._wrong(line, f"anchors (&{event.anchor}) are not allowed; write it out")
+        if event.tag is not None:
+            self._wrong(line, f"tags ({event.tag}) are not allowed")
+
+    def _start(self, is_mapping: bool, line: int) -> None:
+        container = _Container({} if is_mapping else [], Place(line))
+        self._add(container.data, container.place)
+        self._open.append(container)
+        if len(self._open) > DEPTH_LIMIT:
+            raise ValueError(f"nested more than {DEPTH_LIMIT} levels deep, at line {line}")
+
+    def _add_scalar(self, event: yaml.ScalarEvent, line: int) -> None:
+        text: str = event.value
+        parent = self._open[-1] if self._open else None
+        if parent is not None and parent.awaits_key:
+            # Keys are text as written, whatever they look like: the same in all three formats.
+            if text in parent.data:
+                self._wrong(line, f"the key '{text}' is there twice")
+            parent.key, parent.key_line, parent.awaits_key = text, line, False
+            return
+        value: Any = text
+        if event.implicit[0]:
+            try:
+                value = read_scalar(text)
+            except ValueError as error:
+                self._wrong(line, str(error))
+        self._add(value, Place(line))
+
+    def _add(self, value: Any, place: Place) -> None:
+        if not self._open:
+            self.data, self.root = value, place
+            return
+        parent = self._open[-1]
+        if isinstance(parent.data, list):
+            parent.place.inside[len(parent.data)] = place
+            parent.data.append(value)
+        elif parent.awaits_key:
+            self._wrong(place.line, "a list or a mapping cannot be a key")
+            parent.key, parent.key_line, parent.awaits_key = "", place.line, False
+        else:
+            place.line = parent.key_line
+            parent.data[parent.key] = value
+            parent.place.inside[parent.key] = place
+            parent.awaits_key = True
+
+
+class _Container:
+    """A list or a mapping that is still open."""
+
+    __slots__ = ("awaits_key", "data", "key", "key_line", "place")
+
+    def __init__(self, data: Any, place: Place) -> None:
+        self.data = data
+        self.place = place
+        self.awaits_key = isinstance(data, dict)
+        self.key = ""
+        self.key_line = place.line
