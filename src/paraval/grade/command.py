@@ -1,0 +1,166 @@
+"""The grader that asks a program.
+
+The trial goes to its stdin as one JSON object: `case`, `variant`, `repeat`, `output`, `exit_code`.
+Exit code 0 means passed, 1 means failed, and anything else that there is no verdict. The last line
+of its stdout that is not empty may give a score, or `{"score": …, "reason": …}`, or a reason in
+words.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from paraval.environment import child_environment
+from paraval.grade.grader import CannotGrade, Subject, quoted
+from paraval.processes.children import Command, Ended, Warden
+from paraval.records import Grade, GraderSpec
+
+DEFAULT_TIMEOUT_S = 60.0
+LOG_LIMIT_BYTES = 1 << 20
+TAIL_BYTES = 64 << 10
+"""The last line is looked for in so much of the end of a log."""
+
+
+class CommandGrader:
+    """A judge that is a program of its own."""
+
+    may_block = True
+
+    def __init__(
+        self, spec: GraderSpec, *, position: int, warden: Warden, marks: Mapping[str, str]
+    ) -> None:
+        self.name = spec.name
+        self._position = position
+        self._warden = warden
+        self._argv = tuple(spec.options["command"])
+        self._folder = spec.folder
+        self._timeout = float(spec.options.get("timeout") or DEFAULT_TIMEOUT_S)
+        self._env = child_environment(
+            spec.options.get("env") or {}, spec.options.get("pass_env") or (), marks
+        )
+
+    async def grade(self, subject: Subject) -> Grade:
+        stdout, stderr = self._logs(subject.folder)
+        ended = await self._warden.run(
+            Command(
+                argv=self._argv,
+                env=self._env,
+                cwd=self._folder,
+                stdin=_trial_as_json(subject),
+                stdout=stdout,
+                stderr=stderr,
+                timeout=self._timeout,
+                log_limit=LOG_LIMIT_BYTES,
+            )
+        )
+        passed = self._passed(ended, stdout, stderr)
+        score, reason = _read_last_line(_last_line(stdout))
+        if score is None:
+            score = 1.0 if passed else 0.0
+        return Grade(score=score, passed=passed, reason=reason, grader=self.name)
+
+    def artifacts(self, folder: str) -> dict[str, str]:
+        """The logs that its run in this folder left, by name."""
+        names = (f"{self.name}.stdout", f"{self.name}.stderr")
+        logs = zip(names, self._logs(folder), strict=True)
+        return {name: path for name, path in logs if Path(path).is_file()}
+
+    def _logs(self, folder: str) -> tuple[str, str]:
+        # By position: a grader's name may hold what a file's may not.
+        start = Path(folder) / f"grader-{self._position}"
+        return f"{start}.stdout", f"{start}.stderr"
+
+    def _passed(self, ended: Ended, stdout: str, stderr: str) -> bool:
+        if ended.failure is not None:
+            raise CannotGrade(f"it could not be started: {ended.failure.message}")
+        if ended.timed_out:
+            raise CannotGrade(f"it did not end within {self._timeout:g} s, and was ended")
+        if ended.exit_code in {0, 1} and not (ended.exit_code == 1 and _crashed(stdout, stderr)):
+            return ended.exit_code == 0
+        how = (
+            f"was ended by signal {ended.signal}"
+            if ended.signal is not None
+            else f"ended with exit code {ended.exit_code}, where 0 is passed and 1 is failed"
+        )
+        said = _last_line(stderr)
+        raise CannotGrade(f"it {how}" + (f"; it said {quoted(said)}" if said else ""))
+
+
+def _trial_as_json(subject: Subject) -> bytes:
+    trial = {
+        "case": asdict(subject.case),
+        "variant": dict(subject.variant),
+        "repeat": subject.repeat,
+        "output": asdict(subject.output),
+        "exit_code": subject.exit_code,
+    }
+    try:
+        text = json.dumps(trial, allow_nan=False, default=repr)
+    except ValueError:
+        text = json.dumps(_without_nan(trial), allow_nan=False, default=repr)
+    return text.encode()
+
+
+def _without_nan(value: Any) -> Any:
+    """NaN and infinity as null: JSON has no word for them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: _without_nan(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(inner) for inner in value]
+    return value
+
+
+def _crashed(stdout: str, stderr: str) -> bool:
+    """Whether 1 is no verdict but how Python itself ends a program that raised."""
+    return not _tail(stdout) and "Traceback (most recent call last):" in _tail(stderr)
+
+
+def _last_line(path: str) -> str:
+    """The last of the lines in a log; "" if there is none."""
+    return next(reversed(_tail(path)), "")
+
+
+def _tail(path: str) -> list[str]:
+    """The lines at the end of a log, trimmed, without the empty ones."""
+    try:
+        with Path(path).open("rb") as log:
+            size = log.seek(0, 2)
+            log.seek(max(0, size - TAIL_BYTES))
+            tail = log.read(TAIL_BYTES)
+    except FileNotFoundError:
+        return []
+    lines = (line.strip() for line in tail.decode("utf-8", "replace").splitlines())
+    return [line for line in lines if line]
+
+
+def _read_last_line(line: str) -> tuple[float | None, str]:
+    """The score and the reason that a last line gives."""
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        return None, line
+    if isinstance(said, dict) and ("score" in said or "reason" in said):
+        return _score_in(said), str(said.get("reason") or "")
+    if _is_number(said) and 0 <= said <= 1:
+        return float(said), ""
+    return None, line
+
+
+def _score_in(said: Mapping[str, Any]) -> float | None:
+    score = said.get("score")
+    if score is None:
+        return None
+    if not _is_number(score) or not 0 <= score <= 1:
+        raise CannotGrade(f"it gave the score {quoted(score)}, which is not between 0 and 1")
+    return float(score)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,122 @@
+"""The grader that asks a Python function.
+
+It is called as `function(output, case)` or `function(output, case, variant)`, with the Output and
+the Case as records, and answers with True or False, a score from 0 to 1, `(score, reason)`, a
+mapping with `score`, `passed` and `reason`, or a Grade. A score passes at `pass_at`, which is 1.0
+unless the suite says otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from numbers import Real
+from typing import Any
+
+from paraval.errors import ParavalError
+from paraval.functions import Functions, is_async, load_function, positional_arguments
+from paraval.grade.grader import CannotGrade, Subject, quoted
+from paraval.records import Grade, GraderSpec
+from paraval.threads import FunctionExit, Threads
+
+LONGEST_WAIT_S = 600.0
+"""Unless the grader has a `timeout`: a judge that hangs must not hold a run for ever."""
+
+
+class FunctionGrader:
+    """A judge written in Python."""
+
+    may_block = True
+
+    def __init__(self, spec: GraderSpec, *, functions: Functions, threads: Threads) -> None:
+        self.name = spec.name
+        self._threads = threads
+        self._pass_at = float(spec.options.get("pass_at", 1.0))
+        self._timeout = float(spec.options.get("timeout") or LONGEST_WAIT_S)
+        reference = spec.options["function"]
+        self._function = functions.get(reference) or load_function(reference, spec.folder)
+        self._is_async = is_async(self._function)
+        self._arguments = min(3, positional_arguments(self._function))
+        if self._arguments == 0:
+            raise ParavalError(
+                f"grader '{spec.name}': {reference} takes no arguments",
+                hint="it is called as function(output, case) or function(output, case, variant)",
+            )
+
+    async def grade(self, subject: Subject) -> Grade:
+        try:
+            async with asyncio.timeout(self._timeout) as deadline:
+                answer = await self._ask(subject)
+        except TimeoutError:
+            # The function may raise TimeoutError of its own: then it is not ours to explain.
+            if deadline.expired():
+                raise CannotGrade(f"it did not answer within {self._timeout:g} s") from None
+            raise
+        return read_answer(answer, grader=self.name, pass_at=self._pass_at)
+
+    async def _ask(self, subject: Subject) -> Any:
+        everything = (subject.output, subject.case, subject.variant)
+        arguments = everything[: self._arguments]
+        if self._is_async:
+            return await _guarded(self._function, arguments)
+        answer = await self._threads.call(lambda: self._function(*arguments))
+        # A plain function may hand over a coroutine that another one made.
+        return await _guarded(lambda: answer, ()) if inspect.isawaitable(answer) else answer
+
+
+async def _guarded(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """Await it on this loop, so that nothing it raises can end or cancel the engine."""
+    try:
+        return await function(*arguments)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise FunctionExit.of(error) from error
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise FunctionExit.of(error) from error
+
+
+def read_answer(answer: Any, *, grader: str, pass_at: float) -> Grade:
+    """A function's answer as a Grade; CannotGrade says what came where it is none."""
+    passed: Any = None
+    reason: Any = ""
+    score: Any = answer
+    if isinstance(answer, Grade):
+        score, passed, reason = answer.score, answer.passed, answer.reason
+    elif isinstance(answer, Mapping):
+        score, passed, reason = _from_mapping(answer)
+    elif isinstance(answer, tuple):
+        if len(answer) != 2:
+            raise CannotGrade(f"it returned a tuple of {len(answer)}, not (score, reason)")
+        score, reason = answer
+    number = _score(score)
+    if passed is None:
+        passed = number >= pass_at
+    elif not isinstance(passed, bool):
+        raise CannotGrade(f"it returned passed={quoted(passed)}, not True or False")
+    return Grade(score=number, passed=passed, reason=str(reason or ""), grader=grader)
+
+
+def _from_mapping(answer: Mapping[Any, Any]) -> tuple[Any, Any, Any]:
+    score, passed = answer.get("score"), answer.get("passed")
+    if score is None and isinstance(passed, bool):
+        score = passed
+    if score is None:
+        raise CannotGrade(f"it returned {quoted(answer)}, with neither 'score' nor 'passed' in it")
+    return score, passed, answer.get("reason")
+
+
+def _score(value: Any) -> float:
+    if isinstance(value, bool):
+        return 1.0 if value else 0.0
+    if not isinstance(value, Real):
+        raise CannotGrade(
+            f"it returned {quoted(value)} ({type(value).__name__}); "
+            "return True or False, a score from 0 to 1, (score, reason), a mapping or a Grade"
+        )
+    score = float(value)
+    if not 0.0 <= score <= 1.0:
+        raise CannotGrade(f"it returned the score {score:g}, which is not between 0 and 1")
+    return score

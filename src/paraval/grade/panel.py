@@ -1,0 +1,187 @@
+"""All graders of a suite, and the one verdict that they come to.
+
+An error of a grader is a value here, and never a wrong answer: a subject that one grader could not
+judge has no verdict, whatever the others say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any
+
+from paraval.errors import ParavalError
+from paraval.functions import Functions
+from paraval.grade.command import CommandGrader
+from paraval.grade.exit_code import ExitCodeGrader
+from paraval.grade.function import FunctionGrader
+from paraval.grade.grader import CannotGrade, Grader, GraderProblem, Subject
+from paraval.grade.structured import JsonGrader, NumberGrader
+from paraval.grade.text import ContainsGrader, EqualsGrader, RegexGrader
+from paraval.processes.children import Warden
+from paraval.records import Failure, Grade, GraderSpec, Grading, Outcome
+from paraval.threads import Threads
+
+LONGEST_MESSAGE = 1000
+FLOAT_DUST = 1e-9
+"""0.1 + 0.2 + 0.6 must reach a `pass_at` of 0.9."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What all graders together say of a subject."""
+
+    outcome: Outcome
+    """PASSED, FAILED or GRADER_ERROR."""
+    score: float | None
+    """None where there is no verdict."""
+    grades: tuple[Grade, ...] = ()
+    """In the suite's order; without those of graders that could not judge."""
+    error: Failure | None = None
+    artifacts: Mapping[str, str] = field(default_factory=dict)
+    """Name -> path, in the folder that `judge` was given."""
+
+
+class Panel:
+    """The graders of a suite, ready to judge any number of subjects at once."""
+
+    def __init__(
+        self,
+        grading: Grading,
+        *,
+        functions: Functions,
+        threads: Threads,
+        warden: Warden,
+        marks: Mapping[str, str] | None = None,
+    ) -> None:
+        """`marks` are laid over the environment of grader commands, to find their leftovers by."""
+        makers = _Makers(functions=functions, threads=threads, warden=warden, marks=marks or {})
+        self._grading = grading
+        self._graders = tuple(
+            makers.make(spec, position) for position, spec in enumerate(grading.graders, start=1)
+        )
+        self._commands = [one for one in self._graders if isinstance(one, CommandGrader)]
+        self._at_once = sum(grader.may_block for grader in self._graders) > 1
+
+    async def judge(self, subject: Subject, folder: str) -> Verdict:
+        """The verdict on a subject. What a grader raises is part of it; cancelling goes through."""
+        if self._commands:
+            subject = replace(subject, folder=folder)
+        if self._at_once:
+            marks = await self._ask_at_once(subject)
+        else:
+            marks = [await _ask(grader, subject) for grader in self._graders]
+        artifacts: dict[str, str] = {}
+        for command in self._commands:
+            artifacts.update(command.artifacts(folder))
+        return weigh(self._grading, marks, artifacts)
+
+    async def _ask_at_once(self, subject: Subject) -> list[Grade | GraderProblem]:
+        # A task group waits for all, also when it is cancelled: no grader's program outlives it.
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(_ask(grader, subject)) for grader in self._graders]
+        return [task.result() for task in tasks]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Makers:
+    """What graders are made with."""
+
+    functions: Functions
+    threads: Threads
+    warden: Warden
+    marks: Mapping[str, str]
+
+    def make(self, spec: GraderSpec, position: int) -> Grader:
+        match spec.kind:
+            case "equals":
+                return EqualsGrader(spec)
+            case "contains":
+                return ContainsGrader(spec)
+            case "regex":
+                return RegexGrader(spec)
+            case "json":
+                return JsonGrader(spec, threads=self.threads)
+            case "number":
+                return NumberGrader(spec)
+            case "exit_code":
+                return ExitCodeGrader(spec)
+            case "python":
+                return FunctionGrader(spec, functions=self.functions, threads=self.threads)
+            case "command":
+                return CommandGrader(spec, position=position, warden=self.warden, marks=self.marks)
+        raise ParavalError(f"grader '{spec.name}': there is no kind '{spec.kind}'")
+
+
+def weigh(
+    grading: Grading,
+    marks: Sequence[Grade | GraderProblem],
+    artifacts: Mapping[str, str] | None = None,
+) -> Verdict:
+    """One verdict from all grades: all must pass, or, weighted, their mean reach `pass_at`."""
+    grades = tuple(mark for mark in marks if isinstance(mark, Grade))
+    if len(grades) < len(marks):
+        problems = [str(mark) for mark in marks if isinstance(mark, GraderProblem)]
+        error = Failure(kind=Outcome.GRADER_ERROR, message="; ".join(problems))
+        return Verdict(
+            outcome=error.kind, score=None, grades=grades, error=error, artifacts=artifacts or {}
+        )
+    score, passed = _score(grading, grades)
+    return Verdict(
+        outcome=Outcome.PASSED if passed else Outcome.FAILED,
+        score=score,
+        grades=grades,
+        artifacts=artifacts or {},
+    )
+
+
+def _score(grading: Grading, grades: tuple[Grade, ...]) -> tuple[float, bool]:
+    if not grades:
+        return 1.0, True
+    if all(spec.weight is None for spec in grading.graders):
+        mean = math.fsum(grade.score for grade in grades) / len(grades)
+        return mean, all(grade.passed for grade in grades)
+    weights = [1.0 if spec.weight is None else spec.weight for spec in grading.graders]
+    weighted = (weight * grade.score for weight, grade in zip(weights, grades, strict=True))
+    mean = math.fsum(weighted) / math.fsum(weights)
+    return min(mean, 1.0), mean >= grading.pass_at - FLOAT_DUST
+
+
+async def _ask(grader: Grader, subject: Subject) -> Grade | GraderProblem:
+    try:
+        return await grader.grade(subject)
+    except CannotGrade as error:
+        return GraderProblem(grader=grader.name, message=_cut(str(error)))
+    except Exception as error:  # noqa: BLE001 - a user's grader may raise anything
+        return GraderProblem(grader=grader.name, message=_cut(_told(error)))
+
+
+def _told(error: Exception) -> str:
+    """`ValueError: no such thing (judge.py, line 12, in check)`."""
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - a user's exception may fail to tell its own message
+        message = "(its message cannot be shown)"
+    name = type(error).__name__
+    told = f"{name}: {message}" if message else name
+    place = _place(error.__cause__ or error)
+    return f"{_cut(told)} ({place})" if place else told
+
+
+def _place(error: BaseException) -> str:
+    """Where it was raised: the last step of its traceback."""
+    step: TracebackType | None = error.__traceback__
+    if step is None:
+        return ""
+    while step.tb_next is not None:
+        step = step.tb_next
+    code: Any = step.tb_frame.f_code
+    file = code.co_filename.rpartition("/")[2]
+    return f"{file}, line {step.tb_lineno}, in {code.co_name}"
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}…"
