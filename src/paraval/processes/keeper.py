@@ -64,11 +64,11 @@ def keep(control: socket.socket, channel: int | None, lifeline: int) -> None:
     """Serve one command. `lifeline` is a pipe that the warden holds open as long as it lives."""
     become_subreaper()
     wake = Wake()
-    request = _receive_request(control)
-    if request is None:
+    inbox = Inbox(control)
+    request, stdin = inbox.wait_for_frame(), inbox.wait_for_frame()
+    if request is None or stdin is None:
         return
-    command, stdin = request
-    keeper = Keeper(control, lifeline, wake, command)
+    keeper = Keeper(inbox, lifeline, wake, json.loads(request))
     try:
         keeper.start(stdin, channel)
     except LaunchError as error:
@@ -77,17 +77,30 @@ def keep(control: socket.socket, channel: int | None, lifeline: int) -> None:
         keeper.watch()
 
 
-def _receive_request(control: socket.socket) -> tuple[dict[str, Any], bytes] | None:
-    """What to start and what it gets on stdin; None where the engine went away before it said."""
-    frames = Frames()
-    received: list[bytes] = []
-    while len(received) < 2:
-        data = control.recv(1 << 20)
-        if not data:
-            return None
-        frames.feed(data)
-        received += frames
-    return json.loads(received[0]), received[1]
+class Inbox:
+    """What the engine says, as far as it has been heard."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self.control = control
+        self.is_open = True
+        """False: the engine has gone away, or wants to hear no more."""
+        self.frames = Frames()
+
+    def receive(self) -> None:
+        try:
+            data = self.control.recv(1 << 20)
+        except ConnectionError:
+            data = b""
+        self.is_open = bool(data)
+        self.frames.feed(data)
+
+    def wait_for_frame(self) -> bytes | None:
+        """The next one; None where the engine goes away before."""
+        while self.is_open:
+            for payload in self.frames:
+                return payload
+            self.receive()
+        return None
 
 
 class Usage:
@@ -148,12 +161,8 @@ class Feed:
 class Keeper:
     """The state of one command."""
 
-    def __init__(
-        self, control: socket.socket, lifeline: int, wake: Wake, command: dict[str, Any]
-    ) -> None:
-        self._control = control
-        self._frames = Frames()
-        self._engine_is_there = True
+    def __init__(self, inbox: Inbox, lifeline: int, wake: Wake, command: dict[str, Any]) -> None:
+        self._inbox = inbox
         self._lifeline = lifeline
         self._wake = wake
         self._command = command
@@ -201,6 +210,8 @@ class Keeper:
 
     def watch(self) -> None:
         """Until nothing of the command is left, and the engine has been told."""
+        # What came along with the request won't wake anybody up again.
+        self._obey()
         while not self._is_empty:
             self._wait_for_anything(self._seconds_to_wait())
             self._reap()
@@ -223,8 +234,8 @@ class Keeper:
     def _wait_for_anything(self, seconds: float | None) -> None:
         poller = select.poll()
         poller.register(self._wake.pipe, select.POLLIN)
-        if self._engine_is_there:
-            poller.register(self._control, select.POLLIN)
+        if self._inbox.is_open:
+            poller.register(self._inbox.control, select.POLLIN)
         if not self._lost:
             poller.register(self._lifeline, select.POLLIN)
         for stream in self._streams:
@@ -249,7 +260,8 @@ class Keeper:
         if self._lifeline in ready and not self._lost:
             self._lost = True
             self._kill_now()
-        if self._control.fileno() in ready and self._engine_is_there:
+        if self._inbox.control.fileno() in ready:
+            self._inbox.receive()
             self._obey()
 
     def _reap(self) -> None:
@@ -326,18 +338,11 @@ class Keeper:
     # ---- talking with the engine
 
     def _obey(self) -> None:
-        try:
-            data = self._control.recv(1 << 16)
-        except ConnectionError:
-            data = b""
-        if not data:
-            self._engine_is_there = False
+        for payload in self._inbox.frames:
+            self._carry_out(json.loads(payload))
+        if not self._inbox.is_open:
             self._lost = True
             self._kill_now()
-            return
-        self._frames.feed(data)
-        for payload in self._frames:
-            self._carry_out(json.loads(payload))
 
     def _carry_out(self, message: dict[str, Any]) -> None:
         if message["do"] == "switch":
@@ -384,7 +389,7 @@ class Keeper:
 
     def send(self, message: dict[str, Any]) -> None:
         try:
-            self._control.sendall(message_frame(message))
+            self._inbox.control.sendall(message_frame(message))
         except OSError:
             # The engine is gone; its end of the socket tells the same to the next poll.
             return
