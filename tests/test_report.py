@@ -296,6 +296,16 @@ def test_an_interrupted_run_is_not_judged() -> None:
     assert gate.sentence == "The run was interrupted after 3 of 40 trials: the gate is not judged."
 
 
+def test_trials_that_an_interrupted_run_left_are_not_said_to_have_ended() -> None:
+    left = [ended(Outcome.SKIPPED, case=f"s{n}", total_s=0.0) for n in range(3)]
+    report = report_of(ended(cost=0.5), ended(Outcome.FAILED, cost=0.5), *left, interrupted=True)
+    assert report.gate.sentence.startswith("The run was interrupted after 2 of 5 trials")
+    text = plain(report)
+    assert "\n2 trials in 2.0 s; one after" in text
+    assert "3 trials were skipped and count in no rate." in text
+    assert "Cost: $1.00.\n" in text
+
+
 def test_trials_that_were_skipped_or_never_ended_are_not_taken_for_passed() -> None:
     skipped = report_of(ended(), ended(Outcome.SKIPPED), trials=4)
     assert skipped.exit_code == 3
@@ -753,6 +763,16 @@ def test_cut_lines_fit_and_those_that_fit_are_not_cut(text: str, limit: int) -> 
         assert (short == text) == (columns(text) <= limit)
 
 
+def test_a_heap_of_accents_is_bounded_too() -> None:
+    assert len(one_line("e" + "\u0301" * 10_000, 10)) < 100
+
+
+def test_a_line_that_was_cut_says_so() -> None:
+    assert one_line("a b", 10) == "a b"
+    assert one_line("a" * 11, 10) == "a" * 9 + "…"
+    assert one_line("a" + " " * 100_000 + "b", 10) == "a…"
+
+
 def test_terminal_sequences_go_and_other_controls_show() -> None:
     assert printable("\x1b[31mred\x1b[0m \x1b]0;t\x07x\x07") == "red x\\x07"
     assert printable("\u202egnp.exe") == "\\u202egnp.exe"
@@ -821,10 +841,12 @@ def test_plain_xml_gets_a_hint() -> None:
 def test_paths_that_cannot_be_written_are_refused_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "folder.json").mkdir()
     os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "loop.json").symlink_to(tmp_path / "loop.json")
     for name, why in {
         "folder.json": "it is a folder",
         "missing/report.json": "there is no folder",
         "pipe.json": "no ordinary file",
+        "loop.json": "loop",
         "x" * 300 + ".json": "too long",
     }.items():
         with pytest.raises(RequestError, match=why):

@@ -20,8 +20,8 @@ def closing_sentences(contents: Contents) -> list[str]:
 
 
 def _time(summary: Summary) -> str:
-    done = f"{counted(summary.trials, 'trial')} in {duration(summary.wall_s)}"
-    if summary.trials < 2 or not summary.speedup:
+    done = f"{counted(summary.ended, 'trial')} in {duration(summary.wall_s)}"
+    if summary.ended < 2 or not summary.speedup:
         return f"{done}."
     times = f" ({summary.speedup:.1f} times as long)" if summary.speedup >= 1.05 else ""
     serial = duration(summary.serial_s)
@@ -57,7 +57,7 @@ def _cost(summary: Summary) -> Iterator[str]:
     if summary.cost_usd is None:
         return
     if summary.trials_without_cost:
-        told = summary.trials - summary.trials_without_cost
+        told = summary.ended - summary.trials_without_cost
         yield (
             f"Cost: {money(summary.cost_usd)} for {counted(told, 'trial')};"
             f" {summary.trials_without_cost:,} told none."

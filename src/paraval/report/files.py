@@ -33,7 +33,7 @@ def check_output_paths(paths: Sequence[str | Path]) -> None:
         _format_for(path)
         try:
             _check_place(path)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RuntimeError) as error:  # the last for a loop of links
             raise RequestError(f"cannot write {path}: {_why(error)}") from error
 
 
@@ -100,5 +100,5 @@ def _place(path: Path) -> Path:
     return path.resolve()
 
 
-def _why(error: OSError | ValueError) -> str:
+def _why(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

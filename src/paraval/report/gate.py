@@ -44,7 +44,7 @@ def judge_gate(summary: Summary, fail_under: float | None, interrupted: bool) ->
     None asks that every trial passes.
     """
     if interrupted:
-        ended = f"{summary.trials} of {counted(summary.planned, 'trial')}"
+        ended = f"{summary.ended:,} of {counted(summary.planned, 'trial')}"
         sentence = f"The run was interrupted after {ended}: the gate is not judged."
         return Gate(verdict=Verdict.UNKNOWN, exit_code=EXIT_INTERRUPTED, sentence=sentence)
     if not summary.planned:
@@ -72,7 +72,7 @@ def _missed(summary: Summary, asked: float) -> str:
     if _missing(summary):
         best = summary.planned - summary.failed
         return (
-            f"The gate is missed: even with {_missing(summary)}, at most {best} of"
+            f"The gate is missed: even with {_missing(summary)}, at most {best:,} of"
             f" {counted(summary.planned, 'trial')} ({percent(best / summary.planned)}) can have"
             f" passed; asked for: {percent(asked)}."
         )
@@ -93,18 +93,18 @@ def _unknown(summary: Summary, asked: float) -> str:
 
 def _passed(summary: Summary) -> str:
     rate = percent(summary.passed / summary.planned)
-    return f"{summary.passed} of {counted(summary.planned, 'trial')} passed ({rate})"
+    return f"{summary.passed:,} of {counted(summary.planned, 'trial')} passed ({rate})"
 
 
 def _missing(summary: Summary) -> str:
     """`2 errors and 1 skipped trial`; empty where every trial has a verdict."""
     unended = summary.planned - summary.trials
     return listed(
-        counted(number, word)
-        for number, word in (
-            (summary.errors, "error"),
-            (summary.skipped, "skipped trial"),
-            (unended, "trial without a result"),
+        counted(number, noun, plural)
+        for number, noun, plural in (
+            (summary.errors, "error", "errors"),
+            (summary.skipped, "skipped trial", "skipped trials"),
+            (unended, "trial without a result", "trials without a result"),
         )
         if number
     )

@@ -44,11 +44,17 @@ class Tally:
     cost_usd: float | None
     """Of the trials that told one; None where none did."""
     trials_without_cost: int
+    """Of those that ran to an end."""
     usage: Mapping[str, float]
 
     @property
     def judged(self) -> int:
         return self.passed + self.failed
+
+    @property
+    def ended(self) -> int:
+        """Trials that ran to an end, good or bad."""
+        return self.judged + self.errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +173,7 @@ class _Count:
             "serial_s": self.serial_s,
             "median_s": median(self.durations) if self.durations else None,
             "cost_usd": self.cost_usd if self.costs else None,
-            "trials_without_cost": self.trials - self.costs,
+            "trials_without_cost": passed + failed + errors - self.costs,
             "usage": self.usage,
         }
 

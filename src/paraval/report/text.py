@@ -39,6 +39,8 @@ _PLAIN = str.maketrans(
         "\N{RIGHT DOUBLE QUOTATION MARK}": '"',
     }
 )
+# Accents take no column, and thousands of them on one letter cover the lines around it.
+_MOST_SIGNS_A_COLUMN = 6
 _JOINER, _EMOJI_STYLE = "\u200d", "\ufe0f"
 
 
@@ -68,7 +70,10 @@ def one_line(text: str, limit: int) -> str:
     # Past this much, more text cannot change the line, but an answer may be a megabyte of it.
     near = text[: limit * 20 + 2000]
     line = " ".join(printable(near).split())
-    return cut(line + ELLIPSIS if len(near) < len(text) else line, limit)
+    most = limit * _MOST_SIGNS_A_COLUMN
+    if len(near) < len(text) or len(line) > most:
+        return cut(line[:most], limit - 1).removesuffix(ELLIPSIS) + ELLIPSIS
+    return cut(line, limit)
 
 
 def columns(text: str) -> int:

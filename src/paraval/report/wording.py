@@ -10,10 +10,9 @@ from paraval.records import AttemptResult, Grade, TrialResult, Variant
 UNKNOWN = "-"
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 error`, `2 errors`, `3 trials without a result`."""
-    first, space, rest = noun.partition(" without ")
-    return f"{number:,} {first}{'' if number == 1 else 's'}{space}{rest}"
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """`1 error`, `2 errors`, `1,200 trials`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def listed(parts: Iterable[str]) -> str:
