@@ -23,7 +23,10 @@ LONGEST_INLINE_TEXT = 20_000
 
 
 class JsonGrader:
-    """The answer is JSON; it fits the schema, and holds the expected value at the path."""
+    """The answer is JSON; it fits the schema, and holds the expected value at the path.
+
+    Without a path and a value of its own nothing is compared: the case's `expect` is another's.
+    """
 
     def __init__(self, spec: GraderSpec, *, threads: Threads) -> None:
         self.name = spec.name
@@ -40,7 +43,7 @@ class JsonGrader:
         except ValueError as error:
             return self._wrong(f"not JSON: {error}")
         problem = await self._schema_problem(document, len(subject.output.text))
-        if problem is None and self._compares(subject):
+        if problem is None and (self._steps or "value" in self._options):
             problem = self._difference(document, expected_of(subject, self._options))
         if problem is not None:
             return self._wrong(problem)
@@ -48,12 +51,6 @@ class JsonGrader:
 
     def _wrong(self, reason: str) -> Grade:
         return Grade(score=0.0, passed=False, reason=reason, grader=self.name)
-
-    def _compares(self, subject: Subject) -> bool:
-        """With a path or a value, always; else only where the case expects data, and no schema."""
-        if self._steps or "value" in self._options:
-            return True
-        return self._problem_with is None and isinstance(subject.case.expect, Mapping | list)
 
     async def _schema_problem(self, document: Any, characters: int) -> str | None:
         check = self._problem_with

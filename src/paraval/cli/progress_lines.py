@@ -1,0 +1,260 @@
+"""Progress as lines, one for each trial that ended: for logs, and for plain terminals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TextIO
+
+from paraval.records import (
+    AttemptEnded,
+    AttemptStarted,
+    Happening,
+    Notice,
+    Outcome,
+    RunEnded,
+    RunStarted,
+    Trial,
+    TrialEnded,
+)
+from paraval.report.text import columns, cut, one_line, to_ascii
+from paraval.report.wording import duration, reason
+
+QUIET_S = 60.0
+"""After so long without a line, one tells that the run is alive."""
+LONGEST_LABEL = 60
+LONGEST_REASON = 160
+LONGEST_NOTICE = 1000
+SIGNS = "✓✗–·…→↻━─"  # noqa: RUF001 - the dash is meant
+
+
+class Pen:
+    """A stream that is written to line by line, in what characters it can show; never raises."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.is_ascii = not _can_show(SIGNS, stream)
+        self._gone = False
+
+    def write(self, text: str) -> None:
+        if self._gone:
+            return
+        try:
+            self.stream.write(text)
+            self.stream.flush()
+        except (OSError, ValueError):
+            # The reader went away, or the stream is closed: the run goes on without an onlooker.
+            self._gone = True
+
+    def line(self, text: str) -> None:
+        self.write(self.spell(text) + "\n")
+
+    def spell(self, text: str) -> str:
+        return to_ascii(text) if self.is_ascii else text
+
+
+def _can_show(signs: str, stream: TextIO) -> bool:
+    try:
+        signs.encode(stream.encoding or "utf-8")
+    except (UnicodeEncodeError, LookupError, TypeError):
+        return False
+    return True
+
+
+class Wording:
+    """What there is to say of an event, in one line each."""
+
+    def __init__(self, *, ascii_only: bool) -> None:
+        self._marks = _ASCII_MARKS if ascii_only else _MARKS
+        self._total = 0
+        self._done = 0
+        # Columns are as wide as what was seen so far: the names to come are not known here.
+        self._label_width = 0
+        self._time_width = 0
+
+    def started(self, event: RunStarted) -> None:
+        self._total, self._done = event.total, event.already_done
+
+    def trial_ended(self, event: TrialEnded) -> str:
+        self._total, self._done = event.total, event.done
+        outcome = event.result.outcome
+        label = shown_label(event.trial)
+        self._label_width = max(self._label_width, _width(label))
+        ran = outcome is not Outcome.SKIPPED
+        took = duration(event.result.result.duration_s) if ran else ""
+        self._time_width = max(self._time_width, len(took))
+        parts = [
+            f"{self._place()} {self._mark(outcome)} {_padded(label, self._label_width)}",
+            f"{took:>{self._time_width}}",
+        ]
+        if event.eta_s is not None and event.done < event.total:
+            parts.append(f"(ETA {rough_time(event.eta_s)})")
+        why = self._why(event)
+        if why:
+            parts.append(why)
+        return "  ".join(parts).rstrip()
+
+    def attempt_started(self, event: AttemptStarted) -> str:
+        attempt = event.attempt
+        again = f"  (attempt {attempt.number})" if attempt.number > 1 else ""
+        return f"{self._place()} {self._marks['start']} {shown_label(attempt.trial)}{again}"
+
+    def attempt_retried(self, event: AttemptEnded) -> str:
+        outcome = event.result.outcome
+        why = one_line(reason(event.result), LONGEST_REASON)
+        told = str(outcome) if why in ("", outcome) else f"{outcome}: {why}"
+        return (
+            f"{self._place()} {self._marks['again']} {shown_label(event.attempt.trial)}"
+            f"  {told}; again in {duration(event.retry_in_s)}"
+        )
+
+    def still_running(self, running: Running, now: float) -> str:
+        longest = running.longest(now)
+        if longest is None:
+            return f"{self._place()} … nothing runs just now, and the run waits"
+        trial, for_s = longest
+        return (
+            f"{self._place()} … {len(running)} running, "
+            f"longest {shown_label(trial)} for {rough_time(for_s)}"
+        )
+
+    def _why(self, event: TrialEnded) -> str:
+        outcome = event.result.outcome
+        if outcome is Outcome.PASSED:
+            return ""
+        why = one_line(reason(event.result.result), LONGEST_REASON)
+        if outcome is Outcome.FAILED or why == outcome:
+            return why
+        return f"{outcome}: {why}" if why else str(outcome)
+
+    def _mark(self, outcome: Outcome) -> str:
+        return self._marks["error" if outcome.is_error else outcome]
+
+    def _place(self) -> str:
+        total = str(self._total)
+        return f"[{self._done:>{len(total)}}/{total}]"
+
+
+_MARKS = {"passed": "✓", "failed": "✗", "error": "!", "skipped": "–", "start": "→", "again": "↻"}  # noqa: RUF001 - the dash is meant
+_ASCII_MARKS = {
+    "passed": "ok  ",
+    "failed": "FAIL",
+    "error": "ERR ",
+    "skipped": "skip",
+    "start": "run ",
+    "again": "again",
+}
+
+
+class Running:
+    """The trials that run now, the longest first."""
+
+    def __init__(self) -> None:
+        self._since: dict[int, tuple[Trial, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._since)
+
+    def begin(self, trial: Trial, now: float) -> None:
+        self._since[trial.index] = (trial, now)
+
+    def end(self, trial: Trial) -> None:
+        self._since.pop(trial.index, None)
+
+    def clear(self) -> None:
+        self._since.clear()
+
+    def longest(self, now: float) -> tuple[Trial, float] | None:
+        for trial, since in self._since.values():
+            return trial, max(0.0, now - since)
+        return None
+
+    def first(self, count: int) -> list[Trial]:
+        found: list[Trial] = []
+        for trial, _ in self._since.values():
+            if len(found) == count:
+                break
+            found.append(trial)
+        return found
+
+
+class Lines:
+    """A line for each trial that ended, and one a minute when none does."""
+
+    def __init__(self, pen: Pen, *, verbose: bool, clock: Callable[[], float]) -> None:
+        self._pen = pen
+        self._verbose = verbose
+        self._clock = clock
+        self._wording = Wording(ascii_only=pen.is_ascii)
+        self._running = Running()
+        self._last_line_at = clock()
+        self._goes_on = False
+
+    def __call__(self, event: Happening) -> None:
+        match event:
+            case TrialEnded():
+                self._running.end(event.trial)
+                self._say(self._wording.trial_ended(event))
+            case AttemptStarted():
+                self._running.begin(event.attempt.trial, self._clock())
+                if self._verbose:
+                    self._say(self._wording.attempt_started(event))
+            case AttemptEnded():
+                self._running.end(event.attempt.trial)
+                if self._verbose:
+                    self._say(self._wording.attempt_retried(event))
+            case Notice():
+                self._say(one_line(event.message, LONGEST_NOTICE))
+            case RunStarted():
+                self._wording.started(event)
+                self._last_line_at = self._clock()
+                self._goes_on = True
+            case RunEnded():
+                self._goes_on = False
+
+    def tick(self, now: float) -> None:
+        if self._goes_on and now - self._last_line_at >= QUIET_S:
+            self._pen.line(self._wording.still_running(self._running, now))
+            self._last_line_at = now
+
+    def close(self) -> None:
+        self._goes_on = False
+
+    def _say(self, line: str) -> None:
+        self._pen.line(line)
+        self._last_line_at = self._clock()
+
+
+def shown_label(trial: Trial) -> str:
+    label = trial.label
+    if len(label) <= LONGEST_LABEL and _is_simple(label) and label.isprintable():
+        return label
+    return one_line(label, LONGEST_LABEL)
+
+
+def _width(label: str) -> int:
+    return len(label) if _is_simple(label) else columns(label)
+
+
+def _is_simple(label: str) -> bool:
+    """ASCII, but for the dots between its parts: nothing needs to be looked up for such a label."""
+    return label.replace("·", "").isascii()
+
+
+def rough_time(seconds: float) -> str:
+    """`8 s`, `2 min`, `1 h 05 min`: no more digits than a guess deserves."""
+    if not math.isfinite(seconds) or seconds < 0:
+        return "?"
+    if seconds < 90:
+        return f"{math.ceil(seconds)} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else "{} h {:02} min".format(*divmod(minutes, 60))
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - _width(text))
+
+
+def cut_to(text: str, width: int, pen: Pen) -> str:
+    """A line as the pen spells it, in at most so many columns."""
+    return cut(pen.spell(text), width, "..." if pen.is_ascii else "…")
