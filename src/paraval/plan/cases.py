@@ -143,7 +143,7 @@ def _is_sound(case: Case, address: Address) -> bool:
         type(case.id) is str
         and type(case.input) in _PLAIN
         and type(case.metadata) is dict
-        and not case.tags
+        and (not case.tags or _are_texts(case.tags))
         and is_case_id(case.id)
     ):
         return True
@@ -151,6 +151,10 @@ def _is_sound(case: Case, address: Address) -> bool:
     for key, message in problems:
         spot_of(address).at(key).report(message)
     return not problems
+
+
+def _are_texts(tags: Any) -> bool:
+    return type(tags) is tuple and all(isinstance(tag, str) and tag for tag in tags)
 
 
 def _case_problems(case: Case) -> Iterator[tuple[str, str]]:
@@ -163,7 +167,7 @@ def _case_problems(case: Case) -> Iterator[tuple[str, str]]:
         quotes = "" if isinstance(case.input, list | tuple) else "; put it in quotes"
         yield "input", f"must be text, or a mapping, not {shown(case.input)}{quotes}"
     tags: Any = case.tags
-    if type(tags) is not tuple or not all(isinstance(tag, str) and tag for tag in tags):
+    if not _are_texts(tags):
         yield "tags", f"must be a list of texts, not {shown(tags)}"
     metadata: Any = case.metadata
     if not isinstance(metadata, Mapping):

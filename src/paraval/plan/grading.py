@@ -105,7 +105,8 @@ def _kind_and_options(written: Any, spot: Spot) -> tuple[str, Mapping[str, Any]]
 def _options_of(form: GraderForm) -> dict[str, Any]:
     """What was written, and the defaults that say something; not name and weight."""
     dumped = form.model_dump(by_alias=True, exclude={"name", "weight"})
-    given = form.model_fields_set
+    # Only JSON has a null to compare with; elsewhere it means that nothing is said.
+    given = form.model_fields_set if isinstance(form, JsonForm) else set()
     return {key: plain(value) for key, value in dumped.items() if value is not None or key in given}
 
 

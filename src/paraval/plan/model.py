@@ -189,7 +189,7 @@ class CommandTargetForm(ProcessForm):
 
 class FunctionTargetForm(ProcessForm):
     """A Python function that is called once for each attempt: `function(case)` or
-    `function(case, variant)`."""
+    `function(case, variant)`. `env` and `pass_env` need `isolate: process`."""
 
     python: FunctionName = Field(
         description="`module:function`; modules are looked for in the suite's folder first."
