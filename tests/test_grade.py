@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -260,6 +261,21 @@ def test_a_remote_reference_in_a_schema_is_never_fetched() -> None:
 def test_a_catastrophic_pattern_in_a_schema_is_ended_too() -> None:
     schema = {"type": "string", "pattern": "^(a+)+$"}
     assert "of CPU" in message(one("json", json.dumps("a" * 40 + "b"), schema=schema))
+
+
+def test_a_long_answer_gives_a_catastrophic_pattern_no_way_round_the_bound() -> None:
+    schema = {"items": {"type": "string", "pattern": "^(a+)+$"}}
+    text = json.dumps(["a" * 40 + "b"] * 1000)
+    assert "of CPU" in message(one("json", text, schema=schema))
+
+
+@pytest.mark.parametrize("depth", [100, 300, 500, 700, 900, 990, 2000])
+@pytest.mark.parametrize("options", [{"path": "a"}, {"schema": {"items": {"$ref": "#"}}}])
+def test_deep_nesting_is_a_wrong_answer_or_a_right_one_and_never_an_error(
+    depth: int, options: dict[str, Any]
+) -> None:
+    verdict = one("json", "[" * depth + "]" * depth, "x", **options)
+    assert verdict.outcome is FAILED or ("schema" in options and verdict.outcome is PASSED)
 
 
 @pytest.mark.parametrize("options", [{"schema": {"type": "wrong"}}, {"path": "a..b"}])
@@ -667,7 +683,11 @@ def test_a_program_gets_the_trial_on_its_stdin(tmp_path: Path) -> None:
     copy = tmp_path / "seen.json"
     hostile = Subject(
         case=Case(
-            id="c", input={"q": 1}, expect=["a"], tags=("t",), metadata={"nan": float("nan")}
+            id="c",
+            input=MappingProxyType({"q": 1}),
+            expect=["a"],
+            tags=("t",),
+            metadata={"nan": float("nan"), "lock": threading.Lock()},
         ),
         variant={"model": "small"},
         repeat=2,
@@ -677,6 +697,7 @@ def test_a_program_gets_the_trial_on_its_stdin(tmp_path: Path) -> None:
     program = f"import sys; open({str(copy)!r}, 'w').write(sys.stdin.read())"
     assert command(tmp_path, program, hostile).outcome is PASSED
     seen = json.loads(copy.read_text())
+    assert "lock" in seen["case"]["metadata"].pop("lock")
     assert seen["case"] == {
         "id": "c",
         "input": {"q": 1},
@@ -696,6 +717,27 @@ def test_a_program_gets_only_the_environment_it_is_sent(
     program = "import os; print(os.environ.get('SECRET'), os.environ['KEY'], os.environ['MODE'])"
     verdict = command(tmp_path, program, env={"MODE": "strict"}, pass_env=["KEY"])
     assert verdict.grades[0].reason == "None k strict"
+
+
+def test_the_runs_marks_are_laid_over_a_programs_environment(tmp_path: Path) -> None:
+    async def judge() -> Verdict:
+        asked = GraderSpec(
+            name="marked",
+            kind="command",
+            options={"command": [sys.executable, "-c", "import os; print(os.environ['MARK'])"]},
+            folder=str(tmp_path),
+        )
+        async with Warden() as warden:
+            panel = Panel(
+                Grading(graders=(asked,)),
+                functions={},
+                threads=Threads(),
+                warden=warden,
+                marks={"MARK": "run-1"},
+            )
+            return await panel.judge(subject("hello"), str(tmp_path))
+
+    assert asyncio.run(judge()).grades[0].reason == "run-1"
 
 
 def test_a_programs_logs_are_artifacts_of_the_attempt(tmp_path: Path) -> None:

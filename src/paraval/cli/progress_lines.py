@@ -42,6 +42,8 @@ class Pen:
         try:
             self.stream.write(text)
             self.stream.flush()
+        except BlockingIOError:
+            pass  # A child made the terminal non-blocking, and it is full: this piece is lost.
         except (OSError, ValueError):
             # The reader went away, or the stream is closed: the run goes on without an onlooker.
             self._gone = True

@@ -11,14 +11,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from paraval.environment import child_environment
 from paraval.grade.grader import CannotGrade, Subject, quoted
 from paraval.processes.children import Command, Ended, Warden
-from paraval.records import Grade, GraderSpec
+from paraval.records import Case, Grade, GraderSpec, Output
 
 DEFAULT_TIMEOUT_S = 60.0
 LOG_LIMIT_BYTES = 1 << 20
@@ -93,17 +93,27 @@ class CommandGrader:
 
 def _trial_as_json(subject: Subject) -> bytes:
     trial = {
-        "case": asdict(subject.case),
-        "variant": dict(subject.variant),
+        "case": _fields(subject.case),
+        "variant": subject.variant,
         "repeat": subject.repeat,
-        "output": asdict(subject.output),
+        "output": _fields(subject.output),
         "exit_code": subject.exit_code,
     }
     try:
-        text = json.dumps(trial, allow_nan=False, default=repr)
+        text = json.dumps(trial, allow_nan=False, default=_plain)
     except ValueError:
-        text = json.dumps(_without_nan(trial), allow_nan=False, default=repr)
+        text = json.dumps(_without_nan(trial), allow_nan=False, default=_plain)
     return text.encode()
+
+
+def _fields(record: Case | Output) -> dict[str, Any]:
+    # Not `asdict`: it copies deeply, and what users put into a case need not be copyable.
+    return {one.name: getattr(record, one.name) for one in fields(record)}
+
+
+def _plain(value: Any) -> Any:
+    """What JSON doesn't know, in its nearest form."""
+    return dict(value) if isinstance(value, Mapping) else repr(value)
 
 
 def _without_nan(value: Any) -> Any:

@@ -35,7 +35,10 @@ class FunctionGrader:
         self._pass_at = float(spec.options.get("pass_at", 1.0))
         self._timeout = float(spec.options.get("timeout") or LONGEST_WAIT_S)
         reference = spec.options["function"]
-        self._function = functions.get(reference) or load_function(reference, spec.folder)
+        handed_over = functions.get(reference)
+        self._function = (
+            load_function(reference, spec.folder) if handed_over is None else handed_over
+        )
         self._is_async = is_async(self._function)
         self._arguments = min(3, positional_arguments(self._function))
         if self._arguments == 0:

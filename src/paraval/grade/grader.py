@@ -71,5 +71,8 @@ def quoted(value: Any) -> str:
     """A value in one short line, for a reason."""
     # A whole answer is up to a megabyte: cut it before it is escaped.
     cut = value[: SHOWN_CHARACTERS + 1] if isinstance(value, str) else value
-    text = json.dumps(cut, ensure_ascii=False, default=repr)
+    try:
+        text = json.dumps(cut, ensure_ascii=False, default=repr)
+    except Exception:  # noqa: BLE001 - too deep, a circle, a repr that raises: not worth a verdict
+        return f"({type(value).__name__})"
     return text if len(text) <= SHOWN_CHARACTERS + 2 else f"{text[:SHOWN_CHARACTERS]}…"
