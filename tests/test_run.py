@@ -89,7 +89,7 @@ def test_the_example_suite_runs_and_its_report_has_every_field(
     )
     assert ended.returncode == 0, ended.stderr
     report = report_of(folder)
-    assert set(report) == {"schema", "run", "summary", "trials"}
+    assert {"schema", "run", "summary", "trials"} <= set(report)
     assert {"id", "suite", "started_at", "ended_at", "wall_s", "parallel", "resumed"} <= set(
         report["run"]
     )
@@ -143,7 +143,7 @@ def test_a_command_that_asks_to_be_tried_again_is(write: WriteSuite, folder: Pat
         cases: [{id: only, expect: done}]
         target:
           shell: true
-          command: "[ -e tried ] && echo done || { touch tried; exit 75; }"
+          command: "[ -e tried ] && echo done || {{ touch tried; exit 75; }}"
         graders: [contains]
         retry: {first_delay: 0.01}
         """,
