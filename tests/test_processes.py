@@ -809,6 +809,36 @@ def test_hundreds_of_commands_in_a_row_and_at_once_leave_no_descriptor_open(plac
     assert len(own_fds()) == len(before)
 
 
+FEW_FILES_ENGINE = """
+import asyncio, collections, os, resource, sys
+from paraval.processes.children import Command, Warden
+
+async def main():
+    command = Command(argv=("sleep", "0.3"), env={"PATH": "/usr/bin:/bin"}, cwd="/",
+                      stdout="/dev/null", stderr="/dev/null")
+    async with Warden() as warden:
+        await warden.run(command)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), 4096))
+        endings = await asyncio.gather(*(warden.run(command) for _ in range(80)))
+        after = await warden.run(command)
+    failures = [ended.failure for ended in endings if ended.failure]
+    assert failures and all(failure.transient for failure in failures), failures
+    assert sum(ended.exit_code == 0 for ended in endings) + len(failures) == 80
+    assert after.exit_code == 0, after
+
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]), 4096))
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(("engine", "warden"), [(40, 1024), (1024, 40)])
+def test_too_many_open_files_are_a_failure_for_now_on_either_side(engine: int, warden: int) -> None:
+    script = [PYTHON, "-c", FEW_FILES_ENGINE, str(engine), str(warden)]
+    ended = subprocess.run(script, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+
+
 def test_a_loop_in_another_thread_than_the_main_one_can_run_commands(place: Place) -> None:
     endings: list[Ended] = []
     thread = threading.Thread(target=lambda: endings.extend(run(place.shell("exit 3"))))

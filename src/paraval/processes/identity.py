@@ -50,7 +50,8 @@ def end_leftovers(marker: str) -> int:
     until = time.monotonic() + LEFTOVER_PATIENCE_S
     while (found := find(marker)) and time.monotonic() < until:
         seen |= found
-        for identity in found:
+        # The oldest first: a parent that sees its children end may do something about it.
+        for identity in sorted(found, key=lambda one: (one.start_time, one.pid)):
             if is_alive(identity):
                 send_signal(identity.pid, signal.SIGKILL)
         time.sleep(_LOOK_AGAIN_S)

@@ -38,6 +38,7 @@ DRAIN_S = 1.0
 KILL_PATIENCE_S = 10.0
 """How long a killed tree may take to go before the engine is told that some of it is stuck."""
 _KILL_AGAIN_S = 0.02
+_KILL_STUCK_AGAIN_S = 1.0
 _LONGEST_WAIT_S = 3600.0  # poll() takes milliseconds, and no more than fit into 31 bits
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _WRITTEN_AT_ONCE = 64 << 10
@@ -222,7 +223,7 @@ class Keeper:
 
     def _seconds_to_wait(self) -> float | None:
         if self._killing_since is not None:
-            return _KILL_AGAIN_S
+            return _KILL_STUCK_AGAIN_S if self._reported else _KILL_AGAIN_S
         until = self._kill_at if self._kill_at is not None else self._timeout_at
         return None if until is None else max(0.0, until - time.monotonic())
 

@@ -33,6 +33,7 @@ CLOSING_PATIENCE_S = 15.0
 _SWEEP_AGAIN_S = 0.02
 _LOOK_FOR_ENGINE_S = 1.0
 _LOWEST_PASSED_FD = 10
+_HIGHEST_FD = 1 << 16
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -103,11 +104,16 @@ class Warden:
     def _take_request(self) -> bool:
         """Fork one keeper; False when the engine has no more to ask."""
         try:
-            data, fds, _, _ = socket.recv_fds(self._engine, 1, 2)
+            data, fds, flags, _ = socket.recv_fds(self._engine, 1, 2)
         except ConnectionError:
             return False
         if not data:
             return False
+        if flags & socket.MSG_CTRUNC or not fds:
+            # Too many files are open here. The engine sees its own end close, and may try again.
+            for fd in fds:
+                os.close(fd)
+            return True
         control = socket.socket(fileno=fds[0])
         channel = fds[1] if len(fds) > 1 else None
         try:
@@ -205,4 +211,5 @@ def _close_all_but(kept: Iterable[int]) -> None:
     for fd in sorted(kept):
         os.closerange(low, fd)
         low = fd + 1
-    os.closerange(low, os.sysconf("SC_OPEN_MAX"))
+    # Some systems allow a thousand million, and not every one closes a range in one go.
+    os.closerange(low, min(os.sysconf("SC_OPEN_MAX"), _HIGHEST_FD))
