@@ -426,6 +426,15 @@ def test_failures_and_errors_are_printed_above_the_bar_and_stay(terminals: list[
     assert not seen.terminal.screen.cursor.hidden
 
 
+def test_a_long_reason_above_the_bar_is_cut_to_its_row(terminals: list[Terminal]) -> None:
+    seen = watched(terminals, 60)
+    seen.tell(started(), ended(trial(0), 1, outcome=Outcome.FAILED, why="why " * 100))
+    failure, bar = seen.terminal.lines
+    assert failure.startswith("[ 1/20] ✗ hello · small · with-tool  1.2 s  why why")
+    assert failure.endswith("…")
+    assert " 1/20  0 passed  1 failed" in bar
+
+
 def test_nothing_is_left_of_the_bar_when_it_is_closed(terminals: list[Terminal]) -> None:
     seen = watched(terminals, 80)
     seen.terminal.stream.write("$ paraval run\r\n")

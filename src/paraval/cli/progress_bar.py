@@ -54,7 +54,7 @@ class Bar:
         self._verbose = verbose
         self._colour = colour
         self._clock = clock
-        self._wording = Wording(ascii_only=pen.is_ascii)
+        self._wording = Wording(ascii_only=pen.is_ascii, tells_eta=False)
         self._running = Running()
         self._counts = dict.fromkeys(("passed", "failed", "errors", "skipped"), 0)
         self._done = self._total = 0
@@ -71,11 +71,11 @@ class Bar:
             case AttemptStarted():
                 self._running.begin(event.attempt.trial, self._clock())
                 if self._verbose:
-                    self._above.append(self._wording.attempt_started(event))
+                    self._say(self._wording.attempt_started(event))
             case AttemptEnded():
                 self._running.end(event.attempt.trial)
                 if self._verbose:
-                    self._above.append(self._wording.attempt_retried(event))
+                    self._say(self._wording.attempt_retried(event))
             case Notice():
                 self._above.append(one_line(event.message, LONGEST_NOTICE))
             case RunStarted():
@@ -106,7 +106,11 @@ class Bar:
         outcome = event.result.outcome
         self._counts["errors" if outcome.is_error else outcome] += 1
         if self._verbose or outcome not in (Outcome.PASSED, Outcome.SKIPPED):
-            self._above.append(self._wording.trial_ended(event))
+            self._say(self._wording.trial_ended(event))
+
+    def _say(self, line: str) -> None:
+        """Above the bar, in one row: the report tells the rest of a long reason."""
+        self._above.append(cut_to(line, _terminal_width(self._pen) - 1, self._pen))
 
     def _draw_if_due(self, now: float) -> None:
         if not self._goes_on:

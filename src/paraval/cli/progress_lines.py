@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import TextIO
 
@@ -66,7 +67,8 @@ def _can_show(signs: str, stream: TextIO) -> bool:
 class Wording:
     """What there is to say of an event, in one line each."""
 
-    def __init__(self, *, ascii_only: bool) -> None:
+    def __init__(self, *, ascii_only: bool, tells_eta: bool) -> None:
+        self._tells_eta = tells_eta
         self._marks = _ASCII_MARKS if ascii_only else _MARKS
         self._total = 0
         self._done = 0
@@ -89,7 +91,7 @@ class Wording:
             f"{self._place()} {self._mark(outcome)} {_padded(label, self._label_width)}",
             f"{took:>{self._time_width}}",
         ]
-        if event.eta_s is not None and event.done < event.total:
+        if self._tells_eta and event.eta_s is not None and event.done < event.total:
             parts.append(f"(ETA {rough_time(event.eta_s)})")
         why = self._why(event)
         if why:
@@ -187,7 +189,7 @@ class Lines:
         self._pen = pen
         self._verbose = verbose
         self._clock = clock
-        self._wording = Wording(ascii_only=pen.is_ascii)
+        self._wording = Wording(ascii_only=pen.is_ascii, tells_eta=True)
         self._running = Running()
         self._last_line_at = clock()
         self._goes_on = False
@@ -229,18 +231,21 @@ class Lines:
 
 def shown_label(trial: Trial) -> str:
     label = trial.label
-    if len(label) <= LONGEST_LABEL and _is_simple(label) and label.isprintable():
+    if len(label) <= LONGEST_LABEL and _is_simple(label):
         return label
     return one_line(label, LONGEST_LABEL)
 
 
-def _width(label: str) -> int:
-    return len(label) if _is_simple(label) else columns(label)
+def _width(text: str) -> int:
+    return len(text) if _is_simple(text) else columns(text)
 
 
-def _is_simple(label: str) -> bool:
-    """ASCII, but for the dots between its parts: nothing needs to be looked up for such a label."""
-    return label.replace("·", "").isascii()
+_SIMPLE = re.compile(f"[ -~{SIGNS}]*")
+
+
+def _is_simple(text: str) -> bool:
+    """Printable ASCII and our own signs: one column each, and nothing needs to be looked up."""
+    return _SIMPLE.fullmatch(text) is not None
 
 
 def rough_time(seconds: float) -> str:
@@ -259,4 +264,7 @@ def _padded(text: str, width: int) -> str:
 
 def cut_to(text: str, width: int, pen: Pen) -> str:
     """A line as the pen spells it, in at most so many columns."""
-    return cut(pen.spell(text), width, "..." if pen.is_ascii else "…")
+    spelt = pen.spell(text)
+    if _width(spelt) <= width:
+        return spelt
+    return cut(spelt, width, "..." if pen.is_ascii else "…")
