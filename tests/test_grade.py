@@ -495,6 +495,20 @@ def test_a_function_that_raises_is_an_error_with_its_type_message_and_place() ->
     assert told.endswith(", in judge)")
 
 
+def test_the_place_of_an_exit_is_where_the_function_left() -> None:
+    def leaves(output: Output, case: Case) -> bool:
+        sys.exit(3)
+
+    def explains(output: Output, case: Case) -> bool:
+        try:
+            return bool(1 / 0)
+        except ZeroDivisionError as error:
+            raise ValueError("no rules") from error
+
+    assert message(ask(leaves)).endswith(", in leaves)")
+    assert "ValueError: no rules (test_grade.py" in message(ask(explains))
+
+
 @pytest.mark.parametrize(
     ("error", "said"),
     [

@@ -23,7 +23,7 @@ from paraval.grade.structured import JsonGrader, NumberGrader
 from paraval.grade.text import ContainsGrader, EqualsGrader, RegexGrader
 from paraval.processes.children import Warden
 from paraval.records import Failure, Grade, GraderSpec, Grading, Outcome
-from paraval.threads import Threads
+from paraval.threads import FunctionExit, Threads
 
 LONGEST_MESSAGE = 1000
 FLOAT_DUST = 1e-9
@@ -167,7 +167,9 @@ def _told(error: Exception) -> str:
         message = "(its message cannot be shown)"
     name = type(error).__name__
     told = f"{name}: {message}" if message else name
-    place = _place(error.__cause__ or error)
+    # An exit was wrapped by us: where it happened is told by what it wraps.
+    wrapped = error.__cause__ if isinstance(error, FunctionExit) else None
+    place = _place(wrapped or error)
     return f"{_cut(told)} ({place})" if place else told
 
 
