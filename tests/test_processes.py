@@ -810,23 +810,23 @@ def test_hundreds_of_commands_in_a_row_and_at_once_leave_no_descriptor_open(plac
 
 
 FEW_FILES_ENGINE = """
-import asyncio, collections, os, resource, sys
+import asyncio, dataclasses, resource, sys
 from paraval.processes.children import Command, Warden
 
 async def main():
-    command = Command(argv=("sleep", "0.3"), env={"PATH": "/usr/bin:/bin"}, cwd="/",
+    quick = Command(argv=("true",), env={"PATH": "/usr/bin:/bin"}, cwd="/",
                       stdout="/dev/null", stderr="/dev/null")
     async with Warden() as warden:
-        await warden.run(command)
+        await warden.run(quick)
         resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), 4096))
-        endings = await asyncio.gather(*(warden.run(command) for _ in range(80)))
-        after = await warden.run(command)
+        slow = dataclasses.replace(quick, argv=("sleep", "1.5"))
+        endings = await asyncio.gather(*(warden.run(slow) for _ in range(80)))
+        after = await warden.run(quick)
     failures = [ended.failure for ended in endings if ended.failure]
     assert failures and all(failure.transient for failure in failures), failures
     assert sum(ended.exit_code == 0 for ended in endings) + len(failures) == 80
     assert after.exit_code == 0, after
 
-import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]), 4096))
 asyncio.run(main())
 """
