@@ -220,9 +220,19 @@ def test_json_keys_have_lines_whatever_stands_in_the_texts() -> None:
 
 
 def test_toml_tables_and_keys_have_lines() -> None:
-    text = 'name = "x"\n[target]\ntimeout = 1\n[target.env]\nA = "1"\n[[cases]]\nid = "a"\n' + (
-        '[[cases]]\nid = "b"\n[cases.metadata]\nn = 1\n'
-    )
+    text = """\
+name = "x"
+[target]
+timeout = 1
+[target.env]
+A = "1"
+[[cases]]
+id = "a"
+[[cases]]
+id = "b"
+[cases.metadata]
+n = 1
+"""
     document = read_toml(text, Spot(problems={}))
     assert document is not None
     root = document.spot.root

@@ -94,7 +94,7 @@ class CaseList:
         sound = _is_sound(case, address)
         if written.keys() <= _KEYS:
             return case if sound else None
-        for key in written.keys() - _KEYS:
+        for key in sorted(written.keys() - _KEYS, key=str):
             spot_of(address).at(str(key)).report(unknown_key(str(key), CaseForm))
         return None
 

@@ -157,9 +157,9 @@ class SharedFile:
 
     @property
     def message(self) -> str:
-        more = f", and so with {self.others:,} more files" if self.others else ""
+        more = f" (and so on for {self.others:,} more)" if self.others else ""
         return (
-            f"{self.trials:,} trials would write the same file {shown(self.path)}{more}; put"
+            f"{self.trials:,} trials would write the same file '{self.path}'{more}; put"
             " {folder}, or {case.id}, {repeat} and every axis, into its path"
         )
 

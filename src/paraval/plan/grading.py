@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paraval.plan.cases import CaseList
-from paraval.plan.documents import read_document
+from paraval.plan.documents import read_document, why_unreadable
 from paraval.plan.forms import check
 from paraval.plan.model import (
     GRADER_FORMS,
@@ -45,7 +45,7 @@ def read_graders(written: Any, spot: Spot, around: Surroundings) -> tuple[Grader
     weighted = [spec for spec in specs if spec.weight is not None]
     if weighted and len(weighted) < len(specs):
         without = listed(spec.name for spec in specs if spec.weight is None)
-        spot.report(f"{without} without a weight; give every grader one, or none")
+        spot.report(f"no weight for {without}; give every grader a weight, or none")
     return tuple(specs)
 
 
@@ -67,8 +67,9 @@ def _read_grader(written: Any, spot: Spot, around: Surroundings) -> GraderSpec |
     if asked is None:
         return None
     kind, options = asked
+    found = len(spot.problems)
     form = check(GRADER_FORMS[kind], options, spot.at(kind))
-    if form is None:
+    if form is None or len(spot.problems) > found:
         return None
     read = _options_of(form)
     _check_contents(form, read, spot.at(kind), around)
@@ -143,6 +144,10 @@ def _pattern_problem(pattern: str) -> str | None:
 
 
 def _read_schema(name: str, spot: Spot, folder: Path) -> Any:
+    reason = why_unreadable(folder / name)
+    if reason:
+        spot.report(f"{shown(name)}: {reason}")
+        return {}
     beside = Path(spot.file).parent if spot.file else Path()
     found = len(spot.problems)
     document = read_document(folder / name, Spot(problems=spot.problems, file=str(beside / name)))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -87,15 +88,22 @@ def shown(value: Any, limit: int = 60) -> str:
             return "true" if value else "false"
         case int() | float():
             return str(getattr(value, "written", value))
-        case dict():
-            return "a mapping"
+        case Mapping():
+            return f"the mapping {_cut(_as_json(dict(value)), limit)}"
         case list() | tuple():
-            return "a list"
-    text = repr(value)
+            return f"the list {_cut(_as_json(value), limit)}"
+    return _cut(repr(value), limit)
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=repr)
+
+
+def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 4]}...{text[-1]}"
 
 
-def listed(names: Iterable[Any], limit: int = 12) -> str:
+def listed(names: Iterable[Any], limit: int = 20) -> str:
     """`'a', 'b' and 'c'`; long lists are cut."""
     quoted = [f"'{name}'" for name in names]
     if len(quoted) > limit:

@@ -275,15 +275,14 @@ def _read_comparison(words: _Words) -> _Comparison:
 
 
 def _read_limits(written: Any, spot: Spot, axes: Sequence[Axis]) -> Limits:
+    by_name = {axis.name: axis for axis in axes}
+    if isinstance(written, Mapping):
+        written = _known_limits(written, spot, ["parallel", *by_name])
     form = None if written is None else check(LimitsForm, written, spot)
     if form is None:
         return Limits(parallel=DEFAULT_PARALLEL)
-    by_name = {axis.name: axis for axis in axes}
     named: dict[str, int] = {}
     for name, values in (form.model_extra or {}).items():
-        if name not in by_name:
-            spot.at(name).report(f"there is no axis '{name}'{suggestion(name, _limits(by_name))}")
-            continue
         for text, limit in values.items():
             value = find_value(by_name, name, text, spot.at(name, text))
             if value is not None:
@@ -291,8 +290,20 @@ def _read_limits(written: Any, spot: Spot, axes: Sequence[Axis]) -> Limits:
     return Limits(parallel=int(form.parallel), named=named)
 
 
-def _limits(axes: Iterable[str]) -> list[str]:
-    return ["parallel", *axes]
+def _known_limits(
+    written: Mapping[str, Any], spot: Spot, known: Sequence[str]
+) -> Mapping[str, Any]:
+    """The limits on what there is, with axis values as text, which they are not in Python."""
+    for name in written:
+        if name not in known:
+            spot.at(str(name)).report(f"there is no axis '{name}'{suggestion(str(name), known)}")
+    return {
+        name: {scalar_text(value): limit for value, limit in limits.items()}
+        if isinstance(limits, Mapping)
+        else limits
+        for name, limits in written.items()
+        if name in known
+    }
 
 
 def limit_name(axis: str, value: Scalar) -> str:
@@ -328,7 +339,7 @@ def _check_against_cases(
     variants = comparison.variants
     trials = len(cases.cases) * len(variants) * repeats
     if trials > TRIAL_LIMIT:
-        words.spot.report(f"makes {trials:,} trials; at most {TRIAL_LIMIT:,} can run")
+        words.spot.report(f"the suite makes {trials:,} trials; at most {TRIAL_LIMIT:,} can run")
         return
     # The names as written: an axis with a problem of its own is not missing.
     matrix = words.written.get("matrix")

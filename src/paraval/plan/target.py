@@ -96,7 +96,7 @@ def read_targets(
 def _read_target(written: WrittenTarget, around: Surroundings) -> VariantTarget | None:
     kinds = [kind for kind in ("command", "python") if written.keys.get(kind) is not None]
     if len(kinds) != 1:
-        problem = "needs one of command and python" if not kinds else "has both command and python"
+        problem = "has both command and python" if kinds else "has neither command nor python"
         spot = written.moved.get(("python",)) or written.moved.get(("command",)) or written.spot
         spot.report(f"the target {problem}; give exactly one")
         return None
@@ -148,7 +148,7 @@ def _folder(cwd: str, spot: Spot, folder: Path) -> str:
     # normpath instead of resolve: a link in the way stays as the author wrote it.
     path = os.path.normpath(folder / cwd)
     if "\0" in cwd or not Path(path).is_dir():
-        spot.report(f"there is no folder {shown(path)}")
+        spot.report(f"there is no folder '{path}'")
         return str(folder)
     return path
 
@@ -190,7 +190,9 @@ def _read_function(written: WrittenTarget, around: Surroundings) -> FunctionTarg
     isolate = form.isolate == "process"
     for key in ("env", "pass_env"):
         if not isolate and written.keys.get(key):
-            written.locate((key,)).report("needs isolate: process; other functions share one")
+            written.locate((key,)).report(
+                "needs isolate: process; a function in this process shares its environment"
+            )
     spot = written.locate(("python",))
     check_function(form.python, 1, around, spot)
     if isolate and form.python in around.functions:

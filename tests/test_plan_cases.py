@@ -1,0 +1,256 @@
+"""Cases: from lists, files and functions; their ids, and what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paraval.errors import SuiteError
+from paraval.plan.cases import is_case_id
+from paraval.plan.suite import Suite
+from paraval.records import Case
+from tests.conftest import WriteSuite
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+
+def cases_of(cases: Any) -> tuple[Case, ...]:
+    return Suite(cases=cases, target=lambda case: case.id).cases
+
+
+def problems_of(cases: Any) -> list[str]:
+    with pytest.raises(SuiteError) as refused:
+        cases_of(cases)
+    return [str(problem) for problem in refused.value.problems]
+
+
+@pytest.mark.parametrize("name", ["case-1", "a.b_c", "ok", "a" * 64, "console", "7", "x.locks"])
+def test_ids_that_are_safe_as_file_names_are_taken(name: str) -> None:
+    assert is_case_id(name)
+    assert cases_of([{"id": name}])[0].id == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../etc/passwd",
+        "/abs",
+        "a/b",
+        "a\\b",
+        "..",
+        ".hidden",
+        "x\0y",
+        "CON",
+        "nul.txt",
+        "é",
+        "a" * 65,
+        "-rf",
+        "a\n",
+        "a..b",
+        "x.lock",
+        "com1",
+        "a.",
+        "",
+    ],
+)
+def test_ids_that_could_leave_the_store_are_refused(name: str) -> None:
+    assert not is_case_id(name)
+    assert problems_of([{"id": name}])[0].startswith("cases[0].id: must be 1 to 64 letters")
+    assert problems_of([Case(id=name)])[0].startswith("cases[0].id: must be 1 to 64 letters")
+
+
+def test_a_case_without_an_id_is_named_by_its_position_over_all_files(write: WriteSuite) -> None:
+    write("a.jsonl", '{"input": "1"}\n{"id": "named"}\n')
+    write("b.yaml", "- input: two\n")
+    assert [case.id for case in cases_of(["a.jsonl", "b.yaml"])] == ["case-1", "named", "case-3"]
+
+
+def test_a_number_as_id_is_taken_as_it_was_written(write: WriteSuite) -> None:
+    write("a.yaml", "- {id: 010}\n- {id: 7}\n")
+    assert [case.id for case in cases_of("a.yaml")] == ["010", "7"]
+
+
+def test_all_kinds_of_files_hold_the_same_cases(write: WriteSuite) -> None:
+    expected = [
+        Case(id="a", input={"q": "why"}, expect="so", tags=("x", "y"), metadata={"level": "1"}),
+        Case(id="b", input={"q": "how, then"}, expect=None, tags=(), metadata={"level": "2"}),
+    ]
+    rows: list[dict[str, Any]] = [
+        {
+            "id": "a",
+            "input": {"q": "why"},
+            "expect": "so",
+            "tags": ["x", "y"],
+            "metadata": {"level": "1"},
+        },
+        {"id": "b", "input": {"q": "how, then"}, "metadata": {"level": "2"}},
+    ]
+    write("c.json", json.dumps(rows))
+    write("c.yaml", json.dumps(rows))
+    write("c.jsonl", f"// two cases\n\n{json.dumps(rows[0])}\n  {json.dumps(rows[1])}  \n")
+    write("c.csv", 'id,input.q,expect,tags,level\na,why,so,x; y,1\n\nb,"how, then",,,2\n')
+    for name in ("c.json", "c.yaml", "c.jsonl", "c.csv"):
+        assert list(cases_of(name)) == expected, name
+
+
+def test_a_glob_takes_its_files_in_order_and_each_once(write: WriteSuite) -> None:
+    Path("deep/er").mkdir(parents=True)
+    write("deep/b.jsonl", '{"id": "b"}')
+    write("deep/er/a.jsonl", '{"id": "a"}')
+    assert [case.id for case in cases_of(["deep/b.jsonl", "**/*.jsonl"])] == ["b", "a"]
+
+
+def test_a_function_may_give_the_cases(write: WriteSuite) -> None:
+    write(
+        "my_case_source.py",
+        """
+        import paraval.records as records
+
+        def all_cases():
+            yield records.Case(id="a", input="1")
+            yield {"id": "b", "input": {"n": 2}}
+        """,
+    )
+    assert [case.id for case in cases_of({"python": "my_case_source:all_cases"})] == ["a", "b"]
+    assert [case.id for case in cases_of(lambda: [Case(id="c")])] == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("cases", "problem"),
+    [
+        ([], "cases: there are no cases"),
+        (5, "cases: must be a list of cases, or a path, not 5"),
+        ([{"id": "a"}, "b.yaml"], "cases[1]: a list holds cases or paths, not both"),
+        ([["a"]], "cases[0]: a case must be a mapping with id, input and expect, not the list"),
+        ([{"inptu": "x"}], "cases[0].inptu: unknown key 'inptu', did you mean 'input'?"),
+        ([{"input": 5}], "cases[0].input: must be text, or a mapping, not 5; put it in quotes"),
+        ([{"input": ["a"]}], "cases[0].input: must be text, or a mapping, not the list"),
+        ([{"id": 1.5}], "cases[0].id: must be text, not 1.5; put it in quotes"),
+        ([{"id": True}], "cases[0].id: must be text, not true; put it in quotes"),
+        ([{"tags": "smoke"}], "cases[0].tags: must be a list of texts, not 'smoke'"),
+        ([{"tags": [5]}], "cases[0].tags: must be a list of texts, not the list [5]"),
+        ([{"metadata": "m"}], "cases[0].metadata: must be a mapping, not 'm'"),
+        (
+            [{"id": "a"}, {"id": "a"}],
+            "cases[1].id: the id 'a' is there twice; the first is cases[0]",
+        ),
+        ([{"expect": {1, 2}}], "cases[0]: a case must be plain data: Object of type set is not"),
+        ([Case(id="a", input=float("nan"))], "cases[0]: a case must be plain data: Out of range"),
+        ("none.yaml", "cases: 'none.yaml': there is no such file"),
+        ("*.jsonl", "cases: no file matches '*.jsonl' in "),
+        ("..", "cases: '..': is a folder, not a file"),
+        ({"python": "no_such_module:f"}, "cases.python: cannot import 'no_such_module': "),
+        (
+            {"python": "json"},
+            "cases.python: must be the name of a function: 'module:function', not",
+        ),
+        ({"pyton": "json:loads"}, "cases.pyton: unknown key 'pyton', did you mean 'python'?"),
+        (
+            lambda: 5,
+            "cases.python: 'tests.test_plan_cases:<lambda>' must return a list of cases, not 5",
+        ),
+        (
+            lambda: 1 / 0,
+            "cases.python: 'tests.test_plan_cases:<lambda>' raised ZeroDivisionError: ",
+        ),
+    ],
+)
+def test_what_is_wrong_with_cases_is_told_with_its_key(cases: Any, problem: str) -> None:
+    assert any(found.startswith(problem) for found in problems_of(cases)), problems_of(cases)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problems"),
+    [
+        (
+            "c.jsonl",
+            '{"id": "a"}\n{"id": }\n',
+            ["c.jsonl:2: not valid JSON: Expecting value (column"],
+        ),
+        ("c.jsonl", '{"id": "a", "id": "b"}', ["c.jsonl:1: not valid JSON: the key 'id' is there"]),
+        ("c.jsonl", '\n{"input": NaN}', ["c.jsonl:2: not valid JSON: NaN is no JSON"]),
+        ("c.jsonl", "[" * 100_000, ["c.jsonl:1: not valid JSON: nested too deeply"]),
+        ("c.jsonl", '{"id": "../x"}', ["c.jsonl:1: id: must be 1 to 64 letters"]),
+        (
+            "c.jsonl",
+            '{"id": "a"}\n\n{"id": "a"}',
+            ["c.jsonl:3: id: the id 'a' is there twice; the first is c.jsonl, line 1"],
+        ),
+        ("c.jsonl", "// nothing\n", ["c.jsonl: there are no cases in this file"]),
+        ("c.csv", "", ["c.csv: there are no cases in this file"]),
+        ("c.csv", "a,b\n1,2\n", ["c.csv:1: the first line must name the columns: id, input"]),
+        (
+            "c.csv",
+            "id,id,\na,b,c\n",
+            ["c.csv:1: the column 'id' is there twice", "c.csv:1: a column has no name"],
+        ),
+        ("c.csv", "input,input.q\na,b\n", ["c.csv:1: there is a column 'input' and one 'input.…'"]),
+        (
+            "c.csv",
+            'id,input\na,"1\n2"\nb,2,3\n',
+            ["c.csv:4: the row has 3 cells, the header has 2"],
+        ),
+        ("c.csv", 'id,input\na,"1\n', ["c.csv:2: not valid CSV: unexpected end of data"]),
+        ("c.csv", "id,input\na/b,x\n", ["c.csv:2: id: must be 1 to 64 letters"]),
+        ("c.yaml", "id: a\n", ["c.yaml:1: must be a list of cases, not the mapping"]),
+        (
+            "c.yaml",
+            "- id: a\n- id: b\n  input: 5\n",
+            ["c.yaml:3: [1].input: must be text, or a mapping"],
+        ),
+        (
+            "c.json",
+            '[{"id": "a"},\n{"tags": 5}]',
+            ["c.json:2: [1].tags: must be a list of texts, not 5"],
+        ),
+        (
+            "c.txt",
+            "x",
+            ["c.txt: cases cannot be read from a '.txt' file; use .yaml, .yml, .json, .jsonl"],
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_told_with_its_line(
+    write: WriteSuite, name: str, text: str, problems: list[str]
+) -> None:
+    write(name, text)
+    found = problems_of(name)
+    assert len(found) == len(problems)
+    for told, start in zip(found, problems, strict=True):
+        assert told.startswith(start)
+
+
+def test_a_line_that_is_not_utf_8_is_named() -> None:
+    Path("c.jsonl").write_bytes(b'{"id": "a"}\n{"id": "\xff"}\n')
+    assert problems_of("c.jsonl") == ["c.jsonl:2: not UTF-8 text (byte 0xff); save it as UTF-8"]
+
+
+def test_the_problems_of_all_files_come_in_one_go(write: WriteSuite) -> None:
+    write("a.yaml", "- [unclosed\n")
+    write("b.jsonl", "{}}\n")
+    write("c.csv", "id\nx y\n")
+    found = problems_of("?.*")
+    assert [told.split(":")[0] for told in found] == ["a.yaml", "b.jsonl", "c.csv"]
+
+
+def test_a_hundred_thousand_cases_load_quickly(write: WriteSuite) -> None:
+    lines = (
+        json.dumps({"id": f"c{number}", "input": {"q": f"What is {number}?"}, "expect": "x"})
+        for number in range(100_000)
+    )
+    Path("many.jsonl").write_text("\n".join(lines))
+    path = write(
+        "suite.yaml",
+        """
+        cases: many.jsonl
+        target: {command: ["{python}", "{input.q}"]}
+        graders: [contains]
+        """,
+    )
+    started = time.process_time()
+    assert len(Suite.load(path).cases) == 100_000
+    assert time.process_time() - started < 6, "about 1.5 s on a quiet machine"

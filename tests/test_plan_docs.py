@@ -1,0 +1,40 @@
+"""The reference page of suites: up to date, and its examples load."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from paraval.plan.build import build_plan
+from paraval.plan.model import GRADER_FORMS, SuiteForm
+from paraval.plan.suite import Suite
+from paraval.settings import Selection
+from tests.conftest import WriteSuite
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGE = (DOCS / "suite.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_the_page_is_what_the_models_say_now() -> None:
+    written = runpy.run_path(str(DOCS / "generate.py"))["suite_page"]()
+    assert written == PAGE, "run: python docs/generate.py"
+
+
+def test_the_page_has_every_key_and_grader() -> None:
+    for name in (*SuiteForm.model_fields, *GRADER_FORMS):
+        assert f"`{name}`" in PAGE
+
+
+@pytest.mark.parametrize(("example", "trials"), list(zip(EXAMPLES, [18, 1], strict=True)))
+def test_the_examples_on_the_page_load(
+    write: WriteSuite, folder: Path, example: str, trials: int
+) -> None:
+    (folder / "questions").mkdir()
+    write("questions/all.jsonl", '{"id": "a", "expect": 5}\n')
+    write("answers.py", "def answer(case):\n    return case.id\n")
+    (folder / "suite.yaml").write_text(example)
+    assert len(build_plan(Suite.load("suite.yaml"), Selection()).trials) == trials
