@@ -231,11 +231,11 @@ def test_a_finished_run_reads_back_in_plan_order_with_everything_that_was_record
 
 
 def test_the_run_tells_about_itself(store: Store) -> None:
-    info = finish(store.create_run(make_plan(2), seed=42))
+    info = finish(store.create_run(make_plan(2), seed=10**30))
 
     assert info == store.find(info.id)
     assert (info.suite, info.source) == ("greetings", "/suites/greetings.yaml")
-    assert (info.trials, info.done, info.parallel, info.seed) == (4, 4, 7, 42)
+    assert (info.trials, info.done, info.parallel, info.seed) == (4, 4, 7, 10**30)
     assert (info.resumed, info.interrupted, info.fail_under) == (0, False, 0.9)
     assert info.ended_at is not None
     assert info.ended_at >= info.started_at
@@ -788,12 +788,45 @@ def test_a_file_that_is_not_a_sound_run_is_refused_and_left_as_it_is(
     assert not is_worked_on(path.parent)
 
 
+def test_damage_that_reading_would_not_notice_is_found_before_a_resume(store: Store) -> None:
+    plan = make_plan(20)
+    run = finish(store.create_run(plan, seed=1))
+    path = Path(run.folder) / RUN_FILE
+    key = plan.trials[7].key.encode()
+    before, _, after = path.read_bytes().rpartition(key)
+    path.write_bytes(before + key[::-1] + after)
+
+    with pytest.raises(StoreError, match="is damaged"):
+        store.resume_run(run.id, plan)
+
+
+def test_a_run_whose_engine_died_while_it_became_one_file_is_read(
+    store: Store, tmp_path: Path
+) -> None:
+    """Its rollback journal is to be played back, which a reader may not do to the run itself."""
+    run = finish(store.create_run(make_plan(300), seed=1))
+    with closing(sqlite3.connect(Path(run.folder) / RUN_FILE, isolation_level=None)) as dying:
+        dying.execute("PRAGMA cache_size = 1")
+        dying.execute("BEGIN")
+        dying.execute("UPDATE attempt SET outcome = 'failed', content = content || content")
+        shutil.copytree(run.folder, tmp_path / "copy")
+    before = (tmp_path / "copy" / RUN_FILE).read_bytes()
+
+    results = results_of(store, store.find(str(tmp_path / "copy")))
+
+    assert (tmp_path / "copy" / f"{RUN_FILE}-journal").stat().st_size > 0
+    assert [result.result for result in results] == [judged()] * 600
+    assert (tmp_path / "copy" / RUN_FILE).read_bytes() == before
+
+
 def test_a_damaged_run_does_not_hide_the_others(store: Store) -> None:
     bad = finish(store.create_run(make_plan(1), seed=1))
     good = finish(store.create_run(make_plan(1), seed=1))
     _damage_header(Path(bad.folder) / RUN_FILE)
 
     assert [run.id for run in store.runs()] == [good.id]
+    with pytest.raises(StoreError, match="is damaged"):
+        store.find(bad.id)
 
 
 # ---- finding
@@ -858,7 +891,13 @@ def test_a_copied_folder_reports_where_no_store_is(store: Store, tmp_path: Path)
 # ---- the index
 
 
-def test_ten_engines_at_once_leave_every_run_and_the_index_right(tmp_path: Path) -> None:
+@pytest.mark.parametrize("index_before", [None, b"garbage " * 512], ids=["none", "broken"])
+def test_ten_engines_at_once_leave_every_run_and_the_index_right(
+    tmp_path: Path, index_before: bytes | None
+) -> None:
+    if index_before is not None:
+        (tmp_path / "store").mkdir()
+        (tmp_path / "store" / "index.db").write_bytes(index_before)
     reports = run_children("ten", tmp_path / "store")
 
     store = Store(tmp_path / "store")

@@ -94,7 +94,7 @@ class Index:
     def history(self, suite: str) -> History:
         """Durations over the suite's last runs, also those that never came to an end."""
         last = [info for info in self.runs() if info.suite == suite][:HISTORY_RUNS]
-        remembered = self._remembered_sums()
+        remembered = self._remembered_sums([info.id for info in last])
         totals: dict[tuple[str, str], tuple[int, float]] = {}
         for info in last:
             settled = _settled_fingerprint(Path(info.folder)) is not None
@@ -123,15 +123,17 @@ class Index:
             return {}
         return {run_id: (mark, info) for run_id, mark, info in rows}
 
-    def _remembered_sums(self) -> dict[str, list[_Sum]]:
-        """Run id -> its sums, of every run that the index knows with its history."""
+    def _remembered_sums(self, run_ids: list[str]) -> dict[str, list[_Sum]]:
+        """Run id -> its sums, of those runs that the index knows with their history."""
+        if not run_ids:
+            return {}
+        sql = "SELECT case_id, variant, n, sum_log FROM history WHERE run_id = ?"
         sums: dict[str, list[_Sum]] = {}
         try:
             with self._opened() as connection:
-                for run_id, *row in connection.execute(
-                    "SELECT run_id, case_id, variant, n, sum_log FROM history"
-                ):
-                    sums.setdefault(run_id, []).append(_Sum(*row))
+                for run_id in run_ids:
+                    if rows := connection.execute(sql, (run_id,)).fetchall():
+                        sums[run_id] = [_Sum(*row) for row in rows]
         except (OSError, sqlite3.Error) as error:
             _log.debug("the index of %s cannot be read: %s", self._root, error)
             return {}
@@ -167,28 +169,38 @@ class Index:
                 _log.debug("%s is made anew: %s", path, error)
                 _set_aside(path)
                 connection = _connect(path)
-            with closing(connection):
+            try:
                 yield connection
+            except sqlite3.DatabaseError as error:
+                connection.close()
+                if _is_damage(error):
+                    _set_aside(path)
+                raise
+            finally:
+                connection.close()
 
 
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, timeout=30)
     try:
-        # Not WAL: several engines write here, and SQLite before 3.51.3 may damage a WAL file when
-        # two do so at once.
-        connection.execute("PRAGMA journal_mode = DELETE")
-        connection.execute("PRAGMA foreign_keys = ON")
         marks = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in _MARKS]
         if marks == [0, 0] and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
             _create(connection)
         elif marks != [APPLICATION_ID, INDEX_VERSION]:
             raise sqlite3.DatabaseError("of another version, or not ours")
-        elif connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
-            raise sqlite3.DatabaseError("damaged")
+        # Not WAL: several engines write here, and SQLite before 3.51.3 may damage a WAL file when
+        # two do so at once.
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("PRAGMA foreign_keys = ON")
     except sqlite3.Error:
         connection.close()
         raise
     return connection
+
+
+def _is_damage(error: sqlite3.DatabaseError) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 _MARKS = ("application_id", "user_version")

@@ -64,8 +64,10 @@ class RunLock:
             return
         _held.discard(descriptor)
         # Emptied, not removed: whoever opened the file meanwhile must lock this very one.
-        os.ftruncate(descriptor, 0)
-        os.close(descriptor)
+        try:
+            os.ftruncate(descriptor, 0)
+        finally:
+            os.close(descriptor)
 
 
 def is_worked_on(folder: Path) -> bool:

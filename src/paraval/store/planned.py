@@ -68,7 +68,7 @@ def write_new(connection: sqlite3.Connection, run_id: str, plan: Plan, seed: int
     rows = plan_rows(plan)
     connection.execute(
         "INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (run_id, *_head(plan)[:3], seed, *_head(plan)[3:], rows.digest),
+        (run_id, *_head(plan)[:3], str(seed), *_head(plan)[3:], rows.digest),
     )
     _insert(connection, rows)
 

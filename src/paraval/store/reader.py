@@ -196,7 +196,7 @@ def read_info(connection: sqlite3.Connection, folder: Path, *, worked_on: bool) 
         folder=str(folder),
         trials=trials,
         parallel=parallel,
-        seed=seed,
+        seed=int(seed),
         started_at=started_at,
         ended_at=None if worked_on else ended_at,
         wall_s=_wall_s(connection),

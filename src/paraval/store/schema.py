@@ -18,7 +18,7 @@ CREATE TABLE run (
     suite       TEXT NOT NULL,     -- The suite's name.
     source      TEXT,              -- The suite's file; NULL for a suite made in Python.
     parallel    INTEGER NOT NULL,  -- How many attempts may run at once.
-    seed        INTEGER NOT NULL,  -- What chance was drawn from.
+    seed        TEXT NOT NULL,     -- What chance was drawn from; may pass SQLite's integers.
     fail_under  REAL,              -- The gate; NULL: every trial must pass.
     axes        TEXT NOT NULL,     -- JSON: axis -> its values, in order.
     selection   TEXT NOT NULL,     -- JSON: the filters and overrides it was planned with.

@@ -23,6 +23,7 @@ from paraval.processes.identity import process_identity
 from paraval.records import Plan, RunInfo
 from paraval.store import planned
 from paraval.store.connection import RUN_FILE, Trace, create_file, explained, open_for_writing
+from paraval.store.encoding import name_text
 from paraval.store.folder import RUNS_FOLDER, prepare_folder, require_writable
 from paraval.store.index import History, Index
 from paraval.store.ledger import Hold, Ledger
@@ -118,15 +119,13 @@ class Store:
 
     def find(self, name: str) -> RunInfo:
         """`last`, a run's id, the beginning of just one id, or the path of a run's folder."""
-        if (folder := _folder_named(name)) is not None:
+        if (folder := self._folder_named(name)) is not None:
             with RunReader(folder) as reader:
                 return reader.info()
         runs = self.runs()
         if name == "last" and runs:
             return runs[0]
-        fitting = [run for run in runs if run.id == name] or [
-            run for run in runs if name and run.id.startswith(name)
-        ]
+        fitting = [run for run in runs if name and run.id.startswith(name)]
         if len(fitting) == 1:
             return fitting[0]
         if fitting:
@@ -138,8 +137,9 @@ class Store:
 
     def last_unfinished(self, suite_name: str, source: str | None) -> RunInfo | None:
         """The newest run of this suite that has trials without a result."""
+        suite = (name_text(suite_name), None if source is None else name_text(source))
         for run in self.runs():
-            if (run.suite, run.source) == (suite_name, source) and run.done < run.trials:
+            if (run.suite, run.source) == suite and run.done < run.trials:
                 return run
         return None
 
@@ -154,6 +154,15 @@ class Store:
     def history(self, suite: str) -> History:
         """How long the suite's trials took in its last runs."""
         return self._index.history(suite)
+
+    def _folder_named(self, name: str) -> Path | None:
+        """The folder of the run of exactly this id, or at this path, if there is one."""
+        places = [Path(name)] if os.sep in name else [self.root / RUNS_FOLDER / name, Path(name)]
+        for place in places:
+            folder = place.parent if place.name == RUN_FILE else place
+            if name and (folder / RUN_FILE).is_file():
+                return folder.absolute()
+        return None
 
     def _unknown(self, name: str) -> RequestError:
         ids = [run.id for run in self.runs()]
@@ -191,15 +200,6 @@ def _bury_dead_session(connection: sqlite3.Connection) -> None:
             "UPDATE session SET ended_at = ?, wall_s = ?, reason = 'died' WHERE number = ?",
             (ended_at, ended_at - started_at, number),
         )
-
-
-def _folder_named(name: str) -> Path | None:
-    """The run's folder that a path names, if it is one."""
-    path = Path(name)
-    if os.sep not in name and not (path / RUN_FILE).is_file():
-        return None
-    folder = path.parent if path.name == RUN_FILE else path
-    return folder.absolute() if (folder / RUN_FILE).is_file() else None
 
 
 def _listed(ids: list[str]) -> str:
