@@ -11,10 +11,12 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from paraval.errors import SuiteError
+from paraval.errors import Problem, SuiteError
 from paraval.plan.build import build_plan
-from paraval.plan.model import json_schema
+from paraval.plan.model import SuiteForm, json_schema
 from paraval.plan.suite import Suite
 from paraval.records import (
     Case,
@@ -477,3 +479,65 @@ def test_the_schema_refuses_what_the_loader_refuses(wrong: dict[str, Any]) -> No
 def test_every_key_in_the_schema_is_described() -> None:
     for name, described in json_schema()["properties"].items():
         assert described.get("description"), name
+
+
+# ---- whatever is written
+
+KEYS = "id input expect tags command python shell env cwd stdin timeout output isolate"
+OPTIONS = "equals contains regex json number exit_code value pattern schema path weight name"
+ODD = "parallel attempts on {input} {input.q} {mode} { mode one a.txt json:loads echo"
+WORDS = [*KEYS.split(), *OPTIONS.split(), *ODD.split()]
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 3)
+    | st.floats()
+    | st.sampled_from(WORDS)
+    | st.text(max_size=4)
+)
+junk = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+GOOD_SUITE: dict[str, Any] = {
+    "cases": [{"id": "a", "input": {"q": "x"}, "expect": "x"}],
+    "matrix": {"mode": {"one": {"env": {"A": "1"}}, "two": {}}},
+    "target": {"command": ["echo", "{input.q}"]},
+    "graders": ["contains"],
+    "limits": {"parallel": 2, "mode": {"one": 1}},
+}
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.dictionaries(st.sampled_from(list(SuiteForm.model_fields)), junk, max_size=4))
+def test_whatever_is_written_is_a_suite_or_a_list_of_problems(parts: dict[str, Any]) -> None:
+    problems: tuple[Problem, ...] = ()
+    try:
+        plan = plan_of(Suite(**{**GOOD_SUITE, **parts}))
+        assert pickle.loads(pickle.dumps(plan)) == plan
+    except SuiteError as error:
+        problems = error.problems or (Problem(message="Input should not be refused silently"),)
+    for problem in problems:
+        assert "Input should" not in problem.message
+        assert "\n" not in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        ("raise ValueError('two\\nlines')", "cannot import '{}': ValueError: two lines"),
+        ("import sys\nsys.exit(3)", "importing '{}:f' ended with sys.exit(3)"),
+        ("def f(:", "cannot import '{}': SyntaxError: "),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_a_problem_like_any_other(
+    folder: Path, module: str, reason: str
+) -> None:
+    name = f"broken_{abs(hash(module))}"
+    (folder / f"{name}.py").write_text(module)
+    for part in ("cases: {python: '%s:f'}\n" + TARGET, GOOD + "target: {python: '%s:f'}\n"):
+        [told] = problems_of(part % name)
+        assert reason.format(name) in told

@@ -15,14 +15,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from paraval.errors import ParavalError, Problem
-from paraval.functions import Functions, is_async, load_function
+from paraval.errors import Problem
+from paraval.functions import is_async
 from paraval.plan.documents import read_document, why_unreadable
 from paraval.plan.forms import check, unknown_key
 from paraval.plan.json_text import decode_json
 from paraval.plan.model import CaseForm, FunctionCasesForm
 from paraval.plan.places import Spot, Step, shown
 from paraval.plan.scalars import loses_digits, plain, scalar_text
+from paraval.plan.surroundings import Surroundings
 from paraval.records import Case
 
 CELL_LIMIT_BYTES = 10 << 20
@@ -53,9 +54,7 @@ def is_case_id(text: str) -> bool:
 class CaseList:
     """The cases read so far, with their addresses."""
 
-    folder: Path
-    """The suite's folder: what paths and modules are relative to."""
-    functions: Functions
+    around: Surroundings
     problems: dict[Problem, None]
     """Where all spots of this suite tell theirs."""
     cases: list[Case] = field(default_factory=list)
@@ -230,10 +229,8 @@ def _read_function(written: Mapping[str, Any], spot: Spot, into: CaseList) -> No
     if form is None:
         return
     key = spot.at("python")
-    try:
-        function = into.functions.get(form.python) or load_function(form.python, str(into.folder))
-    except ParavalError as error:
-        key.report(error.message)
+    function = into.around.function(form.python, key)
+    if function is None:
         return
     if is_async(function):
         key.report(f"'{form.python}' is async; write it as a plain function")
@@ -249,7 +246,7 @@ def _called(reference: str, function: Callable[[], Any], spot: Spot) -> list[Any
             spot.report(f"'{reference}' must return a list of cases, not {shown(result)}")
             return []
         return list(result)
-    except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's function may raise anything
         spot.report(f"'{reference}' raised {type(error).__name__}: {error}")
         return []
 
@@ -257,10 +254,10 @@ def _called(reference: str, function: Callable[[], Any], spot: Spot) -> list[Any
 def _read_files(patterns: list[str], spots: list[Spot], into: CaseList) -> None:
     done: set[Path] = set()
     for pattern, spot in zip(patterns, spots, strict=True):
-        for path in _matching(pattern, spot, into.folder):
+        for path in _matching(pattern, spot, into.around.folder):
             if path not in done:
                 done.add(path)
-                _read_file(path, _file_spot(path, pattern, spot, into.folder), into)
+                _read_file(path, _file_spot(path, pattern, spot, into.around.folder), into)
 
 
 def _matching(pattern: str, spot: Spot, folder: Path) -> list[Path]:

@@ -23,7 +23,8 @@ from paraval.plan.model import (
 )
 from paraval.plan.places import Spot, listed, shown, suggestion
 from paraval.plan.scalars import plain
-from paraval.plan.target import Surroundings, check_executable, check_function
+from paraval.plan.surroundings import Surroundings
+from paraval.plan.target import check_executable, check_function
 from paraval.records import GraderSpec
 
 TOLD_CASES = 10

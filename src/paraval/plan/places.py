@@ -56,6 +56,8 @@ class Spot:
         if line is None and self.root is not None:
             line = self.root.line_of(self.path)
         key = key_of(self.path) or None
+        # Exceptions of users' modules may have texts of several lines.
+        message = " ".join(message.splitlines())
         problem = Problem(message=message, file=self.file, line=line, key=key)
         self.problems[problem] = None
 

@@ -22,7 +22,8 @@ from paraval.plan.matrix import Axis, find_value, read_choices, read_matrix, var
 from paraval.plan.model import LimitsForm, RetryForm, SuiteForm
 from paraval.plan.places import Spot, suggestion
 from paraval.plan.scalars import scalar_text
-from paraval.plan.target import Surroundings, VariantTarget, read_targets
+from paraval.plan.surroundings import Surroundings
+from paraval.plan.target import VariantTarget, read_targets
 from paraval.records import (
     Case,
     CommandTarget,
@@ -140,10 +141,11 @@ def _in_file_form(given: dict[str, Any], functions: dict[str, Callable[..., Any]
     for key in ("target", "matrix", "graders"):
         if key in words:
             words[key] = _with_references(words[key], functions)
-    words["target"] = _as_python(words["target"])
+    if "target" in words:
+        words["target"] = _as_python(words["target"])
     if isinstance(words.get("graders"), list):
         words["graders"] = [_as_python(grader) for grader in words["graders"]]
-    cases = words["cases"]
+    cases = words.get("cases")
     if callable(cases) or isinstance(cases, Mapping):
         words["cases"] = _as_python(_with_references(cases, functions))
     elif isinstance(cases, Iterable) and not isinstance(cases, str):
@@ -255,8 +257,7 @@ def _in_order(spot: Spot) -> list[Problem]:
 
 
 def _read_cases(words: _Words) -> CaseList:
-    around = words.around
-    cases = CaseList(folder=around.folder, functions=around.functions, problems=words.spot.problems)
+    cases = CaseList(around=words.around, problems=words.spot.problems)
     if words.written.get("cases") is not None:
         read_cases(*words.key("cases"), cases)
     return cases

@@ -13,23 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from paraval.errors import ParavalError
-from paraval.functions import Functions, load_function, positional_arguments
+from paraval.functions import load_function, positional_arguments
 from paraval.plan.forms import check
 from paraval.plan.matrix import AxisValue, Choice
 from paraval.plan.model import CommandTargetForm, FunctionTargetForm
 from paraval.plan.places import Spot, Step, shown
+from paraval.plan.surroundings import Surroundings
 from paraval.records import CommandTarget, FunctionTarget, OutputForm, Target
 from paraval.templates import TemplateError, field_names
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What a suite's words are relative to."""
-
-    folder: Path
-    """The suite's own, absolute."""
-    functions: Functions
-    """Those that were handed over as objects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,14 +201,8 @@ def _read_function(written: WrittenTarget, around: Surroundings) -> FunctionTarg
 
 def check_function(reference: str, arguments: int, around: Surroundings, spot: Spot) -> None:
     """Tells where a function cannot be had, or cannot take what it will be called with."""
-    try:
-        function = around.functions.get(reference)
-        if function is None:
-            function = load_function(reference, str(around.folder))
-    except ParavalError as error:
-        spot.report(error.message)
-        return
-    if positional_arguments(function) < arguments:
+    function = around.function(reference, spot)
+    if function is not None and positional_arguments(function) < arguments:
         call = "function(case)" if arguments == 1 else "function(output, case)"
         spot.report(f"'{reference}' takes too few arguments; it is called as {call}")
 

@@ -1,0 +1,33 @@
+"""What a suite's words are relative to: its folder, and the functions handed over with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paraval.errors import ParavalError
+from paraval.functions import Functions, load_function
+from paraval.plan.places import Spot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """A suite's own folder, absolute, and its functions that were given as objects."""
+
+    folder: Path
+    functions: Functions
+
+    def function(self, reference: str, spot: Spot) -> Callable[..., Any] | None:
+        """The function that a reference stands for; None after telling why it cannot be had."""
+        if reference in self.functions:
+            return self.functions[reference]
+        try:
+            return load_function(reference, str(self.folder))
+        except ParavalError as error:
+            spot.report(error.message)
+        except SystemExit as error:
+            # A script that runs to its end when it is imported must not end us with it.
+            spot.report(f"importing '{reference}' ended with sys.exit({error.code!r})")
+        return None
