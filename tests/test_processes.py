@@ -879,3 +879,20 @@ def test_the_warden_s_own_interpreter_loads_only_light_modules() -> None:
             for name in ("capture", "keeper", "launch", "tree", "warden", "wire")
         ),
     }
+
+
+def test_what_a_keeper_said_last_is_heard_although_the_engine_talks_over_it(place: Place) -> None:
+    """To write to a keeper that has just left must not drop the end that it reported."""
+
+    async def use(warden: Warden) -> list[int | None]:
+        codes = []
+        for _ in range(20):
+            child = await warden.open(place.shell("exit 7"))
+            # The engine must not read while the keeper reports and leaves: hold the loop up.
+            time.sleep(0.05)  # noqa: ASYNC251 - that is the point
+            child.end()
+            codes.append((await child.wait()).exit_code)
+            child.channel.close()
+        return codes
+
+    assert with_warden(use) == [7] * 20

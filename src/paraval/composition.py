@@ -222,7 +222,13 @@ async def _attempts(suite: Suite, plan: Plan, ledger: Ledger) -> AsyncIterator[A
             commands=CommandAnswerer(warden, run_id),
             functions=FunctionAnswerer(suite.functions, threads),
             isolated=IsolatedAnswerer(warden, run_id, str(ledger.folder / "workers")),
-            panel=Panel(plan.grading, functions=suite.functions, threads=threads, warden=warden),
+            panel=Panel(
+                plan.grading,
+                functions=suite.functions,
+                threads=threads,
+                warden=warden,
+                marks={"PARAVAL_RUN": run_id},
+            ),
             warden=warden,
             run_folder=ledger.folder,
         )

@@ -231,6 +231,7 @@ class Warden:
     async def _connect(self, link: _Link, channel: socket.socket | None) -> None:
         """Have a keeper forked, and be connected to it."""
         ours, theirs = socket.socketpair()
+        link.connect(ours)
         with theirs:
             try:
                 await asyncio.get_running_loop().create_unix_connection(lambda: link, sock=ours)
@@ -343,11 +344,17 @@ class _Link(asyncio.Protocol):
         self._switches: deque[asyncio.Future[Captured | None]] = deque()
         self._frames = Frames()
         self._transport: asyncio.Transport | None = None
+        self._socket: socket.socket | None = None
+        """The transport's own."""
         self._has_begun = False
         self._end: Ended | None = None
         """What is known of the end; `ended` follows when the connection is closed too."""
 
     # ---- what the engine asks for
+
+    def connect(self, connection: socket.socket) -> None:
+        """Told before the transport is made of it."""
+        self._socket = connection
 
     def begin(self, request: bytes) -> None:
         """Tell the keeper what to start, unless it is over already."""
@@ -356,8 +363,18 @@ class _Link(asyncio.Protocol):
             self._transport.write(request)
 
     def send(self, message: Mapping[str, Any]) -> None:
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._transport.get_write_buffer_size() or self._socket is None:
             self._transport.write(message_frame(message))
+            return
+        # Not through the transport: when the keeper has just left, it would drop what came last.
+        try:
+            self._socket.send(message_frame(message))
+        except BlockingIOError:
+            self._transport.write(message_frame(message))
+        except OSError:
+            return
 
     def kill(self) -> None:
         if self._has_begun:

@@ -1,0 +1,115 @@
+"""The engine's figures, each against a reference in the same run: `make bench`.
+
+Every figure is measured in a process of its own, with its store on disk. Machines are noisy, so the
+ratios say more than the seconds, and each line names what it should reach.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+
+def measured(script: str, *arguments: str) -> dict[str, Any]:
+    """What a script of this folder prints as JSON, run in an empty folder."""
+    # A stay-behind of .pyc files would be measured otherwise, and never be there.
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        ended = subprocess.run(
+            [sys.executable, str(HERE / script), *arguments],
+            cwd=folder,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if ended.returncode != 0:
+        raise SystemExit(f"{script} {' '.join(arguments)} failed:\n{ended.stderr}")
+    result: dict[str, Any] = json.loads(ended.stdout)
+    return result
+
+
+def best(times: int, measure: Callable[[], float]) -> float:
+    return min(measure() for _ in range(times))
+
+
+def cpu_of(*command: str) -> float:
+    """CPU seconds of a process, start to end."""
+    before = os.times()
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    after = os.times()
+    return (
+        after.children_user + after.children_system - before.children_user - before.children_system
+    )
+
+
+def say(name: str, value: str, goal: str, *, reached: bool) -> None:
+    print(f"{'reached' if reached else 'MISSED ':8} {name:44} {value:34} goal: {goal}", flush=True)
+
+
+def waiting_functions() -> None:
+    runs = [measured("functions.py", "2000", "0.1", "100") for _ in range(3)]
+    ratio = min(run["wall_s"] for run in runs) / 2.0
+    cpu_ms = min(run["cpu_s"] for run in runs) / 2000 * 1000
+    name = "2,000 functions of 100 ms, 100 at once"
+    say(name, f"{ratio:.3f} of the ideal 2.0 s", "<= 1.10", reached=ratio <= 1.10)
+    say("  engine CPU", f"{cpu_ms:.2f} ms a trial", "<= 0.8 ms", reached=cpu_ms <= 0.8)
+
+
+def instant_functions() -> None:
+    small = [measured("functions.py", "10000", "0", "100") for _ in range(2)]
+    large = measured("functions.py", "100000", "0", "100")
+    per_small = min(run["cpu_s"] for run in small) / 10_000
+    per_large = large["cpu_s"] / 100_000
+    ratio = per_large / per_small
+    name = "100,000 functions that return at once"
+    value = f"{per_large * 1e3:.3f} ms CPU a trial, {ratio:.2f} x"
+    say(name, value, "<= 1.3 x that at 10,000", reached=ratio <= 1.3)
+    rss = large["peak_rss_mb"]
+    say("  peak RSS", f"{rss:.0f} MB", "< 300 MB", reached=rss < 300)
+    first_s = large["first_trial_s"]
+    say("  plan and first trial", f"{first_s:.2f} s from the start", "<= 3 s", reached=first_s <= 3)
+
+
+def starting_up() -> None:
+    python = sys.executable
+    reference = best(7, lambda: cpu_of(python, "-c", "import argparse, asyncio"))
+    for name, command in (
+        ("paraval --help", (python, "-m", "paraval", "--help")),
+        ("import paraval", (python, "-c", "import paraval")),
+    ):
+        ratio = best(7, lambda command=command: cpu_of(*command)) / reference  # type: ignore[misc]
+        value = f"{ratio:.2f} x 'import argparse, asyncio'"
+        say(name, value, "<= 3 x", reached=ratio <= 3)
+
+
+def commands() -> None:
+    serial = measured("commands.py", "25", "0.2", "1")["wall_s"]
+    parallel = [measured("commands.py", "25", "0.2", "10")["wall_s"] for _ in range(3)]
+    ratio = serial / statistics.median(parallel)
+    name = "25 commands of 0.2 s, 10 at once against 1"
+    say(name, f"{ratio:.1f} times faster", ">= 8", reached=ratio >= 8)
+
+
+FIGURES = {
+    "waiting": waiting_functions,
+    "instant": instant_functions,
+    "start": starting_up,
+    "commands": commands,
+}
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("figures", nargs="*", choices=[[], *FIGURES], help="all by default")
+    for figure in parser.parse_args().figures or FIGURES:
+        FIGURES[figure]()

@@ -1,0 +1,293 @@
+"""The commands as a user types them: what goes to stdout, what to stderr, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Paraval, WriteSuite
+
+SUITE = """
+    name: small
+    cases: [{id: a, expect: a}, {id: b, expect: b}, {id: c, expect: x}]
+    matrix: {model: [one, two]}
+    target: {command: [echo, "{case.id}"]}
+    graders: [equals]
+"""
+
+
+@pytest.fixture
+def suite(write: WriteSuite) -> Path:
+    return write("suite.yaml", SUITE)
+
+
+# ---- exit codes
+
+
+@pytest.mark.parametrize(
+    ("flags", "code"),
+    [
+        ((), 1),
+        (("--fail-under", "0.6"), 0),
+        (("--fail-under", "0.7"), 1),
+        (("--case", "a"), 0),
+        (("--case", "nothing-like-it"), 2),
+        (("--variant", "model=three"), 2),
+        (("--variant", "model"), 2),
+        (("--tag", "smoke"), 2),
+        (("-o", "report.docx"), 2),
+        (("-o", "no/such/folder/report.json"), 2),
+        (("--resume", "no-such-run"), 2),
+        (("--no-such-flag",), 2),
+        (("--fail-under", "2"), 2),
+        (("--timeout", "0"), 2),
+        (("--repeats", "0"), 2),
+    ],
+)
+def test_the_exit_code_tells_what_happened(
+    suite: Path, paraval: Paraval, flags: tuple[str, ...], code: int
+) -> None:
+    ended = paraval("run", "suite.yaml", *flags)
+    assert ended.returncode == code, ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_errors_that_hide_the_answer_end_with_3(write: WriteSuite, paraval: Paraval) -> None:
+    write("suite.yaml", SUITE.replace("[echo,", "[false,").replace("x}]", "c}]"))
+    ended = paraval("run", "suite.yaml")
+    assert ended.returncode == 3
+    assert "not wrong answers" in ended.stdout
+
+
+def test_a_wrong_request_runs_nothing_and_makes_no_store(
+    suite: Path, paraval: Paraval, folder: Path
+) -> None:
+    for flags in (("-o", "x.docx"), ("--case", "zzz")):
+        paraval("run", "suite.yaml", *flags)
+    assert not (folder / ".paraval").exists()
+
+
+def test_all_errors_of_a_suite_come_in_one_go(write: WriteSuite, paraval: Paraval) -> None:
+    write("suite.yaml", "cases: [{id: a}]\ntarget: {command: [echo], tiemout: 3}\nrepaets: 2\n")
+    ended = paraval("run", "suite.yaml")
+    assert ended.returncode == 2
+    assert "suite.yaml:2" in ended.stderr
+    assert "unknown key 'tiemout', did you mean 'timeout'?" in ended.stderr
+    assert "unknown key 'repaets', did you mean 'repeats'?" in ended.stderr
+
+
+def test_parallel_0_means_1_and_says_so(suite: Path, paraval: Paraval, folder: Path) -> None:
+    ended = paraval("run", "suite.yaml", "-j", "0", "-o", "r.json")
+    assert "means 1" in ended.stderr
+    assert json.loads((folder / "r.json").read_text())["run"]["parallel"] == 1
+
+
+def test_more_workers_than_trials_is_fine(suite: Path, paraval: Paraval) -> None:
+    assert paraval("run", "suite.yaml", "-j", "5000").returncode == 1
+
+
+# ---- what is printed where
+
+
+def test_the_report_goes_to_stdout_and_progress_to_stderr(suite: Path, paraval: Paraval) -> None:
+    ended = paraval("run", "suite.yaml")
+    assert "6 trials in" in ended.stdout
+    assert "[1/6]" in ended.stderr
+    assert "[1/6]" not in ended.stdout
+
+
+def test_progress_json_is_one_event_a_line(suite: Path, paraval: Paraval) -> None:
+    ended = paraval("run", "suite.yaml", "--progress", "json")
+    events = [json.loads(line)["event"] for line in ended.stderr.splitlines()]
+    assert events[0] == "run_started"
+    assert events[-1] == "run_ended"
+    assert events.count("trial_ended") == 6
+
+
+def test_progress_none_says_nothing(suite: Path, paraval: Paraval) -> None:
+    assert paraval("run", "suite.yaml", "--progress", "none").stderr == ""
+
+
+def test_verbose_names_trials_as_they_start(suite: Path, paraval: Paraval) -> None:
+    quiet = paraval("run", "suite.yaml", "--progress", "lines").stderr.count("a · one")
+    loud = paraval("run", "suite.yaml", "--progress", "lines", "-v").stderr.count("a · one")
+    assert loud > quiet
+
+
+def test_every_form_of_report_is_written_at_once(
+    suite: Path, paraval: Paraval, folder: Path
+) -> None:
+    names = ["r.json", "r.jsonl", "r.csv", "r.md", "r.junit.xml"]
+    paraval("run", "suite.yaml", *(word for name in names for word in ("-o", name)))
+    assert all((folder / name).stat().st_size > 100 for name in names)
+
+
+def test_without_utf_8_everything_is_readable(suite: Path, paraval: Paraval) -> None:
+    ended = paraval("run", "suite.yaml", env={"PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
+    assert ended.returncode == 1
+    (ended.stdout + ended.stderr).encode("ascii")
+
+
+# ---- reading
+
+
+def test_runs_lists_newest_first_and_last_names_the_newest(
+    suite: Path, paraval: Paraval, folder: Path
+) -> None:
+    paraval("run", "suite.yaml", "--case", "a")
+    paraval("run", "suite.yaml", "--case", "b")
+    listed = json.loads(paraval("runs", "--json").stdout)
+    assert [run["trials"] for run in listed] == [2, 2]
+    assert len(paraval("runs").stdout.splitlines()) == 2
+    assert paraval("report", "last", "-o", "r.json").returncode == 0
+    report = json.loads((folder / "r.json").read_text())
+    assert report["run"]["id"] == listed[0]["id"]
+    assert report["trials"][0]["case"] == "b"
+    shown = json.loads(paraval("report", listed[1]["id"], "--json").stdout)
+    assert shown["trials"][0]["case"] == "a"
+
+
+def test_a_report_ends_with_the_runs_own_exit_code(suite: Path, paraval: Paraval) -> None:
+    assert paraval("run", "suite.yaml").returncode == 1
+    assert paraval("report").returncode == 1
+
+
+def test_an_empty_store_says_so(folder: Path, paraval: Paraval) -> None:
+    assert paraval("runs", "--json").stdout.strip() == "[]"
+    assert "No runs yet" in paraval("runs").stderr
+    ended = paraval("report")
+    assert ended.returncode == 2
+    assert "Traceback" not in ended.stderr
+
+
+def test_logs_are_whole_and_by_attempt(write: WriteSuite, paraval: Paraval) -> None:
+    write(
+        "suite.yaml",
+        """
+        cases: [{id: a}, {id: b}]
+        target: {shell: true, command: "for i in 1 2 3; do echo {case.id}; sleep 0.05; done"}
+        """,
+    )
+    paraval("run", "suite.yaml", "-j", "2")
+    assert paraval("logs").stdout == "a\na\na\nb\nb\nb\n"
+    assert paraval("logs", "last", "--case", "b").stdout == "b\nb\nb\n"
+    rows = json.loads(paraval("logs", "--json").stdout)
+    assert [row["case"] for row in rows] == ["a", "b"]
+    assert Path(rows[0]["stdout"]).read_text() == "a\na\na\n"
+    assert paraval("logs", "--case", "zzz").returncode == 2
+
+
+def test_a_store_elsewhere_by_flag_or_variable(suite: Path, paraval: Paraval, folder: Path) -> None:
+    paraval("run", "suite.yaml", "--store", "mine")
+    assert (folder / "mine" / "runs").is_dir()
+    listed = paraval("runs", "--json", env={"PARAVAL_STORE": "mine"}).stdout
+    assert len(json.loads(listed)) == 1
+    assert not (folder / ".paraval").exists()
+
+
+# ---- planning
+
+
+def test_plan_tells_the_order_and_from_the_second_run_on_the_time(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    write(
+        "suite.yaml",
+        """
+        cases: [{id: short, input: "0.01"}, {id: long, input: "0.6"}]
+        target: {command: [sleep, "{input}"]}
+        """,
+    )
+    before = paraval("plan", "suite.yaml")
+    assert "No estimate" in before.stdout
+    assert before.stdout.index("short") < before.stdout.index("long")
+    assert not (folder / ".paraval").exists()
+    for _ in range(2):
+        paraval("run", "suite.yaml")
+    plan = json.loads(paraval("plan", "suite.yaml", "-j", "1", "--json").stdout)
+    assert [trial["case"] for trial in plan["order"]] == ["long", "short"]
+    assert plan["estimate"]["from_history"]
+    assert 0.3 < plan["estimate"]["wall_s"] < 3
+
+
+def test_the_schema_is_one_that_accepts_the_starter(paraval: Paraval) -> None:
+    schema = json.loads(paraval("schema").stdout)
+    assert schema["properties"]["target"]
+    assert schema["additionalProperties"] is False
+
+
+# ---- starting
+
+
+def test_init_writes_a_suite_that_runs(paraval: Paraval, folder: Path) -> None:
+    assert paraval("init", "new").returncode == 0
+    ended = paraval("run", "new/suite.yaml")
+    assert ended.returncode == 0, ended.stderr
+    assert "12 trials" in ended.stdout
+    again = paraval("init", "new")
+    assert again.returncode == 2
+    assert "nothing was written" in again.stderr
+
+
+def test_the_demo_tells_errors_from_wrong_answers(paraval: Paraval, folder: Path) -> None:
+    ended = paraval("demo", "--progress", "lines")
+    assert ended.returncode == 0, ended.stderr
+    assert "40 trials in" in ended.stdout
+    assert "4 wrong answers" in ended.stdout
+    assert "1 timeout and 1 crashed" in ended.stdout
+    assert "simulated" in ended.stderr
+    assert "one after the other they would have taken" in ended.stdout
+
+
+def test_doctor_tells_what_is_here(paraval: Paraval) -> None:
+    found = {row["name"]: row for row in json.loads(paraval("doctor", "--json").stdout)}
+    assert {"python", "git", "sqlite", "machine", "store"} <= set(found)
+    assert paraval("doctor").returncode == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["run", "resume", "plan", "runs", "report", "logs", "init", "schema", "demo", "doctor"],
+)
+def test_every_command_has_help(paraval: Paraval, command: str) -> None:
+    ended = paraval(command, "--help")
+    assert ended.returncode == 0
+    assert ended.stdout.startswith("Usage: ")
+
+
+def test_a_closed_pipe_is_no_traceback(suite: Path, folder: Path) -> None:
+    command = f"{sys.executable} -m paraval schema | head -1"
+    ended = subprocess.run(
+        ["sh", "-c", command], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert "Traceback" not in ended.stderr
+
+
+# ---- what is loaded
+
+HEAVY = ("pydantic", "rich", "yaml", "psutil", "jsonschema", "aiohttp", "jinja2")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import paraval",
+        (
+            "import runpy; sys.argv = ['paraval', '--help']; "
+            'exec(\'try: runpy.run_module("paraval", run_name="__main__")\\nexcept SystemExit: pass\')'
+        ),
+    ],
+    ids=["import", "--help"],
+)
+def test_nothing_heavy_is_loaded_before_it_is_used(code: str) -> None:
+    script = f"import sys; {code}; print(*sorted(sys.modules), file=sys.stderr)"
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=os.environ
+    )
+    loaded = {name.partition(".")[0] for name in ended.stderr.split()}
+    assert not loaded & set(HEAVY)
