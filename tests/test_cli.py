@@ -273,19 +273,19 @@ def test_a_closed_pipe_is_no_traceback(suite: Path, folder: Path) -> None:
 HEAVY = ("pydantic", "rich", "yaml", "psutil", "jsonschema", "aiohttp", "jinja2")
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import paraval",
-        (
-            "import runpy; sys.argv = ['paraval', '--help']; "
-            'exec(\'try: runpy.run_module("paraval", run_name="__main__")\\nexcept SystemExit: pass\')'
-        ),
-    ],
-    ids=["import", "--help"],
-)
+HELP = """
+import runpy
+sys.argv = ["paraval", "--help"]
+try:
+    runpy.run_module("paraval", run_name="__main__")
+except SystemExit:
+    pass
+"""
+
+
+@pytest.mark.parametrize("code", ["import paraval\n", HELP], ids=["import", "--help"])
 def test_nothing_heavy_is_loaded_before_it_is_used(code: str) -> None:
-    script = f"import sys; {code}; print(*sorted(sys.modules), file=sys.stderr)"
+    script = f"import sys\n{code}print(*sorted(sys.modules), file=sys.stderr)"
     ended = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=os.environ
     )

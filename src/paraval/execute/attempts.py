@@ -10,7 +10,6 @@ import os
 import time
 import traceback
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from paraval.grade.grader import Subject
@@ -54,10 +53,9 @@ class Attempts:
         began = time.perf_counter()
         try:
             answer = await self._answerer(attempt).answer(attempt)
-            result = await self._judged(attempt, answer)
+            return await self._judged(attempt, answer, began)
         except Exception as error:  # noqa: BLE001 - a bug of ours must not cost the other trials
-            result = _our_own_bug(error)
-        return replace(result, duration_s=time.perf_counter() - began)
+            return _our_own_bug(error, time.perf_counter() - began)
 
     def kill(self) -> None:
         self._warden.kill_all()
@@ -74,12 +72,13 @@ class Attempts:
             case FunctionTarget():
                 return self._functions
 
-    async def _judged(self, attempt: Attempt, answer: Answer) -> AttemptResult:
+    async def _judged(self, attempt: Attempt, answer: Answer, began: float) -> AttemptResult:
         if answer.output is None:
             assert answer.failure is not None
             return AttemptResult(
                 outcome=answer.failure.kind,
                 error=answer.failure,
+                duration_s=time.perf_counter() - began,
                 exit_code=answer.exit_code,
                 artifacts=self._relative(answer.artifacts),
                 notes=answer.notes,
@@ -100,6 +99,7 @@ class Attempts:
             grades=verdict.grades,
             score=verdict.score,
             error=verdict.error,
+            duration_s=time.perf_counter() - began,
             exit_code=answer.exit_code,
             artifacts=self._relative({**answer.artifacts, **verdict.artifacts}),
             notes=answer.notes,
@@ -110,12 +110,14 @@ class Attempts:
         return {name: os.path.relpath(path, self._run_folder) for name, path in artifacts.items()}
 
 
-def _our_own_bug(error: Exception) -> AttemptResult:
+def _our_own_bug(error: Exception, duration_s: float) -> AttemptResult:
     last = traceback.extract_tb(error.__traceback__)[-1]
     message = (
         f"a fault of paraval itself, please report it: {type(error).__name__}: {error} "
         f"({Path(last.filename).name}:{last.lineno})"
     )
     return AttemptResult(
-        outcome=Outcome.INFRA_ERROR, error=Failure(kind=Outcome.INFRA_ERROR, message=message)
+        outcome=Outcome.INFRA_ERROR,
+        error=Failure(kind=Outcome.INFRA_ERROR, message=message),
+        duration_s=duration_s,
     )

@@ -27,6 +27,7 @@ from paraval.store.encoding import to_columns
 from paraval.store.locks import RunLock
 from paraval.store.reader import read_info
 
+SMALL_BATCH = 32
 LARGEST_BATCH = 1000
 BUSY_TRIES = 4
 """Each waits for SQLite's own 30 s: a lock held for less than two minutes costs time, no result."""
@@ -77,6 +78,7 @@ class Ledger:
     def __init__(self, hold: Hold, *, changed: int, on_close: Callable[[RunInfo], None]) -> None:
         self.folder = hold.folder
         self.plan = hold.plan
+        self._artifacts = str(hold.folder / "artifacts")
         self.changed = changed
         """Trials that had a result and have none any more, because their key is another now."""
         self._hold = hold
@@ -104,7 +106,7 @@ class Ledger:
         return self._made.get(index, 0)
 
     def attempt_folder(self, trial: Trial, number: int) -> str:
-        return str(self.folder / "artifacts" / trial.key[:2] / trial.key / str(number))
+        return f"{self._artifacts}/{trial.key[:2]}/{trial.key}/{number}"
 
     def forget_errors(self) -> int:
         """Delete the results that are errors, so that their trials run again; attempts stay."""
@@ -241,11 +243,14 @@ class _Writing:
                 self._commit_kept(stopping=request is _Request.STOP)
 
     def _collect(self) -> _Request | None:
-        """Wait for one change, then take all there are, up to a batch or a request."""
+        """Wait for one change, then take those that are there too, up to a batch or a request."""
         item = self._queue.get()
+        # Attempts that are told of together start together, end together and queue here together.
+        # To take only a part of a long queue breaks such convoys up.
+        most = min(LARGEST_BATCH, max(SMALL_BATCH, self._queue.qsize() // 4))
         while not isinstance(item, _Request):
             self._kept.append(item)
-            if len(self._kept) >= LARGEST_BATCH:
+            if len(self._kept) >= most:
                 return None
             try:
                 item = self._queue.get_nowait()
@@ -299,9 +304,9 @@ class _Writing:
         execute = self._connection.execute
         execute("BEGIN IMMEDIATE")
         try:
-            self._connection.executemany(_INSERT_START, starts)
-            self._connection.executemany(_UPSERT_END, ends)
-            self._connection.executemany(_INSERT_RESULT, results)
+            _INSERT_START.execute(self._connection, starts)
+            _UPSERT_END.execute(self._connection, ends)
+            _INSERT_RESULT.execute(self._connection, results)
             execute("COMMIT")
         except BaseException:
             # A full disk has rolled back already, and then this raises; the first error counts.
@@ -327,22 +332,51 @@ def _result_row(end: _End) -> _Row:
     return (end.attempt.trial.key, end.attempt.number, end.result.outcome.value, end.queued_s)
 
 
-_INSERT_START = """
-    INSERT INTO attempt (key, number, session, started_at) VALUES (?, ?, ?, ?)
-    ON CONFLICT DO NOTHING
-"""
+@dataclass(frozen=True, slots=True)
+class _Insert:
+    """A statement that takes many rows at once.
+
+    Each statement makes this thread give up Python's lock and ask for it again, which takes long
+    while the engine's loop is busy: few statements, not few rows, are what makes commits quick.
+    """
+
+    into: str
+    columns: int
+    conflict: str
+
+    def execute(self, connection: sqlite3.Connection, rows: Sequence[_Row]) -> None:
+        done = 0
+        for size in _ROWS_AT_ONCE:
+            while len(rows) - done >= size:
+                values = [value for row in rows[done : done + size] for value in row]
+                connection.execute(self._sql(size), values)
+                done += size
+
+    def _sql(self, rows: int) -> str:
+        places = f"({', '.join('?' * self.columns)})"
+        values = ", ".join([places] * rows)
+        return f"INSERT INTO {self.into} VALUES {values} {self.conflict}"  # noqa: S608 - all ours
+
+
+_ROWS_AT_ONCE = (50, 8, 1)
+"""Few sizes, so that SQLite's prepared statements are found again."""
+
+_INSERT_START = _Insert("attempt (key, number, session, started_at)", 4, "ON CONFLICT DO NOTHING")
 
 # Also for an attempt whose start was never recorded, such as one refused before it began.
-_UPSERT_END = """
-    INSERT INTO attempt VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+_UPSERT_END = _Insert(
+    "attempt",
+    10,
+    """
     ON CONFLICT (key, number) DO UPDATE SET
         ended_at = excluded.ended_at, outcome = excluded.outcome, score = excluded.score,
         duration_s = excluded.duration_s, exit_code = excluded.exit_code,
         content = excluded.content
     WHERE ended_at IS NULL
-"""
+    """,
+)
 
-_INSERT_RESULT = "INSERT INTO result VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+_INSERT_RESULT = _Insert("result", 4, "ON CONFLICT DO NOTHING")
 
 _DONE = "SELECT trial.idx, result.outcome FROM trial JOIN result USING (key)"
 

@@ -23,7 +23,7 @@ class Logs:
     """What one attempt printed: files that come into being with the first character."""
 
     def __init__(self, folder: str) -> None:
-        self._folder = Path(folder)
+        self._folder = folder
         self._files: dict[str, BinaryIO] = {}
         self._sizes: dict[str, int] = {}
         self._closed = False
@@ -37,8 +37,9 @@ class Logs:
         if not kept:
             return
         if stream not in self._files:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._files[stream] = (self._folder / f"{stream}.log").open("wb", buffering=0)
+            place = Path(self._folder)
+            place.mkdir(parents=True, exist_ok=True)
+            self._files[stream] = (place / f"{stream}.log").open("wb", buffering=0)
         self._files[stream].write(kept)
 
     def close(self) -> Mapping[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from paraval.errors import ParavalError, RateLimitedError, TransientError
@@ -61,12 +61,8 @@ class FunctionAnswerer:
         logs = Logs(attempt.folder)
         with captured(logs):
             answer = await self._call(attempt, logs)
-        return Answer(
-            output=answer.output,
-            failure=answer.failure,
-            notes=answer.notes,
-            artifacts=logs.close(),
-        )
+        artifacts = logs.close()
+        return replace(answer, artifacts=artifacts) if artifacts else answer
 
     async def close(self) -> None:
         """Nothing is held."""
