@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -26,7 +26,16 @@ from paraval.plan.model import json_schema
 from paraval.plan.suite import Suite
 from paraval.processes.children import Warden
 from paraval.processes.identity import end_leftovers
-from paraval.records import Happening, Notice, Plan, RunEnded, RunInfo, RunStarted, Trial
+from paraval.records import (
+    CommandTarget,
+    Happening,
+    Notice,
+    Plan,
+    RunEnded,
+    RunInfo,
+    RunStarted,
+    Trial,
+)
 from paraval.report.document import Report
 from paraval.schedule.estimates import Estimates, Observation
 from paraval.schedule.messages import Work
@@ -100,32 +109,50 @@ async def run_async(
     suite = suite if isinstance(suite, Suite) else Suite.load(Path(suite))
     asked = Selection(parallel=parallel).over(selection or Selection())
     options = options or Options()
+    if options.seed is None:
+        options = replace(options, seed=suite.seed)
     onlooker = onlooker or Nobody()
     store = open_store(options)
-    ledger = open_ledger(store, suite, asked, options)
-    interrupted = True
-    try:
-        interrupted = not await _execute(suite, ledger, store, onlooker)
-    finally:
-        ledger.close(interrupted=interrupted)
-    info = store.find(str(ledger.folder))
-    onlooker(RunEnded(run=info))
-    return Report(store.reader(info))
+    resumed = None if options.resume is None else _run_to_resume(store, suite, options.resume)
+    plan = _plan(suite, asked, store, resumed)
+    async with Warden() as warden:
+        if _starts_processes(plan):
+            warden.prepare(min(plan.limits.parallel, len(plan.trials)))
+        ledger = _open_ledger(store, plan, resumed, options)
+        interrupted = True
+        try:
+            interrupted = not await _execute(_Work(suite, ledger, warden), store, onlooker)
+        finally:
+            ledger.close(interrupted=interrupted)
+    onlooker(RunEnded(run=ledger.run))
+    return Report(store.reader(ledger.run))
 
 
 def open_store(options: Options) -> Store:
     return Store(options.store or default_store())
 
 
-def open_ledger(store: Store, suite: Suite, asked: Selection, options: Options) -> Ledger:
+def _plan(suite: Suite, asked: Selection, store: Store, resumed: RunInfo | None) -> Plan:
+    """What to run; a resume asks for the same as the run did, but for what is said anew."""
+    if resumed is None:
+        return build_plan(suite, asked)
+    earlier = Selection.from_mapping(store.selection(resumed))
+    return build_plan(suite, asked.over(earlier))
+
+
+def _starts_processes(plan: Plan) -> bool:
+    return any(
+        isinstance(target, CommandTarget) or target.isolate
+        for target in {id(trial.target): trial.target for trial in plan.trials}.values()
+    )
+
+
+def _open_ledger(store: Store, plan: Plan, resumed: RunInfo | None, options: Options) -> Ledger:
     """A new run's ledger, or that of the run to go on with."""
-    if options.resume is None:
-        seed = options.seed if options.seed is not None else suite.seed or 0
-        return store.create_run(build_plan(suite, asked), seed=seed)
-    info = _run_to_resume(store, suite, options.resume)
-    earlier = Selection.from_mapping(store.selection(info))
-    ledger = store.resume_run(info.id, build_plan(suite, asked.over(earlier)))
-    end_leftovers(info.id)
+    if resumed is None:
+        return store.create_run(plan, seed=options.seed or 0)
+    ledger = store.resume_run(resumed.id, plan)
+    end_leftovers(resumed.id)
     if options.retry_errors:
         ledger.forget_errors()
     return ledger
@@ -162,9 +189,18 @@ def suite_schema() -> dict[str, Any]:
 # ---- execution
 
 
-async def _execute(suite: Suite, ledger: Ledger, store: Store, onlooker: Onlooker) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What a run works with."""
+
+    suite: Suite
+    ledger: Ledger
+    warden: Warden
+
+
+async def _execute(work: _Work, store: Store, onlooker: Onlooker) -> bool:
     """Whether every trial has its result at the end."""
-    plan = ledger.plan
+    ledger, plan = work.ledger, work.ledger.plan
     trials = {trial.index: trial for trial in plan.trials if trial.index not in ledger.done}
     estimates = estimates_for(plan, store)
     loop = asyncio.get_running_loop()
@@ -172,7 +208,7 @@ async def _execute(suite: Suite, ledger: Ledger, store: Store, onlooker: Onlooke
     if ledger.changed:
         message = f"{ledger.changed} trials changed since this run began and run again."
         onlooker(Notice(message=message))
-    async with _attempts(suite, plan, ledger) as attempts:
+    async with _attempts(work) as attempts:
         driver = Driver(
             trials,
             scheduler=scheduler_for(plan, list(trials.values()), estimates, ledger.run.seed),
@@ -214,30 +250,30 @@ def _broken_off(error: StoreError, info: RunInfo) -> RunBrokenOffError:
 
 
 @contextlib.asynccontextmanager
-async def _attempts(suite: Suite, plan: Plan, ledger: Ledger) -> AsyncIterator[Attempts]:
+async def _attempts(work: _Work) -> AsyncIterator[Attempts]:
     threads = Threads()
+    ledger, functions, warden = work.ledger, work.suite.functions, work.warden
     run_id = ledger.run.id
-    async with Warden() as warden:
-        attempts = Attempts(
-            commands=CommandAnswerer(warden, run_id),
-            functions=FunctionAnswerer(suite.functions, threads),
-            isolated=IsolatedAnswerer(warden, run_id, str(ledger.folder / "workers")),
-            panel=Panel(
-                plan.grading,
-                functions=suite.functions,
-                threads=threads,
-                warden=warden,
-                marks={"PARAVAL_RUN": run_id},
-            ),
+    attempts = Attempts(
+        commands=CommandAnswerer(warden, run_id),
+        functions=FunctionAnswerer(functions, threads),
+        isolated=IsolatedAnswerer(warden, run_id, str(ledger.folder / "workers")),
+        panel=Panel(
+            ledger.plan.grading,
+            functions=functions,
+            threads=threads,
             warden=warden,
-            run_folder=ledger.folder,
-        )
-        try:
-            with routed_streams():
-                yield attempts
-        finally:
-            await attempts.close()
-            threads.close()
+            marks={"PARAVAL_RUN": run_id},
+        ),
+        warden=warden,
+        run_folder=ledger.folder,
+    )
+    try:
+        with routed_streams():
+            yield attempts
+    finally:
+        await attempts.close()
+        threads.close()
 
 
 @contextlib.asynccontextmanager

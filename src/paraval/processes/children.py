@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -38,7 +39,7 @@ package = type(sys)("paraval")
 package.__path__ = [sys.argv[1]]
 sys.modules["paraval"] = package
 from paraval.processes.warden import main
-main(int(sys.argv[2]), int(sys.argv[3]))
+main(int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
 """
 _LOADER_VARIABLES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
@@ -148,6 +149,7 @@ class Warden:
 
     def __init__(self) -> None:
         self._process: _WardenProcess | None = None
+        self._expected = 1
         self._starts_in_a_row = 0
         self._requests = asyncio.Lock()
         """Guards the warden's socket: one request at a time waits for room in it."""
@@ -164,6 +166,13 @@ class Warden:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+    def prepare(self, expected: int) -> None:
+        """Start the warden now, ready for this many at once: the first need not wait for it."""
+        self._expected = expected
+        # A machine that refuses it now may have room later; the first command will tell.
+        with suppress(OSError):
+            self._living_process()
 
     async def run(self, command: Command) -> Ended:
         """Run a command to its end. A cancel ends its tree first, with grace; a second, without."""
@@ -261,7 +270,7 @@ class Warden:
                     errno.ECHILD, f"the warden process died {self._starts_in_a_row} times in a row"
                 )
             self._starts_in_a_row += 1
-            self._process = _WardenProcess()
+            self._process = _WardenProcess(self._expected)
         return self._process
 
     def _came_through(self) -> None:
@@ -271,7 +280,7 @@ class Warden:
 class _WardenProcess:
     """The warden itself, as a child of this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, expected: int) -> None:
         self._socket, theirs = socket.socketpair()
         self._socket.setblocking(False)
         folder = str(Path(__file__).parent.parent)
@@ -281,7 +290,7 @@ class _WardenProcess:
                 self._process = subprocess.Popen(
                     [
                         *(sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOTSTRAP),
-                        *(folder, str(theirs.fileno()), str(os.getpid())),
+                        *(folder, str(theirs.fileno()), str(os.getpid()), str(expected)),
                     ],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,

@@ -1,14 +1,15 @@
 """One command from its start until nothing of it is left: output, timeout, end, report.
 
-A keeper is forked by the warden for each command and lives as long as the command's process tree.
-It ends that tree on timeout, when the engine asks, and when the engine or the warden is gone.
-Whether another try is worthwhile, and what the exit code means, is for the engine.
+A keeper is forked by the warden and serves one command after another, each as long as its process
+tree lives. It ends that tree on timeout, when the engine asks, and when the engine or the warden is
+gone. Whether another try is worthwhile, and what the exit code means, is for the engine.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import resource  # noqa: F401 - os.wait4 loads it at its first call, and that would be in each keeper
 import select
 import signal
 import socket
@@ -61,10 +62,14 @@ class Wake:
             return
 
 
-def keep(control: socket.socket, channel: int | None, lifeline: int) -> None:
-    """Serve one command. `lifeline` is a pipe that the warden holds open as long as it lives."""
+def become_keeper() -> Wake:
+    """What can be done before there is a command."""
     become_subreaper()
-    wake = Wake()
+    return Wake()
+
+
+def keep(control: socket.socket, channel: int | None, lifeline: int, wake: Wake) -> None:
+    """Serve one command. `lifeline` is a pipe that the warden holds open as long as it lives."""
     inbox = Inbox(control)
     request, stdin = inbox.wait_for_frame(), inbox.wait_for_frame()
     if request is None or stdin is None:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 CHANNEL_FD = 3
+# Made once, in the warden: to make it takes longer than to start a program.
+_RESETTABLE = sorted(map(int, signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}))
 _TRANSIENT = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY}
 
 
@@ -83,7 +85,7 @@ def _spawn(path: str, argv: list[str], env: dict[str, str], fds: dict[int, int])
         file_actions=[(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in fds.items()],
         setsid=True,
         setsigmask=[],
-        setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
+        setsigdef=_RESETTABLE,
     )
 
 

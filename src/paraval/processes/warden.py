@@ -1,8 +1,9 @@
-"""The one process that an engine starts: it forks a keeper for each command, and outlives the
+"""The one process that an engine starts: it forks keepers for the commands, and outlives the
 engine just long enough to see that nothing else does.
 
-It knows nothing of commands: a keeper reads its own from the socket that the engine hands over.
-What a killed keeper leaves behind falls to the warden, which ends it and tells the engine.
+It knows nothing of commands: a keeper reads its own from the socket that the engine hands over. A
+keeper serves one command at a time, and many in its life. What a killed one leaves behind falls to
+the warden, which ends it and tells the engine.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import signal
 import socket
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 
-from paraval.processes.keeper import Wake, keep
+from paraval.processes.keeper import Wake, become_keeper, keep
 from paraval.processes.tree import (
     HAS_SUBREAPER,
     Entry,
@@ -28,8 +30,16 @@ from paraval.processes.tree import (
 )
 from paraval.processes.wire import message_frame
 
+TYPE_CHECKING = False  # without `typing`, which takes longer to load than all the rest
+if TYPE_CHECKING:
+    from typing import NoReturn
+
 CLOSING_PATIENCE_S = 15.0
 """How long keepers may take to end their trees; longer than any of them has patience."""
+MOST_FREE = 32
+"""Keepers that are kept for the next commands; each takes about 1.5 MB."""
+MOST_COMMANDS_OF_A_KEEPER = 200
+"""It never looks for garbage, which would make its memory its own: a new one starts clean."""
 _SWEEP_AGAIN_S = 0.02
 _LOOK_FOR_ENGINE_S = 1.0
 _LOWEST_PASSED_FD = 10
@@ -37,8 +47,11 @@ _HIGHEST_FD = 1 << 16
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
-def main(engine_fd: int, engine_pid: int) -> None:
-    """Serve the engine at the other end of this socket until it closes it or dies."""
+def main(engine_fd: int, engine_pid: int, expected: int) -> None:
+    """Serve the engine at the other end of this socket until it closes it or dies.
+
+    `expected` is how many commands the engine thinks of having at once.
+    """
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for ignored in _IGNORED:
         # The engine decides when it is over; its end of the socket says so.
@@ -48,44 +61,73 @@ def main(engine_fd: int, engine_pid: int) -> None:
     # What is there now is shared with every keeper, as long as nobody writes to it.
     gc.disable()
     gc.freeze()
-    warden = Warden(socket.socket(fileno=engine_fd), engine_pid)
+    warden = Warden(socket.socket(fileno=engine_fd), engine_pid, expected)
     warden.serve()
     warden.close()
+
+
+class _Hired:
+    """A keeper as the warden knows it."""
+
+    __slots__ = ("control", "line", "pid")
+
+    def __init__(self, pid: int, line: socket.socket) -> None:
+        self.pid = pid
+        self.line = line
+        """On which it is given commands, and says when it is free again."""
+        self.control: socket.socket | None = None
+        """While it has a command: on which the engine is told if this keeper dies."""
 
 
 class Warden:
     """The state of a fork server."""
 
-    def __init__(self, engine: socket.socket, engine_pid: int) -> None:
+    def __init__(self, engine: socket.socket, engine_pid: int, expected: int) -> None:
         self._engine = engine
         self._engine_pid = engine_pid
         self._engine_handle = _open_process(engine_pid)
         self._wake = Wake()
         self._lifeline, self._lifeline_held = os.pipe()
-        self._keepers: dict[int, socket.socket] = {}
-        """By pid, the socket on which the engine is told if that keeper dies."""
+        self._poller = select.poll()
+        self._keepers: dict[int, _Hired] = {}
+        """By pid."""
+        self._lines: dict[int, _Hired] = {}
+        """By the descriptor of their line."""
+        self._free: list[_Hired] = []
+        self._wanted_free = min(expected, MOST_FREE)
         self._bereaved: list[socket.socket] = []
         """Sockets of keepers that were killed; told when their orphans are gone."""
 
     def serve(self) -> None:
-        poller = select.poll()
-        poller.register(self._wake.pipe, select.POLLIN)
-        poller.register(self._engine, select.POLLIN)
+        self._poller.register(self._wake.pipe, select.POLLIN)
+        self._poller.register(self._engine, select.POLLIN)
         if self._engine_handle is not None:
             # The socket alone would not do: a fork of the engine may hold a copy of it open.
-            poller.register(self._engine_handle, select.POLLIN)
+            self._poller.register(self._engine_handle, select.POLLIN)
         while os.getppid() == self._engine_pid:
-            wait_s = _SWEEP_AGAIN_S if self._bereaved else _LOOK_FOR_ENGINE_S
-            bounded = self._bereaved or self._engine_handle is None
-            ready = {fd for fd, _ in poller.poll(wait_s * 1000 if bounded else None)}
+            ready = self._wait()
             if self._wake.pipe in ready or self._bereaved:
                 self._attend_to_ends()
+            for fd in ready & self._lines.keys():
+                self._hear(self._lines[fd])
             if self._engine.fileno() in ready and not self._take_request():
                 return
+
+    def _wait(self) -> set[int]:
+        """What is ready to be read; a quiet moment is used to fork a keeper ahead of need."""
+        while len(self._keepers) < self._wanted_free:
+            ready = self._poller.poll(0)
+            if ready or not self._hire_ahead():
+                break
+        bounded = self._bereaved or self._engine_handle is None
+        wait_s = _SWEEP_AGAIN_S if self._bereaved else _LOOK_FOR_ENGINE_S
+        return {fd for fd, _ in self._poller.poll(wait_s * 1000 if bounded else None)}
 
     def close(self) -> None:
         """Let the keepers end their trees, then whatever is left."""
         os.close(self._lifeline_held)
+        for keeper in self._keepers.values():
+            keeper.line.close()
         until = time.monotonic() + CLOSING_PATIENCE_S
         poller = select.poll()
         poller.register(self._wake.pipe, select.POLLIN)
@@ -102,7 +144,7 @@ class Warden:
     # ---- requests
 
     def _take_request(self) -> bool:
-        """Fork one keeper; False when the engine has no more to ask."""
+        """See to it that a keeper serves one command; False: the engine has no more to ask."""
         try:
             data, fds, flags, _ = socket.recv_fds(self._engine, 1, 2)
         except ConnectionError:
@@ -115,33 +157,83 @@ class Warden:
                 os.close(fd)
             return True
         control = socket.socket(fileno=fds[0])
-        channel = fds[1] if len(fds) > 1 else None
         try:
-            self._fork(control, channel)
+            self._give(control, fds)
         except OSError as error:
             _tell_failure(control, f"cannot start a process: {error.strerror}")
             control.close()
-        if channel is not None:
-            os.close(channel)
+        for fd in fds[1:]:
+            os.close(fd)
         return True
 
-    def _fork(self, control: socket.socket, channel: int | None) -> None:
-        pid = os.fork()
-        if pid:
-            self._keepers[pid] = control
-            return
+    def _give(self, control: socket.socket, fds: list[int]) -> None:
+        """Give the command at the other end of `control` to a free keeper, or to a new one."""
+        keeper = self._free.pop() if self._free else self._hire()
+        keeper.control = control
+        # One that was killed meanwhile is found dead like any other.
+        with suppress(BrokenPipeError):
+            socket.send_fds(keeper.line, [b"k"], fds)
+
+    def _hire_ahead(self) -> bool:
+        """False: the machine refuses."""
+        try:
+            self._free.append(self._hire())
+        except OSError:
+            return False
+        return True
+
+    def _hire(self) -> _Hired:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                pid = os.fork()
+            except OSError:
+                ours.close()
+                raise
+            if pid == 0:
+                self._be_keeper(theirs)
+        keeper = self._keepers[pid] = self._lines[ours.fileno()] = _Hired(pid, ours)
+        self._poller.register(ours, select.POLLIN)
+        return keeper
+
+    def _be_keeper(self, line: socket.socket) -> NoReturn:
         code = 1
         try:
-            kept = [_above_standard(fd) for fd in (control.fileno(), channel, self._lifeline)]
-            _close_all_but(fd for fd in kept if fd is not None)
-            keep_control, keep_channel, keep_lifeline = kept
-            keep(socket.socket(fileno=keep_control), keep_channel, keep_lifeline or 0)
+            kept_line = _above_standard(line.fileno())
+            lifeline = _above_standard(self._lifeline)
+            _close_all_but((kept_line, lifeline))
+            _keep_one_after_another(socket.socket(fileno=kept_line), lifeline)
             code = 0
         finally:
             # Whatever went wrong: the warden's own way on is not this process's.
             os._exit(code)
 
     # ---- ends
+
+    def _hear(self, keeper: _Hired) -> None:
+        """A keeper is free again, or about to be found dead."""
+        try:
+            is_free = bool(keeper.line.recv(1))
+        except ConnectionError:
+            is_free = False
+        if not is_free:
+            self._hang_up(keeper)
+            return
+        if keeper.control is not None:
+            keeper.control.close()
+            keeper.control = None
+        if len(self._free) < MOST_FREE:
+            self._free.append(keeper)
+        else:
+            self._hang_up(keeper)
+
+    def _hang_up(self, keeper: _Hired) -> None:
+        """It goes when it sees that its line is closed, if it isn't gone already."""
+        if self._lines.pop(keeper.line.fileno(), None) is not None:
+            self._poller.unregister(keeper.line)
+        keeper.line.close()
+        if keeper in self._free:
+            self._free.remove(keeper)
 
     def _attend_to_ends(self) -> None:
         self._wake.clear()
@@ -160,13 +252,16 @@ class Warden:
                 return
             if not pid:
                 return
-            control = self._keepers.pop(pid, None)
-            if control is None:
+            keeper = self._keepers.pop(pid, None)
+            if keeper is None:
+                continue
+            self._hang_up(keeper)
+            if keeper.control is None:
                 continue
             if status == 0:
-                control.close()
+                keeper.control.close()
             else:
-                self._bereaved.append(control)
+                self._bereaved.append(keeper.control)
 
     def _kill_orphans(self) -> bool:
         """Kill what belongs to no keeper; was there anything?"""
@@ -185,6 +280,22 @@ class Warden:
         return adopted + descendants([entry.pid for entry in adopted], table)
 
 
+def _keep_one_after_another(line: socket.socket, lifeline: int) -> None:
+    """A keeper's life: commands as they are given, until the line is closed."""
+    wake = become_keeper()
+    for _ in range(MOST_COMMANDS_OF_A_KEEPER):
+        data, fds, _, _ = socket.recv_fds(line, 1, 2)
+        if not data:
+            return
+        kept = [_above_standard(fd) for fd in fds]
+        for fd in fds:
+            os.close(fd)
+        with socket.socket(fileno=kept[0]) as control:
+            keep(control, kept[1] if len(kept) > 1 else None, lifeline, wake)
+        with suppress(BrokenPipeError):
+            line.send(b"f")
+
+
 def _open_process(pid: int) -> int | None:
     """A descriptor that becomes readable when the process ends, where there is such a thing."""
     try:
@@ -201,9 +312,22 @@ def _tell_failure(control: socket.socket, message: str) -> None:
         return
 
 
-def _above_standard(fd: int | None) -> int | None:
+def _wait_and_keep(waiting: socket.socket, lifeline: int) -> None:
+    """A keeper's life: until it is given a command or let go, then until that has ended."""
+    wake = become_keeper()
+    with waiting:
+        data, fds, _, _ = socket.recv_fds(waiting, 1, 2)
+    if not data:
+        return
+    kept = [_above_standard(fd) for fd in fds]
+    for fd in fds:
+        os.close(fd)
+    keep(socket.socket(fileno=kept[0]), kept[1] if len(kept) > 1 else None, lifeline, wake)
+
+
+def _above_standard(fd: int) -> int:
     """The same file at a number that no command's own descriptors will take."""
-    return None if fd is None else fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _LOWEST_PASSED_FD)
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _LOWEST_PASSED_FD)
 
 
 def _close_all_but(kept: Iterable[int]) -> None:
