@@ -871,12 +871,13 @@ def test_the_warden_s_own_interpreter_loads_only_light_modules() -> None:
     command = [PYTHON, "-I", "-S", "-c", script, str(folder)]
     loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     heavy = {"typing", "dataclasses", "asyncio", "subprocess", "pathlib", "threading", "inspect"}
+    heavy |= {"enum", "json", "re", "signal", "socket"}
     assert not heavy & set(loaded)
     assert {name for name in loaded if name.startswith("paraval.")} == {
         "paraval.processes",
         *(
             f"paraval.processes.{name}"
-            for name in ("capture", "keeper", "launch", "tree", "warden", "wire")
+            for name in ("capture", "keeper", "launch", "light", "tree", "warden", "wire")
         ),
     }
 
@@ -896,3 +897,41 @@ def test_what_a_keeper_said_last_is_heard_although_the_engine_talks_over_it(plac
         return codes
 
     assert with_warden(use) == [7] * 20
+
+
+def contents(path: str) -> str:
+    return Path(path).read_text()
+
+
+def test_a_keeper_serves_many_commands_and_mixes_nothing_up(place: Place) -> None:
+    """More than a keeper serves in its life, so that it is also replaced in between."""
+
+    async def use(warden: Warden) -> tuple[list[tuple[int | None, str]], set[int]]:
+        ends, keepers = [], set()
+        for number in range(250):
+            path = str(place.folder / f"{number}.out")
+            script = f"echo {number}; echo $PPID; exit {number % 5}"
+            ended = await warden.run(place.shell(script, stdout=path))
+            said, parent = contents(path).split()
+            keepers.add(int(parent))
+            ends.append((ended.exit_code, said))
+        return ends, keepers
+
+    ends, keepers = with_warden(use)
+    assert ends == [(number % 5, str(number)) for number in range(250)]
+    assert 2 <= len(keepers) < 10
+
+
+def test_a_free_keeper_that_is_killed_is_replaced(place: Place) -> None:
+    async def use(warden: Warden) -> list[int | None]:
+        codes = []
+        for number in range(3):
+            path = str(place.folder / f"{number}.out")
+            ended = await warden.run(place.shell("echo $PPID; exit 4", stdout=path))
+            codes.append(ended.exit_code)
+            parent = int(contents(path))
+            os.kill(parent, signal.SIGKILL)
+            await _until(lambda parent=parent: process_identity(parent) is None)  # type: ignore[misc]
+        return codes
+
+    assert with_warden(use) == [4, 4, 4]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import os
 import socket
 import subprocess
@@ -24,7 +23,7 @@ from typing import Any, Self
 from paraval.processes.identity import ProcessIdentity, process_identity
 from paraval.processes.keeper import KILL_PATIENCE_S
 from paraval.processes.warden import CLOSING_PATIENCE_S
-from paraval.processes.wire import Frames, frame, message_frame, portable
+from paraval.processes.wire import Frames, frame, message_frame, portable, read_message
 from paraval.settings import LOG_LIMIT_BYTES
 
 MOST_STARTS_IN_A_ROW = 5
@@ -429,7 +428,7 @@ class _Link(asyncio.Protocol):
         self._on_answer()
         self._frames.feed(data)
         for payload in self._frames:
-            for kind, content in json.loads(payload).items():
+            for kind, content in read_message(payload).items():
                 self._hear(kind, content)
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature

@@ -7,17 +7,15 @@ gone. Whether another try is worthwhile, and what the exit code means, is for th
 
 from __future__ import annotations
 
-import json
 import os
 import resource  # noqa: F401 - os.wait4 loads it at its first call, and that would be in each keeper
 import select
-import signal
-import socket
 import sys
 import time
 
 from paraval.processes.capture import Log, Stream
 from paraval.processes.launch import CHANNEL_FD, LaunchError, launch
+from paraval.processes.light import Socket, signal
 from paraval.processes.tree import (
     HAS_SUBREAPER,
     become_subreaper,
@@ -28,7 +26,7 @@ from paraval.processes.tree import (
     send_group_signal,
     signal_entries,
 )
-from paraval.processes.wire import Frames, message_frame
+from paraval.processes.wire import Frames, message_frame, read_message
 
 TYPE_CHECKING = False  # without `typing`, which takes longer to load than all the rest
 if TYPE_CHECKING:
@@ -68,13 +66,13 @@ def become_keeper() -> Wake:
     return Wake()
 
 
-def keep(control: socket.socket, channel: int | None, lifeline: int, wake: Wake) -> None:
+def keep(control: Socket, channel: int | None, lifeline: int, wake: Wake) -> None:
     """Serve one command. `lifeline` is a pipe that the warden holds open as long as it lives."""
     inbox = Inbox(control)
     request, stdin = inbox.wait_for_frame(), inbox.wait_for_frame()
     if request is None or stdin is None:
         return
-    keeper = Keeper(inbox, lifeline, wake, json.loads(request))
+    keeper = Keeper(inbox, lifeline, wake, read_message(request))
     try:
         keeper.start(stdin, channel)
     except LaunchError as error:
@@ -86,7 +84,7 @@ def keep(control: socket.socket, channel: int | None, lifeline: int, wake: Wake)
 class Inbox:
     """What the engine says, as far as it has been heard."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: Socket) -> None:
         self.control = control
         self.is_open = True
         """False: the engine has gone away, or wants to hear no more."""
@@ -345,7 +343,7 @@ class Keeper:
 
     def _obey(self) -> None:
         for payload in self._inbox.frames:
-            self._carry_out(json.loads(payload))
+            self._carry_out(read_message(payload))
         if not self._inbox.is_open:
             self._lost = True
             self._kill_now()

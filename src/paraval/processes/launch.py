@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
+
+from paraval.processes.light import signal
 
 TYPE_CHECKING = False  # without `typing`, which takes longer to load than all the rest
 if TYPE_CHECKING:
     from typing import Any
 
 CHANNEL_FD = 3
-# Made once, in the warden: to make it takes longer than to start a program.
-_RESETTABLE = sorted(map(int, signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}))
+_RESETTABLE = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 _TRANSIENT = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY}
 
 

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-import signal
 import sys
-from collections.abc import Iterable
+
+from paraval.processes.light import signal
+
+TYPE_CHECKING = False  # without `typing`, which takes longer to load than all the rest
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 HAS_SUBREAPER = sys.platform == "linux"
 

@@ -12,13 +12,17 @@ import fcntl
 import gc
 import os
 import select
-import signal
-import socket
 import time
-from collections.abc import Iterable
-from contextlib import suppress
 
 from paraval.processes.keeper import Wake, become_keeper, keep
+from paraval.processes.light import (
+    Socket,
+    receive_fds,
+    send_fds,
+    signal,
+    socket_of,
+    socket_pair,
+)
 from paraval.processes.tree import (
     HAS_SUBREAPER,
     Entry,
@@ -32,6 +36,7 @@ from paraval.processes.wire import message_frame
 
 TYPE_CHECKING = False  # without `typing`, which takes longer to load than all the rest
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import NoReturn
 
 CLOSING_PATIENCE_S = 15.0
@@ -61,7 +66,7 @@ def main(engine_fd: int, engine_pid: int, expected: int) -> None:
     # What is there now is shared with every keeper, as long as nobody writes to it.
     gc.disable()
     gc.freeze()
-    warden = Warden(socket.socket(fileno=engine_fd), engine_pid, expected)
+    warden = Warden(socket_of(engine_fd), engine_pid, expected)
     warden.serve()
     warden.close()
 
@@ -71,18 +76,18 @@ class _Hired:
 
     __slots__ = ("control", "line", "pid")
 
-    def __init__(self, pid: int, line: socket.socket) -> None:
+    def __init__(self, pid: int, line: Socket) -> None:
         self.pid = pid
         self.line = line
         """On which it is given commands, and says when it is free again."""
-        self.control: socket.socket | None = None
+        self.control: Socket | None = None
         """While it has a command: on which the engine is told if this keeper dies."""
 
 
 class Warden:
     """The state of a fork server."""
 
-    def __init__(self, engine: socket.socket, engine_pid: int, expected: int) -> None:
+    def __init__(self, engine: Socket, engine_pid: int, expected: int) -> None:
         self._engine = engine
         self._engine_pid = engine_pid
         self._engine_handle = _open_process(engine_pid)
@@ -95,7 +100,7 @@ class Warden:
         """By the descriptor of their line."""
         self._free: list[_Hired] = []
         self._wanted_free = min(expected, MOST_FREE)
-        self._bereaved: list[socket.socket] = []
+        self._bereaved: list[Socket] = []
         """Sockets of keepers that were killed; told when their orphans are gone."""
 
     def serve(self) -> None:
@@ -146,17 +151,14 @@ class Warden:
     def _take_request(self) -> bool:
         """See to it that a keeper serves one command; False: the engine has no more to ask."""
         try:
-            data, fds, flags, _ = socket.recv_fds(self._engine, 1, 2)
+            asked, fds = receive_fds(self._engine, 2)
         except ConnectionError:
             return False
-        if not data:
-            return False
-        if flags & socket.MSG_CTRUNC or not fds:
-            # Too many files are open here. The engine sees its own end close, and may try again.
-            for fd in fds:
-                os.close(fd)
-            return True
-        control = socket.socket(fileno=fds[0])
+        if not fds:
+            # Asked all the same: too many files are open here. The engine sees its own end close,
+            # and may try again.
+            return asked
+        control = socket_of(fds[0])
         try:
             self._give(control, fds)
         except OSError as error:
@@ -166,13 +168,15 @@ class Warden:
             os.close(fd)
         return True
 
-    def _give(self, control: socket.socket, fds: list[int]) -> None:
+    def _give(self, control: Socket, fds: list[int]) -> None:
         """Give the command at the other end of `control` to a free keeper, or to a new one."""
         keeper = self._free.pop() if self._free else self._hire()
         keeper.control = control
         # One that was killed meanwhile is found dead like any other.
-        with suppress(BrokenPipeError):
-            socket.send_fds(keeper.line, [b"k"], fds)
+        try:
+            send_fds(keeper.line, fds)
+        except BrokenPipeError:
+            return
 
     def _hire_ahead(self) -> bool:
         """False: the machine refuses."""
@@ -183,26 +187,27 @@ class Warden:
         return True
 
     def _hire(self) -> _Hired:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                pid = os.fork()
-            except OSError:
-                ours.close()
-                raise
-            if pid == 0:
-                self._be_keeper(theirs)
+        ours, theirs = socket_pair()
+        try:
+            pid = os.fork()
+        except OSError:
+            ours.close()
+            theirs.close()
+            raise
+        if pid == 0:
+            self._be_keeper(theirs)
+        theirs.close()
         keeper = self._keepers[pid] = self._lines[ours.fileno()] = _Hired(pid, ours)
         self._poller.register(ours, select.POLLIN)
         return keeper
 
-    def _be_keeper(self, line: socket.socket) -> NoReturn:
+    def _be_keeper(self, line: Socket) -> NoReturn:
         code = 1
         try:
             kept_line = _above_standard(line.fileno())
             lifeline = _above_standard(self._lifeline)
             _close_all_but((kept_line, lifeline))
-            _keep_one_after_another(socket.socket(fileno=kept_line), lifeline)
+            _keep_one_after_another(socket_of(kept_line), lifeline)
             code = 0
         finally:
             # Whatever went wrong: the warden's own way on is not this process's.
@@ -280,20 +285,30 @@ class Warden:
         return adopted + descendants([entry.pid for entry in adopted], table)
 
 
-def _keep_one_after_another(line: socket.socket, lifeline: int) -> None:
+def _keep_one_after_another(line: Socket, lifeline: int) -> None:
     """A keeper's life: commands as they are given, until the line is closed."""
     wake = become_keeper()
-    for _ in range(MOST_COMMANDS_OF_A_KEEPER):
-        data, fds, _, _ = socket.recv_fds(line, 1, 2)
-        if not data:
+    for left in reversed(range(MOST_COMMANDS_OF_A_KEEPER)):
+        _, fds = receive_fds(line, 2)
+        if not fds:
             return
         kept = [_above_standard(fd) for fd in fds]
         for fd in fds:
             os.close(fd)
-        with socket.socket(fileno=kept[0]) as control:
-            keep(control, kept[1] if len(kept) > 1 else None, lifeline, wake)
-        with suppress(BrokenPipeError):
-            line.send(b"f")
+        control = socket_of(kept[0])
+        keep(control, kept[1] if len(kept) > 1 else None, lifeline, wake)
+        control.close()
+        # Who is about to leave must not say that it is free.
+        if left and not _say_free(line):
+            return
+
+
+def _say_free(line: Socket) -> bool:
+    try:
+        line.send(b"f")
+    except BrokenPipeError:
+        return False
+    return True
 
 
 def _open_process(pid: int) -> int | None:
@@ -304,25 +319,12 @@ def _open_process(pid: int) -> int | None:
         return None
 
 
-def _tell_failure(control: socket.socket, message: str) -> None:
+def _tell_failure(control: Socket, message: str) -> None:
     failure = {"code": "LOST", "message": message, "transient": True}
     try:
         control.sendall(message_frame({"ended": {"failure": failure}}))
     except OSError:
         return
-
-
-def _wait_and_keep(waiting: socket.socket, lifeline: int) -> None:
-    """A keeper's life: until it is given a command or let go, then until that has ended."""
-    wake = become_keeper()
-    with waiting:
-        data, fds, _, _ = socket.recv_fds(waiting, 1, 2)
-    if not data:
-        return
-    kept = [_above_standard(fd) for fd in fds]
-    for fd in fds:
-        os.close(fd)
-    keep(socket.socket(fileno=kept[0]), kept[1] if len(kept) > 1 else None, lifeline, wake)
 
 
 def _above_standard(fd: int) -> int:
