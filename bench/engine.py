@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ def measured(script: str, *arguments: str) -> dict[str, Any]:
     """What a script of this folder prints as JSON, run in an empty folder."""
     # A stay-behind of .pyc files would be measured otherwise, and never be there.
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    env["BENCH_STARTED_AT"] = str(time.time())
     with tempfile.TemporaryDirectory(dir=".") as folder:
         ended = subprocess.run(
             [sys.executable, str(HERE / script), *arguments],

@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeVar
 from paraval.errors import RequestError, RunBrokenOffError, StoreError
 from paraval.execute.attempts import Attempts
 from paraval.execute.driver import Driver, Pace
+from paraval.garbage import no_collections
 from paraval.grade.panel import Panel
 from paraval.plan.build import build_plan
 from paraval.plan.model import json_schema
@@ -106,7 +107,8 @@ async def run_async(
     onlooker: Onlooker | None = None,
 ) -> Report:
     """The same inside a running event loop."""
-    suite = suite if isinstance(suite, Suite) else Suite.load(Path(suite))
+    if not isinstance(suite, Suite):
+        suite = load_suite(Path(suite))
     asked = Selection(parallel=parallel).over(selection or Selection())
     options = options or Options()
     if options.seed is None:
@@ -114,11 +116,12 @@ async def run_async(
     onlooker = onlooker or Nobody()
     store = open_store(options)
     resumed = None if options.resume is None else _run_to_resume(store, suite, options.resume)
-    plan = _plan(suite, asked, store, resumed)
     async with Warden() as warden:
-        if _starts_processes(plan):
-            warden.prepare(min(plan.limits.parallel, len(plan.trials)))
-        ledger = _open_ledger(store, plan, resumed, options)
+        with no_collections():
+            plan = _plan(suite, asked, store, resumed)
+            if _starts_processes(plan):
+                warden.prepare(min(plan.limits.parallel, len(plan.trials)))
+            ledger = _open_ledger(store, plan, resumed, options)
         interrupted = True
         try:
             interrupted = not await _execute(_Work(suite, ledger, warden), store, onlooker)

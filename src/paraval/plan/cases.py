@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from paraval.errors import Problem
@@ -204,6 +205,9 @@ def _read_list(written: Iterable[Any], spot: Spot, into: CaseList) -> None:
 
 def _add_plain(item: Any, address: Address, into: CaseList) -> None:
     """Adds a case whose values may be of any kind, so far: objects of Python, odd spellings."""
+    if type(item) is Case and _is_simple(item):
+        into.add(item, address)
+        return
     data = item
     if isinstance(item, Mapping):
         if loses_digits(item.get("id")):
@@ -215,6 +219,11 @@ def _add_plain(item: Any, address: Address, into: CaseList) -> None:
         spot_of(address).report(f"a case must be plain data: {error}")
         return
     into.add(item, address)
+
+
+def _is_simple(case: Case) -> bool:
+    """Whether it is plain data at first sight, as most are: there may be very many."""
+    return type(case.input) is str and type(case.expect) in (str, NoneType) and not case.metadata
 
 
 def _contents(data: Any) -> Any:

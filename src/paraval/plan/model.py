@@ -201,18 +201,17 @@ class FunctionTargetForm(ProcessForm):
     )
 
 
+def _with_all_target_keys(schema: dict[str, Any]) -> None:
+    """The overlay's keys are those of every kind of target."""
+    for form in (CommandTargetForm, FunctionTargetForm):
+        schema.setdefault("properties", {}).update(form.model_json_schema()["properties"])
+
+
 class OverlayForm(Form):
     """Keys of the target, laid over it for one value of an axis. `env` is merged; other keys
     replace the target's own."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "properties": {
-                **CommandTargetForm.model_json_schema()["properties"],
-                **FunctionTargetForm.model_json_schema()["properties"],
-            }
-        }
-    )
+    model_config = ConfigDict(json_schema_extra=_with_all_target_keys)
 
 
 # ---- graders

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from paraval.errors import Problem, SuiteError
+from paraval.garbage import no_collections
 from paraval.plan.cases import CaseList, read_cases
 from paraval.plan.documents import read_document
 from paraval.plan.fitting import check_templates, find_shared_file
@@ -212,6 +213,7 @@ class _Comparison:
     variants: tuple[tuple[Variant, VariantTarget], ...]
 
 
+@no_collections()
 def _define(written: Any, spot: Spot, around: Surroundings, *, default_name: str) -> Definition:
     """The whole suite, or SuiteError with everything that is wrong in it."""
     form = check(SuiteForm, written, spot)

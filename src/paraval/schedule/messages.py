@@ -7,15 +7,15 @@ of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from paraval.records import Outcome
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """A trial as the scheduler sees it."""
+class Work(NamedTuple):
+    """A trial as the scheduler sees it. A tuple, since there may be very many."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # a tuple's own `index` is of no use here
     """In the plan; decides between equals."""
     needs: tuple[str, ...] = ()
     """Named limits of which it takes one each while it runs."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Sequence
+from operator import attrgetter
 
 from paraval.records import Limits, Outcome, RetryPolicy
 from paraval.schedule.capacities import Lane, Lanes
@@ -38,7 +39,8 @@ class Scheduler:
     def __init__(
         self, works: Sequence[Work], *, limits: Limits, retry: RetryPolicy, seed: int
     ) -> None:
-        self._order = sorted(works, key=lambda work: (-work.expected_s, work.index))
+        in_plan_order = sorted(works, key=attrgetter("index"))
+        self._order = sorted(in_plan_order, key=attrgetter("expected_s"), reverse=True)
         self._place = {work.index: place for place, work in enumerate(self._order)}
         self._parallel = max(1, limits.parallel)
         self._retry = retry
@@ -63,8 +65,7 @@ class Scheduler:
         instructions: list[Instruction] = []
         match event:
             case Begin():
-                for place, work in enumerate(self._order):
-                    self._lanes.add(self._lane_of[place], place, work.expected_s)
+                self._lanes.fill(self._lane_of, [work.expected_s for work in self._order])
             case Ended():
                 instructions.append(self._end(event))
             case Abandoned():

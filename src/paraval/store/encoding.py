@@ -82,6 +82,10 @@ def _described(value: Any) -> str:
 
 
 def case_json(case: Case) -> str:
+    if type(case.input) is str and type(case.expect) is str and not (case.tags or case.metadata):
+        # As below, but for very many cases: the encoder is much quicker with texts alone.
+        texts = _COMPACT.encode(case.input), _COMPACT.encode(case.expect)
+        return storable('{{"input":{},"expect":{}}}'.format(*texts))
     content = {"input": case.input}
     if case.expect is not None:
         content["expect"] = case.expect

@@ -54,9 +54,9 @@ CREATE TABLE case_ (
 CREATE TABLE trial (
     -- Case x variant x repeat, in plan order.
     idx         INTEGER PRIMARY KEY,  -- Its place in the plan, from 0.
-    key         TEXT NOT NULL UNIQUE, -- A hash of all that decides its result.
-    case_       INTEGER NOT NULL REFERENCES case_ (number),
-    variant     INTEGER NOT NULL REFERENCES variant (number),
+    key         TEXT NOT NULL,        -- A hash of all that decides its result; unique.
+    case_       INTEGER NOT NULL,     -- Its number in `case_`. Not declared as a reference: to
+    variant     INTEGER NOT NULL,     -- check 100,000 of them takes long. `variant` likewise.
     repeat      INTEGER NOT NULL      -- From 1.
 );
 
