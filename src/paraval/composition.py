@@ -38,6 +38,7 @@ from paraval.records import (
     Trial,
 )
 from paraval.report.document import Report
+from paraval.report.wording import counted
 from paraval.schedule.estimates import Estimates, Observation
 from paraval.schedule.messages import Work
 from paraval.schedule.scheduler import Scheduler
@@ -209,7 +210,7 @@ async def _execute(work: _Work, store: Store, onlooker: Onlooker) -> bool:
     loop = asyncio.get_running_loop()
     onlooker(RunStarted(run=ledger.run, total=len(plan.trials), already_done=len(ledger.done)))
     if ledger.changed:
-        message = f"{ledger.changed} trials changed since this run began and run again."
+        message = f"Changed since this run began, so run again: {counted(ledger.changed, 'trial')}."
         onlooker(Notice(message=message))
     async with _attempts(work) as attempts:
         driver = Driver(

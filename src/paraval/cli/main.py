@@ -12,7 +12,13 @@ import sys
 import click
 
 from paraval import __version__
-from paraval.errors import ParavalError, RunBrokenOffError, RunBusyError
+from paraval.cli.complaints import (
+    EXIT_INTERRUPTED,
+    EXIT_WRONG_REQUEST,
+    complain,
+    exit_code_of,
+)
+from paraval.errors import ParavalError
 
 COMMANDS = {
     "run": ("running", "Run a suite, in parallel, and report."),
@@ -26,10 +32,6 @@ COMMANDS = {
     "schema": ("planning", "Print the JSON Schema of suite files, for editors."),
     "doctor": ("starting", "Tell what is here and what is missing."),
 }
-EXIT_WRONG_REQUEST = 2
-EXIT_CANNOT_TELL = 3
-EXIT_BUSY = 75
-EXIT_INTERRUPTED = 130
 
 
 class LazyGroup(click.Group):
@@ -79,20 +81,3 @@ def main() -> None:
         # Whoever read our output has gone; Python would complain again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_WRONG_REQUEST)
-
-
-def complain(error: ParavalError) -> None:
-    for line in error.message.split("\n"):
-        click.echo(f"error: {line}", err=True)
-    if error.hint is not None:
-        click.echo(f"hint: {error.hint}", err=True)
-
-
-def exit_code_of(error: ParavalError) -> int:
-    match error:
-        case RunBusyError():
-            return EXIT_BUSY
-        case RunBrokenOffError():
-            return EXIT_CANNOT_TELL
-        case _:
-            return EXIT_WRONG_REQUEST

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from paraval import Suite
+from paraval.cli.complaints import EXIT_CANNOT_TELL, complain
 from paraval.cli.options import (
     output_option,
     run_argument,
@@ -22,7 +23,7 @@ from paraval.cli.options import (
 from paraval.cli.progress import MODES, choose
 from paraval.cli.showing import print_report
 from paraval.composition import load_suite, open_store, run_async
-from paraval.errors import RequestError
+from paraval.errors import ParavalError, RequestError
 from paraval.report.document import Report
 from paraval.report.files import check_output_paths, write_files
 from paraval.settings import Options, Selection
@@ -51,9 +52,20 @@ def run_and_show(suite: Suite, selection: Selection, options: Options, showing: 
         )
     finally:
         onlooker.close()
+    if showing.progress not in ("json", "none"):
+        click.echo("", err=True)
     print_report(report)
     _say_how_to_go_on(report)
-    write_files(report, showing.outputs)
+    return _write(report, showing.outputs)
+
+
+def _write(report: Report, outputs: tuple[Path, ...]) -> int:
+    """The exit code, which tells too when a file could not be written after all."""
+    try:
+        write_files(report, outputs)
+    except ParavalError as error:
+        complain(error)
+        return report.exit_code or EXIT_CANNOT_TELL
     return report.exit_code
 
 

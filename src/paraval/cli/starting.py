@@ -71,7 +71,7 @@ def demo_command(parallel: int, progress: str, store: Path | None, *, verbose: b
     crashes: see how each is told apart.
     """
     click.echo(
-        "Two simulated models answer twenty questions (no key, no network, no real model).",
+        "Two simulated models answer twenty questions: no key, no network.",
         err=True,
     )
     code = run_and_show(
@@ -81,8 +81,7 @@ def demo_command(parallel: int, progress: str, store: Path | None, *, verbose: b
         Showing(progress=progress, verbose=verbose),
     )
     click.echo(
-        "\nNext: `paraval report last -o report.md`, `paraval logs last`, or your own suite: "
-        "`paraval init`.",
+        "\nNext: paraval report last -o report.md, paraval logs last, or paraval init",
         err=True,
     )
     return code

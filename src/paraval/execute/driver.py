@@ -21,6 +21,7 @@ from paraval.records import (
     AttemptStarted,
     Happening,
     Notice,
+    Outcome,
     Trial,
     TrialEnded,
     TrialResult,
@@ -42,12 +43,18 @@ from paraval.schedule.scheduler import Scheduler
 
 STOP_GRACE_S = 5.0
 """How long running attempts may go on after a stop was asked for, before they are ended."""
+ENDS_BEFORE_AN_ETA = 3
 ETA_EVERY_S = 0.2
 """An estimate costs time itself; it is made anew no more often than this."""
 
 
 class Ledger(Protocol):
     """What the driver needs of the store. The calls don't block; `on_durable` comes in the loop."""
+
+    @property
+    def done(self) -> Mapping[int, Outcome]:
+        """The trials that had a result when the driver began."""
+        ...
 
     def record_start(self, attempt: Attempt, at: float, on_durable: Callable[[], None]) -> None: ...
 
@@ -108,6 +115,7 @@ class Driver:
         self._starting: set[int] = set()
         """Trials whose next attempt waits for its start to be on disk."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._done_before = len(ledger.done)
         self._done = 0
         self._undurable = 0
         self._over = False
@@ -273,8 +281,8 @@ class Driver:
                     queued_s=course.queued_s,
                     total_s=course.total_s,
                 ),
-                done=self._done,
-                total=len(self._trials),
+                done=self._done_before + self._done,
+                total=self._done_before + len(self._trials),
                 eta_s=self._pace.eta_s(self._scheduler, self._loop.time()),
             )
         )
@@ -286,20 +294,31 @@ class Pace:
     def __init__(self, expected_s: Callable[[Trial], float], *, from_history: bool) -> None:
         self._expected_s = expected_s
         self._known = from_history
+        self._ended = 0
         self._expected_sum = 0.0
         self._actual_sum = 0.0
         self._eta: tuple[float, float] | None = None
 
     def observe(self, trial: Trial, duration_s: float) -> None:
+        self._ended += 1
         self._expected_sum += self._expected_s(trial)
         self._actual_sum += duration_s
 
     def eta_s(self, scheduler: Scheduler, now: float) -> float | None:
         """Seconds to the end; None while nothing is known."""
-        if self._expected_sum <= 0.0 and not self._known:
+        if not self._known and self._ended < ENDS_BEFORE_AN_ETA:
             return None
         if self._eta is None or now - self._eta[0] >= ETA_EVERY_S:
-            scale = self._actual_sum / self._expected_sum if self._expected_sum > 0 else 1.0
-            self._eta = (now, scheduler.remaining_s(now, scale))
+            self._eta = (now, scheduler.remaining_s(now, self._scale(scheduler, now)))
         made_at, seconds = self._eta
         return max(0.0, seconds - (now - made_at))
+
+    def _scale(self, scheduler: Scheduler, now: float) -> float:
+        """How much longer than expected attempts take."""
+        if self._expected_sum <= 0.0:
+            return 1.0
+        if self._known:
+            return self._actual_sum / self._expected_sum
+        # The first to end are the short ones. The time that others have been at it counts too, or
+        # every run would begin with a promise that it cannot keep.
+        return (self._actual_sum + scheduler.running_for_s(now)) / self._expected_sum

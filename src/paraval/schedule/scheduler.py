@@ -79,6 +79,10 @@ class Scheduler:
         instructions.extend(self._sleep_or_finish())
         return instructions
 
+    def running_for_s(self, now: float) -> float:
+        """The time that the running attempts have taken so far, together."""
+        return sum(now - since for since in self._running.values())
+
     def remaining_s(self, now: float, scale: float = 1.0) -> float:
         """How long the rest will take, as expected of it; `scale` corrects all estimates."""
         started = [

@@ -1,0 +1,65 @@
+"""What the README shows is what the program does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.conftest import Paraval, WriteSuite
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+BLOCKS: list[tuple[str, str]] = re.findall(r"```(\w*)\n(.*?)```", README, flags=re.DOTALL)
+
+WRONG_SUITE = """\
+name: greetings
+cases:
+  - {id: hello, input: Say hello., expect: hello}
+matrix:
+  model: [small, large]
+target:
+  command: [python3, agent.py, --model, "{modle}", "{input}"]
+  tiemout: 60
+graders: [contain]
+limits:
+  parallel: many
+"""
+
+
+def block_with(text: str) -> str:
+    (block,) = [block for _, block in BLOCKS if text in block]
+    return block
+
+
+def test_the_demo_prints_what_the_readme_shows(paraval: Paraval) -> None:
+    printed = paraval("demo", "--progress", "lines").stdout.splitlines()
+    shown = block_with("4 wrong answers").splitlines()
+    verdicts = [line for line in shown if line.startswith(("  ✗", "  !"))]
+    assert len(verdicts) == 6
+    assert set(verdicts) <= set(printed)
+    assert shown[-1] == printed[-1]
+
+
+def test_the_first_suite_is_the_one_that_init_writes() -> None:
+    starter = ROOT / "src" / "paraval" / "cli" / "starter" / "suite.yaml"
+    assert block_with("# A first suite") == starter.read_text()
+
+
+def test_the_mistakes_are_told_as_shown(write: WriteSuite, paraval: Paraval) -> None:
+    write("suite.yaml", WRONG_SUITE)
+    ended = paraval("run", "suite.yaml")
+    assert ended.returncode == 2
+    assert ended.stderr == block_with("error: suite.yaml")
+
+
+def test_the_python_example_runs(folder: Path, paraval: Paraval, write: WriteSuite) -> None:
+    (code,) = [block for language, block in BLOCKS if language == "python"]
+    names: dict[str, object] = {}
+    exec(compile(code, "README.md", "exec"), names)
+    assert getattr(names["report"], "exit_code") == 0  # noqa: B009 - exec hides its type
+
+
+def test_every_page_that_is_linked_exists() -> None:
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
