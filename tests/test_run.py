@@ -426,6 +426,19 @@ def test_workers_stay_warm_between_attempts(write: WriteSuite) -> None:
     assert str(os.getpid()) not in pids
 
 
+def test_isolated_functions_get_the_environment_of_their_variant(write: WriteSuite) -> None:
+    write("behaviour.py", "import os\n\ndef tell(case): return os.environ['WHO']\n")
+    cases = "\n".join(f"  - {{id: c{i}}}" for i in range(6))
+    suite = write(
+        "suite.yaml",
+        f"cases:\n{cases}\nmatrix: {{model: [a, b]}}\n"
+        "target: {python: 'behaviour:tell', isolate: process, env: {WHO: '{case.id} {model}'}}\n",
+    )
+    report = library.run(suite, parallel=2)
+    told = [trial.result.output.text for trial in report.trials if trial.result.output]
+    assert told == [f"c{i} {model}" for i in range(6) for model in "ab"]
+
+
 # ---- graders
 
 

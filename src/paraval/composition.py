@@ -261,7 +261,12 @@ async def _attempts(work: _Work) -> AsyncIterator[Attempts]:
     attempts = Attempts(
         commands=CommandAnswerer(warden, run_id),
         functions=FunctionAnswerer(functions, threads),
-        isolated=IsolatedAnswerer(warden, run_id, str(ledger.folder / "workers")),
+        isolated=IsolatedAnswerer(
+            warden,
+            run_id,
+            folder=str(ledger.folder / "workers"),
+            most=ledger.plan.limits.parallel,
+        ),
         panel=Panel(
             ledger.plan.grading,
             functions=functions,

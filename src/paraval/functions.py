@@ -9,6 +9,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from paraval.errors import ParavalError
@@ -22,12 +23,10 @@ def load_function(reference: str, folder: str) -> Callable[..., Any]:
     module_name, colon, path = reference.partition(":")
     if not (module_name and colon and path):
         raise ParavalError(f"'{reference}' does not name a function; write module:function")
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    importlib.invalidate_caches()
+    _look_first_in(folder)
     try:
         found: Any = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ParavalError(
             f"cannot import '{module_name}': {type(error).__name__}: {error}",
             hint=f"modules are looked for in {folder} and on Python's path",
@@ -40,6 +39,45 @@ def load_function(reference: str, folder: str) -> Callable[..., Any]:
         raise ParavalError(f"'{reference}' is not a function but {type(found).__name__}")
     function: Callable[..., Any] = found
     return function
+
+
+_folders: list[str] = []
+"""Where suites had their modules looked for; the last one is the one that counts now."""
+
+
+def _look_first_in(folder: str) -> None:
+    """Modules of this folder come first, also before equally named ones of other suites' folders.
+
+    Python keeps modules by name alone: without this, a second suite with a `target.py` of its own
+    would be given the first one's.
+    """
+    importlib.invalidate_caches()
+    if _folders[-1:] == [folder] and folder in sys.path:
+        return
+    for name, module in tuple(sys.modules.items()):
+        place = _folder_of(name, module)
+        if place in _folders and place != folder and _has_module(folder, name):
+            del sys.modules[name]
+    for known in (sys.path, _folders):
+        if folder in known:
+            known.remove(folder)
+    sys.path.insert(0, folder)
+    _folders.append(folder)
+
+
+def _folder_of(name: str, module: object) -> str | None:
+    """The folder that a module, or the package it belongs to, was found in."""
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str):
+        return None
+    path = Path(file)
+    levels = name.count(".") + (path.name == "__init__.py")
+    return str(path.parents[levels]) if levels < len(path.parents) else None
+
+
+def _has_module(folder: str, name: str) -> bool:
+    place = Path(folder, name.partition(".")[0])
+    return place.with_name(f"{place.name}.py").is_file() or (place / "__init__.py").is_file()
 
 
 def positional_arguments(function: Callable[..., Any]) -> int:

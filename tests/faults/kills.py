@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from paraval.store.reader import RunReader
+from paraval.store.store import Store
 
 TRIALS = 40
 PARALLEL = 4
@@ -61,7 +61,8 @@ def campaign(folder: Path, tally: Tally, draw: random.Random, most_kills: int) -
         if not killed:
             break
         kills += 1
-        if list(folder.glob(".paraval/runs/*/run.db")):
+        # One that was killed while it wrote its plan has run nothing: there is nothing to resume.
+        if Store(folder / ".paraval").runs():
             arguments = ["resume", "last"]
     again = len((folder / "calls").read_text().splitlines()) - TRIALS
     if again > PARALLEL * kills:
@@ -140,7 +141,12 @@ def _check_store(folder: Path, acknowledged: dict[str, str], tally: Tally) -> No
                 tally.problems.append(f"{database} is damaged")
         finally:
             connection.close()
-        with RunReader(database.parent) as reader:
+    store = Store(folder / ".paraval")
+    runs = store.runs()
+    if acknowledged and not runs:
+        tally.problems.append("a run with results is not listed")
+    for info in runs:
+        with store.reader(info) as reader:
             results = [result for result in reader.results() if result.outcome != "skipped"]
         stored = {result.case_id: result.outcome.value for result in results}
         if len(stored) != len(results):

@@ -2,6 +2,7 @@
 
 A worker serves one attempt at a time and is used again for the next with the same function and
 environment. One that crashed, was too slow or was cancelled is ended, with all that it started.
+There are never more than attempts at once: an idle one makes room for one of another kind.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pickle
 import signal
 import struct
 import sys
-from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,20 @@ from paraval.environment import child_environment
 from paraval.processes.children import Child, Command, Ended, Warden
 from paraval.records import Attempt, Failure, FunctionTarget, Outcome, Output
 from paraval.targets.answer import Answer, seconds
+from paraval.targets.command import template_fields
+from paraval.templates import fill
 
 LENGTH = struct.Struct("!I")
 LARGEST_FRAME_BYTES = 64 << 20
 START_LIMIT_S = 60.0
 """How long a worker may take to import the function."""
 
-_Key = tuple[str, str, tuple[tuple[str, str], ...]]
+_Kind = tuple[str, str, tuple[tuple[str, str], ...]]
+
+
+def _kind(target: FunctionTarget, env: Mapping[str, str]) -> _Kind:
+    """What a worker can do: call this function in this environment."""
+    return target.reference, target.folder, tuple(sorted(env.items()))
 
 
 class _WorkerGoneError(Exception):
@@ -38,36 +46,52 @@ class _WorkerGoneError(Exception):
 class IsolatedAnswerer:
     """Keeps the workers."""
 
-    def __init__(self, warden: Warden, run_id: str, folder: str) -> None:
+    def __init__(self, warden: Warden, run_id: str, *, folder: str, most: int) -> None:
         self._warden = warden
         self._run_id = run_id
         self._folder = folder
         """For what workers print between attempts."""
-        self._idle: dict[_Key, list[_Worker]] = defaultdict(list)
+        self._most = most
+        self._idle: list[_Worker] = []
+        """The one that worked last is last."""
+        self._busy = 0
         self._made = 0
 
     async def answer(self, attempt: Attempt) -> Answer:
         target = attempt.trial.target
         assert isinstance(target, FunctionTarget)
-        key = (target.reference, target.folder, tuple(sorted(target.env.items())))
+        fields = template_fields(attempt)
+        env = {name: fill(value, fields) for name, value in target.env.items()}
+        self._busy += 1
         try:
-            worker = self._idle[key].pop() if self._idle[key] else await self._start(target)
+            worker = self._take(_kind(target, env)) or await self._start(target, env)
+            answer = await worker.answer(attempt, target)
         except _WorkerGoneError as error:
             return Answer(failure=Failure(kind=Outcome.CRASHED, message=str(error)))
-        answer = await worker.answer(attempt, target)
+        finally:
+            self._busy -= 1
         if worker.alive:
-            self._idle[key].append(worker)
+            self._idle.append(worker)
         return answer
 
     async def close(self) -> None:
-        workers = [worker for idle in self._idle.values() for worker in idle]
-        self._idle.clear()
+        workers, self._idle = self._idle, []
         await asyncio.gather(*(worker.end() for worker in workers))
 
-    async def _start(self, target: FunctionTarget) -> _Worker:
+    def _take(self, kind: _Kind) -> _Worker | None:
+        """The idle worker of this kind that worked last."""
+        for worker in reversed(self._idle):
+            if worker.kind == kind:
+                self._idle.remove(worker)
+                return worker
+        return None
+
+    async def _start(self, target: FunctionTarget, own_env: Mapping[str, str]) -> _Worker:
+        if self._idle and len(self._idle) + self._busy > self._most:
+            await self._idle.pop(0).end()
         self._made += 1
         place = Path(self._folder, f"worker-{self._made}")
-        env = child_environment(target.env, target.pass_env, {"PARAVAL_RUN": self._run_id})
+        env = child_environment(own_env, target.pass_env, {"PARAVAL_RUN": self._run_id})
         package = str(Path(__file__).parents[2])
         env["PYTHONPATH"] = os.pathsep.join(filter(None, [package, env.get("PYTHONPATH")]))
         child = await self._warden.open(
@@ -80,13 +104,14 @@ class IsolatedAnswerer:
                 grace=target.grace,
             )
         )
-        worker = _Worker(child, place)
+        worker = _Worker(child, _kind(target, own_env), place)
         await worker.make_ready(target)
         return worker
 
 
 class _Worker:
-    def __init__(self, child: Child, place: Path) -> None:
+    def __init__(self, child: Child, kind: _Kind, place: Path) -> None:
+        self.kind = kind
         self._child = child
         self._place = place
         self.alive = True
