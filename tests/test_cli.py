@@ -64,6 +64,16 @@ def test_errors_that_hide_the_answer_end_with_3(write: WriteSuite, paraval: Para
     assert "not wrong answers" in ended.stdout
 
 
+def test_a_json_schema_that_is_none_runs_nothing(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    write("suite.yaml", SUITE.replace("[equals]", "[{json: {schema: {type: 7}}}]"))
+    ended = paraval("run", "suite.yaml")
+    assert ended.returncode == 2, ended.stderr
+    assert "schema" in ended.stderr
+    assert not list(folder.glob(".paraval/runs/*"))
+
+
 def test_a_wrong_request_runs_nothing_and_makes_no_store(
     suite: Path, paraval: Paraval, folder: Path
 ) -> None:

@@ -120,6 +120,8 @@ async def run_async(
     async with Warden() as warden:
         with no_collections():
             plan = _plan(suite, asked, store, resumed)
+            # Made once to see that it can be, before there is a run.
+            Panel(plan.grading, functions=suite.functions, threads=Threads(), warden=warden)
             if _starts_processes(plan):
                 warden.prepare(min(plan.limits.parallel, len(plan.trials)))
             ledger = _open_ledger(store, plan, resumed, options)

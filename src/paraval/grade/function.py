@@ -21,7 +21,7 @@ from paraval.records import Grade, GraderSpec
 from paraval.threads import FunctionExit, Threads
 
 LONGEST_WAIT_S = 600.0
-"""Unless the grader has a `timeout`: a judge that hangs must not hold a run for ever."""
+"""Unless the grader says otherwise: a judge that hangs must not hold a run for ever."""
 
 
 class FunctionGrader:

@@ -309,6 +309,7 @@ class FunctionGraderForm(GraderForm):
         description="Returns true or false, a score from 0 to 1, or a `paraval.Grade`."
     )
     pass_at: Share = Field(1.0, description="The score that passes, where it returns a score.")
+    timeout: Seconds = Field(600.0, description="After this it is given up: a `grader_error`.")
 
 
 class CommandGraderForm(GraderForm):
