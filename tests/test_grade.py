@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from paraval.errors import ParavalError
 from paraval.grade.grader import GraderProblem, Subject
 from paraval.grade.panel import Panel, Verdict, weigh
-from paraval.grade.structured import parse_strictly, same_data
+from paraval.grade.structured import same_data
 from paraval.processes.children import Warden
 from paraval.records import Case, Grade, GraderSpec, Grading, Outcome, Output
+from paraval.strict_json import parse_strictly
 from paraval.threads import Threads
 
 PASSED, FAILED, GRADER_ERROR = Outcome.PASSED, Outcome.FAILED, Outcome.GRADER_ERROR

@@ -172,7 +172,7 @@ def test_what_is_wrong_with_cases_is_told_with_its_key(cases: Any, problem: str)
             ["c.jsonl:2: not valid JSON: Expecting value (column"],
         ),
         ("c.jsonl", '{"id": "a", "id": "b"}', ["c.jsonl:1: not valid JSON: the key 'id' is there"]),
-        ("c.jsonl", '\n{"input": NaN}', ["c.jsonl:2: not valid JSON: NaN is no JSON"]),
+        ("c.jsonl", '\n{"input": NaN}', ["c.jsonl:2: not valid JSON: NaN is not a JSON number"]),
         ("c.jsonl", "[" * 100_000, ["c.jsonl:1: not valid JSON: nested too deeply"]),
         ("c.jsonl", '{"id": "../x"}', ["c.jsonl:1: id: must be 1 to 64 letters"]),
         (

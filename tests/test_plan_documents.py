@@ -123,8 +123,8 @@ def test_a_yaml_bomb_is_refused_without_effort(tmp_path: Path) -> None:
     [
         ('{"a": 1,\n "a": 0}', "x.json:2: the key 'a' is there twice"),
         ('{"b": {\n"c": 1,\n"c": 2}}', "x.json:3: the key 'c' is there twice"),
-        ('{"a":\n NaN}', "x.json:2: not valid JSON: NaN is no JSON"),
-        ('{"a": -Infinity}', "x.json:1: not valid JSON: -Infinity is no JSON"),
+        ('{"a":\n NaN}', "x.json:2: not valid JSON: NaN is not a JSON number"),
+        ('{"a": -Infinity}', "x.json:1: not valid JSON: -Infinity is not a JSON number"),
         ("[" * 100_000, "x.json: not valid JSON: nested too deeply"),
         ("[" * 101 + "]" * 101, "x.json:1: nested more than 100 levels deep"),
         ('{"a": ' + "9" * 5000 + "}", "x.json: not valid JSON: Exceeds the limit"),

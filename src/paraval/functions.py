@@ -26,6 +26,7 @@ def load_function(reference: str, folder: str) -> Callable[..., Any]:
     _look_first_in(folder)
     try:
         found: Any = importlib.import_module(module_name)
+    # SystemExit too: a script that runs to its end when it is imported must not end us with it.
     except (Exception, SystemExit) as error:
         raise ParavalError(
             f"cannot import '{module_name}': {type(error).__name__}: {error}",

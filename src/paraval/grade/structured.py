@@ -7,12 +7,13 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from decimal import Context, Decimal, InvalidOperation, localcontext
-from typing import Any, NoReturn
+from typing import Any
 
 from paraval.errors import ParavalError
 from paraval.grade.bounded import within_cpu_time
 from paraval.grade.grader import CannotGrade, Subject, expected_of, quoted
 from paraval.records import Grade, GraderSpec
+from paraval.strict_json import parse_strictly
 from paraval.threads import Threads
 
 SCHEMA_CPU_S = 1.0
@@ -73,46 +74,6 @@ class JsonGrader:
             return None
         place = f" at '{self._options['path']}'" if self._steps else ""
         return f"expected {quoted(expected)}{place}, got {quoted(found)}"
-
-
-def parse_strictly(text: str) -> Any:
-    """JSON and nothing but JSON; ValueError says what it is instead."""
-    try:
-        return json.loads(
-            text,
-            parse_constant=_refuse_constant,
-            parse_float=_finite,
-            object_pairs_hook=_without_duplicates,
-        )
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    except json.JSONDecodeError as error:
-        near = quoted(text[error.pos : error.pos + 20]) if error.pos < len(text) else "the end"
-        raise ValueError(
-            f"{error.msg} at line {error.lineno}, column {error.colno}, near {near}"
-        ) from None
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if math.isinf(number):
-        raise ValueError(f"{digits[:20]} is too large a number")
-    return number
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise ValueError(f"key {quoted(key)} stands there twice")
-            seen.add(key)
-    return made
 
 
 def same_data(one: Any, other: Any) -> bool:

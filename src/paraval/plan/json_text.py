@@ -9,29 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from paraval.plan.places import DEPTH_LIMIT, Document, Place, Spot, Step
+from paraval.strict_json import DECODER, DuplicateKeyError
 
-
-class _DuplicateKeyError(ValueError):
-    """A JSON object that names a key twice."""
-
-
-def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    data = dict(pairs)
-    if len(data) != len(pairs):
-        names = [key for key, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise _DuplicateKeyError(f"the key '{twice}' is there twice")
-    return data
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
-
-
-_strict_decoder = json.JSONDecoder(
-    object_pairs_hook=_object_without_duplicates, parse_constant=_refuse_constant
-)
-_scan_once: Callable[[str, int], tuple[Any, int]] = _strict_decoder.scan_once  # type: ignore[attr-defined]  # typeshed leaves it out
+_scan_once: Callable[[str, int], tuple[Any, int]] = DECODER.scan_once  # type: ignore[attr-defined]  # typeshed leaves it out
 
 
 def decode_json(text: str) -> Any:
@@ -45,7 +25,7 @@ def decode_json(text: str) -> Any:
     except RecursionError:
         raise ValueError("nested too deeply") from None
     # Spaces around it, or an error: the slower way knows about both.
-    return _strict_decoder.decode(text)
+    return DECODER.decode(text)
 
 
 def read_json(text: str, spot: Spot) -> Document | None:
@@ -55,7 +35,7 @@ def read_json(text: str, spot: Spot) -> Document | None:
     except json.JSONDecodeError as error:
         replace(spot, line=error.lineno).report(f"not valid JSON: {error.msg}")
         return None
-    except _DuplicateKeyError:
+    except DuplicateKeyError:
         for line, key in json_places(text)[1]:
             replace(spot, line=line).report(f"the key '{key}' is there twice")
         return None

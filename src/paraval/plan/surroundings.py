@@ -27,7 +27,4 @@ class Surroundings:
             return load_function(reference, str(self.folder))
         except ParavalError as error:
             spot.report(error.message)
-        except SystemExit as error:
-            # A script that runs to its end when it is imported must not end us with it.
-            spot.report(f"importing '{reference}' ended with sys.exit({error.code!r})")
         return None

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from paraval.records import Attempt, Failure, Outcome, Output
 from paraval.settings import ANSWER_LIMIT_BYTES
+from paraval.strict_json import parse_strictly
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,25 +108,12 @@ def as_json(value: Any) -> str:
 def parse_object(text: str) -> Mapping[str, Any]:
     """A JSON object, strictly: no NaN, no doubled keys, no bottomless nesting."""
     try:
-        value = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_doubles)
-    except RecursionError as error:
-        raise InvalidOutputError("the output is nested too deeply to be JSON of use") from error
+        value = parse_strictly(text)
     except ValueError as error:
         raise InvalidOutputError(f"the output is not JSON: {error}") from error
     if not isinstance(value, Mapping):
         raise InvalidOutputError(f"the output is a JSON {type(value).__name__}, not an object")
     return value
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON value")
-
-
-def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return result
 
 
 def too_long(size: int, unit: str) -> str:
