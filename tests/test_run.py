@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -340,6 +341,20 @@ def test_what_functions_print_is_kept_apart_and_off_the_screen(
     for trial in report.trials:
         log = Path(report.run.folder, trial.result.artifacts["stdout"]).read_text()
         assert log == f"{trial.case_id}\n" * 3
+
+
+def test_a_function_that_closes_stdout_closes_nobody_elses(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def answer(case: library.Case) -> str:
+        sys.stdout.close()
+        print("still here")
+        return ""
+
+    report = run_case(answer)
+    print("and here")
+    assert outcomes(report) == {"only": "passed"}
+    assert capsys.readouterr().out == "and here\n"
 
 
 def test_a_run_inside_a_running_loop(folder: Path) -> None:

@@ -36,6 +36,7 @@ from paraval.records import (
     RunInfo,
     RunStarted,
     Trial,
+    TrialResult,
 )
 from paraval.report.document import Report
 from paraval.report.wording import counted
@@ -131,7 +132,7 @@ async def run_async(
         finally:
             ledger.close(interrupted=interrupted)
     onlooker(RunEnded(run=ledger.run))
-    return Report(store.reader(ledger.run))
+    return Report(StoredRun(store, ledger.run))
 
 
 def open_store(options: Options) -> Store:
@@ -174,6 +175,21 @@ def _run_to_resume(store: Store, suite: Suite, name: str) -> RunInfo:
             hint="leave --resume away to start a new run, or name a run: --resume RUN",
         )
     return info
+
+
+class StoredRun:
+    """A run as a report reads it: opened each time, so that nothing is held between."""
+
+    def __init__(self, store: Store, run: RunInfo) -> None:
+        self._store = store
+        self._run = run
+
+    def info(self) -> RunInfo:
+        return self._run
+
+    def results(self) -> Iterator[TrialResult]:
+        with self._store.reader(self._run) as reader:
+            yield from reader.results()
 
 
 # ---- what faces ask of the plan

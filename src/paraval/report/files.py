@@ -4,6 +4,7 @@ at all.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import tempfile
@@ -65,6 +66,9 @@ def _format_for(path: Path) -> Format:
 
 
 def _check_place(path: Path) -> None:
+    # What is no path at all (too long, a loop of links, a NUL) is told by this alone.
+    with contextlib.suppress(FileNotFoundError):
+        path.stat()
     if path.is_dir():
         raise RequestError(f"cannot write {path}: it is a folder")
     if path.exists() and not path.is_file():

@@ -88,7 +88,11 @@ class _Router(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        self._before.flush()
+        if not self._before.closed:
+            self._before.flush()
+
+    def close(self) -> None:
+        """What it stands for is not its own to close."""
 
     def writable(self) -> bool:
         return True
