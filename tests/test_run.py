@@ -326,6 +326,56 @@ def test_a_function_may_say_that_it_was_refused_or_that_a_service_failed(folder:
     assert len(calls) == 3
 
 
+class _UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome", "attempts"),
+    [
+        (library.RateLimitedError(retry_after="0.01"), "rate_limited", 20),
+        (library.RateLimitedError(retry_after=float("nan")), "rate_limited", 20),
+        (library.RateLimitedError(2.0), "rate_limited", 20),
+        (library.TransientError(ValueError("wrapped")), "infra_error", 3),
+        (_UnspeakableError(), "crashed", 1),
+        (GeneratorExit(), "crashed", 1),
+        (KeyboardInterrupt(), "crashed", 1),
+    ],
+)
+@pytest.mark.parametrize("kind", ["async", "sync"])
+def test_whatever_a_function_raises_is_its_own_end_and_not_the_engines(
+    folder: Path, error: BaseException, outcome: str, attempts: int, kind: str
+) -> None:
+    async def waiting(case: library.Case) -> str:
+        raise error
+
+    def blocking(case: library.Case) -> str:
+        raise error
+
+    target = waiting if kind == "async" else blocking
+    retry = {"first_delay": 0.001, "longest_delay": 0.001}
+    suite = library.Suite(cases=[library.Case(id="only")], target=target, retry=retry)
+    report = library.run(suite)
+    assert error_of(report)[0] == outcome
+    assert next(iter(report.trials)).attempts == attempts
+    assert outcome in str(report)
+
+
+def test_what_an_isolated_function_printed_before_it_hung_is_in_its_logs(write: WriteSuite) -> None:
+    write("hanging.py", "import time\n\ndef f(case):\n    print('step 1')\n    time.sleep(60)\n")
+    suite = write(
+        "suite.yaml",
+        "cases: [{id: a}]\n"
+        "target: {python: 'hanging:f', isolate: process, timeout: 0.5, grace: 0.1}\n",
+    )
+    report = library.run(suite)
+    (trial,) = report.trials
+    assert trial.outcome == "timeout"
+    log = Path(report.run.folder, trial.result.artifacts["stdout"])
+    assert log.read_text() == "step 1\n"
+
+
 def test_what_functions_print_is_kept_apart_and_off_the_screen(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,7 @@ ParavalError                     anything a user can mend; its message says what
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,9 +20,10 @@ from dataclasses import dataclass
 class ParavalError(Exception):
     """An error with, where there is one, a hint what to do next."""
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    def __init__(self, message: object, *, hint: str | None = None) -> None:
+        """A message may be anything that can be shown: users wrap exceptions of their own."""
         super().__init__(message)
-        self.message = message
+        self.message = str(message)
         self.hint = hint
 
     def __str__(self) -> str:
@@ -75,13 +77,22 @@ class RateLimitedError(ParavalError):
 
     def __init__(
         self,
-        message: str = "rate limited",
+        message: object = "rate limited",
         *,
-        retry_after: float | None = None,
+        retry_after: float | str | None = None,
         hint: str | None = None,
     ) -> None:
         super().__init__(message, hint=hint)
-        self.retry_after = retry_after
+        self.retry_after = _seconds(retry_after)
+
+
+def _seconds(told: object) -> float | None:
+    """What a service said, often as text out of a header; None where it makes no sense."""
+    try:
+        seconds = float(told)  # type: ignore[arg-type]  # anything else is what the except is for
+    except (TypeError, ValueError):
+        return None
+    return seconds if math.isfinite(seconds) and seconds > 0 else None
 
 
 class RunBrokenOffError(StoreError):

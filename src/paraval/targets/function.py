@@ -45,8 +45,15 @@ def failure_of(error: BaseException) -> Failure:
             return invalid(str(error))
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno})" if frames else ""
-    message = f"{type(error).__name__}: {error}{place}"
-    return Failure(kind=Outcome.CRASHED, message=message)
+    return Failure(kind=Outcome.CRASHED, message=f"{_said(error)}{place}")
+
+
+def _said(error: BaseException) -> str:
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except Exception:  # noqa: BLE001 - a class of the user's, whose __str__ may raise anything
+        return f"{name}, which cannot even say why"
 
 
 class FunctionAnswerer:
@@ -122,7 +129,9 @@ async def _shielded_from_exits(function: Callable[..., Any], arguments: tuple[An
     """The function's result; an exit that it asks for is its own, not the engine's."""
     try:
         return await function(*arguments)
-    except (SystemExit, KeyboardInterrupt) as error:
+    except (Exception, asyncio.CancelledError):
+        raise
+    except BaseException as error:
         raise FunctionExit.of(error) from error
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import io
 import json
 import os
 import pickle
@@ -28,6 +29,10 @@ LENGTH = struct.Struct("!I")
 
 
 def main() -> None:
+    # What was printed before a hang or an exit is what is wanted most.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)
     channel = socket.socket(fileno=CHANNEL_FD)
     order = json.loads(_receive(channel) or b"{}")
     try:
@@ -49,7 +54,7 @@ def _call(function: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
         if is_async(function):
             value = asyncio.run(value)
         return {"output": dataclasses.asdict(read_output(value))}
-    except Exception as error:  # noqa: BLE001 - whatever the function raises is its result
+    except (Exception, KeyboardInterrupt, GeneratorExit) as error:  # noqa: BLE001 - its result
         if not isinstance(error, InvalidOutputError | ParavalError):
             traceback.print_exc()
         failure = failure_of(error)
