@@ -46,46 +46,6 @@ def calls(folder: Path) -> list[str]:
     return (folder / "calls").read_text().split()
 
 
-def test_a_resume_runs_only_what_has_no_result(
-    write: WriteSuite, paraval: Paraval, folder: Path
-) -> None:
-    suite = write("suite.yaml", SUITE)
-    assert paraval("run", "suite.yaml").returncode == 3
-    assert paraval("resume").returncode == 3
-    assert sorted(calls(folder)) == ["a", "b", "c"]
-    (folder / "mended").touch()
-    ended = paraval("run", str(suite), "--resume", "last", "--retry-errors", "-o", "r.json")
-    assert ended.returncode == 0, ended.stderr
-    assert sorted(calls(folder)) == ["a", "b", "b", "c"]
-    report = json.loads((folder / "r.json").read_text())
-    assert report["run"]["resumed"]
-    assert report["trials"][1]["attempts"] == 2
-
-
-def test_a_changed_suite_is_resumed_for_what_is_the_same_and_says_so(
-    write: WriteSuite, paraval: Paraval, folder: Path
-) -> None:
-    write("suite.yaml", SUITE)
-    (folder / "mended").touch()
-    paraval("run", "suite.yaml")
-    write("suite.yaml", SUITE.replace("{id: c}", "{id: c, input: new}"))
-    ended = paraval("run", "suite.yaml", "--resume", "last")
-    assert ended.returncode == 0, ended.stderr
-    assert "1 trial" in ended.stderr
-    assert sorted(calls(folder)) == ["a", "b", "c", "c"]
-
-
-def test_without_an_unfinished_run_there_is_nothing_to_resume(
-    write: WriteSuite, paraval: Paraval, folder: Path
-) -> None:
-    write("suite.yaml", SUITE)
-    (folder / "mended").touch()
-    paraval("run", "suite.yaml")
-    ended = paraval("run", "suite.yaml", "--resume")
-    assert ended.returncode == 2
-    assert "no unfinished run" in ended.stderr
-
-
 def test_a_runs_folder_copied_elsewhere_reports_there(
     write: WriteSuite, paraval: Paraval, folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

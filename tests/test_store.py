@@ -583,7 +583,6 @@ def test_a_killed_engine_s_run_is_listed_and_its_lock_taken_over(tmp_path: Path)
     child.wait()
     dead = store.find("last")
     assert (dead.done, dead.interrupted, dead.ended_at) == (1, True, None)
-    assert store.last_unfinished("greetings", "/suites/greetings.yaml") == dead
     with store.resume_run(run.id, make_plan(2)) as ledger:
         assert ledger.done == {0: Outcome.PASSED}
 
@@ -863,16 +862,6 @@ def test_reading_an_absent_store_makes_nothing(tmp_path: Path) -> None:
     assert store.runs() == []
     assert store.history("greetings").rows == ()
     assert not store.root.exists()
-
-
-def test_the_last_unfinished_run_is_of_this_suite_and_source(store: Store) -> None:
-    store.create_run(make_plan(1), seed=1).close(interrupted=True)
-    unfinished = store.find("last")
-    finish(store.create_run(make_plan(1), seed=1))
-    store.create_run(make_plan(1, name="other"), seed=1).close(interrupted=True)
-
-    assert store.last_unfinished("greetings", "/suites/greetings.yaml") == unfinished
-    assert store.last_unfinished("greetings", None) is None
 
 
 def test_a_copied_folder_reports_where_no_store_is(store: Store, tmp_path: Path) -> None:

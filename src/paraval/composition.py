@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from paraval.errors import RequestError, RunBrokenOffError, StoreError
+from paraval.errors import RunBrokenOffError, StoreError
 from paraval.execute.attempts import Attempts
 from paraval.execute.driver import Driver, Pace
 from paraval.garbage import no_collections
@@ -40,6 +40,7 @@ from paraval.records import (
 )
 from paraval.report.document import Report
 from paraval.report.wording import counted
+from paraval.resuming import chosen_now, resumed_plan, run_to_resume
 from paraval.schedule.estimates import Estimates, Observation
 from paraval.schedule.messages import Work
 from paraval.schedule.scheduler import Scheduler
@@ -117,18 +118,20 @@ async def run_async(
         options = replace(options, seed=suite.seed)
     onlooker = onlooker or Nobody()
     store = open_store(options)
-    resumed = None if options.resume is None else _run_to_resume(store, suite, options.resume)
+    resumed = run_to_resume(store, suite, options) if options.resumes else None
     async with Warden() as warden:
         with no_collections():
             plan = _plan(suite, asked, store, resumed)
+            chosen = None if resumed is None else chosen_now(suite, asked, plan)
             # Made once to see that it can be, before there is a run.
             Panel(plan.grading, functions=suite.functions, threads=Threads(), warden=warden)
             if _starts_processes(plan):
                 warden.prepare(min(plan.limits.parallel, len(plan.trials)))
-            ledger = _open_ledger(store, plan, resumed, options)
+            ledger = _open_ledger(store, plan, resumed, options, chosen)
         interrupted = True
         try:
-            interrupted = not await _execute(_Work(suite, ledger, warden), store, onlooker)
+            work = _Work(suite=suite, ledger=ledger, warden=warden, chosen=chosen)
+            interrupted = not await _execute(work, store, onlooker)
         finally:
             ledger.close(interrupted=interrupted)
     onlooker(RunEnded(run=ledger.run))
@@ -140,11 +143,10 @@ def open_store(options: Options) -> Store:
 
 
 def _plan(suite: Suite, asked: Selection, store: Store, resumed: RunInfo | None) -> Plan:
-    """What to run; a resume asks for the same as the run did, but for what is said anew."""
+    """What the run is about."""
     if resumed is None:
         return build_plan(suite, asked)
-    earlier = Selection.from_mapping(store.selection(resumed))
-    return build_plan(suite, asked.over(earlier))
+    return resumed_plan(suite, asked, Selection.from_mapping(store.selection(resumed)))
 
 
 def _starts_processes(plan: Plan) -> bool:
@@ -154,27 +156,21 @@ def _starts_processes(plan: Plan) -> bool:
     )
 
 
-def _open_ledger(store: Store, plan: Plan, resumed: RunInfo | None, options: Options) -> Ledger:
+def _open_ledger(
+    store: Store,
+    plan: Plan,
+    resumed: RunInfo | None,
+    options: Options,
+    chosen: frozenset[int] | None,
+) -> Ledger:
     """A new run's ledger, or that of the run to go on with."""
     if resumed is None:
         return store.create_run(plan, seed=options.seed or 0)
     ledger = store.resume_run(resumed.id, plan)
     end_leftovers(resumed.id)
     if options.retry_errors:
-        ledger.forget_errors()
+        ledger.forget_errors(chosen)
     return ledger
-
-
-def _run_to_resume(store: Store, suite: Suite, name: str) -> RunInfo:
-    if name:
-        return store.find(name)
-    info = store.last_unfinished(suite.name, suite.source)
-    if info is None:
-        raise RequestError(
-            f"suite '{suite.name}' has no unfinished run in {store.root}",
-            hint="leave --resume away to start a new run, or name a run: --resume RUN",
-        )
-    return info
 
 
 class StoredRun:
@@ -211,24 +207,35 @@ def suite_schema() -> dict[str, Any]:
 # ---- execution
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
     """What a run works with."""
 
     suite: Suite
     ledger: Ledger
     warden: Warden
+    chosen: frozenset[int] | None
+    """The trials that may run now; None: all that have no result."""
+
+    def trials(self) -> dict[int, Trial]:
+        """Those to run now."""
+        done, chosen = self.ledger.done, self.chosen
+        return {
+            trial.index: trial
+            for trial in self.ledger.plan.trials
+            if trial.index not in done and (chosen is None or trial.index in chosen)
+        }
 
 
 async def _execute(work: _Work, store: Store, onlooker: Onlooker) -> bool:
-    """Whether every trial has its result at the end."""
+    """Whether every trial that was to run has its result at the end."""
     ledger, plan = work.ledger, work.ledger.plan
-    trials = {trial.index: trial for trial in plan.trials if trial.index not in ledger.done}
+    trials = work.trials()
     estimates = estimates_for(plan, store)
     loop = asyncio.get_running_loop()
-    onlooker(RunStarted(run=ledger.run, total=len(plan.trials), already_done=len(ledger.done)))
-    if ledger.changed:
-        message = f"Changed since this run began, so run again: {counted(ledger.changed, 'trial')}."
+    done = len(ledger.done)
+    onlooker(RunStarted(run=ledger.run, total=done + len(trials), already_done=done))
+    for message in _news_of_a_resume(ledger, len(trials)):
         onlooker(Notice(message=message))
     async with _attempts(work) as attempts:
         driver = Driver(
@@ -253,6 +260,24 @@ async def _execute(work: _Work, store: Store, onlooker: Onlooker) -> bool:
                 except StoreError as error:
                     raise _broken_off(error, ledger.run) from error
     return driver.done == len(trials)
+
+
+def _news_of_a_resume(ledger: Ledger, to_run: int) -> Iterator[str]:
+    """What a person should know before it goes on."""
+    if not ledger.run.resumed:
+        return
+    done, total = len(ledger.done), len(ledger.plan.trials)
+    yield (
+        f"Going on with run {ledger.run.id}: {done:,} of {counted(total, 'trial')} done,"
+        f" {to_run:,} to run now."
+    )
+    if ledger.changed:
+        yield f"Changed since this run began, so run again: {counted(ledger.changed, 'trial')}."
+    if ledger.dropped:
+        yield (
+            f"No longer in the suite, so no longer in the report: "
+            f"{counted(ledger.dropped, 'trial')} with a result."
+        )
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[T], None], what: T) -> None:

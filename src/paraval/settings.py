@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from paraval.errors import RequestError
+
 DEFAULT_PARALLEL = 4
 STORE_FOLDER = ".paraval"
 STORE_VARIABLE = "PARAVAL_STORE"
@@ -32,6 +34,11 @@ class Selection:
     repeats: int | None = None
     timeout: float | None = None
     fail_under: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("cases", "tags", "variants"):
+            if isinstance(getattr(self, name), str):
+                raise RequestError(f"a selection's {name} are a tuple, not one text")
 
     def as_mapping(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value not in (None, ())}
@@ -67,4 +74,12 @@ class Options:
     resume: str | None = None
     """A run to go on with; empty for the last unfinished one of the suite; None for a new one."""
     retry_errors: bool = False
-    """On a resume, run again what ended in an error."""
+    """Run again what ended in an error, in the run to resume; by itself, in the suite's last."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.store, str):
+            object.__setattr__(self, "store", Path(self.store))
+
+    @property
+    def resumes(self) -> bool:
+        return self.resume is not None or self.retry_errors

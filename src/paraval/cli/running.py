@@ -97,7 +97,9 @@ verbose_option = click.option("-v", "--verbose", is_flag=True, help="Name trials
     metavar="[RUN]",
     help="Go on with a run; without a name, with the suite's last unfinished one.",
 )
-@click.option("--retry-errors", is_flag=True, help="On a resume, run again what ended in an error.")
+@click.option(
+    "--retry-errors", is_flag=True, help="In the suite's last run, run again what was an error."
+)
 @store_option
 @click.option("--seed", type=int, help="For the jitter of retries. [default: 0]")
 @verbose_option
@@ -108,8 +110,6 @@ def run_command(suite: Path, **given: Any) -> int:
     after a crash, go on with --resume.
     """
     selection = selection_from(given)
-    if given["retry_errors"] and given["resume"] is None:
-        given["resume"] = ""
     options = Options(
         store=given["store"],
         seed=given["seed"],
@@ -130,8 +130,8 @@ def run_command(suite: Path, **given: Any) -> int:
 def resume_command(run: str, **given: Any) -> int:
     """Go on with a RUN (an id, the beginning of one, or `last`) of a suite file."""
     selection = selection_from(given)
-    options = Options(store=given["store"], resume=run, retry_errors=given["retry_errors"])
-    info = open_store(options).find(run)
+    info = open_store(Options(store=given["store"])).find(run)
+    options = Options(store=given["store"], resume=info.id, retry_errors=given["retry_errors"])
     if info.source is None:
         raise RequestError(
             f"run {info.id} was started from Python, where its suite is",

@@ -126,6 +126,10 @@ class Suite:
         return self.definition.cases
 
     @property
+    def repeats(self) -> int:
+        return self.definition.repeats
+
+    @property
     def seed(self) -> int | None:
         return self.definition.seed
 

@@ -12,7 +12,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -25,6 +25,7 @@ from paraval.records import Attempt, AttemptResult, Outcome, Plan, RunInfo, Tria
 from paraval.store.connection import RUN_FILE, close_as_one_file, explained
 from paraval.store.encoding import to_columns
 from paraval.store.locks import RunLock
+from paraval.store.planned import Replaced
 from paraval.store.reader import read_info
 
 SMALL_BATCH = 32
@@ -75,12 +76,16 @@ _Change = _Start | _End
 class Ledger:
     """What happens in a run, as it happens. A context manager; `open` it before recording."""
 
-    def __init__(self, hold: Hold, *, changed: int, on_close: Callable[[RunInfo], None]) -> None:
+    def __init__(
+        self, hold: Hold, *, replaced: Replaced, on_close: Callable[[RunInfo], None]
+    ) -> None:
         self.folder = hold.folder
         self.plan = hold.plan
         self._artifacts = str(hold.folder / "artifacts")
-        self.changed = changed
+        self.changed = replaced.changed
         """Trials that had a result and have none any more, because their key is another now."""
+        self.dropped = replaced.dropped
+        """Trials that had a result and are not in the plan any more."""
         self._hold = hold
         self._connection = hold.connection
         self._on_close = on_close
@@ -108,19 +113,26 @@ class Ledger:
     def attempt_folder(self, trial: Trial, number: int) -> str:
         return f"{self._artifacts}/{trial.key[:2]}/{trial.key}/{number}"
 
-    def forget_errors(self) -> int:
-        """Delete the results that are errors, so that their trials run again; attempts stay."""
+    def forget_errors(self, chosen: Collection[int] | None = None) -> int:
+        """Delete the results that are errors, so that their trials run again; attempts stay.
+
+        Only those of the chosen trials, by index, where there is a choice.
+        """
         if self._writer is not None:
             raise RuntimeError("errors are forgotten before the ledger is opened")
-        errors = [outcome.value for outcome in Outcome if outcome.is_error]
-        places = ", ".join("?" * len(errors))
+        keys = [
+            (self.plan.trials[index].key,)
+            for index, outcome in self._done.items()
+            if outcome.is_error and (chosen is None or index in chosen)
+        ]
         try:
-            sql = f"DELETE FROM result WHERE outcome IN ({places})"  # noqa: S608 - question marks
-            forgotten = self._connection.execute(sql, errors).rowcount
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.executemany("DELETE FROM result WHERE key = ?", keys)
+            self._connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise explained(error, self.folder / RUN_FILE) from error
         self._done = self._read_done()
-        return forgotten
+        return len(keys)
 
     # ---- the engine's calls: none of them blocks
 

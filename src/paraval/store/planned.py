@@ -26,6 +26,16 @@ class PlanRows:
     digest: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replaced:
+    """What a new plan does to the results of the old one, by number of trials."""
+
+    changed: int = 0
+    """Their key is another now: their results no longer count."""
+    dropped: int = 0
+    """They are not in the plan any more."""
+
+
 def plan_rows(plan: Plan) -> PlanRows:
     variants: dict[str, int] = {}
     # By identity, since trials share their variants: one text each, not one a trial. The plan keeps
@@ -81,17 +91,17 @@ def write_new(connection: sqlite3.Connection, run_id: str, plan: Plan, seed: int
     _insert(connection, rows)
 
 
-def replace(connection: sqlite3.Connection, plan: Plan) -> int:
-    """Make this the run's plan; how many trials had a result and lost it, their key being new."""
+def replace(connection: sqlite3.Connection, plan: Plan) -> Replaced:
+    """Make this the run's plan; what becomes of the results there are."""
     rows = plan_rows(plan)
     (digest,) = connection.execute("SELECT plan_digest FROM run").fetchone()
-    changed = 0 if digest == rows.digest else _replace_rows(connection, rows)
+    replaced = Replaced() if digest == rows.digest else _replace_rows(connection, rows)
     connection.execute(
         "UPDATE run SET suite = ?, source = ?, parallel = ?, fail_under = ?, axes = ?,"
         " selection = ?, trials = ?, plan_digest = ?",
         (*_head(plan), rows.digest),
     )
-    return changed
+    return replaced
 
 
 def _head(plan: Plan) -> tuple[str, str | None, int, float | None, str, str, int]:
@@ -119,7 +129,15 @@ _COUNT_CHANGED = f"""
 """  # noqa: S608 - our own text
 
 
-def _replace_rows(connection: sqlite3.Connection, rows: PlanRows) -> int:
+_COUNT_DROPPED = f"""
+    SELECT count(*) FROM (
+        SELECT case_id, choices, repeat FROM had_result
+        EXCEPT SELECT case_id, choices, repeat FROM ({_SAME_TRIAL})
+    )
+"""  # noqa: S608 - our own text
+
+
+def _replace_rows(connection: sqlite3.Connection, rows: PlanRows) -> Replaced:
     connection.execute("DROP TABLE IF EXISTS temp.had_result")
     connection.execute(
         f"CREATE TEMP TABLE had_result AS {_SAME_TRIAL} JOIN result ON result.key = trial.key"
@@ -128,8 +146,9 @@ def _replace_rows(connection: sqlite3.Connection, rows: PlanRows) -> int:
         connection.execute(f"DELETE FROM {table}")  # noqa: S608 - the names are the three above
     _insert(connection, rows)
     (changed,) = connection.execute(_COUNT_CHANGED).fetchone()
+    (dropped,) = connection.execute(_COUNT_DROPPED).fetchone()
     connection.execute("DROP TABLE temp.had_result")
-    return int(changed)
+    return Replaced(changed=changed, dropped=dropped)
 
 
 def _insert(connection: sqlite3.Connection, rows: PlanRows) -> None:

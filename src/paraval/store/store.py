@@ -23,7 +23,6 @@ from paraval.processes.identity import process_identity
 from paraval.records import Plan, RunInfo
 from paraval.store import planned
 from paraval.store.connection import RUN_FILE, Trace, create_file, explained, open_for_writing
-from paraval.store.encoding import name_text
 from paraval.store.folder import RUNS_FOLDER, prepare_folder, require_writable
 from paraval.store.index import History, Index
 from paraval.store.ledger import Hold, Ledger
@@ -65,7 +64,7 @@ class Store:
             session = self._begin_session(connection)
             connection.execute("COMMIT")
             hold = Hold(folder=folder, connection=connection, lock=lock, session=session, plan=plan)
-            return self._ledger(hold, changed=0)
+            return self._ledger(hold, planned.Replaced())
         except BaseException:
             connection.close()
             raise
@@ -90,17 +89,17 @@ class Store:
         try:
             connection.execute("BEGIN IMMEDIATE")
             _bury_dead_session(connection)
-            changed = planned.replace(connection, plan)
+            replaced = planned.replace(connection, plan)
             session = self._begin_session(connection)
             connection.execute("COMMIT")
             hold = Hold(folder=folder, connection=connection, lock=lock, session=session, plan=plan)
-            return self._ledger(hold, changed=changed)
+            return self._ledger(hold, replaced)
         except BaseException:
             connection.close()
             raise
 
-    def _ledger(self, hold: Hold, *, changed: int) -> Ledger:
-        return Ledger(hold, changed=changed, on_close=self._index.fold)
+    def _ledger(self, hold: Hold, replaced: planned.Replaced) -> Ledger:
+        return Ledger(hold, replaced=replaced, on_close=self._index.fold)
 
     def _begin_session(self, connection: sqlite3.Connection) -> int:
         pid, start_time = _own_identity()
@@ -134,14 +133,6 @@ class Store:
                 hint="write more of the one you mean",
             )
         raise self._unknown(name)
-
-    def last_unfinished(self, suite_name: str, source: str | None) -> RunInfo | None:
-        """The newest run of this suite that has trials without a result."""
-        suite = (name_text(suite_name), None if source is None else name_text(source))
-        for run in self.runs():
-            if (run.suite, run.source) == suite and run.done < run.trials:
-                return run
-        return None
 
     def reader(self, run: RunInfo) -> RunReader:
         return RunReader(Path(run.folder))

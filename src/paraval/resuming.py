@@ -1,0 +1,94 @@
+"""Going on with a run: which one, with which plan, and with which of its trials.
+
+A resume keeps the run's plan. What is asked for with it narrows what runs now, never what the run
+is: results that were paid for stay in the report.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from paraval.errors import RequestError
+from paraval.plan.build import build_plan
+from paraval.plan.suite import Suite
+from paraval.records import Plan, RunInfo
+from paraval.settings import Options, Selection
+from paraval.store.store import Store
+
+
+def run_to_resume(store: Store, suite: Suite, options: Options) -> RunInfo:
+    """The run that is asked for, if it is one of this suite."""
+    name = options.resume or ""
+    if name in ("", "last"):
+        return _newest(store, suite, finished_too=name == "last" or options.retry_errors)
+    info = store.find(name)
+    if Path(info.folder).parent != (store.root / "runs").absolute():
+        raise RequestError(
+            f"run {info.id} at {info.folder} is not in the store {store.root}",
+            hint=f"copy its folder to {store.root / 'runs' / info.id}, or name its own --store",
+        )
+    if not _is_of(info, suite):
+        raise RequestError(
+            f"run {info.id} is one of suite '{info.suite}' ({info.source or 'made in Python'}),"
+            f" not of '{suite.name}' ({suite.source or 'made in Python'})"
+        )
+    return info
+
+
+def _newest(store: Store, suite: Suite, *, finished_too: bool) -> RunInfo:
+    for info in store.runs():
+        if _is_of(info, suite) and (finished_too or info.done < info.trials):
+            return info
+    kind = "run" if finished_too else "unfinished run"
+    raise RequestError(
+        f"suite '{suite.name}' has no {kind} in {store.root}",
+        hint="start a new one: without --resume and --retry-errors",
+    )
+
+
+def _is_of(info: RunInfo, suite: Suite) -> bool:
+    """Whether it is a run of this suite: by its name, and its file unless that was moved away."""
+    if info.suite != suite.name:
+        return False
+    if info.source is None or suite.source is None:
+        return info.source == suite.source
+    return info.source == suite.source or not Path(info.source).exists()
+
+
+def resumed_plan(suite: Suite, asked: Selection, earlier: Selection) -> Plan:
+    """The run's plan as the suite makes it now, with the new settings that don't shrink it."""
+    kept = replace(
+        earlier,
+        parallel=asked.parallel if asked.parallel is not None else earlier.parallel,
+        timeout=asked.timeout if asked.timeout is not None else earlier.timeout,
+        fail_under=asked.fail_under if asked.fail_under is not None else earlier.fail_under,
+        repeats=_repeats(suite, asked, earlier),
+    )
+    return build_plan(suite, kept)
+
+
+def _repeats(suite: Suite, asked: Selection, earlier: Selection) -> int | None:
+    if asked.repeats is None:
+        return earlier.repeats
+    before = earlier.repeats if earlier.repeats is not None else suite.repeats
+    if asked.repeats < before:
+        raise RequestError(
+            f"the run has {before} repeats; --repeats {asked.repeats} would drop results of it",
+            hint="start a new run for fewer; a resume may add some",
+        )
+    return asked.repeats
+
+
+def chosen_now(suite: Suite, asked: Selection, plan: Plan) -> frozenset[int] | None:
+    """The trials that the filters of a resume leave to run now; None: all of them."""
+    if not (asked.cases or asked.tags or asked.variants):
+        return None
+    filters = replace(
+        Selection.from_mapping(plan.selection),
+        cases=asked.cases,
+        tags=asked.tags,
+        variants=asked.variants,
+    )
+    keys = {trial.key for trial in build_plan(suite, filters).trials}
+    return frozenset(trial.index for trial in plan.trials if trial.key in keys)

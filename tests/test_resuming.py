@@ -1,0 +1,144 @@
+"""Going on with a run: the right one, all of it, and nothing that was paid for is dropped."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import Paraval, WriteSuite
+
+SUITE = """
+    name: resumable
+    cases: [{id: a}, {id: b}, {id: c}]
+    target: {command: "echo {case.id} >> calls; [ {case.id} != b ] || [ -e mended ]", shell: true}
+"""
+
+
+def calls(folder: Path) -> list[str]:
+    return (folder / "calls").read_text().split()
+
+
+def test_a_resume_runs_only_what_has_no_result(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    suite = write("suite.yaml", SUITE)
+    assert paraval("run", "suite.yaml").returncode == 3
+    assert paraval("resume").returncode == 3
+    assert sorted(calls(folder)) == ["a", "b", "c"]
+    (folder / "mended").touch()
+    ended = paraval("run", str(suite), "--resume", "last", "--retry-errors", "-o", "r.json")
+    assert ended.returncode == 0, ended.stderr
+    assert sorted(calls(folder)) == ["a", "b", "b", "c"]
+    report = json.loads((folder / "r.json").read_text())
+    assert report["run"]["resumed"]
+    assert report["trials"][1]["attempts"] == 2
+
+
+def test_a_changed_suite_is_resumed_for_what_is_the_same_and_says_so(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    write("suite.yaml", SUITE)
+    (folder / "mended").touch()
+    paraval("run", "suite.yaml")
+    write("suite.yaml", SUITE.replace("{id: c}", "{id: c, input: new}"))
+    ended = paraval("run", "suite.yaml", "--resume", "last")
+    assert ended.returncode == 0, ended.stderr
+    assert "1 trial" in ended.stderr
+    assert sorted(calls(folder)) == ["a", "b", "c", "c"]
+
+
+def test_without_an_unfinished_run_there_is_nothing_to_resume(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    write("suite.yaml", SUITE)
+    (folder / "mended").touch()
+    paraval("run", "suite.yaml")
+    ended = paraval("run", "suite.yaml", "--resume")
+    assert ended.returncode == 2
+    assert "no unfinished run" in ended.stderr
+
+
+def summary_of(paraval: Paraval, run: str = "last") -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(paraval("report", run, "--json").stdout)
+    summary: dict[str, Any] = report["summary"]
+    return summary
+
+
+def test_a_run_of_another_suite_is_never_taken_over(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    (folder / "mended").touch()
+    write("suite.yaml", SUITE)
+    paraval("run", "suite.yaml")
+    (mine,) = [run["id"] for run in json.loads(paraval("runs", "--json").stdout)]
+    write("other.yaml", "name: other\ncases: [{id: z}]\ntarget: {command: [echo]}\n")
+    for resume in (("--resume", "last"), ("--resume", mine), ("--resume",), ("--retry-errors",)):
+        ended = paraval("run", "other.yaml", *resume)
+        assert ended.returncode == 2, ended.stderr
+    assert "'resumable'" in paraval("run", "other.yaml", "--resume", mine).stderr
+    paraval("run", "other.yaml")
+    ended = paraval("run", "suite.yaml", "--resume", "last")
+    assert f"Going on with run {mine}: 3 of 3 trials done, 0 to run now." in ended.stderr
+
+
+def test_filters_on_a_resume_narrow_what_runs_now_and_not_the_run(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    write("suite.yaml", SUITE)
+    paraval("run", "suite.yaml")
+    (folder / "mended").touch()
+    ended = paraval("resume", "--retry-errors", "--case", "a")
+    assert "0 to run now" in ended.stderr
+    ended = paraval("resume", "--retry-errors", "--case", "b")
+    assert ended.returncode == 0, ended.stderr
+    assert sorted(calls(folder)) == ["a", "b", "b", "c"]
+    assert summary_of(paraval)["passed"] == 3
+    assert paraval("run", "suite.yaml", "--resume", "last").returncode == 0
+    assert summary_of(paraval)["trials"] == 3
+
+
+def test_a_result_that_is_no_longer_in_the_suite_is_not_dropped_in_silence(
+    write: WriteSuite, paraval: Paraval
+) -> None:
+    write("suite.yaml", SUITE)
+    paraval("run", "suite.yaml")
+    write("suite.yaml", SUITE.replace("{id: b}, ", ""))
+    ended = paraval("resume")
+    assert "no longer in the report: 1 trial with a result" in ended.stderr
+
+
+def test_errors_are_run_again_without_naming_a_run(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    write("suite.yaml", SUITE)
+    paraval("run", "suite.yaml")
+    (folder / "mended").touch()
+    ended = paraval("run", "suite.yaml", "--retry-errors")
+    assert ended.returncode == 0, ended.stderr
+    assert len(json.loads(paraval("runs", "--json").stdout)) == 1
+
+
+def test_repeats_may_be_added_but_not_taken_away(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    write("suite.yaml", SUITE)
+    (folder / "mended").touch()
+    paraval("run", "suite.yaml", "--repeats", "2")
+    assert paraval("resume", "--repeats", "1").returncode == 2
+    assert paraval("resume", "--repeats", "3").returncode == 0
+    assert len(calls(folder)) == 9
+    assert summary_of(paraval)["trials"] == 9
+
+
+def test_a_copied_run_is_not_resumed_where_it_lies(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    write("suite.yaml", SUITE)
+    paraval("run", "suite.yaml")
+    (run,) = (folder / ".paraval" / "runs").iterdir()
+    shutil.copytree(run, folder / "copied")
+    ended = paraval("run", "suite.yaml", "--resume", str(folder / "copied"))
+    assert ended.returncode == 2
+    assert "is not in the store" in ended.stderr
