@@ -184,7 +184,9 @@ def test_logs_are_whole_and_by_attempt(write: WriteSuite, paraval: Paraval) -> N
         """,
     )
     paraval("run", "suite.yaml", "-j", "2")
-    assert paraval("logs").stdout == "a\na\na\nb\nb\nb\n"
+    assert paraval("logs").stdout == (
+        "==> a · attempt 1 · stdout <==\na\na\na\n==> b · attempt 1 · stdout <==\nb\nb\nb\n"
+    )
     assert paraval("logs", "last", "--case", "b").stdout == "b\nb\nb\n"
     rows = json.loads(paraval("logs", "--json").stdout)
     assert [row["case"] for row in rows] == ["a", "b"]
@@ -270,12 +272,35 @@ def test_every_command_has_help(paraval: Paraval, command: str) -> None:
     assert ended.stdout.startswith("Usage: ")
 
 
-def test_a_closed_pipe_is_no_traceback(suite: Path, folder: Path) -> None:
-    command = f"{sys.executable} -m paraval schema | head -1"
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("schema", 141),
+        ("run suite.yaml --case a", 0),
+        ("run suite.yaml --case a 2>&1", 0),
+        ("run suite.yaml", 1),
+        ("plan suite.yaml", 141),
+    ],
+)
+def test_a_reader_who_has_gone_is_no_traceback_and_hides_no_verdict(
+    suite: Path, folder: Path, arguments: str, code: int
+) -> None:
+    script = f"{{ {sys.executable} -m paraval {arguments}; echo $? >code; }} | true"
+    ended = subprocess.run(
+        ["sh", "-c", script], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert "Traceback" not in ended.stderr
+    assert "Error" not in ended.stderr
+    assert int((folder / "code").read_text()) in (code, 0 if code == 141 else code)
+
+
+def test_a_full_disk_behind_stdout_hides_no_verdict(suite: Path, folder: Path) -> None:
+    command = f"{sys.executable} -m paraval run suite.yaml --case a --progress none > /dev/full"
     ended = subprocess.run(
         ["sh", "-c", command], cwd=folder, capture_output=True, text=True, check=False
     )
-    assert "Traceback" not in ended.stderr
+    assert ended.returncode == 0
+    assert "could not be printed" in ended.stderr
 
 
 # ---- what is loaded

@@ -130,6 +130,11 @@ def test_a_run_that_is_worked_on_is_refused_and_the_pid_is_named(
     assert time.monotonic() - began < 5
     ended = paraval("run", "suite.yaml", "--resume")
     assert ended.returncode == 75, ended.stderr
+    (listed,) = json.loads(paraval("runs", "--json").stdout)
+    assert listed["state"] == "running"
+    shown = paraval("report")
+    assert "still goes on, 2 of 20 trials ended" in shown.stdout
+    assert "were skipped" not in shown.stdout
 
 
 def test_kill_9_of_the_engine_leaves_no_process_and_its_lock_is_taken_over(

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from paraval.errors import RunBrokenOffError, StoreError
+from paraval.errors import RequestError, RunBrokenOffError, StoreError
 from paraval.execute.attempts import Attempts
 from paraval.execute.driver import Driver, Pace
 from paraval.garbage import no_collections
@@ -92,6 +92,7 @@ def run(
 
     Ctrl-C stops cleanly: what is done stays recorded, and KeyboardInterrupt is raised.
     """
+    _refuse_a_running_loop()
     coroutine = run_async(
         suite, parallel=parallel, selection=selection, options=options, onlooker=onlooker
     )
@@ -99,6 +100,17 @@ def run(
     if report.run.interrupted:
         raise KeyboardInterrupt(f"run {report.run.id} was interrupted; it can be resumed")
     return report
+
+
+def _refuse_a_running_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RequestError(
+        "paraval.run cannot be used inside a running event loop (a notebook, an async function)",
+        hint="write: report = await paraval.run_async(...)",
+    )
 
 
 async def run_async(

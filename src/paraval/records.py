@@ -46,8 +46,8 @@ class Case:
     """One input with what is expected of it."""
 
     id: str
-    input: Any = ""
-    """Text, or a mapping."""
+    input: Any = None
+    """Text, or a mapping; None where there is none, which is not the same as an empty text."""
     expect: Any = None
     """Whatever the graders use."""
     tags: tuple[str, ...] = ()
@@ -314,6 +314,8 @@ class RunInfo:
     fail_under: float | None
     done: int = 0
     """Trials that have a result."""
+    running: bool = False
+    """True: an engine works on it at this moment."""
 
 
 # ---- what an onlooker is told meanwhile

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from contextlib import suppress
+
 import click
 
 from paraval.errors import ParavalError, RunBrokenOffError, RunBusyError
@@ -10,13 +14,20 @@ EXIT_WRONG_REQUEST = 2
 EXIT_CANNOT_TELL = 3
 EXIT_BUSY = 75
 EXIT_INTERRUPTED = 130
+EXIT_NO_READER = 141
+
+
+def talk(message: str) -> None:
+    """To stderr. That nobody listens there is no reason to end."""
+    with suppress(OSError):
+        click.echo(message, err=True)
 
 
 def complain(error: ParavalError) -> None:
     for line in error.message.split("\n"):
-        click.echo(f"error: {line}", err=True)
+        talk(f"error: {line}")
     if error.hint is not None:
-        click.echo(f"hint: {error.hint}", err=True)
+        talk(f"hint: {error.hint}")
 
 
 def exit_code_of(error: ParavalError) -> int:
@@ -27,3 +38,8 @@ def exit_code_of(error: ParavalError) -> int:
             return EXIT_CANNOT_TELL
         case _:
             return EXIT_WRONG_REQUEST
+
+
+def let_go_of_stdout() -> None:
+    """Nothing more can be written there; Python would complain again when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

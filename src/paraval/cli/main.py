@@ -6,7 +6,6 @@ A command's module is loaded when the command is called, so that `paraval --help
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 
 import click
@@ -14,11 +13,13 @@ import click
 from paraval import __version__
 from paraval.cli.complaints import (
     EXIT_INTERRUPTED,
+    EXIT_NO_READER,
     EXIT_WRONG_REQUEST,
     complain,
     exit_code_of,
+    let_go_of_stdout,
 )
-from paraval.errors import ParavalError
+from paraval.errors import ParavalError, RequestError
 
 COMMANDS = {
     "run": ("running", "Run a suite, in parallel, and report."),
@@ -65,19 +66,36 @@ def paraval() -> None:
 
 def main() -> None:
     """The program's entry."""
+    code = _exit_code()
     try:
-        sys.exit(paraval.main(standalone_mode=False) or 0)
+        sys.stdout.flush()
+    except OSError:
+        let_go_of_stdout()
+    sys.exit(code)
+
+
+def _exit_code() -> int:
+    try:
+        return int(paraval.main(standalone_mode=False) or 0)
     except click.exceptions.Exit as ended:
-        sys.exit(ended.exit_code)
+        return ended.exit_code
     except click.ClickException as error:
         error.show()
-        sys.exit(EXIT_WRONG_REQUEST)
+        return EXIT_WRONG_REQUEST
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(EXIT_INTERRUPTED)
+        return EXIT_INTERRUPTED
+    except SystemExit:
+        # Click's own answer to a reader who has gone.
+        let_go_of_stdout()
+        return EXIT_NO_READER
     except ParavalError as error:
         complain(error)
-        sys.exit(exit_code_of(error))
+        return exit_code_of(error)
     except BrokenPipeError:
-        # Whoever read our output has gone; Python would complain again when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(EXIT_WRONG_REQUEST)
+        # Whoever read our output has gone: what a shell calls death by SIGPIPE.
+        let_go_of_stdout()
+        return EXIT_NO_READER
+    except OSError as error:
+        complain(RequestError(f"cannot go on: {error}"))
+        let_go_of_stdout()
+        return EXIT_WRONG_REQUEST

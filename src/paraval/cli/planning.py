@@ -24,7 +24,7 @@ from paraval.composition import (
     suite_schema,
 )
 from paraval.report.text import one_line
-from paraval.report.wording import duration
+from paraval.report.wording import counted, duration
 from paraval.settings import Options
 
 SHOWN = 50
@@ -83,8 +83,8 @@ def _print(forecast: Forecast, limit: int | None) -> None:
     plan = forecast.plan
     cases = len({trial.case.id for trial in plan.trials})
     click.echo(
-        f"{plan.name}: {len(plan.trials):,} trials "
-        f"({cases:,} cases, {len(plan.variants):,} variants), {plan.limits.parallel} at once"
+        f"{plan.name}: {counted(len(plan.trials), 'trial')} ({counted(cases, 'case')}, "
+        f"{counted(len(plan.variants), 'variant')}), {plan.limits.parallel} at once"
     )
     for name, capacity in plan.limits.named.items():
         click.echo(f"at most {capacity} at once of {name}")

@@ -47,9 +47,11 @@ def runs_command(store: Path | None, *, as_json: bool) -> None:
 
 
 def _state(info: RunInfo) -> str:
+    if info.running:
+        return "running"
     if info.done == info.trials:
         return "done"
-    return "unfinished" if info.ended_at is None else "interrupted"
+    return "killed" if info.ended_at is None else "interrupted"
 
 
 def _run_mapping(info: RunInfo) -> dict[str, Any]:
@@ -112,7 +114,8 @@ def report_command(
 def logs_command(run: str, *, as_json: bool, **given: Any) -> None:
     """Print what the attempts of a RUN wrote, one after another, each whole.
 
-    To a terminal, escape codes are made visible; to a pipe or file, every byte is as it came.
+    Each is under a line that names it, unless there is only one. To a terminal, escape codes are
+    made visible; to a pipe or file, every byte is as it came.
     """
     opened = open_store(Options(store=given["store"]))
     info = opened.find(run)
@@ -125,9 +128,16 @@ def logs_command(run: str, *, as_json: bool, **given: Any) -> None:
         rows = [_attempt_mapping(info, attempt, streams) for attempt in attempts]
         click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
         return
-    for attempt in attempts:
-        for stream in streams:
-            _print_log(info, attempt, stream)
+    logs = [
+        (attempt, stream, path)
+        for attempt in attempts
+        for stream in streams
+        if (path := _path(info, attempt, stream)) is not None
+    ]
+    for attempt, stream, path in logs:
+        if len(logs) > 1:
+            click.echo(f"==> {_title(attempt)} · {stream} <==")
+        _print_log(path)
 
 
 def _attempts(reader: RunReader, given: dict[str, Any]) -> Iterator[AttemptRecord]:
@@ -169,18 +179,19 @@ def _attempt_mapping(
     }
 
 
-def _print_log(info: RunInfo, attempt: AttemptRecord, stream: str) -> None:
-    path = _path(info, attempt, stream)
-    if path is None:
-        return
-    click.echo(f"==> {_title(attempt)} · {stream} <==", err=not sys.stdout.isatty())
+def _print_log(path: Path) -> None:
     try:
-        with path.open("rb") as file:
-            while piece := file.read(PIECE_BYTES):
-                _write(piece)
+        file = path.open("rb")
     except OSError as error:
         click.echo(f"cannot read {path}: {error.strerror}", err=True)
-    if sys.stdout.isatty():
+        return
+    sys.stdout.flush()
+    last = b""
+    with file:
+        while piece := file.read(PIECE_BYTES):
+            _write(piece)
+            last = piece
+    if last and not last.endswith(b"\n") and sys.stdout.isatty():
         click.echo("")
 
 

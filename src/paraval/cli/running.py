@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from paraval import Suite
-from paraval.cli.complaints import EXIT_CANNOT_TELL, complain
+from paraval.cli.complaints import EXIT_CANNOT_TELL, complain, let_go_of_stdout, talk
 from paraval.cli.options import (
     output_option,
     run_argument,
@@ -53,10 +53,20 @@ def run_and_show(suite: Suite, selection: Selection, options: Options, showing: 
     finally:
         onlooker.close()
     if showing.progress not in ("json", "none"):
-        click.echo("", err=True)
-    print_report(report)
+        talk("")
+    _print(report)
     _say_how_to_go_on(report)
     return _write(report, showing.outputs)
+
+
+def _print(report: Report) -> None:
+    """A reader who has gone, or a full disk, must not hide how the run ended."""
+    try:
+        print_report(report)
+    except OSError as error:
+        let_go_of_stdout()
+        if not isinstance(error, BrokenPipeError):
+            talk(f"note: the report could not be printed: {error.strerror}")
 
 
 def _write(report: Report, outputs: tuple[Path, ...]) -> int:
@@ -72,7 +82,7 @@ def _write(report: Report, outputs: tuple[Path, ...]) -> int:
 def _say_how_to_go_on(report: Report) -> None:
     run = report.run
     if run.interrupted and run.source is not None:
-        click.echo(f"Go on with: paraval resume {run.id}", err=True)
+        talk(f"Go on with: paraval resume {run.id}")
 
 
 progress_option = click.option(

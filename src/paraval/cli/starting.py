@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import shutil
 import sqlite3
 import sys
@@ -35,6 +36,13 @@ STARTER = Path(__file__).parent / "starter"
 DEMO_SUITE = Path(paraval.__file__).parent / "demo" / "suite.yaml"
 
 
+def own_name() -> str:
+    """How this program is called from here: by name, or by path where the name is not found."""
+    if shutil.which("paraval") or not sys.argv[0].endswith("paraval"):
+        return "paraval"
+    return os.path.relpath(sys.argv[0])
+
+
 # ---- init
 
 
@@ -49,11 +57,15 @@ def init_command(folder: Path) -> None:
                 f"{path} is there already; nothing was written",
                 hint="name another folder: paraval init FOLDER",
             )
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, path in files.items():
-        shutil.copyfile(STARTER / name, path)
-        click.echo(f"wrote {path}", err=True)
-    click.echo(f"now: paraval run {files['suite.yaml']}", err=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, path in files.items():
+            shutil.copyfile(STARTER / name, path)
+            click.echo(f"wrote {path}", err=True)
+    except OSError as error:
+        raise RequestError(f"cannot write into {folder}: {error.strerror}") from error
+    suite = shlex.quote(str(files["suite.yaml"]))
+    click.echo(f"now: {own_name()} run {suite}", err=True)
 
 
 # ---- demo
@@ -81,7 +93,7 @@ def demo_command(parallel: int, progress: str, store: Path | None, *, verbose: b
         Showing(progress=progress, verbose=verbose),
     )
     click.echo(
-        "\nNext: paraval report last -o report.md, paraval logs last, or paraval init",
+        f"\nNext: {own_name()} report last -o report.md, or {own_name()} init",
         err=True,
     )
     return code

@@ -311,7 +311,7 @@ class Pace:
         if self._eta is None or now - self._eta[0] >= ETA_EVERY_S:
             self._eta = (now, scheduler.remaining_s(now, self._scale(scheduler, now)))
         made_at, seconds = self._eta
-        return max(0.0, seconds - (now - made_at))
+        return round(max(0.0, seconds - (now - made_at)), 3)
 
     def _scale(self, scheduler: Scheduler, now: float) -> float:
         """How much longer than expected attempts take."""

@@ -13,7 +13,7 @@ def closing_sentences(contents: Contents) -> list[str]:
     summary = contents.summary
     return [
         _time(summary),
-        *_missing(summary),
+        *_missing(summary, going_on=contents.run.running),
         *_cost(summary),
         contents.gate.sentence,
     ]
@@ -28,12 +28,12 @@ def _time(summary: Summary) -> str:
     return f"{done}; one after the other they would have taken {serial}{times}."
 
 
-def _missing(summary: Summary) -> Iterator[str]:
+def _missing(summary: Summary, *, going_on: bool) -> Iterator[str]:
     if summary.errors:
         yield _errors(summary)
-    if summary.skipped:
-        was = "was" if summary.skipped == 1 else "were"
-        yield f"{counted(summary.skipped, 'trial')} {was} skipped and count in no rate."
+    if summary.skipped and not going_on:
+        were = "was skipped and counts" if summary.skipped == 1 else "were skipped and count"
+        yield f"{counted(summary.skipped, 'trial')} {were} in no rate."
     unended = summary.planned - summary.trials
     if unended:
         has = "has" if unended == 1 else "have"

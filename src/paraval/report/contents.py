@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Protocol, TextIO
 
 from paraval.records import RunInfo, TrialResult
-from paraval.report.gate import Gate, judge_gate
+from paraval.report.gate import Gate, judge_gate, not_yet
 from paraval.report.summary import Summary, summarise
 
 
@@ -52,6 +52,8 @@ class Contents:
 
     @cached_property
     def gate(self) -> Gate:
+        if self.run.running:
+            return not_yet(self.summary)
         return judge_gate(self.summary, self.run.fail_under, self.run.interrupted)
 
     @property

@@ -55,7 +55,8 @@ def write_files(contents: Contents, paths: Sequence[str | Path]) -> None:
 def _format_for(path: Path) -> Format:
     name = path.name.lower()
     for ending, form in FORMATS.items():
-        if name.endswith(ending):
+        # `junit.xml` is what many name it that have but one.
+        if name.endswith(ending) or name == ending.removeprefix("."):
             return form
     known = ", ".join(FORMATS)
     if name.endswith(".xml"):

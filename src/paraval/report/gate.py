@@ -59,6 +59,13 @@ def judge_gate(summary: Summary, fail_under: float | None, interrupted: bool) ->
     return Gate(verdict=Verdict.UNKNOWN, exit_code=EXIT_UNKNOWN, sentence=_unknown(summary, asked))
 
 
+def not_yet(summary: Summary) -> Gate:
+    """Of a run that an engine still works on."""
+    ended = f"{summary.ended:,} of {counted(summary.planned, 'trial')}"
+    sentence = f"The run still goes on, {ended} ended: the gate is not judged yet."
+    return Gate(verdict=Verdict.UNKNOWN, exit_code=EXIT_UNKNOWN, sentence=sentence)
+
+
 def _met(summary: Summary, asked: float) -> str:
     if summary.passed == summary.planned:
         return "The gate is met: every trial passed."

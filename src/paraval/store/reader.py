@@ -204,6 +204,7 @@ def read_info(connection: sqlite3.Connection, folder: Path, *, worked_on: bool) 
         interrupted=not worked_on and done < trials,
         fail_under=fail_under,
         done=done,
+        running=worked_on,
     )
 
 
