@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import Paraval, WriteSuite
 
 ROOT = Path(__file__).parent.parent
@@ -53,10 +55,19 @@ def test_the_mistakes_are_told_as_shown(write: WriteSuite, paraval: Paraval) -> 
 
 
 def test_the_python_example_runs(folder: Path, paraval: Paraval, write: WriteSuite) -> None:
-    (code,) = [block for language, block in BLOCKS if language == "python"]
+    (code,) = (block for language, block in BLOCKS if language == "python")
     names: dict[str, object] = {}
     exec(compile(code, "README.md", "exec"), names)
     assert getattr(names["report"], "exit_code") == 0  # noqa: B009 - exec hides its type
+
+
+def test_the_example_on_the_python_page_runs(folder: Path) -> None:
+    page = (ROOT / "docs" / "python.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    with pytest.raises(SystemExit) as ended:
+        exec(compile(code, "python.md", "exec"), {})
+    assert ended.value.code == 0
+    assert (folder / "report.json").exists()
 
 
 def test_every_page_that_is_linked_exists() -> None:
