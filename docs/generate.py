@@ -7,7 +7,11 @@ from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
+from paraval.environment import PASSED_ALWAYS
 from paraval.plan import model
+from paraval.records import RetryPolicy
+from paraval.schedule.scheduler import LONGEST_REFUSAL_S
+from paraval.targets.command import TRY_AGAIN_EXIT_CODE
 
 INTRODUCTION = """\
 # The suite file
@@ -91,8 +95,9 @@ CASES = """\
 Files of cases are `.yaml`, `.yml` and `.json` (a list of cases), `.jsonl` (one case a line; empty
 lines and lines that start with `//` are skipped) and `.csv` (the first line names the columns:
 `id`, `input` or `input.<key>`, `expect`, `tags` separated by `;`; any other column goes to
-`metadata`). Ids name files and folders, so they are 1 to 64 letters, digits, `.`, `_` and `-`, and
-unique over all files.
+`metadata`, but a near miss such as `Input` or `expected` is refused). An empty cell is no id and no
+`expect`; an empty `input` is an empty text. Ids name files and folders, so they are 1 to 64
+letters, digits, `.`, `_` and `-`, and unique over all files.
 """
 
 MATRIX = """\
@@ -102,7 +107,62 @@ Each axis has a list of values, or a mapping of values to keys of the target, wh
 the target for that value: `env` is merged, any other key replaces the target's own. An axis is
 named with letters, digits, `_` and `-`; `input`, `case`, `repeat`, `folder`, `python` and
 `parallel` are taken. `exclude` lists mappings of axes to values; a variant that fits all values of
-one of them is left out.
+one of them is left out. Numbers are the same however they are written: `--variant size=1` chooses
+`1.0`.
+"""
+
+COMMANDS = f"""\
+A command's environment is made from nothing. It holds, in this order, later ones winning:
+
+- of paraval's own, where they are set:
+  {", ".join(f"`{name}`" for name in sorted(PASSED_ALWAYS))},
+  every `LC_*`, and what `pass_env` names;
+- what `env` sets;
+- `PARAVAL_RUN` (the run's id), `PARAVAL_CASE` (the case's id), `PARAVAL_ATTEMPT` (the attempt's
+  number, from 1) and `PARAVAL_FOLDER` (the path of `{{folder}}`; the folder is made beforehand only
+  if a template uses it).
+
+Isolated functions and grader commands get the same; of the last four, `PARAVAL_RUN` alone.
+
+With `output: json` the command prints one JSON object: `text` (required, a string), `usage` (a
+mapping of names to numbers), `cost_usd` (a number) and `metadata` (a mapping). Other keys become
+metadata. Anything else is `invalid_output`.
+
+Exit code 0 is an answer. {TRY_AGAIN_EXIT_CODE} asks to be tried again: an `infra_error`. Any other
+code, and an end by a signal, is `crashed`. With an `exit_code` grader every code is an answer.
+"""
+
+FUNCTIONS = """\
+It may be `async`. `case` is a `paraval.Case` with `id`, `input` (`None` if there is none),
+`expect`, `tags` and `metadata`; `variant` is a dict of axes to values. It returns
+
+- text;
+- a mapping with `text`, and if it likes `usage`, `cost_usd` and `metadata`, as above;
+- any other mapping: the answer is its JSON;
+- a `paraval.Output(text=, usage=, cost_usd=, metadata=)`.
+
+Anything else is `invalid_output`. It may raise `paraval.RateLimitedError(retry_after=seconds)` when
+a service refuses (`retry_after` where it is known), and `paraval.TransientError("why")` when a
+service fails: an `infra_error`. Any other exception is `crashed`.
+"""
+
+FUNCTION_GRADERS = """\
+It may be `async`. `output` is a `paraval.Output`: the answer is `output.text`, beside `usage`,
+`cost_usd` and `metadata`. It returns
+
+- `True` or `False`;
+- a score from 0 to 1, which passes from `pass_at` on;
+- `(score, reason)`;
+- a mapping with `score`, `passed` or both, and if it likes `reason`;
+- a `paraval.Grade(score=, passed=, reason=)`, where `passed` decides.
+
+Anything else, and an exception, is a `grader_error`.
+"""
+
+RETRY = f"""\
+A refusal by a rate limit is tried again after `retry_after`, or the usual wait if that is longer.
+It does not count as an attempt, but a trial is given up as `rate_limited` after
+{RetryPolicy().refusals} refusals, or when it is told to wait for more than {LONGEST_REFUSAL_S:g} seconds.
 """
 
 LIMITS = """\
@@ -130,13 +190,19 @@ def suite_page() -> str:
         MATRIX,
         "## Target\n\nExactly one of `command` and `python`.\n",
         _section("### A command", model.CommandTargetForm),
+        COMMANDS,
         _section("### A Python function", model.FunctionTargetForm),
+        FUNCTIONS,
         TEMPLATES,
         GRADERS,
         _table(model.GraderForm, ()),
-        *(_section(f"### `{kind}`", form) for kind, form in model.GRADER_FORMS.items()),
+        *(
+            _section(f"### `{kind}`", form, FUNCTION_GRADERS if kind == "python" else "")
+            for kind, form in model.GRADER_FORMS.items()
+        ),
         _section("## Limits", model.LimitsForm, LIMITS),
         _section("## Retry", model.RetryForm),
+        RETRY,
     ]
     return "\n".join(parts)
 

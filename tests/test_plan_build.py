@@ -79,6 +79,42 @@ def test_a_selection_takes_the_trials_that_fit(selection: Selection, expected: l
 
 
 @pytest.mark.parametrize(
+    ("asked", "chosen"),
+    [
+        ("true", [True]),
+        ("True", [True]),
+        ("false", [False]),
+        ("1", [1]),
+        ("1.0", [1]),
+        ("1e0", [1]),
+        ("0.5", [0.5]),
+        (".50", [0.5]),
+        ("2", [2.0]),
+        ("02", ["02"]),
+    ],
+)
+def test_a_value_is_chosen_as_it_is_written_or_by_its_number(asked: str, chosen: list[Any]) -> None:
+    suite = small_suite(matrix={"v": [True, False, 1, 0.5, 2.0, "02"]}, exclude=None)
+    plan = build_plan(suite, Selection(variants=(("v", asked),)))
+    assert [variant["v"] for variant in plan.variants] == chosen
+    assert [type(variant["v"]) for variant in plan.variants] == [type(value) for value in chosen]
+    assert [type(value) for value in plan.axes["v"]] == [type(value) for value in chosen]
+
+
+def test_values_are_told_as_the_suite_has_them() -> None:
+    suite = small_suite(matrix={"v": [True, False]}, exclude=None)
+    with pytest.raises(
+        RequestError, match="axis 'v' has no value '1'; there is 'true' and 'false'"
+    ):
+        build_plan(suite, Selection(variants=(("v", "1"),)))
+
+
+def test_excluded_values_are_found_by_their_number() -> None:
+    suite = small_suite(matrix={"v": [1.0, 2.0]}, exclude=[{"v": 1}])
+    assert build_plan(suite, Selection()).variants == ({"v": 2.0},)
+
+
+@pytest.mark.parametrize(
     ("selection", "message"),
     [
         (Selection(cases=("helo",)), "no case matches 'helo'\nhint: near ones: hello, help"),

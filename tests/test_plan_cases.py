@@ -104,6 +104,52 @@ def test_a_glob_takes_its_files_in_order_and_each_once(write: WriteSuite) -> Non
     assert [case.id for case in cases_of(["deep/b.jsonl", "**/*.jsonl"])] == ["b", "a"]
 
 
+def test_no_input_is_told_from_an_empty_one(write: WriteSuite) -> None:
+    write("c.jsonl", '{"id": "a"}\n{"id": "b", "input": ""}\n{"id": "c", "input": null}\n')
+    assert [case.input for case in cases_of("c.jsonl")] == [None, "", None]
+    given = cases_of([Case(id="a"), Case(id="b", input="")])
+    assert [case.input for case in given] == [None, ""]
+
+
+def test_a_case_without_input_is_told_in_its_own_file_where_a_command_uses_it(
+    write: WriteSuite,
+) -> None:
+    write("c.csv", "id,expect\na,x\nb,y\n")
+    with pytest.raises(SuiteError) as refused:
+        Suite(cases="c.csv", target={"command": ["echo", "{input}"]})
+    [problem] = refused.value.problems
+    assert str(problem) == (
+        "c.csv:2: input: case 'a' and 1 more have no input, but {input} is used"
+    )
+
+
+@pytest.mark.parametrize(
+    ("header", "meant"),
+    [
+        ("id,Input", {"Input": "input"}),
+        ("ID,input", {"ID": "id"}),
+        ("id,input,expected,tag", {"expected": "expect", "tag": "tags"}),
+        ("Input,Expected", {"Input": "input", "Expected": "expect"}),
+        ("id,in put", {"in put": "input"}),
+        ("id,Input.q,inputs.r", {"Input.q": "input.q", "inputs.r": "input.r"}),
+    ],
+)
+def test_a_column_that_is_nearly_a_known_one_is_told(
+    write: WriteSuite, header: str, meant: dict[str, str]
+) -> None:
+    write("c.csv", f"{header}\n{','.join('x' for _ in header.split(','))}\n")
+    assert problems_of("c.csv") == [
+        f"c.csv:1: the column '{name}' would go to metadata, did you mean '{known}'?"
+        for name, known in meant.items()
+    ]
+
+
+@pytest.mark.parametrize("column", ["uid", "stage", "ages", "output", "text", "expectation", "tag"])
+def test_other_columns_are_metadata(write: WriteSuite, column: str) -> None:
+    write("c.csv", f"id,input,tags,{column}\na,x,t,1\n")
+    assert cases_of("c.csv")[0].metadata == {column: "1"}
+
+
 def test_a_function_may_give_the_cases(write: WriteSuite) -> None:
     write(
         "my_case_source.py",

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import re
 import runpy
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from paraval.environment import PASSED_ALWAYS
+from paraval.errors import RateLimitedError, TransientError
 from paraval.plan.build import build_plan
 from paraval.plan.model import GRADER_FORMS, SuiteForm
 from paraval.plan.suite import Suite
+from paraval.records import Attempt, Case, CommandTarget, Grade, Output, Trial
 from paraval.settings import Selection
+from paraval.targets.command import attempt_marks
 from tests.conftest import WriteSuite
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -29,12 +34,34 @@ def test_the_page_has_every_key_and_grader() -> None:
         assert f"`{name}`" in PAGE
 
 
+def test_the_page_has_every_variable_of_a_commands_environment() -> None:
+    trial = Trial(
+        index=0,
+        key="k",
+        case=Case(id="a"),
+        variant={},
+        repeat=1,
+        target=CommandTarget(command=("true",), cwd="/"),
+    )
+    marks = attempt_marks("run", Attempt(trial=trial, number=1, folder="/f"))
+    for name in (*PASSED_ALWAYS, *marks, "LC_*"):
+        assert f"`{name}`" in PAGE
+
+
+def test_the_page_has_all_that_functions_may_return_and_raise() -> None:
+    for record in (Output, Grade):
+        for field in fields(record):
+            assert field.name == "grader" or f"{field.name}=" in PAGE
+    for error in (RateLimitedError, TransientError):
+        assert f"`paraval.{error.__name__}(" in PAGE
+
+
 @pytest.mark.parametrize(("example", "trials"), list(zip(EXAMPLES, [18, 1], strict=True)))
 def test_the_examples_on_the_page_load(
     write: WriteSuite, folder: Path, example: str, trials: int
 ) -> None:
     (folder / "questions").mkdir()
-    write("questions/all.jsonl", '{"id": "a", "expect": 5}\n')
+    write("questions/all.jsonl", '{"id": "a", "input": "?", "expect": 5}\n')
     write("answers.py", "def answer(case):\n    return case.id\n")
     (folder / "suite.yaml").write_text(example)
     assert len(build_plan(Suite.load("suite.yaml"), Selection()).trials) == trials

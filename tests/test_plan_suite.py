@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import pickle
 import sys
@@ -377,6 +378,100 @@ def test_a_value_too_long_for_a_command_is_told_before_it_is_started() -> None:
     assert told.startswith(
         "suite.yaml:1: target.command[1]: {input} for case 'case-1': the value is 131,072 bytes"
     )
+
+
+TARGET_CALLS = "function(case) or function(case, variant)"
+GRADER_CALLS = "function(output, case) or function(output, case, variant)"
+
+
+def needs_three(first: Any, second: Any, third: Any) -> str:
+    return ""
+
+
+def needs_four(first: Any, second: Any, third: Any, fourth: Any) -> str:
+    return ""
+
+
+def needs_a_key(*given: Any, key: str) -> str:
+    return key
+
+
+def takes_more(first: Any, second: Any, third: Any = 1, fourth: Any = 2, *, key: int = 0) -> str:
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("target", "graders", "key", "needs", "calls"),
+    [
+        (needs_three, [], "target.python", "3 arguments", TARGET_CALLS),
+        (needs_a_key, [], "target.python", "the keyword argument 'key'", TARGET_CALLS),
+        (answer, [needs_four], "graders[0].python.function", "4 arguments", GRADER_CALLS),
+        (
+            answer,
+            [needs_a_key],
+            "graders[0].python.function",
+            "the keyword argument 'key'",
+            GRADER_CALLS,
+        ),
+    ],
+)
+def test_a_function_that_cannot_be_called_as_it_will_be_is_told(
+    target: Any, graders: list[Any], key: str, needs: str, calls: str
+) -> None:
+    with pytest.raises(SuiteError) as refused:
+        Suite(cases=[{}], target=target, graders=graders)
+    [told] = refused.value.problems
+    name = (graders or [target])[0].__name__
+    reference = f"{__name__}:{name}"
+    assert str(told) == f"{key}: '{reference}' needs {needs}; it is called as {calls}"
+
+
+def test_functions_may_take_more_than_they_need() -> None:
+    Suite(cases=[{}], target=takes_more, graders=[takes_more, needs_three])
+    Suite(cases=[{}], target=functools.partial(needs_a_key, key="x"))
+
+
+def test_a_schema_in_a_file_is_checked_where_it_stands(write: WriteSuite) -> None:
+    write("schema.json", '{"properties": {\n "a": {"type": "strin"},\n "b": {"$ref": "b.json"}}}')
+    wrong_type = "schema.json:2: properties.a.type: 'strin' is no type of JSON, did you mean"
+    graders = "graders: [{json: {schema: schema.json}}]\n"
+    [told] = problems_of(GOOD + TARGET + graders)
+    assert told.startswith(wrong_type)
+    write("schema.json", '{"properties": {\n "b": {"$ref": "b.json"}}}')
+    [told] = problems_of(GOOD + TARGET + graders)
+    assert told.startswith("schema.json:2: properties.b.$ref: refers to 'b.json', which is not in")
+
+
+def test_a_schema_may_refer_to_its_own_parts_in_every_way() -> None:
+    schema = {
+        "$id": "https://example.com/tree",
+        "properties": {"left": {"$ref": "#"}, "name": {"$ref": "name"}, "kind": {"$ref": "#kind"}},
+        "$defs": {
+            "name": {"$id": "name", "type": "string"},
+            "kind": {"$anchor": "kind", "const": {"$ref": "text"}},
+        },
+    }
+    Suite(cases=[{}], target=answer, graders=[{"json": {"schema": schema}}])
+
+
+@pytest.mark.parametrize(
+    "reference", ["#/properties/a/0", "#/type", "#/$id/x", "http://[::1", "#b"]
+)
+def test_a_reference_that_leads_to_no_schema_is_a_problem(reference: str) -> None:
+    schema = {"$id": "x:y", "type": "object", "properties": {"a": True}, "$ref": reference}
+    with pytest.raises(SuiteError) as refused:
+        Suite(cases=[{}], target=answer, graders=[{"json": {"schema": schema}}])
+    [told] = refused.value.problems
+    assert str(told).startswith(f"graders[0].json.schema.$ref: refers to '{reference}', which is")
+
+
+@pytest.mark.parametrize("levels", [300, 3000])
+def test_a_schema_too_deep_to_be_checked_is_a_problem(levels: int) -> None:
+    schema: dict[str, Any] = {"type": "object"}
+    for _ in range(levels):
+        schema = {"not": schema}
+    with pytest.raises(SuiteError, match="nested too deeply"):
+        Suite(cases=[{}], target=answer, graders=[{"json": {"schema": schema}}])
 
 
 def test_every_problem_is_told_in_one_go_and_in_the_order_of_the_file(write: WriteSuite) -> None:

@@ -82,7 +82,7 @@ def field_value(name: str, fields: TemplateFields) -> Any:
     if name in fields.variant:
         return fields.variant[name]
     match name:
-        case "input":
+        case "input" if fields.input is not None:
             return fields.input
         case "case.id":
             return fields.case_id

@@ -16,6 +16,7 @@ from paraval.errors import Problem, RequestError, SuiteError
 from paraval.plan.fitting import find_shared_file
 from paraval.plan.matrix import Axis
 from paraval.plan.places import listed, nearest, suggestion
+from paraval.plan.scalars import scalar_text
 from paraval.plan.suite import TRIAL_LIMIT, Definition, Suite, limit_name
 from paraval.records import (
     Case,
@@ -119,7 +120,7 @@ def _select_variants(definition: Definition, selection: Selection) -> VariantTar
     chosen = [
         (variant, target)
         for variant, target in definition.variants
-        if all(variant[axis] in values for axis, values in wanted.items())
+        if all(scalar_text(variant[axis]) in texts for axis, texts in wanted.items())
     ]
     if not chosen:
         asked = listed(f"{axis}={value}" for axis, value in selection.variants)
@@ -129,9 +130,10 @@ def _select_variants(definition: Definition, selection: Selection) -> VariantTar
 
 def _wanted_values(
     axes: tuple[Axis, ...], pairs: tuple[tuple[str, str], ...]
-) -> dict[str, list[Scalar]]:
+) -> dict[str, list[str]]:
+    """The values asked for, as text: in Python, True is 1 and 1 is 1.0."""
     by_name = {axis.name: axis for axis in axes}
-    wanted: dict[str, list[Scalar]] = {}
+    wanted: dict[str, list[str]] = {}
     for name, text in pairs:
         if name not in by_name:
             what_there_is = suggestion(name, by_name) or "; the suite has no matrix"
@@ -140,16 +142,18 @@ def _wanted_values(
         if value is None:
             what_there_is = suggestion(text, by_name[name].texts())
             raise RequestError(f"axis '{name}' has no value '{text}'{what_there_is}")
-        wanted.setdefault(name, []).append(value.value)
+        wanted.setdefault(name, []).append(value.text)
     return wanted
 
 
 def _remaining_axes(
     axes: tuple[Axis, ...], variants: VariantTargets
 ) -> dict[str, tuple[Scalar, ...]]:
-    present = {axis.name: {variant[axis.name] for variant, _ in variants} for axis in axes}
+    present = {
+        axis.name: {scalar_text(variant[axis.name]) for variant, _ in variants} for axis in axes
+    }
     return {
-        axis.name: tuple(v.value for v in axis.values if v.value in present[axis.name])
+        axis.name: tuple(v.value for v in axis.values if v.text in present[axis.name])
         for axis in axes
     }
 

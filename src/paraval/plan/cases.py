@@ -7,6 +7,7 @@ kept in a small tuple that becomes a Spot only when something is wrong there.
 from __future__ import annotations
 
 import csv
+import difflib
 import glob
 import json
 import re
@@ -28,6 +29,8 @@ from paraval.plan.surroundings import Surroundings
 from paraval.records import Case
 
 CELL_LIMIT_BYTES = 10 << 20
+NEAR_MISS = 0.8
+"""`expected` and `tag` are slips; `stage` and `expectation` are columns of their own."""
 FILE_KINDS = (".yaml", ".yml", ".json", ".jsonl", ".csv")
 
 _KEYS = frozenset(("id", "input", "expect", "tags", "metadata"))
@@ -40,7 +43,7 @@ _ID_RULE = (
     " without '..', not ending in '.' or '.lock', and no name of a device such as CON"
 )
 
-_PLAIN = (str, dict)
+_PLAIN = (str, dict, NoneType)
 
 Address = tuple[Spot, int | None, tuple[Step, ...]]
 """The file's own spot, the line where it is known, and the steps to the case."""
@@ -105,12 +108,11 @@ def _as_case(written: dict[str, Any], number: int) -> Case:
     identity: Any = given("id")
     if type(identity) is not str:
         identity = f"case-{number}" if identity is None else _number_as_id(identity)
-    text: Any = given("input")
     tags: Any = given("tags")
     metadata: Any = given("metadata")
     return Case(
         id=identity,
-        input="" if text is None else text,
+        input=given("input"),
         expect=given("expect"),
         tags=() if tags is None else tuple(tags) if type(tags) is list else tags,
         metadata={} if metadata is None else metadata,
@@ -163,7 +165,7 @@ def _case_problems(case: Case) -> Iterator[tuple[str, str]]:
         yield "id", f"must be text, not {shown(identity)}; put it in quotes"
     elif not is_case_id(identity):
         yield "id", f"{_ID_RULE}; not {shown(identity)}"
-    if not isinstance(case.input, str | Mapping):
+    if not isinstance(case.input, str | Mapping | None):
         quotes = "" if isinstance(case.input, list | tuple) else "; put it in quotes"
         yield "input", f"must be text, or a mapping, not {shown(case.input)}{quotes}"
     tags: Any = case.tags
@@ -223,7 +225,8 @@ def _add_plain(item: Any, address: Address, into: CaseList) -> None:
 
 def _is_simple(case: Case) -> bool:
     """Whether it is plain data at first sight, as most are: there may be very many."""
-    return type(case.input) is str and type(case.expect) in (str, NoneType) and not case.metadata
+    texts = (str, NoneType)
+    return type(case.input) in texts and type(case.expect) in texts and not case.metadata
 
 
 def _contents(data: Any) -> Any:
@@ -377,6 +380,11 @@ def _read_table(path: Path, spot: Spot, into: CaseList) -> None:
 def _columns(header: list[str], spot: Spot) -> list[str] | None:
     names = [name.strip() for name in header]
     first_line = replace(spot, line=1)
+    near_misses = list(_near_misses(names))
+    for name, known in near_misses:
+        first_line.report(f"the column '{name}' would go to metadata, did you mean '{known}'?")
+    if near_misses:
+        return None
     if not any(name in _KEYS or name.startswith("input.") for name in names):
         first_line.report("the first line must name the columns: id, input, expect, tags")
         return None
@@ -390,6 +398,19 @@ def _columns(header: list[str], spot: Spot) -> list[str] | None:
         first_line.report("there is a column 'input' and one 'input.…'; use one or the other")
         wrong = True
     return None if wrong else names
+
+
+def _near_misses(names: list[str]) -> Iterator[tuple[str, str]]:
+    """Columns that are almost certainly meant as a known one, which is not there."""
+    there = {name.partition(".")[0] for name in names}
+    absent = [known for known in ("id", "input", "expect", "tags") if known not in there]
+    for name in names:
+        start, dot, rest = name.partition(".")
+        words = "".join(start.casefold().split())
+        near = difflib.get_close_matches(words, absent, n=1, cutoff=NEAR_MISS)
+        # `id` is so short that `uid` and `bid` are near it; only its own letters are a slip.
+        if near and (near[0] != "id" or words == "id") and (not dot or near[0] == "input"):
+            yield name, f"{near[0]}{dot}{rest}"
 
 
 def _add_row(columns: list[str], row: list[str], address: Address, into: CaseList) -> None:

@@ -92,9 +92,12 @@ def _check_template(template: Template, axes: Sequence[str], cases: CaseList) ->
 def _check_input_field(name: str, template: Template, cases: CaseList) -> None:
     """One problem for all cases that lack the field: the first is named, the others are counted."""
     path = name.removeprefix("input").removeprefix(".")
+    _check_that_there_is_input(name, cases)
     first: tuple[Case, str] | None = None
     others = 0
     for case in cases.cases:
+        if case.input is None:
+            continue
         problem = _value_problem(case.input, path, template)
         if problem is None:
             continue
@@ -105,6 +108,14 @@ def _check_input_field(name: str, template: Template, cases: CaseList) -> None:
     if first is not None:
         more = f" (and {others} more)" if others else ""
         template.spot.report(f"{{{name}}} for case '{first[0].id}'{more}: {first[1]}")
+
+
+def _check_that_there_is_input(name: str, cases: CaseList) -> None:
+    without = [index for index, case in enumerate(cases.cases) if case.input is None]
+    if without:
+        case = f"case '{cases.cases[without[0]].id}'"
+        who = f"{case} has" if len(without) == 1 else f"{case} and {len(without) - 1} more have"
+        cases.spot(without[0]).at("input").report(f"{who} no input, but {{{name}}} is used")
 
 
 def _value_problem(given: Any, path: str, template: Template) -> str | None:

@@ -122,8 +122,10 @@ def _check_contents(
                 spot.at("pattern").report(problem)
         case JsonForm(schema_=str() as path):
             options["schema"] = _read_schema(path, spot.at("schema"), around.folder)
+        case JsonForm(schema_=dict()):
+            _check_schema(options["schema"], spot.at("schema"))
         case FunctionGraderForm():
-            check_function(form.function, 2, around, spot.at("function"))
+            check_function(form.function, ("output", "case"), around, spot.at("function"))
         case CommandGraderForm():
             path = form.env.get("PATH", os.environ.get("PATH", os.defpath))
             check_executable(form.command[0], str(around.folder), path, spot.at("command"))
@@ -154,9 +156,19 @@ def _read_schema(name: str, spot: Spot, folder: Path) -> Any:
     document = read_document(folder / name, Spot(problems=spot.problems, file=str(beside / name)))
     if document is None:
         return {}
-    if not isinstance(document.data, dict) and len(spot.problems) == found:
-        spot.report(f"{shown(name)} must hold a JSON Schema, not {shown(document.data)}")
-    return plain(document.data)
+    schema = plain(document.data)
+    if isinstance(schema, dict):
+        _check_schema(schema, document.spot)
+    elif len(spot.problems) == found:
+        spot.report(f"{shown(name)} must hold a JSON Schema, not {shown(schema)}")
+    return schema
+
+
+def _check_schema(schema: dict[str, Any], spot: Spot) -> None:
+    # Only here: it is slow to import, and most suites have no schema.
+    from paraval.plan.json_schemas import check_schema  # noqa: PLC0415 - see above
+
+    check_schema(schema, spot)
 
 
 # ---- what the cases expect

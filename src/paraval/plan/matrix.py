@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from paraval.plan.model import AXIS_NAME
@@ -40,14 +41,27 @@ class Axis:
     values: tuple[AxisValue, ...]
 
     def find(self, text: str) -> AxisValue | None:
-        """The value that is written like this; Python's spelling of true and false will do too."""
+        """The value that is written like this, in Python's spelling too; else the same number."""
         for value in self.values:
             if text in (value.text, str(value.value)):
+                return value
+        number = _number(text)
+        for value in self.values:
+            if not isinstance(value.value, str | bool) and number == _number(value.text):
                 return value
         return None
 
     def texts(self) -> list[str]:
         return [value.text for value in self.values]
+
+
+def _number(text: str) -> Decimal | None:
+    """In decimals: 0.1 is 0.10, and 2**53 + 1 is not 2**53."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None
 
 
 Choice = tuple[AxisValue, ...]

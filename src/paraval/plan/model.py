@@ -120,8 +120,10 @@ class CaseForm(Form):
         Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"),
         Words("1 to 64 letters, digits, '.', '_' and '-'"),
     ] = Field("", description="Its name in reports; by default `case-1`, `case-2`, ...")
-    input: Annotated[str | dict[str, Any], Words("text, or a mapping")] = Field(
-        "", description="What the target gets."
+    input: Annotated[str | dict[str, Any], Words("text, or a mapping")] | None = Field(
+        None,
+        description='What the target gets; it must be there where `{input}` is used. `""` is an'
+        " empty text.",
     )
     expect: Annotated[Any, Words("anything")] = Field(
         None, description="What the graders compare with."
@@ -181,9 +183,8 @@ class CommandTargetForm(ProcessForm):
         Words("'stdout', 'json', or the path of a file (with a '.', '/' or '{' in it)"),
     ] = Field(
         "stdout",
-        description="Where the answer is: `stdout` as it is; `json`, an object on stdout with"
-        " `text`, `usage` and `metadata`; or a template for the path of a file that the command"
-        " writes.",
+        description="Where the answer is: `stdout` as it is; `json`, an object on stdout, see"
+        " below; or a template for the path of a file that the command writes.",
     )
 
 
@@ -284,7 +285,8 @@ class JsonForm(GraderForm):
 
 
 class NumberForm(GraderForm):
-    """The answer is this number, or near enough."""
+    """The answer holds exactly one number, and it is this one, or near enough. An answer with none,
+    or with several, is wrong; for those, use `regex` or a Python grader."""
 
     value: Number | None = Field(None, description="By default the case's `expect`.")
     tolerance: NotNegative = Field(0.0, description="How far off the answer may be.")
@@ -306,7 +308,7 @@ class FunctionGraderForm(GraderForm):
     """A Python function judges: `function(output, case)` or `function(output, case, variant)`."""
 
     function: FunctionName = Field(
-        description="Returns true or false, a score from 0 to 1, or a `paraval.Grade`."
+        description="`module:function`; modules are looked for in the suite's folder first."
     )
     pass_at: Share = Field(1.0, description="The score that passes, where it returns a score.")
     timeout: Seconds = Field(600.0, description="After this it is given up: a `grader_error`.")
@@ -393,7 +395,7 @@ class RetryForm(Form):
     on: Annotated[list[ErrorName], Told(f"a list of {', '.join(RETRIABLE)}")] = Field(
         ["infra_error", "rate_limited"],
         description="Which outcomes are tried again. Refusals by a rate limit don't count as"
-        " attempts.",
+        " attempts, see below.",
     )
     first_delay: Delay = Field(1.0, description="The longest wait before the second attempt.")
     longest_delay: Delay = Field(60.0, description="Waits double up to this.")

@@ -93,10 +93,13 @@ class Suite:
     ) -> None:
         given = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
         self.functions = {}
-        words = _in_file_form(given, self.functions)
         spot = Spot(problems={})
         around = Surroundings(folder=Path.cwd(), functions=self.functions)
-        self.definition = _define(words, spot, around, default_name="suite")
+        try:
+            words = _in_file_form(given, self.functions)
+            self.definition = _define(words, spot, around, default_name="suite")
+        except RecursionError:
+            raise SuiteError([Problem(message="the suite is nested too deeply")]) from None
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Suite:

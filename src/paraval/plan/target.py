@@ -5,19 +5,20 @@ Whether its templates fit the cases is another question, asked in `fitting`.
 
 from __future__ import annotations
 
+import inspect
 import os
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from paraval.errors import ParavalError
 from paraval.functions import load_function, positional_arguments
-from paraval.plan.forms import check
+from paraval.plan.forms import check, keys_of
 from paraval.plan.matrix import AxisValue, Choice
-from paraval.plan.model import CommandTargetForm, FunctionTargetForm
-from paraval.plan.places import Spot, Step, shown
+from paraval.plan.model import CommandTargetForm, Form, FunctionTargetForm
+from paraval.plan.places import Spot, Step, nearest, shown, suggestion
 from paraval.plan.surroundings import Surroundings
 from paraval.records import CommandTarget, FunctionTarget, OutputForm, Target
 from paraval.templates import TemplateError, field_names
@@ -84,16 +85,39 @@ def read_targets(
     return targets
 
 
+FORMS: Mapping[str, type[Form]] = {"command": CommandTargetForm, "python": FunctionTargetForm}
+"""The kinds of targets, by the key that tells them."""
+
+
 def _read_target(written: WrittenTarget, around: Surroundings) -> VariantTarget | None:
-    kinds = [kind for kind in ("command", "python") if written.keys.get(kind) is not None]
+    kinds = [kind for kind in FORMS if written.keys.get(kind) is not None]
+    known = _known_keys(kinds if len(kinds) == 1 else list(FORMS))
+    unknown = [str(key) for key in written.keys if key not in known]
+    for key in unknown:
+        # An overlay may be meant to change the kind, so both are worth a suggestion.
+        near = nearest(key, [*known, *FORMS])
+        written.locate((key,)).report(f"unknown key '{key}'{suggestion(key, near or known)}")
     if len(kinds) != 1:
-        problem = "has both command and python" if kinds else "has neither command nor python"
-        spot = written.moved.get(("python",)) or written.moved.get(("command",)) or written.spot
-        spot.report(f"the target {problem}; give exactly one")
+        _report_kinds(kinds, [nearest(key, known)[:1] for key in unknown], written)
         return None
+    keys = {key: value for key, value in written.keys.items() if key in known}
     read = _read_command if kinds == ["command"] else _read_function
-    record = read(written, around)
+    record = read(replace(written, keys=keys), around)
     return None if record is None else VariantTarget(record=record, locate=written.locate)
+
+
+def _known_keys(kinds: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(key for kind in kinds for key in keys_of(FORMS[kind])))
+
+
+def _report_kinds(
+    kinds: Sequence[str], slips: Sequence[Sequence[str]], written: WrittenTarget
+) -> None:
+    if not kinds and any([kind] in slips for kind in FORMS):
+        return  # `comand` was told, and says all.
+    problem = "has both command and python" if kinds else "has neither command nor python"
+    spot = written.moved.get(("python",)) or written.moved.get(("command",)) or written.spot
+    spot.report(f"the target {problem}; give exactly one")
 
 
 # ---- commands
@@ -185,7 +209,7 @@ def _read_function(written: WrittenTarget, around: Surroundings) -> FunctionTarg
                 "needs isolate: process; a function in this process shares its environment"
             )
     spot = written.locate(("python",))
-    check_function(form.python, 1, around, spot)
+    check_function(form.python, ("case",), around, spot)
     if isolate and form.python in around.functions:
         _check_importable(form.python, around.functions[form.python], spot)
     return FunctionTarget(
@@ -199,12 +223,41 @@ def _read_function(written: WrittenTarget, around: Surroundings) -> FunctionTarg
     )
 
 
-def check_function(reference: str, arguments: int, around: Surroundings, spot: Spot) -> None:
-    """Tells where a function cannot be had, or cannot take what it will be called with."""
+def check_function(
+    reference: str, given: tuple[str, ...], around: Surroundings, spot: Spot
+) -> None:
+    """Tells where a function cannot be had, or cannot be called with what it is given: these
+    arguments, and the variant if it takes it."""
     function = around.function(reference, spot)
-    if function is not None and positional_arguments(function) < arguments:
-        call = "function(case)" if arguments == 1 else "function(output, case)"
+    if function is None:
+        return
+    call = f"function({', '.join(given)})"
+    longer_call = f"{call} or function({', '.join((*given, 'variant'))})"
+    if positional_arguments(function) < len(given):
         spot.report(f"'{reference}' takes too few arguments; it is called as {call}")
+        return
+    positional, keywords = _required_arguments(function)
+    if len(positional) > len(given) + 1:
+        needs = f"{len(positional)} arguments"
+    elif keywords:
+        needs = f"the keyword argument '{keywords[0]}'"
+    else:
+        return
+    spot.report(f"'{reference}' needs {needs}; it is called as {longer_call}")
+
+
+def _required_arguments(function: Callable[..., Any]) -> tuple[list[str], list[str]]:
+    """The names of those without a default: positional ones, and those by keyword alone."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return [], []
+    required = [each for each in parameters if each.default is each.empty]
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return (
+        [each.name for each in required if each.kind in positional],
+        [each.name for each in required if each.kind is each.KEYWORD_ONLY],
+    )
 
 
 def _check_importable(reference: str, function: Callable[..., Any], spot: Spot) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -23,12 +24,22 @@ def read_yaml(text: str, spot: Spot) -> Document | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = None if mark is None else mark.line + 1
-        replace(spot, line=line).report(f"not valid YAML: {error.problem or error.context}")
+        replace(spot, line=line).report(f"not valid YAML: {_words_of(error, text)}")
     except (yaml.YAMLError, ValueError) as error:
         spot.report(f"not valid YAML: {str(error).splitlines()[0]}")
     if len(spot.problems) > found_before:
         return None
     return Document(data=builder.data, spot=replace(spot, root=builder.root))
+
+
+def _words_of(error: yaml.MarkedYAMLError, text: str) -> str:
+    mark = error.problem_mark
+    if mark is not None:
+        # YAML's own lines, which end in fewer ways than Python's.
+        lines = re.split("\r\n|[\r\n\x85\u2028\u2029]", text)
+        if mark.line < len(lines) and lines[mark.line][mark.column : mark.column + 1] == "\t":
+            return "the line is indented with a tab; use spaces"
+    return f"{error.problem or error.context}"
 
 
 class _YamlBuilder:
