@@ -162,7 +162,7 @@ Anything else, and an exception, is a `grader_error`.
 RETRY = f"""\
 A refusal by a rate limit is tried again after `retry_after`, or the usual wait if that is longer.
 It does not count as an attempt, but a trial is given up as `rate_limited` after
-{RetryPolicy().refusals} refusals, or when it is told to wait for more than {LONGEST_REFUSAL_S:g} seconds.
+{RetryPolicy().refusals} refusals, or when it is told to wait more than {LONGEST_REFUSAL_S:g} s.
 """
 
 LIMITS = """\

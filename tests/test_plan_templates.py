@@ -97,3 +97,10 @@ def test_a_real_shell_does_not_run_what_a_value_says() -> None:
 @given(st.text())
 def test_doubled_braces_bring_any_text_through(text: str) -> None:
     assert fill(text.replace("{", "{{").replace("}", "}}"), fields()) == text
+
+
+@pytest.mark.parametrize("template", ["{input}", "{input.q}"])
+def test_no_input_is_never_filled_in_as_text(template: str) -> None:
+    with pytest.raises(TemplateError, match="there is no field"):
+        fill(template, fields(None))
+    assert fill("{input}", fields("")) == ""
