@@ -16,6 +16,11 @@ Scalar = str | int | float | bool
 Variant = Mapping[str, Scalar]
 
 
+def value_text(value: Scalar) -> str:
+    """An axis value as suites write it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 class Outcome(StrEnum):
     """How a trial ended. An error is never a wrong answer: only PASSED and FAILED are judged."""
 
@@ -142,7 +147,7 @@ class Trial:
     @property
     def label(self) -> str:
         """`hello · small · with-tool · #2`; the repeat only from the second on."""
-        parts = [self.case.id, *(str(value) for value in self.variant.values())]
+        parts = [self.case.id, *map(value_text, self.variant.values())]
         if self.repeat > 1:
             parts.append(f"#{self.repeat}")
         return " · ".join(parts)

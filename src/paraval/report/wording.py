@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from paraval.records import AttemptResult, Grade, TrialResult, Variant
+from paraval.records import AttemptResult, Grade, TrialResult, Variant, value_text
 
 UNKNOWN = "-"
 
@@ -62,7 +62,7 @@ def money(usd: float | None) -> str:
 
 def variant_label(variant: Variant) -> str:
     """`small · with-tool`; empty without a matrix."""
-    return " · ".join(str(value) for value in variant.values())
+    return " · ".join(map(value_text, variant.values()))
 
 
 def trial_label(result: TrialResult) -> str:
