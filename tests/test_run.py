@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -504,6 +505,50 @@ def test_isolated_functions_get_the_environment_of_their_variant(write: WriteSui
     assert told == [f"c{i} {model}" for i in range(6) for model in "ab"]
 
 
+class Grumpy:
+    """An onlooker that raises at the first trial that ends."""
+
+    def __call__(self, event: Happening) -> None:
+        if isinstance(event, TrialEnded):
+            raise ZeroDivisionError("grumpy")
+
+    def tick(self, now: float) -> None: ...
+
+
+def test_an_onlooker_that_raises_ends_the_run_and_is_heard(folder: Path) -> None:
+    async def answer(case: library.Case) -> str:
+        return ""
+
+    cases = [library.Case(id=f"c{i}") for i in range(50)]
+    suite = library.Suite(cases=cases, target=answer)
+    with pytest.raises(ZeroDivisionError, match="grumpy"):
+        library.run(suite, onlooker=Grumpy())
+    report = library.run(suite, options=library.Options(resume="last"))
+    assert report.summary.passed == 50
+
+
+def test_a_run_that_is_cancelled_ends_what_runs_and_can_be_resumed(write: WriteSuite) -> None:
+    suite = write(
+        "suite.yaml",
+        """
+        cases: [{id: a}, {id: b}, {id: c}]
+        target: {shell: true, command: "echo $$ >> pids; exec sleep 30", grace: 0.2}
+        limits: {parallel: 2}
+        """,
+    )
+
+    async def main() -> None:
+        await asyncio.wait_for(library.run_async(suite), 1.5)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(main())
+    pids = [int(pid) for pid in Path("pids").read_text().split()]
+    assert len(pids) == 2
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    Path("suite.yaml").write_text(Path("suite.yaml").read_text().replace("sleep 30", "true"))
+    assert library.run(suite, options=library.Options(resume="")).summary.passed == 3
+
+
 # ---- graders
 
 
@@ -543,6 +588,43 @@ def test_a_grader_that_crashes_is_no_wrong_answer(folder: Path) -> None:
     report = library.run(suite)
     assert outcomes(report) == {"a": "grader_error"}
     assert report.exit_code == 3
+
+
+@pytest.mark.parametrize("error", [GeneratorExit(), KeyboardInterrupt(), SystemExit(3)])
+def test_whatever_a_grader_raises_is_a_grader_error(folder: Path, error: BaseException) -> None:
+    async def judge(output: library.Output, case: library.Case) -> bool:
+        raise error
+
+    async def answer(case: library.Case) -> str:
+        return "fine"
+
+    suite = library.Suite(cases=[library.Case(id="a")], target=answer, graders=[judge])
+    assert outcomes(library.run(suite)) == {"a": "grader_error"}
+
+
+def test_an_answer_that_could_not_be_kept_is_no_wrong_answer(
+    write: WriteSuite, folder: Path
+) -> None:
+    """The keeper may write no file larger than 200 kB: as if the disk were full."""
+    write(
+        "suite.yaml",
+        """
+        cases: [{id: a, expect: end}]
+        target: {shell: true, command: "printf %0300000d 0; echo end"}
+        graders: [contains]
+        retry: {attempts: 1}
+        """,
+    )
+    script = (
+        "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        "import paraval; suite = paraval.Suite.load('suite.yaml'); "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000)); "
+        "print(*(t.outcome for t in paraval.run(suite).trials))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert ended.stdout.split() == ["infra_error"], ended.stderr
 
 
 def test_another_exit_code_than_0_can_be_graded(write: WriteSuite) -> None:

@@ -195,6 +195,20 @@ def test_a_stop_drops_the_trials_that_wait_for_a_retry() -> None:
     assert trace.concluded == []
 
 
+def test_an_end_that_would_be_tried_again_decides_nothing_after_a_stop() -> None:
+    broken = Imagined(duration_s=2, outcome=Outcome.INFRA_ERROR)
+    trace = simulate(scheduler([Work(index=0)]), lambda *_: broken, stop_at=1)
+    assert trace.over_at == 2
+    assert trace.concluded == []
+
+
+def test_the_remaining_time_counts_what_must_pass_through_a_limit() -> None:
+    works = [Work(index=i, expected_s=2, needs=("m=a",)) for i in range(10)]
+    machine = scheduler(works, parallel=10, named={"m=a": 1})
+    machine.handle(Begin(at=0))
+    assert machine.remaining_s(0) == 18
+
+
 def test_an_empty_plan_is_over_at_once() -> None:
     assert simulate(scheduler([]), lasting([])).over_at == 0
 

@@ -299,8 +299,10 @@ def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[T], None], what: T
 
 
 def _call_all(calls: list[Callable[[], None]]) -> None:
-    for call in calls:
-        call()
+    with contextlib.ExitStack() as stack:
+        # Each of them, whatever another raises; in their order.
+        for call in reversed(calls):
+            stack.callback(call)
 
 
 def _broken_off(error: StoreError, info: RunInfo) -> RunBrokenOffError:

@@ -17,6 +17,8 @@ from enum import Enum, auto
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from paraval.errors import TransientError
+
 T = TypeVar("T")
 
 
@@ -33,6 +35,21 @@ class FunctionExit(RuntimeError):  # noqa: N818 - an exit, by the function's own
         if isinstance(error, SystemExit):
             return cls(f"the function called sys.exit({error.code!r})", code=error.code)
         return cls(f"the function raised {type(error).__name__}")
+
+
+async def await_safely(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """What an async function returns; nothing that it raises can end or cancel the engine."""
+    try:
+        return await function(*arguments)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise FunctionExit.of(error) from error
+    except Exception:
+        raise
+    except BaseException as error:
+        raise FunctionExit.of(error) from error
 
 
 class _State(Enum):
@@ -132,7 +149,10 @@ class Threads:
             self._calls.put(call)
 
     def _start_thread(self) -> None:
-        threading.Thread(target=self._work, name="paraval-call", daemon=True).start()
+        try:
+            threading.Thread(target=self._work, name="paraval-call", daemon=True).start()
+        except RuntimeError as error:
+            raise TransientError("the machine has no room for another thread") from error
         self._threads += 1
 
     def _give_up(self, call: _Call[Any]) -> None:
@@ -148,7 +168,7 @@ class Threads:
     def _replace_thread(self) -> None:
         if self._waiting:
             # The machine may refuse another thread: then the next one that ends takes the call.
-            with contextlib.suppress(RuntimeError):
+            with contextlib.suppress(TransientError):
                 self._start_thread()
                 self._waiting -= 1
 

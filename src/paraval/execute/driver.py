@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from paraval.errors import StoreError
 from paraval.records import (
     Attempt,
     AttemptEnded,
@@ -109,7 +108,7 @@ class Driver:
         self._scheduler = scheduler
         self._performer = performer
         self._ledger = ledger
-        self._tell = tell
+        self._onlooker = tell
         self._pace = pace
         self._courses: dict[int, _Course] = {}
         self._starting: set[int] = set()
@@ -120,7 +119,8 @@ class Driver:
         self._undurable = 0
         self._over = False
         self._stopping = False
-        self._failure: StoreError | None = None
+        self._failure: Exception | None = None
+        """What ends the run before its time: the store's, or an onlooker's."""
         self._finished = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._began_at = self._loop.time()
@@ -139,8 +139,7 @@ class Driver:
                 self._handle(Begin(at=self._began_at))
                 await self._finished.wait()
             except asyncio.CancelledError:
-                self._handle(StopAsked(at=self._loop.time()))
-                self._end_running()
+                self._stop_at_once()
                 raise
         if self._failure is not None:
             raise self._failure
@@ -163,16 +162,31 @@ class Driver:
         self._loop.call_later(STOP_GRACE_S, self._end_running)
         self._handle(StopAsked(at=self._loop.time()))
 
-    def fail(self, error: StoreError) -> None:
-        """The store can take no more: what runs may end, nothing new is spent."""
+    def fail(self, error: Exception) -> None:
+        """The run cannot go on: what runs may end, nothing new is spent."""
         if self._failure is None:
             self._failure = error
-            self._tell(Notice(message=f"{error.message}; nothing new starts."))
-            now = self._loop.time()
-            self._handle(StopAsked(at=now))
-            for index in tuple(self._starting):
-                self._starting.discard(index)
-                self._handle(Abandoned(at=now, index=index))
+            self._tell(Notice(message=f"{error}; nothing new starts."))
+            self._stop_starting()
+
+    def _stop_at_once(self) -> None:
+        self._stopping = True
+        self._stop_starting()
+        self._end_running()
+
+    def _stop_starting(self) -> None:
+        now = self._loop.time()
+        self._handle(StopAsked(at=now))
+        for index in tuple(self._starting):
+            self._starting.discard(index)
+            self._handle(Abandoned(at=now, index=index))
+
+    def _tell(self, event: Happening) -> None:
+        """What an onlooker raises must not break the chain of events; it ends the run instead."""
+        try:
+            self._onlooker(event)
+        except Exception as error:  # noqa: BLE001 - it may be anything of the user's
+            self.fail(error)
 
     def _end_running(self) -> None:
         for task in self._tasks.values():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
@@ -18,7 +18,7 @@ from paraval.errors import ParavalError
 from paraval.functions import Functions, is_async, load_function, positional_arguments
 from paraval.grade.grader import CannotGrade, Subject, quoted
 from paraval.records import Grade, GraderSpec
-from paraval.threads import FunctionExit, Threads
+from paraval.threads import Threads, await_safely
 
 LONGEST_WAIT_S = 600.0
 """Unless the grader says otherwise: a judge that hangs must not hold a run for ever."""
@@ -62,23 +62,10 @@ class FunctionGrader:
         everything = (subject.output, subject.case, subject.variant)
         arguments = everything[: self._arguments]
         if self._is_async:
-            return await _guarded(self._function, arguments)
+            return await await_safely(self._function, arguments)
         answer = await self._threads.call(lambda: self._function(*arguments))
         # A plain function may hand over a coroutine that another one made.
-        return await _guarded(lambda: answer, ()) if inspect.isawaitable(answer) else answer
-
-
-async def _guarded(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """Await it on this loop, so that nothing it raises can end or cancel the engine."""
-    try:
-        return await function(*arguments)
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        raise FunctionExit.of(error) from error
-    except (SystemExit, KeyboardInterrupt) as error:
-        raise FunctionExit.of(error) from error
+        return await await_safely(lambda: answer, ()) if inspect.isawaitable(answer) else answer
 
 
 def read_answer(answer: Any, *, grader: str, pass_at: float) -> Grade:

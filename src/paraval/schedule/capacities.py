@@ -101,11 +101,18 @@ class Lanes:
         for limit in lane.limits:
             limit.taken -= 1
 
+    def holdup_s(self) -> float:
+        """How long the lane that holds the run up the longest needs at least."""
+        return max((lane.holdup_s(self._parallel) for lane in self._lanes.values()), default=0.0)
+
     def open_lanes(self) -> Iterable[Lane]:
         return (lane for lane in self._lanes.values() if lane.is_open)
 
     def clear(self) -> None:
         for lane in self._lanes.values():
             lane.places.clear()
+            lane.waiting_s = 0.0
+            for limit in lane.limits:
+                limit.waiting_s = 0.0
         self.waiting = 0
         self.waiting_s = 0.0

@@ -94,18 +94,21 @@ class Scheduler:
         work = (self._lanes.waiting_s + rested) * scale + sum(residual)
         trials = self._lanes.waiting + len(self._resting) + len(residual)
         slots = max(1, min(self._parallel, trials))
-        return max([work / slots, *residual])
+        return max([work / slots, self._lanes.holdup_s() * scale, *residual])
 
     def _end(self, event: Ended) -> Instruction:
         self._release(event.index)
         delay_s = self._delay_before_retry(event)
         if delay_s is None:
             return Conclude(index=event.index)
+        if self._stopping:
+            # Not decided, and not tried again now: a resume will.
+            return RetryLater(index=event.index, delay_s=delay_s)
         heapq.heappush(self._resting, (event.at + delay_s, self._place[event.index]))
         return RetryLater(index=event.index, delay_s=delay_s)
 
     def _delay_before_retry(self, event: Ended) -> float | None:
-        if self._stopping or event.outcome not in self._retry.on:
+        if event.outcome not in self._retry.on:
             return None
         if event.outcome is Outcome.RATE_LIMITED:
             tried, most = self._count(self._refusals, event.index), self._retry.refusals

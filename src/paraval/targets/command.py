@@ -136,6 +136,9 @@ def _failure_of(ended: Ended, target: CommandTarget, command: Command) -> Failur
     if ended.signal is not None:
         message = f"killed by {_signal_name(ended.signal)}{_last_words(command.stderr)}"
         return Failure(kind=Outcome.CRASHED, message=message)
+    if ended.log_error and target.output is not OutputForm.FILE:
+        message = f"what it printed could not be kept: {ended.log_error}"
+        return Failure(kind=Outcome.INFRA_ERROR, message=message)
     if ended.exit_code == 0 or target.any_exit_code:
         return None
     if ended.exit_code == TRY_AGAIN_EXIT_CODE:
@@ -188,7 +191,9 @@ def _notes(ended: Ended, *more: str) -> tuple[str, ...]:
         if cut
     )
     if ended.log_error:
-        notes.append(f"its output could not be kept: {ended.log_error}")
+        notes.append(f"what it printed could not be kept: {ended.log_error}")
+    if ended.survivors:
+        notes.append(f"{ended.survivors} of its processes could not be ended yet")
     return (*notes, *(note for note in more if note))
 
 

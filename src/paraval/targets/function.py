@@ -17,7 +17,7 @@ from paraval.functions import Functions, is_async, load_function, positional_arg
 from paraval.records import Attempt, Failure, FunctionTarget, Outcome
 from paraval.targets.answer import Answer, InvalidOutputError, invalid, read_output, seconds
 from paraval.targets.capture import Logs, captured
-from paraval.threads import FunctionExit, Threads
+from paraval.threads import FunctionExit, Threads, await_safely
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class FunctionAnswerer:
         arguments = call_arguments(attempt, takes_variant=loaded.takes_variant)
         work: Awaitable[Any]
         if loaded.is_async:
-            work = _shielded_from_exits(loaded.function, arguments)
+            work = await_safely(loaded.function, arguments)
         else:
             work = self._threads.call(lambda: loaded.function(*arguments))
         return await self._bounded(work, target, logs, in_thread=not loaded.is_async)
@@ -103,9 +103,6 @@ class FunctionAnswerer:
             return _timed_out(target, gone=gone and not in_thread)
         try:
             return Answer(output=read_output(task.result()))
-        except asyncio.CancelledError:
-            message = "the function cancelled itself"
-            return Answer(failure=Failure(kind=Outcome.CRASHED, message=message))
         except Exception as error:  # noqa: BLE001 - whatever the function raised is its result
             if not isinstance(error, InvalidOutputError | ParavalError | FunctionExit):
                 logs.write("stderr", "".join(traceback.format_exception(error)).encode())
@@ -123,16 +120,6 @@ class FunctionAnswerer:
                 takes_variant=positional_arguments(function) >= 2,
             )
         return loaded
-
-
-async def _shielded_from_exits(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """The function's result; an exit that it asks for is its own, not the engine's."""
-    try:
-        return await function(*arguments)
-    except (Exception, asyncio.CancelledError):
-        raise
-    except BaseException as error:
-        raise FunctionExit.of(error) from error
 
 
 async def _let_go(task: asyncio.Future[Any], grace: float) -> bool:
