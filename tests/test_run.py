@@ -479,6 +479,17 @@ def test_an_isolated_crash_exit_or_hang_costs_that_attempt_alone(write: WriteSui
     assert logs == ["printed by c1\n", "printed by c3\n", "printed by c5\n"]
 
 
+def test_modules_beside_the_suite_do_not_stand_in_for_pythons_own_in_a_worker(
+    write: WriteSuite,
+) -> None:
+    write("queue.py", "raise RuntimeError('not the one')\n")
+    write("beside.py", "def f(case): return 'fine'\n")
+    suite = write(
+        "suite.yaml", "cases: [{id: a}]\ntarget: {python: 'beside:f', isolate: process}\n"
+    )
+    assert outcomes(library.run(suite)) == {"a": "passed"}
+
+
 def test_workers_stay_warm_between_attempts(write: WriteSuite) -> None:
     write("behaviour.py", ISOLATED)
     cases = "\n".join(f"  - {{id: c{i}, input: pid}}" for i in range(12))

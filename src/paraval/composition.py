@@ -26,7 +26,7 @@ from paraval.plan.build import build_plan
 from paraval.plan.model import json_schema
 from paraval.plan.suite import Suite
 from paraval.processes.children import Warden
-from paraval.processes.identity import end_leftovers
+from paraval.processes.identity import RUN_VARIABLE, end_leftovers
 from paraval.records import (
     CommandTarget,
     Happening,
@@ -92,14 +92,25 @@ def run(
 
     Ctrl-C stops cleanly: what is done stays recorded, and KeyboardInterrupt is raised.
     """
-    _refuse_a_running_loop()
-    coroutine = run_async(
-        suite, parallel=parallel, selection=selection, options=options, onlooker=onlooker
-    )
-    report = asyncio.run(coroutine)
+    asked = Selection(parallel=parallel).over(selection or Selection())
+    report = run_stoppably(suite, selection=asked, options=options, onlooker=onlooker)
     if report.run.interrupted:
         raise KeyboardInterrupt(f"run {report.run.id} was interrupted; it can be resumed")
     return report
+
+
+def run_stoppably(
+    suite: Suite | str | Path,
+    *,
+    selection: Selection,
+    options: Options | None = None,
+    onlooker: Onlooker | None = None,
+) -> Report:
+    """Runs a suite in a loop of its own; SIGINT, SIGTERM and SIGHUP stop it cleanly."""
+    _refuse_a_running_loop()
+    return asyncio.run(
+        _run(suite, selection, options or Options(), onlooker or Nobody(), _stopping_on_signals)
+    )
 
 
 def _refuse_a_running_loop() -> None:
@@ -121,14 +132,28 @@ async def run_async(
     options: Options | None = None,
     onlooker: Onlooker | None = None,
 ) -> Report:
-    """The same inside a running event loop."""
+    """The same inside a running event loop, whose signals are its owner's: to stop, cancel it."""
+    asked = Selection(parallel=parallel).over(selection or Selection())
+    return await _run(
+        suite, asked, options or Options(), onlooker or Nobody(), contextlib.nullcontext
+    )
+
+
+Stopping = Callable[[Driver], contextlib.AbstractContextManager[object]]
+"""What can stop a driver from outside while this lasts."""
+
+
+async def _run(
+    suite: Suite | str | Path,
+    asked: Selection,
+    options: Options,
+    onlooker: Onlooker,
+    stopping: Stopping,
+) -> Report:
     if not isinstance(suite, Suite):
         suite = load_suite(Path(suite))
-    asked = Selection(parallel=parallel).over(selection or Selection())
-    options = options or Options()
     if options.seed is None:
         options = replace(options, seed=suite.seed)
-    onlooker = onlooker or Nobody()
     store = open_store(options)
     resumed = run_to_resume(store, suite, options) if options.resumes else None
     async with Warden() as warden:
@@ -142,8 +167,10 @@ async def run_async(
             ledger = _open_ledger(store, plan, resumed, options, chosen)
         interrupted = True
         try:
-            work = _Work(suite=suite, ledger=ledger, warden=warden, chosen=chosen)
-            interrupted = not await _execute(work, store, onlooker)
+            if resumed is not None:
+                await asyncio.to_thread(end_leftovers, resumed.id)
+            gear = _Gear(suite=suite, ledger=ledger, warden=warden, chosen=chosen)
+            interrupted = not await _execute(gear, store, onlooker, stopping)
         finally:
             ledger.close(interrupted=interrupted)
     onlooker(RunEnded(run=ledger.run))
@@ -179,7 +206,6 @@ def _open_ledger(
     if resumed is None:
         return store.create_run(plan, seed=options.seed or 0)
     ledger = store.resume_run(resumed.id, plan)
-    end_leftovers(resumed.id)
     if options.retry_errors:
         ledger.forget_errors(chosen)
     return ledger
@@ -220,7 +246,7 @@ def suite_schema() -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Work:
+class _Gear:
     """What a run works with."""
 
     suite: Suite
@@ -239,17 +265,17 @@ class _Work:
         }
 
 
-async def _execute(work: _Work, store: Store, onlooker: Onlooker) -> bool:
+async def _execute(gear: _Gear, store: Store, onlooker: Onlooker, stopping: Stopping) -> bool:
     """Whether every trial that was to run has its result at the end."""
-    ledger, plan = work.ledger, work.ledger.plan
-    trials = work.trials()
+    ledger, plan = gear.ledger, gear.ledger.plan
+    trials = gear.trials()
     estimates = estimates_for(plan, store)
     loop = asyncio.get_running_loop()
     done = len(ledger.done)
     onlooker(RunStarted(run=ledger.run, total=done + len(trials), already_done=done))
     for message in _news_of_a_resume(ledger, len(trials)):
         onlooker(Notice(message=message))
-    async with _attempts(work) as attempts:
+    async with _attempts(gear, onlooker) as attempts:
         driver = Driver(
             trials,
             scheduler=scheduler_for(plan, list(trials.values()), estimates, ledger.run.seed),
@@ -266,7 +292,7 @@ async def _execute(work: _Work, store: Store, onlooker: Onlooker) -> bool:
             on_failure=partial(_in_loop, loop, driver.fail),
         )
         async with _heartbeat(onlooker):
-            with _stopping_on_signals(driver):
+            with stopping(driver):
                 try:
                     await driver.run()
                 except StoreError as error:
@@ -311,9 +337,9 @@ def _broken_off(error: StoreError, info: RunInfo) -> RunBrokenOffError:
 
 
 @contextlib.asynccontextmanager
-async def _attempts(work: _Work) -> AsyncIterator[Attempts]:
+async def _attempts(gear: _Gear, onlooker: Onlooker) -> AsyncIterator[Attempts]:
     threads = Threads()
-    ledger, functions, warden = work.ledger, work.suite.functions, work.warden
+    ledger, functions, warden = gear.ledger, gear.suite.functions, gear.warden
     run_id = ledger.run.id
     attempts = Attempts(
         commands=CommandAnswerer(warden, run_id),
@@ -329,7 +355,7 @@ async def _attempts(work: _Work) -> AsyncIterator[Attempts]:
             functions=functions,
             threads=threads,
             warden=warden,
-            marks={"PARAVAL_RUN": run_id},
+            marks={RUN_VARIABLE: run_id},
         ),
         warden=warden,
         run_folder=ledger.folder,
@@ -340,6 +366,9 @@ async def _attempts(work: _Work) -> AsyncIterator[Attempts]:
     finally:
         await attempts.close()
         threads.close()
+        if threads.left_behind:
+            left = counted(threads.left_behind, "function")
+            onlooker(Notice(message=f"Still running in threads of this process: {left}."))
 
 
 @contextlib.asynccontextmanager
@@ -355,6 +384,8 @@ async def _heartbeat(onlooker: Onlooker) -> AsyncIterator[None]:
     finally:
         task.cancel()
         await asyncio.wait({task})
+    if not task.cancelled():
+        task.result()
 
 
 @contextlib.contextmanager
@@ -364,8 +395,13 @@ def _stopping_on_signals(driver: Driver) -> Iterator[None]:
         yield
         return
     loop = asyncio.get_running_loop()
-    before = {number: signal.getsignal(number) for number in STOPPING_SIGNALS}
-    for number in STOPPING_SIGNALS:
+    # One that is ignored stays so: that is what nohup is for.
+    before = {
+        number: handler
+        for number in STOPPING_SIGNALS
+        if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None)
+    }
+    for number in before:
         reason = "Interrupted" if number is signal.SIGINT else f"Got {number.name}"
         loop.add_signal_handler(number, driver.stop, reason)
     try:

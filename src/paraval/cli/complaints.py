@@ -12,6 +12,8 @@ from paraval.errors import ParavalError, RunBrokenOffError, RunBusyError
 
 EXIT_WRONG_REQUEST = 2
 EXIT_CANNOT_TELL = 3
+EXIT_OUR_FAULT = 70
+EXIT_INPUT_OUTPUT = 74
 EXIT_BUSY = 75
 EXIT_INTERRUPTED = 130
 EXIT_NO_READER = 141

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 
 import click
 
 from paraval import __version__
 from paraval.cli.complaints import (
+    EXIT_INPUT_OUTPUT,
     EXIT_INTERRUPTED,
     EXIT_NO_READER,
+    EXIT_OUR_FAULT,
     EXIT_WRONG_REQUEST,
     complain,
     exit_code_of,
     let_go_of_stdout,
+    talk,
 )
 from paraval.errors import ParavalError, RequestError
 
@@ -84,8 +88,10 @@ def _exit_code() -> int:
         return EXIT_WRONG_REQUEST
     except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
-    except SystemExit:
-        # Click's own answer to a reader who has gone.
+    except SystemExit as ended:
+        # 1 is click's own answer to a reader who has gone, and the only one it gives this way.
+        if ended.code != 1:
+            raise
         let_go_of_stdout()
         return EXIT_NO_READER
     except ParavalError as error:
@@ -98,4 +104,8 @@ def _exit_code() -> int:
     except OSError as error:
         complain(RequestError(f"cannot go on: {error}"))
         let_go_of_stdout()
-        return EXIT_WRONG_REQUEST
+        return EXIT_INPUT_OUTPUT
+    except Exception:  # noqa: BLE001 - 1 would say that the gate is missed
+        traceback.print_exc()
+        talk("This is a fault of paraval itself; please report it, with the lines above.")
+        return EXIT_OUR_FAULT

@@ -11,8 +11,6 @@ import click
 from paraval.errors import RequestError
 from paraval.settings import STORE_FOLDER, STORE_VARIABLE, Selection
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
 suite_argument = click.argument("suite", type=click.Path(path_type=Path))
 run_argument = click.argument("run", default="last")
 store_option = click.option(
@@ -32,7 +30,9 @@ output_option = click.option(
 )
 
 _SELECTION = (
-    click.option("-j", "--parallel", type=int, help="Attempts at once. [default: 4]"),
+    click.option(
+        "-j", "--parallel", type=int, help="Attempts at once. [default: the suite's, or 4]"
+    ),
     click.option("--case", "cases", multiple=True, metavar="GLOB", help="Only these cases."),
     click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only cases with this tag."),
     click.option(

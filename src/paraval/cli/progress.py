@@ -1,7 +1,7 @@
 """What a person or a program sees of a run while it goes on: a bar, lines, or JSON.
 
-An onlooker is told each Happening and, about once a second, the time. It writes to one stream and
-decides nothing; what the run came to is the report's business.
+An onlooker is told each Happening and, several times a second, the time. It writes to one stream
+and decides nothing; what the run came to is the report's business.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Onlooker(Protocol):
     def __call__(self, event: Happening) -> None: ...
 
     def tick(self, now: float) -> None:
-        """Called about once a second, with the time of the clock that `choose` was given."""
+        """Called several times a second, with the time of the clock that `choose` was given."""
 
     def close(self) -> None:
         """Leave the stream as it was found. May be called again."""

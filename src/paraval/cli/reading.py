@@ -16,6 +16,7 @@ from paraval.cli.showing import print_report
 from paraval.composition import open_store
 from paraval.errors import RequestError
 from paraval.records import AttemptRecord, RunInfo
+from paraval.report.as_json import AsJson
 from paraval.report.document import Report
 from paraval.report.files import check_output_paths, write_files
 from paraval.report.text import one_line, printable
@@ -92,11 +93,7 @@ def report_command(
     with opened.reader(opened.find(run)) as reader:
         report = Report(reader)
         if as_json:
-            for piece in json.JSONEncoder(ensure_ascii=False, indent=2).iterencode(
-                report.to_dict()
-            ):
-                click.echo(piece, nl=False)
-            click.echo("")
+            AsJson().write(report, sys.stdout)
         else:
             print_report(report)
         write_files(report, outputs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from paraval.cli.options import (
 )
 from paraval.cli.progress import MODES, choose
 from paraval.cli.showing import print_report
-from paraval.composition import load_suite, open_store, run_async
+from paraval.composition import load_suite, open_store, run_stoppably
 from paraval.errors import ParavalError, RequestError
 from paraval.report.document import Report
 from paraval.report.files import check_output_paths, write_files
@@ -39,7 +38,11 @@ class Showing:
 
     @classmethod
     def from_options(cls, given: dict[str, Any]) -> Showing:
-        return cls(progress=given["progress"], verbose=given["verbose"], outputs=given["outputs"])
+        return cls(
+            progress=given["progress"],
+            verbose=given["verbose"],
+            outputs=tuple(path.absolute() for path in given["outputs"]),
+        )
 
 
 def run_and_show(suite: Suite, selection: Selection, options: Options, showing: Showing) -> int:
@@ -47,9 +50,7 @@ def run_and_show(suite: Suite, selection: Selection, options: Options, showing: 
     check_output_paths(showing.outputs)
     onlooker = choose(showing.progress, sys.stderr, verbose=showing.verbose)
     try:
-        report = asyncio.run(
-            run_async(suite, selection=selection, options=options, onlooker=onlooker)
-        )
+        report = run_stoppably(suite, selection=selection, options=options, onlooker=onlooker)
     finally:
         onlooker.close()
     if showing.progress not in ("json", "none"):
@@ -111,7 +112,7 @@ verbose_option = click.option("-v", "--verbose", is_flag=True, help="Name trials
     "--retry-errors", is_flag=True, help="In the suite's last run, run again what was an error."
 )
 @store_option
-@click.option("--seed", type=int, help="For the jitter of retries. [default: 0]")
+@click.option("--seed", type=int, help="For the jitter of retries. [default: the suite's, or 0]")
 @verbose_option
 def run_command(suite: Path, **given: Any) -> int:
     """Run a SUITE, in parallel, and report.

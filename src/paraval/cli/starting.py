@@ -137,7 +137,7 @@ def _python(_: Path) -> Iterator[Finding]:
 def _git(_: Path) -> Iterator[Finding]:
     git = shutil.which("git")
     if git is None:
-        text = "not on PATH; suites that run in git worktrees need it"
+        text = "not on PATH; commands that use it will miss it"
         yield Finding(name="git", mark="note", text=text)
         return
     yield Finding(name="git", mark="ok", text=f"{asyncio.run(_said(git, '--version'))} at {git}")
@@ -190,14 +190,12 @@ def _machine(_: Path) -> Iterator[Finding]:
         yield Finding(name="limits", mark=mark, text=text)
 
 
-def _pressure(_: Path) -> Iterator[Finding]:
+def _system(_: Path) -> Iterator[Finding]:
     if sys.platform != "linux":
         text = "not Linux: process trees are ended by process group, less thoroughly"
         yield Finding(name="system", mark="note", text=text)
-    elif Path("/proc/pressure/cpu").exists():
-        yield Finding(name="system", mark="ok", text="Linux with pressure information (PSI)")
     else:
-        yield Finding(name="system", mark="ok", text="Linux, without pressure information (PSI)")
+        yield Finding(name="system", mark="ok", text="Linux")
 
 
 def _store(store: Path) -> Iterator[Finding]:
@@ -223,6 +221,6 @@ LOOKS: tuple[Callable[[Path], Iterator[Finding]], ...] = (
     _git,
     _sqlite,
     _machine,
-    _pressure,
+    _system,
     _store,
 )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import stat
 from pathlib import Path
 from typing import Any
 
 from paraval.environment import child_environment
 from paraval.processes.children import Command, Ended, Warden
+from paraval.processes.identity import RUN_VARIABLE
 from paraval.records import Attempt, CommandTarget, Failure, Outcome, Output, OutputForm
 from paraval.settings import ANSWER_LIMIT_BYTES
 from paraval.targets.answer import (
@@ -22,11 +22,11 @@ from paraval.targets.answer import (
     seconds,
     too_long,
 )
+from paraval.targets.ends import last_words, unexpected_end
 from paraval.templates import TemplateFields, field_names, fill, fill_shell
 
 TRY_AGAIN_EXIT_CODE = 75
 """EX_TEMPFAIL of sysexits.h: by this a command says that the fault is not its own, and may pass."""
-LAST_WORDS_BYTES = 4096
 
 
 class CommandAnswerer:
@@ -97,7 +97,7 @@ class CommandAnswerer:
 def attempt_marks(run_id: str, attempt: Attempt) -> dict[str, str]:
     """Variables by which a child knows, and is known by, the attempt that it belongs to."""
     return {
-        "PARAVAL_RUN": run_id,
+        RUN_VARIABLE: run_id,
         "PARAVAL_CASE": attempt.trial.case.id,
         "PARAVAL_ATTEMPT": str(attempt.number),
         "PARAVAL_FOLDER": attempt.folder,
@@ -127,45 +127,22 @@ def _uses_folder(target: CommandTarget) -> bool:
 
 def _failure_of(ended: Ended, target: CommandTarget, command: Command) -> Failure | None:
     if ended.failure is not None:
-        kind = Outcome.INFRA_ERROR if ended.failure.transient else Outcome.CRASHED
-        return Failure(kind=kind, message=ended.failure.message)
+        return unexpected_end(ended, command.stderr)
     if ended.timed_out:
         assert target.timeout is not None
         message = f"not done after {seconds(target.timeout)}; ended"
         return Failure(kind=Outcome.TIMEOUT, message=message)
     if ended.signal is not None:
-        message = f"killed by {_signal_name(ended.signal)}{_last_words(command.stderr)}"
-        return Failure(kind=Outcome.CRASHED, message=message)
+        return unexpected_end(ended, command.stderr)
     if ended.log_error and target.output is not OutputForm.FILE:
         message = f"what it printed could not be kept: {ended.log_error}"
         return Failure(kind=Outcome.INFRA_ERROR, message=message)
     if ended.exit_code == 0 or target.any_exit_code:
         return None
     if ended.exit_code == TRY_AGAIN_EXIT_CODE:
-        message = f"asked to be tried again (exit code 75){_last_words(command.stderr)}"
+        message = f"asked to be tried again (exit code 75){last_words(command.stderr)}"
         return Failure(kind=Outcome.INFRA_ERROR, message=message)
-    message = f"exit code {ended.exit_code}{_last_words(command.stderr)}"
-    return Failure(kind=Outcome.CRASHED, message=message)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def _last_words(path: str) -> str:
-    """The last line that it wrote to stderr, as `: line`; nothing where there is none."""
-    try:
-        with Path(path).open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - LAST_WORDS_BYTES))
-            lines = file.read().decode(errors="replace").split("\n")
-    except OSError:
-        return ""
-    said = [line.strip() for line in lines if line.strip()]
-    return f": {said[-1][:500]}" if said else ""
+    return unexpected_end(ended, command.stderr)
 
 
 def _artifacts(command: Command, ended: Ended) -> dict[str, str]:

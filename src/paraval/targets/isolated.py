@@ -8,12 +8,9 @@ There are never more than attempts at once: an idle one makes room for one of an
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import pickle
-import signal
-import struct
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,13 +18,14 @@ from typing import Any
 
 from paraval.environment import child_environment
 from paraval.processes.children import Child, Command, Ended, Warden
+from paraval.processes.identity import RUN_VARIABLE
+from paraval.processes.wire import Frames, frame
 from paraval.records import Attempt, Failure, FunctionTarget, Outcome, Output
 from paraval.targets.answer import Answer, seconds
 from paraval.targets.command import template_fields
+from paraval.targets.ends import unexpected_end
 from paraval.templates import fill
 
-LENGTH = struct.Struct("!I")
-LARGEST_FRAME_BYTES = 64 << 20
 START_LIMIT_S = 60.0
 """How long a worker may take to import the function."""
 
@@ -39,8 +37,24 @@ def _kind(target: FunctionTarget, env: Mapping[str, str]) -> _Kind:
     return target.reference, target.folder, tuple(sorted(env.items()))
 
 
+_BOOTSTRAP = """\
+import sys
+sys.path.append(sys.argv[1])
+from paraval.targets.worker import main
+main()
+"""
+
+
 class _WorkerGoneError(Exception):
     """The worker's channel closed: it exited, was killed, or closed it."""
+
+
+class _NotStartedError(Exception):
+    """There is no worker to ask."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
 
 
 class IsolatedAnswerer:
@@ -66,8 +80,8 @@ class IsolatedAnswerer:
         try:
             worker = self._take(_kind(target, env)) or await self._start(target, env)
             answer = await worker.answer(attempt, target)
-        except _WorkerGoneError as error:
-            return Answer(failure=Failure(kind=Outcome.CRASHED, message=str(error)))
+        except _NotStartedError as error:
+            return Answer(failure=error.failure)
         finally:
             self._busy -= 1
         if worker.alive:
@@ -91,13 +105,12 @@ class IsolatedAnswerer:
             await self._idle.pop(0).end()
         self._made += 1
         place = Path(self._folder, f"worker-{self._made}")
-        env = child_environment(own_env, target.pass_env, {"PARAVAL_RUN": self._run_id})
         package = str(Path(__file__).parents[2])
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, [package, env.get("PYTHONPATH")]))
         child = await self._warden.open(
             Command(
-                argv=(sys.executable, "-m", "paraval.targets.worker"),
-                env=env,
+                # -P: a `queue.py` in the suite's folder must not stand in for Python's own.
+                argv=(sys.executable, "-P", "-c", _BOOTSTRAP, package),
+                env=child_environment(own_env, target.pass_env, {RUN_VARIABLE: self._run_id}),
                 cwd=target.folder,
                 stdout=str(place / "stdout.log"),
                 stderr=str(place / "stderr.log"),
@@ -114,6 +127,8 @@ class _Worker:
         self.kind = kind
         self._child = child
         self._place = place
+        self._stderr = str(place / "stderr.log")
+        """Where what it says goes now."""
         self.alive = True
         child.channel.setblocking(False)
 
@@ -122,24 +137,28 @@ class _Worker:
         try:
             async with asyncio.timeout(START_LIMIT_S):
                 reply = await self._exchange(json.dumps(order).encode())
-        except (_WorkerGoneError, TimeoutError):
-            ended = await self.end()
-            raise _WorkerGoneError(f"the worker did not start: {_how(ended)}") from None
+        except TimeoutError:
+            await self.end()
+            message = f"'{target.reference}' was not imported after {seconds(START_LIMIT_S)}"
+            raise _NotStartedError(Failure(kind=Outcome.CRASHED, message=message)) from None
+        except _WorkerGoneError:
+            raise _NotStartedError(
+                await self._end_of_itself("its worker did not start: ")
+            ) from None
         except asyncio.CancelledError:
             await self.end()
             raise
         if "problem" in reply:
             await self.end()
-            raise _WorkerGoneError(reply["problem"])
+            failure = Failure(kind=Outcome.CRASHED, message=reply["problem"])
+            raise _NotStartedError(failure)
 
     async def answer(self, attempt: Attempt, target: FunctionTarget) -> Answer:
         folder = Path(attempt.folder)
-        await self._child.switch_logs(str(folder / "stdout.log"), str(folder / "stderr.log"))
+        await self._log_to(folder)
         answer = await self._answer(attempt, target)
         if self.alive:
-            await self._child.switch_logs(
-                str(self._place / "stdout.log"), str(self._place / "stderr.log")
-            )
+            await self._log_to(self._place)
         logs = {name: str(folder / f"{name}.log") for name in ("stdout", "stderr")}
         return Answer(
             output=answer.output,
@@ -147,6 +166,10 @@ class _Worker:
             artifacts={name: path for name, path in logs.items() if _is_there(path)},
             notes=answer.notes,
         )
+
+    async def _log_to(self, folder: Path) -> None:
+        self._stderr = str(folder / "stderr.log")
+        await self._child.switch_logs(str(folder / "stdout.log"), self._stderr)
 
     async def _answer(self, attempt: Attempt, target: FunctionTarget) -> Answer:
         trial = attempt.trial
@@ -160,12 +183,13 @@ class _Worker:
             message = f"not done after {seconds(target.timeout)}; its process was ended"
             return Answer(failure=Failure(kind=Outcome.TIMEOUT, message=message))
         except _WorkerGoneError:
-            ended = await self.end()
-            message = f"its process ended: {_how(ended)}"
-            return Answer(failure=Failure(kind=Outcome.CRASHED, message=message))
+            return Answer(failure=await self._end_of_itself("its process ended: "))
         except asyncio.CancelledError:
             await self.end()
             raise
+
+    async def _end_of_itself(self, what: str) -> Failure:
+        return unexpected_end(await self.end(), self._stderr, what=what)
 
     async def end(self) -> Ended:
         """The worker and all that it started are gone when this returns."""
@@ -177,31 +201,17 @@ class _Worker:
 
     async def _exchange(self, payload: bytes) -> dict[str, Any]:
         loop = asyncio.get_running_loop()
-        with contextlib.suppress(ConnectionError):
-            await loop.sock_sendall(self._child.channel, LENGTH.pack(len(payload)) + payload)
-        size = LENGTH.unpack(await self._exactly(LENGTH.size))[0]
-        if size > LARGEST_FRAME_BYTES:
-            raise _WorkerGoneError
+        frames = Frames()
         try:
-            reply: dict[str, Any] = json.loads(await self._exactly(size))
-        except ValueError as error:
+            await loop.sock_sendall(self._child.channel, frame(payload))
+            while data := await loop.sock_recv(self._child.channel, 1 << 20):
+                frames.feed(data)
+                for reply in frames:
+                    said: dict[str, Any] = json.loads(reply)
+                    return said
+        except (ConnectionError, ValueError) as error:
             raise _WorkerGoneError from error
-        return reply
-
-    async def _exactly(self, size: int) -> bytes:
-        loop = asyncio.get_running_loop()
-        received = bytearray()
-        while len(received) < size:
-            try:
-                piece = await loop.sock_recv(
-                    self._child.channel, min(size - len(received), 1 << 20)
-                )
-            except ConnectionError as error:
-                raise _WorkerGoneError from error
-            if not piece:
-                raise _WorkerGoneError
-            received += piece
-        return bytes(received)
+        raise _WorkerGoneError
 
 
 def _is_there(path: str) -> bool:
@@ -219,11 +229,3 @@ def _answer_of(reply: dict[str, Any]) -> Answer:
             retry_after=failure["retry_after"],
         )
     )
-
-
-def _how(ended: Ended) -> str:
-    if ended.failure is not None:
-        return ended.failure.message
-    if ended.signal is not None:
-        return f"killed by {signal.Signals(ended.signal).name}"
-    return f"exit code {ended.exit_code}"

@@ -1,8 +1,8 @@
 """A warm worker process for `isolate: process`: calls one function, one attempt after another.
 
-It runs as `python -m paraval.targets.worker`, with its orders on file descriptor 3: a frame
-(length, then bytes) for each. The first names the function; each further one is a pickled (case,
-variant). It answers with a frame of JSON each. Its stdout and stderr belong to the function.
+Its orders come on file descriptor 3: a frame (length, then bytes) for each. The first names the
+function; each further one is a pickled (case, variant). It answers with a frame of JSON each. Its
+stdout and stderr belong to the function.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ import json
 import os
 import pickle
 import socket
-import struct
 import sys
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 from paraval.errors import ParavalError
 from paraval.functions import is_async, load_function, positional_arguments
+from paraval.processes.launch import CHANNEL_FD
+from paraval.processes.wire import Frames, frame
 from paraval.targets.answer import InvalidOutputError, read_output
 from paraval.targets.function import failure_of
-
-CHANNEL_FD = 3
-LENGTH = struct.Struct("!I")
 
 
 def main() -> None:
@@ -33,19 +32,21 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)
+    os.set_inheritable(CHANNEL_FD, False)
     channel = socket.socket(fileno=CHANNEL_FD)
-    order = json.loads(_receive(channel) or b"{}")
+    orders = _orders(channel)
+    order = json.loads(next(orders, b"{}"))
     try:
         function = load_function(order["reference"], order["folder"])
     except ParavalError as error:
-        _send(channel, {"problem": str(error)})
+        channel.sendall(_reply({"problem": str(error)}))
         return
-    _send(channel, {"ready": True})
+    channel.sendall(_reply({"ready": True}))
     takes_variant = positional_arguments(function) >= 2
-    while (frame := _receive(channel)) is not None:
-        case, variant = pickle.loads(frame)  # noqa: S301 - it comes from the engine that started us
+    for pickled in orders:
+        case, variant = pickle.loads(pickled)  # noqa: S301 - it comes from the engine that started us
         arguments = (case, variant) if takes_variant else (case,)
-        _send(channel, _call(function, arguments))
+        channel.sendall(_reply(_call(function, arguments)))
 
 
 def _call(function: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
@@ -70,26 +71,12 @@ def _call(function: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
         sys.stderr.flush()
 
 
-def _receive(channel: socket.socket) -> bytes | None:
-    head = _exactly(channel, LENGTH.size)
-    return None if head is None else _exactly(channel, LENGTH.unpack(head)[0])
+def _orders(channel: socket.socket) -> Iterator[bytes]:
+    frames = Frames()
+    while data := channel.recv(1 << 20):
+        frames.feed(data)
+        yield from frames
 
 
-def _exactly(channel: socket.socket, size: int) -> bytes | None:
-    received = bytearray()
-    while len(received) < size:
-        piece = channel.recv(min(size - len(received), 1 << 20))
-        if not piece:
-            return None
-        received += piece
-    return bytes(received)
-
-
-def _send(channel: socket.socket, message: dict[str, Any]) -> None:
-    payload = json.dumps(message).encode()
-    channel.sendall(LENGTH.pack(len(payload)) + payload)
-
-
-if __name__ == "__main__":
-    os.set_inheritable(CHANNEL_FD, False)
-    main()
+def _reply(message: dict[str, Any]) -> bytes:
+    return frame(json.dumps(message).encode())
