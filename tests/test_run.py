@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -709,3 +710,18 @@ def test_onlookers_hear_of_every_trial_once_and_its_result_is_on_disk_then(folde
     cases = [library.Case(id=f"c{i}") for i in range(20)]
     library.run(library.Suite(cases=cases, target=answer), onlooker=listener)
     assert sorted(listener.ended) == sorted(case.id for case in cases)
+
+
+def test_a_run_inside_a_loop_leaves_its_owners_signal_handlers_alone(folder: Path) -> None:
+    async def answer(case: library.Case) -> str:
+        return ""
+
+    async def main() -> bool:
+        heard = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, heard.set)
+        await library.run_async(library.Suite(cases=[library.Case(id="a")], target=answer))
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(heard.wait(), 5)
+        return heard.is_set()
+
+    assert asyncio.run(main())

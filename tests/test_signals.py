@@ -170,3 +170,21 @@ def test_ten_runs_at_once_in_one_store_do_not_disturb_one_another(
     listed = json.loads(paraval("runs", "--json").stdout)
     assert sorted(run["suite"] for run in listed) == [f"suite-{number}" for number in range(10)]
     assert all(run["done"] == run["trials"] == 20 for run in listed)
+
+
+def test_a_run_under_nohup_goes_on_after_a_hangup(write: WriteSuite, folder: Path) -> None:
+    write(
+        "suite.yaml",
+        "cases: [{id: a}, {id: b}]\nlimits: {parallel: 1}\n"
+        'target: {shell: true, command: "echo $$ >> pids; sleep 0.7"}\n',
+    )
+    engine = subprocess.Popen(
+        ["nohup", sys.executable, "-m", "paraval", "run", "suite.yaml", "--progress", "none"],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_until(lambda: pids(folder), "the first trial runs")
+    engine.send_signal(signal.SIGHUP)
+    assert engine.wait(60) == 0
