@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import signal
 import threading
 import time
@@ -56,6 +57,8 @@ from paraval.threads import Threads
 
 T = TypeVar("T")
 HEARTBEAT_S = 0.25
+FILES_PER_PROCESS = 4
+FILES_FOR_THE_REST = 200
 STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -163,7 +166,9 @@ async def _run(
             # Made once to see that it can be, before there is a run.
             Panel(plan.grading, functions=suite.functions, threads=Threads(), warden=warden)
             if _starts_processes(plan):
-                warden.prepare(min(plan.limits.parallel, len(plan.trials)))
+                at_once = min(plan.limits.parallel, len(plan.trials))
+                _allow_files_for(at_once)
+                warden.prepare(at_once)
             ledger = _open_ledger(store, plan, resumed, options, chosen)
         interrupted = True
         try:
@@ -186,6 +191,16 @@ def _plan(suite: Suite, asked: Selection, store: Store, resumed: RunInfo | None)
     if resumed is None:
         return build_plan(suite, asked)
     return resumed_plan(suite, asked, Selection.from_mapping(store.selection(resumed)))
+
+
+def _allow_files_for(processes: int) -> None:
+    """Raises this process's own limit of open files as far as it may be and needs to be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = processes * FILES_PER_PROCESS + FILES_FOR_THE_REST
+    most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _starts_processes(plan: Plan) -> bool:
