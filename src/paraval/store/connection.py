@@ -6,11 +6,14 @@ from anywhere, once it has been closed.
 
 from __future__ import annotations
 
+import errno
 import shutil
 import sqlite3
+import stat
+import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from paraval.errors import StoreError
@@ -64,6 +67,10 @@ def _ready_for_writing(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     # FULL: what was paid for survives a power loss too, for some milliseconds a commit.
     connection.execute("PRAGMA synchronous = FULL")
+    if sys.platform == "darwin":
+        # There, fsync ends in the drive's own memory, which a power loss empties.
+        connection.execute("PRAGMA fullfsync = 1")
+        connection.execute("PRAGMA checkpoint_fullfsync = 1")
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA wal_autocheckpoint = 1000")
     # 16 MB: keys come in no order, and with SQLite's 2 MB a large plan writes its pages many times.
@@ -85,17 +92,15 @@ class ReadingFile:
     def __init__(self, path: Path, *, worked_on: bool) -> None:
         self._copy: tempfile.TemporaryDirectory[str] | None = None
         try:
-            self.connection = self._open(path, worked_on=worked_on)
-            require_ours(self.connection, path)
-        except sqlite3.Error as error:
-            self.close()
-            raise explained(error, path) from error
+            with explaining(path):
+                self.connection = self._open(path, worked_on=worked_on)
+                require_ours(self.connection, path)
         except StoreError:
             self.close()
             raise
 
     def _open(self, path: Path, *, worked_on: bool) -> sqlite3.Connection:
-        if not path.is_file():
+        if not has_run(path.parent):
             raise StoreError(f"{path.parent} is not a run: it has no {RUN_FILE}")
         try:
             return _read_only(f"{path.as_uri()}?mode=ro")
@@ -105,10 +110,21 @@ class ReadingFile:
         if not _has_unfinished_writes(path):
             return _read_only(f"{path.as_uri()}?mode=ro&immutable=1")
         # `immutable` would pass over what the dead engine's log holds. A copy can be recovered.
-        self._copy = tempfile.TemporaryDirectory(prefix="paraval-read-")
-        for file in path.parent.glob(f"{path.name}*"):
-            shutil.copy(file, self._copy.name)
-        return _read_only(f"{(Path(self._copy.name) / path.name).as_uri()}?mode=rw")
+        return _read_only(f"{self._copied(path).as_uri()}?mode=rw")
+
+    def _copied(self, path: Path) -> Path:
+        try:
+            self._copy = tempfile.TemporaryDirectory(
+                prefix="paraval-read-", ignore_cleanup_errors=True
+            )
+            for file in path.parent.glob(f"{path.name}*"):
+                shutil.copy(file, self._copy.name)
+        except OSError as error:
+            raise StoreError(
+                f"{path} can only be read from a copy, which cannot be made: {error}",
+                hint="make space for it, or say where there is some with TMPDIR",
+            ) from error
+        return Path(self._copy.name) / path.name
 
     def close(self) -> None:
         if (connection := getattr(self, "connection", None)) is not None:
@@ -131,6 +147,22 @@ def _read_only(uri: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def has_run(folder: Path) -> bool:
+    """Whether the folder has a run's file; StoreError where we may not look."""
+    path = folder / RUN_FILE
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except ValueError:
+        return False
+    except OSError as error:
+        if error.errno in _NOT_THERE:
+            return False
+        raise explained(error, path) from error
+
+
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
 def _has_unfinished_writes(path: Path) -> bool:
@@ -180,16 +212,54 @@ def _require_whole(connection: sqlite3.Connection, path: Path) -> None:
         raise StoreError(f"{path} is damaged: {first}", hint=_KEEP)
 
 
-def explained(error: sqlite3.Error, path: Path) -> StoreError:
-    """What SQLite's complaint means to a person."""
+@contextmanager
+def explaining(path: Path) -> Iterator[None]:
+    """For reading: whatever is wrong with the file comes out as a StoreError that names it."""
+    try:
+        yield
+    except _FAULTS as error:
+        raise explained(error, path) from error
+
+
+_FAULTS = (sqlite3.Error, OSError, TypeError, ValueError, KeyError)
+"""What reading may end in. SQLite notices little of what is altered inside a page: a value may be
+missing, no JSON, or no word of ours."""
+
+
+def explained(error: Exception, path: Path) -> StoreError:
+    """What the complaint means to a person."""
+    if isinstance(error, sqlite3.Error):
+        return _explained_sqlite(error, path)
+    if isinstance(error, OSError):
+        return _explained_system(error, path)
+    return StoreError(
+        f"{path} has something in it that cannot be read: {error!r}",
+        hint=f"it is damaged, or was made by another version of paraval; {_KEEP}",
+    )
+
+
+def _explained_system(error: OSError, path: Path) -> StoreError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return _no_space(path)
+    return StoreError(
+        f"{path} cannot be used: {error.strerror or error}",
+        hint="check the disk, and who may read and write there",
+    )
+
+
+def _no_space(path: Path) -> StoreError:
+    return StoreError(
+        f"no space left for results in {path.parent}",
+        hint="make space; what was recorded is safe, and the run can be resumed",
+    )
+
+
+def _explained_sqlite(error: sqlite3.Error, path: Path) -> StoreError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return StoreError(f"{path} is damaged: {error}", hint=_KEEP)
     if code == sqlite3.SQLITE_FULL:
-        return StoreError(
-            f"no space left for results in {path.parent}",
-            hint="make space; what was recorded is safe, and the run can be resumed",
-        )
+        return _no_space(path)
     if code in _READ_ONLY_FOLDER:
         return StoreError(
             f"{path} cannot be opened: {error}", hint="is its folder there, and may it be written?"

@@ -96,11 +96,6 @@ def case_json(case: Case) -> str:
     return to_json(content)
 
 
-def case_from(case_id: str, content: str) -> Case:
-    fields: dict[str, Any] = json.loads(content)
-    return Case(id=case_id, **{**fields, "tags": tuple(fields.get("tags", ()))})
-
-
 def variant_json(variant: Mapping[str, Any]) -> str:
     return to_json(dict(variant))
 

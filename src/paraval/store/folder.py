@@ -30,7 +30,7 @@ def prepare_folder(root: Path) -> None:
         (root / RUNS_FOLDER).mkdir(parents=True, exist_ok=True)
         _ignore_in_git(root)
     except OSError as error:
-        raise _unusable(root, error) from error
+        raise unusable(root, error) from error
     require_writable(root / RUNS_FOLDER)
 
 
@@ -48,7 +48,7 @@ def require_writable(folder: Path) -> None:
         # Only a real write tells: root may write anywhere but on a read-only filesystem.
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise _unusable(folder, error) from error
+        raise unusable(folder, error) from error
     if free < LEAST_FREE_BYTES:
         raise _no_space(folder, free)
 
@@ -83,7 +83,8 @@ def _ignore_in_git(root: Path) -> None:
         return
 
 
-def _unusable(folder: Path, error: OSError) -> StoreError:
+def unusable(folder: Path, error: OSError) -> StoreError:
+    """What the system's complaint about a store's folder means to a person."""
     if error.errno in (errno.ENOTDIR, errno.EEXIST):
         return StoreError(f"the store {folder} is not a folder", hint=_WAY_OUT)
     if error.errno == errno.ENOSPC:
@@ -92,6 +93,13 @@ def _unusable(folder: Path, error: OSError) -> StoreError:
         return StoreError(f"the store {folder} cannot be written: {error.strerror}", hint=_WAY_OUT)
     return StoreError(
         f"the store {folder} cannot be used: {os.strerror(error.errno or 0)}", hint=_WAY_OUT
+    )
+
+
+def unreadable(folder: Path, error: OSError) -> StoreError:
+    return StoreError(
+        f"the store's folder {folder} cannot be read: {error.strerror}",
+        hint=f"ask its owner for the right to read it, or {_WAY_OUT}",
     )
 
 

@@ -15,20 +15,21 @@ import math
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import Field, asdict, dataclass, fields
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from paraval.errors import StoreError
 from paraval.records import Outcome, RunInfo, Variant
-from paraval.store.connection import RUN_FILE, ReadingFile, fingerprint
+from paraval.store.connection import RUN_FILE, ReadingFile, explaining, fingerprint, has_run
 from paraval.store.encoding import to_json
-from paraval.store.folder import RUNS_FOLDER
+from paraval.store.folder import RUNS_FOLDER, unreadable
 from paraval.store.locks import is_worked_on
 from paraval.store.reader import RunReader
-from paraval.store.schema import APPLICATION_ID, INDEX_SCHEMA, INDEX_VERSION
+from paraval.store.schema import APPLICATION_ID, INDEX_SCHEMA
 
 INDEX_FILE = "index.db"
 HISTORY_RUNS = 10
@@ -38,6 +39,16 @@ SHORTEST_S = 1e-4
 """Durations below are all alike to a schedule, and zero has no logarithm."""
 
 _log = logging.getLogger(__name__)
+
+
+def index_version(remembered: Iterable[Field[Any]]) -> int:
+    """A number for what the index is made of: its tables, and what it remembers of a run."""
+    words = [INDEX_SCHEMA, *(f"{field.name}: {field.type}" for field in remembered)]
+    # PRAGMA user_version holds 31 bits, and an empty file's is 0.
+    return zlib.crc32("\n".join(words).encode()) % (2**31 - 1) + 1
+
+
+INDEX_VERSION = index_version(fields(RunInfo))
 
 
 class HistoryRow(NamedTuple):
@@ -76,8 +87,10 @@ class Index:
         found, learned = [], []
         for folder in _run_folders(self._root):
             mark = _settled_fingerprint(folder)
-            if mark is not None and known.get(folder.name, ("", ""))[0] == mark:
-                found.append(_info_from(known[folder.name][1], folder))
+            known_mark, text = known.get(folder.name, (None, ""))
+            info = _info_from(text, folder) if mark is not None and mark == known_mark else None
+            if info is not None:
+                found.append(info)
             elif (info := _read_run(folder)) is not None:
                 found.append(info)
                 if mark is not None:
@@ -93,7 +106,12 @@ class Index:
 
     def history(self, suite: str) -> History:
         """Durations over the suite's last runs, also those that never came to an end."""
-        last = [info for info in self.runs() if info.suite == suite][:HISTORY_RUNS]
+        try:
+            last = [info for info in self.runs() if info.suite == suite][:HISTORY_RUNS]
+        except StoreError as error:
+            # Durations only help to plan: who cannot have them does without.
+            _log.debug("%s tells no durations: %s", self._root, error.message)
+            return History()
         remembered = self._remembered_sums([info.id for info in last])
         totals: dict[tuple[str, str], tuple[int, float]] = {}
         for info in last:
@@ -102,20 +120,15 @@ class Index:
             for row in sums if sums is not None else _read_sums(Path(info.folder)):
                 n, total = totals.get((row.case_id, row.variant), (0, 0.0))
                 totals[row.case_id, row.variant] = (n + row.n, total + row.sum_log)
-        return History(
-            rows=tuple(
-                HistoryRow(case_id, json.loads(variant), n, total / n)
-                for (case_id, variant), (n, total) in totals.items()
-            )
-        )
+        return History(rows=tuple(_history_rows(totals)))
 
     # ---- the file
 
     def _known(self) -> dict[str, tuple[str, str]]:
         """Run id -> fingerprint and info."""
-        if not (self._root / INDEX_FILE).exists():
-            return {}
         try:
+            if not (self._root / INDEX_FILE).exists():
+                return {}
             with self._opened() as connection:
                 rows = connection.execute("SELECT id, fingerprint, info FROM run").fetchall()
         except (OSError, sqlite3.Error) as error:
@@ -165,6 +178,9 @@ class Index:
             path = self._root / INDEX_FILE
             try:
                 connection = _connect(path)
+            except _OtherVersionError:
+                path.unlink()
+                connection = _connect(path)
             except sqlite3.Error as error:
                 _log.debug("%s is made anew: %s", path, error)
                 _set_aside(path)
@@ -180,14 +196,20 @@ class Index:
                 connection.close()
 
 
+class _OtherVersionError(sqlite3.DatabaseError):
+    """An index of ours, sound, but not of this version: nothing is lost with it."""
+
+
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, timeout=30)
     try:
         marks = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in _MARKS]
         if marks == [0, 0] and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
             _create(connection)
-        elif marks != [APPLICATION_ID, INDEX_VERSION]:
-            raise sqlite3.DatabaseError("of another version, or not ours")
+        elif marks[0] != APPLICATION_ID:
+            raise sqlite3.DatabaseError("not ours")
+        elif marks[1] != INDEX_VERSION:
+            raise _OtherVersionError
         # Not WAL: several engines write here, and SQLite before 3.51.3 may damage a WAL file when
         # two do so at once.
         connection.execute("PRAGMA journal_mode = DELETE")
@@ -265,11 +287,22 @@ def _replace_run(
 
 
 def _run_folders(root: Path) -> list[Path]:
+    runs = root / RUNS_FOLDER
     try:
-        entries = list((root / RUNS_FOLDER).iterdir())
-    except OSError:
+        entries = list(runs.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    return [folder for folder in entries if (folder / RUN_FILE).is_file()]
+    except OSError as error:
+        raise unreadable(runs, error) from error
+    return [folder for folder in entries if _may_be_run(folder)]
+
+
+def _may_be_run(folder: Path) -> bool:
+    try:
+        return has_run(folder)
+    except StoreError as error:
+        _log.debug("%s is left out of the list of runs: %s", folder, error.message)
+        return False
 
 
 def _settled_fingerprint(folder: Path) -> str | None:
@@ -278,8 +311,12 @@ def _settled_fingerprint(folder: Path) -> str | None:
     return None if mark is None or is_worked_on(folder) else mark
 
 
-def _info_from(text: str, folder: Path) -> RunInfo:
-    return RunInfo(**json.loads(text), folder=str(folder))
+def _info_from(text: str, folder: Path) -> RunInfo | None:
+    """None where the index says it in words that are not ours."""
+    try:
+        return RunInfo(**json.loads(text), folder=str(folder))
+    except (TypeError, ValueError, KeyError):
+        return None
 
 
 def _read_run(folder: Path) -> RunInfo | None:
@@ -298,19 +335,28 @@ def _read_sums(folder: Path) -> list[_Sum]:
     How long a refusal or a fault of the machine took says nothing about the trial.
     """
     path = folder / RUN_FILE
+    silent: Mapping[str, str] = {
+        "infra": Outcome.INFRA_ERROR,
+        "refused": Outcome.RATE_LIMITED,
+        "skipped": Outcome.SKIPPED,
+    }
     try:
-        file = ReadingFile(path, worked_on=is_worked_on(folder))
+        with closing(ReadingFile(path, worked_on=is_worked_on(folder))) as file, explaining(path):
+            file.connection.create_function("log_of", 1, _log_of, deterministic=True)
+            return [_Sum(*row) for row in file.connection.execute(_SUMS, silent)]
     except StoreError as error:
         _log.debug("%s tells no durations: %s", folder, error.message)
         return []
-    with closing(file):
-        file.connection.create_function("log_of", 1, _log_of, deterministic=True)
-        silent: Mapping[str, str] = {
-            "infra": Outcome.INFRA_ERROR,
-            "refused": Outcome.RATE_LIMITED,
-            "skipped": Outcome.SKIPPED,
-        }
-        return [_Sum(*row) for row in file.connection.execute(_SUMS, silent)]
+
+
+def _history_rows(totals: Mapping[tuple[str, str], tuple[int, float]]) -> Iterator[HistoryRow]:
+    for (case_id, text), (n, total) in totals.items():
+        try:
+            variant = json.loads(text)
+        except ValueError:
+            _log.debug("durations of a variant that cannot be read are left out: %r", text)
+            continue
+        yield HistoryRow(case_id, variant, n, total / n)
 
 
 def _log_of(duration_s: float) -> float:

@@ -16,13 +16,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
 
 from paraval.errors import StoreError
 from paraval.records import Attempt, AttemptResult, Outcome, Plan, RunInfo, Trial
-from paraval.store.connection import RUN_FILE, close_as_one_file, explained
+from paraval.store.connection import (
+    RUN_FILE,
+    close_as_one_file,
+    explained,
+    explaining,
+)
 from paraval.store.encoding import to_columns
 from paraval.store.locks import RunLock
 from paraval.store.planned import Replaced
@@ -65,8 +71,9 @@ class _End:
     on_durable: OnDurable
 
 
-class _Request(Enum):
-    RETRY = "try the kept changes again"
+class _Last(Enum):
+    """What is queued after all changes."""
+
     STOP = "write what there is, once, and end"
 
 
@@ -90,13 +97,14 @@ class Ledger:
         self._connection = hold.connection
         self._on_close = on_close
         self._started = time.monotonic()
-        self._queue: queue.SimpleQueue[_Change | _Request] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Change | _Last] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
         self._closed = False
-        self._made: dict[int, int] = dict(self._connection.execute(_ATTEMPTS_MADE))
-        self._done = self._read_done()
-        self.run = read_info(self._connection, hold.folder, worked_on=True)
-        """As it was when the ledger was made; after `close`, as it ended."""
+        with explaining(self.folder / RUN_FILE):
+            self._made: dict[int, int] = dict(self._connection.execute(_ATTEMPTS_MADE))
+            self._done = self._read_done()
+            self.run = read_info(self._connection, hold.folder, worked_on=True)
+            """As it was when the ledger was made; after `close`, as it ended."""
 
     def _read_done(self) -> dict[int, Outcome]:
         return {index: Outcome(outcome) for index, outcome in self._connection.execute(_DONE)}
@@ -125,13 +133,11 @@ class Ledger:
             for index, outcome in self._done.items()
             if outcome.is_error and (chosen is None or index in chosen)
         ]
-        try:
+        with explaining(self.folder / RUN_FILE):
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.executemany("DELETE FROM result WHERE key = ?", keys)
             self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise explained(error, self.folder / RUN_FILE) from error
-        self._done = self._read_done()
+            self._done = self._read_done()
         return len(keys)
 
     # ---- the engine's calls: none of them blocks
@@ -141,7 +147,7 @@ class Ledger:
 
         `deliver` gets the callbacks of everything that one commit made durable, in one call.
         `on_failure` is called when a write fails for good: the changes are kept, none of their
-        callbacks is called, and nothing is written until `retry` or `close`, which try once more.
+        callbacks is called, and nothing is written until `close`, which tries once more.
         A failure is told once: by this call, or, if it comes to light then, by `close`.
         """
         if self._writer is not None or self._closed:
@@ -171,10 +177,6 @@ class Ledger:
         """The attempt ended; `final`: this is the trial's result, unless it has one already."""
         self._queue.put(_End(attempt, result, time.time(), final, queued_s, on_durable))
 
-    def retry(self) -> None:
-        """Ask for the kept changes to be tried again, after `on_failure`."""
-        self._queue.put(_Request.RETRY)
-
     # ---- the end
 
     def __enter__(self) -> Self:
@@ -200,21 +202,28 @@ class Ledger:
         self._closed = True
         failure: Exception | None = None
         if self._writer is not None:
-            self._queue.put(_Request.STOP)
+            self._queue.put(_Last.STOP)
             self._writer.join()
             failure = self._work.failure
+        told = self._writer is not None and self._work.waits
         try:
-            self._write_session_end(interrupted=interrupted)
-            self.run = read_info(self._connection, self.folder, worked_on=False)
-        except sqlite3.Error as error:
-            if not (self._writer and self._work.waits):
-                failure = failure or explained(error, self.folder / RUN_FILE)
+            # Each by itself: how the run stands can be read also where its end cannot be written.
+            for step in (partial(self._write_session_end, interrupted=interrupted), self._read_end):
+                try:
+                    with explaining(self.folder / RUN_FILE):
+                        step()
+                except StoreError as error:
+                    failure = failure or (None if told else error)
         finally:
             close_as_one_file(self._connection)
             self._hold.lock.release()
-        self._on_close(self.run)
+        if not self.run.running:
+            self._on_close(self.run)
         if failure is not None:
             raise failure
+
+    def _read_end(self) -> None:
+        self.run = read_info(self._connection, self.folder, worked_on=False)
 
     def _write_session_end(self, *, interrupted: bool) -> None:
         reason = "interrupted" if interrupted else "finished"
@@ -231,7 +240,7 @@ class _Writing:
     def __init__(
         self,
         hold: Hold,
-        changes: queue.SimpleQueue[_Change | _Request],
+        changes: queue.SimpleQueue[_Change | _Last],
         deliver: Deliver,
         on_failure: Callable[[StoreError], None],
     ) -> None:
@@ -243,32 +252,32 @@ class _Writing:
         self._on_failure = on_failure
         self._kept: list[_Change] = []
         self.waits = False
-        """A failure was told: changes are kept, and nothing is tried until someone asks."""
+        """A failure was told: changes are kept, and nothing is tried until `close`."""
         self.failure: Exception | None = None
         """What `close` has to raise, as nobody was told: a last write's or a callback's error."""
 
     def until_stopped(self) -> None:
-        request: _Request | None = None
-        while request is not _Request.STOP:
-            request = self._collect()
-            if self._kept and (request is not None or not self.waits):
-                self._commit_kept(stopping=request is _Request.STOP)
+        stopping = False
+        while not stopping:
+            stopping = self._collect()
+            if self._kept and (stopping or not self.waits):
+                self._commit_kept(stopping=stopping)
 
-    def _collect(self) -> _Request | None:
-        """Wait for one change, then take those that are there too, up to a batch or a request."""
+    def _collect(self) -> bool:
+        """Wait for one change, then take those that are there too; whether that was the last."""
         item = self._queue.get()
         # Attempts that are told of together start together, end together and queue here together.
         # To take only a part of a long queue breaks such convoys up.
         most = min(LARGEST_BATCH, max(SMALL_BATCH, self._queue.qsize() // 4))
-        while not isinstance(item, _Request):
+        while not isinstance(item, _Last):
             self._kept.append(item)
             if len(self._kept) >= most:
-                return None
+                return False
             try:
                 item = self._queue.get_nowait()
             except queue.Empty:
-                return None
-        return item
+                return False
+        return True
 
     def _commit_kept(self, *, stopping: bool) -> None:
         try:
@@ -291,7 +300,10 @@ class _Writing:
         if isinstance(error, sqlite3.Error):
             failure = explained(error, self._path)
         else:
-            failure = StoreError(f"{self._path} cannot be written: {error!r}")
+            failure = StoreError(
+                f"{self._path} cannot be written: {error!r}",
+                hint="what was recorded before is safe, and the run can be resumed",
+            )
         failure.__cause__ = error
         if stopping:
             self.failure = failure

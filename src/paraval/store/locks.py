@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from paraval.errors import RunBusyError, StoreError
@@ -20,7 +21,8 @@ PATIENCE_S = 0.3
 """An onlooker holds the lock for an instant to see whether it is free: that is not an engine."""
 
 Identity = tuple[int, float]
-"""A process for good: its pid, and when it started, since pids are used again."""
+"""A process: its pid, and when it started, since pids are used again. Only told, never believed:
+both may come again after the machine was restarted, and the lock decides anyway."""
 
 _held: set[int] = set()
 
@@ -47,11 +49,13 @@ class RunLock:
         try:
             descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise StoreError(
-                f"cannot lock run {folder.name}: {error.strerror} ({folder / LOCK_FILE})",
-                hint="a run is resumed where its folder can be written",
-            ) from error
-        if not _lock_patiently(descriptor):
+            raise _no_lock(folder, error) from error
+        try:
+            locked = _lock_patiently(descriptor)
+        except OSError as error:
+            os.close(descriptor)
+            raise _no_lock(folder, error) from error
+        if not locked:
             os.close(descriptor)
             raise _busy(folder)
         _write_owner(descriptor, identity)
@@ -64,10 +68,10 @@ class RunLock:
             return
         _held.discard(descriptor)
         # Emptied, not removed: whoever opened the file meanwhile must lock this very one.
-        try:
+        # Where even that fails, an owner's name is left in a file that nobody has locked.
+        with suppress(OSError):
             os.ftruncate(descriptor, 0)
-        finally:
-            os.close(descriptor)
+        os.close(descriptor)
 
 
 def is_worked_on(folder: Path) -> bool:
@@ -111,6 +115,13 @@ def _write_owner(descriptor: int, identity: Identity) -> None:
     except OSError:
         # On a full disk the lock still holds; only its owner's name is missing from messages.
         return
+
+
+def _no_lock(folder: Path, error: OSError) -> StoreError:
+    return StoreError(
+        f"cannot lock run {folder.name}: {error.strerror} ({folder / LOCK_FILE})",
+        hint="an engine needs a folder that it may write, with space, on a disk of this machine",
+    )
 
 
 def _busy(folder: Path) -> RunBusyError:

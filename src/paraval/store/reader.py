@@ -10,7 +10,6 @@ import fnmatch
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,30 +17,17 @@ from typing import Any, Self
 from paraval.records import (
     AttemptRecord,
     AttemptResult,
-    Case,
     Failure,
     Outcome,
     RunInfo,
-    Scalar,
     TrialResult,
     Variant,
 )
-from paraval.store.connection import RUN_FILE, ReadingFile, explained
-from paraval.store.encoding import EndedColumns, case_from, from_columns
+from paraval.store.connection import RUN_FILE, ReadingFile, explaining
+from paraval.store.encoding import EndedColumns, from_columns
 from paraval.store.locks import is_worked_on
 
 PAGE_ROWS = 500
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanRow:
-    """A trial as the store remembers it."""
-
-    index: int
-    key: str
-    case_id: str
-    variant: Variant
-    repeat: int
 
 
 class RunReader:
@@ -49,7 +35,8 @@ class RunReader:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._file = ReadingFile(folder / RUN_FILE, worked_on=is_worked_on(folder))
+        self._path = folder / RUN_FILE
+        self._file = ReadingFile(self._path, worked_on=is_worked_on(folder))
         self._connection = self._file.connection
         self._variants: dict[int, Variant] = {}
 
@@ -68,52 +55,36 @@ class RunReader:
         self._file.close()
 
     def info(self) -> RunInfo:
-        try:
+        with explaining(self._path):
             return read_info(self._connection, self._folder, worked_on=is_worked_on(self._folder))
-        except sqlite3.Error as error:
-            raise explained(error, self._folder / RUN_FILE) from error
 
     def selection(self) -> Mapping[str, Any]:
         """The filters and overrides that the run was planned with."""
-        return self._from_run_row("selection")
-
-    def axes(self) -> Mapping[str, tuple[Scalar, ...]]:
-        return {axis: tuple(values) for axis, values in self._from_run_row("axes").items()}
-
-    def _from_run_row(self, column: str) -> dict[str, Any]:
-        (text,) = self._connection.execute(f"SELECT {column} FROM run").fetchone()  # noqa: S608 - two callers
-        found: dict[str, Any] = json.loads(text)
-        return found
-
-    def cases(self) -> Iterator[Case]:
-        for _, case_id, content in self._pages(_CASES, {}):
-            yield case_from(case_id, content)
-
-    def plan_rows(self) -> Iterator[PlanRow]:
-        for index, key, case_id, variant, repeat in self._pages(_PLAN, {}):
-            yield PlanRow(
-                index=index,
-                key=key,
-                case_id=case_id,
-                variant=self._variant(variant),
-                repeat=repeat,
-            )
+        with explaining(self._path):
+            (text,) = self._connection.execute("SELECT selection FROM run").fetchone()
+            selection: dict[str, Any] = json.loads(text)
+        return selection
 
     def results(self) -> Iterator[TrialResult]:
         """Every trial, in plan order; those without a result as skipped, with the reason."""
         worked_on = is_worked_on(self._folder)
         for row in self._pages(_RESULTS, {}):
-            index, case_id, variant, repeat, attempts, total_s, unended, queued_s, *ended = row
-            yield TrialResult(
-                index=index,
-                case_id=case_id,
-                variant=self._variant(variant),
-                repeat=repeat,
-                result=_ended_result(ended) or _no_result(worked_on=worked_on, unended=unended),
-                attempts=attempts,
-                queued_s=queued_s,
-                total_s=total_s,
-            )
+            with explaining(self._path):
+                result = self._trial_result(row, worked_on=worked_on)
+            yield result
+
+    def _trial_result(self, row: tuple[Any, ...], *, worked_on: bool) -> TrialResult:
+        index, case_id, variant, repeat, attempts, total_s, unended, queued_s, *ended = row
+        return TrialResult(
+            index=index,
+            case_id=case_id,
+            variant=self._variant(variant),
+            repeat=repeat,
+            result=_ended_result(ended) or _no_result(worked_on=worked_on, unended=unended),
+            attempts=attempts,
+            queued_s=queued_s,
+            total_s=total_s,
+        )
 
     def attempts(
         self, *, case: str | None = None, index: int | None = None
@@ -123,16 +94,21 @@ class RunReader:
             "case_fits", 1, lambda name: case is None or fnmatch.fnmatchcase(name, case)
         )
         for row in self._pages(_ATTEMPTS, {"only": index}, cursor_columns=2):
-            trial, number, case_id, variant, repeat, started_at, *ended = row
-            yield AttemptRecord(
-                index=trial,
-                case_id=case_id,
-                variant=self._variant(variant),
-                repeat=repeat,
-                number=number,
-                started_at=started_at,
-                result=_ended_result(ended),
-            )
+            with explaining(self._path):
+                attempt = self._attempt(row)
+            yield attempt
+
+    def _attempt(self, row: tuple[Any, ...]) -> AttemptRecord:
+        trial, number, case_id, variant, repeat, started_at, *ended = row
+        return AttemptRecord(
+            index=trial,
+            case_id=case_id,
+            variant=self._variant(variant),
+            repeat=repeat,
+            number=number,
+            started_at=started_at,
+            result=_ended_result(ended),
+        )
 
     def _pages(
         self, sql: str, parameters: Mapping[str, Any], *, cursor_columns: int = 1
@@ -141,12 +117,10 @@ class RunReader:
         after: tuple[Any, ...] = (-1,) * cursor_columns
         while True:
             cursor = {f"after_{place}": value for place, value in enumerate(after)}
-            try:
+            with explaining(self._path):
                 page = self._connection.execute(
                     f"{sql} LIMIT {PAGE_ROWS}", {**parameters, **cursor}
                 ).fetchall()
-            except sqlite3.Error as error:
-                raise explained(error, self._folder / RUN_FILE) from error
             yield from page
             if len(page) < PAGE_ROWS:
                 return
@@ -229,14 +203,6 @@ def last_sign_of_life(connection: sqlite3.Connection, session: int) -> float:
     ).fetchone()
     return float(at)
 
-
-_CASES = "SELECT number, id, content FROM case_ WHERE number > :after_0 ORDER BY number"
-
-_PLAN = """
-    SELECT idx, key, case_.id, variant, repeat
-    FROM trial JOIN case_ ON case_.number = trial.case_
-    WHERE idx > :after_0 ORDER BY idx
-"""
 
 _RESULTS = """
     SELECT trial.idx, case_.id, trial.variant, trial.repeat,

@@ -28,9 +28,11 @@ CREATE TABLE run (
 
 CREATE TABLE session (
     -- One row per engine that worked on the run: the first, then one per resume.
+    -- Pid, start and host only tell whose it was. Whether it lives, the lock of the run says.
     number      INTEGER PRIMARY KEY,  -- From 1.
     pid         INTEGER NOT NULL,     -- The engine's process ...
-    start_time  REAL NOT NULL,        -- ... and when that started: the two are never reused.
+    start_time  REAL NOT NULL,        -- ... and its start, on Linux in ticks since the machine's:
+                                      -- the two may come again after the machine was restarted.
     host        TEXT NOT NULL,        -- The machine it ran on.
     started_at  REAL NOT NULL,        -- Seconds since the epoch, like all times here.
     ended_at    REAL,                 -- NULL: it still works, or it died.
@@ -85,8 +87,6 @@ CREATE TABLE result (
     FOREIGN KEY (key, number) REFERENCES attempt (key, number)
 ) WITHOUT ROWID;
 """
-
-INDEX_VERSION = 1
 
 INDEX_SCHEMA = """
 CREATE TABLE run (

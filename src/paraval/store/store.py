@@ -13,7 +13,6 @@ import socket
 import sqlite3
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,16 @@ from paraval.errors import RequestError
 from paraval.processes.identity import process_identity
 from paraval.records import Plan, RunInfo
 from paraval.store import planned
-from paraval.store.connection import RUN_FILE, Trace, create_file, explained, open_for_writing
-from paraval.store.folder import RUNS_FOLDER, prepare_folder, require_writable
+from paraval.store.connection import (
+    RUN_FILE,
+    Trace,
+    create_file,
+    explained,
+    explaining,
+    has_run,
+    open_for_writing,
+)
+from paraval.store.folder import RUNS_FOLDER, prepare_folder, require_writable, unusable
 from paraval.store.index import History, Index
 from paraval.store.ledger import Hold, Ledger
 from paraval.store.locks import Identity, RunLock
@@ -39,20 +46,27 @@ class Store:
         self._trace = trace
         self._index = Index(self.root)
 
+    @property
+    def runs_folder(self) -> Path:
+        """Where the runs are, each in a folder of its id; absolute. There since the first run."""
+        return self.root / RUNS_FOLDER
+
     # ---- writing
 
     def create_run(self, plan: Plan, *, seed: int) -> Ledger:
         """A new run with this plan, and the hold on it."""
         prepare_folder(self.root)
-        folder = _new_folder(self.root / RUNS_FOLDER)
-        lock = RunLock.acquire(folder, _own_identity())
+        folder = _new_folder(self.runs_folder)
+        lock: RunLock | None = None
         try:
+            lock = RunLock.acquire(folder, _own_identity())
             return self._create(folder, lock, plan, seed)
         except BaseException as error:
             # No plan is in it, and nobody knows of it yet.
-            lock.release()
+            if lock is not None:
+                lock.release()
             shutil.rmtree(folder, ignore_errors=True)
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, sqlite3.Error | OSError):
                 raise explained(error, folder / RUN_FILE) from error
             raise
 
@@ -71,15 +85,15 @@ class Store:
 
     def resume_run(self, run_id: str, plan: Plan) -> Ledger:
         """The run taken up again, with the plan as it is now. RunBusyError if an engine has it."""
-        folder = self.root / RUNS_FOLDER / run_id
-        if not (folder / RUN_FILE).is_file():
+        folder = self.runs_folder / run_id
+        if not has_run(folder):
             raise self._unknown(run_id)
         lock = RunLock.acquire(folder, _own_identity())
         try:
             return self._resume(folder, lock, plan)
         except BaseException as error:
             lock.release()
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, sqlite3.Error | OSError):
                 raise explained(error, folder / RUN_FILE) from error
             raise
 
@@ -88,7 +102,8 @@ class Store:
         connection = open_for_writing(folder / RUN_FILE, self._trace)
         try:
             connection.execute("BEGIN IMMEDIATE")
-            _bury_dead_session(connection)
+            with explaining(folder / RUN_FILE):
+                _bury_dead_session(connection)
             replaced = planned.replace(connection, plan)
             session = self._begin_session(connection)
             connection.execute("COMMIT")
@@ -148,10 +163,10 @@ class Store:
 
     def _folder_named(self, name: str) -> Path | None:
         """The folder of the run of exactly this id, or at this path, if there is one."""
-        places = [Path(name)] if os.sep in name else [self.root / RUNS_FOLDER / name, Path(name)]
+        places = [Path(name)] if os.sep in name else [self.runs_folder / name, Path(name)]
         for place in places:
             folder = place.parent if place.name == RUN_FILE else place
-            if name and (folder / RUN_FILE).is_file():
+            if name and has_run(folder):
                 return folder.absolute()
         return None
 
@@ -176,9 +191,13 @@ def _new_folder(runs: Path) -> Path:
     while True:
         now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         folder = runs / f"{now}-{secrets.token_hex(2)}"
-        with suppress(FileExistsError):
+        try:
             folder.mkdir()
-            return folder
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise unusable(runs, error) from error
+        return folder
 
 
 def _bury_dead_session(connection: sqlite3.Connection) -> None:
