@@ -29,6 +29,7 @@ WORK = """
     echo $$ >> pids
     [ "$1" = quick ] && exit 0
     trap '' TERM
+    echo "working on $PARAVAL_CASE"
     setsid sleep 300 &
     echo $! >> pids
     sleep 300
@@ -143,6 +144,7 @@ def test_kill_9_of_the_engine_leaves_no_process_and_its_lock_is_taken_over(
     engine.send_signal(signal.SIGKILL)
     engine.communicate()
     wait_until(lambda: not alive(folder), "everything is gone")
+    assert paraval("logs", "--case", "c2").stdout == "working on c2\n"
     (folder / "work.sh").write_text("exit 0\n")
     assert paraval("run", "suite.yaml", "--resume").returncode == 0
 

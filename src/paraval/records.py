@@ -271,6 +271,8 @@ class AttemptRecord:
     number: int
     started_at: float
     """Seconds since the epoch."""
+    folder: str
+    """Its own, relative to the run's."""
     result: AttemptResult | None
     """None: it never ended (the engine died, or it still runs)."""
 

@@ -23,10 +23,10 @@ def run_to_resume(store: Store, suite: Suite, options: Options) -> RunInfo:
     if name in ("", "last"):
         return _newest(store, suite, finished_too=name == "last" or options.retry_errors)
     info = store.find(name)
-    if Path(info.folder).parent != (store.root / "runs").absolute():
+    if Path(info.folder).parent != store.runs_folder:
         raise RequestError(
             f"run {info.id} at {info.folder} is not in the store {store.root}",
-            hint=f"copy its folder to {store.root / 'runs' / info.id}, or name its own --store",
+            hint=f"copy its folder to {store.runs_folder / info.id}, or name its own --store",
         )
     if not _is_of(info, suite):
         raise RequestError(

@@ -150,7 +150,11 @@ def _title(attempt: AttemptRecord) -> str:
 
 
 def _path(info: RunInfo, attempt: AttemptRecord, stream: str) -> Path | None:
-    if attempt.result is None or stream not in attempt.result.artifacts:
+    if attempt.result is None:
+        # It never ended: what it wrote until then is where it would have been.
+        path = Path(info.folder, attempt.folder, f"{stream}.log")
+        return path if path.exists() else None
+    if stream not in attempt.result.artifacts:
         return None
     return Path(info.folder, attempt.result.artifacts[stream])
 

@@ -109,3 +109,8 @@ def _no_space(folder: Path, free: int) -> StoreError:
         f"at least {LEAST_FREE_BYTES / 1e6:.0f} MB are needed",
         hint=f"make space, or {_WAY_OUT}",
     )
+
+
+def artifacts_of(key: str, number: int) -> str:
+    """Where an attempt's files are, within its run's folder."""
+    return f"artifacts/{key[:2]}/{key}/{number}"

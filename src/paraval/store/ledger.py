@@ -30,6 +30,7 @@ from paraval.store.connection import (
     explaining,
 )
 from paraval.store.encoding import to_columns
+from paraval.store.folder import artifacts_of
 from paraval.store.locks import RunLock
 from paraval.store.planned import Replaced
 from paraval.store.reader import read_info
@@ -88,7 +89,7 @@ class Ledger:
     ) -> None:
         self.folder = hold.folder
         self.plan = hold.plan
-        self._artifacts = str(hold.folder / "artifacts")
+        self._place = str(hold.folder)
         self.changed = replaced.changed
         """Trials that had a result and have none any more, because their key is another now."""
         self.dropped = replaced.dropped
@@ -119,7 +120,7 @@ class Ledger:
         return self._made.get(index, 0)
 
     def attempt_folder(self, trial: Trial, number: int) -> str:
-        return f"{self._artifacts}/{trial.key[:2]}/{trial.key}/{number}"
+        return f"{self._place}/{artifacts_of(trial.key, number)}"
 
     def forget_errors(self, chosen: Collection[int] | None = None) -> int:
         """Delete the results that are errors, so that their trials run again; attempts stay.

@@ -25,6 +25,7 @@ from paraval.records import (
 )
 from paraval.store.connection import RUN_FILE, ReadingFile, explaining
 from paraval.store.encoding import EndedColumns, from_columns
+from paraval.store.folder import artifacts_of
 from paraval.store.locks import is_worked_on
 
 PAGE_ROWS = 500
@@ -99,7 +100,7 @@ class RunReader:
             yield attempt
 
     def _attempt(self, row: tuple[Any, ...]) -> AttemptRecord:
-        trial, number, case_id, variant, repeat, started_at, *ended = row
+        trial, number, key, case_id, variant, repeat, started_at, *ended = row
         return AttemptRecord(
             index=trial,
             case_id=case_id,
@@ -107,6 +108,7 @@ class RunReader:
             repeat=repeat,
             number=number,
             started_at=started_at,
+            folder=artifacts_of(key, number),
             result=_ended_result(ended),
         )
 
@@ -219,8 +221,9 @@ _RESULTS = """
 """
 
 _ATTEMPTS = """
-    SELECT trial.idx, attempt.number, case_.id, trial.variant, trial.repeat, attempt.started_at,
-        attempt.outcome, attempt.score, attempt.duration_s, attempt.exit_code, attempt.content
+    SELECT trial.idx, attempt.number, attempt.key, case_.id, trial.variant, trial.repeat,
+        attempt.started_at, attempt.outcome, attempt.score, attempt.duration_s, attempt.exit_code,
+        attempt.content
     FROM trial
     JOIN case_ ON case_.number = trial.case_
     JOIN attempt ON attempt.key = trial.key
