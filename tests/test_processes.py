@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from paraval.processes import capture, keeper
+from paraval.processes import capture, children, keeper
 from paraval.processes.children import Child, Command, Ended, Warden
 from paraval.processes.identity import end_leftovers, is_alive, process_identity
 from paraval.processes.tree import Entry, descendants, process_table
@@ -284,7 +284,7 @@ def test_output_can_be_read_while_the_command_runs(place: Place) -> None:
 
 def test_a_full_disk_under_a_log_costs_the_log_and_not_the_command(place: Place) -> None:
     (ended,) = run(place.shell("echo lost; echo kept >&2; exit 3", stdout="/dev/full"))
-    assert (ended.exit_code, ended.stdout_bytes, ended.stdout_cut) == (3, 5, True)
+    assert (ended.exit_code, ended.stdout_bytes, ended.stdout_cut) == (3, 5, False)
     assert ended.log_error is not None
     assert ended.log_error.startswith("ENOSPC: cannot write '/dev/full'")
     assert place.stderr.read_text() == "kept\n"
@@ -596,6 +596,145 @@ def test_after_the_kill_of_a_keeper_its_command_alone_is_lost_and_ended(place: P
     assert lost.failure is not None
     assert (lost.failure.code, lost.failure.transient) == ("LOST", True)
     assert spared.exit_code == 4
+
+
+STOPS_ITS_KEEPER = "trap '' TERM; echo $PPID > keeper; kill -STOP $PPID; sleep {mark}"
+STOPS_ITS_WARDEN = "read _ _ _ warden _ < /proc/$PPID/stat; kill -STOP $warden {also}; sleep {mark}"
+
+
+@pytest.fixture
+def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    _have_little_patience(monkeypatch)
+
+
+def _have_little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "KEEPER_PATIENCE_S", 0.3)
+    monkeypatch.setattr(children, "ASK_AGAIN_S", 0.3)
+
+
+async def _soon(awaited: Awaitable[T]) -> T:
+    async with asyncio.timeout(PATIENCE_S):
+        return await awaited
+
+
+def _is_lost(ended: Ended) -> bool:
+    failure = ended.failure
+    return failure is not None and failure.code == "LOST" and failure.transient
+
+
+@pytest.mark.usefixtures("little_patience")
+def test_a_keeper_that_its_command_stopped_is_killed_after_the_timeout(place: Place) -> None:
+    async def use(warden: Warden) -> tuple[Ended, Ended, Ended]:
+        beside = place.shell("sleep 1; exit 4", stdout=str(place.folder / "other"))
+        spared = asyncio.create_task(warden.run(beside))
+        script = STOPS_ITS_KEEPER.format(mark=place.mark)
+        lost = await _soon(warden.run(place.shell(script, timeout=0.2)))
+        assert not spared.done()
+        return lost, await spared, await warden.run(place.shell("exit 3"))
+
+    lost, spared, after = with_warden(use)
+    assert place.survivors() == []
+    assert _is_lost(lost)
+    assert lost.failure is not None
+    assert "said nothing" in lost.failure.message
+    assert (spared.exit_code, after.exit_code) == (4, 3)
+
+
+@pytest.mark.usefixtures("little_patience")
+def test_a_keeper_without_a_timeout_is_waited_for_until_its_end_is_asked_for(place: Place) -> None:
+    async def use(warden: Warden) -> None:
+        script = STOPS_ITS_KEEPER.format(mark=place.mark)
+        task = asyncio.create_task(warden.run(place.shell(script)))
+        await _until(lambda: _keeper_is_stopped(place))
+        await asyncio.wait([task], timeout=0.6)
+        assert not task.done()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await _soon(task)
+        assert place.survivors() == []
+
+    with_warden(use)
+
+
+@pytest.mark.parametrize("way", ["kill", "end", "switch_logs", "kill_all"])
+def test_a_worker_s_stopped_keeper_ends_every_wait_for_it(
+    place: Place, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def use(warden: Warden) -> Ended:
+        script = "read go <&3; " + STOPS_ITS_KEEPER.format(mark=place.mark)
+        child = await warden.open(place.shell(script))
+        # Not before: a start may take its time.
+        _have_little_patience(monkeypatch)
+        with child.channel:
+            child.channel.send(b"go\n")
+            await _until(lambda: _keeper_is_stopped(place))
+            if way == "switch_logs":
+                assert await _soon(child.switch_logs("a", "b")) is None
+            elif way == "kill_all":
+                warden.kill_all()
+            else:
+                getattr(child, way)()
+            return await _soon(child.wait())
+
+    assert _is_lost(with_warden(use))
+    assert place.survivors() == []
+
+
+@pytest.mark.usefixtures("little_patience")
+@pytest.mark.parametrize("also", ["", "$PPID"])
+def test_a_warden_that_a_command_stopped_is_replaced(place: Place, also: str) -> None:
+    async def use(warden: Warden) -> tuple[Ended, Ended]:
+        script = STOPS_ITS_WARDEN.format(mark=place.mark, also=also)
+        lost = await _soon(warden.run(place.shell(script, timeout=0.2)))
+        if not also:
+            # Its keeper could end it in time. A free one is left, which nobody hands a command.
+            await _soon(warden.run(place.shell("exit 3", timeout=0.2)))
+        assert place.survivors() == []
+        return lost, await _soon(warden.run(place.shell("exit 3", timeout=5.0)))
+
+    lost, after = with_warden(use)
+    assert lost.timed_out or _is_lost(lost)
+    assert after.exit_code == 3
+    assert place.survivors() == []
+
+
+def _keeper_is_stopped(place: Place) -> bool:
+    written = place.folder / "keeper"
+    if not written.exists() or not (pid := written.read_text()).endswith("\n"):
+        return False
+    entry = process_table().get(int(pid))
+    return entry is not None and entry.state == "T"
+
+
+NO_FILES_ENGINE = """
+import asyncio, os, resource
+from paraval.processes.children import Command, Warden, MOST_STARTS_IN_A_ROW
+
+async def main():
+    quick = Command(argv=("true",), env={"PATH": "/usr/bin:/bin"}, cwd="/",
+                    stdout="/dev/null", stderr="/dev/null")
+    async with Warden() as warden:
+        free = os.dup(0)
+        os.close(free)
+        # Room for a link, and for half a warden.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free + 4, 4096))
+        endings = [await warden.run(quick) for _ in range(MOST_STARTS_IN_A_ROW + 3)]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 4096))
+        after = await warden.run(quick)
+    for ended in endings:
+        assert ended.failure and ended.failure.transient, endings
+        assert ended.failure.code == "EMFILE", endings
+    assert after.exit_code == 0, after
+
+asyncio.run(main())
+"""
+
+
+def test_a_warden_that_could_not_be_started_has_not_died() -> None:
+    ended = subprocess.run(
+        [PYTHON, "-c", NO_FILES_ENGINE], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_a_warden_that_cannot_live_is_not_started_for_ever(
@@ -935,3 +1074,92 @@ def test_a_free_keeper_that_is_killed_is_replaced(place: Place) -> None:
         return codes
 
     assert with_warden(use) == [4, 4, 4]
+
+
+def test_commands_that_cannot_be_started_leave_no_descriptor_open_in_a_keeper(place: Place) -> None:
+    failing = [place.command("no-such-program", stdin=b"input")] * 100
+    *failed, listed = run(*failing, place.shell("ls /proc/$PPID/fd"))
+    assert all(ended.failure is not None for ended in failed)
+    assert listed.exit_code == 0
+    assert len(place.stdout.read_text().split()) < 16
+
+
+UNUSED_CHANNEL = """
+import os, socket
+from paraval.processes.keeper import Wake, keep
+
+engine, control = socket.socketpair()
+engine.close()
+lifeline, held = os.pipe()
+wake = Wake()
+channel = os.dup(0)
+keep(control, channel, lifeline, wake)
+assert os.dup(0) == channel
+"""
+
+
+def test_a_keeper_closes_the_channel_of_a_command_that_never_came() -> None:
+    subprocess.run([PYTHON, "-c", UNUSED_CHANNEL], check=True)
+
+
+REFUSED_HAND_OVER = """
+import os, socket
+from paraval.processes.warden import ForkServer
+
+engine, ours = socket.socketpair()
+server = ForkServer(ours, os.getppid(), 1)
+assert server._hire_ahead()
+(keeper,) = server._free
+watcher, control = socket.socketpair()
+try:
+    # No such descriptor: the kernel refuses to send it, as it does when too many are under way.
+    server._give(control, [control.fileno(), 999])
+except OSError:
+    pass
+else:
+    raise AssertionError("it was sent")
+assert server._free == [keeper]
+assert keeper.control is None
+server._give(control, [control.fileno()])
+assert (server._free, keeper.control) == ([], control)
+watcher.close()
+server._hear(keeper)
+assert server._free == [keeper]
+server.close()
+"""
+
+
+def test_a_keeper_that_a_command_could_not_be_sent_to_is_free_for_the_next() -> None:
+    subprocess.run([PYTHON, "-c", REFUSED_HAND_OVER], check=True, timeout=30)
+
+
+FILLS_STDERR = """
+import fcntl, os, signal, sys, time
+keeper, go_on = os.getppid(), sys.argv[1]
+fcntl.fcntl(2, fcntl.F_SETPIPE_SZ, 1 << 20)
+print(os.getpid(), keeper, flush=True)
+while not os.path.exists(go_on):
+    time.sleep(0.005)
+os.kill(keeper, signal.SIGSTOP)
+os.write(2, b"x" * (1 << 20))
+"""
+
+
+def test_a_stdout_that_someone_outside_holds_open_costs_stderr_nothing(place: Place) -> None:
+    go_on = place.folder / "go-on"
+
+    async def use(warden: Warden) -> Ended:
+        command = place.command(PYTHON, "-I", "-S", "-c", FILLS_STDERR, str(go_on))
+        task = asyncio.create_task(warden.run(command))
+        await place.wait_for(place.stdout, "\n")
+        pid, keeper_pid = map(int, place.stdout.read_text().split())
+        with open(f"/proc/{pid}/fd/1", "wb"):  # noqa: ASYNC230, PTH123 - a pipe, and at once
+            go_on.touch()
+            # The keeper is stopped until all is written and its command has left.
+            await _until(lambda: process_identity(pid) is None)
+            os.kill(keeper_pid, signal.SIGCONT)
+            return await task
+
+    ended = with_warden(use)
+    assert (ended.exit_code, ended.stderr_bytes) == (0, 1 << 20)
+    assert place.stderr.stat().st_size == 1 << 20

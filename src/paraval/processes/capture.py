@@ -31,7 +31,8 @@ class Log:
 
     @property
     def is_cut(self) -> bool:
-        return self.error is not None or self._left_out > 0
+        """At the limit; what could not be written for another reason is told by `error`."""
+        return self._left_out > 0
 
     @property
     def _left_out(self) -> int:

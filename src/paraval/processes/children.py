@@ -1,7 +1,9 @@
-"""The engine's side: commands as awaitables. One warden per engine, one keeper per command.
+"""The engine's side: commands as awaitables. One warden per engine, and a keeper for each command
+while it runs; a keeper serves one at a time, and many in its life.
 
 Whatever a command does, and however the wait for it ends, its whole process tree is gone before the
-wait is over. What the end means (an outcome, another try) is for the caller.
+wait is over. The keeper holds the clock; one that says nothing long after its time is killed. What
+the end means (an outcome, another try) is for the caller.
 """
 
 from __future__ import annotations
@@ -9,26 +11,49 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import signal
 import socket
 import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from paraval.processes.identity import ProcessIdentity, process_identity
 from paraval.processes.keeper import KILL_PATIENCE_S
+from paraval.processes.tree import (
+    descendants,
+    kill_entries,
+    process_table,
+    read_entry,
+    signal_entries,
+)
 from paraval.processes.warden import CLOSING_PATIENCE_S
-from paraval.processes.wire import Frames, frame, message_frame, portable, read_message
+from paraval.processes.wire import (
+    KEEP,
+    KILL_KEEPER,
+    REQUEST_NUMBER,
+    Frames,
+    frame,
+    message_frame,
+    portable,
+    read_message,
+)
 from paraval.settings import LOG_LIMIT_BYTES
 
 MOST_STARTS_IN_A_ROW = 5
 """Starts of a warden without a command that came through; after them, the machine is at fault."""
 _MARGIN_S = 5.0
+KEEPER_PATIENCE_S = KILL_PATIENCE_S + _MARGIN_S
+"""How long a keeper may be silent beyond the time that it is due to speak; then it is killed."""
+ASK_AGAIN_S = 2.0
+"""How long the warden may take to kill a keeper, and to end what that one leaves behind."""
+MOST_ASKS = 3
+_MOST_SWEEPS = 100
 _POLL_S = 0.005
 
 # The package's own __init__ is left out: it may load what a warden has no use for.
@@ -40,6 +65,8 @@ sys.modules["paraval"] = package
 from paraval.processes.warden import main
 main(int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
 """
+T = TypeVar("T")
+
 _LOADER_VARIABLES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 
@@ -86,9 +113,10 @@ class Captured:
     """All that came, kept or not."""
     stderr_bytes: int = 0
     stdout_cut: bool = False
-    """True: the log holds less than came."""
+    """True: the log is full, and the middle of what came was left out."""
     stderr_cut: bool = False
     log_error: str | None = None
+    """Why a log holds less than it has room for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,11 +164,11 @@ class Child:
 
     def end(self) -> None:
         """SIGTERM to the tree, SIGKILL after the grace."""
-        self._link.send({"do": "end"})
+        self._link.end()
 
     def kill(self) -> None:
         """SIGKILL to the tree."""
-        self._link.send({"do": "kill"})
+        self._link.kill()
 
 
 class Warden:
@@ -179,7 +207,7 @@ class Warden:
         try:
             return await asyncio.shield(link.ended)
         except asyncio.CancelledError:
-            link.send({"do": "end"})
+            link.end()
             await link.outlast_cancels()
             raise
 
@@ -195,7 +223,7 @@ class Warden:
         except BaseException:
             ours.close()
             if link is not None:
-                link.send({"do": "kill"})
+                link.kill()
                 await link.outlast_cancels()
             raise
         return Child(link, ours)
@@ -211,7 +239,7 @@ class Warden:
         self.kill_all()
         if self._links:
             ends = [link.ended for link in self._links]
-            await asyncio.wait(ends, timeout=KILL_PATIENCE_S + _MARGIN_S)
+            await asyncio.wait(ends, timeout=KEEPER_PATIENCE_S + _MARGIN_S)
         process, self._process = self._process, None
         if process is not None:
             await process.close()
@@ -222,7 +250,7 @@ class Warden:
         """A link to a keeper that has been told what to start, or one that has ended already."""
         if self._closed:
             raise RuntimeError("this warden is closed; commands need one that is open")
-        link = _Link(self._came_through)
+        link = _Link(command, self._came_through)
         self._links.add(link)
         link.ended.add_done_callback(lambda _: self._links.discard(link))
         try:
@@ -237,7 +265,7 @@ class Warden:
         return link
 
     async def _connect(self, link: _Link, channel: socket.socket | None) -> None:
-        """Have a keeper forked, and be connected to it."""
+        """Be connected to a keeper."""
         ours, theirs = socket.socketpair()
         link.connect(ours)
         with theirs:
@@ -248,19 +276,19 @@ class Warden:
                 raise
             fds = [theirs.fileno()] if channel is None else [theirs.fileno(), channel.fileno()]
             async with self._requests:
-                await self._hand_over(fds)
+                link.seat = await self._hand_over(fds)
 
-    async def _hand_over(self, fds: list[int]) -> None:
+    async def _hand_over(self, fds: list[int]) -> _Seat:
         while True:
             process = self._living_process()
             try:
-                await process.hand_over(fds)
+                number = await process.hand_over(fds)
             except (BrokenPipeError, ConnectionResetError):
                 # It died, and nothing was started: another one may have the request.
                 process.discard()
                 self._process = None
             else:
-                return
+                return _Seat(process=process, number=number)
 
     def _living_process(self) -> _WardenProcess:
         if self._process is None:
@@ -268,8 +296,9 @@ class Warden:
                 raise ChildProcessError(
                     errno.ECHILD, f"the warden process died {self._starts_in_a_row} times in a row"
                 )
-            self._starts_in_a_row += 1
             self._process = _WardenProcess(self._expected)
+            # Not before: what was never started has not died.
+            self._starts_in_a_row += 1
         return self._process
 
     def _came_through(self) -> None:
@@ -280,6 +309,7 @@ class _WardenProcess:
     """The warden itself, as a child of this process."""
 
     def __init__(self, expected: int) -> None:
+        self._requests = 0
         self._socket, theirs = socket.socketpair()
         self._socket.setblocking(False)
         folder = str(Path(__file__).parent.parent)
@@ -308,11 +338,11 @@ class _WardenProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    async def hand_over(self, fds: list[int]) -> None:
-        """Send one request: descriptors, for a keeper to be forked with."""
+    async def hand_over(self, fds: list[int]) -> int:
+        """Send one request, descriptors for a keeper, and tell its number."""
         while True:
             try:
-                socket.send_fds(self._socket, [b"k"], fds)
+                socket.send_fds(self._socket, [KEEP], fds)
             except BlockingIOError:
                 await _writable(self._socket)
             except OSError as error:
@@ -321,7 +351,29 @@ class _WardenProcess:
                     raise
                 await asyncio.sleep(_POLL_S)
             else:
-                return
+                self._requests += 1
+                return self._requests
+
+    def kill_keeper(self, number: int) -> None:
+        """Ask for it; where there is no room for the request now, it is to be asked again."""
+        with suppress(OSError):
+            self._socket.send(KILL_KEEPER + REQUEST_NUMBER.pack(number))
+
+    @property
+    def is_stopped(self) -> bool:
+        entry = read_entry(self.pid) if self._process.poll() is None else None
+        return entry is not None and entry.state in "Tt"
+
+    def kill_with_all_below(self) -> None:
+        """For one that is stopped: nobody else would end what is below it."""
+        for _ in range(_MOST_SWEEPS):
+            # It goes last: stopped or not, it inherits what its keepers leave.
+            below = [e for e in descendants([self.pid], process_table()) if not e.is_dead]
+            if not below:
+                break
+            signal_entries((e for e in below if e.session == self.pid), signal.SIGKILL)
+            kill_entries(e for e in below if e.session != self.pid)
+        self._process.kill()
 
     async def close(self) -> None:
         """Until it has seen to it that nothing of it is left; bounded."""
@@ -340,13 +392,24 @@ class _WardenProcess:
         self._process.wait()
 
 
-class _Link(asyncio.Protocol):
-    """The connection to one keeper."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seat:
+    """Where a command is served: by which warden, as which of its requests."""
 
-    def __init__(self, on_answer: Callable[[], None]) -> None:
-        loop = asyncio.get_running_loop()
+    process: _WardenProcess
+    number: int
+
+
+class _Link(asyncio.Protocol):
+    """The connection to a keeper, for one command."""
+
+    def __init__(self, command: Command, on_answer: Callable[[], None]) -> None:
+        self._loop = loop = asyncio.get_running_loop()
+        self.seat: _Seat | None = None
         self.identity: ProcessIdentity | None = None
         self.ended: asyncio.Future[Ended] = loop.create_future()
+        self._timeout = command.timeout
+        self._grace = command.grace
         self._on_answer = on_answer
         self._started: asyncio.Future[None] = loop.create_future()
         self._switches: deque[asyncio.Future[Captured | None]] = deque()
@@ -357,6 +420,9 @@ class _Link(asyncio.Protocol):
         self._has_begun = False
         self._end: Ended | None = None
         """What is known of the end; `ended` follows when the connection is closed too."""
+        self._overdue: asyncio.TimerHandle | None = None
+        """When the keeper is given up; None as long as its command may take any time."""
+        self._is_given_up = False
 
     # ---- what the engine asks for
 
@@ -369,6 +435,8 @@ class _Link(asyncio.Protocol):
         if self._end is None and self._transport is not None:
             self._has_begun = True
             self._transport.write(request)
+            if self._timeout is not None:
+                self._expect_end_in(self._timeout + self._grace)
 
     def send(self, message: Mapping[str, Any]) -> None:
         if self._transport is None or self._transport.is_closing():
@@ -384,9 +452,14 @@ class _Link(asyncio.Protocol):
         except OSError:
             return
 
+    def end(self) -> None:
+        self.send({"do": "end"})
+        self._expect_end_in(self._grace)
+
     def kill(self) -> None:
         if self._has_begun:
             self.send({"do": "kill"})
+            self._expect_end_in(0.0)
         else:
             self.finish(Ended(cancelled=True))
 
@@ -400,7 +473,7 @@ class _Link(asyncio.Protocol):
             self._settle()
 
     async def wait_started(self) -> None:
-        await asyncio.shield(self._started)
+        await self._answer(self._started)
 
     async def outlast_cancels(self) -> None:
         """Wait for the end whatever happens; another cancel only takes the grace away."""
@@ -413,10 +486,45 @@ class _Link(asyncio.Protocol):
     async def switch_logs(self, stdout: str, stderr: str) -> Captured | None:
         if self.ended.done():
             return None
-        switched: asyncio.Future[Captured | None] = asyncio.get_running_loop().create_future()
+        switched: asyncio.Future[Captured | None] = self._loop.create_future()
         self._switches.append(switched)
         self.send({"do": "switch", **_log_paths(stdout, stderr)})
-        return await switched
+        return await self._answer(switched)
+
+    # ---- a keeper that says nothing
+
+    async def _answer(self, answer: asyncio.Future[T]) -> T:
+        """What the keeper says at once, if it can say anything."""
+        late = self._loop.call_later(KEEPER_PATIENCE_S, self._give_up)
+        try:
+            return await asyncio.shield(answer)
+        finally:
+            late.cancel()
+
+    def _expect_end_in(self, seconds: float) -> None:
+        """From now on; the earliest of such times counts."""
+        due = self._loop.time() + seconds + KEEPER_PATIENCE_S
+        if self.ended.done() or (self._overdue is not None and self._overdue.when() <= due):
+            return
+        self._give_up_at(due, 0)
+
+    def _give_up_at(self, due: float, asks: int) -> None:
+        if self._overdue is not None:
+            self._overdue.cancel()
+        self._overdue = self._loop.call_at(due, self._give_up, asks)
+
+    def _give_up(self, asks: int = 0) -> None:
+        """Have the keeper killed; the warden ends its command and tells of it, if it can."""
+        if self.seat is None or self.ended.done():
+            return
+        self._is_given_up = True
+        if asks < MOST_ASKS:
+            self.seat.process.kill_keeper(self.seat.number)
+            self._give_up_at(self._loop.time() + ASK_AGAIN_S, asks + 1)
+            return
+        if self.seat.process.is_stopped:
+            self.seat.process.kill_with_all_below()
+        self.finish(Ended(failure=_LOST))
 
     # ---- what the keeper tells
 
@@ -450,7 +558,12 @@ class _Link(asyncio.Protocol):
     def _settle(self) -> None:
         if self.ended.done():
             return
-        self.ended.set_result(self._end or Ended(failure=_LOST))
+        if self._overdue is not None:
+            self._overdue.cancel()
+        ended = self._end or Ended(failure=_LOST)
+        if self._is_given_up and ended.failure is not None and ended.failure.code == _LOST.code:
+            ended = replace(ended, failure=_SILENT)
+        self.ended.set_result(ended)
         if not self._started.done():
             self._started.set_result(None)
         for switched in self._switches:
@@ -462,6 +575,11 @@ _LOST = SpawnFailure(
     code="LOST",
     message="the processes that watched over the command were killed; it may have been started",
     transient=True,
+)
+_SILENT = replace(
+    _LOST,
+    message="the process that watched over the command said nothing long after its time and was"
+    " killed; did the command stop it?",
 )
 _TRANSIENT = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOBUFS}
 

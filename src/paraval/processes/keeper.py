@@ -71,6 +71,8 @@ def keep(control: Socket, channel: int | None, lifeline: int, wake: Wake) -> Non
     inbox = Inbox(control)
     request, stdin = inbox.wait_for_frame(), inbox.wait_for_frame()
     if request is None or stdin is None:
+        if channel is not None:
+            os.close(channel)
         return
     keeper = Keeper(inbox, lifeline, wake, read_message(request))
     try:
@@ -79,6 +81,9 @@ def keep(control: Socket, channel: int | None, lifeline: int, wake: Wake) -> Non
         keeper.send({"ended": {"failure": error.report}})
     else:
         keeper.watch()
+    finally:
+        # This process goes on to serve others: what stayed open would add up.
+        keeper.close()
 
 
 class Inbox:
@@ -330,13 +335,22 @@ class Keeper:
         """Take what is still in the pipes: all of it, unless someone outside holds an end open."""
         self._feed.close()
         until = time.monotonic() + DRAIN_S
+        while (left_s := until - time.monotonic()) > 0:
+            # All of them in each round: one that is held open must not cost the other its rest.
+            size = sum([stream.read() for stream in self._streams])
+            pipes = [stream.pipe for stream in self._streams if stream.pipe is not None]
+            if not pipes:
+                return
+            if not size:
+                poller = select.poll()
+                for pipe in pipes:
+                    poller.register(pipe, select.POLLIN)
+                poller.poll(int(left_s * 1000) + 1)
+
+    def close(self) -> None:
+        """Let go of the command's pipes."""
+        self._feed.close()
         for stream in self._streams:
-            while stream.pipe is not None and time.monotonic() < until:
-                if not stream.read() and stream.pipe is not None:
-                    left_ms = int((until - time.monotonic()) * 1000)
-                    poller = select.poll()
-                    poller.register(stream.pipe, select.POLLIN)
-                    poller.poll(max(0, left_ms))
             stream.close()
 
     # ---- talking with the engine
@@ -369,9 +383,9 @@ class Keeper:
     def _report(self, *, survivors: int) -> None:
         self._reported = True
         logs = [stream.log for stream in self._streams]
-        for stream in self._streams:
-            stream.close()
-            stream.log.finish()
+        self.close()
+        for log in logs:
+            log.finish()
         left_at = self._left_at if self._left_at is not None else time.monotonic()
         ended: dict[str, Any] = {
             **_exit(self._status),

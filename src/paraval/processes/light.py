@@ -20,7 +20,15 @@ else:
 
     Socket = sockets.socket
 
-__all__ = ["Socket", "receive_fds", "send_fds", "signal", "socket_of", "socket_pair"]
+__all__ = [
+    "Socket",
+    "receive_exactly",
+    "receive_fds",
+    "send_fds",
+    "signal",
+    "socket_of",
+    "socket_pair",
+]
 
 _FD_SIZE = struct.calcsize("i")
 
@@ -39,8 +47,13 @@ def send_fds(line: Socket, fds: list[int]) -> None:
     line.sendmsg([b"k"], [(sockets.SOL_SOCKET, sockets.SCM_RIGHTS, rights)])
 
 
-def receive_fds(line: Socket, most: int) -> tuple[bool, list[int]]:
-    """Whether anything came, and the descriptors: none, if there was no room for all of them."""
+def receive_exactly(line: Socket, size: int) -> bytes:
+    """Less only where the other end is gone."""
+    return line.recv(size, sockets.MSG_WAITALL)
+
+
+def receive_fds(line: Socket, most: int) -> tuple[bytes, list[int]]:
+    """The byte that came, if any, and the descriptors: none, if there was no room for them all."""
     data, extras, flags, _ = line.recvmsg(1, sockets.CMSG_LEN(most * _FD_SIZE))
     fds: list[int] = []
     for level, kind, rights in extras:
@@ -51,4 +64,4 @@ def receive_fds(line: Socket, most: int) -> tuple[bool, list[int]]:
         for fd in fds:
             sockets.close(fd)
         fds = []
-    return bool(data), fds
+    return data, fds

@@ -17,6 +17,7 @@ import time
 from paraval.processes.keeper import Wake, become_keeper, keep
 from paraval.processes.light import (
     Socket,
+    receive_exactly,
     receive_fds,
     send_fds,
     signal,
@@ -32,7 +33,7 @@ from paraval.processes.tree import (
     process_table,
     send_signal,
 )
-from paraval.processes.wire import message_frame
+from paraval.processes.wire import KILL_KEEPER, REQUEST_NUMBER, message_frame
 
 TYPE_CHECKING = False  # without `typing`, which takes longer to load than all the rest
 if TYPE_CHECKING:
@@ -66,15 +67,15 @@ def main(engine_fd: int, engine_pid: int, expected: int) -> None:
     # What is there now is shared with every keeper, as long as nobody writes to it.
     gc.disable()
     gc.freeze()
-    warden = Warden(socket_of(engine_fd), engine_pid, expected)
-    warden.serve()
-    warden.close()
+    server = ForkServer(socket_of(engine_fd), engine_pid, expected)
+    server.serve()
+    server.close()
 
 
 class _Hired:
     """A keeper as the warden knows it."""
 
-    __slots__ = ("control", "line", "pid")
+    __slots__ = ("control", "line", "pid", "request")
 
     def __init__(self, pid: int, line: Socket) -> None:
         self.pid = pid
@@ -82,10 +83,12 @@ class _Hired:
         """On which it is given commands, and says when it is free again."""
         self.control: Socket | None = None
         """While it has a command: on which the engine is told if this keeper dies."""
+        self.request = 0
+        """The number of the request that it serves, or served last."""
 
 
-class Warden:
-    """The state of a fork server."""
+class ForkServer:
+    """The state of a warden."""
 
     def __init__(self, engine: Socket, engine_pid: int, expected: int) -> None:
         self._engine = engine
@@ -100,6 +103,8 @@ class Warden:
         """By the descriptor of their line."""
         self._free: list[_Hired] = []
         self._wanted_free = min(expected, MOST_FREE)
+        self._requests = 0
+        """How many commands there were to keep, counted as the engine counts them."""
         self._bereaved: list[Socket] = []
         """Sockets of keepers that were killed; told when their orphans are gone."""
 
@@ -149,15 +154,26 @@ class Warden:
     # ---- requests
 
     def _take_request(self) -> bool:
-        """See to it that a keeper serves one command; False: the engine has no more to ask."""
+        """Do what the engine asks for; False: it has no more to ask."""
         try:
             asked, fds = receive_fds(self._engine, 2)
+            if asked == KILL_KEEPER:
+                number = receive_exactly(self._engine, REQUEST_NUMBER.size)
+                self._kill_keeper(*REQUEST_NUMBER.unpack(number))
+                return True
         except ConnectionError:
             return False
+        if asked:
+            self._requests += 1
         if not fds:
             # Asked all the same: too many files are open here. The engine sees its own end close,
             # and may try again.
-            return asked
+            return bool(asked)
+        self._keep(fds)
+        return True
+
+    def _keep(self, fds: list[int]) -> None:
+        """See to it that a keeper serves one command."""
         control = socket_of(fds[0])
         try:
             self._give(control, fds)
@@ -166,17 +182,26 @@ class Warden:
             control.close()
         for fd in fds[1:]:
             os.close(fd)
-        return True
 
     def _give(self, control: Socket, fds: list[int]) -> None:
         """Give the command at the other end of `control` to a free keeper, or to a new one."""
         keeper = self._free.pop() if self._free else self._hire()
-        keeper.control = control
-        # One that was killed meanwhile is found dead like any other.
         try:
             send_fds(keeper.line, fds)
-        except BrokenPipeError:
-            return
+        except ConnectionError:
+            # It was killed meanwhile, and is found dead like any other that has a command.
+            pass
+        except OSError:
+            self._free.append(keeper)
+            raise
+        keeper.control = control
+        keeper.request = self._requests
+
+    def _kill_keeper(self, number: int) -> None:
+        """The one that serves this request still, if any; its command falls to this process."""
+        for keeper in self._keepers.values():
+            if keeper.request == number and keeper.control is not None:
+                send_signal(keeper.pid, signal.SIGKILL)
 
     def _hire_ahead(self) -> bool:
         """False: the machine refuses."""

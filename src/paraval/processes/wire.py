@@ -1,4 +1,5 @@
-"""How the engine and a keeper talk: frames of a length and its bytes; most hold a mapping.
+"""How the engine and a keeper talk: frames of a length and its bytes; most hold a mapping. And what
+the engine asks the warden for, one byte each.
 
 Text that came from the file system or the environment travels as UTF-8 with escaped surrogates, so
 that both ends mean the same bytes whatever locale they run in.
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
+KEEP = b"k"
+"""Comes along with descriptors, for a keeper to serve. Both ends count these requests."""
+KILL_KEEPER = b"x"
+"""Followed by the number of the request whose keeper is meant."""
+REQUEST_NUMBER = struct.Struct("!Q")
 _LENGTH = struct.Struct("!I")
 
 
