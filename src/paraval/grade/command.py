@@ -80,6 +80,8 @@ class CommandGrader:
             raise CannotGrade(f"it could not be started: {ended.failure.message}")
         if ended.timed_out:
             raise CannotGrade(f"it did not end within {self._timeout:g} s, and was ended")
+        if ended.log_error:
+            raise CannotGrade(f"what it said could not be kept: {ended.log_error}")
         if ended.exit_code in {0, 1} and not (ended.exit_code == 1 and _crashed(stdout, stderr)):
             return ended.exit_code == 0
         how = (
