@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -292,6 +293,43 @@ def test_a_reader_who_has_gone_is_no_traceback_and_hides_no_verdict(
     assert "Traceback" not in ended.stderr
     assert "Error" not in ended.stderr
     assert int((folder / "code").read_text()) in (code, 0 if code == 141 else code)
+
+
+@pytest.mark.parametrize(
+    "redirection", ["| true", ">/dev/full", ">&-", "2>/dev/full", "2>&-", "2>&1 | true"]
+)
+def test_files_are_written_whatever_becomes_of_the_streams(
+    suite: Path, folder: Path, redirection: str
+) -> None:
+    command = f"{sys.executable} -m paraval run suite.yaml --case a -o r.json {redirection}"
+    subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, check=False)
+    assert json.loads((folder / "r.json").read_text())["summary"]["passed"] == 2
+
+
+def test_a_function_that_will_not_end_does_not_hold_up_the_program(
+    write: WriteSuite, paraval: Paraval
+) -> None:
+    write(
+        "holding.py",
+        """
+        import asyncio, time
+
+        print("imported")
+
+        async def f(case):
+            await asyncio.to_thread(time.sleep, 60)
+        """,
+    )
+    write(
+        "suite.yaml",
+        "cases: [{id: a}]\ntarget: {python: 'holding:f', timeout: 0.3, grace: 0.1}\n",
+    )
+    began = time.monotonic()
+    ended = paraval("run", "suite.yaml")
+    assert ended.returncode == 3
+    assert time.monotonic() - began < 30
+    assert "imported" not in ended.stdout
+    assert json.loads(paraval("plan", "suite.yaml", "--json").stdout)["trials"] == 1
 
 
 def test_a_full_disk_behind_stdout_hides_no_verdict(suite: Path, folder: Path) -> None:

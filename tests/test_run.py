@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -266,15 +267,14 @@ def test_a_sync_function_that_outlasts_its_timeout_is_recorded_at_once(folder: P
 
 def test_an_async_function_that_will_not_be_cancelled_is_left_behind(folder: Path) -> None:
     async def stubborn(case: library.Case) -> str:
-        for _ in range(50):
-            try:
-                await asyncio.sleep(0.1)
-            except asyncio.CancelledError:
-                continue
-        return ""
+        while True:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(1000)
 
+    began = time.monotonic()
     report = run_case(stubborn, timeout=0.2, grace=0.2)
     assert error_of(report)[0] == "timeout"
+    assert time.monotonic() - began < 20
 
 
 async def _raises(case: library.Case) -> str:
@@ -409,6 +409,45 @@ def test_a_function_that_closes_stdout_closes_nobody_elses(
     assert capsys.readouterr().out == "and here\n"
 
 
+def test_what_one_attempt_does_to_its_case_does_not_show_in_another(folder: Path) -> None:
+    async def answer(case: library.Case) -> str:
+        case.input["seen"] = case.input.get("seen", 0) + 1
+        return str(case.input["seen"])
+
+    suite = library.Suite(
+        cases=[library.Case(id="a", input={"q": 1}, expect="1")],
+        target=answer,
+        graders=["equals"],
+        repeats=3,
+    )
+    assert library.run(suite).summary.passed == 3
+
+
+def test_what_graders_print_is_kept_off_the_screen(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def judge(output: library.Output, case: library.Case) -> bool:
+        print("I judge", case.id)
+        return True
+
+    async def answer(case: library.Case) -> str:
+        return ""
+
+    suite = library.Suite(cases=[library.Case(id="a")], target=answer, graders=[judge])
+    report = library.run(suite)
+    (trial,) = report.trials
+    assert capsys.readouterr().out == ""
+    log = Path(report.run.folder, trial.result.artifacts["graders.stdout"])
+    assert log.read_text() == "I judge a\n"
+
+
+def test_a_huge_message_is_cut(folder: Path) -> None:
+    async def answer(case: library.Case) -> str:
+        raise ValueError("z" * 3_000_000)
+
+    assert len(error_of(run_case(answer))[1]) < 5000
+
+
 def test_a_run_inside_a_running_loop(folder: Path) -> None:
     async def answer(case: library.Case) -> str:
         return "hello"
@@ -489,6 +528,26 @@ def test_modules_beside_the_suite_do_not_stand_in_for_pythons_own_in_a_worker(
         "suite.yaml", "cases: [{id: a}]\ntarget: {python: 'beside:f', isolate: process}\n"
     )
     assert outcomes(library.run(suite)) == {"a": "passed"}
+
+
+def test_a_fork_that_a_function_lets_run_on_gives_no_answers(write: WriteSuite) -> None:
+    write(
+        "forking.py",
+        """
+        import os
+
+        def f(case):
+            if case.id == "c2" and os.fork() == 0:
+                raise ValueError("in the child")
+            return "answer of " + case.id
+        """,
+    )
+    cases = "\n".join(f"  - {{id: c{i}, expect: answer of c{i}}}" for i in range(8))
+    suite = write(
+        "suite.yaml",
+        f"cases:\n{cases}\ntarget: {{python: 'forking:f', isolate: process}}\ngraders: [equals]\n",
+    )
+    assert set(outcomes(library.run(suite, parallel=1)).values()) == {"passed"}
 
 
 def test_workers_stay_warm_between_attempts(write: WriteSuite) -> None:

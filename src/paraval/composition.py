@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 from paraval.errors import RequestError, RunBrokenOffError, StoreError
 from paraval.execute.attempts import Attempts
 from paraval.execute.driver import Driver, Pace
+from paraval.execute.loop import run_in_a_loop
 from paraval.garbage import no_collections
 from paraval.grade.panel import Panel
 from paraval.plan.build import build_plan
@@ -111,7 +112,7 @@ def run_stoppably(
 ) -> Report:
     """Runs a suite in a loop of its own; SIGINT, SIGTERM and SIGHUP stop it cleanly."""
     _refuse_a_running_loop()
-    return asyncio.run(
+    return run_in_a_loop(
         _run(suite, selection, options or Options(), onlooker or Nobody(), _stopping_on_signals)
     )
 
@@ -159,6 +160,9 @@ async def _run(
         options = replace(options, seed=suite.seed)
     store = open_store(options)
     resumed = run_to_resume(store, suite, options) if options.resumes else None
+    if resumed is not None:
+        # Before the plan is made, which may take long: a run that is worked on is refused at once.
+        store.require_free(resumed)
     async with Warden() as warden:
         with no_collections():
             plan = _plan(suite, asked, store, resumed)

@@ -27,7 +27,9 @@ def load_function(reference: str, folder: str) -> Callable[..., Any]:
     try:
         found: Any = importlib.import_module(module_name)
     # SystemExit too: a script that runs to its end when it is imported must not end us with it.
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise ParavalError(
             f"cannot import '{module_name}': {type(error).__name__}: {error}",
             hint=f"modules are looked for in {folder} and on Python's path",

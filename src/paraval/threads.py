@@ -46,7 +46,8 @@ async def await_safely(function: Callable[..., Any], arguments: tuple[Any, ...])
         if task is not None and task.cancelling():
             raise
         raise FunctionExit.of(error) from error
-    except Exception:
+    except (Exception, GeneratorExit):
+        # GeneratorExit is also what a coroutine that is thrown away hears, and then it must pass.
         raise
     except BaseException as error:
         raise FunctionExit.of(error) from error

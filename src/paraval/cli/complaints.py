@@ -44,4 +44,5 @@ def exit_code_of(error: ParavalError) -> int:
 
 def let_go_of_stdout() -> None:
     """Nothing more can be written there; Python would complain again when it ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

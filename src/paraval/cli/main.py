@@ -5,9 +5,13 @@ A command's module is loaded when the command is called, so that `paraval --help
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import sys
+import threading
 import traceback
+from typing import NoReturn
 
 import click
 
@@ -70,11 +74,26 @@ def paraval() -> None:
 
 def main() -> None:
     """The program's entry."""
+    if sys.stderr is None:
+        # Started with stderr closed; libraries expect that there is one.
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - for as long as we live
     code = _exit_code()
     try:
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except OSError:
         let_go_of_stdout()
+    _leave(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """Ends the program, also where a function left behind still runs in a thread."""
+    others = (one for one in threading.enumerate() if one is not threading.main_thread())
+    if any(not one.daemon for one in others):
+        # All is written and flushed; to wait for them might take for ever.
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)
 
 

@@ -9,13 +9,18 @@ from typing import Any
 import click
 
 from paraval.errors import RequestError
-from paraval.settings import STORE_FOLDER, STORE_VARIABLE, Selection
+from paraval.settings import STORE_FOLDER, STORE_VARIABLE, Selection, default_store
+
+MOST_PARALLEL = 1_000_000
+"""More than there can be trials."""
 
 suite_argument = click.argument("suite", type=click.Path(path_type=Path))
 run_argument = click.argument("run", default="last")
 store_option = click.option(
     "--store",
     type=click.Path(path_type=Path, file_okay=False),
+    # Absolute from the start: a function or a module of the user's may change the folder.
+    callback=lambda _context, _option, store: (store or default_store()).absolute(),
     help=f"Where runs are kept. [default: ${STORE_VARIABLE}, or {STORE_FOLDER}]",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -68,7 +73,7 @@ def selection_from(given: dict[str, Any]) -> Selection:
         click.echo(f"note: --parallel {parallel} means 1: one attempt at a time", err=True)
         parallel = 1
     return Selection(
-        parallel=parallel,
+        parallel=None if parallel is None else min(parallel, MOST_PARALLEL),
         cases=given.pop("cases"),
         tags=given.pop("tags"),
         variants=tuple(_axis_and_value(text) for text in given.pop("variants")),

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from paraval.cli.loading import suite_from
 from paraval.cli.options import (
     json_option,
     selection_from,
@@ -18,7 +19,6 @@ from paraval.cli.options import (
 from paraval.composition import (
     Forecast,
     foresee,
-    load_suite,
     open_store,
     plan_suite,
     suite_schema,
@@ -43,7 +43,7 @@ def plan_command(suite: Path, **given: Any) -> None:
     earlier runs of the suite had.
     """
     selection = selection_from(given)
-    plan = plan_suite(load_suite(suite), selection)
+    plan = plan_suite(suite_from(suite), selection)
     forecast = foresee(plan, open_store(Options(store=given["store"])))
     if given["as_json"]:
         click.echo(json.dumps(_as_mapping(forecast), ensure_ascii=False, indent=2))

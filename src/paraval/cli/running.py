@@ -11,6 +11,7 @@ import click
 
 from paraval import Suite
 from paraval.cli.complaints import EXIT_CANNOT_TELL, complain, let_go_of_stdout, talk
+from paraval.cli.loading import suite_from
 from paraval.cli.options import (
     output_option,
     run_argument,
@@ -21,7 +22,7 @@ from paraval.cli.options import (
 )
 from paraval.cli.progress import MODES, choose
 from paraval.cli.showing import print_report
-from paraval.composition import load_suite, open_store, run_stoppably
+from paraval.composition import open_store, run_stoppably
 from paraval.errors import ParavalError, RequestError
 from paraval.report.document import Report
 from paraval.report.files import check_output_paths, write_files
@@ -55,9 +56,10 @@ def run_and_show(suite: Suite, selection: Selection, options: Options, showing: 
         onlooker.close()
     if showing.progress not in ("json", "none"):
         talk("")
+    code = _write(report, showing.outputs)
     _print(report)
     _say_how_to_go_on(report)
-    return _write(report, showing.outputs)
+    return code
 
 
 def _print(report: Report) -> None:
@@ -127,7 +129,7 @@ def run_command(suite: Path, **given: Any) -> int:
         resume=given["resume"],
         retry_errors=given["retry_errors"],
     )
-    return run_and_show(load_suite(suite), selection, options, Showing.from_options(given))
+    return run_and_show(suite_from(suite), selection, options, Showing.from_options(given))
 
 
 @click.command("resume", short_help="Go on with a run that was interrupted or killed.")
@@ -149,5 +151,5 @@ def resume_command(run: str, **given: Any) -> int:
             hint=f"go on there: paraval.run(suite, options=paraval.Options(resume='{info.id}'))",
         )
     return run_and_show(
-        load_suite(Path(info.source)), selection, options, Showing.from_options(given)
+        suite_from(Path(info.source)), selection, options, Showing.from_options(given)
     )

@@ -37,6 +37,9 @@ def width_of(stream: TextIO) -> int:
 
 def print_report(report: Report) -> None:
     stream = sys.stdout
+    if stream is None:
+        # Started with stdout closed: there is nowhere to print to.
+        return
     text = summary_text(
         report, width=width_of(stream), colour=has_colour(stream), unicode=has_unicode(stream)
     )

@@ -24,6 +24,7 @@ from paraval.records import (
     Outcome,
 )
 from paraval.targets.answer import Answer, Answerer
+from paraval.targets.capture import Logs, captured
 from paraval.targets.command import CommandAnswerer
 from paraval.targets.function import FunctionAnswerer
 from paraval.targets.isolated import IsolatedAnswerer
@@ -92,7 +93,10 @@ class Attempts:
             exit_code=answer.exit_code,
             label=trial.label,
         )
-        verdict = await self._panel.judge(subject, attempt.folder)
+        logs = Logs(f"{attempt.folder}/graders")
+        with captured(logs):
+            verdict = await self._panel.judge(subject, attempt.folder)
+        said = {f"graders.{stream}": path for stream, path in logs.close().items()}
         return AttemptResult(
             outcome=verdict.outcome,
             output=answer.output,
@@ -101,7 +105,7 @@ class Attempts:
             error=verdict.error,
             duration_s=time.perf_counter() - began,
             exit_code=answer.exit_code,
-            artifacts=self._relative({**answer.artifacts, **verdict.artifacts}),
+            artifacts=self._relative({**answer.artifacts, **verdict.artifacts, **said}),
             notes=answer.notes,
         )
 

@@ -18,7 +18,7 @@ from paraval.errors import ParavalError
 from paraval.functions import Functions, is_async, load_function, positional_arguments
 from paraval.grade.grader import CannotGrade, Subject, quoted
 from paraval.records import Grade, GraderSpec
-from paraval.threads import Threads, await_safely
+from paraval.threads import FunctionExit, Threads, await_safely
 
 LONGEST_WAIT_S = 600.0
 """Unless the grader says otherwise: a judge that hangs must not hold a run for ever."""
@@ -61,6 +61,12 @@ class FunctionGrader:
     async def _ask(self, subject: Subject) -> Any:
         everything = (subject.output, subject.case, subject.variant)
         arguments = everything[: self._arguments]
+        try:
+            return await self._answer(arguments)
+        except GeneratorExit as error:
+            raise FunctionExit.of(error) from error
+
+    async def _answer(self, arguments: tuple[Any, ...]) -> Any:
         if self._is_async:
             return await await_safely(self._function, arguments)
         answer = await self._threads.call(lambda: self._function(*arguments))

@@ -125,6 +125,10 @@ class Store:
         assert number is not None
         return number
 
+    def require_free(self, run: RunInfo) -> None:
+        """RunBusyError if an engine works on the run at this moment."""
+        RunLock.acquire(Path(run.folder), _own_identity()).release()
+
     # ---- finding and reading
 
     def runs(self) -> list[RunInfo]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
@@ -37,6 +36,18 @@ class Answerer(Protocol):
 
 class InvalidOutputError(ValueError):
     """What came back cannot be read as an output."""
+
+
+LARGEST_AMOUNT = 1e18
+LONGEST_MESSAGE = 4000
+
+
+def bounded(message: str) -> str:
+    """The message, with its middle left out where it is too long to be of use."""
+    if len(message) <= LONGEST_MESSAGE:
+        return message
+    half = LONGEST_MESSAGE // 2
+    return f"{message[:half]} [... {len(message) - 2 * half:,} characters ...] {message[-half:]}"
 
 
 OUTPUT_FIELDS = frozenset(field.name for field in fields(Output))
@@ -85,16 +96,16 @@ def checked(output: Output) -> Output:
         _check_amount(f"usage '{name}'", amount)
     if output.cost_usd is not None:
         _check_amount("'cost_usd'", output.cost_usd)
-    if output.metadata:
-        as_json(output.metadata)
+    if output.metadata and len(as_json(output.metadata)) > ANSWER_LIMIT_BYTES:
+        raise InvalidOutputError(f"its metadata has more than {ANSWER_LIMIT_BYTES:,} characters")
     return output
 
 
 def _check_amount(name: str, amount: Any) -> None:
     if isinstance(amount, bool) or not isinstance(amount, int | float):
         raise InvalidOutputError(f"{name} is {type(amount).__name__}, not a number")
-    if not math.isfinite(amount) or amount < 0:
-        raise InvalidOutputError(f"{name} is {amount}, not an amount")
+    if not 0 <= amount <= LARGEST_AMOUNT:
+        raise InvalidOutputError(f"{name} is not an amount: below 0, no number, or too large")
 
 
 def as_json(value: Any) -> str:

@@ -233,10 +233,13 @@ class _AnswerFile:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError as error:
             raise InvalidOutputError(f"'{self._path}' cannot be read: {error.strerror}") from error
-        with os.fdopen(descriptor, "rb") as file:
+        try:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
                 raise InvalidOutputError(f"'{self._path}' is not a regular file")
             if found.st_size > ANSWER_LIMIT_BYTES:
                 raise InvalidOutputError(too_long(found.st_size, "bytes"))
-            return file.read(ANSWER_LIMIT_BYTES)
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                return file.read(ANSWER_LIMIT_BYTES)
+        finally:
+            os.close(descriptor)

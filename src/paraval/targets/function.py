@@ -7,15 +7,24 @@ behind; `isolate: process` (isolated.py) is for those.
 from __future__ import annotations
 
 import asyncio
+import copy
 import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from types import NoneType
 from typing import Any
 
 from paraval.errors import ParavalError, RateLimitedError, TransientError
 from paraval.functions import Functions, is_async, load_function, positional_arguments
-from paraval.records import Attempt, Failure, FunctionTarget, Outcome
-from paraval.targets.answer import Answer, InvalidOutputError, invalid, read_output, seconds
+from paraval.records import Attempt, Case, Failure, FunctionTarget, Outcome
+from paraval.targets.answer import (
+    Answer,
+    InvalidOutputError,
+    bounded,
+    invalid,
+    read_output,
+    seconds,
+)
 from paraval.targets.capture import Logs, captured
 from paraval.threads import FunctionExit, Threads, await_safely
 
@@ -29,7 +38,15 @@ class _Loaded:
 
 def call_arguments(attempt: Attempt, *, takes_variant: bool) -> tuple[Any, ...]:
     trial = attempt.trial
-    return (trial.case, dict(trial.variant)) if takes_variant else (trial.case,)
+    case = _own_copy(trial.case)
+    return (case, dict(trial.variant)) if takes_variant else (case,)
+
+
+def _own_copy(case: Case) -> Case:
+    """What one attempt does to its case must not show in another's."""
+    if type(case.input) is str and type(case.expect) in (str, NoneType) and not case.metadata:
+        return case
+    return copy.deepcopy(case)
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -37,15 +54,17 @@ def failure_of(error: BaseException) -> Failure:
     match error:
         case RateLimitedError():
             return Failure(
-                kind=Outcome.RATE_LIMITED, message=error.message, retry_after=error.retry_after
+                kind=Outcome.RATE_LIMITED,
+                message=bounded(error.message),
+                retry_after=error.retry_after,
             )
         case TransientError():
-            return Failure(kind=Outcome.INFRA_ERROR, message=error.message)
+            return Failure(kind=Outcome.INFRA_ERROR, message=bounded(error.message))
         case InvalidOutputError():
             return invalid(str(error))
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno})" if frames else ""
-    return Failure(kind=Outcome.CRASHED, message=f"{_said(error)}{place}")
+    return Failure(kind=Outcome.CRASHED, message=f"{bounded(_said(error))}{place}")
 
 
 def _said(error: BaseException) -> str:
@@ -103,7 +122,7 @@ class FunctionAnswerer:
             return _timed_out(target, gone=gone and not in_thread)
         try:
             return Answer(output=read_output(task.result()))
-        except Exception as error:  # noqa: BLE001 - whatever the function raised is its result
+        except (Exception, GeneratorExit) as error:  # noqa: BLE001 - whatever was raised is its result
             if not isinstance(error, InvalidOutputError | ParavalError | FunctionExit):
                 logs.write("stderr", "".join(traceback.format_exception(error)).encode())
             return Answer(failure=failure_of(error))

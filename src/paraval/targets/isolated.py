@@ -129,6 +129,7 @@ class _Worker:
         self._place = place
         self._stderr = str(place / "stderr.log")
         """Where what it says goes now."""
+        self._asked = 0
         self.alive = True
         child.channel.setblocking(False)
 
@@ -173,10 +174,11 @@ class _Worker:
 
     async def _answer(self, attempt: Attempt, target: FunctionTarget) -> Answer:
         trial = attempt.trial
-        order = pickle.dumps((trial.case, dict(trial.variant)))
+        self._asked += 1
+        order = pickle.dumps((self._asked, trial.case, dict(trial.variant)))
         try:
             async with asyncio.timeout(target.timeout):
-                return _answer_of(await self._exchange(order))
+                return _answer_of(await self._exchange(order), self._asked)
         except TimeoutError:
             await self.end()
             assert target.timeout is not None
@@ -207,8 +209,10 @@ class _Worker:
             while data := await loop.sock_recv(self._child.channel, 1 << 20):
                 frames.feed(data)
                 for reply in frames:
-                    said: dict[str, Any] = json.loads(reply)
-                    return said
+                    said = json.loads(reply)
+                    if isinstance(said, dict):
+                        return said
+                    raise _WorkerGoneError
         except (ConnectionError, ValueError) as error:
             raise _WorkerGoneError from error
         raise _WorkerGoneError
@@ -218,14 +222,11 @@ def _is_there(path: str) -> bool:
     return os.path.exists(path)  # noqa: PTH110 - no Path for one quick look
 
 
-def _answer_of(reply: dict[str, Any]) -> Answer:
+def _answer_of(reply: dict[str, Any], number: int) -> Answer:
+    if reply.get("number") != number:
+        # Something else speaks on the channel: nothing that it says can be believed.
+        raise _WorkerGoneError
     if "output" in reply:
         return Answer(output=Output(**reply["output"]))
-    failure = reply["failure"]
-    return Answer(
-        failure=Failure(
-            kind=Outcome(failure["kind"]),
-            message=failure["message"],
-            retry_after=failure["retry_after"],
-        )
-    )
+    told = reply["failure"]
+    return Answer(failure=Failure(**{**told, "kind": Outcome(told["kind"])}))

@@ -1,8 +1,8 @@
 """A warm worker process for `isolate: process`: calls one function, one attempt after another.
 
 Its orders come on file descriptor 3: a frame (length, then bytes) for each. The first names the
-function; each further one is a pickled (case, variant). It answers with a frame of JSON each. Its
-stdout and stderr belong to the function.
+function; each further one is a pickled (number, case, variant). It answers with a frame of JSON
+each, under the same number. Its stdout and stderr belong to the function.
 """
 
 from __future__ import annotations
@@ -43,10 +43,15 @@ def main() -> None:
         return
     channel.sendall(_reply({"ready": True}))
     takes_variant = positional_arguments(function) >= 2
+    own = os.getpid()
     for pickled in orders:
-        case, variant = pickle.loads(pickled)  # noqa: S301 - it comes from the engine that started us
+        number, case, variant = pickle.loads(pickled)  # noqa: S301 - it comes from the engine that started us
         arguments = (case, variant) if takes_variant else (case,)
-        channel.sendall(_reply(_call(function, arguments)))
+        reply = _call(function, arguments)
+        if os.getpid() != own:
+            # A fork that the function made and let run on: the answer is not its to give.
+            os._exit(1)
+        channel.sendall(_reply({"number": number, **reply}))
 
 
 def _call(function: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
