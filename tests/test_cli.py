@@ -168,6 +168,21 @@ def test_a_report_ends_with_the_runs_own_exit_code(suite: Path, paraval: Paraval
     assert paraval("report").returncode == 1
 
 
+def test_a_damaged_run_is_told_of_and_no_older_one_is_taken_for_the_last(
+    suite: Path, paraval: Paraval, folder: Path
+) -> None:
+    paraval("run", "suite.yaml", "--case", "a")
+    paraval("run", "suite.yaml", "--case", "b")
+    newest = max((folder / ".paraval" / "runs").iterdir(), key=lambda run: run.name)
+    (newest / "run.db").write_bytes(b"not a database at all" * 100)
+    listed = paraval("runs", "--json")
+    assert len(json.loads(listed.stdout)) == 1
+    assert newest.name in listed.stderr
+    ended = paraval("report", "last")
+    assert ended.returncode == 2
+    assert newest.name in ended.stderr
+
+
 def test_an_empty_store_says_so(folder: Path, paraval: Paraval) -> None:
     assert paraval("runs", "--json").stdout.strip() == "[]"
     assert "No runs yet" in paraval("runs").stderr

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from paraval.cli.complaints import talk
 from paraval.cli.options import json_option, output_option, run_argument, store_option
 from paraval.cli.showing import print_report
 from paraval.composition import open_store
@@ -33,7 +34,10 @@ PIECE_BYTES = 1 << 16
 @json_option
 def runs_command(store: Path | None, *, as_json: bool) -> None:
     """List the runs in the store, newest first."""
-    runs = open_store(Options(store=store)).runs()
+    opened = open_store(Options(store=store))
+    runs = opened.runs()
+    for run_id, error in opened.unreadable().items():
+        talk(f"note: run {run_id} cannot be shown: {error.message}")
     if as_json:
         click.echo(json.dumps([_run_mapping(info) for info in runs], indent=2))
         return

@@ -28,6 +28,10 @@ Trace = Callable[[str], None]
 _KEEP = "nothing was changed; keep a copy of the folder, and start a new run"
 
 
+class NoPlanError(StoreError):
+    """A run whose engine was killed while it made it: nothing ran in it."""
+
+
 def create_file(path: Path, trace: Trace | None) -> sqlite3.Connection:
     """A new, empty file for a writer."""
     connection = _connect(f"{path.as_uri()}?mode=rwc", trace)
@@ -188,7 +192,7 @@ def require_ours(connection: sqlite3.Connection, path: Path) -> None:
     application = _pragma(connection, "application_id")
     version = _pragma(connection, "user_version")
     if application == 0 and connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None:
-        raise StoreError(
+        raise NoPlanError(
             f"{path} has no plan: its engine ended while it was being made",
             hint="nothing ran in it; start a new run",
         )

@@ -17,12 +17,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from paraval.errors import RequestError
+from paraval.errors import RequestError, StoreError
 from paraval.processes.identity import process_identity
 from paraval.records import Plan, RunInfo
 from paraval.store import planned
 from paraval.store.connection import (
     RUN_FILE,
+    NoPlanError,
     Trace,
     create_file,
     explained,
@@ -142,6 +143,7 @@ class Store:
                 return reader.info()
         runs = self.runs()
         if name == "last" and runs:
+            self._refuse_newer_than(runs[0])
             return runs[0]
         fitting = [run for run in runs if name and run.id.startswith(name)]
         if len(fitting) == 1:
@@ -152,6 +154,27 @@ class Store:
                 hint="write more of the one you mean",
             )
         raise self._unknown(name)
+
+    def _refuse_newer_than(self, run: RunInfo) -> None:
+        """An older run must not be taken for the last one because that cannot be read."""
+        for run_id, error in self.unreadable().items():
+            if run_id > run.id:
+                raise error
+
+    def unreadable(self) -> dict[str, StoreError]:
+        """The runs that `runs` cannot tell of, by id, and why."""
+        listed = {run.id for run in self.runs()}
+        found = {}
+        for file in sorted(self.runs_folder.glob(f"*/{RUN_FILE}")):
+            if file.parent.name in listed:
+                continue
+            try:
+                RunReader(file.parent).close()
+            except NoPlanError:
+                continue
+            except StoreError as error:
+                found[file.parent.name] = error
+        return found
 
     def reader(self, run: RunInfo) -> RunReader:
         return RunReader(Path(run.folder))
