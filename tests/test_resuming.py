@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import paraval as library
+from paraval.resuming import how_to_resume
 from tests.conftest import Paraval, WriteSuite
 
 SUITE = """
@@ -142,3 +144,13 @@ def test_a_copied_run_is_not_resumed_where_it_lies(
     ended = paraval("run", "suite.yaml", "--resume", str(folder / "copied"))
     assert ended.returncode == 2
     assert "is not in the store" in ended.stderr
+
+
+def test_the_way_to_go_on_names_the_store_unless_it_is_the_usual_one(
+    write: WriteSuite, folder: Path
+) -> None:
+    suite = write("suite.yaml", SUITE)
+    usual = library.run(suite).run
+    apart = library.run(suite, options=library.Options(store=folder / "my store")).run
+    assert how_to_resume(usual) == f"paraval resume {usual.id}"
+    assert how_to_resume(apart) == f"paraval resume {apart.id} --store '{folder}/my store'"

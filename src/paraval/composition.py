@@ -42,7 +42,7 @@ from paraval.records import (
 )
 from paraval.report.document import Report
 from paraval.report.wording import counted
-from paraval.resuming import chosen_now, resumed_plan, run_to_resume
+from paraval.resuming import chosen_now, how_to_resume, resumed_plan, run_to_resume
 from paraval.schedule.estimates import Estimates, Observation
 from paraval.schedule.messages import Work
 from paraval.schedule.scheduler import Scheduler
@@ -351,7 +351,7 @@ def _call_all(calls: list[Callable[[], None]]) -> None:
 
 
 def _broken_off(error: StoreError, info: RunInfo) -> RunBrokenOffError:
-    hint = f"mend that, then go on with: paraval resume {info.id}"
+    hint = f"mend that, then go on with: {how_to_resume(info)}"
     return RunBrokenOffError(f"run {info.id} was broken off: {error.message}", hint=hint)
 
 

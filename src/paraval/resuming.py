@@ -6,6 +6,7 @@ is: results that were paid for stay in the report.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,16 @@ from paraval.errors import RequestError
 from paraval.plan.build import build_plan
 from paraval.plan.suite import Suite
 from paraval.records import Plan, RunInfo
-from paraval.settings import Options, Selection
+from paraval.settings import Options, Selection, default_store
 from paraval.store.store import Store
+
+
+def how_to_resume(info: RunInfo) -> str:
+    """The command that goes on with a run from this folder."""
+    store = Path(info.folder).parent.parent
+    if store == default_store().absolute():
+        return f"paraval resume {info.id}"
+    return f"paraval resume {info.id} --store {shlex.quote(str(store))}"
 
 
 def run_to_resume(store: Store, suite: Suite, options: Options) -> RunInfo:

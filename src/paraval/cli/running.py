@@ -26,6 +26,7 @@ from paraval.composition import open_store, run_stoppably
 from paraval.errors import ParavalError, RequestError
 from paraval.report.document import Report
 from paraval.report.files import check_output_paths, write_files
+from paraval.resuming import how_to_resume
 from paraval.settings import Options, Selection
 
 
@@ -85,7 +86,7 @@ def _write(report: Report, outputs: tuple[Path, ...]) -> int:
 def _say_how_to_go_on(report: Report) -> None:
     run = report.run
     if run.interrupted and run.source is not None:
-        talk(f"Go on with: paraval resume {run.id}")
+        talk(f"Go on with: {how_to_resume(run)}")
 
 
 progress_option = click.option(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from paraval.errors import ParavalError
 from paraval.records import (
     Attempt,
     AttemptEnded,
@@ -166,7 +167,8 @@ class Driver:
         """The run cannot go on: what runs may end, nothing new is spent."""
         if self._failure is None:
             self._failure = error
-            self._tell(Notice(message=f"{error}; nothing new starts."))
+            why = error.message if isinstance(error, ParavalError) else repr(error)
+            self._tell(Notice(message=f"{why}; nothing new starts."))
             self._stop_starting()
 
     def _stop_at_once(self) -> None:
