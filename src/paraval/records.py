@@ -21,6 +21,16 @@ def value_text(value: Scalar) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def account_need(account: str) -> str:
+    """What an account is called among a trial's needs."""
+    return f"account:{account}"
+
+
+def model_need(model: str) -> str:
+    """What a model of the registry is called among a trial's needs."""
+    return f"model:{model}"
+
+
 class Outcome(StrEnum):
     """How a trial ended. An error is never a wrong answer: only PASSED and FAILED are judged."""
 
@@ -104,7 +114,103 @@ class FunctionTarget:
     grace: float = 5.0
 
 
-Target = CommandTarget | FunctionTarget
+class Provider(StrEnum):
+    """Which protocol a model is spoken to in."""
+
+    OPENAI = "openai"
+    """`/chat/completions`, of OpenAI and of every server that is compatible with it."""
+    OPENAI_RESPONSES = "openai-responses"
+    ANTHROPIC = "anthropic"
+    LOOPBACK = "loopback"
+    """A simulated model that a run starts for itself; it speaks `/chat/completions`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """US dollars per million tokens."""
+
+    input_per_million: float
+    output_per_million: float
+    cached_input_per_million: float | None = None
+    """None: as much as other input."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountLimits:
+    """What a provider lets one account do; None: unknown, to be found out."""
+
+    concurrent: int | None = None
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """An entry of a suite's registry of models. It names the key's variable, never the key."""
+
+    name: str
+    """As the registry calls it."""
+    provider: Provider
+    model: str
+    """As the provider calls it."""
+    base_url: str
+    """Without a slash at its end; empty for a loopback model, whose address a run makes."""
+    api_key_env: str | None = None
+    """None: no key is sent."""
+    account: str
+    """What shares a limit."""
+    timeout: float = 600.0
+    """The longest that a call may take."""
+    idle_timeout: float = 120.0
+    """The longest that a connection may be silent."""
+    price: Price | None = None
+    """None: as the price table says, if it knows the model."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Sent as they are, beside the request's own."""
+    scenario: str | None = None
+    """Of a loopback model: the name of a bundled one, or the absolute path of a file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: str
+    """system, user or assistant."""
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatTarget:
+    """A model that is asked once for each attempt. The messages hold templates."""
+
+    model: Model
+    messages: tuple[Message, ...]
+    temperature: float | None = None
+    max_tokens: int | None = None
+    timeout: float | None = None
+    """None: the model's own."""
+
+
+Target = CommandTarget | FunctionTarget | ChatTarget
+
+
+class CacheUse(StrEnum):
+    """Whether answers that are in the store are used again."""
+
+    REUSE = "reuse"
+    REFRESH = "refresh"
+    """Ask again, and keep the new answers."""
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What a run may spend."""
+
+    usd: float
+    per_attempt_usd: float | None = None
+    """What an attempt is thought to cost where nothing else tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,11 +220,13 @@ class GraderSpec:
     name: str
     """Shown in reports; unique in a suite."""
     kind: str
-    """equals, contains, regex, json, number, exit_code, python, command."""
+    """equals, contains, regex, json, number, exit_code, python, command, judge."""
     options: Mapping[str, Any] = field(default_factory=dict)
     weight: float | None = None
     folder: str = "."
     """The suite's folder: where commands run and modules are looked for."""
+    model: Model | None = None
+    """Of a judge: who judges."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +250,8 @@ class Trial:
     """From 1."""
     target: Target
     needs: tuple[str, ...] = ()
-    """The named limits it takes one of each, beyond the run's own; sorted."""
+    """The named limits it takes one of each, beyond the run's own; sorted. The account of every
+    model that it calls is one of them, and so is the model: `account:team-a`, `model:haiku`."""
 
     @property
     def label(self) -> str:
@@ -172,6 +281,8 @@ class Limits:
     parallel: int = 4
     named: Mapping[str, int] = field(default_factory=dict)
     """`mode=with-tool` -> 2."""
+    accounts: Mapping[str, AccountLimits] = field(default_factory=dict)
+    """`account:team-a` -> what is known of it; every account that trials need is there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +301,8 @@ class Plan:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     fail_under: float | None = None
     """None: every trial must pass."""
+    budget: Budget | None = None
+    cache: CacheUse = CacheUse.REUSE
     selection: Mapping[str, Any] = field(default_factory=dict)
     """The filters and overrides it was made with, so that a resume plans the same."""
 
@@ -208,6 +321,64 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spend:
+    """What calls of models took. Answers from the cache cost nothing and are counted apart."""
+
+    calls: int = 0
+    cached: int = 0
+    cost_usd: float | None = 0.0
+    """None: at least one call has an unknown price, or told no usage."""
+    usage: Mapping[str, float] = field(default_factory=dict)
+    """Tokens: input_tokens (cached ones included), output_tokens (reasoning ones included),
+    cached_tokens, reasoning_tokens."""
+
+    def __add__(self, other: Spend) -> Spend:
+        unknown = self.cost_usd is None or other.cost_usd is None
+        usage = dict(self.usage)
+        for name, amount in other.usage.items():
+            usage[name] = usage.get(name, 0) + amount
+        return Spend(
+            calls=self.calls + other.calls,
+            cached=self.cached + other.cached,
+            cost_usd=None if unknown else (self.cost_usd or 0.0) + (other.cost_usd or 0.0),
+            usage=usage,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateTold:
+    """What a provider's headers say of an account's limits, at the moment of an answer."""
+
+    requests_per_minute: float | None = None
+    requests_left: float | None = None
+    requests_full_in_s: float | None = None
+    """When the requests will all be there again."""
+    tokens_per_minute: float | None = None
+    tokens_left: float | None = None
+    tokens_full_in_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountUse:
+    """What an attempt did with one account: the scheduler learns limits from it. Not stored."""
+
+    account: str
+    """As in a trial's needs: `account:team-a`."""
+    requests: int = 0
+    """That reached the provider; 0 where every answer came from the cache."""
+    tokens: float = 0.0
+    told: RateTold | None = None
+    """By the last answer."""
+    refused: bool = False
+    """By a rate limit."""
+    retry_after: float | None = None
+    overloaded: bool = False
+    """The provider failed (5xx): no reason to do less, but none to do more."""
+    reached: bool = True
+    """False: no sensible answer at all (no such host, no connection, a proxy's page)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:
     """A grader's verdict."""
 
@@ -216,6 +387,8 @@ class Grade:
     passed: bool
     reason: str = ""
     grader: str = ""
+    agreement: float | None = None
+    """Of a judge with several votes: the share of votes that say as the verdict does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +398,13 @@ class Failure:
     kind: Outcome
     message: str
     retry_after: float | None = None
+    account: str | None = None
+    """Which account it came from, as in a trial's needs."""
+    lasting: bool = False
+    """True: another try would end the same way."""
+    stops: str | None = None
+    """A need (`account:team-a`, `model:haiku`) that nothing can be done with for the rest of the
+    run: quota exhausted, key refused, no such model. The trial is skipped, to be resumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,6 +438,13 @@ class AttemptResult:
     """Name -> path, relative to the run's folder: stdout, stderr, files."""
     notes: tuple[str, ...] = ()
     """What a reader should know: leftover processes ended, output cut, a thread left behind."""
+    spend: Spend | None = None
+    """What this attempt spent on its target; None where nothing is known of it. For commands and
+    functions, what their output told."""
+    judging: Spend | None = None
+    """What judges spent; None where there was none."""
+    uses: tuple[AccountUse, ...] = ()
+    """For the scheduler; not stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,6 +478,10 @@ class TrialResult:
     queued_s: float | None = None
     total_s: float = 0.0
     """The sum of its attempts' durations."""
+    spend: Spend | None = None
+    """Of all its attempts, on the target; None where none told."""
+    judging: Spend | None = None
+    """Of all its attempts, on judges."""
 
     @property
     def outcome(self) -> Outcome:
@@ -317,7 +508,9 @@ class RunInfo:
     resumed: int
     """How often."""
     interrupted: bool
-    """True: the last engine stopped before every trial had a result."""
+    """True: the last engine stopped before every trial had a result, and not on purpose."""
+    held_back: bool = False
+    """True: the last engine left trials for later on purpose (budget spent, an account stopped)."""
     fail_under: float | None
     done: int = 0
     """Trials that have a result."""
@@ -361,6 +554,14 @@ class TrialEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrialSkipped:
+    """A trial that will not run now; a resume may run it."""
+
+    trial: Trial
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
     """Something a person should read now."""
 
@@ -372,4 +573,6 @@ class RunEnded:
     run: RunInfo
 
 
-Happening = RunStarted | AttemptStarted | AttemptEnded | TrialEnded | Notice | RunEnded
+Happening = (
+    RunStarted | AttemptStarted | AttemptEnded | TrialEnded | TrialSkipped | Notice | RunEnded
+)

@@ -13,6 +13,7 @@ from paraval.errors import RequestError
 DEFAULT_PARALLEL = 4
 STORE_FOLDER = ".paraval"
 STORE_VARIABLE = "PARAVAL_STORE"
+MODELS_VARIABLE = "TEST_MODELS"
 
 ANSWER_LIMIT_BYTES = 1 << 20
 """An answer longer than this is not judged: it is `invalid_output`."""
@@ -34,9 +35,14 @@ class Selection:
     repeats: int | None = None
     timeout: float | None = None
     fail_under: float | None = None
+    models: tuple[str, ...] = ()
+    """Names or globs of the suite's registry of models, or `all` alone; empty: not said."""
+    budget_usd: float | None = None
+    cache: str | None = None
+    """reuse, refresh or off."""
 
     def __post_init__(self) -> None:
-        for name in ("cases", "tags", "variants"):
+        for name in ("cases", "tags", "variants", "models"):
             if isinstance(getattr(self, name), str):
                 raise RequestError(f"a selection's {name} are a tuple, not one text")
 
@@ -47,7 +53,7 @@ class Selection:
     def from_mapping(cls, stored: Mapping[str, Any]) -> Selection:
         """From what `as_mapping` gave, also after a way through JSON."""
         fields: dict[str, Any] = dict(stored)
-        for name in ("cases", "tags"):
+        for name in ("cases", "tags", "models"):
             fields[name] = tuple(fields.get(name, ()))
         fields["variants"] = tuple((axis, value) for axis, value in fields.get("variants", ()))
         return cls(**fields)
@@ -56,6 +62,30 @@ class Selection:
         """An earlier selection with what this one says laid over it."""
         said = {name: getattr(self, name) for name in self.as_mapping()}
         return replace(earlier, **said)
+
+
+def chosen_models(text: str, *, source: str) -> tuple[str, ...]:
+    """The models that a flag or a variable names, apart from whether there are such models.
+
+    Nothing is guessed: other suites made of `haiku,` the first model that contains nothing.
+    """
+    names = [name.strip() for name in text.split(",")]
+    if "" in names:
+        raise RequestError(
+            f"{source}={text}: an item is empty", hint="write names or globs, with commas between"
+        )
+    doubled = [name for place, name in enumerate(names) if name in names[:place]]
+    if doubled:
+        raise RequestError(f"{source}={text}: '{doubled[0]}' is there twice")
+    if "all" in names and len(names) > 1:
+        raise RequestError(f"{source}={text}: 'all' stands alone")
+    return tuple(names)
+
+
+def models_from_environment() -> tuple[str, ...]:
+    """What TEST_MODELS names; nothing where it is unset or empty."""
+    text = os.environ.get(MODELS_VARIABLE, "")
+    return chosen_models(text, source=MODELS_VARIABLE) if text.strip() else ()
 
 
 def default_store() -> Path:

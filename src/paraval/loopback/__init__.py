@@ -1,0 +1,1 @@
+"""A model server on this machine: real protocols, simulated answers."""

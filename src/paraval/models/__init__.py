@@ -1,0 +1,1 @@
+"""Models over HTTP: one adapter a protocol, one client that caches, prices and keeps keys secret."""

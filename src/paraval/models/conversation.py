@@ -1,0 +1,48 @@
+"""What a model is asked, and what came of it: the words between the client and those who use it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from paraval.records import AccountUse, Failure, Message, Model, Spend
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One call of a model, ready to be made."""
+
+    model: Model
+    messages: tuple[Message, ...]
+    """Their templates filled in."""
+    temperature: float | None = None
+    max_tokens: int | None = None
+    timeout: float | None = None
+    """None: the model's own."""
+    repeat: int = 1
+    """Which of several equal requests this is: each repeat, and each vote of a judge, is asked
+    for itself, also with a cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """A model's answer, whole."""
+
+    text: str
+    spend: Spend
+    use: AccountUse
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """model (as the provider names it), finish_reason, request_id, first_token_s, cached."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unanswered:
+    """No answer, or none that can be used."""
+
+    failure: Failure
+    use: AccountUse
+    spend: Spend | None = None
+    """None: nothing was billed, as far as is known."""
+    notes: tuple[str, ...] = ()
