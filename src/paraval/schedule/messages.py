@@ -9,7 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from paraval.records import Outcome
+from paraval.records import AccountUse, Outcome
+
+
+class Draw(NamedTuple):
+    """What an attempt is thought to take of an account."""
+
+    account: str
+    """As among the trial's needs: `account:team-a`."""
+    requests: int = 1
+    tokens: float = 0.0
 
 
 class Work(NamedTuple):
@@ -21,6 +30,10 @@ class Work(NamedTuple):
     """Named limits of which it takes one each while it runs."""
     expected_s: float = 1.0
     """How long it is thought to take; equal for all where nothing is known."""
+    draws: tuple[Draw, ...] = ()
+    """An account among the needs that has none here is drawn on by one request."""
+    cost_usd: float = 0.0
+    """What an attempt is thought to cost at most; 0 for free ones."""
 
 
 # ---- events
@@ -39,11 +52,25 @@ class Ended:
     index: int
     outcome: Outcome
     retry_after: float | None = None
+    account: str | None = None
+    """Which account a refusal came from; None where a target spoke of none."""
+    lasting: bool = False
+    """True: another try would end the same way."""
+    stops: str | None = None
+    """A need that nothing more can be done with in this run."""
+    reason: str = ""
+    """Why it failed, for those that are skipped for it."""
+    uses: tuple[AccountUse, ...] = ()
+    cost_usd: float | None = None
+    """None: unknown, and taken to be what was reserved for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abandoned:
-    """The attempt of a trial was called off; the trial stays without a result."""
+    """The attempt of a trial was called off; the trial stays without a result.
+
+    It may have been billed, so what was reserved for it counts as spent.
+    """
 
     at: float
     index: int
@@ -90,6 +117,35 @@ class RetryLater:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Skip:
+    """A trial that will not run now: one that waited, or the one whose attempt just ended.
+
+    For the latter it stands in the place of Conclude and RetryLater.
+    """
+
+    index: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """An account refused, and is left alone for a while. For onlookers; once for each hold."""
+
+    account: str
+    until: float
+    refusals: int
+    """In a row, without an answer between them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """Nothing more can be done with a need in this run. Once for each need."""
+
+    need: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WakeAt:
     at: float
 
@@ -99,4 +155,4 @@ class Over:
     """Nothing runs and nothing will."""
 
 
-Instruction = Start | Conclude | RetryLater | WakeAt | Over
+Instruction = Start | Conclude | RetryLater | Skip | Held | Stopped | WakeAt | Over
