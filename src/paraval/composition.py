@@ -438,7 +438,7 @@ def estimates_for(plan: Plan, store: Store) -> Estimates:
     rows = store.history(plan.name).rows
     return Estimates(
         Observation(case_id=case_id, variant=variant, count=count, mean_log_s=mean_log_s)
-        for case_id, variant, count, mean_log_s in rows
+        for case_id, variant, count, mean_log_s, *_ in rows
     )
 
 

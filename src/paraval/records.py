@@ -482,6 +482,8 @@ class TrialResult:
     """Of all its attempts, on the target; None where none told."""
     judging: Spend | None = None
     """Of all its attempts, on judges."""
+    retries: Mapping[Outcome, int] = field(default_factory=dict)
+    """Its attempts that decided nothing, by how they ended."""
 
     @property
     def outcome(self) -> Outcome:
@@ -526,6 +528,9 @@ class RunStarted:
     run: RunInfo
     total: int
     already_done: int
+    budget_usd: float | None = None
+    spent_usd: float = 0.0
+    """By earlier engines of the same run, as far as it is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from paraval.records import AttemptResult, Case, Failure, Grade, Outcome, Output
+from paraval.records import AttemptResult, Case, Failure, Grade, Outcome, Output, Spend
 
 DEEPEST = 100
 """Nests deeper than this are cut: what Python can write as JSON, it cannot always read again."""
@@ -125,14 +125,13 @@ def _content(result: AttemptResult) -> dict[str, Any]:
     if (output := result.output) is not None:
         content["output"] = _output_content(output)
     if result.grades:
-        content["grades"] = [
-            {"grader": g.grader, "score": g.score, "passed": g.passed, "reason": g.reason}
-            for g in result.grades
-        ]
+        content["grades"] = [_grade_content(grade) for grade in result.grades]
     if (error := result.error) is not None:
-        content["error"] = {"kind": error.kind, "message": error.message}
-        if error.retry_after is not None:
-            content["error"]["retry_after"] = error.retry_after
+        content["error"] = _error_content(error)
+    if result.spend is not None:
+        content["spend"] = _spend_content(result.spend)
+    if result.judging is not None:
+        content["judging"] = _spend_content(result.judging)
     if result.artifacts:
         content["artifacts"] = dict(result.artifacts)
     if result.notes:
@@ -151,6 +150,41 @@ def _output_content(output: Output) -> dict[str, Any]:
     return content
 
 
+def _grade_content(grade: Grade) -> dict[str, Any]:
+    content: dict[str, Any] = {
+        "grader": grade.grader,
+        "score": grade.score,
+        "passed": grade.passed,
+        "reason": grade.reason,
+    }
+    if grade.agreement is not None:
+        content["agreement"] = grade.agreement
+    return content
+
+
+def _error_content(error: Failure) -> dict[str, Any]:
+    content: dict[str, Any] = {"kind": error.kind, "message": error.message}
+    if error.retry_after is not None:
+        content["retry_after"] = error.retry_after
+    if error.account is not None:
+        content["account"] = error.account
+    if error.lasting:
+        content["lasting"] = True
+    if error.stops is not None:
+        content["stops"] = error.stops
+    return content
+
+
+def _spend_content(spend: Spend) -> dict[str, Any]:
+    # A price that is unknown is written as null: left out, it would be read as nothing to pay.
+    content: dict[str, Any] = {"calls": spend.calls, "cost_usd": spend.cost_usd}
+    if spend.cached:
+        content["cached"] = spend.cached
+    if spend.usage:
+        content["usage"] = dict(spend.usage)
+    return content
+
+
 def from_columns(columns: EndedColumns) -> AttemptResult:
     content: dict[str, Any] = json.loads(columns.content)
     error = content.get("error")
@@ -164,4 +198,10 @@ def from_columns(columns: EndedColumns) -> AttemptResult:
         exit_code=columns.exit_code,
         artifacts=content.get("artifacts", {}),
         notes=tuple(content.get("notes", ())),
+        spend=_spend(content, "spend"),
+        judging=_spend(content, "judging"),
     )
+
+
+def _spend(content: Mapping[str, Any], part: str) -> Spend | None:
+    return Spend(**content[part]) if part in content else None

@@ -16,20 +16,22 @@ import os
 import sqlite3
 import time
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import Field, asdict, dataclass, fields
+from dataclasses import Field, asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from paraval.errors import StoreError
 from paraval.records import Outcome, RunInfo, Variant
 from paraval.store.connection import RUN_FILE, ReadingFile, explaining, fingerprint, has_run
-from paraval.store.encoding import to_json
+from paraval.store.encoding import EndedColumns, from_columns, to_json
 from paraval.store.folder import RUNS_FOLDER, unreadable
 from paraval.store.locks import is_worked_on
 from paraval.store.reader import RunReader
 from paraval.store.schema import APPLICATION_ID, INDEX_SCHEMA
+from paraval.store.spending import Spent, is_from_cache, spent_by, tokens_of, whole_usd
 
 INDEX_FILE = "index.db"
 HISTORY_RUNS = 10
@@ -52,27 +54,58 @@ INDEX_VERSION = index_version(fields(RunInfo))
 
 
 class HistoryRow(NamedTuple):
-    """How long the trials of a case and variant took."""
+    """How long the trials of a case and variant took, and what they cost."""
 
     case_id: str
     variant: Variant
     n: int
     mean_log: float
     """The mean of the durations' natural logarithms, in seconds."""
+    mean_cost_usd: float | None = None
+    """Of an attempt, judges included; None where no cost is known."""
+    mean_tokens: float | None = None
+    """Input and output, of the target alone; None where none was told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What the last runs of a suite tell about durations."""
+    """What the last runs of a suite tell about durations and costs."""
 
     rows: tuple[HistoryRow, ...] = ()
 
 
-class _Sum(NamedTuple):
-    case_id: str
-    variant: str
-    n: int
-    sum_log: float
+@dataclass(slots=True)
+class _Sums:
+    """Of a case and variant, in one run or over several."""
+
+    n: int = 0
+    sum_log: float = 0.0
+    priced: int = 0
+    sum_usd: float = 0.0
+    measured: int = 0
+    sum_tokens: float = 0.0
+
+    def add(self, other: _Sums) -> None:
+        self.n += other.n
+        self.sum_log += other.sum_log
+        self.priced += other.priced
+        self.sum_usd += other.sum_usd
+        self.measured += other.measured
+        self.sum_tokens += other.sum_tokens
+
+    def add_attempt(self, duration_s: float, spent: Spent) -> None:
+        self.n += 1
+        self.sum_log += math.log(max(duration_s, SHORTEST_S))
+        if (cost := whole_usd(spent)) is not None:
+            self.priced += 1
+            self.sum_usd += cost
+        if (tokens := tokens_of(spent.target)) is not None:
+            self.measured += 1
+            self.sum_tokens += tokens
+
+
+_ByTrials = dict[tuple[str, str], _Sums]
+"""Case id and variant, as JSON -> their sums."""
 
 
 class Index:
@@ -105,7 +138,7 @@ class Index:
             self._remember([(info, mark)], gone=set())
 
     def history(self, suite: str) -> History:
-        """Durations over the suite's last runs, also those that never came to an end."""
+        """Durations and costs over the suite's last runs, also those that never came to an end."""
         try:
             last = [info for info in self.runs() if info.suite == suite][:HISTORY_RUNS]
         except StoreError as error:
@@ -113,13 +146,13 @@ class Index:
             _log.debug("%s tells no durations: %s", self._root, error.message)
             return History()
         remembered = self._remembered_sums([info.id for info in last])
-        totals: dict[tuple[str, str], tuple[int, float]] = {}
+        totals: _ByTrials = defaultdict(_Sums)
         for info in last:
             settled = _settled_fingerprint(Path(info.folder)) is not None
             sums = remembered.get(info.id) if settled else None
-            for row in sums if sums is not None else _read_sums(Path(info.folder)):
-                n, total = totals.get((row.case_id, row.variant), (0, 0.0))
-                totals[row.case_id, row.variant] = (n + row.n, total + row.sum_log)
+            found = sums if sums is not None else _read_sums(Path(info.folder))
+            for trials, more in found.items():
+                totals[trials].add(more)
         return History(rows=tuple(_history_rows(totals)))
 
     # ---- the file
@@ -136,17 +169,18 @@ class Index:
             return {}
         return {run_id: (mark, info) for run_id, mark, info in rows}
 
-    def _remembered_sums(self, run_ids: list[str]) -> dict[str, list[_Sum]]:
+    def _remembered_sums(self, run_ids: list[str]) -> dict[str, _ByTrials]:
         """Run id -> its sums, of those runs that the index knows with their history."""
         if not run_ids:
             return {}
-        sql = "SELECT case_id, variant, n, sum_log FROM history WHERE run_id = ?"
-        sums: dict[str, list[_Sum]] = {}
+        sums: dict[str, _ByTrials] = {}
         try:
             with self._opened() as connection:
                 for run_id in run_ids:
-                    if rows := connection.execute(sql, (run_id,)).fetchall():
-                        sums[run_id] = [_Sum(*row) for row in rows]
+                    if rows := connection.execute(_REMEMBERED, (run_id,)).fetchall():
+                        sums[run_id] = {
+                            (case, variant): _Sums(*row) for case, variant, *row in rows
+                        }
         except (OSError, sqlite3.Error) as error:
             _log.debug("the index of %s cannot be read: %s", self._root, error)
             return {}
@@ -265,16 +299,15 @@ def _locked(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _replace_run(
-    connection: sqlite3.Connection, info: RunInfo, mark: str, sums: list[_Sum]
-) -> None:
+def _replace_run(connection: sqlite3.Connection, info: RunInfo, mark: str, sums: _ByTrials) -> None:
     facts = asdict(info)
     del facts["folder"]
     connection.execute("DELETE FROM run WHERE id = ?", (info.id,))
     row = (info.id, mark, info.suite, info.started_at, to_json(facts))
     connection.execute("INSERT INTO run VALUES (?, ?, ?, ?, ?)", row)
     connection.executemany(
-        "INSERT INTO history VALUES (?, ?, ?, ?, ?)", [(info.id, *row) for row in sums]
+        "INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [(info.id, *trials, *astuple(their)) for trials, their in sums.items()],
     )
     connection.execute(
         "DELETE FROM history WHERE run_id IN (SELECT id FROM run WHERE suite = ?"
@@ -328,11 +361,12 @@ def _read_run(folder: Path) -> RunInfo | None:
         return None
 
 
-def _read_sums(folder: Path) -> list[_Sum]:
-    """Durations of the attempts that decided, by case and variant.
+def _read_sums(folder: Path) -> _ByTrials:
+    """Durations and costs of the attempts that decided, by case and variant.
 
     A timeout would have taken longer still: its duration is a lower bound, and better than none.
-    How long a refusal or a fault of the machine took says nothing about the trial.
+    How long a refusal or a fault of the machine took says nothing about the trial, and an answer
+    from the cache took no time and no money.
     """
     path = folder / RUN_FILE
     silent: Mapping[str, str] = {
@@ -342,34 +376,48 @@ def _read_sums(folder: Path) -> list[_Sum]:
     }
     try:
         with closing(ReadingFile(path, worked_on=is_worked_on(folder))) as file, explaining(path):
-            file.connection.create_function("log_of", 1, _log_of, deterministic=True)
-            return [_Sum(*row) for row in file.connection.execute(_SUMS, silent)]
+            sums: _ByTrials = defaultdict(_Sums)
+            for case, variant, *columns in file.connection.execute(_DECIDED, silent):
+                result = from_columns(EndedColumns(*columns))
+                spent = spent_by(result)
+                if not is_from_cache(spent.target):
+                    sums[case, variant].add_attempt(result.duration_s, spent)
+            return sums
     except StoreError as error:
         _log.debug("%s tells no durations: %s", folder, error.message)
-        return []
+        return {}
 
 
-def _history_rows(totals: Mapping[tuple[str, str], tuple[int, float]]) -> Iterator[HistoryRow]:
-    for (case_id, text), (n, total) in totals.items():
+def _history_rows(totals: _ByTrials) -> Iterator[HistoryRow]:
+    for (case_id, text), sums in totals.items():
         try:
             variant = json.loads(text)
         except ValueError:
             _log.debug("durations of a variant that cannot be read are left out: %r", text)
             continue
-        yield HistoryRow(case_id, variant, n, total / n)
+        yield HistoryRow(
+            case_id,
+            variant,
+            sums.n,
+            sums.sum_log / sums.n,
+            sums.sum_usd / sums.priced if sums.priced else None,
+            sums.sum_tokens / sums.measured if sums.measured else None,
+        )
 
 
-def _log_of(duration_s: float) -> float:
-    return math.log(max(duration_s, SHORTEST_S))
+_REMEMBERED = """
+    SELECT case_id, variant, n, sum_log, priced, sum_usd, measured, sum_tokens
+    FROM history WHERE run_id = ?
+"""
 
-
-_SUMS = """
-    SELECT case_.id, variant.choices, count(*), sum(log_of(attempt.duration_s))
+_DECIDED = """
+    SELECT case_.id, variant.choices, attempt.outcome, attempt.score, attempt.duration_s,
+        attempt.exit_code, attempt.content
     FROM trial
     JOIN case_ ON case_.number = trial.case_
     JOIN variant ON variant.number = trial.variant
     JOIN result ON result.key = trial.key
     JOIN attempt ON attempt.key = result.key AND attempt.number = result.number
     WHERE result.outcome NOT IN (:infra, :refused, :skipped)
-    GROUP BY trial.case_, trial.variant
+    ORDER BY trial.idx
 """

@@ -4,10 +4,14 @@ The engine says what happened and goes on at once; it is told when that is on di
 on disk did not happen: after a kill at any instant, a resume finds every result that was
 acknowledged, once. Plans and locks are made by `store`; what becomes of a full disk is the engine's
 to decide: here, nothing is lost while it does.
+
+A trial that the engine leaves for later is told by `record_end` too: a result that is SKIPPED and
+not final. It is no attempt, whatever its number: it only keeps the reason.
 """
 
 from __future__ import annotations
 
+import math
 import queue
 import sqlite3
 import threading
@@ -29,11 +33,13 @@ from paraval.store.connection import (
     explained,
     explaining,
 )
-from paraval.store.encoding import to_columns
+from paraval.store.encoding import EndedColumns, from_columns, to_columns
 from paraval.store.folder import artifacts_of
 from paraval.store.locks import RunLock
 from paraval.store.planned import Replaced
 from paraval.store.reader import read_info
+from paraval.store.schema import NO_ATTEMPT
+from paraval.store.spending import known_usd, spent_by
 
 SMALL_BATCH = 32
 LARGEST_BATCH = 1000
@@ -70,6 +76,10 @@ class _End:
     final: bool
     queued_s: float | None
     on_durable: OnDurable
+
+    @property
+    def is_held_back(self) -> bool:
+        return not self.final and self.result.outcome is Outcome.SKIPPED
 
 
 class _Last(Enum):
@@ -141,6 +151,19 @@ class Ledger:
             self._done = self._read_done()
         return len(keys)
 
+    def spent_usd(self) -> float:
+        """What all attempts so far spent, judges included, as far as it is known.
+
+        Also those of trials that are in the plan no more: their money is gone all the same.
+        """
+        if self._writer is not None:
+            raise RuntimeError("what was spent is asked before the ledger is opened")
+        with explaining(self.folder / RUN_FILE):
+            return math.fsum(
+                known_usd(spent_by(from_columns(EndedColumns(*columns))))
+                for columns in self._connection.execute(_WITH_A_COST)
+            )
+
     # ---- the engine's calls: none of them blocks
 
     def open(self, deliver: Deliver, on_failure: Callable[[StoreError], None]) -> None:
@@ -196,8 +219,11 @@ class Ledger:
             if error is None:
                 raise
 
-    def close(self, *, interrupted: bool) -> None:
-        """Write what is queued and how the session ended; let go of the run. Once is enough."""
+    def close(self, *, interrupted: bool, held_back: bool = False) -> None:
+        """Write what is queued and how the session ended; let go of the run. Once is enough.
+
+        `held_back`: trials were left for later on purpose, which is no interruption.
+        """
         if self._closed:
             return
         self._closed = True
@@ -207,9 +233,10 @@ class Ledger:
             self._writer.join()
             failure = self._work.failure
         told = self._writer is not None and self._work.waits
+        reason = "interrupted" if interrupted else "held_back" if held_back else "finished"
         try:
             # Each by itself: how the run stands can be read also where its end cannot be written.
-            for step in (partial(self._write_session_end, interrupted=interrupted), self._read_end):
+            for step in (partial(self._write_session_end, reason), self._read_end):
                 try:
                     with explaining(self.folder / RUN_FILE):
                         step()
@@ -226,8 +253,7 @@ class Ledger:
     def _read_end(self) -> None:
         self.run = read_info(self._connection, self.folder, worked_on=False)
 
-    def _write_session_end(self, *, interrupted: bool) -> None:
-        reason = "interrupted" if interrupted else "finished"
+    def _write_session_end(self, reason: str) -> None:
         wall_s = time.monotonic() - self._started
         self._connection.execute(
             "UPDATE session SET ended_at = ?, wall_s = ?, reason = ? WHERE number = ?",
@@ -314,24 +340,29 @@ class _Writing:
     def _write(self, changes: Sequence[_Change]) -> None:
         starts = [_start_row(c, self._session) for c in changes if isinstance(c, _Start)]
         ends = [change for change in changes if isinstance(change, _End)]
-        end_rows = [_end_row(end, self._session) for end in ends]
-        result_rows = [_result_row(end) for end in ends if end.final]
+        rows = _Rows(
+            starts=starts,
+            ends=[_end_row(end, self._session) for end in ends if not end.is_held_back],
+            held_back=[_held_back_row(end, self._session) for end in ends if end.is_held_back],
+            results=[_result_row(end) for end in ends if end.final],
+        )
         for tries_left in reversed(range(BUSY_TRIES)):
             try:
-                self._transact(starts, end_rows, result_rows)
+                self._transact(rows)
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or not tries_left:
                     raise
             else:
                 return
 
-    def _transact(self, starts: list[_Row], ends: list[_Row], results: list[_Row]) -> None:
+    def _transact(self, rows: _Rows) -> None:
         execute = self._connection.execute
         execute("BEGIN IMMEDIATE")
         try:
-            _INSERT_START.execute(self._connection, starts)
-            _UPSERT_END.execute(self._connection, ends)
-            _INSERT_RESULT.execute(self._connection, results)
+            _INSERT_START.execute(self._connection, rows.starts)
+            _UPSERT_END.execute(self._connection, rows.ends)
+            _UPSERT_HELD_BACK.execute(self._connection, rows.held_back)
+            _INSERT_RESULT.execute(self._connection, rows.results)
             execute("COMMIT")
         except BaseException:
             # A full disk has rolled back already, and then this raises; the first error counts.
@@ -343,6 +374,16 @@ class _Writing:
 _Row = tuple[object, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """What one transaction writes."""
+
+    starts: list[_Row]
+    ends: list[_Row]
+    held_back: list[_Row]
+    results: list[_Row]
+
+
 def _start_row(start: _Start, session: int) -> _Row:
     return (start.attempt.trial.key, start.attempt.number, session, start.at)
 
@@ -351,6 +392,11 @@ def _end_row(end: _End, session: int) -> _Row:
     started_at = end.at - end.result.duration_s
     key, number = end.attempt.trial.key, end.attempt.number
     return (key, number, session, started_at, end.at, *to_columns(end.result))
+
+
+def _held_back_row(end: _End, session: int) -> _Row:
+    columns = to_columns(end.result)
+    return (end.attempt.trial.key, NO_ATTEMPT, session, end.at, end.at, *columns)
 
 
 def _result_row(end: _End) -> _Row:
@@ -401,7 +447,23 @@ _UPSERT_END = _Insert(
     """,
 )
 
+# The last reason counts, and nothing else is remembered of a trial that was left for later.
+_UPSERT_HELD_BACK = _Insert(
+    "attempt",
+    10,
+    """
+    ON CONFLICT (key, number) DO UPDATE SET
+        session = excluded.session, started_at = excluded.started_at,
+        ended_at = excluded.ended_at, content = excluded.content
+    """,
+)
+
 _INSERT_RESULT = _Insert("result", 4, "ON CONFLICT DO NOTHING")
+
+_WITH_A_COST = """
+    SELECT outcome, score, duration_s, exit_code, content FROM attempt
+    WHERE instr(content, '"cost_usd"')
+"""
 
 _DONE = "SELECT trial.idx, result.outcome FROM trial JOIN result USING (key)"
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import fnmatch
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from paraval.records import (
     AttemptRecord,
@@ -27,6 +28,8 @@ from paraval.store.connection import RUN_FILE, ReadingFile, explaining
 from paraval.store.encoding import EndedColumns, from_columns
 from paraval.store.folder import artifacts_of
 from paraval.store.locks import is_worked_on
+from paraval.store.schema import NO_ATTEMPT
+from paraval.store.spending import Spent, spent_by
 
 PAGE_ROWS = 500
 
@@ -71,21 +74,46 @@ class RunReader:
         worked_on = is_worked_on(self._folder)
         for row in self._pages(_RESULTS, {}):
             with explaining(self._path):
-                result = self._trial_result(row, worked_on=worked_on)
+                result = self._trial_result(_ResultRow(*row), worked_on=worked_on)
             yield result
 
-    def _trial_result(self, row: tuple[Any, ...], *, worked_on: bool) -> TrialResult:
-        index, case_id, variant, repeat, attempts, total_s, unended, queued_s, *ended = row
+    def _trial_result(self, row: _ResultRow, *, worked_on: bool) -> TrialResult:
+        decided = _ended_result(row[-5:])
+        spent = Spent() if decided is None else spent_by(decided)
+        retries: Counter[Outcome] = Counter()
+        # Most trials have one attempt: others are asked for only where there are some.
+        if row.attempts > (decided is not None):
+            for columns in self._connection.execute(_RETRIES, (row.key, row.decided_by)):
+                retry = from_columns(EndedColumns(*columns))
+                spent = spent.plus(spent_by(retry))
+                retries[retry.outcome] += 1
         return TrialResult(
-            index=index,
-            case_id=case_id,
-            variant=self._variant(variant),
-            repeat=repeat,
-            result=_ended_result(ended) or _no_result(worked_on=worked_on, unended=unended),
-            attempts=attempts,
-            queued_s=queued_s,
-            total_s=total_s,
+            index=row.trial,
+            case_id=row.case_id,
+            variant=self._variant(row.variant),
+            repeat=row.repeat,
+            result=decided or self._no_result(row, worked_on=worked_on),
+            attempts=row.attempts,
+            queued_s=row.queued_s,
+            total_s=row.total_s,
+            spend=spent.target,
+            judging=spent.judging,
+            retries=dict(retries),
         )
+
+    def _no_result(self, row: _ResultRow, *, worked_on: bool) -> AttemptResult:
+        """A trial that has none is skipped, for the reason that was recorded, or as things look."""
+        held_back = self._connection.execute(_HELD_BACK, {"key": row.key, "worked_on": worked_on})
+        if (columns := held_back.fetchone()) is not None:
+            return from_columns(EndedColumns(*columns))
+        if not worked_on:
+            message = "not run: the run was interrupted"
+        elif row.unended:
+            message = "still running"
+        else:
+            message = "not run yet: the run goes on"
+        failure = Failure(kind=Outcome.SKIPPED, message=message)
+        return AttemptResult(outcome=Outcome.SKIPPED, error=failure)
 
     def attempts(
         self, *, case: str | None = None, index: int | None = None
@@ -142,17 +170,6 @@ def _ended_result(columns: Sequence[Any]) -> AttemptResult | None:
     return from_columns(EndedColumns(*columns)) if ended else None
 
 
-def _no_result(*, worked_on: bool, unended: int) -> AttemptResult:
-    if not worked_on:
-        message = "not run: the run was interrupted"
-    elif unended:
-        message = "still running"
-    else:
-        message = "not run yet: the run goes on"
-    failure = Failure(kind=Outcome.SKIPPED, message=message)
-    return AttemptResult(outcome=Outcome.SKIPPED, error=failure)
-
-
 def read_info(connection: sqlite3.Connection, folder: Path, *, worked_on: bool) -> RunInfo:
     """The run as its file tells it, by any connection to it."""
     run_id, suite, source, parallel, seed, fail_under, trials = connection.execute(
@@ -161,10 +178,12 @@ def read_info(connection: sqlite3.Connection, folder: Path, *, worked_on: bool) 
     started_at, sessions = connection.execute(
         "SELECT min(started_at), count(*) FROM session"
     ).fetchone()
-    (ended_at,) = connection.execute(
-        "SELECT ended_at FROM session ORDER BY number DESC LIMIT 1"
+    ended_at, reason = connection.execute(
+        "SELECT ended_at, reason FROM session ORDER BY number DESC LIMIT 1"
     ).fetchone()
     (done,) = connection.execute("SELECT count(*) FROM trial JOIN result USING (key)").fetchone()
+    unfinished = not worked_on and done < trials
+    held_back = unfinished and reason == "held_back"
     return RunInfo(
         id=run_id,
         suite=suite,
@@ -177,7 +196,8 @@ def read_info(connection: sqlite3.Connection, folder: Path, *, worked_on: bool) 
         ended_at=None if worked_on else ended_at,
         wall_s=_wall_s(connection),
         resumed=sessions - 1,
-        interrupted=not worked_on and done < trials,
+        interrupted=unfinished and not held_back,
+        held_back=held_back,
         fail_under=fail_under,
         done=done,
         running=worked_on,
@@ -206,28 +226,65 @@ def last_sign_of_life(connection: sqlite3.Connection, session: int) -> float:
     return float(at)
 
 
-_RESULTS = """
-    SELECT trial.idx, case_.id, trial.variant, trial.repeat,
-        (SELECT count(*) FROM attempt WHERE attempt.key = trial.key),
+class _ResultRow(NamedTuple):
+    """A row of what follows; its last five columns are those of the attempt that decided."""
+
+    trial: int
+    key: str
+    case_id: str
+    variant: int
+    repeat: int
+    attempts: int
+    total_s: float
+    unended: int
+    queued_s: float | None
+    decided_by: int | None
+    outcome: str | None
+    score: float | None
+    duration_s: float | None
+    exit_code: int | None
+    content: str | None
+
+
+_RESULTS = f"""
+    SELECT trial.idx, trial.key, case_.id, trial.variant, trial.repeat,
+        (SELECT count(*) FROM attempt WHERE attempt.key = trial.key AND number > {NO_ATTEMPT}),
         (SELECT total(duration_s) FROM attempt WHERE attempt.key = trial.key),
         (SELECT count(*) FROM attempt WHERE attempt.key = trial.key AND ended_at IS NULL),
-        result.queued_s, result.outcome, decided.score, decided.duration_s, decided.exit_code,
-        decided.content
+        result.queued_s, result.number, result.outcome, decided.score, decided.duration_s,
+        decided.exit_code, decided.content
     FROM trial
     JOIN case_ ON case_.number = trial.case_
     LEFT JOIN result ON result.key = trial.key
     LEFT JOIN attempt AS decided ON decided.key = trial.key AND decided.number = result.number
     WHERE trial.idx > :after_0 ORDER BY trial.idx
-"""
+"""  # noqa: S608 - our own number
 
-_ATTEMPTS = """
+_RETRIES = f"""
+    SELECT outcome, score, duration_s, exit_code, content FROM attempt
+    WHERE key = ? AND number > {NO_ATTEMPT} AND number IS NOT ? AND ended_at IS NOT NULL
+    ORDER BY number
+"""  # noqa: S608 - our own number
+
+# A reason holds until the trial is attempted again, and until a new engine may think otherwise.
+_HELD_BACK = f"""
+    SELECT outcome, score, duration_s, exit_code, content FROM attempt AS held_back
+    WHERE key = :key AND number = {NO_ATTEMPT}
+        AND NOT EXISTS (
+            SELECT 1 FROM attempt
+            WHERE attempt.key = :key AND number > {NO_ATTEMPT} AND session > held_back.session
+        )
+        AND (NOT :worked_on OR session = (SELECT max(number) FROM session))
+"""  # noqa: S608 - our own number
+
+_ATTEMPTS = f"""
     SELECT trial.idx, attempt.number, attempt.key, case_.id, trial.variant, trial.repeat,
         attempt.started_at, attempt.outcome, attempt.score, attempt.duration_s, attempt.exit_code,
         attempt.content
     FROM trial
     JOIN case_ ON case_.number = trial.case_
-    JOIN attempt ON attempt.key = trial.key
+    JOIN attempt ON attempt.key = trial.key AND attempt.number > {NO_ATTEMPT}
     WHERE (trial.idx, attempt.number) > (:after_0, :after_1)
         AND (:only IS NULL OR trial.idx = :only) AND case_fits(case_.id)
     ORDER BY trial.idx, attempt.number
-"""
+"""  # noqa: S608 - our own number

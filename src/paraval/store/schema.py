@@ -11,6 +11,9 @@ APPLICATION_ID = 0x50415241
 SCHEMA_VERSION = 1
 """PRAGMA user_version. A file with a larger one was made by a newer paraval and is left alone."""
 
+NO_ATTEMPT = 0
+"""The number of a row in `attempt` that is none: it tells why its trial was left for later."""
+
 SCHEMA = """
 CREATE TABLE run (
     -- One row: the run, as it was planned last.
@@ -37,7 +40,8 @@ CREATE TABLE session (
     started_at  REAL NOT NULL,        -- Seconds since the epoch, like all times here.
     ended_at    REAL,                 -- NULL: it still works, or it died.
     wall_s      REAL,                 -- How long it worked, by a clock that never jumps.
-    reason      TEXT                  -- finished, interrupted, or died (written by the next one).
+    reason      TEXT                  -- finished, interrupted, held_back (left trials for later
+                                      -- on purpose), or died (written by the next one).
 );
 
 CREATE TABLE variant (
@@ -66,7 +70,8 @@ CREATE TABLE attempt (
     -- One execution of a trial, written before it starts. Not bound to `trial`, so that a suite
     -- that changed keeps what was paid for.
     key         TEXT NOT NULL,     -- The trial's.
-    number      INTEGER NOT NULL,  -- From 1, over the whole run.
+    number      INTEGER NOT NULL,  -- From 1, over the whole run. 0 is no attempt: it tells why
+                                   -- the trial was left for later, by the last engine that did.
     session     INTEGER NOT NULL REFERENCES session (number),
     started_at  REAL NOT NULL,
     ended_at    REAL,              -- NULL: it still runs, or its engine died; so too all below.
@@ -74,7 +79,8 @@ CREATE TABLE attempt (
     score       REAL,              -- From 0 to 1, where it was judged.
     duration_s  REAL,              -- Target and graders.
     exit_code   INTEGER,           -- Of a command.
-    content     TEXT,              -- JSON: output, grades, error, artifacts, notes.
+    content     TEXT,              -- JSON: output, grades, error, spend, judging, artifacts,
+                                   -- notes.
     PRIMARY KEY (key, number)
 );
 
@@ -99,12 +105,17 @@ CREATE TABLE run (
 );
 
 CREATE TABLE history (
-    -- How long the trials of a run took, by case and variant. Kept for a suite's last runs only.
+    -- How long the trials of a run took and what they cost, by case and variant. Kept for a suite's
+    -- last runs only.
     run_id      TEXT NOT NULL REFERENCES run (id) ON DELETE CASCADE,
     case_id     TEXT NOT NULL,
     variant     TEXT NOT NULL,     -- JSON: axis -> value.
     n           INTEGER NOT NULL,  -- How many trials.
     sum_log     REAL NOT NULL,     -- The sum of their durations' natural logarithms.
+    priced      INTEGER NOT NULL,  -- How many of them have a known cost ...
+    sum_usd     REAL NOT NULL,     -- ... and what they cost together.
+    measured    INTEGER NOT NULL,  -- How many of them told how many tokens they took ...
+    sum_tokens  REAL NOT NULL,     -- ... and how many they took together.
     PRIMARY KEY (run_id, case_id, variant)
 ) WITHOUT ROWID;
 """

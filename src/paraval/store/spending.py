@@ -1,0 +1,63 @@
+"""What attempts spent, as their ends tell it: for sums over a trial, a run, and earlier runs."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from paraval.records import AttemptResult, Spend
+
+
+class Spent(NamedTuple):
+    """On the target, and on judges; None where nothing is known of it."""
+
+    target: Spend | None = None
+    judging: Spend | None = None
+
+    def plus(self, other: Spent) -> Spent:
+        return Spent(_sum(self.target, other.target), _sum(self.judging, other.judging))
+
+
+def spent_by(result: AttemptResult) -> Spent:
+    """What an attempt spent; in runs stored before there was a spend, what its output told."""
+    return Spent(result.spend or _told_by_output(result), result.judging)
+
+
+def known_usd(spent: Spent) -> float:
+    """What is known to be spent: nothing, where the price is not."""
+    costs = (spend.cost_usd for spend in spent if spend is not None)
+    return math.fsum(cost for cost in costs if cost is not None and math.isfinite(cost))
+
+
+def whole_usd(spent: Spent) -> float | None:
+    """What was spent, if all of it is known."""
+    costs = [spend.cost_usd for spend in spent if spend is not None]
+    if not costs or any(cost is None or not math.isfinite(cost) for cost in costs):
+        return None
+    return known_usd(spent)
+
+
+def tokens_of(spend: Spend | None) -> float | None:
+    """Input and output together; None where neither was told."""
+    told = [] if spend is None else [spend.usage.get(name) for name in _TOKENS]
+    amounts = [amount for amount in told if amount is not None and math.isfinite(amount)]
+    return math.fsum(amounts) if amounts else None
+
+
+def is_from_cache(spend: Spend | None) -> bool:
+    """Whether every answer came from the cache: it took no time and cost nothing."""
+    return spend is not None and spend.cached > 0 and spend.calls == 0
+
+
+_TOKENS = ("input_tokens", "output_tokens")
+
+
+def _told_by_output(result: AttemptResult) -> Spend | None:
+    output = result.output
+    if output is None or output.cost_usd is None:
+        return None
+    return Spend(cost_usd=output.cost_usd, usage=output.usage)
+
+
+def _sum(one: Spend | None, other: Spend | None) -> Spend | None:
+    return one + other if one is not None and other is not None else one or other
