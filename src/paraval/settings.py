@@ -19,6 +19,8 @@ ANSWER_LIMIT_BYTES = 1 << 20
 """An answer longer than this is not judged: it is `invalid_output`."""
 LOG_LIMIT_BYTES = 16 << 20
 """Of each captured stream this much is kept whole; past it, the first part and the end."""
+JUDGE_PROMPT_VERSION = 1
+"""Of what judges are asked: it decides verdicts, so that a trial's key holds it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,10 +19,12 @@ from paraval.grade.command import CommandGrader
 from paraval.grade.exit_code import ExitCodeGrader
 from paraval.grade.function import FunctionGrader
 from paraval.grade.grader import CannotGrade, Grader, GraderProblem, Subject
+from paraval.grade.judge import JudgeAsker, Judged, JudgeGrader
 from paraval.grade.structured import JsonGrader, NumberGrader
 from paraval.grade.text import ContainsGrader, EqualsGrader, RegexGrader
+from paraval.models.conversation import merged_uses
 from paraval.processes.children import Warden
-from paraval.records import Failure, Grade, GraderSpec, Grading, Outcome
+from paraval.records import AccountUse, Failure, Grade, GraderSpec, Grading, Outcome, Spend
 from paraval.threads import FunctionExit, Threads
 
 LONGEST_MESSAGE = 1000
@@ -35,7 +37,7 @@ class Verdict:
     """What all graders together say of a subject."""
 
     outcome: Outcome
-    """PASSED, FAILED or GRADER_ERROR."""
+    """PASSED, FAILED or GRADER_ERROR; where a judge could not be asked, how that failed."""
     score: float | None
     """None where there is no verdict."""
     grades: tuple[Grade, ...] = ()
@@ -43,6 +45,10 @@ class Verdict:
     error: Failure | None = None
     artifacts: Mapping[str, str] = field(default_factory=dict)
     """Name -> path, in the folder that `judge` was given."""
+    judging: Spend | None = None
+    """What judges took, also those of no avail; None where there is none."""
+    uses: tuple[AccountUse, ...] = ()
+    """Of the judges' accounts."""
 
 
 class Panel:
@@ -56,34 +62,63 @@ class Panel:
         threads: Threads,
         warden: Warden,
         marks: Mapping[str, str] | None = None,
+        models: JudgeAsker | None = None,
     ) -> None:
-        """`marks` are laid over the environment of grader commands, to find their leftovers by."""
+        """`marks` are laid over the environment of grader commands, to find their leftovers by;
+        `models` is who asks the models that judge."""
         makers = _Makers(functions=functions, threads=threads, warden=warden, marks=marks or {})
         self._grading = grading
-        self._graders = tuple(
-            makers.make(spec, position) for position, spec in enumerate(grading.graders, start=1)
-        )
-        self._commands = [one for one in self._graders if isinstance(one, CommandGrader)]
-        self._at_once = sum(grader.may_block for grader in self._graders) > 1
+        self._graders: dict[int, Grader] = {}
+        self._judges: dict[int, JudgeGrader] = {}
+        for position, spec in enumerate(grading.graders, start=1):
+            if spec.kind == "judge":
+                self._judges[position] = JudgeGrader(spec, models=models)
+            else:
+                self._graders[position] = makers.make(spec, position)
+        self._commands = [one for one in self._graders.values() if isinstance(one, CommandGrader)]
+        self._at_once = sum(grader.may_block for grader in self._graders.values()) > 1
 
     async def judge(self, subject: Subject, folder: str) -> Verdict:
         """The verdict on a subject. What a grader raises is part of it; cancelling goes through."""
         if self._commands:
             subject = replace(subject, folder=folder)
-        if self._at_once:
-            marks = await self._ask_at_once(subject)
-        else:
-            marks = [await _ask(grader, subject) for grader in self._graders]
+        marks = dict(zip(self._graders, await self._ask_graders(subject), strict=True))
         artifacts: dict[str, str] = {}
         for command in self._commands:
             artifacts.update(command.artifacts(folder))
-        return weigh(self._grading, marks, artifacts)
+        if not self._judges:
+            return weigh(self._grading, list(marks.values()), artifacts)
+        return await self._with_judges(subject, marks, artifacts)
 
-    async def _ask_at_once(self, subject: Subject) -> list[Grade | GraderProblem]:
+    async def _ask_graders(self, subject: Subject) -> list[Grade | GraderProblem]:
+        if not self._at_once:
+            return [await _ask(grader, subject) for grader in self._graders.values()]
         # A task group waits for all, also when it is cancelled: no grader's program outlives it.
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_ask(grader, subject)) for grader in self._graders]
+            tasks = [group.create_task(_ask(one, subject)) for one in self._graders.values()]
         return [task.result() for task in tasks]
+
+    async def _with_judges(
+        self, subject: Subject, marks: dict[int, Grade | GraderProblem], artifacts: dict[str, str]
+    ) -> Verdict:
+        """Judges come last, one after the other, up to one that cannot be asked now."""
+        heard: list[Judged] = []
+        failure: Failure | None = None
+        for position, judge in self._judges.items():
+            judged = await judge.judge(subject)
+            heard.append(judged)
+            if isinstance(judged.mark, Failure):
+                failure = judged.mark
+                break
+            marks[position] = judged.mark
+        in_order = [marks[position] for position in sorted(marks)]
+        return replace(
+            _unjudged(failure, in_order, artifacts)
+            if failure is not None
+            else weigh(self._grading, in_order, artifacts),
+            judging=sum((one.spend for one in heard), Spend()),
+            uses=merged_uses(use for one in heard for use in one.uses),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +149,19 @@ class _Makers:
             case "command":
                 return CommandGrader(spec, position=position, warden=self.warden, marks=self.marks)
         raise ParavalError(f"grader '{spec.name}': there is no kind '{spec.kind}'")
+
+
+def _unjudged(
+    failure: Failure, marks: Sequence[Grade | GraderProblem], artifacts: Mapping[str, str]
+) -> Verdict:
+    """No verdict for now: another attempt may get one, whatever else went wrong in this."""
+    return Verdict(
+        outcome=failure.kind,
+        score=None,
+        grades=tuple(mark for mark in marks if isinstance(mark, Grade)),
+        error=failure,
+        artifacts=artifacts,
+    )
 
 
 def weigh(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 from paraval.records import AccountUse, Failure, Message, Model, Spend
 
@@ -46,3 +46,32 @@ class Unanswered:
     spend: Spend | None = None
     """None: nothing was billed, as far as is known."""
     notes: tuple[str, ...] = ()
+
+
+class Asker(Protocol):
+    """Where reality enters: asks a model, once."""
+
+    async def ask(self, request: Request) -> Answered | Unanswered:
+        """Never raises for what the model, its server or the way there do."""
+        ...
+
+
+def merged_uses(uses: Iterable[AccountUse]) -> tuple[AccountUse, ...]:
+    """What several calls did, one after the other: a single use of each account."""
+    merged: dict[str, AccountUse] = {}
+    for use in uses:
+        earlier = merged.get(use.account)
+        merged[use.account] = use if earlier is None else _after(earlier, use)
+    return tuple(merged.values())
+
+
+def _after(earlier: AccountUse, later: AccountUse) -> AccountUse:
+    return replace(
+        later,
+        requests=earlier.requests + later.requests,
+        tokens=earlier.tokens + later.tokens,
+        told=earlier.told if later.told is None else later.told,
+        refused=earlier.refused or later.refused,
+        retry_after=earlier.retry_after if later.retry_after is None else later.retry_after,
+        overloaded=earlier.overloaded or later.overloaded,
+    )

@@ -1,0 +1,180 @@
+"""The grader that asks a model.
+
+It is asked as often as the suite wants votes, one call after the other, for an attempt holds one
+slot of the judge's account. A judge that says anything but a verdict gives none: that is an error
+of the grader, never a low score. A judge that cannot be reached is no error of the grader but what
+it is, a rate limit, an outage or a stopped account, and the scheduler deals with it.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from paraval.errors import ParavalError
+from paraval.grade.grader import CannotGrade, GraderProblem, Subject, quoted
+from paraval.grade.judge_prompt import Question, Vote, question, read_vote
+from paraval.models.conversation import Answered, Asker, Request, Unanswered, merged_uses
+from paraval.records import AccountUse, Failure, Grade, GraderSpec, Model, Outcome, Spend
+from paraval.settings import JUDGE_PROMPT_VERSION
+
+DEFAULT_PASS_AT = 0.7
+LONGEST_REPLY_TOKENS = 4096
+"""Room for a model that thinks before it speaks, and an end to one that does not stop."""
+LONGEST_REASON = 600
+MOST_VOTES = 9
+FLOAT_DUST = 1e-9
+UNFINISHED = frozenset({"length", "max_tokens", "max_output_tokens", "content_filter", "refusal"})
+"""Finish reasons that explain why there is no verdict."""
+
+_STANDS = frozenset({Outcome.RATE_LIMITED, Outcome.TIMEOUT, Outcome.INFRA_ERROR})
+"""Failures that say nothing of the request, and that another attempt may not meet."""
+
+
+class JudgeAsker(Asker, Protocol):
+    """What a judge needs of the models' client."""
+
+    def forget(self, request: Request) -> None:
+        """The answer is of no use: ask again the next time."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What came of asking a judge, and what it took."""
+
+    mark: Grade | GraderProblem | Failure
+    """A Failure: no verdict for now, through no fault of the grader."""
+    spend: Spend
+    uses: tuple[AccountUse, ...]
+
+
+class JudgeGrader:
+    """A judge that is a model."""
+
+    def __init__(self, spec: GraderSpec, *, models: JudgeAsker | None) -> None:
+        if models is None or spec.model is None:
+            raise ParavalError(f"grader '{spec.name}': there is no model to ask")
+        self.name = spec.name
+        self._spec = spec
+        self._model = spec.model
+        self._models = models
+        self._votes = int(spec.options.get("votes") or 1)
+        self._pass_at = float(spec.options.get("pass_at", DEFAULT_PASS_AT))
+
+    async def judge(self, subject: Subject) -> Judged:
+        sitting = _Sitting(models=self._models)
+        try:
+            mark = await self._heard(subject, sitting)
+        except CannotGrade as error:
+            mark = GraderProblem(grader=self.name, message=str(error))
+        return Judged(mark=mark, spend=sitting.spend, uses=merged_uses(sitting.uses))
+
+    async def _heard(self, subject: Subject, sitting: _Sitting) -> Grade | GraderProblem | Failure:
+        asked = _question(self._spec, subject)
+        request = _request(self._spec, self._model, asked)
+        votes: list[Vote] = []
+        unusable: list[str] = []
+        for number in range(1, self._votes + 1):
+            numbered = replace(request, repeat=_turn(subject.repeat, number))
+            answer = await sitting.ask(numbered)
+            if isinstance(answer, Unanswered):
+                return self._unanswered(answer.failure)
+            try:
+                votes.append(read_vote(answer.text))
+            except ValueError as error:
+                self._models.forget(numbered)
+                unusable.append(_no_verdict(answer, error))
+        return self._grade(votes, unusable, asked.notes)
+
+    def _unanswered(self, failure: Failure) -> GraderProblem | Failure:
+        if failure.stops is None and failure.kind not in _STANDS:
+            # A request that its provider refuses for what it holds: no crash of the target.
+            return GraderProblem(grader=self.name, message=failure.message)
+        return replace(failure, message=f"grader '{self.name}': {failure.message}")
+
+    def _grade(self, votes: Sequence[Vote], unusable: Sequence[str], notes: Sequence[str]) -> Grade:
+        if 2 * len(votes) <= self._votes:
+            few = "" if self._votes == 1 else f"{len(votes)} of {self._votes} votes can be used; "
+            raise CannotGrade(f"{few}judge '{self._model.name}' {unusable[0]}")
+        score = statistics.median(vote.score for vote in votes)
+        passed = self._passes(score)
+        alike = [vote for vote in votes if self._passes(vote.score) is passed]
+        nearest = min(alike or votes, key=lambda vote: abs(vote.score - score))
+        counted = self._count(votes, unusable) if self._votes > 1 else ""
+        source = f" [{self._model.name}, judge prompt {JUDGE_PROMPT_VERSION}]"
+        said = "; ".join((_one_line(nearest.reason), *notes))
+        return Grade(
+            score=score,
+            passed=passed,
+            reason=counted + said + source,
+            grader=self.name,
+            agreement=len(alike) / self._votes if self._votes > 1 else None,
+        )
+
+    def _passes(self, score: float) -> bool:
+        return score >= self._pass_at - FLOAT_DUST
+
+    def _count(self, votes: Sequence[Vote], unusable: Sequence[str]) -> str:
+        passing = sum(self._passes(vote.score) for vote in votes)
+        lost = f", {len(unusable)} could not be used" if unusable else ""
+        return f"{passing} of {self._votes} votes pass{lost}: "
+
+
+@dataclass(slots=True, kw_only=True)
+class _Sitting:
+    """The calls of one judge over one subject, and what they take."""
+
+    models: JudgeAsker
+    spend: Spend = field(default_factory=Spend)
+    uses: list[AccountUse] = field(default_factory=list)
+
+    async def ask(self, request: Request) -> Answered | Unanswered:
+        answer = await self.models.ask(request)
+        self.uses.append(answer.use)
+        if answer.spend is not None:
+            self.spend += answer.spend
+        return answer
+
+
+def judge_request(spec: GraderSpec, subject: Subject) -> Request:
+    """What a judge is asked first: for estimates, also of a subject whose answer is not there."""
+    if spec.model is None:
+        raise ParavalError(f"grader '{spec.name}': there is no model to ask")
+    return replace(
+        _request(spec, spec.model, _question(spec, subject)), repeat=_turn(subject.repeat, 1)
+    )
+
+
+def _question(spec: GraderSpec, subject: Subject) -> Question:
+    rubric = str(spec.options.get("rubric") or "")
+    return question(rubric, subject, reference=spec.options.get("reference") is not False)
+
+
+def _request(spec: GraderSpec, model: Model, asked: Question) -> Request:
+    return Request(
+        model=model,
+        messages=asked.messages,
+        max_tokens=LONGEST_REPLY_TOKENS,
+        timeout=spec.options.get("timeout"),
+    )
+
+
+def _turn(repeat: int, vote: int) -> int:
+    """Its number among equal requests; the same one also when the suite wants more votes."""
+    return (repeat - 1) * (MOST_VOTES + 1) + vote
+
+
+def _no_verdict(answer: Answered, error: ValueError) -> str:
+    finish = answer.metadata.get("finish_reason")
+    how = f" (finish reason: {quoted(finish)})" if finish in UNFINISHED else ""
+    if not answer.text.strip():
+        return f"said nothing{how}"
+    return f"gave no verdict{how}: {error}; it said {quoted(answer.text.strip())}"
+
+
+def _one_line(reason: str) -> str:
+    line = " ".join(reason.split())
+    return line if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]}…"

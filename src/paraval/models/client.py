@@ -1,0 +1,188 @@
+"""Asks models: an answer that was paid for is not paid for twice, and each one knows its price.
+
+Cache, single flight and price, laid over something that makes one call (`wire`). Equal requests in
+flight are made once; those who wait get the answer as if from the cache. Retries are the
+scheduler's alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from paraval.models.cache import Cache, Cached, request_key
+from paraval.models.conversation import Answered, Request, Unanswered
+from paraval.models.prices import Prices
+from paraval.models.reading import ending_notes
+from paraval.records import AccountUse, CacheUse, Failure, Model, Outcome, Spend, account_need
+
+if TYPE_CHECKING:  # The wire loads aiohttp; who only wants to know a request's key needs none.
+    from paraval.models.wire import Called
+
+REFUSALS = frozenset({"content_filter", "refusal"})
+"""Finish reasons of an answer that was withheld, which may be another one next time."""
+REFUSED = frozenset(ending_notes("stop", refused=True))
+"""The note of one that was withheld without a finish reason of its own."""
+_OF_THAT_CALL = frozenset({"first_token_s"})
+"""What would be taken for a measurement of an answer that took no time at all."""
+
+
+class Caller(Protocol):
+    """Makes one call. `wire.Wire` is one."""
+
+    async def call(self, request: Request) -> Called | Unanswered: ...
+
+
+@dataclass(slots=True, eq=False)
+class _Flight:
+    """A call that is being made, and those who wait for it."""
+
+    model: Model
+    ended: asyncio.Future[Answered | Unanswered | None] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    """None: it was given up, and one of those who wait has to make it."""
+
+
+class Models:
+    """All models of a run, asked by everyone in it. For one event loop."""
+
+    def __init__(
+        self,
+        *,
+        wire: Caller,
+        cache: Cache | None,
+        use: CacheUse,
+        prices: Prices,
+        identities: Mapping[str, str],
+    ) -> None:
+        """`identities`: by name of a loopback model, what stands for its address in keys."""
+        self._wire = wire
+        self._cache = cache if use is not CacheUse.OFF else None
+        self._use = use
+        self._prices = prices
+        self._identities = identities
+        self._flights: dict[str, _Flight] = {}
+        self._fresh: set[str] = set()
+
+    def key(self, request: Request) -> str:
+        return request_key(request, identity=self._identities.get(request.model.name))
+
+    async def ask(self, request: Request) -> Answered | Unanswered:
+        if self._use is CacheUse.OFF:
+            return await self._call(request)
+        key = self.key(request)
+        while True:
+            kept = self._kept(key)
+            if kept is not None:
+                return _as_cached(request, kept)
+            flight = self._flights.get(key)
+            if flight is None:
+                return await self._lead(key, request)
+            ended = await _follow(flight, request)
+            if ended is not None:
+                return ended
+
+    def forget(self, request: Request) -> None:
+        """Ask again next time: whoever asked could do nothing with the answer."""
+        key = self.key(request)
+        self._fresh.discard(key)
+        if self._cache is not None:
+            self._cache.forget(key)
+
+    async def close(self) -> None:
+        """Everything is on disk already; here for those who keep answers in another way."""
+
+    def _kept(self, key: str) -> Cached | None:
+        if self._cache is None or (self._use is CacheUse.REFRESH and key not in self._fresh):
+            return None
+        return self._cache.get(key)
+
+    async def _lead(self, key: str, request: Request) -> Answered | Unanswered:
+        flight = self._flights[key] = _Flight(request.model)
+        ended: Answered | Unanswered | None = None
+        try:
+            ended = await self._call(request)
+        finally:
+            del self._flights[key]
+            flight.ended.set_result(ended)
+        return self._keep(key, ended) if isinstance(ended, Answered) else ended
+
+    async def _call(self, request: Request) -> Answered | Unanswered:
+        called = await self._wire.call(request)
+        if isinstance(called, Unanswered):
+            return called
+        return Answered(
+            text=called.text,
+            spend=Spend(
+                calls=1,
+                cost_usd=self._prices.cost_usd(request.model, called.usage),
+                usage=called.usage or {},
+            ),
+            use=called.use,
+            metadata=called.metadata,
+            notes=called.notes,
+        )
+
+    def _keep(self, key: str, answer: Answered) -> Answered:
+        if self._cache is None or _is_withheld(answer):
+            return answer
+        if self._cache.put(key, _to_keep(answer)):
+            self._fresh.add(key)
+            return answer
+        complaint = self._cache.complaint()
+        return answer if complaint is None else replace(answer, notes=(*answer.notes, complaint))
+
+
+async def _follow(flight: _Flight, request: Request) -> Answered | Unanswered | None:
+    """What came of another's call, as the one who waited has it; None: make it yourself."""
+    model = request.model
+    longest = model.timeout if request.timeout is None else request.timeout
+    try:
+        async with asyncio.timeout(longest):
+            # Shielded: one who gives up waiting must not take the answer from the others.
+            ended = await asyncio.shield(flight.ended)
+    except TimeoutError:
+        return _waited_too_long(model, longest)
+    if isinstance(ended, Answered):
+        return _as_cached(request, _to_keep(ended))
+    if ended is None or flight.model.name != model.name:
+        return None  # Another entry's key was refused, or its account held back: not this one's.
+    # What limits can be learned from it was learned by the one who asked.
+    use = AccountUse(account=ended.use.account, reached=ended.use.reached)
+    return replace(ended, use=use, spend=None)
+
+
+def _waited_too_long(model: Model, longest: float) -> Unanswered:
+    account = account_need(model.account)
+    message = f"model '{model.name}' did not answer an equal request within {longest:g} s"
+    return Unanswered(
+        failure=Failure(kind=Outcome.TIMEOUT, message=message, account=account),
+        use=AccountUse(account=account),
+    )
+
+
+def _is_withheld(answer: Answered) -> bool:
+    return answer.metadata.get("finish_reason") in REFUSALS or not REFUSED.isdisjoint(answer.notes)
+
+
+def _to_keep(answer: Answered) -> Cached:
+    metadata = {name: told for name, told in answer.metadata.items() if name not in _OF_THAT_CALL}
+    return Cached(
+        text=answer.text, usage=answer.spend.usage or None, metadata=metadata, notes=answer.notes
+    )
+
+
+def _as_cached(request: Request, kept: Cached) -> Answered:
+    metadata: dict[str, Any] = {**kept.metadata, "cached": True}
+    if kept.usage is not None:
+        metadata["usage_when_asked"] = kept.usage
+    return Answered(
+        text=kept.text,
+        spend=Spend(cached=1),
+        use=AccountUse(account=account_need(request.model.account)),
+        metadata=metadata,
+        notes=kept.notes,
+    )
