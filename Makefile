@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check faults bench docs format clean
+.PHONY: demo test check faults bench bench-peers docs format clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/paraval demo
@@ -22,6 +22,18 @@ faults: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python bench/engine.py
+	$(BIN)/python bench/models.py
+
+# Each peer has an environment of its own. One that cannot be made is left out, and that is said.
+PEERS := inspect-ai pydantic-evals
+bench-peers: $(VENV)/.dev $(PEERS:%=bench/peers/.venvs/%/.installed)
+	@cd bench && $(CURDIR)/$(BIN)/python -m peers.compare
+
+bench/peers/.venvs/%/.installed: bench/peers/%.txt
+	@echo "Setting up $(@D) (once) ..."
+	@rm -f $@; $(PYTHON) -m venv $(@D) && \
+		$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $< && touch $@ || \
+		echo "$(@D) could not be made: $* will not be measured"
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generate.py
@@ -31,7 +43,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) bench/peers/.venvs build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -1,0 +1,197 @@
+"""The figures over models, against the simulated server: `make bench`.
+
+The server runs in a process of its own and its CPU is not counted; the reference is a bare aiohttp
+loop that makes the same requests in the same run. Each line names what it should reach.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import math
+import random
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ours
+from engine import say
+from loads import IDEAL_S, QUICK, SILENT, TOLD, Load, Seen, Used, empty_folder, server, used_by
+
+HERE = Path(__file__).parent
+MANY = Load(name="10,000 cases, 50 ms", count=10_000, parallel=200, scenario={"latency": 0.05})
+STORM_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A load carried by paraval and by the bare loop: the least that several tries took."""
+
+    load: Load
+    bare_cpu_s: float
+    cpu_s: float
+    peak_rss_mb: float
+    span_s: float
+
+    @property
+    def cpu_ms_a_case(self) -> float:
+        return self.cpu_s / self.load.count * 1000
+
+    @property
+    def times_bare(self) -> float:
+        return self.cpu_s / self.bare_cpu_s
+
+
+def carried(load: Load) -> tuple[ours.Ours, Seen]:
+    """One run of paraval, with a server of its own."""
+    with empty_folder() as folder, server(load.scenario, folder) as running:
+        done = ours.run(load, {"sim": {"base_url": running.base_url}}, folder=folder)
+        return done, running.seen()
+
+
+def carried_bare(load: Load) -> Used:
+    with empty_folder() as folder, server(load.scenario, folder) as running:
+        cases = load.write_cases(folder)
+        script = [sys.executable, str(HERE / "bare.py"), running.base_url]
+        return used_by([*script, str(cases), str(load.parallel)], folder=folder)
+
+
+def measured(load: Load, *, tries: int) -> Measured:
+    # In turns, so that a noisy minute of the machine strikes both.
+    pairs = [(carried_bare(load), carried(load)) for _ in range(tries)]
+    assert all(done.lost == 0 for _, (done, _) in pairs)
+    return Measured(
+        load=load,
+        bare_cpu_s=min(bare.cpu_s for bare, _ in pairs),
+        cpu_s=min(done.used.cpu_s for _, (done, _) in pairs),
+        peak_rss_mb=max(done.used.peak_rss_mb for _, (done, _) in pairs),
+        span_s=min(seen.span_s for _, (_, seen) in pairs),
+    )
+
+
+@functools.cache
+def quick_measured() -> Measured:
+    return measured(QUICK, tries=3)
+
+
+def say_cpu(figure: Measured) -> None:
+    value = f"{figure.times_bare:.2f} x ({figure.cpu_s:.2f} s, bare {figure.bare_cpu_s:.2f} s)"
+    say("  CPU against a bare loop", value, "<= 2 x", reached=figure.times_bare <= 2)
+
+
+def say_memory(figure: Measured, most_mb: int) -> None:
+    rss = figure.peak_rss_mb
+    say("  peak RSS", f"{rss:.0f} MB", f"< {most_mb} MB", reached=rss < most_mb)
+
+
+def quick() -> None:
+    figure = quick_measured()
+    ratio = figure.span_s / IDEAL_S[QUICK.name]
+    name = "1,000 cases of 100 ms, 100 at once"
+    say(name, f"{ratio:.3f} of the ideal 1.0 s", "<= 1.15", reached=ratio <= 1.15)
+    say_cpu(figure)
+    say_memory(figure, 90)
+
+
+def many() -> None:
+    figure = measured(MANY, tries=1)
+    ratio = figure.cpu_ms_a_case / quick_measured().cpu_ms_a_case
+    name = "10,000 cases of 50 ms, 200 at once"
+    value = f"{figure.cpu_ms_a_case:.2f} ms CPU a case, {ratio:.2f} x"
+    say(name, value, "<= 1.2 x that of 1,000", reached=ratio <= 1.2)
+    say_cpu(figure)
+    say_memory(figure, 250)
+
+
+def say_goodput(load: Load, *, goodput: float, refusals: float) -> None:
+    done, seen = carried(load)
+    share, refused = IDEAL_S[load.name] / seen.span_s, seen.refused / load.count
+    value = f"goodput {share:.3f} ({seen.span_s:.2f} s)"
+    say(load.name, value, f">= {goodput:.2f}", reached=share >= goodput)
+    value = f"{refused:.1%} ({seen.refused})"
+    say("  refusals", value, f"<= {refusals:.1%}", reached=refused <= refusals)
+    say("  trials lost", str(done.lost), "0", reached=done.lost == 0)
+
+
+def told() -> None:
+    say_goodput(TOLD, goodput=0.95, refusals=0.005)
+
+
+def silent() -> None:
+    say_goodput(SILENT, goodput=0.90, refusals=0.05)
+
+
+def beside(storm: dict[str, Any]) -> tuple[ours.Ours, Seen, Seen]:
+    """A calm account beside one that may have a storm; their slots are their own, so that the calm
+    one cannot gain by what the other leaves."""
+    load = Load(
+        name="two accounts",
+        count=600,
+        parallel=40,
+        scenario={
+            "latency": 0.5,
+            "accounts": {"calm": {"key": "calm-key"}, "other": {"key": "other-key", **storm}},
+        },
+    )
+    with empty_folder() as folder, server(load.scenario, folder) as running:
+        entries = {
+            name: {
+                "base_url": running.base_url,
+                "account": name,
+                "api_key_env": f"{name}_key".upper(),
+                "limits": {"concurrent": 20},
+            }
+            for name in ("calm", "other")
+        }
+        keys = {"CALM_KEY": "calm-key", "OTHER_KEY": "other-key"}
+        done = ours.run(load, entries, folder=folder, keys=keys)
+        return done, running.seen("calm"), running.seen("other")
+
+
+def storm() -> None:
+    _, before, _ = beside({})
+    done, during, other = beside({"storm": {"for_s": STORM_S}})
+    speed = before.span_s / during.span_s
+    name = "two accounts, one in a storm of 60 s"
+    value = f"the other one at {speed:.3f} of its speed"
+    say(name, value, ">= 0.95", reached=speed >= 0.95)
+    say("  trials lost", str(done.lost), "0", reached=done.lost == 0)
+    late_s = other.span_s - STORM_S - before.span_s
+    print(
+        f"{'':8}   {other.refused} requests refused; its end {late_s:+.1f} s after storm and work"
+    )
+
+
+def history() -> None:
+    draw = random.Random(7)
+    latencies = [draw.lognormvariate(math.log(0.5), 1.0) for _ in range(200)]
+    rules = [{"match": rf"^Question {i}\.", "seconds": s} for i, s in enumerate(latencies)]
+    load = Load(name="lognormal", count=200, parallel=20, scenario={"latency": rules})
+    bound = max(*latencies, sum(latencies) / load.parallel)
+    spans = []
+    with empty_folder() as folder, server(load.scenario, folder) as running:
+        for _ in range(2):
+            running.reset()
+            ours.run(load, {"sim": {"base_url": running.base_url}}, folder=folder)
+            spans.append(running.seen().span_s)
+    first, second = (span / bound for span in spans)
+    name = "200 lognormal cases, 20 at once, second run"
+    value = f"{second:.3f} of the bound (first {first:.2f})"
+    say(name, value, "<= 1.08", reached=second <= 1.08)
+
+
+FIGURES = {
+    "quick": quick,
+    "many": many,
+    "told": told,
+    "silent": silent,
+    "storm": storm,
+    "history": history,
+}
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("figures", nargs="*", choices=[[], *FIGURES], help="all by default")
+    for figure in parser.parse_args().figures or FIGURES:
+        FIGURES[figure]()

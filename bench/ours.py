@@ -1,0 +1,70 @@
+"""paraval itself under a load: a suite of one chat target, run by the command that users run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loads import Load, Used, used_by
+
+PRICE = {"input_per_million": 1.0, "output_per_million": 4.0}
+PARAVAL = [sys.executable, "-m", "paraval"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ours:
+    """What `paraval run` used, and how many of its trials passed."""
+
+    used: Used
+    trials: int
+    passed: int
+
+    @property
+    def lost(self) -> int:
+        return self.trials - self.passed
+
+
+def suite(load: Load, models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Every case at every model; nothing from the cache, so that every trial is a request."""
+    return {
+        "name": "bench",
+        "cases": "cases.jsonl",
+        "models": {
+            name: {"provider": "openai", "model": "sim", "price": PRICE, **entry}
+            for name, entry in models.items()
+        },
+        "matrix": {"model": list(models)},
+        "target": {"chat": {"model": "{model}", "prompt": "{input}"}},
+        "graders": ["contains"],
+        "limits": {"parallel": load.parallel},
+        "cache": "off",
+    }
+
+
+def run(
+    load: Load,
+    models: Mapping[str, Mapping[str, Any]],
+    *,
+    folder: Path,
+    keys: Mapping[str, str] | None = None,
+) -> Ours:
+    """The whole process from its start to its end; what it answered is read from its store."""
+    load.write_cases(folder)
+    (folder / "suite.json").write_text(json.dumps(suite(load, models)))
+    used = used_by([*PARAVAL, "run", "suite.json"], folder=folder, env=keys)
+    report = subprocess.run(
+        [*PARAVAL, "report", "last", "--json"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if not report.stdout:
+        raise SystemExit(f"paraval run failed:\n{used.stdout}\n{(folder / 'stderr').read_text()}")
+    summary = json.loads(report.stdout)["summary"]
+    return Ours(used=used, trials=summary["trials"], passed=summary["passed"])
