@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
-from paraval.records import Attempt, Failure, Outcome, Output
+from paraval.records import AccountUse, Attempt, Failure, Outcome, Output, Spend
 from paraval.settings import ANSWER_LIMIT_BYTES
 from paraval.strict_json import parse_strictly
 
@@ -22,6 +22,9 @@ class Answer:
     artifacts: Mapping[str, str] = field(default_factory=dict)
     """Name -> absolute path."""
     notes: tuple[str, ...] = ()
+    spend: Spend | None = None
+    """What calls of models took; None where nothing is known of it."""
+    uses: tuple[AccountUse, ...] = ()
 
 
 class Answerer(Protocol):

@@ -1,0 +1,159 @@
+"""The bytes of one answer, read as they come: events of a stream, or JSON in one piece.
+
+The form is seen from the bytes, not from the headers: servers answer a streaming call with plain
+JSON, and the other way round. What is kept is bounded, whatever a server sends.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import Any, NoReturn
+
+from paraval.models.protocols import Adapter
+from paraval.models.reading import (
+    PageError,
+    Reading,
+    TooLongError,
+    TruncatedError,
+    UnreadableError,
+)
+from paraval.models.server_events import EventBytes
+from paraval.settings import ANSWER_LIMIT_BYTES
+from paraval.strict_json import parse_strictly
+
+PIECE_LIMIT_BYTES = 8 * ANSWER_LIMIT_BYTES
+"""Of one event, or of an answer in one piece: escapes and wrapping around the longest answer."""
+STREAM_LIMIT_BYTES = 128 * ANSWER_LIMIT_BYTES
+"""Of a whole stream: an event for every few characters, each with its wrapping."""
+PAGE_LIMIT_BYTES = 64 * 1024
+READ_AT_BYTES = 64 * 1024
+END = "[DONE]"
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
+"""For events. A doubled key in one changes nothing here, and to look for it would cost as much as
+all the rest of the reading."""
+
+
+class _Form(Enum):
+    STREAM = auto()
+    PIECE = auto()
+    PAGE = auto()
+
+
+class AnswerBytes:
+    """Collects the bytes of one answer, and reads them."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter = adapter
+        self._reader = adapter.reader()
+        self._bytes = EventBytes()
+        self._size = 0
+        self._read_at = READ_AT_BYTES
+        self._form: _Form | None = None
+        """None: nothing but white space came yet."""
+        self._events = 0
+
+    @property
+    def done(self) -> bool:
+        """A stream has told its end."""
+        return self._reader.done
+
+    @property
+    def begun(self) -> bool:
+        """Some of the answer is there, and so the provider has worked on it."""
+        return self._reader.size > 0 or self._form is _Form.PIECE
+
+    def feed(self, chunk: bytes) -> None:
+        self._bytes.feed(chunk)
+        self._size += len(chunk)
+        if self._form is None:
+            self._form = _form(self._bytes.start)
+        if self._form is _Form.STREAM:
+            self._feed_stream(chunk)
+        elif self._form is _Form.PAGE and self._size > PAGE_LIMIT_BYTES:
+            raise PageError(bytes(self._bytes))
+        elif self._size > PIECE_LIMIT_BYTES:
+            raise TooLongError
+
+    def finish(self) -> Reading:
+        if self._form is _Form.PAGE:
+            raise PageError(bytes(self._bytes))
+        if self._form is _Form.PIECE:
+            return self._adapter.read(_parsed(bytes(self._bytes)))
+        if not self.done:
+            self._take_rest()
+        return self._reader.finish()
+
+    def _feed_stream(self, chunk: bytes) -> None:
+        if chunk[-1:] in b"\r\n" or len(self._bytes) >= self._read_at:
+            self._take(self._complete())
+            # A long event is not looked through again for every chunk of it.
+            self._read_at = max(READ_AT_BYTES, 2 * len(self._bytes))
+        too_long = self._reader.size > ANSWER_LIMIT_BYTES or len(self._bytes) > PIECE_LIMIT_BYTES
+        if too_long or self._size > STREAM_LIMIT_BYTES:
+            raise TooLongError
+
+    def _complete(self) -> list[str]:
+        try:
+            return self._bytes.take()
+        except UnicodeDecodeError:
+            raise UnreadableError("it is not UTF-8") from None
+
+    def _take(self, payloads: list[str]) -> None:
+        reader = self._reader
+        for payload in payloads:
+            if reader.done:
+                return
+            if payload == END:
+                reader.take_end()
+            else:
+                reader.take(_event(payload))
+        self._events += len(payloads)
+
+    def _take_rest(self) -> None:
+        """A last event without its blank line; one that is cut in its middle is a broken stream."""
+        said = bytes(self._bytes)[:80]
+        try:
+            self._take(self._bytes.take_rest())
+        except (ValueError, UnreadableError):
+            raise TruncatedError from None
+        if not self._events and said.strip():
+            raise UnreadableError(f"neither JSON nor events: {said.decode(errors='replace')!r}")
+
+
+def _form(start: bytes) -> _Form | None:
+    match start[:1]:
+        case b"":
+            return None
+        case b"{" | b"[":
+            return _Form.PIECE
+        case b"<":
+            return _Form.PAGE
+    return _Form.STREAM
+
+
+def _event(payload: str) -> Mapping[str, Any]:
+    try:
+        event = _decode(payload)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(f"an event is not JSON: {str(error)[:100]}") from None
+    if not isinstance(event, dict):
+        raise UnreadableError(f"an event is a {type(event).__name__}, not an object")
+    return event
+
+
+def _parsed(data: bytes) -> Mapping[str, Any]:
+    try:
+        whole = parse_strictly(data.decode("utf-8-sig"))
+    except ValueError as error:
+        raise UnreadableError(f"it is not JSON: {str(error)[:200]}") from None
+    if not isinstance(whole, dict):
+        raise UnreadableError(f"it is a JSON {type(whole).__name__}, not an object")
+    return whole

@@ -1,0 +1,113 @@
+"""Calls that break off: what each exception, of the connection or of the reading, is as a failure.
+
+Ends with a status, and the words for both, are `weather`'s.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import replace
+
+import aiohttp
+
+from paraval.models.conversation import Unanswered
+from paraval.models.reading import PageError, TooLongError, TruncatedError, UnreadableError
+from paraval.models.weather import (
+    Refusal,
+    complaint_in,
+    one_line,
+    passing,
+    refused,
+    stops_model,
+    unanswered,
+    unknown_spend,
+    unreached,
+)
+from paraval.records import Model, Outcome
+from paraval.settings import ANSWER_LIMIT_BYTES
+
+
+def broken_off(model: Model, error: Exception, *, timeout: float, begun: bool) -> Unanswered:
+    """The end that an exception is, of the connection or of the reading; `begun`: some of an
+    answer had come."""
+    ended = _of_exception(model, error, timeout)
+    billed = begun or ended.failure.kind is Outcome.TIMEOUT
+    return replace(ended, spend=unknown_spend()) if billed else ended
+
+
+def _of_exception(model: Model, error: Exception, timeout: float) -> Unanswered:
+    match error:
+        case aiohttp.ClientConnectorCertificateError() | ssl.SSLCertVerificationError():
+            return _untrusted(model, error)
+        case aiohttp.ConnectionTimeoutError():
+            return unreached(model, "no connection in time; check base_url and the network")
+        case aiohttp.SocketTimeoutError():
+            message = f"silent for {model.idle_timeout:g} s (idle_timeout); given up"
+            return passing(model, message)
+        case TimeoutError():
+            message = f"model '{model.name}': not done after {timeout:g} s; given up"
+            return unanswered(model, Outcome.TIMEOUT, message)
+        case aiohttp.ClientConnectorError():
+            return _unconnected(model, error)
+        case aiohttp.ClientResponseError():
+            return _not_http(model, error)
+        case TruncatedError() | aiohttp.ClientPayloadError():
+            return passing(model, "the answer broke off before its end")
+        case PageError():
+            page = Refusal(status=200, complaint=complaint_in(error.page), html=True)
+            return refused(model, page)
+        case TooLongError():
+            return _too_long(model)
+        case UnreadableError():
+            return passing(model, f"the answer cannot be read: {one_line(str(error))}")
+        case OSError() | aiohttp.ClientConnectionError():
+            return passing(model, f"the connection broke: {_words(error)}")
+    # Addresses that aiohttp does not take, or cannot write in its way.
+    return no_address(model)
+
+
+def no_address(model: Model) -> Unanswered:
+    message = f"base_url ({one_line(model.base_url)}) is no address to call; set a right one"
+    return stops_model(model, message, reached=False)
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "closed by the other side"
+    return one_line(str(error)) or type(error).__name__
+
+
+def _untrusted(model: Model, error: Exception) -> Unanswered:
+    inner = getattr(error, "certificate_error", error)
+    why = getattr(inner, "verify_message", "") or one_line(str(inner))
+    message = (
+        f"its server's certificate is not trusted ({why}); "
+        "check base_url, or name the authority in SSL_CERT_FILE"
+    )
+    return stops_model(model, message, reached=False)
+
+
+def _unconnected(model: Model, error: aiohttp.ClientConnectorError) -> Unanswered:
+    where = f"{error.host}:{error.port}"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return unreached(model, f"there is no host '{error.host}'; check base_url and the network")
+    if isinstance(error, aiohttp.ClientProxyConnectionError):
+        return unreached(model, f"no connection to the proxy {where}; check HTTPS_PROXY")
+    if isinstance(error, aiohttp.ClientConnectorSSLError):
+        return unreached(model, f"no TLS with {where} ({one_line(str(error.os_error))})")
+    why = error.strerror or str(error.os_error)
+    return unreached(model, f"no connection to {where} ({one_line(why)}); is the server up?")
+
+
+def _not_http(model: Model, error: aiohttp.ClientResponseError) -> Unanswered:
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return refused(model, Refusal(status=error.status, html=True))
+    return unreached(model, f"what came back is not HTTP: {one_line(error.message)}")
+
+
+def _too_long(model: Model) -> Unanswered:
+    message = (
+        f"model '{model.name}': the answer is longer than {ANSWER_LIMIT_BYTES:,} bytes, the most "
+        "that is read; set max_tokens"
+    )
+    return unanswered(model, Outcome.INVALID_OUTPUT, message, lasting=True)

@@ -1,0 +1,136 @@
+"""OpenAI's `/responses`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from paraval.models.conversation import Request
+from paraval.models.reading import (
+    NO_USAGE,
+    Draft,
+    Reading,
+    ToldError,
+    TruncatedError,
+    amount_in,
+    checked_usage,
+    complaint_of,
+    elements,
+    mapping,
+    raise_if_error,
+)
+
+
+class OpenAIResponses:
+    """The protocol. Nothing is left with the provider (`store`) unless the options say so."""
+
+    path = "/responses"
+
+    def headers(self, key: str | None) -> dict[str, str]:
+        return {} if key is None else {"Authorization": f"Bearer {key}"}
+
+    def body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": request.model.model,
+            "input": [{"role": one.role, "content": one.content} for one in request.messages],
+            "stream": stream,
+            "store": False,
+        }
+        if request.temperature is not None:
+            body["temperature"] = request.temperature
+        if request.max_tokens is not None:
+            body["max_output_tokens"] = request.max_tokens
+        return body
+
+    def reader(self) -> ResponsesReader:
+        return ResponsesReader()
+
+    def read(self, whole: Mapping[str, Any]) -> Reading:
+        reader = ResponsesReader()
+        reader.take_whole(whole)
+        return reader.finish()
+
+
+class ResponsesReader:
+    """Puts an answer together from its events; the last one tells all of it once more."""
+
+    def __init__(self) -> None:
+        self._deltas = Draft()
+        self._whole: Draft | None = None
+        self.done = False
+
+    @property
+    def size(self) -> int:
+        return self._deltas.size
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        match event.get("type"):
+            case "response.output_text.delta":
+                delta = event.get("delta")
+                self._deltas.add(delta if isinstance(delta, str) else "")
+            case "response.refusal.delta":
+                self._deltas.refuse(event.get("delta"))
+            case "response.completed" | "response.incomplete" | "response.failed":
+                self.take_whole(mapping(event.get("response"), "response"))
+            case "error":
+                raise ToldError(complaint_of(event.get("error") or event))
+            case None:
+                raise_if_error(event)
+
+    def take_end(self) -> None:
+        """`[DONE]` is not of this protocol."""
+
+    def take_whole(self, whole: Mapping[str, Any]) -> None:
+        raise_if_error(whole)
+        if whole.get("status") == "failed":
+            raise ToldError(complaint_of("it says that it failed, and not why"))
+        draft = Draft(model=whole.get("model"), usage=whole.get("usage"))
+        for place, item in enumerate(elements(whole.get("output"), "output")):
+            _take_item(draft, place, mapping(item, "output"))
+        draft.finish_reason = _finish_reason(whole)
+        self._whole = draft
+        self.done = True
+
+    def finish(self) -> Reading:
+        if self._whole is None:
+            raise TruncatedError
+        whole = self._whole
+        if not whole.parts and not whole.refusal:
+            whole.parts, whole.refusal = self._deltas.parts, self._deltas.refusal
+        return whole.finished(*_usage(whole.usage))
+
+
+def _take_item(draft: Draft, place: int, item: Mapping[str, Any]) -> None:
+    """Items of other kinds (reasoning, searches) are no part of the answer's text."""
+    match item.get("type"):
+        case "message":
+            for part in elements(item.get("content"), "content"):
+                _take_part(draft, mapping(part, "content"))
+        case "function_call":
+            draft.call(place, item.get("name"), item.get("arguments"))
+
+
+def _take_part(draft: Draft, part: Mapping[str, Any]) -> None:
+    text = part.get("text")
+    if part.get("type") == "output_text" and isinstance(text, str):
+        draft.add(text)
+    elif part.get("type") == "refusal":
+        draft.refuse(part.get("refusal"))
+
+
+def _finish_reason(whole: Mapping[str, Any]) -> Any:
+    reason = amount_in(whole, "incomplete_details", "reason")
+    return reason if reason is not None else whole.get("status")
+
+
+def _usage(told: Any) -> tuple[dict[str, float] | None, str]:
+    if not isinstance(told, Mapping):
+        return None, NO_USAGE
+    return checked_usage(
+        {
+            "input_tokens": told.get("input_tokens"),
+            "output_tokens": told.get("output_tokens"),
+            "cached_tokens": amount_in(told, "input_tokens_details", "cached_tokens"),
+            "reasoning_tokens": amount_in(told, "output_tokens_details", "reasoning_tokens"),
+        }
+    )

@@ -1,0 +1,21 @@
+"""What is usual for a provider: where it is reached, and which variable holds its key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from paraval.records import Provider
+
+DEFAULT_BASE_URL: Mapping[Provider, str] = {
+    Provider.OPENAI: "https://api.openai.com/v1",
+    Provider.OPENAI_RESPONSES: "https://api.openai.com/v1",
+    Provider.ANTHROPIC: "https://api.anthropic.com/v1",
+}
+"""A loopback model has none: a run makes its address."""
+
+DEFAULT_KEY_VARIABLE: Mapping[Provider, str] = {
+    Provider.OPENAI: "OPENAI_API_KEY",
+    Provider.OPENAI_RESPONSES: "OPENAI_API_KEY",
+    Provider.ANTHROPIC: "ANTHROPIC_API_KEY",
+}
+"""A loopback model needs no key."""

@@ -1,0 +1,168 @@
+"""What a provider's headers say of its limits, and of when to come back.
+
+Nothing in them is to be trusted: garbage tells nothing, and every wait is bounded. The clock is
+given; only dates need it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+from paraval.records import RateTold
+
+LONGEST_WAIT_S = 86_400.0
+"""Longer ones are told as this. From 15 minutes on, a wait means that a quota is used up."""
+LARGEST_LIMIT = 1e12
+MINUTE_S = 60.0
+LONGEST_PERIOD_S = 90_000.0
+"""A day, and a little for rounding: no provider counts over longer."""
+
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
+_UNITS = {
+    "d": 86_400.0,
+    "h": 3600.0,
+    "m": 60.0,
+    "s": 1.0,
+    "ms": 1e-3,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "ns": 1e-9,
+}
+_PIECE = re.compile(r"([0-9]+(?:\.[0-9]*)?)(ms|us|µs|ns|d|h|m|s)", re.ASCII)
+_DURATION = re.compile(rf"(?:{_PIECE.pattern})+", re.ASCII)
+LONGEST_HEADER = 64
+
+
+def retry_after(headers: Mapping[str, str], now: float) -> float | None:
+    """Seconds to stay away; None where nothing sensible is said."""
+    milliseconds = _number(headers.get("retry-after-ms", ""))
+    if milliseconds is not None:
+        seconds: float | None = milliseconds / 1000
+    else:
+        seconds = duration(headers.get("retry-after", ""), now)
+    if seconds is None or seconds <= 0:
+        return None
+    return min(seconds, LONGEST_WAIT_S)
+
+
+def duration(text: str, now: float) -> float | None:
+    """Seconds from `7`, `1.5`, `6m0s`, `500ms`, an HTTP date or an RFC 3339 time; never below 0."""
+    text = text.strip()[:LONGEST_HEADER]
+    if (number := _number(text)) is not None:
+        return number
+    if _DURATION.fullmatch(text):
+        return sum(float(amount) * _UNITS[unit] for amount, unit in _PIECE.findall(text))
+    moment = _moment(text)
+    return None if moment is None else max(0.0, moment - now)
+
+
+def _number(text: str) -> float | None:
+    if not _NUMBER.fullmatch(text.strip()):
+        return None
+    number = float(text)
+    return number if math.isfinite(number) else None
+
+
+def _moment(text: str) -> float | None:
+    """Seconds since the epoch; a time without a zone is UTC."""
+    if len(text) < len("2026-01-01"):
+        return None
+    for read in (datetime.fromisoformat, parsedate_to_datetime):
+        try:
+            moment = read(text)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError, IndexError, TypeError):
+            continue
+    return None
+
+
+# ---- limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Limit:
+    """One limit: so many in a period, so many left, all there again in so many seconds."""
+
+    limit: float | None
+    left: float | None
+    full_in_s: float | None
+
+    @property
+    def per_minute(self) -> float | None:
+        if self.limit is None or self.full_in_s is None or self.full_in_s <= MINUTE_S:
+            return self.limit
+        return self._slower_rate()
+
+    def _slower_rate(self) -> float | None:
+        """A limit by the minute is never more than a minute from full: this one counts by the hour
+        or the day, and how fast it refills tells its rate. A window that ends at midnight does not
+        refill, and has no rate."""
+        if self.limit is None or self.left is None or self.full_in_s is None:
+            return None
+        used = self.limit - self.left
+        if used <= 0 or self.limit * self.full_in_s / used > LONGEST_PERIOD_S:
+            return None
+        return used / self.full_in_s * MINUTE_S
+
+    @property
+    def share_left(self) -> float:
+        if self.limit is None or self.left is None:
+            return 1.0
+        return self.left / self.limit
+
+
+def told(headers: Mapping[str, str], now: float) -> RateTold | None:
+    """What the headers say of the account's limits; None where they say nothing."""
+    requests = tokens = None
+    if "x-ratelimit-limit-requests" in headers or "x-ratelimit-limit-tokens" in headers:
+        requests = _openai(headers, "requests", now)
+        tokens = _openai(headers, "tokens", now)
+    elif any(f"anthropic-ratelimit-{name}-limit" in headers for name in _ANTHROPIC):
+        requests = _anthropic(headers, "requests", now)
+        # Input and output have limits of their own: the one nearer to its end holds us up.
+        tokens = _tighter(_anthropic(headers, name, now) for name in _ANTHROPIC[1:])
+    if requests is None and tokens is None:
+        return None
+    return RateTold(
+        requests_per_minute=requests.per_minute if requests else None,
+        requests_left=requests.left if requests else None,
+        requests_full_in_s=requests.full_in_s if requests else None,
+        tokens_per_minute=tokens.per_minute if tokens else None,
+        tokens_left=tokens.left if tokens else None,
+        tokens_full_in_s=tokens.full_in_s if tokens else None,
+    )
+
+
+_ANTHROPIC = ("requests", "tokens", "input-tokens", "output-tokens")
+
+
+def _openai(headers: Mapping[str, str], what: str, now: float) -> _Limit | None:
+    names = (f"x-ratelimit-{field}-{what}" for field in ("limit", "remaining", "reset"))
+    return _limit(*(headers.get(name, "") for name in names), now=now)
+
+
+def _anthropic(headers: Mapping[str, str], what: str, now: float) -> _Limit | None:
+    names = (f"anthropic-ratelimit-{what}-{field}" for field in ("limit", "remaining", "reset"))
+    return _limit(*(headers.get(name, "") for name in names), now=now)
+
+
+def _limit(limit_text: str, left_text: str, reset_text: str, *, now: float) -> _Limit | None:
+    limit, left = _number(limit_text), _number(left_text)
+    if limit is None or not 0 < limit <= LARGEST_LIMIT:
+        return None
+    if left is not None:
+        left = min(left, limit)
+    full_in_s = duration(reset_text, now)
+    if full_in_s is not None:
+        full_in_s = min(full_in_s, LONGEST_WAIT_S)
+    return _Limit(limit=limit, left=left, full_in_s=full_in_s)
+
+
+def _tighter(limits: Iterable[_Limit | None]) -> _Limit | None:
+    known = [limit for limit in limits if limit is not None]
+    return min(known, key=lambda one: (one.share_left, one.limit or 0.0), default=None)

@@ -1,0 +1,282 @@
+"""One call of a model over HTTP, in good and bad weather.
+
+Makes the call, reads the answer as far as it may be read, and tells every other end as a failure.
+Retries are the scheduler's; caches and prices are the client's, which stands on top. Everything
+that leaves here has the keys taken out of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+
+from paraval.models import breaks, rates, weather
+from paraval.models.answer_bytes import AnswerBytes
+from paraval.models.conversation import Request, Unanswered
+from paraval.models.endpoints import Endpoint, KeyProblemError, endpoint_of
+from paraval.models.reading import (
+    PageError,
+    Reading,
+    ToldError,
+    TooLongError,
+    TruncatedError,
+    UnreadableError,
+    short,
+)
+from paraval.models.secrets import Redactor
+from paraval.records import AccountUse, Model, RateTold, account_need
+
+COMPLAINT_LIMIT_BYTES = 64 * 1024
+COMPLAINT_S = 5.0
+"""How long a server may take to say why it refuses."""
+CLOSING_S = 0.5
+"""How long a stream that told its end may take to close, for its connection to be used again."""
+CHARACTERS_PER_TOKEN = 4
+REDACTED = "the answer held a key; it was taken out"
+
+_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+
+_BadEnds = (
+    aiohttp.ClientError,
+    OSError,  # TimeoutError is one
+    ValueError,
+    UnreadableError,
+    TruncatedError,
+    TooLongError,
+    PageError,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Called:
+    """An answer, before anyone has priced it."""
+
+    text: str
+    usage: Mapping[str, float] | None
+    """Tokens as in `records.Spend`; None: not told, or senseless."""
+    use: AccountUse
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """model, finish_reason, request_id, first_token_s, tool_calls: those that are known."""
+    notes: tuple[str, ...] = ()
+
+
+def missing_keys(
+    models: Iterable[Model], environment: Mapping[str, str]
+) -> tuple[tuple[str, str], ...]:
+    """(model, variable) for each model whose key is not there."""
+    return tuple(
+        (model.name, model.api_key_env)
+        for model in models
+        if model.api_key_env is not None and not environment.get(model.api_key_env, "").strip()
+    )
+
+
+class Wire:
+    """Calls models, all over one session."""
+
+    def __init__(
+        self,
+        *,
+        environment: Mapping[str, str],
+        addresses: Mapping[str, str],
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`environment`: where keys and proxies are looked up. `addresses`: the base URLs that a
+        run made for its loopback models, by name. `now`: for dates in headers."""
+        self._environment = environment
+        self._addresses = addresses
+        self._now = now
+        self._redactor = Redactor()
+        self._endpoints: dict[str, Endpoint] = {}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            # What is packed cannot be bounded before it is unpacked: it is not asked for.
+            headers={"Accept-Encoding": "identity", "Content-Type": "application/json"},
+            auto_decompress=False,
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def call(self, request: Request) -> Called | Unanswered:
+        """One call; never raises for what the server, or the way to it, does."""
+        model = request.model
+        try:
+            endpoint = self._endpoint(model)
+        except KeyProblemError as error:
+            return weather.no_key(model, str(error))
+        except ValueError:
+            return breaks.no_address(model)
+        call = _Call(request, endpoint)
+        try:
+            body = call.body()
+        except (ValueError, TypeError, RecursionError) as error:
+            return weather.unsendable(model, str(error))
+        ended: Called | Unanswered
+        try:
+            ended = await self._made(call, body)
+        except ToldError as error:
+            ended = weather.told(model, error.complaint, begun=call.begun)
+        except _BadEnds as error:
+            ended = breaks.broken_off(model, error, timeout=call.timeout, begun=call.begun)
+        ended = replace(ended, use=replace(ended.use, told=call.told))
+        return self._redacted(ended)
+
+    def _endpoint(self, model: Model) -> Endpoint:
+        known = self._endpoints.get(model.name)
+        if known is not None and (known.model is model or known.model == model):
+            return known
+        made = endpoint_of(model, environment=self._environment, addresses=self._addresses)
+        for secret in made.secrets:
+            self._redactor.add(secret)
+        self._endpoints[model.name] = made
+        return made
+
+    async def _made(self, call: _Call, body: bytes) -> Called | Unanswered:
+        assert self._session is not None, "a wire is used inside `async with`"
+        endpoint = call.endpoint
+        async with self._session.post(
+            endpoint.url,
+            data=body,
+            headers=endpoint.headers,
+            timeout=endpoint.timeout(call.timeout),
+            # The key would go along.
+            allow_redirects=False,
+            proxy=endpoint.proxy,
+        ) as response:
+            call.told = rates.told(response.headers, self._now())
+            if not 200 <= response.status < 300:
+                return await self._refused(call, response)
+            reading = await call.read(response)
+            return call.called(reading, response)
+
+    async def _refused(self, call: _Call, response: aiohttp.ClientResponse) -> Unanswered:
+        said = await _complaint(response)
+        return weather.refused(
+            call.request.model,
+            weather.Refusal(
+                status=response.status,
+                complaint=weather.complaint_in(said),
+                retry_after=rates.retry_after(response.headers, self._now()),
+                location=response.headers.get("Location", ""),
+                html=weather.is_html(said),
+            ),
+        )
+
+    def _redacted(self, ended: Called | Unanswered) -> Called | Unanswered:
+        clean = self._redactor
+        notes: tuple[str, ...] = clean.data(ended.notes)
+        if isinstance(ended, Unanswered):
+            message = clean.text(ended.failure.message)
+            return replace(ended, failure=replace(ended.failure, message=message), notes=notes)
+        text, metadata = clean.text(ended.text), clean.data(ended.metadata)
+        if text is not ended.text or metadata != ended.metadata:
+            notes = (*notes, REDACTED)
+        return replace(ended, text=text, metadata=metadata, notes=notes)
+
+
+class _Call:
+    """One call while it is made."""
+
+    def __init__(self, request: Request, endpoint: Endpoint) -> None:
+        self.request = request
+        self.endpoint = endpoint
+        self.told: RateTold | None = None
+        own = request.timeout
+        self.timeout = request.model.timeout if own is None else own
+        self._started = time.monotonic()
+        self._first_token_s: float | None = None
+        self._answer = AnswerBytes(endpoint.adapter)
+
+    @property
+    def begun(self) -> bool:
+        return self._answer.begun
+
+    def body(self) -> bytes:
+        body = self.endpoint.adapter.body(self.request, stream=self.endpoint.streams)
+        body.update(self.request.model.options)
+        return _encode(body).encode()
+
+    async def read(self, response: aiohttp.ClientResponse) -> Reading:
+        if (packed := response.headers.get("Content-Encoding", "identity")) != "identity":
+            raise UnreadableError(f"it is packed ({packed[:20]}), which was not asked for")
+        answer, content = self._answer, response.content
+        while chunk := await content.readany():
+            if self._first_token_s is None:
+                self._first_token_s = time.monotonic() - self._started
+            answer.feed(chunk)
+            if answer.done:
+                if not content.at_eof():
+                    await _closed(content)
+                break
+        return answer.finish()
+
+    def called(self, reading: Reading, response: aiohttp.ClientResponse) -> Called:
+        headers = response.headers
+        metadata = reading.metadata
+        if request_id := short(headers.get("x-request-id") or headers.get("request-id")):
+            metadata["request_id"] = request_id
+        if self.endpoint.streams and self._first_token_s is not None:
+            metadata["first_token_s"] = round(self._first_token_s, 4)
+        use = AccountUse(
+            account=account_need(self.request.model.account),
+            requests=1,
+            tokens=self._tokens(reading),
+        )
+        return Called(
+            text=reading.text,
+            usage=reading.usage,
+            use=use,
+            metadata=metadata,
+            notes=reading.notes,
+        )
+
+    def _tokens(self, reading: Reading) -> float:
+        """For the account's pace. Where they are not told, a guess holds better than nothing."""
+        if reading.usage is not None:
+            return reading.usage["input_tokens"] + reading.usage["output_tokens"]
+        asked = sum(len(message.content) for message in self.request.messages)
+        return (asked + len(reading.text)) / CHARACTERS_PER_TOKEN
+
+
+async def _closed(content: aiohttp.StreamReader) -> None:
+    """Waits, not for long, for the end of a stream whose answer is there."""
+    try:
+        async with asyncio.timeout(CLOSING_S):
+            while await content.readany():
+                pass
+    except (aiohttp.ClientError, OSError):
+        # The answer is whole; only the connection is of no more use.
+        pass
+
+
+async def _complaint(response: aiohttp.ClientResponse) -> bytes:
+    """What an error's body says, as far as it comes."""
+    said = bytearray()
+    try:
+        async with asyncio.timeout(COMPLAINT_S):
+            while len(said) < COMPLAINT_LIMIT_BYTES and (chunk := await response.content.readany()):
+                said += chunk
+    except (aiohttp.ClientError, OSError):
+        # The status is what counts.
+        pass
+    return bytes(said[:COMPLAINT_LIMIT_BYTES])

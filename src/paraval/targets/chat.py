@@ -1,0 +1,65 @@
+"""Chat models as targets: one question for each attempt, put together from templates."""
+
+from __future__ import annotations
+
+from paraval.models.conversation import Answered, Asker, Request, Unanswered
+from paraval.records import Attempt, ChatTarget, Message, Output
+from paraval.targets.answer import Answer, InvalidOutputError, checked, invalid
+from paraval.targets.command import template_fields
+from paraval.templates import fill
+
+
+class ChatAnswerer:
+    """Asks models."""
+
+    def __init__(self, models: Asker) -> None:
+        self._models = models
+
+    async def answer(self, attempt: Attempt) -> Answer:
+        answered = await self._models.ask(_request(attempt))
+        if isinstance(answered, Unanswered):
+            return Answer(
+                failure=answered.failure,
+                notes=answered.notes,
+                spend=answered.spend,
+                uses=(answered.use,),
+            )
+        try:
+            output, failure = checked(_output(answered)), None
+        except InvalidOutputError as error:
+            output, failure = None, invalid(str(error))
+        return Answer(
+            output=output,
+            failure=failure,
+            notes=answered.notes,
+            spend=answered.spend,
+            uses=(answered.use,),
+        )
+
+    async def close(self) -> None:
+        """The models, which judges use too, are closed by their owner."""
+
+
+def _request(attempt: Attempt) -> Request:
+    trial = attempt.trial
+    target = trial.target
+    assert isinstance(target, ChatTarget)
+    fields = template_fields(attempt)
+    return Request(
+        model=target.model,
+        messages=tuple(
+            Message(role=one.role, content=fill(one.content, fields)) for one in target.messages
+        ),
+        temperature=target.temperature,
+        max_tokens=target.max_tokens,
+        timeout=target.timeout,
+        repeat=trial.repeat,
+    )
+
+
+def _output(answered: Answered) -> Output:
+    spend = answered.spend
+    metadata = dict(answered.metadata)
+    if spend.cached and not spend.calls:
+        metadata["cached"] = True
+    return Output(text=answered.text, usage=spend.usage, cost_usd=spend.cost_usd, metadata=metadata)
