@@ -2,6 +2,7 @@
 
 ParavalError                     anything a user can mend; its message says what, where and how
 ├── SuiteError                   a suite is wrong: every problem in it, each with file, line and key
+├── ScenarioError                a scenario of the model server is wrong: every problem in it
 ├── RequestError                 flags, paths or names of runs that don't fit
 ├── StoreError                   the store can't be used: foreign, damaged, newer, read-only, full
 │   ├── RunBusyError             another engine works on this run
@@ -46,6 +47,14 @@ class Problem:
 
 class SuiteError(ParavalError):
     """A suite that cannot be run, with everything that is wrong in it."""
+
+    def __init__(self, problems: Sequence[Problem], *, hint: str | None = None) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems), hint=hint)
+        self.problems = tuple(problems)
+
+
+class ScenarioError(ParavalError):
+    """A scenario that the model server cannot play, with everything that is wrong in it."""
 
     def __init__(self, problems: Sequence[Problem], *, hint: str | None = None) -> None:
         super().__init__("\n".join(str(problem) for problem in problems), hint=hint)

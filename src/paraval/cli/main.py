@@ -39,6 +39,7 @@ COMMANDS = {
     "init": ("starting", "Write a suite that runs, to begin with."),
     "demo": ("starting", "Run a bundled suite: no key, no network."),
     "schema": ("planning", "Print the JSON Schema of suite files, for editors."),
+    "loopback": ("serving", "Serve simulated models on this machine, for tests and agents."),
     "doctor": ("starting", "Tell what is here and what is missing."),
 }
 

@@ -1,0 +1,187 @@
+"""The nouns between the three protocols and what is answered: a question, a reply, a refusal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from typing import Any, Protocol
+
+CHARACTERS_PER_TOKEN = 4
+PIECE_CHARACTERS = 24
+"""How much text one event of a stream carries."""
+
+encode = json.JSONEncoder(separators=(",", ":")).encode
+"""ASCII alone: prompts may hold halves of surrogate pairs, which have no bytes in UTF-8."""
+
+
+class MalformedError(ValueError):
+    """A request's body that the real servers would refuse as well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a request asks, whatever protocol it came in."""
+
+    model: str
+    prompt: str
+    """The text of the last message of the user that brings no tool's result."""
+    characters: int
+    """Of all texts in it."""
+    tool_results: int = 0
+    offers_tools: bool = False
+    stream: bool = False
+    wants_usage: bool = True
+    """False: a stream of which the usage was not asked for."""
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    id: str
+    name: str
+    arguments: str
+    """JSON."""
+
+
+class Finish(Enum):
+    """Why a reply ends."""
+
+    STOP = auto()
+    LENGTH = auto()
+    TOOL_CALLS = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens, or whatever a fault makes of them."""
+
+    input: Any
+    output: Any
+    cached: int = 0
+    reasoning: int = 0
+
+    @property
+    def total(self) -> Any:
+        return self.input + self.output
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What is answered."""
+
+    id: str
+    """Without the prefix of a protocol."""
+    model: str
+    created: int
+    pieces: tuple[str, ...]
+    """The text, as a stream delivers it; empty where there is none."""
+    calls: tuple[ToolCall, ...] = ()
+    finish: Finish = Finish.STOP
+    usage: Usage | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+
+class RefusalKind(Enum):
+    """Why a request gets no answer; each protocol has its own words for it."""
+
+    MALFORMED = auto()
+    BAD_KEY = auto()
+    NO_MODEL = auto()
+    NO_PATH = auto()
+    TOO_LARGE = auto()
+    RATE = auto()
+    QUOTA = auto()
+    STATUS = auto()
+    """As a fault says: told by the status alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A request that gets an error instead of an answer."""
+
+    kind: RefusalKind
+    status: int
+    message: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def with_headers(self, further: Mapping[str, str]) -> Refusal:
+        return replace(self, headers={**further, **self.headers})
+
+
+class Dialect(Protocol):
+    """One of the protocols that the server speaks."""
+
+    def question(self, body: Mapping[str, Any]) -> Question:
+        """What is asked; MalformedError where a real server would refuse the body."""
+
+    def whole(self, reply: Reply) -> dict[str, Any]:
+        """The body of an answer that is not streamed."""
+
+    def events(self, reply: Reply, question: Question) -> list[str]:
+        """The events of a stream, as they are sent."""
+
+    def refusal(self, refusal: Refusal) -> tuple[int, dict[str, Any]]:
+        """The status and body of an error."""
+
+
+def pieces_of(text: str) -> tuple[str, ...]:
+    return tuple(
+        text[start : start + PIECE_CHARACTERS] for start in range(0, len(text), PIECE_CHARACTERS)
+    )
+
+
+def tokens_of(characters: int) -> int:
+    return -(-characters // CHARACTERS_PER_TOKEN)
+
+
+# ---- reading bodies
+
+
+def text_of(content: Any) -> str:
+    """The text of a message's content: a string, or a list of parts of which some are text."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    texts = (part.get("text") for part in content if isinstance(part, Mapping))
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def mappings(body: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """A list of objects that a body must hold."""
+    value = body.get(name)
+    if not isinstance(value, list) or not value:
+        raise MalformedError(f"'{name}' must be a list that is not empty")
+    for item in value:
+        if not isinstance(item, Mapping):
+            raise MalformedError(f"'{name}' must hold objects")
+    return value
+
+
+def model_of(body: Mapping[str, Any]) -> str:
+    model = body.get("model")
+    if not isinstance(model, str) or not model:
+        raise MalformedError("you must provide a 'model', as text")
+    return model
+
+
+def positive_int(body: Mapping[str, Any], *names: str) -> int | None:
+    """The first of these that is there."""
+    for name in names:
+        value = body.get(name)
+        if value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise MalformedError(f"'{name}' must be a whole number of 1 or more")
+        return value
+    return None
+
+
+def server_events(events: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Events that carry their type beside their data, as two of the protocols have them."""
+    return [f"event: {event['type']}\ndata: {encode(event)}\n\n" for event in events]

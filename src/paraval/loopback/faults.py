@@ -1,0 +1,84 @@
+"""Which requests something goes wrong for, and what it makes of their answers."""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+from paraval.loopback.draws import draw, fits
+from paraval.loopback.exchange import Question, Reply, Usage
+from paraval.loopback.forms import Fault
+
+REMEMBERED_PROMPTS = 1_000_000
+
+WRONG_USAGE: Mapping[str, Usage | None] = {
+    "negative": Usage(input=-5, output=-7),
+    "missing": None,
+    "huge": Usage(input=10**30, output=10**30),
+    "text": Usage(input="many", output="many"),
+}
+
+
+class Faults:
+    """Chooses among a model's faults; the first that fits is taken."""
+
+    def __init__(self, faults: list[Fault], seed: int) -> None:
+        self._faults = faults
+        self._seed = seed
+        self._asked: Counter[tuple[str, str]] = Counter()
+        self._met = [0] * len(faults)
+        self._draws = any(fault.share is not None for fault in faults)
+
+    def of(self, question: Question) -> Fault | None:
+        if not self._faults:
+            return None
+        time = self._time(question) if self._draws else 1
+        for place, fault in enumerate(self._faults):
+            if self._is_met(place, fault, question, time):
+                self._met[place] += 1
+                return fault
+        return None
+
+    def _time(self, question: Question) -> int:
+        """How often this was asked: another try may end otherwise, in whatever order they come."""
+        if len(self._asked) >= REMEMBERED_PROMPTS:
+            self._asked.clear()
+        asked = (question.model, question.prompt)
+        self._asked[asked] += 1
+        return self._asked[asked]
+
+    def _is_met(self, place: int, fault: Fault, question: Question, time: int) -> bool:
+        if fault.first is not None and self._met[place] >= fault.first:
+            return False
+        if not fits(fault.match, question.prompt):
+            return False
+        if fault.share is None:
+            return True
+        chance = draw(self._seed, "fault", place, question.model, question.prompt, time)
+        return chance < fault.share
+
+
+def with_wrong_usage(reply: Reply, fault: Fault) -> Reply:
+    return replace(reply, usage=WRONG_USAGE[fault.usage])
+
+
+def with_key(reply: Reply, fault: Fault, key: str) -> Reply:
+    """An answer that gives away the key that it was asked with."""
+    pieces: tuple[str, ...]
+    match fault.form:
+        case "plain":
+            pieces = (f"Your key is {key}, I believe.",)
+        case "split":
+            middle = len(key) // 2
+            pieces = (f"Your key is {key[:middle]}", f"{key[middle:]}, I believe.")
+        case "base64":
+            coded = base64.b64encode(key.encode("utf-8", "surrogateescape")).decode()
+            pieces = (f"Your key is {coded}, I believe.",)
+    return replace(reply, pieces=pieces)
+
+
+def broken(text: str) -> str:
+    """JSON that no longer is: an object's first key has lost its colon."""
+    return text.replace('":', '"', 1)

@@ -1,0 +1,181 @@
+"""Scenarios: found by name, read from a file or taken as a mapping, and checked as a whole."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from paraval.errors import Problem, ScenarioError
+from paraval.loopback.forms import Account, Behaviour, Form, ScenarioForm
+from paraval.loopback.reading import Steps, Written, read
+
+BUNDLED = Path(__file__).parent / "scenarios"
+SHOWN_CHARACTERS = 60
+
+
+def bundled_names() -> tuple[str, ...]:
+    """The scenarios that come with paraval."""
+    return tuple(sorted(path.stem for path in BUNDLED.glob("*.yaml")))
+
+
+class Scenario(ScenarioForm):
+    """How the model server behaves."""
+
+    @classmethod
+    def load(
+        cls, source: str | os.PathLike[str] | Mapping[str, Any] | None = None, **overrides: Any
+    ) -> Self:
+        """From the name of a bundled one, a file or a mapping, with keys laid over it.
+
+        Without a source: echo, at once. Raises ScenarioError with every problem.
+        """
+        written = _written(source)
+        if overrides and isinstance(written.data, Mapping):
+            data = {**written.data, **overrides}
+            written = Written(data=data, file=written.file, lines=written.lines)
+        if not isinstance(written.data, Mapping):
+            raise ScenarioError([written.problem(f"must be a mapping, not {_shown(written.data)}")])
+        try:
+            return cls.model_validate(dict(written.data))
+        except ValidationError as error:
+            details = error.errors(include_url=False)
+        raise ScenarioError([_problem(detail, written) for detail in details])
+
+    @cached_property
+    def identity(self) -> str:
+        """The same for scenarios that behave the same, wherever they stand."""
+        text = self.model_dump_json(exclude={"about"})
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def behaviour(self, model: str) -> Behaviour:
+        """What holds for a model: its own words over the scenario's."""
+        own = self.models.get(model)
+        if own is None:
+            return self
+        said = {name: getattr(own, name) for name in own.model_fields_set}
+        return self.model_copy(update=said)
+
+    @cached_property
+    def accounts_by_key(self) -> Mapping[str, tuple[str, Account]]:
+        """API key -> the account's name, and what holds for it."""
+        return {
+            name if account.key is None else account.key: (name, account)
+            for name, account in self.accounts.items()
+        }
+
+    @cached_property
+    def accepted_keys(self) -> frozenset[str] | None:
+        """None: any, and none."""
+        return None if self.keys is None else frozenset((*self.keys, *self.accounts_by_key))
+
+
+def _written(source: str | os.PathLike[str] | Mapping[str, Any] | None) -> Written:
+    if source is None or isinstance(source, Mapping):
+        return Written(data=source or {})
+    if source in bundled_names():
+        return read(BUNDLED / f"{source}.yaml")
+    path = Path(source)
+    if path.exists() or path.suffix:
+        return read(path)
+    hint = suggestion(str(source), bundled_names())
+    raise ScenarioError([Problem(message=f"there is no scenario '{source}'{hint}")])
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """`, did you mean 'fast'?`, or else what there is."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    if near:
+        return f", did you mean '{near[0]}'?"
+    return f"; there is {', '.join(names)}" if names else ""
+
+
+# ---- problems in plain words
+
+
+def _problem(detail: ErrorDetails, written: Written) -> Problem:
+    steps = _steps_as_written(detail["loc"], written.data)
+    return written.problem(_sentence(detail, steps), steps)
+
+
+def _steps_as_written(found: Steps, data: Any) -> Steps:
+    """Where it stands in the file: a single rule may be written without the list around it."""
+    steps: list[str | int] = []
+    for step in found:
+        if isinstance(step, int) and not isinstance(data, list):
+            continue
+        steps.append(step)
+        with suppress(LookupError, TypeError):
+            data = data[step]
+    return tuple(steps)
+
+
+def _sentence(detail: ErrorDetails, steps: Steps) -> str:
+    shown = _shown(detail["input"])
+    match detail["type"]:
+        case "extra_forbidden":
+            name = str(steps[-1]) if steps else ""
+            return f"unknown key '{name}'{suggestion(name, _keys_at(steps[:-1]))}"
+        case "missing":
+            return "is missing"
+        case "value_error":
+            return str(detail["ctx"]["error"])
+        case "pattern_regex" | "pattern_type":
+            return f"must be a regular expression, not {shown}"
+        case "dict_type" | "model_type" | "model_attributes_type":
+            return f"must be a mapping, not {shown}"
+        case "too_short":
+            return "must not be empty"
+        case "list_type":
+            return f"must be a list, not {shown}"
+        case "string_type":
+            return f"must be text, not {shown}"
+        case "bool_type":
+            return f"must be true or false, not {shown}"
+        case "int_type" | "int_from_float":
+            return f"must be a whole number, not {shown}"
+        case "float_type":
+            return f"must be a number, not {shown}"
+    said = detail["msg"].removeprefix("Input should be ")
+    return f"must be {said}, not {shown}"
+
+
+def _shown(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "nothing", True: "true", False: "false"}[value]
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+
+
+def _keys_at(steps: Steps) -> list[str]:
+    """The keys of the form that stands at a place."""
+    form: Any = ScenarioForm
+    for step in steps:
+        if isinstance(step, int) or not _is_form(form):
+            continue
+        # Other steps are names of accounts and models.
+        if step in form.model_fields:
+            form = _form_inside(form.model_fields[step].annotation)
+    return list(form.model_fields) if _is_form(form) else []
+
+
+def _is_form(found: Any) -> bool:
+    return isinstance(found, type) and issubclass(found, BaseModel)
+
+
+def _form_inside(annotation: Any) -> type[Form] | None:
+    """The form in `list[Answer]`, `Storm | None` or `dict[str, Account]`."""
+    if _is_form(annotation):
+        found: type[Form] = annotation
+        return found
+    inner = (_form_inside(part) for part in getattr(annotation, "__args__", ()))
+    return next((form for form in inner if form is not None), None)

@@ -1,0 +1,256 @@
+"""The model server: HTTP on 127.0.0.1, in the event loop of whoever starts it.
+
+What is answered is decided by the simulation; this carries it out. aiohttp's low-level server is
+used without its router: there are a handful of paths.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_parser import RawRequestMessage
+from aiohttp.streams import StreamReader
+from aiohttp.web_protocol import RequestHandler
+
+from paraval.errors import RequestError
+from paraval.loopback.anthropic_messages import AnthropicMessages
+from paraval.loopback.exchange import (
+    Dialect,
+    MalformedError,
+    Question,
+    Refusal,
+    RefusalKind,
+    encode,
+)
+from paraval.loopback.forms import Headers
+from paraval.loopback.openai_chat import OpenAIChat
+from paraval.loopback.openai_responses import OpenAIResponses
+from paraval.loopback.scenario import Scenario
+from paraval.loopback.sending import JSON, SIMULATED, Letter, error, spoilt, whole
+from paraval.loopback.simulation import Served, Simulation
+from paraval.loopback.tallies import Stats
+
+HOST = "127.0.0.1"
+BODY_LIMIT_BYTES = 32 << 20
+BACKLOG = 4096
+"""Connections that wait to be accepted: a run opens hundreds in one go, and with asyncio's 100
+some of them would be tried again by the kernel, a second later."""
+STOPPING_S = 0.3
+
+
+class Door(NamedTuple):
+    """A path where models are asked."""
+
+    dialect: Dialect
+    headers: Headers
+
+
+OPENAI = Door(OpenAIChat(), Headers.OPENAI)
+ANTHROPIC = Door(AnthropicMessages(), Headers.ANTHROPIC)
+DOORS = {
+    "/chat/completions": OPENAI,
+    "/responses": Door(OpenAIResponses(), Headers.OPENAI),
+    "/messages": ANTHROPIC,
+}
+
+
+class LoopbackServer:
+    """`async with LoopbackServer(Scenario.load("fast")) as server: ... server.base_url`."""
+
+    def __init__(self, scenario: Scenario, port: int = 0) -> None:
+        """Port 0: one that the system chooses."""
+        self.scenario = scenario
+        self._port = port
+        self._simulation = Simulation(scenario)
+        self._handlers: set[asyncio.Task[Any]] = set()
+        self._server: web.Server
+        self._listening: asyncio.Server | None = None
+
+    @property
+    def port(self) -> int:
+        assert self._listening is not None, "the server is not running"
+        port: int = self._listening.sockets[0].getsockname()[1]
+        return port
+
+    @property
+    def root_url(self) -> str:
+        """What Anthropic's client library calls the base URL."""
+        return f"http://{HOST}:{self.port}"
+
+    @property
+    def base_url(self) -> str:
+        return f"{self.root_url}/v1"
+
+    def stats(self) -> Stats:
+        return self._simulation.stats()
+
+    def reset(self) -> None:
+        """Forgets all counts, limits used and faults met; what is under way ends uncounted."""
+        self._simulation = Simulation(self.scenario)
+
+    async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        self._server = web.Server(
+            self._handle,
+            request_factory=_request,
+            handler_cancellation=True,
+            access_log=None,
+        )
+        try:
+            self._listening = await loop.create_server(
+                self._server, HOST, self._port, backlog=BACKLOG
+            )
+        except (OSError, OverflowError) as failed:
+            raise _cannot_listen(self._port, failed) from failed
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        raised: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._listening is not None
+        self._listening.close()
+        handlers = tuple(self._handlers)
+        for handler in handlers:
+            handler.cancel()
+        if handlers:
+            await asyncio.wait(handlers, timeout=STOPPING_S)
+        await self._server.shutdown(STOPPING_S)
+
+    # ---- one request
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        task = asyncio.current_task()
+        assert task is not None
+        self._handlers.add(task)
+        try:
+            path = request.path.rstrip("/").removeprefix("/v1")
+            door = DOORS.get(path)
+            if door is not None and request.method == "POST":
+                return await self._ask(request, door)
+            return self._look(request, path)
+        finally:
+            self._handlers.discard(task)
+
+    async def _ask(self, request: web.BaseRequest, door: Door) -> web.StreamResponse:
+        key = _key(request)
+        question = await _question(request, door.dialect)
+        if isinstance(question, Refusal):
+            self._simulation.reject(key)
+            return error(door.dialect, question)
+        now = asyncio.get_running_loop().time()
+        met = self._simulation.meet(question, key, door.headers, now)
+        if isinstance(met, Refusal):
+            return error(door.dialect, met)
+        try:
+            return await self._serve(request, door.dialect, question, met)
+        finally:
+            # Has no effect where it ended well.
+            met.end("abandoned" if met.fault is None else "faults")
+
+    async def _serve(
+        self, request: web.BaseRequest, dialect: Dialect, question: Question, served: Served
+    ) -> web.StreamResponse:
+        if served.wait_s > 0:
+            await asyncio.sleep(served.wait_s)
+        if served.refusal is not None:
+            return error(dialect, served.refusal)
+        letter = Letter(
+            dialect=dialect, question=question, reply=served.reply, headers=served.headers
+        )
+        if served.fault is not None:
+            return await spoilt(request, letter, served.fault)
+        # Its place is free before the last byte leaves: the client may be quick with the next.
+        served.end("answered")
+        return whole(letter)
+
+    def _look(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
+        match request.method, path:
+            case "GET", "/stats":
+                return _json(self.stats().as_mapping())
+            case "POST", "/reset":
+                self.reset()
+                return _json({"reset": True})
+            case "GET", "/models":
+                return _json(_models(self.scenario, request.headers))
+        known = path in DOORS or path in ("/stats", "/reset", "/models")
+        status, what = (405, "Not allowed to") if known else (404, "Unknown request URL:")
+        message = f"{what} {request.method} {request.path[:200]}. This server simulates models."
+        door = ANTHROPIC if "anthropic-version" in request.headers else OPENAI
+        return error(
+            door.dialect, Refusal(kind=RefusalKind.NO_PATH, status=status, message=message)
+        )
+
+
+def _request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: RequestHandler,
+    writer: AbstractStreamWriter,
+    task: asyncio.Task[None],
+) -> web.BaseRequest:
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(
+        message, payload, protocol, writer, task, loop, client_max_size=BODY_LIMIT_BYTES
+    )
+
+
+def _key(request: web.BaseRequest) -> str | None:
+    key = request.headers.get("x-api-key")
+    if key is None:
+        scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+    return key.strip() or None
+
+
+async def _question(request: web.BaseRequest, dialect: Dialect) -> Question | Refusal:
+    kind, status = RefusalKind.MALFORMED, 400
+    try:
+        body = json.loads(await request.read())
+        if isinstance(body, dict):
+            return dialect.question(body)
+        message = "The body must be a JSON object."
+    except web.HTTPRequestEntityTooLarge:
+        kind, status = RefusalKind.TOO_LARGE, 413
+        message = f"The body is larger than {BODY_LIMIT_BYTES >> 20} MiB."
+    except MalformedError as wrong:
+        message = str(wrong)
+    except (ValueError, RecursionError):
+        message = "We could not parse the JSON body of your request."
+    except web.RequestPayloadError:
+        message = "The body is damaged."
+    return Refusal(kind=kind, status=status, message=message)
+
+
+def _json(body: Any) -> web.Response:
+    headers = {**SIMULATED, "Content-Type": JSON}
+    return web.Response(body=encode(body).encode(), headers=headers)
+
+
+def _models(scenario: Scenario, headers: Mapping[str, str]) -> dict[str, Any]:
+    names = list(scenario.models) or ["simulated"]
+    if "anthropic-version" not in headers:
+        made = {"object": "model", "created": 0, "owned_by": "paraval-loopback"}
+        return {"object": "list", "data": [{"id": name, **made} for name in names]}
+    made = {"type": "model", "created_at": "1970-01-01T00:00:00Z"}
+    data = [{"id": name, "display_name": f"{name} (simulated)", **made} for name in names]
+    return {"data": data, "has_more": False, "first_id": names[0], "last_id": names[-1]}
+
+
+def _cannot_listen(port: int, failed: Exception) -> RequestError:
+    if isinstance(failed, OSError) and failed.errno == errno.EADDRINUSE:
+        return RequestError(
+            f"port {port} of {HOST} is taken by another program",
+            hint="choose another port, or 0 for one that is free",
+        )
+    return RequestError(f"cannot listen on port {port} of {HOST}: {failed}")
