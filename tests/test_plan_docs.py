@@ -12,8 +12,11 @@ import pytest
 from paraval.environment import PASSED_ALWAYS
 from paraval.errors import RateLimitedError, TransientError
 from paraval.plan.build import build_plan
-from paraval.plan.model import GRADER_FORMS, SuiteForm
+from paraval.plan.grader_forms import GRADER_FORMS
+from paraval.plan.model import BudgetForm, SuiteForm
+from paraval.plan.registry_forms import AccountLimitsForm, ModelForm, PriceForm
 from paraval.plan.suite import Suite
+from paraval.plan.target_forms import ChatForm, ChatTargetForm, MessageForm
 from paraval.records import Attempt, Case, CommandTarget, Grade, Output, Trial
 from paraval.settings import Selection
 from paraval.targets.command import attempt_marks
@@ -30,8 +33,12 @@ def test_the_page_is_what_the_models_say_now() -> None:
 
 
 def test_the_page_has_every_key_and_grader() -> None:
-    for name in (*SuiteForm.model_fields, *GRADER_FORMS):
-        assert f"`{name}`" in PAGE
+    forms = (SuiteForm, ModelForm, AccountLimitsForm, PriceForm, BudgetForm)
+    for form in (*forms, ChatTargetForm, ChatForm, MessageForm):
+        for name in form.model_fields:
+            assert f"| `{name}` |" in PAGE
+    for kind in GRADER_FORMS:
+        assert f"### `{kind}`" in PAGE
 
 
 def test_the_page_has_every_variable_of_a_commands_environment() -> None:
@@ -51,12 +58,13 @@ def test_the_page_has_every_variable_of_a_commands_environment() -> None:
 def test_the_page_has_all_that_functions_may_return_and_raise() -> None:
     for record in (Output, Grade):
         for field in fields(record):
-            assert field.name == "grader" or f"{field.name}=" in PAGE
+            # Whose it is, and how votes agreed, is not a function's to say.
+            assert field.name in ("grader", "agreement") or f"{field.name}=" in PAGE
     for error in (RateLimitedError, TransientError):
         assert f"`paraval.{error.__name__}(" in PAGE
 
 
-@pytest.mark.parametrize(("example", "trials"), list(zip(EXAMPLES, [18, 1], strict=True)))
+@pytest.mark.parametrize(("example", "trials"), list(zip(EXAMPLES, [18, 1, 3], strict=True)))
 def test_the_examples_on_the_page_load(
     write: WriteSuite, folder: Path, example: str, trials: int
 ) -> None:

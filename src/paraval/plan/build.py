@@ -3,35 +3,38 @@
 from __future__ import annotations
 
 import fnmatch
-import hashlib
 import itertools
-import json
 import math
-import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from paraval.errors import Problem, RequestError, SuiteError
 from paraval.plan.fitting import find_shared_file
 from paraval.plan.matrix import Axis
+from paraval.plan.model_axis import VariantTargets, choose_models
 from paraval.plan.places import listed, nearest, suggestion
+from paraval.plan.registry import Registry
 from paraval.plan.scalars import scalar_text
 from paraval.plan.suite import TRIAL_LIMIT, Definition, Suite, limit_name
+from paraval.plan.trial_keys import case_words, grading_words, trial_key, variant_words
 from paraval.records import (
+    AccountLimits,
+    Budget,
+    CacheUse,
     Case,
-    CommandTarget,
+    ChatTarget,
     Grading,
     Limits,
+    Model,
     Plan,
     Scalar,
     Target,
     Trial,
     Variant,
+    account_need,
+    model_need,
 )
 from paraval.settings import Selection
-
-VariantTargets = Sequence[tuple[Variant, Target]]
 
 
 def build_plan(suite: Suite, selection: Selection) -> Plan:
@@ -39,21 +42,28 @@ def build_plan(suite: Suite, selection: Selection) -> Plan:
     definition = suite.definition
     _check_overrides(selection)
     cases = _select_cases(definition.cases, selection)
-    variants = _with_timeout(_select_variants(definition, selection), selection.timeout)
+    axes, possible = _with_models(definition, selection.models)
+    chosen = _select_variants(axes, possible, selection, definition.offer.registry)
+    variants = _with_timeout(chosen, selection.timeout)
     repeats = definition.repeats if selection.repeats is None else selection.repeats
-    _check_size(definition, cases, variants, repeats)
-    limits = _limits(definition.limits, selection.parallel)
+    _check_size(len(cases) * len(variants) * repeats)
+    if selection.models or repeats != definition.repeats:
+        # What the suite says for itself was checked when it was loaded.
+        _check_files(definition, cases, variants, repeats)
+    trials = _trials(definition, cases, variants, repeats)
     fail_under = definition.fail_under if selection.fail_under is None else selection.fail_under
     return Plan(
         name=definition.name,
         source=definition.source,
-        axes=_remaining_axes(definition.axes, variants),
+        axes=_remaining_axes(axes, variants),
         variants=tuple(variant for variant, _ in variants),
-        trials=_trials(definition, cases, variants, repeats),
+        trials=trials,
         grading=definition.grading,
-        limits=limits,
+        limits=_limits(definition, selection.parallel, variants),
         retry=definition.retry,
         fail_under=fail_under,
+        budget=_budget(definition.budget, selection.budget_usd),
+        cache=definition.cache if selection.cache is None else CacheUse(selection.cache),
         selection=selection.as_mapping(),
     )
 
@@ -67,10 +77,34 @@ def _check_overrides(selection: Selection) -> None:
     share = selection.fail_under
     if share is not None and not 0 <= share <= 1:
         raise RequestError(f"fail-under must be a number from 0 to 1, not {share}")
+    usd = selection.budget_usd
+    if usd is not None and not (usd > 0 and math.isfinite(usd)):
+        raise RequestError(f"the budget must be a number of US dollars greater than 0, not {usd}")
+    uses = [use.value for use in CacheUse]
+    if selection.cache is not None and selection.cache not in uses:
+        near = suggestion(selection.cache, uses)
+        raise RequestError(f"there is no cache '{selection.cache}'{near}")
 
 
-def _limits(limits: Limits, parallel: int | None) -> Limits:
-    return limits if parallel is None else replace(limits, parallel=max(1, parallel))
+def _limits(definition: Definition, parallel: int | None, variants: VariantTargets) -> Limits:
+    known = definition.offer.registry.limits
+    needs = {
+        account_need(model.account)
+        for _, target in variants
+        for model in models_called(target, definition.grading)
+    }
+    limits = definition.limits
+    return replace(
+        limits,
+        parallel=limits.parallel if parallel is None else max(1, parallel),
+        accounts={need: known.get(need, AccountLimits()) for need in sorted(needs)},
+    )
+
+
+def _budget(budget: Budget | None, usd: float | None) -> Budget | None:
+    if usd is None:
+        return budget
+    return Budget(usd=float(usd)) if budget is None else replace(budget, usd=float(usd))
 
 
 # ---- what is selected
@@ -115,11 +149,21 @@ def _known_tags(cases: tuple[Case, ...], tags: tuple[str, ...]) -> set[str]:
     return set(tags)
 
 
-def _select_variants(definition: Definition, selection: Selection) -> VariantTargets:
-    wanted = _wanted_values(definition.axes, selection.variants)
+def _with_models(
+    definition: Definition, patterns: tuple[str, ...]
+) -> tuple[tuple[Axis, ...], VariantTargets]:
+    if patterns:
+        return choose_models(definition.offer, patterns)
+    return definition.axes, definition.variants
+
+
+def _select_variants(
+    axes: tuple[Axis, ...], possible: VariantTargets, selection: Selection, registry: Registry
+) -> VariantTargets:
+    wanted = _wanted_values(axes, selection.variants, registry)
     chosen = [
         (variant, target)
-        for variant, target in definition.variants
+        for variant, target in possible
         if all(scalar_text(variant[axis]) in texts for axis, texts in wanted.items())
     ]
     if not chosen:
@@ -129,7 +173,7 @@ def _select_variants(definition: Definition, selection: Selection) -> VariantTar
 
 
 def _wanted_values(
-    axes: tuple[Axis, ...], pairs: tuple[tuple[str, str], ...]
+    axes: tuple[Axis, ...], pairs: tuple[tuple[str, str], ...], registry: Registry
 ) -> dict[str, list[str]]:
     """The values asked for, as text: in Python, True is 1 and 1 is 1.0."""
     by_name = {axis.name: axis for axis in axes}
@@ -141,7 +185,8 @@ def _wanted_values(
         value = by_name[name].find(text)
         if value is None:
             what_there_is = suggestion(text, by_name[name].texts())
-            raise RequestError(f"axis '{name}' has no value '{text}'{what_there_is}")
+            hint = f"--models {text} runs this model" if text in registry.models else None
+            raise RequestError(f"axis '{name}' has no value '{text}'{what_there_is}", hint=hint)
         wanted.setdefault(name, []).append(value.text)
     return wanted
 
@@ -165,14 +210,14 @@ def _with_timeout(variants: VariantTargets, timeout: float | None) -> VariantTar
     return [(variant, made[id(target)]) for variant, target in variants]
 
 
-def _check_size(
+def _check_size(trials: int) -> None:
+    if trials > TRIAL_LIMIT:
+        raise RequestError(f"this makes {trials:,} trials; at most {TRIAL_LIMIT:,} can run")
+
+
+def _check_files(
     definition: Definition, cases: Sequence[Case], variants: VariantTargets, repeats: int
 ) -> None:
-    count = len(cases) * len(variants) * repeats
-    if count > TRIAL_LIMIT:
-        raise RequestError(f"this makes {count:,} trials; at most {TRIAL_LIMIT:,} can run")
-    if repeats == definition.repeats:
-        return
     shared = find_shared_file(variants, cases, repeats)
     if shared is not None:
         problem = Problem(message=shared.message, file=definition.source, key="target.output")
@@ -189,27 +234,26 @@ class _VariantPart:
     variant: Variant
     target: Target
     needs: tuple[str, ...]
-    digest: bytes
+    words: bytes
 
 
 def _trials(
     definition: Definition, cases: Sequence[Case], variants: VariantTargets, repeats: int
 ) -> tuple[Trial, ...]:
-    grading = _digest(_grading_words(definition.grading))
+    grading = grading_words(definition.grading, definition.offer.registry)
     parts = [_variant_part(definition, variant, target) for variant, target in variants]
     endings = [(repeat, grading + repeat.to_bytes(8)) for repeat in range(1, repeats + 1)]
     index = itertools.count()
     trials: list[Trial] = []
     for case in cases:
-        words = _case_words(case)
+        words = case_words(case)
         for part in parts:
-            start = part.digest + words
+            start = part.words + words
             for repeat, ending in endings:
-                key = hashlib.blake2b(start + ending, digest_size=16).hexdigest()
                 trials.append(
                     Trial(
                         index=next(index),
-                        key=key,
+                        key=trial_key(start + ending),
                         case=case,
                         variant=part.variant,
                         repeat=repeat,
@@ -220,49 +264,20 @@ def _trials(
     return tuple(trials)
 
 
-def _case_words(case: Case) -> bytes:
-    """What a case adds to the keys of its trials: itself if that is short, else a digest."""
-    if type(case.input) is str and type(case.expect) is str and not case.metadata:
-        # There may be very many, and texts alone need no encoder to be told apart.
-        words = repr((case.id, case.input, case.expect)).encode()
-        return words if len(words) < 200 else hashlib.blake2b(words, digest_size=16).digest()
-    return _digest([case.id, case.input, case.expect, case.metadata])
-
-
 def _variant_part(definition: Definition, variant: Variant, target: Target) -> _VariantPart:
-    names = (limit_name(axis, value) for axis, value in variant.items())
+    axis_limits = (limit_name(axis, value) for axis, value in variant.items())
+    needs = {name for name in axis_limits if name in definition.limits.named}
+    for model in models_called(target, definition.grading):
+        needs |= {account_need(model.account), model_need(model.name)}
     return _VariantPart(
         variant=variant,
         target=target,
-        needs=tuple(sorted(name for name in names if name in definition.limits.named)),
-        digest=_digest([dict(variant), _target_words(target, definition.folder)]),
+        needs=tuple(sorted(needs)),
+        words=variant_words(variant, target, definition.folder, definition.offer.registry),
     )
 
 
-def _target_words(target: Target, folder: str) -> dict[str, Any]:
-    """What decides a target's answers. Not how long it may take, nor where the suite's folder is:
-    a moved checkout keeps its keys."""
-    words = asdict(target)
-    for name in ("timeout", "grace", "folder", "any_exit_code"):
-        words.pop(name, None)
-    if isinstance(target, CommandTarget):
-        words["cwd"] = os.path.relpath(target.cwd, folder)
-    return {"kind": type(target).__name__, **words}
-
-
-def _grading_words(grading: Grading) -> list[Any]:
-    graders = [(spec.name, spec.kind, spec.options, spec.weight) for spec in grading.graders]
-    return [graders, grading.pass_at]
-
-
-def _mapping(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{type(value).__name__} is not plain data")
-
-
-_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_mapping)
-
-
-def _digest(words: Any) -> bytes:
-    return hashlib.blake2b(_canonical.encode(words).encode(), digest_size=16).digest()
+def models_called(target: Target, grading: Grading) -> list[Model]:
+    """The models that an attempt calls: its target's, then its judges'."""
+    asked = [target.model] if isinstance(target, ChatTarget) else []
+    return asked + [spec.model for spec in grading.graders if spec.model is not None]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paraval.plan.json_text import read_json
-from paraval.plan.places import Document, Spot, suggestion
+from paraval.plan.places import Document, Spot, shown, suggestion
 from paraval.plan.toml_text import read_toml
 from paraval.plan.yaml_text import read_yaml
 
@@ -37,6 +37,21 @@ def read_document(path: Path, spot: Spot) -> Document | None:
         spot.report("the file is empty")
         return None
     return reader(text, spot)
+
+
+def read_beside(name: str, spot: Spot, folder: Path) -> Document | None:
+    """The data of a file that is named at a spot; None after telling what is wrong with it."""
+    reason = why_unreadable(folder / name)
+    if reason:
+        spot.report(f"{shown(name)}: {reason}")
+        return None
+    return read_document(folder / name, beside(name, spot))
+
+
+def beside(name: str, spot: Spot) -> Spot:
+    """The spot of a file that is named at another: called as the author would, from there."""
+    folder = Path(spot.file).parent if spot.file else Path()
+    return Spot(problems=spot.problems, file=str(folder / name))
 
 
 def read_text(path: Path, spot: Spot) -> str | None:

@@ -1,4 +1,4 @@
-"""Whether a command's templates fit the cases: asked when a suite is loaded, so that no field is
+"""Whether a target's templates fit the cases: asked when a suite is loaded, so that no field is
 found missing at trial 900, and no two trials write the same file."""
 
 from __future__ import annotations
@@ -6,14 +6,15 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from paraval.plan.cases import CaseList
-from paraval.plan.places import Spot, Step, nearest, shown, suggestion
+from paraval.plan.places import Step, nearest, shown, suggestion
+from paraval.plan.prompts import Prompt
 from paraval.plan.target import VariantTarget
-from paraval.records import Case, CommandTarget, Target, Variant
+from paraval.records import Case, ChatTarget, CommandTarget, Target, Variant
 from paraval.templates import (
     FIXED_FIELDS,
     TemplateError,
@@ -32,36 +33,58 @@ ARGUMENT_LIMIT_BYTES = 131_071
 class Template:
     """A template of a target, and where it stands."""
 
-    text: str
-    spot: Spot
-    is_stdin: bool = False
-    """What is read from stdin may be of any length and hold any character."""
+    prompt: Prompt
+    is_free: bool = False
+    """What is read from stdin, or sent to a model, may be of any length and hold any character."""
+    fields: tuple[str, ...] = FIXED_FIELDS
+    """What it may ask for beside axes and the parts of the input."""
+
+    @property
+    def text(self) -> str:
+        return self.prompt.text
+
+    def report(self, message: str, is_there: Callable[[str], bool] = lambda _: False) -> None:
+        self.prompt.spot_of(is_there).report(message)
+
+
+CHAT_FIELDS = ("input", "case.id", "repeat")
+"""A model has no use for paths of this machine, and its answers could never be used again."""
 
 
 def templates_of(target: VariantTarget) -> Iterator[Template]:
     record = target.record
+    if isinstance(record, ChatTarget):
+        for prompt in target.prompts:
+            yield Template(prompt=prompt, is_free=True, fields=CHAT_FIELDS)
+        return
 
-    def at(*steps: Step) -> Spot:
-        return target.locate(steps)
+    def template(text: str, *steps: Step) -> Template:
+        prompt = Prompt(text=text, spot=target.locate(steps))
+        return Template(prompt=prompt, is_free=steps == ("stdin",))
 
     for name, value in record.env.items():
-        yield Template(text=value, spot=at("env", name))
+        yield template(value, "env", name)
     if not isinstance(record, CommandTarget):
         return
     for number, item in enumerate(record.command):
-        yield Template(text=item, spot=at("command") if record.shell else at("command", number))
+        yield template(item, "command") if record.shell else template(item, "command", number)
     if record.stdin is not None:
-        yield Template(text=record.stdin, spot=at("stdin"), is_stdin=True)
+        yield template(record.stdin, "stdin")
     if record.output_file is not None:
-        yield Template(text=record.output_file, spot=at("output"))
+        yield template(record.output_file, "output")
 
 
 def check_templates(targets: Sequence[VariantTarget], axes: Sequence[str], cases: CaseList) -> None:
     """Tells every field that some trial would not have, and every value that cannot be passed."""
     checked: set[tuple[Any, ...]] = set()
+    seen: set[int] = set()
     for target in targets:
+        if id(target.record) in seen:
+            continue
+        seen.add(id(target.record))
         for template in templates_of(target):
-            mark = (template.text, template.spot.path, template.is_stdin)
+            spot = template.prompt.spot
+            mark = (template.text, spot.file, spot.path, template.is_free)
             if mark not in checked:
                 checked.add(mark)
                 _check_template(template, axes, cases)
@@ -72,21 +95,30 @@ def _check_template(template: Template, axes: Sequence[str], cases: CaseList) ->
         names = field_names(template.text)
     except TemplateError as error:
         hint = f"; {error.hint}" if error.hint else ""
-        template.spot.report(f"{error.message} in {shown(template.text)}{hint}")
+        template.report(f"{error.message} in {shown(template.text)}{hint}", _is_no_template)
         return
-    if not template.is_stdin and "\0" in template.text:
-        template.spot.report("holds a NUL character, which no command can be given")
-    known = (*FIXED_FIELDS, *axes)
+    if not template.is_free and "\0" in template.text:
+        template.report("holds a NUL character, which no command can be given")
+    known = (*template.fields, *axes)
     for name in names:
         if name == "input" or (name.startswith("input.") and len(name) > len("input.")):
             _check_input_field(name, template, cases)
         elif name not in known:
             near = suggestion(name, known)
-            template.spot.report(
-                f"there is no field {{{name}}}{near}; write {{{{ and }}}} for plain braces"
-                if not near.endswith("?")
-                else f"there is no field {{{name}}}{near}"
-            )
+            braces = "" if near.endswith("?") else "; write {{ and }} for plain braces"
+            template.report(f"there is no field {{{name}}}{near}{braces}", _asks_for(name))
+
+
+def _is_no_template(line: str) -> bool:
+    try:
+        field_names(line)
+    except TemplateError:
+        return True
+    return False
+
+
+def _asks_for(name: str) -> Callable[[str], bool]:
+    return lambda line: name in _names_or_none(line)
 
 
 def _check_input_field(name: str, template: Template, cases: CaseList) -> None:
@@ -107,7 +139,8 @@ def _check_input_field(name: str, template: Template, cases: CaseList) -> None:
             others += 1
     if first is not None:
         more = f" (and {others} more)" if others else ""
-        template.spot.report(f"{{{name}}} for case '{first[0].id}'{more}: {first[1]}")
+        told = f"{{{name}}} for case '{first[0].id}'{more}: {first[1]}"
+        template.report(told, _asks_for(name))
 
 
 def _check_that_there_is_input(name: str, cases: CaseList) -> None:
@@ -123,7 +156,7 @@ def _value_problem(given: Any, path: str, template: Template) -> str | None:
         value = input_value(given, path) if path else given
     except TemplateError:
         return _missing_field(given, path)
-    if template.is_stdin:
+    if template.is_free:
         return None
     text = as_text(value)
     if "\0" in text:

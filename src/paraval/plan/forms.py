@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from paraval.plan.model import Form
+from paraval.plan.form_types import Form
 from paraval.plan.places import Spot, Step, shown, suggestion
 
 F = TypeVar("F", bound=Form)

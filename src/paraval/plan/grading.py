@@ -6,26 +6,29 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from paraval.plan.cases import CaseList
-from paraval.plan.documents import read_document, why_unreadable
+from paraval.plan.documents import read_beside
 from paraval.plan.forms import check
-from paraval.plan.model import (
+from paraval.plan.grader_forms import (
     GRADER_FORMS,
     MAIN_KEYS,
     CommandGraderForm,
     FunctionGraderForm,
     GraderForm,
     JsonForm,
+    JudgeForm,
     RegexForm,
 )
 from paraval.plan.places import Spot, listed, shown, suggestion
+from paraval.plan.prompts import read_prompt
 from paraval.plan.scalars import plain
 from paraval.plan.surroundings import Surroundings
 from paraval.plan.target import check_executable, check_function
-from paraval.records import GraderSpec
+from paraval.records import GraderSpec, Model
 
 TOLD_CASES = 10
 """So many cases that don't suit a grader are told one by one; the rest as a number."""
@@ -58,9 +61,7 @@ def _named(spec: GraderSpec, taken: set[str], spot: Spot) -> GraderSpec:
     while name in taken:
         name = f"{spec.kind}#{number}"
         number += 1
-    return GraderSpec(
-        name=name, kind=spec.kind, options=spec.options, weight=spec.weight, folder=spec.folder
-    )
+    return replace(spec, name=name)
 
 
 def _read_grader(written: Any, spot: Spot, around: Surroundings) -> GraderSpec | None:
@@ -73,6 +74,7 @@ def _read_grader(written: Any, spot: Spot, around: Surroundings) -> GraderSpec |
     if form is None or len(spot.problems) > found:
         return None
     read = _options_of(form)
+    model = _judge(form, read, spot.at(kind), around) if isinstance(form, JudgeForm) else None
     _check_contents(form, read, spot.at(kind), around)
     return GraderSpec(
         name=form.name or "",
@@ -80,7 +82,17 @@ def _read_grader(written: Any, spot: Spot, around: Surroundings) -> GraderSpec |
         options=read,
         weight=None if form.weight is None else float(form.weight),
         folder=str(around.folder),
+        model=model,
     )
+
+
+def _judge(
+    form: JudgeForm, options: dict[str, Any], spot: Spot, around: Surroundings
+) -> Model | None:
+    """Who judges; the rubric goes as text into the options."""
+    rubric = read_prompt(form.rubric, spot.at("rubric"), around.folder)
+    options["rubric"] = "" if rubric is None else rubric.text
+    return around.registry.find(options.pop("model"), spot.at("model"))
 
 
 def _kind_and_options(written: Any, spot: Spot) -> tuple[str, Mapping[str, Any]] | None:
@@ -147,13 +159,8 @@ def _pattern_problem(pattern: str) -> str | None:
 
 
 def _read_schema(name: str, spot: Spot, folder: Path) -> Any:
-    reason = why_unreadable(folder / name)
-    if reason:
-        spot.report(f"{shown(name)}: {reason}")
-        return {}
-    beside = Path(spot.file).parent if spot.file else Path()
     found = len(spot.problems)
-    document = read_document(folder / name, Spot(problems=spot.problems, file=str(beside / name)))
+    document = read_beside(name, spot, folder)
     if document is None:
         return {}
     schema = plain(document.data)

@@ -68,6 +68,16 @@ Choice = tuple[AxisValue, ...]
 """One value of every axis, in the axes' order."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The axes, the choices from them that are not left out, and what the axes are called."""
+
+    axes: tuple[Axis, ...]
+    choices: list[Choice]
+    names: tuple[str, ...]
+    """As written: an axis with a problem of its own is not missing."""
+
+
 def variant_of(axes: Sequence[Axis], choice: Choice) -> Variant:
     return {axis.name: value.value for axis, value in zip(axes, choice, strict=True)}
 

@@ -19,14 +19,19 @@ from paraval.plan.documents import read_document
 from paraval.plan.fitting import check_templates, find_shared_file
 from paraval.plan.forms import check
 from paraval.plan.grading import check_expectations, read_graders
-from paraval.plan.matrix import Axis, find_value, read_choices, read_matrix, variant_of
-from paraval.plan.model import LimitsForm, RetryForm, SuiteForm
+from paraval.plan.matrix import Axis, Comparison, find_value, read_choices, read_matrix, variant_of
+from paraval.plan.model import BudgetForm, LimitsForm, RetryForm, SuiteForm
+from paraval.plan.model_axis import ModelAxis, Offer, find_model_axis
 from paraval.plan.places import Spot, suggestion
+from paraval.plan.registry import read_registry
 from paraval.plan.scalars import scalar_text
 from paraval.plan.surroundings import Surroundings
 from paraval.plan.target import VariantTarget, read_targets
 from paraval.records import (
+    Budget,
+    CacheUse,
     Case,
+    ChatTarget,
     CommandTarget,
     GraderSpec,
     Grading,
@@ -55,10 +60,14 @@ class Definition:
     cases: tuple[Case, ...]
     axes: tuple[Axis, ...]
     variants: tuple[tuple[Variant, Target], ...]
+    """Those that run where no models are chosen; so are the axes."""
+    offer: Offer
     repeats: int
     grading: Grading
     limits: Limits
     retry: RetryPolicy
+    budget: Budget | None
+    cache: CacheUse
     fail_under: float | None
     seed: int | None
 
@@ -81,6 +90,7 @@ class Suite:
         target: Callable[..., Any] | str | Mapping[str, Any],
         name: str | None = None,
         description: str | None = None,
+        models: Mapping[str, Any] | str | None = None,
         matrix: Mapping[str, Any] | None = None,
         exclude: Sequence[Mapping[str, Any]] | None = None,
         repeats: int | None = None,
@@ -88,6 +98,8 @@ class Suite:
         pass_at: float | None = None,
         limits: Mapping[str, Any] | None = None,
         retry: Mapping[str, Any] | None = None,
+        budget: Mapping[str, Any] | None = None,
+        cache: str | None = None,
         fail_under: float | None = None,
         seed: int | None = None,
     ) -> None:
@@ -213,11 +225,16 @@ class _Words:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Comparison:
-    """The axes, and the variants that they make, each with its target."""
+class _Variants:
+    """Every variant that can run, with its target, and which of them do where nothing is said."""
 
-    axes: tuple[Axis, ...]
-    variants: tuple[tuple[Variant, VariantTarget], ...]
+    comparison: Comparison
+    model_axis: ModelAxis
+    targets: tuple[tuple[Variant, VariantTarget], ...]
+
+    @property
+    def usual(self) -> list[tuple[Variant, VariantTarget]]:
+        return [pair for pair in self.targets if self.model_axis.runs(pair[0])]
 
 
 @no_collections()
@@ -226,30 +243,42 @@ def _define(written: Any, spot: Spot, around: Surroundings, *, default_name: str
     form = check(SuiteForm, written, spot)
     if not isinstance(written, Mapping):
         raise SuiteError(list(spot.problems))
-    words = _Words(written=written, spot=spot, around=around)
+    registry = read_registry(written.get("models"), spot.at("models"), around.folder)
+    words = _Words(written=written, spot=spot, around=replace(around, registry=registry))
     cases = _read_cases(words)
-    comparison = _read_comparison(words)
-    graders = read_graders(*words.key("graders"), around)
-    limits = _read_limits(*words.key("limits"), comparison.axes)
+    variants = _read_variants(words)
+    graders = read_graders(*words.key("graders"), words.around)
+    limits = _read_limits(*words.key("limits"), variants.comparison.axes)
     retry = _read_retry(*words.key("retry"))
+    budget = _read_budget(*words.key("budget"))
     _check_pass_at(words, graders)
+    _check_exit_codes(words, variants)
     check_expectations(graders, cases)
     repeats = 1 if form is None else form.repeats
-    _check_against_cases(words, comparison, cases, repeats)
+    _check_against_cases(words, variants, cases, repeats)
     if spot.problems or form is None:
         raise SuiteError(_in_order(spot))
+    offer = Offer(
+        registry=registry,
+        model_axis=variants.model_axis,
+        axes=variants.comparison.axes,
+        variants=_as_records(variants, graders),
+    )
     return Definition(
         name=form.name or default_name,
         description=form.description,
         source=None if spot.file is None else _absolute(spot.file),
         folder=_absolute(around.folder),
         cases=tuple(cases.cases),
-        axes=comparison.axes,
-        variants=_as_records(comparison, graders),
+        axes=offer.model_axis.usual_of(offer.axes),
+        variants=tuple(pair for pair in offer.variants if offer.model_axis.runs(pair[0])),
+        offer=offer,
         repeats=int(repeats),
         grading=Grading(graders=graders, pass_at=float(form.pass_at)),
         limits=limits,
         retry=retry,
+        budget=budget,
+        cache=CacheUse(form.cache),
         fail_under=None if form.fail_under is None else float(form.fail_under),
         seed=None if form.seed is None else int(form.seed),
     )
@@ -272,16 +301,24 @@ def _read_cases(words: _Words) -> CaseList:
     return cases
 
 
-def _read_comparison(words: _Words) -> _Comparison:
-    axes = read_matrix(*words.key("matrix"))
-    choices = read_choices(axes, words.written.get("exclude"), words.spot)
-    targets = read_targets(*words.key("target"), choices, words.around)
+def _read_variants(words: _Words) -> _Variants:
+    listed = read_matrix(*words.key("matrix"))
+    registry = words.around.registry
+    model_axis, axes = find_model_axis(words.written, listed, registry, words.spot)
+    matrix = words.written.get("matrix")
+    names = [str(name) for name in matrix] if isinstance(matrix, Mapping) else []
+    comparison = Comparison(
+        axes=axes,
+        choices=read_choices(axes, words.written.get("exclude"), words.spot),
+        names=tuple(dict.fromkeys((*names, *(axis.name for axis in axes)))),
+    )
+    targets = read_targets(*words.key("target"), comparison, words.around)
     variants = tuple(
         (variant_of(axes, choice), target)
-        for choice, target in zip(choices, targets, strict=True)
+        for choice, target in zip(comparison.choices, targets, strict=True)
         if target is not None
     )
-    return _Comparison(axes=axes, variants=variants)
+    return _Variants(comparison=comparison, model_axis=model_axis, targets=variants)
 
 
 def _read_limits(written: Any, spot: Spot, axes: Sequence[Axis]) -> Limits:
@@ -337,41 +374,58 @@ def _read_retry(written: Any, spot: Spot) -> RetryPolicy:
     )
 
 
+def _read_budget(written: Any, spot: Spot) -> Budget | None:
+    form = None if written is None else check(BudgetForm, written, spot)
+    if form is None:
+        return None
+    each = form.per_attempt_usd
+    if each is not None and each > form.usd:
+        spot.at("per_attempt_usd").report(f"must not be more than usd ({form.usd:g}), not {each:g}")
+    return Budget(usd=float(form.usd), per_attempt_usd=None if each is None else float(each))
+
+
+def _check_exit_codes(words: _Words, variants: _Variants) -> None:
+    if not any(isinstance(target.record, ChatTarget) for _, target in variants.targets):
+        return
+    written, spot = words.key("graders")
+    for number, grader in enumerate(written if isinstance(written, list | tuple) else ()):
+        if grader == "exit_code" or (isinstance(grader, Mapping) and "exit_code" in grader):
+            spot.at(number).report("a chat model has no exit code; use another grader")
+
+
 def _check_pass_at(words: _Words, graders: Sequence[GraderSpec]) -> None:
     written, spot = words.key("pass_at")
     if written is not None and all(grader.weight is None for grader in graders):
         spot.report("has a meaning only with weights; give every grader a weight, or remove it")
 
 
-def _check_against_cases(
-    words: _Words, comparison: _Comparison, cases: CaseList, repeats: int
-) -> None:
-    variants = comparison.variants
-    trials = len(cases.cases) * len(variants) * repeats
+def _check_against_cases(words: _Words, variants: _Variants, cases: CaseList, repeats: int) -> None:
+    usual = variants.usual
+    if variants.targets and not usual:
+        words.spot.at("exclude").report("leaves no variant to run, unless other models are chosen")
+    trials = len(cases.cases) * len(usual) * repeats
     if trials > TRIAL_LIMIT:
         words.spot.report(f"the suite makes {trials:,} trials; at most {TRIAL_LIMIT:,} can run")
         return
-    # The names as written: an axis with a problem of its own is not missing.
-    matrix = words.written.get("matrix")
-    axes = [str(name) for name in matrix] if isinstance(matrix, Mapping) else []
-    check_templates([target for _, target in variants], axes, cases)
+    targets = [target for _, target in variants.targets]
+    check_templates(targets, variants.comparison.names, cases)
     shared = find_shared_file(
-        [(variant, target.record) for variant, target in variants], cases.cases, repeats
+        [(variant, target.record) for variant, target in usual], cases.cases, repeats
     )
     if shared is not None:
-        variants[shared.variant][1].locate(("output",)).report(shared.message)
+        usual[shared.variant][1].locate(("output",)).report(shared.message)
 
 
 def _as_records(
-    comparison: _Comparison, graders: Sequence[GraderSpec]
+    variants: _Variants, graders: Sequence[GraderSpec]
 ) -> tuple[tuple[Variant, Target], ...]:
     """The variants with their targets; those that were shared still are."""
     judged = any(grader.kind == "exit_code" for grader in graders)
     made: dict[int, Target] = {}
-    for _, target in comparison.variants:
+    for _, target in variants.targets:
         record = target.record
         if judged and isinstance(record, CommandTarget):
             made.setdefault(id(record), replace(record, any_exit_code=True))
         else:
             made[id(record)] = record
-    return tuple((variant, made[id(target.record)]) for variant, target in comparison.variants)
+    return tuple((variant, made[id(target.record)]) for variant, target in variants.targets)

@@ -15,11 +15,14 @@ from typing import Any
 
 from paraval.errors import ParavalError
 from paraval.functions import load_function, positional_arguments
-from paraval.plan.forms import check, keys_of
-from paraval.plan.matrix import AxisValue, Choice
-from paraval.plan.model import CommandTargetForm, Form, FunctionTargetForm
+from paraval.plan.chat import ChatDraft, read_chat, resolve
+from paraval.plan.form_types import Form
+from paraval.plan.forms import Locate, check, keys_of
+from paraval.plan.matrix import AxisValue, Choice, Comparison
 from paraval.plan.places import Spot, Step, nearest, shown, suggestion
+from paraval.plan.prompts import Prompt
 from paraval.plan.surroundings import Surroundings
+from paraval.plan.target_forms import ChatTargetForm, CommandTargetForm, FunctionTargetForm
 from paraval.records import CommandTarget, FunctionTarget, OutputForm, Target
 from paraval.templates import TemplateError, field_names
 
@@ -39,14 +42,18 @@ class WrittenTarget:
         return self.spot.at(*steps)
 
     def under(self, value: AxisValue) -> WrittenTarget:
-        """This target with a value's overlay on it: env merges, the rest replaces."""
+        """This target with a value's overlay on it: env and chat merge, the rest replaces."""
         keys, moved = dict(self.keys), dict(self.moved)
         for key, given in value.overlay.items():
             name = str(key)
-            if name == "env" and isinstance(given, Mapping) and isinstance(keys.get(name), Mapping):
+            if (
+                name in ("env", "chat")
+                and isinstance(given, Mapping)
+                and isinstance(keys.get(name), Mapping)
+            ):
                 keys[name] = {**keys[name], **given}
-                for variable in given:
-                    moved[name, str(variable)] = value.spot.at(name, str(variable))
+                for inner in given:
+                    moved[name, str(inner)] = value.spot.at(name, str(inner))
             else:
                 keys[name] = given
                 moved = {steps: spot for steps, spot in moved.items() if steps[0] != name}
@@ -59,21 +66,27 @@ class VariantTarget:
     """A target as one or more variants have it, and where its keys stand."""
 
     record: Target
-    locate: Callable[[tuple[Step, ...]], Spot]
+    locate: Locate
+    prompts: tuple[Prompt, ...] = ()
+    """Of a chat target: the templates of its messages, and where they stand."""
+
+
+_ReadTarget = VariantTarget | ChatDraft | None
 
 
 def read_targets(
-    written: Any, spot: Spot, choices: list[Choice], around: Surroundings
+    written: Any, spot: Spot, comparison: Comparison, around: Surroundings
 ) -> list[VariantTarget | None]:
-    """The target of every choice, in order; choices with the same overlays share one."""
+    """The target of every choice, in order; choices with the same overlays share one, unless each
+    asks a model of its own."""
     if not isinstance(written, Mapping):
         if written is not None:
-            spot.report(f"must be a mapping with command or python, not {shown(written)}")
-        return [None] * len(choices)
+            spot.report(f"must be a mapping with {_KINDS}, not {shown(written)}")
+        return [None] * len(comparison.choices)
     base = WrittenTarget(keys=written, spot=spot)
-    made: dict[tuple[int, ...], VariantTarget | None] = {(): _read_target(base, around)}
+    made: dict[tuple[int, ...], _ReadTarget] = {(): _read_target(base, around)}
     targets = []
-    for choice in choices:
+    for choice in comparison.choices:
         overlays = tuple(value for value in choice if value.overlay)
         mark = tuple(id(value) for value in overlays)
         if mark not in made:
@@ -81,15 +94,33 @@ def read_targets(
             for value in overlays:
                 laid = laid.under(value)
             made[mark] = _read_target(laid, around)
-        targets.append(made[mark])
+        read = made[mark]
+        if isinstance(read, ChatDraft):
+            read = _with_model(read, choice, comparison, around)
+        targets.append(read)
     return targets
 
 
-FORMS: Mapping[str, type[Form]] = {"command": CommandTargetForm, "python": FunctionTargetForm}
+def _with_model(
+    draft: ChatDraft, choice: Choice, comparison: Comparison, around: Surroundings
+) -> VariantTarget | None:
+    record = resolve(draft, choice, comparison, around.registry)
+    if record is None:
+        return None
+    prompts = tuple(turn.prompt for turn in draft.turns)
+    return VariantTarget(record=record, locate=draft.locate, prompts=prompts)
+
+
+FORMS: Mapping[str, type[Form]] = {
+    "command": CommandTargetForm,
+    "python": FunctionTargetForm,
+    "chat": ChatTargetForm,
+}
 """The kinds of targets, by the key that tells them."""
+_KINDS = "command, python or chat"
 
 
-def _read_target(written: WrittenTarget, around: Surroundings) -> VariantTarget | None:
+def _read_target(written: WrittenTarget, around: Surroundings) -> _ReadTarget:
     kinds = [kind for kind in FORMS if written.keys.get(kind) is not None]
     known = _known_keys(kinds if len(kinds) == 1 else list(FORMS))
     unknown = [str(key) for key in written.keys if key not in known]
@@ -101,6 +132,8 @@ def _read_target(written: WrittenTarget, around: Surroundings) -> VariantTarget 
         _report_kinds(kinds, [nearest(key, known)[:1] for key in unknown], written)
         return None
     keys = {key: value for key, value in written.keys.items() if key in known}
+    if kinds == ["chat"]:
+        return read_chat(keys, written.locate, around.folder)
     read = _read_command if kinds == ["command"] else _read_function
     record = read(replace(written, keys=keys), around)
     return None if record is None else VariantTarget(record=record, locate=written.locate)
@@ -115,9 +148,9 @@ def _report_kinds(
 ) -> None:
     if not kinds and any([kind] in slips for kind in FORMS):
         return  # `comand` was told, and says all.
-    problem = "has both command and python" if kinds else "has neither command nor python"
-    spot = written.moved.get(("python",)) or written.moved.get(("command",)) or written.spot
-    spot.report(f"the target {problem}; give exactly one")
+    has = f"has both {' and '.join(kinds)}" if kinds else f"has none of {', '.join(FORMS)}"
+    overlays = [written.moved[kind,] for kind in FORMS if (kind,) in written.moved]
+    (overlays[-1] if overlays else written.spot).report(f"the target {has}; give exactly one")
 
 
 # ---- commands

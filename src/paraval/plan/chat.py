@@ -1,0 +1,165 @@
+"""Chat targets: what a model is asked, as written; and which model each variant asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paraval.plan.forms import Locate, check
+from paraval.plan.matrix import Choice, Comparison, variant_of
+from paraval.plan.places import Spot, shown, suggestion
+from paraval.plan.prompts import Prompt, read_prompt
+from paraval.plan.registry import Registry
+from paraval.plan.target_forms import ChatForm, ChatTargetForm, MessageForm
+from paraval.records import ChatTarget, Message, Model
+from paraval.templates import Field, TemplateError, TemplateFields, field_names, fill, parse
+
+ONLY_THE_INPUT = "{input}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A message, and where its text stands."""
+
+    role: str
+    prompt: Prompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatDraft:
+    """A chat target whose model is not known yet: each variant may ask another."""
+
+    model: str
+    """A template over axes."""
+    turns: tuple[Turn, ...]
+    temperature: float | None
+    max_tokens: int | None
+    timeout: float | None
+    locate: Locate
+    _targets: dict[str, ChatTarget] = field(default_factory=dict, repr=False)
+    """By the model's name: variants that ask the same share one."""
+
+    def asking(self, model: Model) -> ChatTarget:
+        if model.name not in self._targets:
+            self._targets[model.name] = ChatTarget(
+                model=model,
+                messages=tuple(
+                    Message(role=turn.role, content=turn.prompt.text) for turn in self.turns
+                ),
+                temperature=self.temperature,
+                max_tokens=self.max_tokens,
+                timeout=self.timeout,
+            )
+        return self._targets[model.name]
+
+
+def read_chat(keys: Mapping[str, Any], locate: Locate, folder: Path) -> ChatDraft | None:
+    """What a target's keys say, except for which model; None after telling why not."""
+    outer = check(ChatTargetForm, keys, locate(()), locate)
+    at_chat: Locate = lambda steps: locate(("chat", *steps))  # noqa: E731 - a name for one use
+    form = check(ChatForm, keys.get("chat"), at_chat(()), at_chat)
+    if outer is None or form is None:
+        return None
+    turns = _read_turns(form, at_chat, folder)
+    if turns is None:
+        return None
+    return ChatDraft(
+        model=form.model,
+        turns=turns,
+        temperature=None if form.temperature is None else float(form.temperature),
+        max_tokens=None if form.max_tokens is None else int(form.max_tokens),
+        timeout=None if outer.timeout is None else float(outer.timeout),
+        locate=locate,
+    )
+
+
+# ---- the conversation
+
+
+def _read_turns(form: ChatForm, locate: Locate, folder: Path) -> tuple[Turn, ...] | None:
+    turns: list[Turn | None] = []
+    if form.system is not None:
+        turns.append(_turn("system", form.system, locate(("system",)), folder))
+    if form.messages is None:
+        text = ONLY_THE_INPUT if form.prompt is None else form.prompt
+        turns.append(_turn("user", text, locate(("prompt",)), folder))
+    else:
+        if form.prompt is not None:
+            locate(("messages",)).report("there is a prompt too; give one or the other")
+        turns += _read_messages(form.messages, locate, folder)
+        _check_roles(form, [turn.role for turn in turns if turn is not None], locate)
+    whole = tuple(turn for turn in turns if turn is not None)
+    return whole if len(whole) == len(turns) else None
+
+
+def _read_messages(written: Any, locate: Locate, folder: Path) -> list[Turn | None]:
+    if not isinstance(written, list | tuple) or not written:
+        locate(("messages",)).report(
+            f"must be a list of mappings of role and content, not {shown(written)}"
+        )
+        return [None]
+    turns = []
+    for number, item in enumerate(written):
+        spot = locate(("messages", number))
+        form = check(MessageForm, item, spot)
+        turns.append(
+            None if form is None else _turn(form.role, form.content, spot.at("content"), folder)
+        )
+    return turns
+
+
+def _check_roles(form: ChatForm, roles: list[str], locate: Locate) -> None:
+    at_messages = locate(("messages",))
+    if roles and "user" not in roles:
+        at_messages.report("there is no message of the role user")
+    if form.system is not None and roles.count("system") > 1:
+        at_messages.report("has a system message beside chat.system; give one or the other")
+
+
+def _turn(role: str, text: str, spot: Spot, folder: Path) -> Turn | None:
+    prompt = read_prompt(text, spot, folder)
+    return None if prompt is None else Turn(role=role, prompt=prompt)
+
+
+# ---- the model
+
+
+def lone_field(template: str) -> str | None:
+    """The name of the one field that a template is, as in `{model}`."""
+    try:
+        pieces = parse(template)
+    except TemplateError:
+        return None
+    return pieces[0].name if len(pieces) == 1 and isinstance(pieces[0], Field) else None
+
+
+def resolve(
+    draft: ChatDraft, choice: Choice, comparison: Comparison, registry: Registry
+) -> ChatTarget | None:
+    """The target of a choice, with its model; None after telling why there is none."""
+    spot = draft.locate(("chat", "model"))
+    try:
+        names = field_names(draft.model)
+    except TemplateError as error:
+        spot.report(f"{error.message} in {shown(draft.model)}")
+        return None
+    axes = [axis.name for axis in comparison.axes]
+    if not registry.spots:
+        spot.report("there is no registry of models; add models: to the suite")
+        return None
+    for name in names:
+        if name not in comparison.names:
+            near = suggestion(name, comparison.names)
+            spot.report(f"there is no axis '{name}'{near}; a model is told by axes alone")
+    if not set(names) <= set(axes):
+        return None
+    axis = lone_field(draft.model)
+    if axis is not None:
+        # The matrix spells the name out, so that is where it would be wrong.
+        spot = choice[axes.index(axis)].spot
+    variant = variant_of(comparison.axes, choice)
+    fields = TemplateFields(input=None, case_id="", repeat=1, folder="", variant=variant)
+    model = registry.find(fill(draft.model, fields), spot)
+    return None if model is None else draft.asking(model)

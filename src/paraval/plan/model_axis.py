@@ -1,0 +1,200 @@
+"""The axis whose values are models: found or made when a suite is loaded, narrowed by `--models`.
+
+A suite keeps every model of its registry as a possible value of that axis. What runs where nothing
+is said are those that the matrix lists, or else the first of the registry.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paraval.errors import RequestError
+from paraval.plan.chat import lone_field
+from paraval.plan.matrix import RESERVED, Axis, AxisValue
+from paraval.plan.model import AXIS_NAME
+from paraval.plan.places import Spot, listed, nearest
+from paraval.plan.registry import Registry
+from paraval.plan.scalars import scalar_text
+from paraval.records import Target, Variant
+
+USUAL_AXIS = "model"
+VariantTargets = Sequence[tuple[Variant, Target]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAxis:
+    """Which axis chooses the model, and which of its values run where nothing else is said."""
+
+    name: str | None = None
+    usual: tuple[str, ...] = ()
+    """Those that the matrix lists, or the first of the registry; as text."""
+    overlays: bool = False
+    """True: the matrix gives each value keys of its own, so that no other can be chosen."""
+    why_none: str = ""
+    """Why no models can be chosen, where there is no such axis."""
+
+    def runs(self, variant: Variant) -> bool:
+        """Whether a variant runs where nothing is said of models."""
+        return self.name is None or scalar_text(variant[self.name]) in self.usual
+
+    def usual_of(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        """The axes without the models that only `--models` chooses."""
+        return _narrowed(axes, self.name, lambda value: value.text in self.usual)
+
+
+def find_model_axis(
+    written: Mapping[str, Any], axes: tuple[Axis, ...], registry: Registry, spot: Spot
+) -> tuple[ModelAxis, tuple[Axis, ...]]:
+    """The axis of models, and all axes with every model that may be chosen in it."""
+    name, why_none = _name_of_axis(written.get("target"), axes)
+    matrix = written.get("matrix")
+    names = [str(key) for key in matrix] if isinstance(matrix, Mapping) else []
+    if name is None or not registry.models:
+        return ModelAxis(why_none=why_none), axes
+    by_name = {axis.name: axis for axis in axes}
+    if name in by_name:
+        overlays = isinstance(matrix, Mapping) and isinstance(matrix.get(name), Mapping)
+        usual = tuple(by_name[name].texts())
+        chosen = ModelAxis(name=name, usual=usual, overlays=overlays)
+        return chosen, axes if overlays else _extended(axes, name, registry)
+    if name in names or not re.fullmatch(AXIS_NAME, name) or name in RESERVED:
+        return ModelAxis(), axes
+    _check_no_other_axis_is_meant(name, axes, registry, spot.at("matrix"))
+    made = Axis(name=name, values=_values(registry, taken=()))
+    return ModelAxis(name=name, usual=(made.values[0].text,)), (made, *axes)
+
+
+def _name_of_axis(target: Any, axes: tuple[Axis, ...]) -> tuple[str | None, str]:
+    chat = target.get("chat") if isinstance(target, Mapping) else None
+    if chat is None:
+        if any(axis.name == USUAL_AXIS for axis in axes):
+            return USUAL_AXIS, ""
+        return None, f"its target is no chat model, and its matrix has no axis '{USUAL_AXIS}'"
+    template = chat.get("model") if isinstance(chat, Mapping) else None
+    if not isinstance(template, str):
+        return None, ""
+    name = lone_field(template)
+    if name is not None:
+        return name, ""
+    if "{" in template:
+        return None, f"its target's model is made of parts, {template}; choose them with --variant"
+    return None, f"its target always asks '{template}'; to choose, write model: \"{{model}}\" there"
+
+
+def _values(registry: Registry, taken: Sequence[str]) -> tuple[AxisValue, ...]:
+    return tuple(
+        AxisValue(value=name, overlay={}, spot=registry.spots[name])
+        for name in registry.models
+        if name not in taken
+    )
+
+
+def _extended(axes: tuple[Axis, ...], name: str, registry: Registry) -> tuple[Axis, ...]:
+    return tuple(
+        replace(axis, values=axis.values + _values(registry, axis.texts()))
+        if axis.name == name
+        else axis
+        for axis in axes
+    )
+
+
+def _check_no_other_axis_is_meant(
+    name: str, axes: tuple[Axis, ...], registry: Registry, spot: Spot
+) -> None:
+    """`modle: [haiku, qwen]` would else be an axis that does nothing, and one model would run."""
+    for axis in axes:
+        if all(text in registry.spots for text in axis.texts()):
+            spot.at(axis.name).report(
+                f"lists models, but the target's model is told by '{{{name}}}';"
+                f" call this axis '{name}', or write \"{{{axis.name}}}\" there"
+            )
+
+
+# ---- what a person chooses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """Every variant that can run, whichever models are chosen."""
+
+    registry: Registry
+    model_axis: ModelAxis
+    axes: tuple[Axis, ...]
+    variants: tuple[tuple[Variant, Target], ...]
+
+
+def choose_models(offer: Offer, patterns: Sequence[str]) -> tuple[tuple[Axis, ...], VariantTargets]:
+    """The axes and variants with the models that patterns fit and no others, in the registry's
+    order."""
+    axis = offer.model_axis.name
+    if not offer.registry.models:
+        raise RequestError(
+            "the suite has no registry of models to choose from",
+            hint="add models: to the suite, or leave --models and TEST_MODELS out",
+        )
+    names = _fitting(list(offer.registry.models), patterns)
+    if axis is None:
+        raise RequestError(f"models cannot be chosen in this suite: {offer.model_axis.why_none}")
+    _check_listed(offer.model_axis, names)
+    axes = _in_order(_narrowed(offer.axes, axis, lambda value: value.text in names), axis, names)
+    variants = [pair for pair in offer.variants if scalar_text(pair[0][axis]) in names]
+    _check_excluded(patterns, {scalar_text(variant[axis]) for variant, _ in variants})
+    places = {each.name: {text: place for place, text in enumerate(each.texts())} for each in axes}
+    return axes, sorted(
+        variants,
+        key=lambda pair: [places[name][scalar_text(value)] for name, value in pair[0].items()],
+    )
+
+
+def _fitting(names: list[str], patterns: Sequence[str]) -> list[str]:
+    if tuple(patterns) == ("all",):
+        return names
+    chosen: set[str] = set()
+    for pattern in patterns:
+        found = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
+        if not found:
+            near = nearest(pattern.strip("*"), names)
+            hint = f"near ones: {', '.join(near)}" if near else f"there is {listed(names)}"
+            raise RequestError(f"no model of the registry matches '{pattern}'", hint=hint)
+        chosen.update(found)
+    return [name for name in names if name in chosen]
+
+
+def _check_listed(model_axis: ModelAxis, names: Sequence[str]) -> None:
+    others = [name for name in names if name not in model_axis.usual]
+    if model_axis.overlays and others:
+        raise RequestError(
+            f"axis '{model_axis.name}' of the matrix has keys for {listed(model_axis.usual)} alone,"
+            f" so {listed(others)} cannot be chosen",
+            hint="add them to the matrix, or choose among those it has",
+        )
+
+
+def _check_excluded(patterns: Sequence[str], present: set[str]) -> None:
+    for name in patterns:
+        if name != "all" and not set("*?[") & set(name) and name not in present:
+            raise RequestError(f"the suite excludes every variant with the model '{name}'")
+
+
+def _narrowed(
+    axes: tuple[Axis, ...], name: str | None, keeps: Callable[[AxisValue], bool]
+) -> tuple[Axis, ...]:
+    return tuple(
+        replace(axis, values=tuple(value for value in axis.values if keeps(value)))
+        if axis.name == name
+        else axis
+        for axis in axes
+    )
+
+
+def _in_order(axes: tuple[Axis, ...], name: str, order: list[str]) -> tuple[Axis, ...]:
+    return tuple(
+        replace(axis, values=tuple(sorted(axis.values, key=lambda value: order.index(value.text))))
+        if axis.name == name
+        else axis
+        for axis in axes
+    )

@@ -1,0 +1,50 @@
+"""Texts that may stand in the suite or in a file of their own: prompts and rubrics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from paraval.plan.documents import beside, read_text, why_unreadable
+from paraval.plan.places import Spot, shown
+
+_FILE = re.compile(r"\A[^\s{}]+\.(?:md|txt|prompt)\Z")
+"""One word that ends like this is the path of a file; nobody asks a model just that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A text, and where it stands."""
+
+    text: str
+    spot: Spot
+    in_file: bool = False
+
+    def spot_of(self, is_there: Callable[[str], bool]) -> Spot:
+        """Where something in it stands: in a file of its own, the first line that has it."""
+        if not self.in_file:
+            return self.spot
+        lines = enumerate(self.text.splitlines(), start=1)
+        found = (number for number, line in lines if is_there(line))
+        return replace(self.spot, line=next(found, None))
+
+
+def read_prompt(written: str, spot: Spot, folder: Path) -> Prompt | None:
+    """The text itself, or that of the file it names; None after telling why it cannot be had."""
+    if not _FILE.match(written):
+        return Prompt(text=written, spot=spot)
+    reason = why_unreadable(folder / written)
+    if reason:
+        spot.report(f"{shown(written)}: {reason}")
+        return None
+    there = beside(written, spot)
+    text = read_text(folder / written, there)
+    if text is None:
+        return None
+    if not text.strip():
+        there.report("the file is empty")
+        return None
+    # Editors end a file with a line break that its author does not mean.
+    return Prompt(text=text.removesuffix("\n").removesuffix("\r"), spot=there, in_file=True)

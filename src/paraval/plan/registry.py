@@ -1,0 +1,297 @@
+"""The registry of models: entries as written, in the suite or in a file of their own, as records.
+
+What a model is asked is for targets and judges to say; whether its key is there, for the run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from paraval.errors import ScenarioError
+from paraval.models.providers import DEFAULT_BASE_URL, DEFAULT_KEY_VARIABLE
+from paraval.plan.credentials import NAME_THE_VARIABLE, without_credentials
+from paraval.plan.documents import read_beside, why_unreadable
+from paraval.plan.forms import check
+from paraval.plan.places import Spot, shown, suggestion
+from paraval.plan.registry_forms import MODEL_NAME, AccountLimitsForm, ModelForm, PriceForm
+from paraval.plan.scalars import plain
+from paraval.records import AccountLimits, Model, Price, Provider, account_need
+
+DEFAULT_SCENARIO = "fast"
+REQUESTS_OWN = frozenset(("model", "messages", "input"))
+"""What no option may lay its own over."""
+_ENDPOINTS = ("/chat/completions", "/responses", "/messages")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registry:
+    """The models that a suite may use, by name, in order, and what their accounts allow."""
+
+    models: Mapping[str, Model] = field(default_factory=dict)
+    limits: Mapping[str, AccountLimits] = field(default_factory=dict)
+    """By what an account is called among needs; those alone that an entry says something of."""
+    spots: Mapping[str, Spot] = field(default_factory=dict)
+    """Where each entry stands, the wrong ones too."""
+    identities: Mapping[str, str] = field(default_factory=dict)
+    """Of loopback models: the same for scenarios that behave the same, wherever they stand."""
+
+    def find(self, name: str, spot: Spot) -> Model | None:
+        """The model of this name, for something at a spot; None after telling that there is none.
+
+        An entry that is wrong has been told of already.
+        """
+        if name not in self.spots:
+            near = suggestion(name, self.spots)
+            where = "in the registry" if self.spots else "because there is no registry; add models:"
+            spot.report(f"there is no model '{name}' {where}{near}")
+        return self.models.get(name)
+
+
+def read_registry(written: Any, spot: Spot, folder: Path) -> Registry:
+    """The models that the key `models` names: entries, or a file that holds them."""
+    if isinstance(written, str):
+        document = read_beside(written, spot, folder)
+        if document is None:
+            return Registry()
+        written, spot, folder = document.data, document.spot, (folder / written).parent
+        if not isinstance(written, Mapping):
+            spot.report(f"must be a mapping of names to models, not {shown(written)}")
+            return Registry()
+    if not isinstance(written, Mapping):
+        if written is not None:
+            spot.report(
+                "must be a mapping of names to models, or the path of a file that holds one,"
+                f" not {shown(written)}"
+            )
+        return Registry()
+    if not written:
+        spot.report("there are no models")
+    return _read_entries({str(name): entry for name, entry in written.items()}, spot, folder)
+
+
+def _read_entries(written: Mapping[str, Any], spot: Spot, folder: Path) -> Registry:
+    models: dict[str, Model] = {}
+    limits = _AccountTable()
+    for name, entry in written.items():
+        here = spot.at(name)
+        if not re.fullmatch(MODEL_NAME, name) or name == "all":
+            here.report(
+                "'all' means every model; give it another name"
+                if name == "all"
+                else "a model is named with letters, digits and any of '_.:/@+-'"
+            )
+        elif not isinstance(entry, Mapping):
+            # What was written is not shown: it may well be a key.
+            here.report("must be a mapping with provider and model")
+        else:
+            found = len(spot.problems)
+            model, allowed = _read_entry(name, entry, here, folder)
+            if model is not None and len(spot.problems) == found:
+                models[name] = model
+                limits.add(model, allowed, here.at("limits"))
+    return Registry(
+        models=models,
+        limits=limits.by_need,
+        spots={name: spot.at(name) for name in written},
+        identities=_identities(models, spot),
+    )
+
+
+class _AccountTable:
+    """What the entries say of accounts, which must not contradict one another."""
+
+    def __init__(self) -> None:
+        self.by_need: dict[str, AccountLimits] = {}
+        self._said_by: dict[str, str] = {}
+
+    def add(self, model: Model, limits: AccountLimits | None, spot: Spot) -> None:
+        if limits is None:
+            return
+        need = account_need(model.account)
+        if self.by_need.setdefault(need, limits) != limits:
+            spot.report(
+                f"'{model.name}' and '{self._said_by[need]}' share the account '{model.account}'"
+                " and set different limits; set the same ones, or give each an account: of its own"
+            )
+        self._said_by.setdefault(need, model.name)
+
+
+def _read_entry(
+    name: str, entry: Mapping[str, Any], spot: Spot, folder: Path
+) -> tuple[Model | None, AccountLimits | None]:
+    entry = without_credentials(entry, spot)
+    form = check(ModelForm, entry, spot)
+    limits = _read_limits(entry.get("limits"), spot.at("limits"))
+    price = _read_price(entry.get("price"), spot.at("price"))
+    if form is None:
+        return None, limits
+    provider = Provider(form.provider)
+    base_url = _base_url(form, provider, spot)
+    scenario = _scenario(form, provider, spot.at("scenario"), folder)
+    if form.model is None and provider is not Provider.LOOPBACK:
+        spot.at("model").report("is missing")
+    _check_options(form.options, spot.at("options"))
+    key = form.api_key_env or _usual_key(provider, base_url)
+    model = Model(
+        name=name,
+        provider=provider,
+        model=form.model or name,
+        base_url=base_url,
+        api_key_env=key,
+        account=form.account or _account(name, provider, base_url, key),
+        timeout=float(form.timeout),
+        idle_timeout=float(form.idle_timeout),
+        price=price,
+        options=plain(form.options),
+        scenario=scenario,
+    )
+    return model, limits
+
+
+def _read_limits(written: Any, spot: Spot) -> AccountLimits | None:
+    form = None if written is None else check(AccountLimitsForm, written, spot)
+    if form is None:
+        return None
+    requests, tokens = form.requests_per_minute, form.tokens_per_minute
+    return AccountLimits(
+        concurrent=None if form.concurrent is None else int(form.concurrent),
+        requests_per_minute=None if requests is None else float(requests),
+        tokens_per_minute=None if tokens is None else float(tokens),
+    )
+
+
+def _read_price(written: Any, spot: Spot) -> Price | None:
+    form = None if written is None else check(PriceForm, written, spot)
+    if form is None:
+        return None
+    cached = form.cached_input_per_million
+    return Price(
+        input_per_million=float(form.input_per_million),
+        output_per_million=float(form.output_per_million),
+        cached_input_per_million=None if cached is None else float(cached),
+    )
+
+
+def _check_options(options: Mapping[str, Any], spot: Spot) -> None:
+    for name in REQUESTS_OWN & options.keys():
+        spot.at(name).report("is the request's own and cannot be an option")
+    try:
+        json.dumps(plain(options), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        spot.report(f"must be plain data: {error}")
+
+
+# ---- where a model is
+
+
+def _base_url(form: ModelForm, provider: Provider, spot: Spot) -> str:
+    if provider is Provider.LOOPBACK:
+        for key in ("base_url", "api_key_env"):
+            if getattr(form, key) is not None:
+                spot.at(key).report("a loopback model has none; a run starts it by itself")
+        return ""
+    if form.base_url is None:
+        return DEFAULT_BASE_URL[provider]
+    problem = _address_problem(form.base_url)
+    if problem:
+        spot.at("base_url").report(problem)
+    return form.base_url.rstrip("/")
+
+
+def _address_problem(address: str) -> str | None:
+    """What is wrong with a base URL. It is never shown: it may hold a key."""
+    parts = _parts(address)
+    if parts is None or any(letter.isspace() or not letter.isprintable() for letter in address):
+        return "is no address that can be reached; write one such as https://host/v1"
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return "must be an address such as https://host/v1 or http://127.0.0.1:8000/v1"
+    if "@" in parts.netloc:
+        return f"holds a user name or a password; {NAME_THE_VARIABLE}"
+    if "?" in address or "#" in address:
+        return "must end with the path; what comes after '?' or '#' has no place in it"
+    for endpoint in _ENDPOINTS:
+        if parts.path.rstrip("/").endswith(endpoint):
+            return f"must end before {endpoint}, which is added to it"
+    return None
+
+
+def _parts(address: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(address)
+        _ = parts.port  # a wrong one is found only when it is asked for
+    except ValueError:
+        return None
+    return parts
+
+
+def _is_own(provider: Provider, base_url: str) -> bool:
+    """Whether a key for the provider may go there without being told to."""
+    own, given = urlsplit(DEFAULT_BASE_URL[provider]), _parts(base_url)
+    return given is not None and (given.scheme, given.netloc.lower()) == (own.scheme, own.netloc)
+
+
+def _usual_key(provider: Provider, base_url: str) -> str | None:
+    if provider is Provider.LOOPBACK or not _is_own(provider, base_url):
+        return None
+    return DEFAULT_KEY_VARIABLE[provider]
+
+
+def _account(name: str, provider: Provider, base_url: str, key: str | None) -> str:
+    """What shares a limit unless an entry says otherwise: one host, asked with one key."""
+    if provider is Provider.LOOPBACK:
+        return f"loopback:{name}"
+    if _is_own(provider, base_url):
+        place = "anthropic" if provider is Provider.ANTHROPIC else "openai"
+    else:
+        parts = _parts(base_url)
+        place = base_url if parts is None else parts.netloc.lower()
+    return place if key == _usual_key(provider, base_url) else f"{place}:{key}"
+
+
+# ---- simulated models
+
+
+def _scenario(form: ModelForm, provider: Provider, spot: Spot, folder: Path) -> str | None:
+    written = form.scenario
+    if provider is not Provider.LOOPBACK:
+        if written is not None:
+            spot.report("only a loopback model has a scenario")
+        return None
+    if written is None:
+        return DEFAULT_SCENARIO
+    if "/" not in written and not Path(written).suffix:
+        return written
+    reason = why_unreadable(folder / written)
+    if reason:
+        spot.report(f"{shown(written)}: {reason}")
+    return os.path.normpath(Path.cwd() / folder / written)
+
+
+def _identities(models: Mapping[str, Model], spot: Spot) -> dict[str, str]:
+    """What each loopback model does, told from what others do; wrong scenarios are told."""
+    names = {model.scenario for model in models.values() if model.scenario is not None}
+    if not names:
+        return {}
+    # Only here: most suites have no simulated model.
+    from paraval.loopback.scenario import Scenario  # noqa: PLC0415 - see above
+
+    found: dict[str, str] = {}
+    for name, model in models.items():
+        if model.scenario is None:
+            continue
+        try:
+            found[name] = Scenario.load(model.scenario).identity
+        except ScenarioError as error:
+            for problem in error.problems:
+                if problem.file is None:
+                    spot.at(name, "scenario").report(problem.message)
+                else:
+                    spot.problems[problem] = None
+    return found

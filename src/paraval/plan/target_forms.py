@@ -1,0 +1,147 @@
+"""Targets as suites write them: every key of a command, a function and a chat model."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, SkipValidation
+
+from paraval.plan.form_types import (
+    Arguments,
+    Count,
+    Delay,
+    Environment,
+    Flag,
+    Form,
+    FunctionName,
+    NotNegative,
+    Prompt,
+    Seconds,
+    Text,
+    Told,
+    VariableName,
+    Words,
+)
+
+
+class ProcessForm(Form):
+    """What commands and functions have in common."""
+
+    env: Annotated[Environment, Told("a mapping of names to texts")] = Field(
+        {}, description="Environment variables to set. Values are templates."
+    )
+    pass_env: Annotated[list[VariableName], Told("a list of names of variables")] = Field(
+        [], description="Variables to pass on from the environment that paraval itself has."
+    )
+    timeout: Seconds | None = Field(
+        None, description="After this the attempt is ended and its outcome is `timeout`."
+    )
+    grace: Delay = Field(
+        5.0, description="How long a process may take to end by itself before it is killed."
+    )
+
+
+class CommandTargetForm(ProcessForm):
+    """A program that is started once for each attempt."""
+
+    command: Annotated[
+        Arguments | str, Words("a list of texts and numbers (with shell: true, one line of text)")
+    ] = Field(description="The program and its arguments. Each is a template.")
+    shell: Flag = Field(
+        False,
+        description="Run the command, one line of text, with `/bin/sh`. Values that templates fill"
+        " in are quoted.",
+    )
+    cwd: Text = Field(".", description="The folder to run in, relative to the suite's own folder.")
+    stdin: Text | None = Field(None, description="A template for what the command reads.")
+    output: Annotated[
+        str,
+        Field(pattern=r"^(stdout|json|.*[./{].*)$", min_length=1),
+        Words("'stdout', 'json', or the path of a file (with a '.', '/' or '{' in it)"),
+    ] = Field(
+        "stdout",
+        description="Where the answer is: `stdout` as it is; `json`, an object on stdout, see"
+        " below; or a template for the path of a file that the command writes.",
+    )
+
+
+class FunctionTargetForm(ProcessForm):
+    """A Python function that is called once for each attempt: `function(case)` or
+    `function(case, variant)`. `env` and `pass_env` need `isolate: process`."""
+
+    python: FunctionName = Field(
+        description="`module:function`; modules are looked for in the suite's folder first."
+    )
+    isolate: Annotated[Literal["process", "none"], Words("'process' or 'none'")] = Field(
+        "none",
+        description="`process`: each attempt runs in a worker process, so that a crash costs that"
+        " attempt alone and a timeout really ends it.",
+    )
+
+
+class MessageForm(Form):
+    """One turn of a conversation."""
+
+    role: Annotated[
+        Literal["system", "user", "assistant"], Words("'system', 'user' or 'assistant'")
+    ] = Field(description="Who says it.")
+    content: Prompt = Field(description="What is said: a template, or a file that holds one.")
+
+
+class ChatForm(Form):
+    """What the model is asked."""
+
+    model: Text = Field(
+        description="A name of the registry, or a template over axes: `{model}` is the value of the"
+        " axis `model`, which is made from the registry where the matrix has none."
+    )
+    system: Prompt | None = Field(
+        None, description="What the model is told first: a template, or a file that holds one."
+    )
+    prompt: Prompt | None = Field(
+        None,
+        description="What it is asked: a template, or a file that holds one; by default `{input}`.",
+    )
+    messages: (
+        Annotated[
+            SkipValidation[Annotated[list[MessageForm], Field(min_length=1)]],
+            Words("a list of mappings of role and content"),
+        ]
+        | None
+    ) = Field(None, description="A whole conversation, in the place of `prompt`.")
+    temperature: NotNegative | None = Field(
+        None, description="Sent to the model; by default it uses its own."
+    )
+    max_tokens: Count | None = Field(None, description="The longest answer, in tokens.")
+
+
+class ChatTargetForm(Form):
+    """A model of the registry, asked once for each attempt."""
+
+    chat: Annotated[SkipValidation[ChatForm], Told("a mapping, see below")] = Field(
+        description="What it is asked."
+    )
+    timeout: Seconds | None = Field(
+        None, description="The longest that a call may take; by default the model's own."
+    )
+
+
+class ChatOverlayForm(ChatForm):
+    """Keys of `chat`, laid over the target's own."""
+
+    model: Text | None = Field(None, description="Another model of the registry.")  # type: ignore[assignment]  # an overlay need not say it
+
+
+def _with_all_target_keys(schema: dict[str, Any]) -> None:
+    """The overlay's keys are those of every kind of target."""
+    for form in (CommandTargetForm, FunctionTargetForm):
+        schema.setdefault("properties", {}).update(form.model_json_schema()["properties"])
+
+
+class OverlayForm(Form):
+    """Keys of the target, laid over it for one value of an axis. `env` and `chat` are merged; other
+    keys replace the target's own."""
+
+    model_config = ConfigDict(json_schema_extra=_with_all_target_keys)
+
+    chat: ChatOverlayForm | None = Field(None, description="Keys of a chat target.")

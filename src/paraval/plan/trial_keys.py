@@ -1,0 +1,99 @@
+"""What a trial's key is made of: all that decides its result, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from paraval.plan.registry import Registry
+from paraval.records import (
+    Case,
+    ChatTarget,
+    CommandTarget,
+    GraderSpec,
+    Grading,
+    Model,
+    Provider,
+    Target,
+    Variant,
+)
+from paraval.settings import JUDGE_PROMPT_VERSION
+
+DIGEST_BYTES = 16
+
+
+def trial_key(words: bytes) -> str:
+    return hashlib.blake2b(words, digest_size=DIGEST_BYTES).hexdigest()
+
+
+def case_words(case: Case) -> bytes:
+    """What a case adds to the keys of its trials: itself if that is short, else a digest."""
+    if type(case.input) is str and type(case.expect) is str and not case.metadata:
+        # There may be very many, and texts alone need no encoder to be told apart.
+        words = repr((case.id, case.input, case.expect)).encode()
+        if len(words) < 200:
+            return words
+        return hashlib.blake2b(words, digest_size=DIGEST_BYTES).digest()
+    return _digest([case.id, case.input, case.expect, case.metadata])
+
+
+def variant_words(variant: Variant, target: Target, folder: str, registry: Registry) -> bytes:
+    """What a variant adds, with its target. Not how long that may take, nor where the suite's
+    folder is: a moved checkout keeps its keys."""
+    if isinstance(target, ChatTarget):
+        return _digest([dict(variant), _chat_words(target, registry)])
+    words = asdict(target)
+    for name in ("timeout", "grace", "folder", "any_exit_code"):
+        words.pop(name, None)
+    if isinstance(target, CommandTarget):
+        words["cwd"] = os.path.relpath(target.cwd, folder)
+    return _digest([dict(variant), {"kind": type(target).__name__, **words}])
+
+
+def grading_words(grading: Grading, registry: Registry) -> bytes:
+    graders = [_grader_words(spec, registry) for spec in grading.graders]
+    return _digest([graders, grading.pass_at])
+
+
+def _grader_words(spec: GraderSpec, registry: Registry) -> list[Any]:
+    words = [spec.name, spec.kind, spec.options, spec.weight]
+    if spec.model is None:
+        return words
+    decisive = {name: value for name, value in spec.options.items() if name != "timeout"}
+    judge = _model_words(spec.model, registry)
+    return [spec.name, spec.kind, decisive, spec.weight, judge, JUDGE_PROMPT_VERSION]
+
+
+def _chat_words(target: ChatTarget, registry: Registry) -> dict[str, Any]:
+    return {
+        "kind": type(target).__name__,
+        "model": _model_words(target.model, registry),
+        "messages": [(message.role, message.content) for message in target.messages],
+        "temperature": target.temperature,
+        "max_tokens": target.max_tokens,
+    }
+
+
+def _model_words(model: Model, registry: Registry) -> list[Any]:
+    """What decides a model's answers: never its account, key, limits, price or patience."""
+    is_simulated = model.provider is Provider.LOOPBACK
+    place = registry.identities.get(model.name) if is_simulated else model.base_url
+    return [model.provider, place, model.model, model.options]
+
+
+def _mapping(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is not plain data")
+
+
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_mapping)
+
+
+def _digest(words: Any) -> bytes:
+    encoded = _canonical.encode(words).encode()
+    return hashlib.blake2b(encoded, digest_size=DIGEST_BYTES).digest()
