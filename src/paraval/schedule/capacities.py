@@ -1,15 +1,24 @@
 """Named capacities, and who may start next under them.
 
-Trials with the same needs form a lane. A lane is open while every one of its limits has room. Of
-the open lanes the one goes first that would hold up the end of the run the longest: by its longest
-trial, or by the work that still has to pass through its narrowest limit.
+Trials with the same needs form a lane. A lane is open while every one of its limits has room and
+every one of its accounts may be sent to. Of the open lanes the one goes first that would hold up
+the end of the run the longest: by its longest trial, or by the work that still has to pass through
+its narrowest limit.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from random import Random
+
+from paraval.records import AccountLimits, Limits
+from paraval.schedule.accounts import Account, Grant
+from paraval.schedule.messages import Draw, Work
+
+ACCOUNT = "account:"
+UNKNOWN = AccountLimits()
 
 
 @dataclass(slots=True)
@@ -29,90 +38,184 @@ class Limit:
 class Lane:
     """The trials that need the same limits, longest first."""
 
+    needs: tuple[str, ...]
     limits: tuple[Limit, ...]
+    accounts: tuple[Account, ...]
     places: list[int] = field(default_factory=list)
     """A heap of places in the run's order; the smallest is next."""
     waiting_s: float = 0.0
 
     @property
-    def is_open(self) -> bool:
+    def has_room(self) -> bool:
         return bool(self.places) and all(limit.has_room for limit in self.limits)
+
+    def opens_at(self, now: float, draws: Sequence[Draw]) -> float:
+        """When its accounts let its next trial start; infinite while nobody knows."""
+        opens_at = now
+        for account, draw in zip(self.accounts, draws, strict=True):
+            at = account.opens_at(now, draw)
+            opens_at = max(opens_at, at)
+        return opens_at
 
     def holdup_s(self, parallel: int) -> float:
         """How long this lane needs at least, if it were given all that it may use."""
-        alone = self.waiting_s / parallel
-        return max(
-            (limit.waiting_s / min(limit.capacity, parallel) for limit in self.limits),
-            default=alone,
-        )
+        holdup_s = self.waiting_s / parallel
+        for limit in self.limits:
+            holdup_s = max(holdup_s, limit.waiting_s / min(limit.capacity, parallel))
+        for account in self.accounts:
+            holdup_s = max(holdup_s, account.holdup_s(parallel))
+        return holdup_s
 
 
 class Lanes:
     """Every waiting trial, by its needs."""
 
-    def __init__(self, capacities: Mapping[str, int], parallel: int) -> None:
-        self._capacities = capacities
-        self._limits: dict[str, Limit] = {}
+    def __init__(self, works: Sequence[Work], limits: Limits, random: Random) -> None:
+        """The works in the order of the run; none waits yet."""
+        self._works = works
+        self._limits = limits
+        self._random = random
+        self._parallel = max(1, limits.parallel)
+        self._named: dict[str, Limit] = {}
+        self._accounts: dict[str, Account] = {}
         self._lanes: dict[tuple[str, ...], Lane] = {}
-        self._parallel = parallel
+        self._lane_of = [self._lane(work.needs) for work in works]
+        self._draws_of = [
+            _draws(work, lane) for work, lane in zip(works, self._lane_of, strict=True)
+        ]
         self.waiting = 0
         self.waiting_s = 0.0
 
-    def lane(self, needs: tuple[str, ...]) -> Lane:
+    def _lane(self, needs: tuple[str, ...]) -> Lane:
         if needs not in self._lanes:
-            self._lanes[needs] = Lane(limits=tuple(self._limit(name) for name in needs))
+            accounts = [need for need in needs if need.startswith(ACCOUNT)]
+            self._lanes[needs] = Lane(
+                needs=needs,
+                limits=tuple(self._limit(need) for need in needs if self._is_limit(need)),
+                accounts=tuple(self._account(need) for need in accounts),
+            )
         return self._lanes[needs]
 
+    def _is_limit(self, need: str) -> bool:
+        """A need that nobody gave a capacity is just a name, which something can be stopped by."""
+        return need in self._limits.named
+
     def _limit(self, name: str) -> Limit:
-        if name not in self._limits:
-            self._limits[name] = Limit(capacity=max(1, self._capacities.get(name, self._parallel)))
-        return self._limits[name]
+        if name not in self._named:
+            self._named[name] = Limit(capacity=max(1, self._limits.named[name]))
+        return self._named[name]
 
-    def fill(self, lanes: Sequence[Lane], expected_s: Sequence[float]) -> None:
-        """Every trial at its place, in order: what `add` does one by one."""
-        for place, (lane, seconds) in enumerate(zip(lanes, expected_s, strict=True)):
+    def _account(self, name: str) -> Account:
+        if name not in self._accounts:
+            known = self._limits.accounts.get(name, UNKNOWN)
+            self._accounts[name] = Account(
+                name, known, parallel=self._parallel, random=self._random
+            )
+        return self._accounts[name]
+
+    # ---- who waits
+
+    def fill(self) -> None:
+        """Every trial at its place, in order."""
+        for place in range(len(self._works)):
             # In rising order a list is a heap as it stands.
-            lane.places.append(place)
-            lane.waiting_s += seconds
-            for limit in lane.limits:
-                limit.waiting_s += seconds
-        self.waiting += len(lanes)
-        self.waiting_s += sum(expected_s)
+            self._lane_of[place].places.append(place)
+            self._count(place, 1)
 
-    def add(self, lane: Lane, place: int, expected_s: float) -> None:
-        heapq.heappush(lane.places, place)
-        self._count(lane, 1, expected_s)
+    def add(self, place: int) -> None:
+        heapq.heappush(self._lane_of[place].places, place)
+        self._count(place, 1)
 
-    def _count(self, lane: Lane, trials: int, expected_s: float) -> None:
-        self.waiting += trials
-        self.waiting_s += expected_s
-        lane.waiting_s += expected_s
+    def _count(self, place: int, sign: int) -> None:
+        lane = self._lane_of[place]
+        seconds = self._works[place].expected_s * sign
+        self.waiting += sign
+        self.waiting_s += seconds
+        lane.waiting_s += seconds
         for limit in lane.limits:
-            limit.waiting_s += expected_s
+            limit.waiting_s += seconds
+        if lane.accounts:
+            for account, draw in zip(lane.accounts, self._draws_of[place], strict=True):
+                account.waiting_s += seconds
+                account.waiting_requests += draw.requests * sign
+                account.waiting_tokens += draw.tokens * sign
 
-    def take(self, lane: Lane, expected_s: float) -> int:
-        """The lane's next place, with one of each of its limits."""
+    def drop(self, lane: Lane) -> int:
+        """Takes the lane's next place out, and nothing else."""
+        place = heapq.heappop(lane.places)
+        self._count(place, -1)
+        return place
+
+    def drop_all(self, need: str) -> list[int]:
+        """Takes out every place with this need."""
+        dropped: list[int] = []
+        for lane in self._lanes.values():
+            while need in lane.needs and lane.places:
+                dropped.append(self.drop(lane))
+        return dropped
+
+    def clear(self) -> None:
+        for lane in self._lanes.values():
+            while lane.places:
+                self.drop(lane)
+
+    # ---- who runs
+
+    def take(self, lane: Lane, now: float) -> tuple[int, tuple[Grant, ...]]:
+        """The lane's next place, with one of each of its limits and its share of its accounts."""
+        place = self.drop(lane)
         for limit in lane.limits:
             limit.taken += 1
-        self._count(lane, -1, -expected_s)
-        return heapq.heappop(lane.places)
+        if not lane.accounts:
+            return place, ()
+        drawn = zip(lane.accounts, self._draws_of[place], strict=True)
+        return place, tuple(account.take(now, draw) for account, draw in drawn)
 
-    def give_back(self, lane: Lane) -> None:
-        for limit in lane.limits:
+    def give_back(self, place: int) -> None:
+        """The limits; accounts are settled by what was done with them."""
+        for limit in self._lane_of[place].limits:
             limit.taken -= 1
+
+    def accounts_of(self, place: int) -> tuple[Account, ...]:
+        return self._lane_of[place].accounts
+
+    def with_room(self) -> Iterator[Lane]:
+        return (lane for lane in self._lanes.values() if lane.has_room)
+
+    def filled(self) -> Iterable[Lane]:
+        return (lane for lane in self._lanes.values() if lane.places)
+
+    def opens_at(self, lane: Lane, now: float) -> float:
+        if not lane.accounts:
+            return now
+        return lane.opens_at(now, self._draws_of[lane.places[0]])
+
+    # ---- how long the rest takes
+
+    def urgency(self, lane: Lane, now: float) -> tuple[float, int]:
+        """The more, the sooner it should go on."""
+        place = lane.places[0]
+        urgency_s = max(self._works[place].expected_s, lane.holdup_s(self._parallel))
+        for account in lane.accounts:
+            urgency_s = max(urgency_s, account.paced_s(now))
+        return urgency_s, -place
 
     def holdup_s(self) -> float:
         """How long the lane that holds the run up the longest needs at least."""
         return max((lane.holdup_s(self._parallel) for lane in self._lanes.values()), default=0.0)
 
-    def open_lanes(self) -> Iterable[Lane]:
-        return (lane for lane in self._lanes.values() if lane.is_open)
+    def paced_s(self, now: float) -> float:
+        """How long until the last request may be sent, by the account that is paced the most."""
+        waiting = (one for one in self._accounts.values() if one.waiting_requests > 0)
+        return max((account.paced_s(now) for account in waiting), default=0.0)
 
-    def clear(self) -> None:
-        for lane in self._lanes.values():
-            lane.places.clear()
-            lane.waiting_s = 0.0
-            for limit in lane.limits:
-                limit.waiting_s = 0.0
-        self.waiting = 0
-        self.waiting_s = 0.0
+
+def _draws(work: Work, lane: Lane) -> tuple[Draw, ...]:
+    """One for each of its accounts, in their order."""
+    if (
+        len(lane.accounts) == len(work.draws) == 1
+        and work.draws[0].account == lane.accounts[0].name
+    ):
+        return work.draws
+    told = {draw.account: draw for draw in work.draws}
+    return tuple(told.get(account.name, Draw(account.name)) for account in lane.accounts)

@@ -7,11 +7,15 @@ order give the same instructions. The driver performs them; a simulation can, to
 from __future__ import annotations
 
 import heapq
+import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 
-from paraval.records import Limits, Outcome, RetryPolicy
+from paraval.records import AccountUse, Budget, Limits, Outcome, RetryPolicy
+from paraval.schedule.accounts import Account, Grant
+from paraval.schedule.budget import Purse
 from paraval.schedule.capacities import Lane, Lanes
 from paraval.schedule.messages import (
     Abandoned,
@@ -22,8 +26,10 @@ from paraval.schedule.messages import (
     Instruction,
     Over,
     RetryLater,
+    Skip,
     Start,
     StopAsked,
+    Stopped,
     Tick,
     WakeAt,
     Work,
@@ -31,13 +37,30 @@ from paraval.schedule.messages import (
 
 LONGEST_REFUSAL_S = 900.0
 """A service that says to come back later than this has run out of quota: not worth waiting for."""
+SHORTEST_SLEEP_S = 0.001
+
+
+@dataclass(slots=True)
+class Running:
+    """What a running attempt holds."""
+
+    since: float
+    grants: tuple[Grant, ...]
+    reserved_usd: float
 
 
 class Scheduler:
     """The state of a run between two events."""
 
     def __init__(
-        self, works: Sequence[Work], *, limits: Limits, retry: RetryPolicy, seed: int
+        self,
+        works: Sequence[Work],
+        *,
+        limits: Limits,
+        retry: RetryPolicy,
+        seed: int,
+        budget: Budget | None = None,
+        spent_usd: float = 0.0,
     ) -> None:
         in_plan_order = sorted(works, key=attrgetter("index"))
         self._order = sorted(in_plan_order, key=attrgetter("expected_s"), reverse=True)
@@ -45,13 +68,17 @@ class Scheduler:
         self._parallel = max(1, limits.parallel)
         self._retry = retry
         self._random = random.Random(seed)  # noqa: S311 - jitter, not secrets
-        self._lanes = Lanes(limits.named, self._parallel)
-        self._lane_of: list[Lane] = [self._lanes.lane(work.needs) for work in self._order]
-        self._running: dict[int, float] = {}
+        self._lanes = Lanes(self._order, limits, self._random)
+        self._purse = Purse(budget, spent_usd) if budget is not None else None
+        self._running: dict[int, Running] = {}
         self._resting: list[tuple[float, int]] = []
         """(ready at, place): trials that wait for another attempt and hold nothing."""
         self._tries: dict[int, int] = {}
         self._refusals: dict[int, int] = {}
+        self._stopped: dict[str, str] = {}
+        """Needs that nothing more can be done with, and why."""
+        self._opens_at = math.inf
+        """When a lane opens that has room but for the pace of its accounts."""
         self._asked_wake: float | None = None
         self._stopping = False
         self._over = False
@@ -65,105 +92,228 @@ class Scheduler:
         instructions: list[Instruction] = []
         match event:
             case Begin():
-                self._lanes.fill(self._lane_of, [work.expected_s for work in self._order])
+                self._lanes.fill()
             case Ended():
-                instructions.append(self._end(event))
+                self._end(event, instructions)
             case Abandoned():
-                self._release(event.index)
+                self._abandon(event)
             case StopAsked():
                 self._stop()
             case Tick():
-                self._asked_wake = None
+                # An early wake leaves older, later ones behind; they must not ask for more.
+                if self._asked_wake is not None and event.at > self._asked_wake - SHORTEST_SLEEP_S:
+                    self._asked_wake = None
         self._wake_rested(event.at)
-        instructions.extend(self._start_all(event.at))
-        instructions.extend(self._sleep_or_finish())
+        self._start_all(event.at, instructions)
+        self._sleep_or_finish(event.at, instructions)
         return instructions
 
     def running_for_s(self, now: float) -> float:
         """The time that the running attempts have taken so far, together."""
-        return sum(now - since for since in self._running.values())
+        return sum(now - one.since for one in self._running.values())
 
     def remaining_s(self, now: float, scale: float = 1.0) -> float:
         """How long the rest will take, as expected of it; `scale` corrects all estimates."""
         started = [
-            (self._order[self._place[index]].expected_s * scale, now - since)
-            for index, since in self._running.items()
+            (self._order[self._place[index]].expected_s * scale, now - one.since)
+            for index, one in self._running.items()
         ]
         residual = [max(expected - elapsed, 0.1 * expected) for expected, elapsed in started]
         rested = sum(self._order[place].expected_s for _, place in self._resting)
         work = (self._lanes.waiting_s + rested) * scale + sum(residual)
         trials = self._lanes.waiting + len(self._resting) + len(residual)
         slots = max(1, min(self._parallel, trials))
-        return max([work / slots, self._lanes.holdup_s() * scale, *residual])
+        holdup_s = max(self._lanes.holdup_s() * scale, self._lanes.paced_s(now))
+        return max([work / slots, holdup_s, *residual])
 
-    def _end(self, event: Ended) -> Instruction:
-        self._release(event.index)
-        delay_s = self._delay_before_retry(event)
-        if delay_s is None:
+    # ---- how attempts end
+
+    def _end(self, event: Ended, instructions: list[Instruction]) -> None:
+        place = self._place[event.index]
+        running = self._release(event.index, event.cost_usd)
+        accounts = self._lanes.accounts_of(place)
+        for account, grant in zip(accounts, running.grants, strict=True):
+            self._settle(account, grant, event, instructions)
+        need, reason = self._what_stops(event, accounts)
+        if need is not None and need not in self._stopped:
+            self._stopped[need] = reason
+            instructions.append(Stopped(need=need, reason=reason))
+            instructions.append(self._decide(event, place))
+            instructions.extend(self._skip_all(need, reason))
+        else:
+            instructions.append(self._decide(event, place))
+
+    def _settle(
+        self, account: Account, grant: Grant, event: Ended, instructions: list[Instruction]
+    ) -> None:
+        use = next((use for use in event.uses if use.account == account.name), None)
+        if use is None and event.outcome is Outcome.RATE_LIMITED and event.account == account.name:
+            use = AccountUse(
+                account=account.name, requests=1, refused=True, retry_after=event.retry_after
+            )
+        if use is None:
+            account.give_up(grant)
+            return
+        held = account.settle(event.at, grant, use)
+        if held is not None:
+            instructions.append(held)
+
+    def _what_stops(self, event: Ended, accounts: tuple[Account, ...]) -> tuple[str | None, str]:
+        """The need that nothing more can be done with after this end, and why."""
+        if event.outcome.is_judged:
+            return None, ""
+        if event.stops is not None:
+            return event.stops, event.reason or f"{event.stops} cannot be used"
+        for account in accounts:
+            if account.never_reached:
+                return account.name, event.reason or f"{account.name} cannot be reached"
+            if account.name == event.account and event.outcome is Outcome.RATE_LIMITED:
+                if (event.retry_after or 0.0) > LONGEST_REFUSAL_S:
+                    return account.name, _used_up(account.name, event.retry_after or 0.0)
+                if account.refusals >= self._retry.refusals:
+                    return account.name, (
+                        f"{account.name} refused {account.refusals} times in a row"
+                    )
+        return None, ""
+
+    def _decide(self, event: Ended, place: int) -> Instruction:
+        """What becomes of the trial whose attempt ended."""
+        would_try_again = event.outcome in self._retry.on and not event.lasting
+        if would_try_again or (event.stops is not None and not event.outcome.is_judged):
+            reason = self._why_stopped(place, event.stops)
+            if reason is not None:
+                return Skip(index=event.index, reason=reason)
+        return self._try_again(event, place) if would_try_again else Conclude(index=event.index)
+
+    def _why_stopped(self, place: int, stops: str | None) -> str | None:
+        if not self._stopped:
+            return None
+        needs = self._order[place].needs
+        named = (stops, *needs) if stops is not None else needs
+        return next((self._stopped[need] for need in named if need in self._stopped), None)
+
+    def _try_again(self, event: Ended, place: int) -> Instruction:
+        refused = event.outcome is Outcome.RATE_LIMITED
+        counts = self._refusals if refused else self._tries
+        tried = counts[event.index] = counts.get(event.index, 0) + 1
+        asked = event.retry_after or 0.0
+        most = self._retry.refusals if refused else self._retry.attempts
+        if tried >= most or asked > LONGEST_REFUSAL_S:
             return Conclude(index=event.index)
-        if self._stopping:
-            # Not decided, and not tried again now: a resume will.
-            return RetryLater(index=event.index, delay_s=delay_s)
-        heapq.heappush(self._resting, (event.at + delay_s, self._place[event.index]))
+        account = self._refusing_account(event, place) if refused else None
+        if account is not None:
+            return self._put_back(event, place, account)
+        ceiling = min(self._retry.longest_delay_s, self._retry.first_delay_s * 2.0 ** (tried - 1))
+        delay_s = max(asked, self._random.uniform(0.0, ceiling))
+        if not self._stopping:
+            # After a stop it is not decided, and not tried again now: a resume will.
+            heapq.heappush(self._resting, (event.at + delay_s, place))
         return RetryLater(index=event.index, delay_s=delay_s)
 
-    def _delay_before_retry(self, event: Ended) -> float | None:
-        if event.outcome not in self._retry.on:
-            return None
-        if event.outcome is Outcome.RATE_LIMITED:
-            tried, most = self._count(self._refusals, event.index), self._retry.refusals
-        else:
-            tried, most = self._count(self._tries, event.index), self._retry.attempts
-        asked = event.retry_after or 0.0
-        if tried >= most or asked > LONGEST_REFUSAL_S:
-            return None
-        ceiling = min(self._retry.longest_delay_s, self._retry.first_delay_s * 2.0 ** (tried - 1))
-        return max(asked, self._random.uniform(0.0, ceiling))
+    def _refusing_account(self, event: Ended, place: int) -> Account | None:
+        accounts = self._lanes.accounts_of(place)
+        return next((one for one in accounts if one.name == event.account), None)
 
-    @staticmethod
-    def _count(counts: dict[int, int], index: int) -> int:
-        counts[index] = counts.get(index, 0) + 1
-        return counts[index]
+    def _put_back(self, event: Ended, place: int, account: Account) -> Instruction:
+        """The account waits, not the trial: it keeps its place in its lane."""
+        if not self._stopping:
+            self._lanes.add(place)
+        return RetryLater(index=event.index, delay_s=max(0.0, account.held_until - event.at))
 
-    def _release(self, index: int) -> None:
-        del self._running[index]
-        self._lanes.give_back(self._lane_of[self._place[index]])
+    def _abandon(self, event: Abandoned) -> None:
+        running = self._release(event.index, None)
+        accounts = self._lanes.accounts_of(self._place[event.index])
+        for account, grant in zip(accounts, running.grants, strict=True):
+            account.give_up(grant)
+
+    def _release(self, index: int, cost_usd: float | None) -> Running:
+        running = self._running.pop(index)
+        place = self._place[index]
+        self._lanes.give_back(place)
+        if self._purse is not None:
+            self._purse.settle(running.reserved_usd, self._order[place].cost_usd, cost_usd)
+        return running
+
+    # ---- what will not run
+
+    def _skip_all(self, need: str, reason: str) -> Iterable[Skip]:
+        """Every trial that waits or rests with this need, in plan order."""
+        places = self._lanes.drop_all(need)
+        places += [place for _, place in self._resting if need in self._order[place].needs]
+        self._resting = [one for one in self._resting if need not in self._order[one[1]].needs]
+        heapq.heapify(self._resting)
+        return [Skip(index=i, reason=reason) for i in sorted(self._order[p].index for p in places)]
+
+    def _skip_unaffordable(self, purse: Purse, instructions: list[Instruction]) -> None:
+        """With nothing in flight that could turn out cheaper, what doesn't fit never will."""
+        for lane in self._lanes.filled():
+            while lane.places and not purse.fits(self._order[lane.places[0]].cost_usd):
+                index = self._order[self._lanes.drop(lane)].index
+                instructions.append(Skip(index=index, reason=purse.refusal()))
 
     def _stop(self) -> None:
         self._stopping = True
         self._lanes.clear()
         self._resting.clear()
 
+    # ---- what starts
+
     def _wake_rested(self, now: float) -> None:
         while self._resting and self._resting[0][0] <= now:
             _, place = heapq.heappop(self._resting)
-            self._lanes.add(self._lane_of[place], place, self._order[place].expected_s)
+            self._lanes.add(place)
 
-    def _start_all(self, now: float) -> list[Start]:
-        starts = []
-        while len(self._running) < self._parallel and (lane := self._next_lane()) is not None:
-            work = self._order[lane.places[0]]
-            self._lanes.take(lane, work.expected_s)
-            self._running[work.index] = now
-            starts.append(Start(index=work.index))
-        return starts
+    def _start_all(self, now: float, instructions: list[Instruction]) -> None:
+        self._opens_at = math.inf
+        while len(self._running) < self._parallel and self._lanes.waiting:
+            if self._purse is not None and self._purse.is_settled:
+                self._skip_unaffordable(self._purse, instructions)
+            lane = self._next_lane(now)
+            if lane is None:
+                return
+            instructions.append(self._start(lane, now))
 
-    def _next_lane(self) -> Lane | None:
-        if self._lanes.waiting == 0:
-            return None
-        return max(self._lanes.open_lanes(), key=self._urgency, default=None)
+    def _start(self, lane: Lane, now: float) -> Start:
+        place, grants = self._lanes.take(lane, now)
+        work = self._order[place]
+        reserved = self._purse.reserve(work.cost_usd) if self._purse is not None else 0.0
+        self._running[work.index] = Running(now, grants, reserved)
+        return Start(index=work.index)
 
-    def _urgency(self, lane: Lane) -> tuple[float, int]:
-        longest_s = self._order[lane.places[0]].expected_s
-        return max(longest_s, lane.holdup_s(self._parallel)), -lane.places[0]
+    def _next_lane(self, now: float) -> Lane | None:
+        """The most urgent of the lanes that are open; and when the next of the others opens."""
+        self._opens_at = math.inf
+        opened: list[Lane] = []
+        for lane in self._lanes.with_room():
+            if self._purse is not None and not self._purse.fits(self._cost_of_next(lane)):
+                continue
+            opens_at = self._lanes.opens_at(lane, now)
+            if opens_at <= now:
+                opened.append(lane)
+            elif opens_at < self._opens_at:
+                self._opens_at = opens_at
+        if len(opened) <= 1:
+            return opened[0] if opened else None
+        return max(opened, key=lambda lane: self._lanes.urgency(lane, now))
 
-    def _sleep_or_finish(self) -> list[Instruction]:
-        if self._resting:
+    def _cost_of_next(self, lane: Lane) -> float:
+        return self._order[lane.places[0]].cost_usd
+
+    def _sleep_or_finish(self, now: float, instructions: list[Instruction]) -> None:
+        at = self._opens_at
+        if self._resting and self._resting[0][0] < at:
             at = self._resting[0][0]
+        if at < math.inf:
+            at = max(at, now + SHORTEST_SLEEP_S)
             if self._asked_wake is None or at < self._asked_wake:
                 self._asked_wake = at
-                return [WakeAt(at=at)]
-        elif not self._running and self._lanes.waiting == 0 and not self._over:
+                instructions.append(WakeAt(at=at))
+        elif not self._running and not self._lanes.waiting and not self._over:
             self._over = True
-            return [Over()]
-        return []
+            instructions.append(Over())
+
+
+def _used_up(name: str, seconds: float) -> str:
+    hours = seconds / 3600.0
+    span = f"{hours:.0f} h" if hours >= 1.5 else f"{seconds / 60.0:.0f} min"
+    return f"{name}: its quota is used up for {span}"

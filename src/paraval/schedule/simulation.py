@@ -10,15 +10,19 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from paraval.records import Outcome
+from paraval.records import AccountUse, Outcome
 from paraval.schedule.messages import (
     Begin,
     Conclude,
     Ended,
     Event,
+    Held,
+    Instruction,
     Over,
+    Skip,
     Start,
     StopAsked,
+    Stopped,
     Tick,
     WakeAt,
 )
@@ -32,10 +36,19 @@ class Imagined:
     duration_s: float
     outcome: Outcome = Outcome.PASSED
     retry_after: float | None = None
+    account: str | None = None
+    lasting: bool = False
+    stops: str | None = None
+    reason: str = ""
+    uses: tuple[AccountUse, ...] = ()
+    cost_usd: float | None = None
 
 
 Imagine = Callable[[int, int], Imagined]
 """(trial index, attempt number from 1) -> its end."""
+
+ImagineAt = Callable[[float, int, int], Imagined]
+"""(when it starts, trial index, attempt number from 1) -> its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +67,9 @@ class Trace:
 
     spans: list[Span] = field(default_factory=list)
     concluded: list[int] = field(default_factory=list)
+    skipped: list[Skip] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
+    stopped: list[Stopped] = field(default_factory=list)
     over_at: float | None = None
 
     @property
@@ -63,37 +79,72 @@ class Trace:
 
 def simulate(scheduler: Scheduler, imagine: Imagine, *, stop_at: float | None = None) -> Trace:
     """Plays a run to its end."""
-    trace = Trace()
-    agenda: list[tuple[float, int, Event]] = [(0.0, 0, Begin(at=0.0))]
+    return simulate_at(scheduler, lambda _, index, number: imagine(index, number), stop_at=stop_at)
+
+
+def simulate_at(scheduler: Scheduler, imagine: ImagineAt, *, stop_at: float | None = None) -> Trace:
+    """Plays a run to its end where it matters when an attempt starts, as it does to a provider."""
+    simulation = _Simulation(imagine)
+    simulation.expect(Begin(at=0.0))
     if stop_at is not None:
-        agenda.append((stop_at, 1, StopAsked(at=stop_at)))
-    numbers: dict[int, int] = {}
-    sequence = len(agenda)
-    while agenda:
-        now, _, event = heapq.heappop(agenda)
+        simulation.expect(StopAsked(at=stop_at))
+    while simulation.agenda:
+        now, _, event = heapq.heappop(simulation.agenda)
         for instruction in scheduler.handle(event):
-            upcoming: Event | None = None
-            match instruction:
-                case Start(index=index):
-                    number = numbers[index] = numbers.get(index, 0) + 1
-                    end = imagine(index, number)
-                    span = Span(index=index, number=number, start=now, end=now + end.duration_s)
-                    trace.spans.append(span)
-                    upcoming = Ended(
-                        at=span.end,
-                        index=index,
-                        outcome=end.outcome,
-                        retry_after=end.retry_after,
-                    )
-                case WakeAt(at=at):
-                    upcoming = Tick(at=at)
-                case Conclude(index=index):
-                    trace.concluded.append(index)
-                case Over():
-                    trace.over_at = now
-                case _:
-                    pass
-            if upcoming is not None:
-                sequence += 1
-                heapq.heappush(agenda, (upcoming.at, sequence, upcoming))
-    return trace
+            simulation.perform(instruction, now)
+    return simulation.trace
+
+
+class _Simulation:
+    """What is to happen when, and what has happened."""
+
+    def __init__(self, imagine: ImagineAt) -> None:
+        self.trace = Trace()
+        self.agenda: list[tuple[float, int, Event]] = []
+        self._imagine = imagine
+        self._numbers: dict[int, int] = {}
+        self._sequence = 0
+
+    def expect(self, event: Event) -> None:
+        """Of events at the same time the one goes first that was expected first."""
+        heapq.heappush(self.agenda, (event.at, self._sequence, event))
+        self._sequence += 1
+
+    def perform(self, instruction: Instruction, now: float) -> None:
+        match instruction:
+            case Start(index=index):
+                self._start(index, now)
+            case WakeAt(at=at):
+                self.expect(Tick(at=at))
+            case Conclude(index=index):
+                self.trace.concluded.append(index)
+            case Skip():
+                self.trace.skipped.append(instruction)
+            case Held():
+                self.trace.held.append(instruction)
+            case Stopped():
+                self.trace.stopped.append(instruction)
+            case Over():
+                self.trace.over_at = now
+            case _:
+                pass
+
+    def _start(self, index: int, now: float) -> None:
+        number = self._numbers[index] = self._numbers.get(index, 0) + 1
+        end = self._imagine(now, index, number)
+        span = Span(index=index, number=number, start=now, end=now + end.duration_s)
+        self.trace.spans.append(span)
+        self.expect(
+            Ended(
+                at=span.end,
+                index=index,
+                outcome=end.outcome,
+                retry_after=end.retry_after,
+                account=end.account,
+                lasting=end.lasting,
+                stops=end.stops,
+                reason=end.reason,
+                uses=end.uses,
+                cost_usd=end.cost_usd,
+            )
+        )
