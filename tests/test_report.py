@@ -387,7 +387,14 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "rate_if_errors_passed",
         "median_s",
         "trials_without_cost",
+        "trials_of_unknown_price",
         "usage",
+        "calls",
+        "cached",
+        "judging",
+        "total_cost_usd",
+        "skipped_by_reason",
+        "retries_by_kind",
     }
     assert set(document) == {"schema", "run", "summary", "gate", "trials"}
     assert document["schema"] == 1
@@ -400,6 +407,7 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "parallel",
         "resumed",
         "interrupted",
+        "held_back",
         "planned",
         "seed",
         "fail_under",
@@ -420,6 +428,11 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "queued_s",
         "usage",
         "cost_usd",
+        "calls",
+        "cached",
+        "price_unknown",
+        "judging",
+        "retries",
         "output",
         "error",
         "artifacts",
@@ -427,7 +440,7 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "notes",
     }
     assert document["trials"][0]["grades"] == [
-        {"grader": "contains", "score": 1.0, "passed": True, "reason": ""}
+        {"grader": "contains", "score": 1.0, "passed": True, "reason": "", "agreement": None}
     ]
 
 
@@ -525,7 +538,7 @@ def test_no_cell_of_a_csv_acts() -> None:
 def test_numbers_of_our_own_stay_numbers_in_a_csv() -> None:
     report = report_of(ended(variant={"temperature": -1, "exact": True}, cost=0.5))
     line = written(report, ".csv").splitlines()[1]
-    assert line == '0,"hello",-1,"true",1,"passed","true",1.0,1,1.0,"",0.5,"","hi"'
+    assert line == '0,"hello",-1,"true",1,"passed","true",1.0,1,1.0,"",0.5,"",0,0,"","hi"'
     assert inert("-1") == "'-1"
     assert inert("a-1") == "a-1"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,15 @@ from typing import Any
 import click
 
 from paraval.errors import RequestError
-from paraval.settings import STORE_FOLDER, STORE_VARIABLE, Selection, default_store
+from paraval.records import CacheUse
+from paraval.settings import (
+    MODELS_VARIABLE,
+    STORE_FOLDER,
+    STORE_VARIABLE,
+    Selection,
+    chosen_models,
+    default_store,
+)
 
 MOST_PARALLEL = 1_000_000
 """More than there can be trials."""
@@ -43,6 +52,12 @@ _SELECTION = (
     click.option(
         "--variant", "variants", multiple=True, metavar="AXIS=VALUE", help="Only this value."
     ),
+    click.option(
+        "--models",
+        metavar="NAMES",
+        help="Only these of the suite's models: names or globs with commas between, or all. "
+        f"[default: ${MODELS_VARIABLE}, or the suite's]",
+    ),
     click.option("--repeats", type=click.IntRange(min=1), help="Instead of the suite's."),
     click.option(
         "--timeout",
@@ -55,6 +70,18 @@ _SELECTION = (
         type=click.FloatRange(0, 1),
         metavar="RATE",
         help="Pass rate below which the gate is missed. [default: every trial must pass]",
+    ),
+    click.option(
+        "--budget",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="USD",
+        help="What the run may spend in all, instead of the suite's; the rest is left for later.",
+    ),
+    click.option(
+        "--cache",
+        type=click.Choice([use.value for use in CacheUse]),
+        help="Whether models' answers are used again, asked for anew, or not kept. "
+        "[default: the suite's, or reuse]",
     ),
 )
 
@@ -80,7 +107,20 @@ def selection_from(given: dict[str, Any]) -> Selection:
         repeats=given.pop("repeats"),
         timeout=given.pop("timeout"),
         fail_under=given.pop("fail_under"),
+        models=_models(given.pop("models")),
+        budget_usd=_budget(given.pop("budget")),
+        cache=given.pop("cache"),
     )
+
+
+def _models(text: str | None) -> tuple[str, ...]:
+    return () if text is None else chosen_models(text, source="--models")
+
+
+def _budget(usd: float | None) -> float | None:
+    if usd is not None and not math.isfinite(usd):
+        raise RequestError(f"--budget {usd}: write an amount of US dollars, e.g. --budget 2.50")
+    return usd
 
 
 def _axis_and_value(text: str) -> tuple[str, str]:

@@ -12,10 +12,10 @@ import os
 import shutil
 from collections.abc import Callable
 
+from paraval.cli.progress_counts import Running, Spending
 from paraval.cli.progress_lines import (
     LONGEST_NOTICE,
     Pen,
-    Running,
     Wording,
     cut_to,
     rough_time,
@@ -30,6 +30,7 @@ from paraval.records import (
     RunEnded,
     RunStarted,
     TrialEnded,
+    TrialSkipped,
 )
 from paraval.report.text import columns, one_line
 
@@ -56,6 +57,7 @@ class Bar:
         self._clock = clock
         self._wording = Wording(ascii_only=pen.is_ascii, tells_eta=False)
         self._running = Running()
+        self._spending = Spending()
         self._counts = dict.fromkeys(("passed", "failed", "errors", "skipped"), 0)
         self._done = self._total = 0
         self._eta_s: float | None = None
@@ -65,9 +67,14 @@ class Bar:
         self._drawn_at = float("-inf")
 
     def __call__(self, event: Happening) -> None:
+        self._spending.watch(event)
         match event:
             case TrialEnded():
                 self._count(event)
+            case TrialSkipped():
+                # Very many may come at once, for one reason: they are only counted.
+                self._running.end(event.trial)
+                self._counts["skipped"] += 1
             case AttemptStarted():
                 self._running.begin(event.attempt.trial, self._clock())
                 if self._verbose:
@@ -162,6 +169,8 @@ class Bar:
             parts.append((f"{counts['skipped']} skipped", DIM))
         if self._eta_s is not None and self._done < self._total:
             parts.append((f"ETA {rough_time(self._eta_s)}", ""))
+        if spent := str(self._spending):
+            parts.append((spent, ""))
         return parts
 
     def _bar(self, width: int) -> str:

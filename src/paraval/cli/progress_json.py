@@ -2,16 +2,22 @@
 
 Every line has `event`:
 
-- `run_started`: run, suite, folder, total, already_done, parallel
+- `run_started`: run, suite, folder, total, already_done, parallel, budget_usd, spent_usd
 - `attempt_started`: index, case, variant, repeat, attempt
-- `attempt_retried`: the same, and outcome, error, duration_s, retry_in_s: it is tried again
+- `attempt_retried`: the same, and outcome, error, duration_s, cost_usd, retry_in_s: it is tried
+  again
 - `trial_ended`: index, case, variant, repeat, outcome, passed, score, attempts, duration_s, error,
-  done, total, eta_s: its result is on disk
+  cost_usd, cached, done, total, eta_s: its result is on disk
+- `trial_skipped`: index, case, variant, repeat, reason: it is left for later, and can be resumed
 - `notice`: message, for a person to read
-- `run_ended`: run, total, done, wall_s, interrupted
+- `run_ended`: run, total, done, wall_s, interrupted, held_back
 
-`passed` is null where there is no verdict, `error` is null or has kind and message, `eta_s` is null
-where nothing is known. More keys and more events may come: a reader skips what it doesn't know.
+`passed` is null where there is no verdict, `error` is null or has kind and message, `eta_s` and
+`cost_usd` are null where nothing is known, `budget_usd` is null where there is none. `cost_usd` is
+of the attempt that ended, judges included; `spent_usd` is what engines before this one spent;
+`cached` is true where the target's answers all came from the cache.
+
+More keys and more events may come: a reader skips what it doesn't know.
 """
 
 from __future__ import annotations
@@ -21,6 +27,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from paraval.cli.progress_counts import whole_cost
 from paraval.cli.progress_lines import Pen
 from paraval.records import (
     Attempt,
@@ -33,6 +40,7 @@ from paraval.records import (
     RunStarted,
     Trial,
     TrialEnded,
+    TrialSkipped,
 )
 
 
@@ -71,8 +79,11 @@ def as_mapping(event: Happening) -> dict[str, Any]:
                 "outcome": event.result.outcome,
                 "error": _error(event.result.error),
                 "duration_s": event.result.duration_s,
+                "cost_usd": whole_cost(event.result),
                 "retry_in_s": event.retry_in_s,
             }
+        case TrialSkipped():
+            return {"event": "trial_skipped", **_trial(event.trial), "reason": event.reason}
         case Notice():
             return {"event": "notice", "message": event.message}
         case RunStarted():
@@ -90,6 +101,8 @@ def _run_started(event: RunStarted) -> dict[str, Any]:
         "total": event.total,
         "already_done": event.already_done,
         "parallel": event.run.parallel,
+        "budget_usd": event.budget_usd,
+        "spent_usd": event.spent_usd,
     }
 
 
@@ -101,6 +114,7 @@ def _run_ended(event: RunEnded) -> dict[str, Any]:
         "done": event.run.done,
         "wall_s": event.run.wall_s,
         "interrupted": event.run.interrupted,
+        "held_back": event.run.held_back,
     }
 
 
@@ -115,6 +129,8 @@ def _trial_ended(event: TrialEnded) -> dict[str, Any]:
         "attempts": event.result.attempts,
         "duration_s": result.duration_s,
         "error": _error(result.error),
+        "cost_usd": whole_cost(result),
+        "cached": result.spend is not None and result.spend.cached > 0 and not result.spend.calls,
         "done": event.done,
         "total": event.total,
         "eta_s": event.eta_s,

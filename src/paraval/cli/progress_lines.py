@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import TextIO
 
+from paraval.cli.progress_counts import Running, Skips, Spending
 from paraval.records import (
     AttemptEnded,
     AttemptStarted,
@@ -17,6 +18,7 @@ from paraval.records import (
     RunStarted,
     Trial,
     TrialEnded,
+    TrialSkipped,
 )
 from paraval.report.text import columns, cut, one_line, to_ascii
 from paraval.report.wording import duration, reason
@@ -70,6 +72,7 @@ class Wording:
     def __init__(self, *, ascii_only: bool, tells_eta: bool) -> None:
         self._tells_eta = tells_eta
         self._marks = _ASCII_MARKS if ascii_only else _MARKS
+        self.spending = Spending()
         self._total = 0
         self._done = 0
         # Columns are as wide as what was seen so far: the names to come are not known here.
@@ -91,12 +94,27 @@ class Wording:
             f"{self._place()} {self._mark(outcome)} {_padded(label, self._label_width)}",
             f"{took:>{self._time_width}}",
         ]
-        if self._tells_eta and event.eta_s is not None and event.done < event.total:
-            parts.append(f"(ETA {rough_time(event.eta_s)})")
+        if self._tells_eta and (standing := self._standing(event)):
+            parts.append(f"({standing})")
         why = self._why(event)
         if why:
             parts.append(why)
         return "  ".join(parts).rstrip()
+
+    def _standing(self, event: TrialEnded) -> str:
+        """`ETA 8 s, $0.12 of $5.00`: of the whole run."""
+        goes_on = event.eta_s is not None and event.done < event.total
+        eta = f"ETA {rough_time(event.eta_s or 0.0)}" if goes_on else ""
+        return ", ".join(filter(None, (eta, str(self.spending))))
+
+    def trial_skipped(self, event: TrialSkipped) -> str:
+        label = _padded(shown_label(event.trial), self._label_width)
+        why = one_line(event.reason, LONGEST_REASON)
+        return f"{self._place()} {self._marks['skipped']} {label}  skipped: {why}"
+
+    def more_skipped(self, number: int, reason: str) -> str:
+        why = one_line(reason, LONGEST_REASON)
+        return f"{self._place()} {self._marks['skipped']} {number:,} more skipped: {why}"
 
     def attempt_started(self, event: AttemptStarted) -> str:
         attempt = event.attempt
@@ -150,38 +168,6 @@ _ASCII_MARKS = {
 }
 
 
-class Running:
-    """The trials that run now, the longest first."""
-
-    def __init__(self) -> None:
-        self._since: dict[int, tuple[Trial, float]] = {}
-
-    def __len__(self) -> int:
-        return len(self._since)
-
-    def begin(self, trial: Trial, now: float) -> None:
-        self._since[trial.index] = (trial, now)
-
-    def end(self, trial: Trial) -> None:
-        self._since.pop(trial.index, None)
-
-    def clear(self) -> None:
-        self._since.clear()
-
-    def longest(self, now: float) -> tuple[Trial, float] | None:
-        for trial, since in self._since.values():
-            return trial, max(0.0, now - since)
-        return None
-
-    def first(self, count: int) -> list[Trial]:
-        found: list[Trial] = []
-        for trial, _ in self._since.values():
-            if len(found) == count:
-                break
-            found.append(trial)
-        return found
-
-
 class Lines:
     """A line for each trial that ended, and one a minute when none does."""
 
@@ -191,14 +177,20 @@ class Lines:
         self._clock = clock
         self._wording = Wording(ascii_only=pen.is_ascii, tells_eta=True)
         self._running = Running()
+        self._skips = Skips()
         self._last_line_at = clock()
         self._goes_on = False
 
     def __call__(self, event: Happening) -> None:
+        self._wording.spending.watch(event)
         match event:
             case TrialEnded():
                 self._running.end(event.trial)
                 self._say(self._wording.trial_ended(event))
+            case TrialSkipped():
+                self._running.end(event.trial)
+                if self._skips.is_first(event.reason, self._clock()):
+                    self._say(self._wording.trial_skipped(event))
             case AttemptStarted():
                 self._running.begin(event.attempt.trial, self._clock())
                 if self._verbose:
@@ -214,15 +206,21 @@ class Lines:
                 self._last_line_at = self._clock()
                 self._goes_on = True
             case RunEnded():
-                self._goes_on = False
+                self.close()
 
     def tick(self, now: float) -> None:
+        self._say_more_skipped(now)
         if self._goes_on and now - self._last_line_at >= QUIET_S:
             self._pen.line(self._wording.still_running(self._running, now))
             self._last_line_at = now
 
     def close(self) -> None:
         self._goes_on = False
+        self._say_more_skipped(math.inf)
+
+    def _say_more_skipped(self, now: float) -> None:
+        for number, why in self._skips.take(now):
+            self._say(self._wording.more_skipped(number, why))
 
     def _say(self, line: str) -> None:
         self._pen.line(line)

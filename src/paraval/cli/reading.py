@@ -56,6 +56,8 @@ def _state(info: RunInfo) -> str:
         return "running"
     if info.done == info.trials:
         return "done"
+    if info.held_back:
+        return "held_back"
     return "killed" if info.ended_at is None else "interrupted"
 
 

@@ -26,6 +26,7 @@ from paraval.composition import open_store, run_stoppably
 from paraval.errors import ParavalError, RequestError
 from paraval.report.document import Report
 from paraval.report.files import check_output_paths, write_files
+from paraval.report.going_on import ways_to_go_on
 from paraval.resuming import how_to_resume
 from paraval.settings import Options, Selection
 
@@ -85,8 +86,13 @@ def _write(report: Report, outputs: tuple[Path, ...]) -> int:
 
 def _say_how_to_go_on(report: Report) -> None:
     run = report.run
-    if run.interrupted and run.source is not None:
+    if run.source is None:
+        return
+    if run.interrupted:
         talk(f"Go on with: {how_to_resume(run)}")
+    elif run.held_back:
+        for sentence in ways_to_go_on(report, how_to_resume(run)):
+            talk(sentence)
 
 
 progress_option = click.option(
@@ -133,7 +139,7 @@ def run_command(suite: Path, **given: Any) -> int:
     return run_and_show(suite_from(suite), selection, options, Showing.from_options(given))
 
 
-@click.command("resume", short_help="Go on with a run that was interrupted or killed.")
+@click.command("resume", short_help="Go on with a run that was interrupted, killed or held back.")
 @run_argument
 @selection_options
 @output_option
@@ -142,7 +148,11 @@ def run_command(suite: Path, **given: Any) -> int:
 @store_option
 @verbose_option
 def resume_command(run: str, **given: Any) -> int:
-    """Go on with a RUN (an id, the beginning of one, or `last`) of a suite file."""
+    """Go on with a RUN (an id, the beginning of one, or `last`) of a suite file.
+
+    What has a result is not run again. Filters and --models narrow what runs now; --budget is for
+    the whole run, what it spent before included.
+    """
     selection = selection_from(given)
     info = open_store(Options(store=given["store"])).find(run)
     options = Options(store=given["store"], resume=info.id, retry_errors=given["retry_errors"])

@@ -11,10 +11,11 @@ import csv
 from collections.abc import Iterator
 from typing import TextIO
 
-from paraval.records import Outcome, Scalar, TrialResult
+from paraval.records import Outcome, Scalar, Spend, TrialResult
 from paraval.report.as_json import seconds
 from paraval.report.contents import Contents
-from paraval.report.summary import Summary, finite
+from paraval.report.costs import NO_PRICE, finite, spend_of, usage_of
+from paraval.report.summary import Summary
 from paraval.report.text import printable
 from paraval.report.wording import reason
 
@@ -35,7 +36,7 @@ class AsCsv:
             ["index", "case"]
             + [inert(f"variant.{axis}") for axis in axes]
             + ["repeat", "outcome", "passed", "score", "attempts", "duration_s", "queued_s"]
-            + ["cost_usd"]
+            + ["cost_usd", *_COST_COLUMNS]
             + [inert(f"usage.{name}") for name in usages]
             + ["reason", "output"]
         )
@@ -52,7 +53,7 @@ def inert(text: str) -> str:
 
 def _row(result: TrialResult, axes: tuple[str, ...], usages: tuple[str, ...]) -> list[Cell]:
     end = result.result
-    usage = {} if end.output is None else end.output.usage
+    usage = usage_of(result)
     return [
         result.index,
         inert(result.case_id),
@@ -64,11 +65,28 @@ def _row(result: TrialResult, axes: tuple[str, ...], usages: tuple[str, ...]) ->
         result.attempts,
         seconds(result.total_s),
         seconds(result.queued_s),
-        None if end.output is None else finite(end.output.cost_usd),
+        *_costs(result),
         *(finite(usage.get(name)) for name in usages),
         "" if end.outcome is Outcome.PASSED else inert(reason(end)),
         "" if end.output is None else inert(end.output.text),
     ]
+
+
+_COST_COLUMNS = ("judging_cost_usd", "cached", "retries")
+
+
+def _costs(result: TrialResult) -> list[Cell]:
+    spend = spend_of(result)
+    cached = (spend.cached if spend else 0) + (result.judging.cached if result.judging else 0)
+    return [_dollars(spend), _dollars(result.judging), cached, sum(result.retries.values())]
+
+
+def _dollars(spend: Spend | None) -> Cell:
+    """A word where the price is unknown: an empty cell says that nothing was spent."""
+    if spend is None:
+        return None
+    cost = finite(spend.cost_usd)
+    return NO_PRICE if cost is None else cost
 
 
 def _scalar(value: Scalar | None) -> Cell:

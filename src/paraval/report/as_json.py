@@ -2,32 +2,53 @@
 
 {"schema": 1,
  "run": {"id", "suite", "started_at", "ended_at", "wall_s", "parallel", "resumed", "interrupted",
-         "planned", "seed", "fail_under"},
+         "held_back", "planned", "seed", "fail_under"},
  "summary": {"trials", "passed", "failed", "errors", "skipped", "pass_rate",
              "pass_rate_interval": [low, high], "serial_s", "speedup", "cost_usd",
              "cases" (what the interval is over), "errors_by_kind", "rate_if_errors_failed",
              "rate_if_errors_passed", "median_s", "trials_without_cost", "usage",
+             "trials_of_unknown_price", "calls", "cached", "judging": {"cost_usd",
+             "trials_of_unknown_price", "calls", "cached", "usage"}, "total_cost_usd",
+             "skipped_by_reason": {reason: trials}, "retries_by_kind": {outcome: attempts},
              "variants": [{"variant": {axis: value}, ...the same but for "speedup"...}]},
  "gate": {"verdict": met | missed | unknown, "exit_code", "sentence"},
  "trials": [{"index", "case", "variant": {axis: value}, "repeat", "outcome", "passed", "score",
-             "grades": [{"grader", "score", "passed", "reason"}], "attempts", "duration_s",
-             "queued_s", "usage": {...}, "cost_usd", "output", "error": {"kind", "message"} | null,
+             "grades": [{"grader", "score", "passed", "reason", "agreement"}], "attempts",
+             "duration_s", "queued_s", "usage": {...}, "cost_usd", "calls", "cached",
+             "price_unknown", "judging": {"usage", "cost_usd", "calls", "cached", "price_unknown"} |
+             null, "retries": {outcome: attempts}, "output", "error": {"kind", "message"} | null,
              "artifacts": {...}, "exit_code", "notes": [...]}]}
 
 `passed` is null for a trial without a verdict; a trial's `duration_s` is that of all its attempts,
 so that they add up to `serial_s`; a number that JSON cannot say (NaN, infinity) is null.
+
+Costs are of all attempts, in US dollars. `cost_usd` is the target's; judges stand apart. A trial's
+is null where it is not known: it told none, or (`price_unknown`) it called a model without a known
+price. A sum is over the trials whose cost is known, and null where none is: with
+`trials_of_unknown_price` above 0 it is a lower bound. `cached` answers were free, and no `calls`.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from paraval.records import AttemptResult, Grade, Outcome, RunInfo, Scalar, TrialResult, Variant
+from paraval.records import (
+    AttemptResult,
+    Grade,
+    Outcome,
+    RunInfo,
+    Scalar,
+    Spend,
+    TrialResult,
+    Variant,
+)
 from paraval.report.contents import Contents
+from paraval.report.costs import Costs, finite, spend_of, usage_of
 from paraval.report.gate import Gate
-from paraval.report.summary import Summary, Tally, finite
+from paraval.report.summary import Summary, Tally
 from paraval.report.text import well_formed
 
 SCHEMA = 1
@@ -69,7 +90,12 @@ def trial_as_dict(result: TrialResult) -> dict[str, Any]:
         "attempts": result.attempts,
         "duration_s": seconds(result.total_s),
         "queued_s": seconds(result.queued_s),
-        **_output_as_dict(end),
+        **_spend_as_dict(spend_of(result), usage_of(result)),
+        "judging": None
+        if result.judging is None
+        else _spend_as_dict(result.judging, result.judging.usage),
+        "retries": {kind.value: number for kind, number in result.retries.items()},
+        "output": None if end.output is None else well_formed(end.output.text),
         "error": _error_as_dict(end),
         "artifacts": {well_formed(name): well_formed(path) for name, path in end.artifacts.items()},
         "exit_code": end.exit_code,
@@ -110,6 +136,7 @@ def _run_as_dict(run: RunInfo) -> dict[str, Any]:
         "parallel": run.parallel,
         "resumed": run.resumed,
         "interrupted": run.interrupted,
+        "held_back": run.held_back,
         "planned": run.trials,
         "seed": run.seed,
         "fail_under": finite(run.fail_under),
@@ -143,10 +170,29 @@ def _tally_as_dict(tally: Tally) -> dict[str, Any]:
         "rate_if_errors_passed": tally.rate_if_errors_passed,
         "serial_s": seconds(tally.serial_s),
         "median_s": seconds(tally.median_s),
-        "cost_usd": _dollars(tally.cost_usd),
         "trials_without_cost": tally.trials_without_cost,
-        "usage": {well_formed(name): finite(amount) for name, amount in tally.usage.items()},
+        **_costs_as_dict(tally.target),
+        "judging": _costs_as_dict(tally.judging),
+        "total_cost_usd": _dollars(tally.total_cost_usd),
+        "skipped_by_reason": {
+            well_formed(why): number for why, number in tally.skipped_by_reason.items()
+        },
+        "retries_by_kind": dict(tally.retries_by_kind),
     }
+
+
+def _costs_as_dict(costs: Costs) -> dict[str, Any]:
+    return {
+        "cost_usd": _dollars(costs.usd),
+        "trials_of_unknown_price": costs.unpriced,
+        "calls": costs.calls,
+        "cached": costs.cached,
+        "usage": _usage_as_dict(costs.usage),
+    }
+
+
+def _usage_as_dict(usage: Mapping[str, float]) -> dict[str, float | None]:
+    return {well_formed(name): finite(amount) for name, amount in usage.items()}
 
 
 def _gate_as_dict(gate: Gate) -> dict[str, Any]:
@@ -157,12 +203,15 @@ def _gate_as_dict(gate: Gate) -> dict[str, Any]:
     }
 
 
-def _output_as_dict(end: AttemptResult) -> dict[str, Any]:
-    if end.output is None:
-        return {"usage": {}, "cost_usd": None, "output": None}
-    usage = {well_formed(name): finite(amount) for name, amount in end.output.usage.items()}
-    cost = _dollars(end.output.cost_usd)
-    return {"usage": usage, "cost_usd": cost, "output": well_formed(end.output.text)}
+def _spend_as_dict(spend: Spend | None, usage: Mapping[str, float]) -> dict[str, Any]:
+    cost = None if spend is None else _dollars(spend.cost_usd)
+    return {
+        "usage": _usage_as_dict(usage),
+        "cost_usd": cost,
+        "calls": 0 if spend is None else spend.calls,
+        "cached": 0 if spend is None else spend.cached,
+        "price_unknown": spend is not None and cost is None,
+    }
 
 
 def _grade_as_dict(grade: Grade) -> dict[str, Any]:
@@ -171,6 +220,7 @@ def _grade_as_dict(grade: Grade) -> dict[str, Any]:
         "score": finite(grade.score),
         "passed": grade.passed,
         "reason": well_formed(grade.reason),
+        "agreement": finite(grade.agreement),
     }
 
 

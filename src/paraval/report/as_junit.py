@@ -17,7 +17,8 @@ from typing import BinaryIO, TextIO
 
 from paraval.records import AttemptResult, Outcome, TrialResult
 from paraval.report.contents import Contents
-from paraval.report.summary import Summary, VariantSummary, finite, variant_key
+from paraval.report.costs import finite
+from paraval.report.summary import Summary, VariantSummary, variant_key
 from paraval.report.text import one_line, printable
 from paraval.report.wording import reason, variant_label
 
@@ -38,6 +39,7 @@ class AsJUnit:
                 cases.add(variant_key(result.variant), _test_case(contents.run.suite, result))
             for one in summary.variants:
                 file.write(f"  <testsuite {_suite_attributes(contents, one)}>\n")
+                file.write(_properties(one))
                 file.writelines(cases.of(variant_key(one.variant)))
                 file.write("  </testsuite>\n")
         file.write("</testsuites>\n")
@@ -69,6 +71,21 @@ def _suite_attributes(contents: Contents, one: VariantSummary) -> str:
     started = datetime.fromtimestamp(contents.run.started_at, UTC).isoformat(timespec="seconds")
     counts = _counts(name, one, one.serial_s)
     return f'{counts} skipped="{one.skipped}" timestamp="{started}"'
+
+
+def _properties(one: VariantSummary) -> str:
+    """What it cost, as far as any of it is told: in words, since a sum may be a lower bound."""
+    told = {"cost": one.target, "judges": one.judging}
+    properties = {name: costs.in_words() for name, costs in told.items() if costs.is_told}
+    if one.target.cached:
+        properties["from the cache"] = f"{one.target.cached} of {one.target.answers} answers"
+    if not properties:
+        return ""
+    lines = (
+        f'      <property name="{name}" value="{_attribute(value)}"/>\n'
+        for name, value in properties.items()
+    )
+    return f"    <properties>\n{''.join(lines)}    </properties>\n"
 
 
 def _counts(name: str, tally: Summary | VariantSummary, time_s: float) -> str:

@@ -35,7 +35,9 @@ class AsMarkdown:
         file.write(f"**{contents.gate.sentence}**\n\n")
         _write_table(contents.summary, file)
         _write_lists(contents, file)
-        file.writelines(f"{sentence}\n" for sentence in closing_sentences(contents)[:-1])
+        told = closing_sentences(contents, lambda text: code(text, _LONGEST_REASON))
+        # A blank line between: in Markdown, lines that follow one another run together.
+        file.write("\n\n".join(told[:-1]) + "\n")
         file.write(f"\nRun {code(contents.run.id)}.\n")
 
 

@@ -1,20 +1,32 @@
-"""The sentences a report closes with: time saved, what the errors hide, cost, the gate."""
+"""The sentences a report closes with: time saved, what has no verdict, what it cost, the gate.
+
+Reasons are in words of others: whoever shows the sentences says how to show those.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from paraval.report.contents import Contents
 from paraval.report.summary import Summary
-from paraval.report.wording import counted, duration, money, percent
+from paraval.report.wording import counted, duration, listed, money, percent
+
+_MOST_REASONS = 5
+
+Quote = Callable[[str], str]
+"""Makes text of others safe to show."""
 
 
-def closing_sentences(contents: Contents) -> list[str]:
+def closing_sentences(contents: Contents, quote: Quote) -> list[str]:
+    """Each a line; the gate's is the last."""
     summary = contents.summary
     return [
         _time(summary),
-        *_missing(summary, going_on=contents.run.running),
+        *_missing(summary, quote, going_on=contents.run.running),
+        *_retries(summary),
         *_cost(summary),
+        *_tokens(summary.target.usage),
+        *_cached(summary),
         contents.gate.sentence,
     ]
 
@@ -28,16 +40,25 @@ def _time(summary: Summary) -> str:
     return f"{done}; one after the other they would have taken {serial}{times}."
 
 
-def _missing(summary: Summary, *, going_on: bool) -> Iterator[str]:
+def _missing(summary: Summary, quote: Quote, *, going_on: bool) -> Iterator[str]:
     if summary.errors:
         yield _errors(summary)
     if summary.skipped and not going_on:
         were = "was skipped and counts" if summary.skipped == 1 else "were skipped and count"
         yield f"{counted(summary.skipped, 'trial')} {were} in no rate."
+        yield from _reasons(summary, quote)
     unended = summary.planned - summary.trials
     if unended:
         has = "has" if unended == 1 else "have"
         yield f"{counted(unended, 'trial')} {has} no result."
+
+
+def _reasons(summary: Summary, quote: Quote) -> Iterator[str]:
+    reasons = list(summary.skipped_by_reason.items())
+    for why, number in reasons[:_MOST_REASONS]:
+        yield f"{number:,} skipped: {quote(why)}"
+    if left := sum(number for _, number in reasons[_MOST_REASONS:]):
+        yield f"{left:,} skipped for other reasons"
 
 
 def _errors(summary: Summary) -> str:
@@ -53,14 +74,65 @@ def _errors(summary: Summary) -> str:
     )
 
 
+def _retries(summary: Summary) -> Iterator[str]:
+    if summary.retries_by_kind:
+        kinds = listed(f"{number:,} {kind}" for kind, number in summary.retries_by_kind.items())
+        attempts = counted(sum(summary.retries_by_kind.values()), "attempt")
+        yield f"Tried again: {attempts}, {kinds}."
+
+
 def _cost(summary: Summary) -> Iterator[str]:
-    if summary.cost_usd is None:
-        return
-    if summary.trials_without_cost:
-        told = summary.ended - summary.trials_without_cost
-        yield (
-            f"Cost: {money(summary.cost_usd)} for {counted(told, 'trial')};"
-            f" {summary.trials_without_cost:,} told none."
+    target, judging = summary.target, summary.judging
+    if target.is_told:
+        yield f"Cost: {_told(summary)}."
+    if judging.is_told:
+        yield f"Judges: {judging.in_words()}{_in_all(summary)}."
+    if target.unpriced or judging.unpriced:
+        yield "Some prices are unknown: set `price` for those models in the registry."
+
+
+def _told(summary: Summary) -> str:
+    target = summary.target
+    untold = summary.trials_without_cost - target.unpriced
+    if untold <= 0 or target.usd is None:
+        return target.in_words()
+    if target.unpriced:
+        return f"{target.in_words()}; {untold:,} told none"
+    told = counted(summary.ended - untold, "trial")
+    return f"{target.in_words()} for {told}; {untold:,} told none"
+
+
+def _in_all(summary: Summary) -> str:
+    if not summary.target.is_told or summary.total_cost_usd is None:
+        return ""
+    unknown = summary.target.unpriced or summary.judging.unpriced
+    return f"; in all {'at least ' if unknown else ''}{money(summary.total_cost_usd)}"
+
+
+def _tokens(usage: Mapping[str, float]) -> Iterator[str]:
+    parts = [
+        f"{usage[name]:,.0f} {word}{_of_them(usage, part, kind)}"
+        for name, word, part, kind in (
+            ("input_tokens", "in", "cached_tokens", "cached"),
+            ("output_tokens", "out", "reasoning_tokens", "reasoning"),
         )
-    else:
-        yield f"Cost: {money(summary.cost_usd)}."
+        if name in usage
+    ]
+    if parts:
+        yield f"Tokens: {listed(parts)}."
+
+
+def _of_them(usage: Mapping[str, float], part: str, kind: str) -> str:
+    return f" ({usage[part]:,.0f} of them {kind})" if usage.get(part) else ""
+
+
+def _cached(summary: Summary) -> Iterator[str]:
+    target, judging = summary.target, summary.judging
+    found = []
+    if target.cached:
+        found.append(f"{target.cached:,} of {counted(target.answers, 'answer')}")
+    if judging.cached:
+        answers = counted(judging.answers, "judge's answer", "judges' answers")
+        found.append(f"{judging.cached:,} of {answers}")
+    if found:
+        yield f"{listed(found)} from the cache, free."

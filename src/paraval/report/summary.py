@@ -6,7 +6,6 @@ the rates that the errors could hide. What is asked of a rate is the gate's busi
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -15,7 +14,13 @@ from statistics import median
 from typing import Any
 
 from paraval.records import Outcome, RunInfo, TrialResult, Variant
+from paraval.report.costs import CostCount, Costs, finite, spend_of, usage_of
+from paraval.report.wording import reason
 from paraval.statistics import wilson
+
+MOST_REASONS = 20
+"""Why trials were skipped is said in so many ways at most; each may name sums of its own."""
+OTHER_REASONS = "for other reasons"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +33,9 @@ class Tally:
     errors: int
     skipped: int
     errors_by_kind: Mapping[str, int]
+    skipped_by_reason: Mapping[str, int]
+    retries_by_kind: Mapping[str, int]
+    """Attempts that decided nothing, by how they ended."""
     cases: int
     """Distinct cases with a judged trial: what the interval is over."""
     pass_rate: float | None
@@ -41,11 +49,25 @@ class Tally:
     """The sum of all attempts' durations."""
     median_s: float | None
     """Of a trial that was not skipped, all its attempts together."""
-    cost_usd: float | None
-    """Of the trials that told one; None where none did."""
+    target: Costs
+    judging: Costs
     trials_without_cost: int
     """Of those that ran to an end."""
-    usage: Mapping[str, float]
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Of the trials that told one, on their targets; None where none did."""
+        return self.target.usd
+
+    @property
+    def usage(self) -> Mapping[str, float]:
+        return self.target.usage
+
+    @property
+    def total_cost_usd(self) -> float | None:
+        """What is known of targets and judges together; None where nothing is."""
+        known = [costs.usd for costs in (self.target, self.judging) if costs.usd is not None]
+        return sum(known) if known else None
 
     @property
     def judged(self) -> int:
@@ -81,16 +103,6 @@ def variant_key(variant: Variant) -> str:
     return repr(tuple(variant.items()))
 
 
-def finite(value: object) -> float | None:
-    """A number that can be added and written; None for NaN, infinity, and what is no number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return value if math.isfinite(value) else None
-    except OverflowError:  # an integer beyond what a float can hold
-        return None
-
-
 def summarise(results: Iterable[TrialResult], info: RunInfo) -> Summary:
     """Counts and rates of a run. Results come in plan order and are not kept."""
     whole = _Count()
@@ -124,9 +136,11 @@ class _Count:
         self.cases: set[int] = set()
         self.durations = array("d")
         self.serial_s = 0.0
-        self.costs = 0
-        self.cost_usd = 0.0
-        self.usage: dict[str, float] = {}
+        self.reasons: Counter[str] = Counter()
+        self.retries: Counter[Outcome] = Counter()
+        self.target = CostCount()
+        self.judging = CostCount()
+        self.without_cost = 0
 
     def add(self, result: TrialResult, case: int) -> None:
         self.trials += 1
@@ -137,20 +151,23 @@ class _Count:
         self.serial_s += spent
         if result.outcome is not Outcome.SKIPPED:
             self.durations.append(spent)
-        self._add_output(result)
+        else:
+            self._add_reason(reason(result.result))
+        self.retries.update(result.retries)
+        self._add_costs(result)
 
-    def _add_output(self, result: TrialResult) -> None:
-        output = result.result.output
-        if output is None:
-            return
-        cost = finite(output.cost_usd)
-        if cost is not None:
-            self.costs += 1
-            self.cost_usd += cost
-        for name, told in output.usage.items():
-            amount = finite(told)
-            if amount is not None:
-                self.usage[name] = self.usage.get(name, 0) + amount
+    def _add_reason(self, why: str) -> None:
+        known = why in self.reasons or len(self.reasons) < MOST_REASONS
+        self.reasons[why if known else OTHER_REASONS] += 1
+
+    def _add_costs(self, result: TrialResult) -> None:
+        spend = spend_of(result)
+        if spend is None:
+            self.target.add_usage(usage_of(result))
+        self.target.add(spend)
+        self.judging.add(result.judging)
+        if result.outcome is not Outcome.SKIPPED:
+            self.without_cost += spend is None or finite(spend.cost_usd) is None
 
     def figures(self) -> dict[str, Any]:
         """The fields of a Tally."""
@@ -165,6 +182,8 @@ class _Count:
             "errors": errors,
             "skipped": self.outcomes[Outcome.SKIPPED],
             "errors_by_kind": {kind: number for kind, number in by_kind.items() if number},
+            "skipped_by_reason": dict(self.reasons.most_common()),
+            "retries_by_kind": {kind.value: n for kind, n in self.retries.most_common()},
             "cases": cases,
             "pass_rate": rate,
             "pass_rate_interval": None if rate is None else wilson(rate * cases, cases),
@@ -172,9 +191,9 @@ class _Count:
             "rate_if_errors_passed": _share(passed + errors, passed + failed + errors),
             "serial_s": self.serial_s,
             "median_s": median(self.durations) if self.durations else None,
-            "cost_usd": self.cost_usd if self.costs else None,
-            "trials_without_cost": passed + failed + errors - self.costs,
-            "usage": self.usage,
+            "target": self.target.costs(),
+            "judging": self.judging.costs(),
+            "trials_without_cost": self.without_cost,
         }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from paraval.report.summary import Summary, Tally
-from paraval.report.wording import UNKNOWN, duration, money, percent, percent_range, variant_label
+from paraval.report.wording import UNKNOWN, duration, percent, percent_range, variant_label
 
 TOTAL = "total"
 WITHOUT_MATRIX = "all trials"
@@ -36,8 +36,10 @@ def columns_of(summary: Summary, *, intervals: bool = True) -> list[Column]:
         columns.append(Column(heading="pass rate (95 %)", cell=_rate_with_interval))
     else:
         columns.append(Column(heading="pass rate", cell=_rate))
-    if summary.cost_usd is not None:
-        columns.append(Column(heading="cost", cell=lambda tally: money(tally.cost_usd)))
+    if summary.target.is_told:
+        columns.append(Column(heading="cost", cell=lambda tally: str(tally.target)))
+    if summary.judging.is_told:
+        columns.append(Column(heading="judges", cell=lambda tally: str(tally.judging)))
     columns.append(Column(heading="median", cell=lambda tally: duration(tally.median_s)))
     return columns
 

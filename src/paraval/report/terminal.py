@@ -26,6 +26,7 @@ _NARROWEST = 40
 _NARROWEST_WITH_INTERVALS = 60
 _GAP = "  "
 _LONGEST_NAME = 200
+_LONGEST_REASON = 500
 
 _UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h)\b|%)")
 _HOLD = "\N{NO-BREAK SPACE}"
@@ -173,12 +174,15 @@ def _more(number: int, contents: Contents, page: _Page) -> list[str]:
 
 
 def _closing(contents: Contents, page: _Page) -> list[str]:
-    *sentences, verdict = (_wrap(sentence, page.width) for sentence in closing_sentences(contents))
+    told = closing_sentences(contents, lambda text: page.safe(text, _LONGEST_REASON))
+    *sentences, verdict = (_wrap(sentence, page.width) for sentence in told)
     return [*sentences, page.paint(verdict, _VERDICT_STYLES[contents.gate.verdict])]
 
 
 def _wrap(sentence: str, width: int) -> str:
     """Broken between words, but not between a number and its unit."""
     held = _UNIT.sub(_HOLD, sentence)
-    lines = textwrap.fill(held, width, break_long_words=False, break_on_hyphens=False)
+    # Lines are measured in characters, and some of other people's take two columns.
+    room = width if columns(held) <= len(held) else width // 2
+    lines = textwrap.fill(held, room, break_on_hyphens=False)
     return lines.replace(_HOLD, " ")

@@ -1,0 +1,119 @@
+"""What trials cost, added up: dollars, tokens, answers from the cache; and how it is said.
+
+What is not known is told as unknown, never as nothing. A target's calls and its judges' are two
+sums, side by side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paraval.records import Spend, TrialResult
+from paraval.report.wording import UNKNOWN, counted, money
+
+NO_PRICE = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What a set of trials spent: on their targets, or on judges."""
+
+    usd: float | None
+    """Of the trials whose cost is known; None where none is."""
+    priced: int
+    """Trials whose cost is known."""
+    unpriced: int
+    """Trials with a call of unknown price: the sum is larger by what they cost."""
+    calls: int
+    """Answers that were asked for ..."""
+    cached: int
+    """... and those that came from the cache, free."""
+    usage: Mapping[str, float]
+
+    @property
+    def is_told(self) -> bool:
+        return self.priced + self.unpriced > 0
+
+    @property
+    def answers(self) -> int:
+        return self.calls + self.cached
+
+    def __str__(self) -> str:
+        """`$0.42`; `unknown`; `$0.12+` where some of it is unknown; `-` where nothing was told."""
+        if self.usd is None:
+            return NO_PRICE if self.unpriced else UNKNOWN
+        return f"{money(self.usd)}+" if self.unpriced else money(self.usd)
+
+    def in_words(self) -> str:
+        """`$0.42`, `unknown`, `at least $0.12 (3 trials of unknown price)`."""
+        if self.usd is None or not self.unpriced:
+            return str(self)
+        unknown = counted(self.unpriced, "trial")
+        return f"at least {money(self.usd)} ({unknown} of unknown price)"
+
+
+class CostCount:
+    """Costs, while results pass by."""
+
+    def __init__(self) -> None:
+        self._usd = 0.0
+        self._priced = self._unpriced = 0
+        self._calls = self._cached = 0
+        self._usage: dict[str, float] = {}
+
+    def add(self, spend: Spend | None) -> None:
+        if spend is None:
+            return
+        cost = finite(spend.cost_usd)
+        if cost is None:
+            self._unpriced += 1
+        else:
+            self._priced += 1
+            self._usd += cost
+        self._calls += spend.calls
+        self._cached += spend.cached
+        self.add_usage(spend.usage)
+
+    def add_usage(self, usage: Mapping[str, float]) -> None:
+        for name, told in usage.items():
+            amount = finite(told)
+            if amount is not None:
+                self._usage[name] = self._usage.get(name, 0) + amount
+
+    def costs(self) -> Costs:
+        return Costs(
+            usd=self._usd if self._priced else None,
+            priced=self._priced,
+            unpriced=self._unpriced,
+            calls=self._calls,
+            cached=self._cached,
+            usage=self._usage,
+        )
+
+
+def spend_of(result: TrialResult) -> Spend | None:
+    """What a trial spent on its target; what its output told, where nobody added it up."""
+    output = result.result.output
+    if result.spend is not None or output is None or output.cost_usd is None:
+        return result.spend
+    return Spend(cost_usd=output.cost_usd, usage=output.usage)
+
+
+def usage_of(result: TrialResult) -> Mapping[str, float]:
+    """What a trial used, also where it told no cost."""
+    spend, output = spend_of(result), result.result.output
+    if spend is not None:
+        return spend.usage
+    return {} if output is None else output.usage
+
+
+def finite(value: object) -> float | None:
+    """A number that can be added and written; None for NaN, infinity, and what is no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return value if math.isfinite(value) else None
+    except OverflowError:  # an integer beyond what a float can hold
+        return None

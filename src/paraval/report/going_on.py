@@ -1,0 +1,53 @@
+"""How to go on with a run that left trials for later on purpose."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from paraval.report.contents import Contents
+from paraval.report.summary import Summary
+from paraval.report.wording import counted
+
+BUDGET = "budget"
+"""How the reason of a trial begins that the budget left for later."""
+
+_SPARE = 1.2
+"""Expectations are off by a little, and a budget that is spent again near the end helps no one."""
+_AMOUNT = re.compile(r"\$(\d[\d,]*(?:\.\d+)?)")
+
+
+def ways_to_go_on(contents: Contents, resume: str) -> Iterator[str]:
+    """What to do, by why trials were skipped; `resume` is the command that goes on."""
+    summary = contents.summary
+    by_budget = [why for why in summary.skipped_by_reason if why.startswith(BUDGET)]
+    skipped = sum(summary.skipped_by_reason[why] for why in by_budget)
+    others = summary.skipped - skipped
+    if others:
+        trials = counted(others, "trial")
+        yield f"{trials} wait for what is said above to be mended. Then go on with: {resume}"
+    if by_budget:
+        budget = enough_for_all(summary, above=max(map(_largest_amount, by_budget)))
+        more = "USD, with more than before" if budget is None else f"{budget:g}"
+        yield f"The budget is spent. Go on with: {resume} --budget {more}"
+
+
+def enough_for_all(summary: Summary, *, above: float) -> float | None:
+    """A budget that every trial fits in, at what they cost so far; None where nothing is known."""
+    spent = summary.total_cost_usd
+    if not spent or not summary.ended:
+        return _rounded_up(above * 2) if above else None
+    expected = spent * summary.planned / summary.ended * _SPARE
+    return _rounded_up(max(expected, above * _SPARE))
+
+
+def _largest_amount(reason: str) -> float:
+    """The budget, which a run does not keep but the reason names: more than what was spent."""
+    return max((float(told.replace(",", "")) for told in _AMOUNT.findall(reason)), default=0.0)
+
+
+def _rounded_up(usd: float) -> float:
+    """To two digits that count: 4.83 becomes 4.9, 0.0123 becomes 0.013."""
+    step = 10.0 ** (math.floor(math.log10(usd)) - 1)
+    return round(math.ceil(usd / step - 1e-9) * step, 12)
