@@ -176,5 +176,6 @@ def _no_verdict(answer: Answered, error: ValueError) -> str:
 
 
 def _one_line(reason: str) -> str:
-    line = " ".join(reason.split())
+    # Escapes in JSON can spell halves of characters, which nothing can store.
+    line = " ".join(reason.encode("utf-8", "replace").decode().split())
     return line if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]}…"

@@ -1,11 +1,11 @@
 """How many tokens a call will take, before anyone counted them: for reservations and forecasts.
 
 There is no tokenizer here: each provider has its own, and some publish none. A token is taken for
-three bytes of UTF-8, on purpose a little too many. English prose has four to five bytes a token, so
-that the estimate is a third to a half too high; code and numbers have about three, and so have
-Chinese, Japanese and Korean (one character). It is too low, by half or more, for what no tokenizer
-has words for, such as base64 or random letters. Whoever reserves by it corrects it by what answers
-tell of their usage.
+three bytes of UTF-8, on purpose a little too many. By the usual rules of thumb, English prose has
+four to five bytes a token, so that the estimate is a third to a half too high; code and numbers
+have about three, and so have Chinese, Japanese and Korean (one character). It is too low, by half
+or more, for what no tokenizer has words for, such as base64 or random letters. Whoever reserves by
+it corrects it by what answers tell of their usage.
 """
 
 from __future__ import annotations
