@@ -816,3 +816,11 @@ def test_several_calls_are_one_use_of_each_account() -> None:
         AccountUse(account="a", requests=2, tokens=15, told=told, refused=True, retry_after=2),
         AccountUse(account="b", requests=1),
     )
+
+
+def test_an_account_was_reached_if_any_call_reached_it_and_the_cache_does_not_count() -> None:
+    reached = AccountUse(account="a", requests=1)
+    cached = AccountUse(account="a")
+    unreached = AccountUse(account="a", reached=False)
+    assert merged_uses([reached, unreached])[0].reached
+    assert not merged_uses([cached, unreached])[0].reached

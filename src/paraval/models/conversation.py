@@ -74,4 +74,5 @@ def _after(earlier: AccountUse, later: AccountUse) -> AccountUse:
         refused=earlier.refused or later.refused,
         retry_after=earlier.retry_after if later.retry_after is None else later.retry_after,
         overloaded=earlier.overloaded or later.overloaded,
+        reached=later.reached or earlier.requests > 0,
     )
