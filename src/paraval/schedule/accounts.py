@@ -16,7 +16,7 @@ from paraval.records import AccountLimits, AccountUse, RateTold
 from paraval.schedule.finding import Mark, RateFinder
 from paraval.schedule.messages import Draw, Held
 from paraval.schedule.pacing import Bucket
-from paraval.schedule.window import CUT, Window
+from paraval.schedule.window import Window
 
 TOLD_SHARE = 0.98
 """Of a rate that headers tell this much is used: their clock is not ours."""
@@ -42,6 +42,8 @@ class Grant:
     """The tokens before what was learned of them."""
     sent_before: float
     tokens_before: float
+    beside: int
+    """How many others were in flight."""
 
 
 @dataclass(slots=True)
@@ -80,7 +82,9 @@ class Account:
         self._window = Window(most=parallel)
         self._window_binds = False
         self._finder = RateFinder()
-        self._refused_at: deque[float] = deque(maxlen=REFUSALS_THAT_KEEP_COMING)
+        self._refused_at = -math.inf
+        self._unexpected: deque[float] = deque(maxlen=REFUSALS_THAT_KEEP_COMING)
+        """Refusals in spite of what is known."""
         self._probe: Grant | None = None
         self._tokens_sent = 0.0
         self._ratios = Ratios()
@@ -130,7 +134,15 @@ class Account:
 
     def take(self, now: float, draw: Draw) -> Grant:
         tokens = draw.tokens * self._ratios.correction
-        grant = Grant(now, draw.requests, tokens, draw.tokens, self._finder.sent, self._tokens_sent)
+        grant = Grant(
+            started_at=now,
+            requests=draw.requests,
+            tokens=tokens,
+            thought=draw.tokens,
+            sent_before=self._finder.sent,
+            tokens_before=self._tokens_sent,
+            beside=self.in_flight,
+        )
         self.in_flight += 1
         self._window.enter()
         self._finder.send(now, draw.requests)
@@ -172,12 +184,12 @@ class Account:
         if use.overloaded:
             self._window.pause()
         else:
-            self._succeed(grant)
+            self._succeed(now, grant)
         return None
 
-    def _succeed(self, grant: Grant) -> None:
-        self._window.succeed()
-        if self.refusals and (not self._refused_at or grant.started_at >= self._refused_at[-1]):
+    def _succeed(self, now: float, grant: Grant) -> None:
+        self._window.succeed(now)
+        if grant.started_at >= self._refused_at:
             self.refusals = 0
 
     def _correct(self, now: float, grant: Grant, use: AccountUse) -> None:
@@ -218,9 +230,9 @@ class Account:
     # ---- refusals
 
     def _refuse(self, now: float, grant: Grant, retry_after: float | None) -> Held | None:
-        self._finder.count_refusal()
-        if self._refused_at and grant.started_at < self._refused_at[-1]:
+        if grant.started_at < self._refused_at:
             # It was under way when the last refusal came, and tells of the same moment.
+            self._finder.refuse_too()
             self.held_until = max(self.held_until, now + (retry_after or 0.0))
             return None
         self.refusals += 1
@@ -229,10 +241,8 @@ class Account:
         if self.refusals > 1:
             self._finder.refuse_again(now, refused, self.held_until)
         else:
-            self._bind_window(now)
-            self._window.refuse(now)
-            self._finder.refuse(now, refused, self.held_until)
-        self._refused_at.append(now)
+            self._learn_from_refusal(now, grant, refused)
+        self._refused_at = now
         return Held(account=self.name, until=self.held_until, refusals=self.refusals)
 
     def _hold_s(self, retry_after: float | None) -> float:
@@ -241,13 +251,21 @@ class Account:
             return max(retry_after or 0.0, backoff_s)
         return retry_after or self._random.uniform(0.1, 1.0)
 
-    def _bind_window(self, now: float) -> None:
-        """A rate is known and kept, and still: so count what is in flight, too."""
-        full = len(self._refused_at) == REFUSALS_THAT_KEEP_COMING
-        if self._rate_is_known and full and now - self._refused_at[0] < KEEP_COMING_S:
-            if not self._window_binds:
-                self._window.limit = max(1, math.ceil((self.in_flight + 1) / CUT))
+    def _learn_from_refusal(self, now: float, grant: Grant, refused: Mark) -> None:
+        """Rate or number at once: what is known of the one is held to before the other is cut."""
+        keep_coming = self._keep_coming(now)
+        self._window.refuse(now, grant.beside)
+        if keep_coming and self._rate_is_known and grant.beside and not self._window_binds:
             self._window_binds = True
+            self._window.limit = grant.beside
+        if self._rate_is_known or keep_coming or not self._window.is_found:
+            self._finder.refuse(now, refused, self.held_until)
+
+    def _keep_coming(self, now: float) -> bool:
+        if self._rate_is_known or self._window.is_found:
+            self._unexpected.append(now)
+        full = len(self._unexpected) == REFUSALS_THAT_KEEP_COMING
+        return full and now - self._unexpected[0] < KEEP_COMING_S
 
     # ---- how long the rest takes
 

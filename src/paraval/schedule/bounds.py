@@ -24,6 +24,8 @@ class Bound:
     seconds: float
     text: str
     """What limits: `300 requests a minute`."""
+    is_rate: bool = False
+    """True: it holds however long trials take."""
 
 
 @dataclass(slots=True)
@@ -88,6 +90,7 @@ def _bounds_of(name: str, load: _Load, limits: Limits) -> Iterator[Bound]:
             name=name,
             seconds=60.0 * load.requests / known.requests_per_minute,
             text=f"{known.requests_per_minute:,g} requests a minute",
+            is_rate=True,
         )
     if known.tokens_per_minute:
         yield Bound(
@@ -95,4 +98,5 @@ def _bounds_of(name: str, load: _Load, limits: Limits) -> Iterator[Bound]:
             # The first minute's worth may be taken at once.
             seconds=max(0.0, 60.0 * load.tokens / known.tokens_per_minute - 60.0),
             text=f"{known.tokens_per_minute:,.0f} tokens a minute",
+            is_rate=True,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from paraval.amounts import dollars
 from paraval.records import Budget
 
 RATIOS = 50
@@ -63,4 +64,4 @@ class Purse:
 
     def refusal(self) -> str:
         """Why a trial is skipped."""
-        return f"budget: ${self._usd:.2f} would be passed; ${self.spent_usd:.2f} spent"
+        return f"budget: {dollars(self._usd)} would be passed; {dollars(self.spent_usd)} spent"

@@ -11,6 +11,7 @@ when its request was sent.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -25,6 +26,10 @@ PROBES = (1.02, 1.02, 1.04, 1.08, 1.15)
 RAMP_EVERY_S = 1.0
 RAMP = 2.0
 """Between the first refusal and the second the rate is anybody's guess: look for it quickly."""
+ROUGH_RAMP = 1.25
+"""While the estimate may well be too low."""
+FEWEST_SENT = 4
+"""Nothing is learned from a faster pace before some were sent at it."""
 CATCH_UP = 2.0
 """What piled up during a hold is sent at this many times the rate, not at once: should the provider
 allow no burst, few are refused before that is known."""
@@ -53,16 +58,21 @@ class RateFinder:
     _spread: Bucket | None = None
     _marks: deque[Mark] = field(default_factory=lambda: deque(maxlen=MARKS))
     _first_at: float | None = None
-    _before: tuple[float, float] = (0.0, 0.0)
-    """What was accepted before the first refusal, and in how long."""
+    _before: tuple[tuple[float, float], ...] = ()
+    """What was accepted in stretches of time before the first refusal: so many, in so long."""
     _empty: Mark | None = None
     """When the bucket was last known to be empty."""
     _refused: float = 0.0
     """Since then."""
     _resumed: Mark = Mark(0.0, 0.0)
     """The end of the hold."""
-    _probed_at: float = 0.0
+    _slowest: float = 1e-3
+    """It was never slower than this."""
+    _rough: bool = False
+    _probed: Mark = Mark(0.0, 0.0)
     _probes: int = 0
+    _held_back: bool = False
+    """Whether anything waited for the pace since the last probe."""
 
     def send(self, now: float, requests: float) -> None:
         if self._first_at is None:
@@ -79,14 +89,19 @@ class RateFinder:
         if self.pace is not None:
             self.pace.give_back(-requests)
 
-    def count_refusal(self) -> None:
+    def refuse_too(self) -> None:
+        """Of many refusals at once, another one."""
         self._refused += 1
 
     def wait_s(self, now: float, requests: float) -> float:
         if self.pace is None or self._spread is None:
             return 0.0
-        self._probe(now)
-        return max(self.pace.wait_s(now, requests), self._spread.wait_s(now, requests))
+        if now - self._probed.at >= RAMP_EVERY_S:
+            self._probe(now, self.pace, self._spread)
+        wait_s = max(self.pace.wait_s(now, requests), self._spread.wait_s(now, requests))
+        if wait_s > 0.0:
+            self._held_back = True
+        return wait_s
 
     # ---- refusals
 
@@ -113,63 +128,65 @@ class RateFinder:
         self._resumed = Mark(held_until, self.sent)
         self._marks.clear()
         self._probes = 0
-        self._probed_at = held_until
+        self._probed = self._resumed
+        self._held_back = False
 
     def _guess(self, now: float, refused: Mark) -> float:
         """After the first refusal: no more than half of what was seen so far."""
         since = self._first_at if self._first_at is not None else now
-        self._before = (refused.sent, refused.at - since)
+        self._before = tuple(self._stretches(refused))
         return 0.5 * max(refused.sent, 1.0) / max(now - since, 0.01)
 
     def _estimate(self, refused: Mark, empty: Mark) -> float:
         accepted = max(refused.sent - empty.sent - self._refused, 0.0)
-        lasted = max(refused.at - empty.at, 1e-3)
-        since_hold = refused.sent - self._resumed.sent
+        self._slowest = max(self._slowest, accepted / max(refused.at - empty.at, 1e-3))
         held = max(self._resumed.at - empty.at, 0.0)
         if self.rate is None:
-            self.rate = self._first_estimate(refused, accepted / lasted, held)
-            return self.rate
-        piled_up = min(self.burst, self.rate * held)
+            return self._narrow_down(refused, held)
+        since_hold = refused.sent - self._resumed.sent
         active = max(refused.at - self._resumed.at, 0.0)
-        if active < held and since_hold < self.rate * active + 0.5 * piled_up:
+        caught_up = self.rate * active + 0.5 * min(self.burst, self.rate * held)
+        if self.burst > 2.0 and active < held and since_hold < caught_up:
             # Refused while it caught up: the burst is smaller than thought, the rate still good.
-            self.burst = max(1.0, since_hold - self.rate * active)
+            self.burst = max(1.0, min(0.5 * self.burst, since_hold - self.rate * active))
             return self.rate
-        seen = max(accepted / lasted, self._fastest(refused))
+        seen = max(accepted / max(refused.at - empty.at, 1e-3), self._fastest(refused))
         if self._probes == 0:
-            seen = min(seen, 0.9 * self.rate)
-        self.rate = 0.5 * (self.rate + seen)
+            # Refused at the very pace that was thought to be good.
+            seen = self._slowest = min(seen, 0.9 * self.rate)
+        self.rate = seen if self._rough else 0.5 * (self.rate + seen)
+        self._rough = False
         return self.rate
 
-    def _first_estimate(self, refused: Mark, slowest: float, held: float) -> float:
+    def _narrow_down(self, refused: Mark, held: float) -> float:
         """Rate and burst together, from before the first refusal and from since then."""
-        accepted, lasted = self._before
-        self.burst = max(1.0, accepted - slowest * lasted)
-        if self.burst >= slowest * held:
-            return max(slowest, 1e-3)
-        rate = slowest
+        assert self.pace is not None
+        rate = self._slowest
         for _ in range(4):
-            self.burst = max(1.0, accepted - rate * lasted)
-            rate = max(slowest, self._fastest(refused))
-        return max(rate, 1e-3)
+            self.burst = max([1.0, *(sent - rate * lasted for sent, lasted in self._before)])
+            if self.burst >= rate * held:
+                break
+            rate = max(self._slowest, self._fastest(refused))
+        too_few = refused.sent - self._resumed.sent < 2 * self.burst + FEWEST_SENT
+        self._rough = self.burst < self.pace.rate * held and self.pace.rate > 1.2 * rate
+        if self._rough and too_few and self.pace.rate > 2 * rate:
+            # Refused at once, from a bucket that may have run over during the hold: all that is
+            # known is that it is slower than the pace was. Halve the range, and look again.
+            return math.sqrt(rate * self.pace.rate)
+        self.rate = rate
+        return rate
 
     def _fastest(self, refused: Mark) -> float:
         """The highest rate that a stretch of time up to a refusal asks for, whatever its length."""
-        rates = (
-            (refused.sent - mark.sent - self.burst) / (refused.at - mark.at)
-            for mark in self._stretches()
-            if refused.at - mark.at > 1e-3
-        )
+        stretches = self._stretches(refused)
+        rates = ((sent - self.burst) / lasted for sent, lasted in stretches if lasted > 1e-3)
         return max(rates, default=0.0)
 
-    def _stretches(self) -> Iterator[Mark]:
-        """Where stretches begin: 1, 2, 4, 8 ... requests ago."""
-        back = 1
-        while back <= len(self._marks):
-            yield self._marks[-back]
-            back *= 2
-        if self._marks:
-            yield self._marks[0]
+    def _stretches(self, refused: Mark) -> Iterator[tuple[float, float]]:
+        """What was sent in the stretches of time up to a refusal, and how long they were."""
+        for mark in self._marks:
+            if mark.at <= refused.at and mark.sent < refused.sent:
+                yield refused.sent - mark.sent, refused.at - mark.at
 
     # ---- the pace
 
@@ -182,16 +199,19 @@ class RateFinder:
         fast = CATCH_UP * rate if known else rate
         self._spread = Bucket.full(fast, max(1.0, fast * 0.02), held_until)
 
-    def _probe(self, now: float) -> None:
-        assert self.pace is not None
-        assert self._spread is not None
-        every_s = PROBE_EVERY_S if self.rate is not None else RAMP_EVERY_S
-        if now - self._probed_at < every_s:
+    def _probe(self, now: float, pace: Bucket, spread: Bucket) -> None:
+        """A little faster, if nothing was refused for a while and something waited."""
+        fast = self.rate is None or self._rough
+        rested = now - self._probed.at >= (RAMP_EVERY_S if fast else PROBE_EVERY_S)
+        if not rested or self.sent - self._probed.sent < FEWEST_SENT:
             return
-        self._probed_at = now
-        if self.pace.fill(now) >= self.pace.capacity:
-            return  # not held back by it, so nothing would be learned
-        step = RAMP if self.rate is None else PROBES[min(self._probes, len(PROBES) - 1)]
+        self._probed = Mark(now, self.sent)
+        if not self._held_back:
+            return
+        self._held_back = False
+        step = PROBES[min(self._probes, len(PROBES) - 1)]
+        if fast:
+            step = RAMP if self.rate is None else ROUGH_RAMP
         self._probes += 1
-        self.pace.change(now, rate=self.pace.rate * step, capacity=self.pace.capacity)
-        self._spread.change(now, rate=self._spread.rate * step, capacity=self._spread.capacity)
+        pace.change(now, rate=pace.rate * step, capacity=pace.capacity)
+        spread.change(now, rate=spread.rate * step, capacity=spread.capacity)

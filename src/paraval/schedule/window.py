@@ -1,11 +1,14 @@
 """How many requests at once an account bears, where nobody told: found by trying.
 
-Slow start, then additive increase; one multiplicative cut in a window of time, however many
+Slow start first. A refusal takes the limit back to the last level that was good; another one with
+as many in flight as before shows that it is the number at once that is limited, and not a rate.
+From then on the limit grows little by little, and is cut once in a window of time, however many
 refusals come in it, since they all tell of the same moment.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 FIRST = 10
@@ -14,6 +17,8 @@ CUT = 0.8
 CUT_EVERY_S = 15.0
 IN_USE = 0.8
 """A limit that was not nearly reached has not been tried: it doesn't grow."""
+ALIKE = 0.1
+"""Two refusals with numbers in flight that differ by no more than this share tell the same."""
 
 
 @dataclass(slots=True)
@@ -23,11 +28,12 @@ class Window:
     most: int
     limit: int = 0
     in_flight: int = 0
-    refused: bool = False
-    """True: slow start is over."""
+    is_found: bool = False
+    """True: the number at once is limited, and it is about this."""
     _peak: int = 0
     _successes: int = 0
-    _cut_at: float = float("-inf")
+    _refused_with: int = 0
+    _cut_at: float = -math.inf
 
     def __post_init__(self) -> None:
         self.limit = min(FIRST, self.most)
@@ -39,13 +45,15 @@ class Window:
     def leave(self) -> None:
         self.in_flight -= 1
 
-    def succeed(self) -> None:
+    def succeed(self, now: float) -> None:
         """A round is clean when as many as the limit succeeded, one after the other."""
+        if self.is_found and now - self._cut_at < CUT_EVERY_S:
+            return
         self._successes += 1
         if self._successes < self.limit:
             return
         if self._peak >= IN_USE * self.limit:
-            step = max(1, int(GROWTH * self.limit)) if self.refused else self.limit
+            step = max(1, int(GROWTH * self.limit)) if self.is_found else self.limit
             self.limit = min(self.most, self.limit + step)
         self._begin_round()
 
@@ -53,15 +61,19 @@ class Window:
         """The provider has troubles of its own: no reason to do less, but none to do more."""
         self._begin_round()
 
-    def refuse(self, now: float) -> None:
-        """Cuts the limit, unless it was cut for the same reason a moment ago."""
-        if now - self._cut_at >= CUT_EVERY_S:
-            # While it doubled, the half is the last level that was known to be good.
-            factor = CUT if self.refused else 0.5
-            self.limit = max(1, int(self.limit * factor))
-            self._cut_at = now
-        self.refused = True
+    def refuse(self, now: float, beside: int) -> None:
+        """A request was refused that had so many others beside it when it was sent."""
+        before, self._refused_with = self._refused_with, beside
         self._begin_round()
+        if not self.is_found:
+            self.is_found = bool(before and beside) and abs(beside - before) <= ALIKE * before
+            least = 1 if self.is_found else self.limit // 2
+        elif now - self._cut_at >= CUT_EVERY_S:
+            least = int(CUT * self.limit)
+        else:
+            return
+        self._cut_at = now
+        self.limit = max(1, least, min(self.limit, beside))
 
     def _begin_round(self) -> None:
         self._successes = 0
