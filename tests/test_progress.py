@@ -38,9 +38,11 @@ from paraval.records import (
     RunEnded,
     RunInfo,
     RunStarted,
+    Spend,
     Trial,
     TrialEnded,
     TrialResult,
+    TrialSkipped,
 )
 
 TERMINAL = {"TERM": "xterm-256color"}
@@ -83,8 +85,8 @@ def trial(index: int, case: str = "hello", **variant: str) -> Trial:
     )
 
 
-def started(total: int = 20, already_done: int = 0) -> RunStarted:
-    return RunStarted(run=run_info(total), total=total, already_done=already_done)
+def started(total: int = 20, already_done: int = 0, **money: float) -> RunStarted:
+    return RunStarted(run=run_info(total), total=total, already_done=already_done, **money)
 
 
 def begins(what: Trial, number: int = 1) -> AttemptStarted:
@@ -100,6 +102,8 @@ def ended(
     why: str = "",
     eta_s: float | None = 8.0,
     took: float = 1.2,
+    spend: Spend | None = None,
+    judging: Spend | None = None,
 ) -> TrialEnded:
     judged = outcome.is_judged
     result = AttemptResult(
@@ -108,6 +112,8 @@ def ended(
         score=float(outcome is Outcome.PASSED) if judged else None,
         error=None if judged else Failure(kind=outcome, message=why),
         duration_s=took,
+        spend=spend,
+        judging=judging,
     )
     whole = TrialResult(
         index=what.index,
@@ -121,13 +127,23 @@ def ended(
     return TrialEnded(trial=what, result=whole, done=done, total=total, eta_s=eta_s)
 
 
-def retried(what: Trial, why: str = "connection lost") -> AttemptEnded:
+def retried(
+    what: Trial, why: str = "connection lost", *, spend: Spend | None = None
+) -> AttemptEnded:
     error = Failure(kind=Outcome.INFRA_ERROR, message=why)
     return AttemptEnded(
         attempt=Attempt(trial=what, number=1, folder="/f"),
-        result=AttemptResult(outcome=error.kind, error=error, duration_s=0.5),
+        result=AttemptResult(outcome=error.kind, error=error, duration_s=0.5, spend=spend),
         retry_in_s=1.5,
     )
+
+
+def paid(usd: float | None) -> Spend:
+    return Spend(calls=1, cost_usd=usd)
+
+
+def left(what: Trial, why: str = "budget: spent") -> TrialSkipped:
+    return TrialSkipped(trial=what, reason=why)
 
 
 def said_by(mode: str, *events: Happening, verbose: bool = False, encoding: str = "utf-8") -> str:
@@ -235,6 +251,56 @@ def test_a_quiet_minute_gets_a_line_that_names_the_longest() -> None:
     assert stream.getvalue().strip("\x00").splitlines() == lines
 
 
+def test_lines_tell_what_was_spent_so_far_retries_and_judges_included() -> None:
+    said = said_by(
+        "lines",
+        started(budget_usd=5.0, spent_usd=1.0),
+        ended(trial(0), 1, spend=paid(0.25), judging=paid(0.125)),
+        retried(trial(1), spend=paid(0.5)),
+        ended(trial(1), 20, spend=Spend(cached=1)),
+    ).splitlines()
+    assert said[0].endswith("1.2 s  (ETA 8 s, $1.38 of $5.00)")
+    assert said[1].endswith("1.2 s  ($1.88 of $5.00)")
+
+
+@pytest.mark.parametrize(
+    ("costs", "told"),
+    [
+        ((0.25, 0.25), "(ETA 8 s, $0.50)"),
+        ((0.25, None), "(ETA 8 s, at least $0.25)"),
+        ((None, None), "(ETA 8 s, cost unknown)"),
+        ((0.25, float("nan")), "(ETA 8 s, at least $0.25)"),
+        ((0.0, 0.0), "(ETA 8 s, $0.00)"),
+    ],
+)
+def test_what_is_not_known_of_a_cost_is_not_told_as_nothing(
+    costs: tuple[float | None, ...], told: str
+) -> None:
+    ends = [ended(trial(n), n + 1, spend=paid(cost)) for n, cost in enumerate(costs)]
+    assert said_by("lines", started(), *ends).splitlines()[-1].endswith(told)
+
+
+def test_of_many_skipped_the_first_is_named_and_the_rest_counted() -> None:
+    stream, clock = io.StringIO(), Clock()
+    onlooker = choose("lines", stream, False, clock=clock, environ={})
+    onlooker(started())
+    for number in range(1000):
+        onlooker(left(trial(number)))
+    onlooker(left(trial(1000), "account a: quota used up"))
+    first = "[ 0/20] – hello · small · with-tool  skipped: "  # noqa: RUF001 - the dash is the mark
+    more = "[ 0/20] – {} more skipped: budget: spent"  # noqa: RUF001 - the dash is the mark
+    named = [f"{first}budget: spent", f"{first}account a: quota used up"]
+    assert stream.getvalue().splitlines() == named
+    onlooker.tick(clock.now + 0.5)
+    assert stream.getvalue().splitlines() == named, "more may come"
+    onlooker.tick(clock.now + 2)
+    assert stream.getvalue().splitlines() == [*named, more.format(999)]
+    onlooker(left(trial(1001)))
+    onlooker(RunEnded(run=run_info()))
+    onlooker.close()
+    assert stream.getvalue().splitlines() == [*named, more.format(999), more.format(1)]
+
+
 def test_a_notice_is_a_line_of_its_own() -> None:
     assert said_by("lines", Notice(message="stopping\nsoon")) == "stopping soon\n"
 
@@ -295,6 +361,28 @@ def test_every_event_is_one_line_of_json() -> None:
     assert events[4]["error"] == {"kind": "timeout", "message": "late"}
     assert events[5]["message"] == "héllo"
     assert events[6]["run"] == "run-1"
+
+
+def test_json_tells_costs_budget_and_each_skipped_trial() -> None:
+    said = said_by(
+        "json",
+        started(budget_usd=5.0, spent_usd=1.0),
+        retried(trial(0), spend=paid(0.5)),
+        ended(trial(0), 1, spend=paid(0.25), judging=paid(0.25)),
+        ended(trial(1), 2, spend=paid(0.25), judging=paid(None)),
+        ended(trial(2), 3, spend=Spend(cached=1)),
+        left(trial(3)),
+        left(trial(4)),
+        RunEnded(run=run_info()),
+    )
+    run, again, first, second, third, skipped, other, over = map(json.loads, said.splitlines())
+    assert (run["budget_usd"], run["spent_usd"]) == (5.0, 1.0)
+    assert again["cost_usd"] == 0.5
+    assert [one["cost_usd"] for one in (first, second, third)] == [0.5, None, 0.0]
+    assert [one["cached"] for one in (first, second, third)] == [False, False, True]
+    assert (skipped["event"], skipped["index"]) == ("trial_skipped", 3)
+    assert (other["index"], other["reason"]) == (4, "budget: spent")
+    assert over["held_back"] is False
 
 
 def test_json_stays_json_when_a_number_is_none() -> None:
@@ -405,7 +493,10 @@ def test_no_line_of_the_bar_ever_wraps(terminals: list[Terminal], width: int) ->
     seen.tell(started(100_000))
     for number in range(8):
         seen.tell(begins(trial(number, "漢字" * 30)))
-        seen.tell(ended(trial(100 + number), 99_000 + number, 100_000, eta_s=1e6))
+        seen.tell(
+            ended(trial(100 + number), 99_000 + number, 100_000, eta_s=1e6, spend=paid(1e5)),
+            left(trial(200 + number)),
+        )
     assert len(seen.terminal.lines) <= 2
 
 
@@ -424,6 +515,17 @@ def test_failures_and_errors_are_printed_above_the_bar_and_stay(terminals: list[
     seen.tell(RunEnded(run=run_info()))
     assert seen.terminal.lines == [first, second, third]
     assert not seen.terminal.screen.cursor.hidden
+
+
+def test_the_bar_tells_what_was_spent_and_counts_the_skipped(terminals: list[Terminal]) -> None:
+    seen = watched(terminals, 110)
+    seen.tell(started(budget_usd=5.0), begins(trial(0)))
+    assert seen.terminal.lines[0].endswith("0 errors  $0.00 of $5.00")
+    seen.tell(ended(trial(0), 1, spend=paid(0.12)), begins(trial(1)))
+    assert seen.terminal.lines[0].endswith("0 errors  ETA 8 s  $0.12 of $5.00")
+    seen.tell(left(trial(1)), *(left(trial(number)) for number in range(2, 20)))
+    (bar,) = seen.terminal.lines
+    assert bar.endswith("1/20  1 passed  0 failed  0 errors  19 skipped  ETA 8 s  $0.12 of $5.00")
 
 
 def test_a_long_reason_above_the_bar_is_cut_to_its_row(terminals: list[Terminal]) -> None:

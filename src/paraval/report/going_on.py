@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from paraval.report.contents import Contents
 from paraval.report.summary import Summary
-from paraval.report.wording import counted
 
 BUDGET = "budget"
 """How the reason of a trial begins that the budget left for later."""
@@ -25,8 +24,8 @@ def ways_to_go_on(contents: Contents, resume: str) -> Iterator[str]:
     skipped = sum(summary.skipped_by_reason[why] for why in by_budget)
     others = summary.skipped - skipped
     if others:
-        trials = counted(others, "trial")
-        yield f"{trials} wait for what is said above to be mended. Then go on with: {resume}"
+        wait = "trial waits" if others == 1 else "trials wait"
+        yield f"{others:,} {wait} for what is told above. Mend it, then go on with: {resume}"
     if by_budget:
         budget = enough_for_all(summary, above=max(map(_largest_amount, by_budget)))
         more = "USD, with more than before" if budget is None else f"{budget:g}"

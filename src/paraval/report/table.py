@@ -21,10 +21,12 @@ class Column:
 
     heading: str
     cell: Callable[[Tally], str]
+    is_spare: bool = False
+    """True: a narrow page does without."""
 
 
 def columns_of(summary: Summary, *, intervals: bool = True) -> list[Column]:
-    """The columns that say something about this run, the ones that can be spared last."""
+    """The columns that say something about this run, those that can be spared last."""
     columns = [
         Column(heading="passed", cell=lambda tally: f"{tally.passed:,}"),
         Column(heading="failed", cell=lambda tally: f"{tally.failed:,}"),
@@ -39,8 +41,10 @@ def columns_of(summary: Summary, *, intervals: bool = True) -> list[Column]:
     if summary.target.is_told:
         columns.append(Column(heading="cost", cell=lambda tally: str(tally.target)))
     if summary.judging.is_told:
-        columns.append(Column(heading="judges", cell=lambda tally: str(tally.judging)))
-    columns.append(Column(heading="median", cell=lambda tally: duration(tally.median_s)))
+        judges = Column(heading="judges", cell=lambda tally: str(tally.judging), is_spare=True)
+        columns.append(judges)
+    median = Column(heading="median", cell=lambda tally: duration(tally.median_s), is_spare=True)
+    columns.append(median)
     return columns
 
 

@@ -26,6 +26,8 @@ _NARROWEST = 40
 _NARROWEST_WITH_INTERVALS = 60
 _GAP = "  "
 _LONGEST_NAME = 200
+_LONGEST_BESIDE = 24
+"""A label up to so wide stands beside its figures, if need be beside fewer of them."""
 _LONGEST_REASON = 500
 
 _UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h)\b|%)")
@@ -85,12 +87,10 @@ def _table(summary: Summary, page: _Page) -> list[str]:
     if not summary.variants:
         return []
     labels = [page.safe(label) for label, _ in rows]
-    shown = columns_of(summary, intervals=page.width >= _NARROWEST_WITH_INTERVALS)
-    widths = _column_widths(summary, shown)
-    while len(shown) > 1 and _taken(widths) > page.width - len("variant"):
-        shown, widths = shown[:-1], widths[:-1]
-    room = page.width - _taken(widths)
     label_width = max(map(columns, [*labels, "variant"]))
+    shown = _fitting_columns(summary, label_width, page)
+    widths = _column_widths(summary, shown)
+    room = page.width - _taken(widths)
     # A label that leaves no room for the figures stands on a line of its own: cut, variants that
     # differ in their last axis would look the same.
     apart = label_width > room
@@ -103,6 +103,22 @@ def _table(summary: Summary, page: _Page) -> list[str]:
         else:
             lines.append(_pad(label, start_width) + figures)
     return lines
+
+
+def _fitting_columns(summary: Summary, label_width: int, page: _Page) -> list[Column]:
+    """As many as fit beside the labels; what can be spared goes first, then the intervals."""
+    beside = label_width if label_width <= _LONGEST_BESIDE else len("variant")
+    intervals = page.width >= _NARROWEST_WITH_INTERVALS
+    shown = columns_of(summary, intervals=intervals)
+    for choice in (shown, columns_of(summary, intervals=False)):
+        spare = sum(column.is_spare for column in choice)
+        for left_out in range(spare + 1):
+            few = choice[: len(choice) - left_out]
+            if _taken(_column_widths(summary, few)) + beside <= page.width:
+                return few
+    while len(shown) > 1 and _taken(_column_widths(summary, shown)) > page.width - len("variant"):
+        shown = shown[:-1]
+    return shown
 
 
 def _column_widths(summary: Summary, shown: list[Column]) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from paraval.amounts import dollars
 from paraval.records import AttemptResult, Grade, TrialResult, Variant, value_text
 
 UNKNOWN = "-"
@@ -52,12 +53,8 @@ def duration(seconds: float | None) -> str:
 
 
 def money(usd: float | None) -> str:
-    """`$12.34`, `$0.0123`."""
-    if usd is None:
-        return UNKNOWN
-    if usd == 0 or abs(usd) >= 0.1:
-        return f"${usd:,.2f}"
-    return f"${usd:.4f}" if abs(usd) >= 0.0001 else f"${usd:.1e}"
+    """`$12.34`, or that it is unknown."""
+    return UNKNOWN if usd is None else dollars(usd)
 
 
 def variant_label(variant: Variant) -> str:

@@ -1,0 +1,594 @@
+"""What a run cost, what was free, what was left for later: as it is stored, and as it is told."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lxml import etree
+from wcwidth import wcswidth
+
+from paraval.cli.planning import sentences
+from paraval.expectations import Forecast
+from paraval.records import (
+    Attempt,
+    AttemptResult,
+    Budget,
+    Failure,
+    Grade,
+    Outcome,
+    Output,
+    Plan,
+    RunInfo,
+    Spend,
+    TrialResult,
+)
+from paraval.report.document import Report
+from paraval.report.going_on import ways_to_go_on
+from paraval.report.terminal import summary_text
+from paraval.schedule.bounds import Bound
+from paraval.store.encoding import from_columns, to_columns
+from paraval.store.store import Store
+from tests.test_report import HOSTILE, ended, report_of
+from tests.test_store import Desk, _execute, finish, judged, make_plan, results_of
+
+PAID = Spend(calls=1, cost_usd=0.25, usage={"input_tokens": 100, "output_tokens": 20})
+UNPRICED = Spend(calls=1, cost_usd=None, usage={"input_tokens": 100, "output_tokens": 20})
+CACHED = Spend(cached=1)
+BUDGET_SPENT = "budget: $5.00 would be passed; $4.98 spent"
+QUOTA = "account team-a: its quota is used up; add credit"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def spending(spend: Spend | None, judging: Spend | None = None, **other: Any) -> AttemptResult:
+    """A chat trial's end; unlike a command's, its output tells no cost of its own."""
+    result = replace(judged(**other), output=Output(text="hello"))
+    return replace(result, spend=spend, judging=judging)
+
+
+def refused(spend: Spend | None = None) -> AttemptResult:
+    error = Failure(kind=Outcome.RATE_LIMITED, message="429", account="account:a", retry_after=2.0)
+    return AttemptResult(outcome=Outcome.RATE_LIMITED, error=error, duration_s=0.1, spend=spend)
+
+
+def left(reason: str) -> AttemptResult:
+    """What the driver records for a trial that is not run now."""
+    failure = Failure(kind=Outcome.SKIPPED, message=reason)
+    return AttemptResult(outcome=Outcome.SKIPPED, error=failure)
+
+
+def leave(desk: Desk, index: int, reason: str) -> None:
+    trial = desk.ledger.plan.trials[index]
+    number = desk.ledger.attempts_made(index) + 1
+    folder = desk.ledger.attempt_folder(trial, number)
+    attempt = Attempt(trial=trial, number=number, folder=folder)
+    desk.end(attempt, left(reason), final=False)
+    desk.wait()
+
+
+# ---- what is stored
+
+
+def test_spend_judging_agreement_and_where_an_error_came_from_are_kept() -> None:
+    grade = Grade(score=0.7, passed=True, reason="polite", grader="judge", agreement=2 / 3)
+    error = Failure(
+        kind=Outcome.INFRA_ERROR,
+        message="no such model",
+        account="account:team-a",
+        lasting=True,
+        stops="model:haiku",
+    )
+    result = AttemptResult(
+        outcome=Outcome.INFRA_ERROR,
+        grades=(grade,),
+        error=error,
+        spend=replace(UNPRICED, cached=2),
+        judging=PAID,
+    )
+    assert from_columns(to_columns(result)) == result
+
+
+spends = st.builds(
+    Spend,
+    calls=st.integers(0, 9),
+    cached=st.integers(0, 9),
+    cost_usd=st.none() | st.floats(0, 1e6),
+    usage=st.dictionaries(st.sampled_from(["input_tokens", "other"]), st.floats(0, 1e9)),
+)
+
+
+@given(spend=st.none() | spends, judging=st.none() | spends)
+def test_unknown_free_and_nothing_spent_stay_three_things(
+    spend: Spend | None, judging: Spend | None
+) -> None:
+    result = AttemptResult(outcome=Outcome.PASSED, spend=spend, judging=judging)
+    assert from_columns(to_columns(result)) == result
+
+
+def test_a_trial_spent_what_all_its_attempts_did(store: Store) -> None:
+    with store.create_run(make_plan(2), seed=1) as ledger:
+        desk = Desk(ledger)
+        desk.end(desk.start(0), refused(PAID), final=False)
+        desk.end(desk.start(0), refused(), final=False)
+        desk.run(0, spending(PAID, judging=PAID))
+        desk.end(desk.start(1), refused(UNPRICED), final=False)
+        desk.run(1, spending(PAID))
+        desk.run(2, spending(None))
+
+    first, second, third, _ = results_of(store, store.find("last"))
+    assert first.spend == PAID + PAID
+    assert first.judging == PAID
+    assert first.retries == {Outcome.RATE_LIMITED: 2}
+    assert first.attempts == 3
+    assert first.total_s == pytest.approx(0.7)
+    assert second.spend is not None
+    assert (second.spend.cost_usd, second.spend.calls) == (None, 2), "one of them is unknown"
+    assert (third.spend, third.judging, third.retries) == (None, None, {})
+
+
+def test_what_a_trial_without_a_result_spent_counts_too(store: Store) -> None:
+    with store.create_run(make_plan(1), seed=1) as ledger:
+        desk = Desk(ledger)
+        desk.end(desk.start(0), refused(PAID), final=False)
+        leave(desk, 0, BUDGET_SPENT)
+
+    first = results_of(store, store.find("last"))[0]
+    assert (first.outcome, first.attempts, first.spend) == (Outcome.SKIPPED, 1, PAID)
+    assert first.retries == {Outcome.RATE_LIMITED: 1}
+
+
+def test_a_run_stored_before_there_was_a_spend_tells_what_its_outputs_told(store: Store) -> None:
+    plan = make_plan(1)
+    run = finish(store.create_run(plan, seed=1), {0: judged()})
+    _execute(
+        Path(run.folder) / "run.db",
+        "UPDATE attempt SET content = json_remove(content, '$.spend', '$.judging')",
+    )
+
+    first, _ = results_of(store, run)
+    assert first.spend == Spend(cost_usd=0.25, usage={"tokens": 3})
+    with store.reader(run) as reader:
+        assert Report(reader).summary.cost_usd == 0.5
+    with store.resume_run(run.id, plan) as ledger:
+        assert ledger.spent_usd() == 0.5
+
+
+def test_what_was_spent_so_far_holds_all_attempts_and_judges(store: Store) -> None:
+    with store.create_run(make_plan(2), seed=1) as ledger:
+        assert ledger.spent_usd() == 0.0
+        desk = Desk(ledger)
+        desk.end(desk.start(0), refused(PAID), final=False)
+        desk.run(0, spending(PAID, judging=PAID))
+        desk.run(1, spending(UNPRICED, judging=PAID))
+        desk.run(2, spending(Spend(calls=1, cost_usd=math.nan)))
+        with pytest.raises(RuntimeError, match="before the ledger is opened"):
+            ledger.spent_usd()
+
+    changed = make_plan(1, salt="another key")
+    with store.resume_run(store.find("last").id, changed) as ledger:
+        assert ledger.spent_usd() == pytest.approx(1.0), "of trials that are gone, too"
+
+
+# ---- trials left for later
+
+
+def test_a_trial_left_for_later_is_skipped_with_the_reason_and_has_no_attempt(
+    store: Store,
+) -> None:
+    plan = make_plan(2)
+    ledger = store.create_run(plan, seed=1)
+    desk = Desk(ledger)
+    desk.run(0, judged())
+    leave(desk, 1, BUDGET_SPENT)
+    leave(desk, 2, QUOTA)
+    live = results_of(store, ledger.run)
+    ledger.close(interrupted=False, held_back=True)
+
+    run = store.find("last")
+    for results in (live, results_of(store, run)):
+        assert [_reason(result) for result in results[1:3]] == [BUDGET_SPENT, QUOTA]
+        assert [result.attempts for result in results] == [1, 0, 0, 0]
+        assert results[1].total_s == 0.0
+    with store.reader(run) as reader:
+        assert [attempt.index for attempt in reader.attempts()] == [0]
+    assert run.done == 1
+
+
+def _reason(result: TrialResult) -> str:
+    assert result.outcome is Outcome.SKIPPED
+    assert result.result.error is not None
+    return result.result.error.message
+
+
+def test_a_resume_runs_what_was_left_and_numbers_attempts_from_the_first(store: Store) -> None:
+    plan = make_plan(1)
+    ledger = store.create_run(plan, seed=1)
+    desk = Desk(ledger)
+    desk.end(desk.start(0), refused(), final=False)
+    leave(desk, 0, QUOTA)
+    leave(desk, 1, QUOTA)
+    ledger.close(interrupted=False, held_back=True)
+
+    with store.resume_run(ledger.run.id, plan) as again:
+        assert dict(again.done) == {}
+        assert [again.attempts_made(index) for index in (0, 1)] == [1, 0]
+        desk = Desk(again)
+        assert [_reason(result) for result in results_of(store, again.run)] == [
+            "not run yet: the run goes on"
+        ] * 2
+        desk.run(0, judged())
+        desk.run(1, judged())
+
+    results = results_of(store, store.find("last"))
+    assert [(result.outcome, result.attempts) for result in results] == [
+        (Outcome.PASSED, 2),
+        (Outcome.PASSED, 1),
+    ]
+    with store.reader(store.find("last")) as reader:
+        numbers = [(attempt.index, attempt.number) for attempt in reader.attempts()]
+    assert numbers == [(0, 1), (0, 2), (1, 1)]
+
+
+def test_the_last_engine_s_reason_counts_until_the_trial_is_attempted_again(store: Store) -> None:
+    plan = make_plan(1)
+    ledger = store.create_run(plan, seed=1)
+    desk = Desk(ledger)
+    leave(desk, 0, QUOTA)
+    leave(desk, 1, QUOTA)
+    ledger.close(interrupted=False, held_back=True)
+
+    second = store.resume_run(ledger.run.id, plan)
+    desk = Desk(second)
+    leave(desk, 0, BUDGET_SPENT)
+    desk.start(1)
+    desk.wait()
+    second.close(interrupted=True)
+
+    reasons = [_reason(result) for result in results_of(store, store.find("last"))]
+    assert reasons == [BUDGET_SPENT, "not run: the run was interrupted"]
+
+
+def test_a_run_held_back_is_not_interrupted_and_done_is_neither(store: Store) -> None:
+    plan = make_plan(1)
+    ledger = store.create_run(plan, seed=1)
+    leave(Desk(ledger), 0, BUDGET_SPENT)
+    ledger.close(interrupted=False, held_back=True)
+    assert _standing(ledger.run) == (True, False)
+    assert _standing(store.find("last")) == (True, False)
+    assert _standing(store.runs()[0]) == (True, False)
+
+    stopped = store.resume_run(ledger.run.id, plan)
+    assert _standing(stopped.run) == (False, False), "it is worked on"
+    stopped.close(interrupted=True, held_back=True)
+    assert _standing(store.find("last")) == (False, True), "what a person did comes first"
+
+    assert _standing(finish(store.resume_run(ledger.run.id, plan))) == (False, False)
+
+
+def _standing(run: RunInfo) -> tuple[bool, bool]:
+    return run.held_back, run.interrupted
+
+
+def test_a_trial_that_has_a_result_cannot_be_left_for_later(store: Store) -> None:
+    ledger = store.create_run(make_plan(1), seed=1)
+    desk = Desk(ledger)
+    desk.run(0, judged())
+    leave(desk, 0, QUOTA)
+    ledger.close(interrupted=False)
+    first = results_of(store, ledger.run)[0]
+    assert (first.outcome, first.attempts) == (Outcome.PASSED, 1)
+
+
+# ---- what earlier runs tell
+
+
+def test_history_tells_what_an_attempt_costs_and_how_many_tokens_it_takes(store: Store) -> None:
+    more = replace(PAID, cost_usd=0.75, usage={"input_tokens": 300, "output_tokens": 60})
+    finish(store.create_run(make_plan(2), seed=1), _ends(spending(PAID, judging=PAID)))
+    finish(store.create_run(make_plan(2), seed=1), _ends(spending(more)))
+
+    for _ in range(2):
+        rows = {(row.case_id, row.variant["model"]): row for row in store.history("greetings").rows}
+        assert rows["case-0", "small"].mean_cost_usd == pytest.approx(0.625), "judges included"
+        assert rows["case-0", "small"].mean_tokens == pytest.approx(240), "the target's alone"
+        assert rows["case-0", "large"].mean_cost_usd is None
+        assert rows["case-0", "large"].mean_tokens == 120
+        assert (rows["case-1", "small"].mean_cost_usd, rows["case-1", "small"].n) == (None, 2)
+        # From the folders themselves.
+        (store.root / "index.db").unlink()
+
+
+def _ends(first: AttemptResult) -> dict[int, AttemptResult]:
+    nothing = replace(judged(), output=None)
+    return {0: first, 1: spending(UNPRICED), 2: nothing, 3: nothing}
+
+
+def test_answers_from_the_cache_tell_nothing_of_how_long_a_trial_takes(store: Store) -> None:
+    plan = make_plan(1)
+    finish(store.create_run(plan, seed=1), {0: spending(PAID, duration_s=8.0)})
+    partly = replace(CACHED, calls=1)
+    finish(
+        store.create_run(plan, seed=1),
+        {0: spending(CACHED, duration_s=0.001), 1: spending(partly, duration_s=2.0)},
+    )
+
+    rows = {row.variant["model"]: row for row in store.history("greetings").rows}
+    assert (rows["small"].n, rows["large"].n) == (1, 2)
+    assert rows["small"].mean_log == pytest.approx(math.log(8.0))
+    assert rows["small"].mean_cost_usd == 0.25
+
+
+# ---- what is told
+
+
+def trial(
+    model: str, spend: Spend | None, judging: Spend | None = None, **other: Any
+) -> TrialResult:
+    return ended(variant={"model": model}, spend=spend, judging=judging, **other)
+
+
+def text_of(report: Report, width: int = 100) -> str:
+    return summary_text(report, width=width, colour=False, unicode=True)
+
+
+def files_of(report: Report, folder: Path) -> Iterator[str]:
+    for ending in (".json", ".csv", ".md", ".junit.xml"):
+        report.write(folder / f"report{ending}")
+        yield (folder / f"report{ending}").read_text()
+
+
+def test_a_price_that_is_unknown_is_never_told_as_nothing(tmp_path: Path) -> None:
+    report = report_of(trial("local", UNPRICED), trial("local", UNPRICED, repeat=2))
+
+    text = text_of(report)
+    assert "unknown" in text.splitlines()[1]
+    assert "Cost: unknown." in text
+    assert "set `price` for those models in the registry" in text
+    as_json, as_csv, markdown, junit = files_of(report, tmp_path)
+    document = json.loads(as_json)
+    assert document["summary"]["cost_usd"] is None
+    assert document["summary"]["total_cost_usd"] is None
+    assert document["summary"]["trials_of_unknown_price"] == 2
+    assert (document["trials"][0]["cost_usd"], document["trials"][0]["price_unknown"]) == (
+        None,
+        True,
+    )
+    assert next(csv.DictReader(io.StringIO(as_csv)))["cost_usd"] == "unknown"
+    assert "Cost: unknown." in markdown
+    assert '<property name="cost" value="unknown"/>' in junit
+    assert "$0" not in text + markdown + junit
+
+
+def test_a_sum_that_is_partly_known_is_a_lower_bound(tmp_path: Path) -> None:
+    report = report_of(
+        trial("haiku", replace(PAID, cost_usd=0.12)),
+        *(trial("local", UNPRICED, repeat=repeat) for repeat in (1, 2, 3)),
+        trial("haiku", None, outcome=Outcome.TIMEOUT),
+    )
+
+    text = text_of(report)
+    assert "Cost: at least $0.12 (3 trials of unknown price); 1 told none." in text
+    assert "$0.12+" in next(line for line in text.splitlines() if line.startswith("total"))
+    _, _, _, junit = files_of(report, tmp_path)
+    assert '<property name="cost" value="$0.12"/>' in junit, "of the variant that is known"
+
+
+def test_target_and_judges_are_told_apart_and_together() -> None:
+    judge = replace(PAID, cost_usd=0.05)
+    report = report_of(trial("haiku", PAID, judge), trial("gpt", PAID, judge, retries={}))
+
+    text = text_of(report)
+    head, first = text.splitlines()[:2]
+    assert head.split()[-3:] == ["cost", "judges", "median"]
+    assert first.split()[-4:-2] == ["$0.25", "$0.0500"]
+    assert "Cost: $0.50." in text
+    assert "Judges: $0.10; in all $0.60." in text
+    summary = json.loads(json.dumps(report.to_dict()))["summary"]
+    assert (summary["cost_usd"], summary["judging"]["cost_usd"]) == (0.5, 0.1)
+    assert summary["total_cost_usd"] == 0.6
+
+
+def test_answers_from_the_cache_are_counted_and_free() -> None:
+    report = report_of(trial("haiku", CACHED, CACHED), trial("haiku", PAID, PAID, repeat=2))
+
+    text = text_of(report)
+    assert "1 of 2 answers and 1 of 2 judges' answers from the cache, free." in text
+    assert "Cost: $0.25." in text
+    whole = text_of(report_of(trial("haiku", CACHED)))
+    assert "Cost: $0.00." in whole
+    assert "1 of 1 answer from the cache, free." in whole
+
+
+def test_tokens_are_told_with_what_was_cached_and_reasoned() -> None:
+    usage = {
+        "input_tokens": 1000,
+        "cached_tokens": 200,
+        "output_tokens": 300,
+        "reasoning_tokens": 50,
+    }
+    report = report_of(trial("haiku", replace(PAID, usage=usage)), trial("gpt", PAID))
+    told = "Tokens: 1,100 in (200 of them cached) and 320 out (50 of them reasoning)."
+    assert told in text_of(report)
+
+
+def test_a_suite_that_costs_nothing_speaks_of_no_cost(tmp_path: Path) -> None:
+    report = report_of(ended(), ended(repeat=2))
+    written = [text_of(report), *list(files_of(report, tmp_path))[2:]]
+    assert not any("cost" in text.lower() or "$" in text for text in written)
+
+
+def test_retries_are_told_by_kind() -> None:
+    retries = {Outcome.RATE_LIMITED: 4, Outcome.INFRA_ERROR: 1}
+    report = report_of(trial("haiku", PAID, retries=retries, attempts=6))
+    assert "Tried again: 5 attempts, 4 rate_limited and 1 infra_error." in text_of(report)
+    document = report.to_dict()
+    assert document["summary"]["retries_by_kind"] == {"rate_limited": 4, "infra_error": 1}
+    assert document["trials"][0]["retries"] == {"rate_limited": 4, "infra_error": 1}
+
+
+def skipped(reason: str, number: int, model: str = "haiku") -> list[TrialResult]:
+    return [
+        trial(model, None, outcome=Outcome.SKIPPED, why=reason, repeat=repeat + 1)
+        for repeat in range(number)
+    ]
+
+
+def test_skipped_trials_are_told_by_reason() -> None:
+    report = report_of(trial("a", PAID), *skipped(QUOTA, 3), *skipped(BUDGET_SPENT, 18))
+    text = text_of(report)
+    assert "21 trials were skipped and count in no rate." in text
+    assert f"\n18 skipped: {BUDGET_SPENT}\n3 skipped: {QUOTA}\n" in text
+    assert report.to_dict()["summary"]["skipped_by_reason"] == {BUDGET_SPENT: 18, QUOTA: 3}
+
+
+def test_many_reasons_are_told_in_few_lines() -> None:
+    reasons = [one for number in range(100) for one in skipped(f"reason {number}", 1)]
+    report = report_of(*reasons)
+    assert text_of(report).count(" skipped: ") == 5
+    assert sum(report.summary.skipped_by_reason.values()) == 100
+    assert len(report.summary.skipped_by_reason) <= 21
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_reasons_in_words_of_others_neither_act_nor_break_the_page(
+    tmp_path: Path, width: int
+) -> None:
+    for reason in HOSTILE:
+        report = report_of(*skipped(reason, 1))
+        text = text_of(report, width)
+        assert "\x1b" not in text
+        assert all(wcswidth(line) <= width for line in text.splitlines()), reason
+        markdown = list(files_of(report, tmp_path))[2]
+        told = next(line for line in markdown.splitlines() if "skipped: " in line)
+        assert told.startswith("1 skipped: <code>")
+        assert "<" not in told.removeprefix("1 skipped: <code>").removesuffix("</code>")
+
+
+def test_three_models_fit_beside_their_figures_on_a_common_terminal() -> None:
+    report = report_of(
+        *(trial(model, PAID, PAID) for model in ("haiku", "gpt-oss-120b", "local")),
+        *skipped(BUDGET_SPENT, 12),
+    )
+    table = text_of(report, width=80).split("\n\n")[0].splitlines()
+    assert len(table) == 5, "a line a model"
+    assert all("$" in line for line in table[1:])
+
+
+def test_junit_with_costs_is_valid(tmp_path: Path) -> None:
+    schema = etree.XMLSchema(etree.parse(Path(__file__).parent / "junit.xsd"))
+    report = report_of(trial("haiku", PAID, PAID), trial("local", UNPRICED), trial("c", CACHED))
+    report.write(tmp_path / "junit.xml")
+    tree = etree.parse(tmp_path / "junit.xml")
+    schema.assertValid(tree)
+    assert [one.attrib["value"] for one in tree.findall(".//property[@name='cost']")] == [
+        "$0.25",
+        "unknown",
+        "$0.00",
+    ]
+
+
+# ---- how it ends, and how to go on
+
+
+def test_a_run_held_back_is_judged_as_far_as_it_can_be() -> None:
+    undecided = report_of(trial("a", PAID), *skipped(BUDGET_SPENT, 2), held_back=True)
+    assert undecided.exit_code == 3
+    assert "2 skipped trials hide whether the gate is met" in undecided.gate.sentence
+    missed = report_of(ended(Outcome.FAILED), *skipped(BUDGET_SPENT, 2), held_back=True)
+    assert missed.exit_code == 1
+    met = report_of(trial("a", PAID), *skipped(QUOTA, 1), held_back=True, fail_under=0.5)
+    assert met.exit_code == 0
+
+
+def _ways(*trials: TrialResult) -> list[str]:
+    return list(ways_to_go_on(report_of(*trials, held_back=True), "paraval resume RUN"))
+
+
+def test_a_spent_budget_asks_for_one_that_does_for_all() -> None:
+    half = [trial("a", replace(PAID, cost_usd=0.498), repeat=repeat) for repeat in range(1, 11)]
+    (way,) = _ways(*half, *skipped(BUDGET_SPENT, 10))
+    assert way == "The budget is spent. Go on with: paraval resume RUN --budget 12"
+
+
+def test_the_next_budget_is_more_than_the_last_even_where_little_was_spent() -> None:
+    cheap = trial("a", replace(PAID, cost_usd=0.001))
+    (way,) = _ways(cheap, *skipped("budget: $5.00 would be passed; $0.00 spent", 1))
+    assert way.endswith("--budget 6")
+    (way,) = _ways(*skipped("budget: $5.00 would be passed; $0.00 spent", 1))
+    assert way.endswith("--budget 10")
+    (way,) = _ways(*skipped("budget: nothing is known", 1))
+    assert way.endswith("--budget USD, with more than before")
+
+
+def test_a_stopped_account_is_to_be_mended_first() -> None:
+    (way,) = _ways(trial("a", PAID), *skipped(QUOTA, 2))
+    assert way == (
+        "2 trials wait for what is told above. Mend it, then go on with: paraval resume RUN"
+    )
+    assert len(_ways(trial("a", PAID), *skipped(QUOTA, 2), *skipped(BUDGET_SPENT, 2))) == 2
+
+
+# ---- what is expected
+
+
+def forecast(budget: Budget | None = None, **expected: Any) -> list[str]:
+    plan: Plan = replace(make_plan(50), budget=budget)
+    unknown = Forecast(
+        plan=plan,
+        starts=(),
+        from_history=True,
+        wall_s=1.0,
+        serial_s=2.0,
+        cost_usd=None,
+        cost_at_most_usd=None,
+        unpriced=(),
+        cached=0,
+        decides=None,
+    )
+    return sentences(replace(unknown, **expected))[1:]
+
+
+def test_a_plan_tells_what_decides_the_end() -> None:
+    rate = Bound(name="account:gpt-oss", seconds=400.0, text="300 requests a minute")
+    assert forecast(decides=rate) == [
+        "At 300 requests a minute gpt-oss decides the end, about 6 min 40 s."
+    ]
+    longest = Bound(name="longest trial", seconds=4.0, text="the longest trial")
+    assert forecast(decides=longest) == ["The longest trial decides the end, about 4.0 s."]
+    parallel = Bound(name="parallel", seconds=4.0, text="7 at once")
+    assert forecast(decides=parallel) == ["--parallel (7 at once) decides the end, about 4.0 s."]
+
+
+def test_a_plan_tells_what_the_run_will_cost_and_what_is_free() -> None:
+    assert forecast(cost_usd=0.42, cost_at_most_usd=1.2, cached=30) == [
+        "About $0.42, at most $1.20; 30 of 100 answers are in the cache, free."
+    ]
+    assert forecast(cost_usd=0.42) == ["About $0.42."]
+    assert forecast(cost_at_most_usd=1.2) == ["At most about $1.20."]
+    assert forecast(cached=1) == ["1 of 100 answers is in the cache, free."]
+    assert forecast() == []
+
+
+def test_a_plan_tells_which_models_have_no_price() -> None:
+    assert forecast(unpriced=("local",)) == [
+        "Cost unknown: no price for model 'local' (price: in the registry)."
+    ]
+    assert forecast(unpriced=("a", "b"), cost_usd=0.42)[0].startswith("About $0.42 without")
+
+
+def test_a_plan_tells_whether_the_budget_will_do() -> None:
+    assert forecast(Budget(usd=5.0), cost_usd=0.42)[-1] == "Budget: $5.00."
+    assert "will not do for all" in forecast(Budget(usd=0.2), cost_usd=0.42)[-1]
