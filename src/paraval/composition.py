@@ -8,29 +8,37 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import resource
-import signal
-import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import replace
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from paraval.equipment import (
+    Gear,
+    allow_files_for,
+    asking_for,
+    attempts_with,
+    models_for,
+    starts_processes,
+)
 from paraval.errors import RequestError, RunBrokenOffError, StoreError
-from paraval.execute.attempts import Attempts
-from paraval.execute.driver import Driver, Pace
+from paraval.execute.driver import Driver
 from paraval.execute.loop import run_in_a_loop
+from paraval.execute.pace import Pace
+from paraval.execute.stopping import Stopping, stopping_on_signals
+from paraval.expectations import Expectations, Forecast, foresee
 from paraval.garbage import no_collections
 from paraval.grade.panel import Panel
+from paraval.models.prices import Prices
 from paraval.plan.build import build_plan
 from paraval.plan.model import json_schema
 from paraval.plan.suite import Suite
 from paraval.processes.children import Warden
-from paraval.processes.identity import RUN_VARIABLE, end_leftovers
+from paraval.processes.identity import end_leftovers
 from paraval.records import (
-    CommandTarget,
     Happening,
     Notice,
     Plan,
@@ -43,24 +51,14 @@ from paraval.records import (
 from paraval.report.document import Report
 from paraval.report.wording import counted
 from paraval.resuming import chosen_now, how_to_resume, resumed_plan, run_to_resume
-from paraval.schedule.estimates import Estimates, Observation
-from paraval.schedule.messages import Work
 from paraval.schedule.scheduler import Scheduler
-from paraval.schedule.simulation import Imagined, simulate
-from paraval.settings import Options, Selection, default_store
+from paraval.settings import Options, Selection, default_store, models_from_environment
 from paraval.store.ledger import Ledger
 from paraval.store.store import Store
-from paraval.targets.capture import routed_streams
-from paraval.targets.command import CommandAnswerer
-from paraval.targets.function import FunctionAnswerer
-from paraval.targets.isolated import IsolatedAnswerer
 from paraval.threads import Threads
 
 T = TypeVar("T")
 HEARTBEAT_S = 0.25
-FILES_PER_PROCESS = 4
-FILES_FOR_THE_REST = 200
-STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Onlooker(Protocol):
@@ -113,7 +111,7 @@ def run_stoppably(
     """Runs a suite in a loop of its own; SIGINT, SIGTERM and SIGHUP stop it cleanly."""
     _refuse_a_running_loop()
     return run_in_a_loop(
-        _run(suite, selection, options or Options(), onlooker or Nobody(), _stopping_on_signals)
+        _run(suite, selection, options or Options(), onlooker or Nobody(), stopping_on_signals)
     )
 
 
@@ -143,10 +141,6 @@ async def run_async(
     )
 
 
-Stopping = Callable[[Driver], contextlib.AbstractContextManager[object]]
-"""What can stop a driver from outside while this lasts."""
-
-
 async def _run(
     suite: Suite | str | Path,
     asked: Selection,
@@ -163,27 +157,58 @@ async def _run(
     if resumed is not None:
         # Before the plan is made, which may take long: a run that is worked on is refused at once.
         store.require_free(resumed)
-    async with Warden() as warden:
+    asked = _with_models_of_environment(asked, suite)
+    async with contextlib.AsyncExitStack() as stack:
+        # Before the client and its imports, since its fork server is best started from little.
+        warden = await stack.enter_async_context(Warden())
         with no_collections():
             plan = _plan(suite, asked, store, resumed)
-            chosen = None if resumed is None else chosen_now(suite, asked, plan)
-            # Made once to see that it can be, before there is a run.
-            Panel(plan.grading, functions=suite.functions, threads=Threads(), warden=warden)
-            if _starts_processes(plan):
-                at_once = min(plan.limits.parallel, len(plan.trials))
-                _allow_files_for(at_once)
-                warden.prepare(at_once)
+        chosen = None if resumed is None else chosen_now(suite, asked, plan)
+        prices = Prices()
+        models = await stack.enter_async_context(models_for(plan, store, prices))
+        # Made once to see that it can be, before there is a run.
+        Panel(
+            plan.grading,
+            functions=suite.functions,
+            threads=Threads(),
+            warden=warden,
+            models=models,
+        )
+        _prepare(warden, plan)
+        with no_collections():
             ledger = _open_ledger(store, plan, resumed, options, chosen)
-        interrupted = True
+        gear = Gear(
+            suite=suite,
+            ledger=ledger,
+            warden=warden,
+            models=models,
+            asking=asking_for(plan, store, prices),
+            chosen=chosen,
+        )
+        ended = Ending.INTERRUPTED
         try:
             if resumed is not None:
                 await asyncio.to_thread(end_leftovers, resumed.id)
-            gear = _Gear(suite=suite, ledger=ledger, warden=warden, chosen=chosen)
-            interrupted = not await _execute(gear, store, onlooker, stopping)
+            ended = await _execute(gear, store, onlooker, stopping)
         finally:
-            ledger.close(interrupted=interrupted)
+            ledger.close(
+                interrupted=ended is Ending.INTERRUPTED, held_back=ended is Ending.HELD_BACK
+            )
     onlooker(RunEnded(run=ledger.run))
     return Report(StoredRun(store, ledger.run))
+
+
+def _with_models_of_environment(asked: Selection, suite: Suite) -> Selection:
+    """TEST_MODELS chooses where nothing else does, and only where there is a choice."""
+    if asked.models or not suite.chooses_models:
+        return asked
+    return replace(asked, models=models_from_environment())
+
+
+def _prepare(warden: Warden, plan: Plan) -> None:
+    allow_files_for(plan)
+    if starts_processes(plan):
+        warden.prepare(min(plan.limits.parallel, len(plan.trials)))
 
 
 def open_store(options: Options) -> Store:
@@ -195,23 +220,6 @@ def _plan(suite: Suite, asked: Selection, store: Store, resumed: RunInfo | None)
     if resumed is None:
         return build_plan(suite, asked)
     return resumed_plan(suite, asked, Selection.from_mapping(store.selection(resumed)))
-
-
-def _allow_files_for(processes: int) -> None:
-    """Raises this process's own limit of open files as far as it may be and needs to be."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = processes * FILES_PER_PROCESS + FILES_FOR_THE_REST
-    most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
-def _starts_processes(plan: Plan) -> bool:
-    return any(
-        isinstance(target, CommandTarget) or target.isolate
-        for target in {id(trial.target): trial.target for trial in plan.trials}.values()
-    )
 
 
 def _open_ledger(
@@ -252,8 +260,11 @@ def load_suite(path: Path) -> Suite:
     return Suite.load(path)
 
 
-def plan_suite(suite: Suite, selection: Selection) -> Plan:
-    return build_plan(suite, selection)
+def forecast_of(suite: Suite, selection: Selection, options: Options) -> Forecast:
+    """What a run would do, without doing any of it."""
+    plan = build_plan(suite, _with_models_of_environment(selection, suite))
+    store = open_store(options)
+    return foresee(plan, store, asking_for(plan, store, Prices()))
 
 
 def suite_schema() -> dict[str, Any]:
@@ -264,47 +275,32 @@ def suite_schema() -> dict[str, Any]:
 # ---- execution
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Gear:
-    """What a run works with."""
+class Ending(Enum):
+    """How an engine left a run."""
 
-    suite: Suite
-    ledger: Ledger
-    warden: Warden
-    chosen: frozenset[int] | None
-    """The trials that may run now; None: all that have no result."""
-
-    def trials(self) -> dict[int, Trial]:
-        """Those to run now."""
-        done, chosen = self.ledger.done, self.chosen
-        return {
-            trial.index: trial
-            for trial in self.ledger.plan.trials
-            if trial.index not in done and (chosen is None or trial.index in chosen)
-        }
+    FINISHED = "every trial has its result"
+    HELD_BACK = "some were left for later, on purpose"
+    INTERRUPTED = "it was stopped"
 
 
-async def _execute(gear: _Gear, store: Store, onlooker: Onlooker, stopping: Stopping) -> bool:
-    """Whether every trial that was to run has its result at the end."""
+async def _execute(gear: Gear, store: Store, onlooker: Onlooker, stopping: Stopping) -> Ending:
+    """Runs the trials that have no result yet."""
     ledger, plan = gear.ledger, gear.ledger.plan
     trials = gear.trials()
-    estimates = estimates_for(plan, store)
+    expected = Expectations(plan, store.history(plan.name).rows, gear.asking)
     loop = asyncio.get_running_loop()
     done = len(ledger.done)
     onlooker(RunStarted(run=ledger.run, total=done + len(trials), already_done=done))
     for message in _news_of_a_resume(ledger, len(trials)):
         onlooker(Notice(message=message))
-    async with _attempts(gear, onlooker) as attempts:
+    async with attempts_with(gear, lambda words: onlooker(Notice(message=words))) as attempts:
         driver = Driver(
             trials,
-            scheduler=scheduler_for(plan, list(trials.values()), estimates, ledger.run.seed),
+            scheduler=_scheduler(gear, expected, trials),
             performer=attempts,
             ledger=ledger,
             tell=onlooker,
-            pace=Pace(
-                lambda trial: estimates.expected_s(trial.case.id, trial.variant),
-                from_history=estimates.known,
-            ),
+            pace=Pace(expected.seconds, from_history=expected.estimates.known),
         )
         ledger.open(
             deliver=partial(_in_loop, loop, _call_all),
@@ -316,7 +312,27 @@ async def _execute(gear: _Gear, store: Store, onlooker: Onlooker, stopping: Stop
                     await driver.run()
                 except StoreError as error:
                     raise _broken_off(error, ledger.run) from error
-    return driver.done == len(trials)
+    return _ending(driver, len(trials))
+
+
+def _ending(driver: Driver, trials: int) -> Ending:
+    if driver.done == trials:
+        return Ending.FINISHED
+    return Ending.HELD_BACK if driver.done + driver.skipped == trials else Ending.INTERRUPTED
+
+
+def _scheduler(gear: Gear, expected: Expectations, trials: Mapping[int, Trial]) -> Scheduler:
+    plan = gear.ledger.plan
+    with no_collections():
+        works = [expected.work(trial) for trial in trials.values()]
+    return Scheduler(
+        works,
+        limits=plan.limits,
+        retry=plan.retry,
+        seed=gear.ledger.run.seed,
+        budget=plan.budget,
+        spent_usd=0.0 if plan.budget is None else gear.ledger.spent_usd(),
+    )
 
 
 def _news_of_a_resume(ledger: Ledger, to_run: int) -> Iterator[str]:
@@ -356,41 +372,6 @@ def _broken_off(error: StoreError, info: RunInfo) -> RunBrokenOffError:
 
 
 @contextlib.asynccontextmanager
-async def _attempts(gear: _Gear, onlooker: Onlooker) -> AsyncIterator[Attempts]:
-    threads = Threads()
-    ledger, functions, warden = gear.ledger, gear.suite.functions, gear.warden
-    run_id = ledger.run.id
-    attempts = Attempts(
-        commands=CommandAnswerer(warden, run_id),
-        functions=FunctionAnswerer(functions, threads),
-        isolated=IsolatedAnswerer(
-            warden,
-            run_id,
-            folder=str(ledger.folder / "workers"),
-            most=ledger.plan.limits.parallel,
-        ),
-        panel=Panel(
-            ledger.plan.grading,
-            functions=functions,
-            threads=threads,
-            warden=warden,
-            marks={RUN_VARIABLE: run_id},
-        ),
-        warden=warden,
-        run_folder=ledger.folder,
-    )
-    try:
-        with routed_streams():
-            yield attempts
-    finally:
-        await attempts.close()
-        threads.close()
-        if threads.left_behind:
-            left = counted(threads.left_behind, "function")
-            onlooker(Notice(message=f"Still running in threads of this process: {left}."))
-
-
-@contextlib.asynccontextmanager
 async def _heartbeat(onlooker: Onlooker) -> AsyncIterator[None]:
     async def beat() -> None:
         while True:
@@ -405,81 +386,3 @@ async def _heartbeat(onlooker: Onlooker) -> AsyncIterator[None]:
         await asyncio.wait({task})
     if not task.cancelled():
         task.result()
-
-
-@contextlib.contextmanager
-def _stopping_on_signals(driver: Driver) -> Iterator[None]:
-    """A signal asks the driver to stop; only the main thread can be told of one."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    loop = asyncio.get_running_loop()
-    # One that is ignored stays so: that is what nohup is for.
-    before = {
-        number: handler
-        for number in STOPPING_SIGNALS
-        if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None)
-    }
-    for number in before:
-        reason = "Interrupted" if number is signal.SIGINT else f"Got {number.name}"
-        loop.add_signal_handler(number, driver.stop, reason)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            loop.remove_signal_handler(number)
-            signal.signal(number, handler)
-
-
-# ---- what is expected
-
-
-def estimates_for(plan: Plan, store: Store) -> Estimates:
-    rows = store.history(plan.name).rows
-    return Estimates(
-        Observation(case_id=case_id, variant=variant, count=count, mean_log_s=mean_log_s)
-        for case_id, variant, count, mean_log_s, *_ in rows
-    )
-
-
-def scheduler_for(plan: Plan, trials: list[Trial], estimates: Estimates, seed: int) -> Scheduler:
-    works = [
-        Work(
-            index=trial.index,
-            needs=trial.needs,
-            expected_s=estimates.expected_s(trial.case.id, trial.variant),
-        )
-        for trial in trials
-    ]
-    return Scheduler(works, limits=plan.limits, retry=plan.retry, seed=seed)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
-    """What a run of a plan would do, by the scheduler itself in virtual time."""
-
-    plan: Plan
-    starts: tuple[tuple[Trial, float, float], ...]
-    """In order of start: the trial, when it would start, how long it is expected to take."""
-    from_history: bool
-    wall_s: float | None
-    """None where nothing is known of the suite."""
-    serial_s: float | None
-
-
-def foresee(plan: Plan, store: Store, seed: int = 0) -> Forecast:
-    """What would run, in which order, and how long it would take."""
-    estimates = estimates_for(plan, store)
-    scheduler = scheduler_for(plan, list(plan.trials), estimates, seed)
-    expected = [estimates.expected_s(trial.case.id, trial.variant) for trial in plan.trials]
-    trace = simulate(scheduler, lambda index, _: Imagined(duration_s=expected[index]))
-    known = estimates.known
-    return Forecast(
-        plan=plan,
-        starts=tuple(
-            (plan.trials[span.index], span.start, expected[span.index]) for span in trace.spans
-        ),
-        from_history=known,
-        wall_s=trace.makespan_s if known else None,
-        serial_s=sum(expected) if known else None,
-    )

@@ -72,6 +72,8 @@ def resumed_plan(suite: Suite, asked: Selection, earlier: Selection) -> Plan:
         parallel=asked.parallel if asked.parallel is not None else earlier.parallel,
         timeout=asked.timeout if asked.timeout is not None else earlier.timeout,
         fail_under=asked.fail_under if asked.fail_under is not None else earlier.fail_under,
+        budget_usd=asked.budget_usd if asked.budget_usd is not None else earlier.budget_usd,
+        cache=asked.cache if asked.cache is not None else earlier.cache,
         repeats=_repeats(suite, asked, earlier),
     )
     return build_plan(suite, kept)
@@ -91,13 +93,14 @@ def _repeats(suite: Suite, asked: Selection, earlier: Selection) -> int | None:
 
 def chosen_now(suite: Suite, asked: Selection, plan: Plan) -> frozenset[int] | None:
     """The trials that the filters of a resume leave to run now; None: all of them."""
-    if not (asked.cases or asked.tags or asked.variants):
+    if not (asked.cases or asked.tags or asked.variants or asked.models):
         return None
     filters = replace(
         Selection.from_mapping(plan.selection),
         cases=asked.cases,
         tags=asked.tags,
         variants=asked.variants,
+        models=asked.models or tuple(plan.selection.get("models", ())),
     )
     keys = {trial.key for trial in build_plan(suite, filters).trials}
     return frozenset(trial.index for trial in plan.trials if trial.key in keys)

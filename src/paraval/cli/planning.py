@@ -17,13 +17,8 @@ from paraval.cli.options import (
     store_option,
     suite_argument,
 )
-from paraval.composition import (
-    Forecast,
-    foresee,
-    open_store,
-    plan_suite,
-    suite_schema,
-)
+from paraval.composition import forecast_of, suite_schema
+from paraval.expectations import Forecast
 from paraval.records import account_need
 from paraval.report.text import one_line
 from paraval.report.wording import counted, duration, listed, money
@@ -47,8 +42,8 @@ def plan_command(suite: Path, **given: Any) -> None:
     that earlier runs of the suite had.
     """
     selection = selection_from(given)
-    plan = plan_suite(suite_from(suite), selection)
-    forecast = foresee(plan, open_store(Options(store=given["store"])))
+    options = Options(store=given["store"])
+    forecast = forecast_of(suite_from(suite), selection, options)
     if given["as_json"]:
         click.echo(json.dumps(_as_mapping(forecast), ensure_ascii=False, indent=2))
     else:
@@ -113,9 +108,18 @@ def _print(forecast: Forecast, limit: int | None) -> None:
     if limit is not None and len(forecast.starts) > limit:
         click.echo(f"... and {len(forecast.starts) - limit:,} more (--all shows them)")
     click.echo("")
-    click.echo(_estimate(forecast))
-    for sentence in (*_decides(forecast), *_cost(forecast), *_budget(forecast)):
+    for sentence in sentences(forecast):
         click.echo(sentence)
+
+
+def sentences(forecast: Forecast) -> list[str]:
+    """What is expected of the run: how long, because of what, at what cost."""
+    return [
+        _estimate(forecast),
+        *_decides(forecast),
+        *_cost(forecast),
+        *_budget(forecast),
+    ]
 
 
 def _estimate(forecast: Forecast) -> str:
@@ -155,6 +159,8 @@ def _cost(forecast: Forecast) -> Iterator[str]:
         at_most = "" if most is None else f", at most {money(most)}"
         without = " without what is unknown" if forecast.unpriced else ""
         yield f"About {money(forecast.cost_usd)}{at_most}{without}{cached and '; '}{cached}."
+    elif most is not None:
+        yield f"At most about {money(most)}{cached and '; '}{cached}."
     elif cached:
         yield f"{cached}."
     if forecast.unpriced:

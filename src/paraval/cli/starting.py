@@ -79,11 +79,12 @@ def init_command(folder: Path) -> None:
 def demo_command(parallel: int, progress: str, store: Path | None, *, verbose: bool) -> int:
     """Run a bundled suite: no key, no network.
 
-    Two simulated models answer twenty questions. Some answers are wrong, one never comes, one
-    crashes: see how each is told apart.
+    Three simulated models, different in speed, accuracy, price and rate limit, answer twenty
+    questions. Some answers are wrong, one never comes, one request is refused: see how each is told
+    apart.
     """
     click.echo(
-        "Two simulated models answer twenty questions: no key, no network.",
+        "Three simulated models answer twenty questions: no key, no network.",
         err=True,
     )
     code = run_and_show(

@@ -10,50 +10,77 @@ import os
 import time
 import traceback
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paraval.grade.grader import Subject
 from paraval.grade.panel import Panel
+from paraval.models.conversation import merged_uses
 from paraval.processes.children import Warden
 from paraval.records import (
     Attempt,
     AttemptResult,
+    ChatTarget,
     CommandTarget,
     Failure,
     FunctionTarget,
     Outcome,
+    Output,
+    Spend,
+    Target,
 )
 from paraval.targets.answer import Answer, Answerer
 from paraval.targets.capture import Logs, captured
+from paraval.targets.chat import ChatAnswerer
 from paraval.targets.command import CommandAnswerer
 from paraval.targets.function import FunctionAnswerer
 from paraval.targets.isolated import IsolatedAnswerer
+
+NOTHING = Spend()
+"""What an answer costs that was paid for by an earlier attempt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answerers:
+    """One for each kind of target."""
+
+    commands: CommandAnswerer
+    functions: FunctionAnswerer
+    isolated: IsolatedAnswerer
+    chats: ChatAnswerer
+
+    def for_target(self, target: Target) -> Answerer:
+        match target:
+            case CommandTarget():
+                return self.commands
+            case FunctionTarget(isolate=True):
+                return self.isolated
+            case FunctionTarget():
+                return self.functions
+            case ChatTarget():
+                return self.chats
 
 
 class Attempts:
     """Performs attempts at every kind of target."""
 
     def __init__(
-        self,
-        *,
-        commands: CommandAnswerer,
-        functions: FunctionAnswerer,
-        isolated: IsolatedAnswerer,
-        panel: Panel,
-        warden: Warden,
-        run_folder: Path,
+        self, answerers: Answerers, *, panel: Panel, warden: Warden, run_folder: Path
     ) -> None:
-        self._commands = commands
-        self._functions = functions
-        self._isolated = isolated
+        self._answerers = answerers
         self._panel = panel
         self._warden = warden
         self._run_folder = os.fspath(run_folder)
+        self._unjudged: dict[int, Answer] = {}
+        """Answers whose judge could not be had: the next attempt at the trial begins with it, and
+        pays the target no second time."""
 
     async def perform(self, attempt: Attempt) -> AttemptResult:
         began = time.perf_counter()
         try:
-            answer = await self._answerer(attempt).answer(attempt)
+            answer = self._unjudged.pop(attempt.trial.index, None)
+            if answer is None:
+                answer = await self._answerers.for_target(attempt.trial.target).answer(attempt)
             return await self._judged(attempt, answer, began)
         except Exception as error:  # noqa: BLE001 - a bug of ours must not cost the other trials
             return _our_own_bug(error, time.perf_counter() - began)
@@ -62,16 +89,7 @@ class Attempts:
         self._warden.kill_all()
 
     async def close(self) -> None:
-        await self._isolated.close()
-
-    def _answerer(self, attempt: Attempt) -> Answerer:
-        match attempt.trial.target:
-            case CommandTarget():
-                return self._commands
-            case FunctionTarget(isolate=True):
-                return self._isolated
-            case FunctionTarget():
-                return self._functions
+        await self._answerers.isolated.close()
 
     async def _judged(self, attempt: Attempt, answer: Answer, began: float) -> AttemptResult:
         if answer.output is None:
@@ -83,6 +101,8 @@ class Attempts:
                 exit_code=answer.exit_code,
                 artifacts=self._relative(answer.artifacts),
                 notes=answer.notes,
+                spend=answer.spend,
+                uses=answer.uses,
             )
         trial = attempt.trial
         subject = Subject(
@@ -96,6 +116,8 @@ class Attempts:
         logs = Logs(f"{attempt.folder}/graders")
         with captured(logs):
             verdict = await self._panel.judge(subject, attempt.folder)
+        if verdict.outcome not in (Outcome.PASSED, Outcome.FAILED, Outcome.GRADER_ERROR):
+            self._unjudged[trial.index] = replace(answer, spend=NOTHING, uses=())
         said = {f"graders.{stream}": path for stream, path in logs.close().items()}
         return AttemptResult(
             outcome=verdict.outcome,
@@ -107,11 +129,21 @@ class Attempts:
             exit_code=answer.exit_code,
             artifacts=self._relative({**answer.artifacts, **verdict.artifacts, **said}),
             notes=answer.notes,
+            spend=answer.spend if answer.spend is not None else _told_spend(answer.output),
+            judging=verdict.judging,
+            uses=merged_uses((*answer.uses, *verdict.uses)),
         )
 
     def _relative(self, artifacts: Mapping[str, str]) -> Mapping[str, str]:
         """Paths within the run's folder, so that it can be moved."""
         return {name: os.path.relpath(path, self._run_folder) for name, path in artifacts.items()}
+
+
+def _told_spend(output: Output) -> Spend | None:
+    """What a command or a function says that it spent; None where it says nothing."""
+    if output.cost_usd is None and not output.usage:
+        return None
+    return Spend(cost_usd=output.cost_usd, usage=output.usage)
 
 
 def _our_own_bug(error: Exception, duration_s: float) -> AttemptResult:

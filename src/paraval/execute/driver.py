@@ -14,17 +14,22 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from paraval.errors import ParavalError
+from paraval.execute.pace import Pace
 from paraval.records import (
     Attempt,
     AttemptEnded,
     AttemptResult,
     AttemptStarted,
+    ChatTarget,
+    Failure,
     Happening,
     Notice,
     Outcome,
+    Spend,
     Trial,
     TrialEnded,
     TrialResult,
+    TrialSkipped,
 )
 from paraval.schedule.messages import (
     Abandoned,
@@ -32,10 +37,13 @@ from paraval.schedule.messages import (
     Conclude,
     Ended,
     Event,
+    Held,
     Over,
     RetryLater,
+    Skip,
     Start,
     StopAsked,
+    Stopped,
     Tick,
     WakeAt,
 )
@@ -43,9 +51,8 @@ from paraval.schedule.scheduler import Scheduler
 
 STOP_GRACE_S = 5.0
 """How long running attempts may go on after a stop was asked for, before they are ended."""
-ENDS_BEFORE_AN_ETA = 3
-ETA_EVERY_S = 0.2
-"""An estimate costs time itself; it is made anew no more often than this."""
+SHORTEST_TOLD_HOLD_S = 5.0
+"""An account that is held back for less is nobody's concern."""
 
 
 class Ledger(Protocol):
@@ -90,6 +97,17 @@ class _Course:
     queued_s: float
     attempts: int
     total_s: float = 0.0
+    spend: Spend | None = None
+    judging: Spend | None = None
+
+    def add(self, result: AttemptResult) -> None:
+        self.total_s += result.duration_s
+        self.spend = _sum(self.spend, result.spend)
+        self.judging = _sum(self.judging, result.judging)
+
+
+def _sum(one: Spend | None, other: Spend | None) -> Spend | None:
+    return other if one is None else one if other is None else one + other
 
 
 class Driver:
@@ -117,6 +135,7 @@ class Driver:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._done_before = len(ledger.done)
         self._done = 0
+        self._skipped = 0
         self._undurable = 0
         self._over = False
         self._stopping = False
@@ -131,6 +150,11 @@ class Driver:
     def done(self) -> int:
         """Trials whose result is on disk since this driver began."""
         return self._done
+
+    @property
+    def skipped(self) -> int:
+        """Trials that were left for later, on purpose."""
+        return self._skipped
 
     async def run(self) -> None:
         """Until every trial has its result, a stop was asked for, or the store fails."""
@@ -205,6 +229,12 @@ class Driver:
                 case RetryLater(delay_s=delay_s):
                     assert ended is not None
                     self._put_off(*ended, delay_s)
+                case Skip(index=index, reason=reason):
+                    self._skip(self._trials[index], reason, ended)
+                case Stopped():
+                    self._tell(Notice(message=_stop_words(instruction)))
+                case Held() if instruction.until - event.at >= SHORTEST_TOLD_HOLD_S:
+                    self._tell(Notice(message=_hold_words(instruction, event.at)))
                 case WakeAt(at=at):
                     self._loop.call_at(at, self._tick)
                 case Over():
@@ -252,17 +282,37 @@ class Driver:
             self._handle(Abandoned(at=self._loop.time(), index=index))
             return
         del self._tasks[index]
-        self._courses[index].total_s += result.duration_s
-        self._pace.observe(attempt.trial, result.duration_s)
-        retry_after = result.error.retry_after if result.error is not None else None
-        event = Ended(
-            at=self._loop.time(), index=index, outcome=result.outcome, retry_after=retry_after
-        )
-        self._handle(event, (attempt, result))
+        self._courses[index].add(result)
+        self._pace.observe(attempt.trial, result)
+        self._handle(_ended(attempt, result, self._loop.time()), (attempt, result))
 
     def _put_off(self, attempt: Attempt, result: AttemptResult, delay_s: float) -> None:
         self._record(attempt, result, final=False, then=lambda: None)
         self._tell(AttemptEnded(attempt=attempt, result=result, retry_in_s=delay_s))
+
+    def _skip(self, trial: Trial, reason: str, ended: tuple[Attempt, AttemptResult] | None) -> None:
+        """Left for a resume; an attempt that just ended, and decided nothing, is kept too."""
+        if ended is not None and ended[0].trial is trial:
+            self._record(*ended, final=False, then=lambda: None)
+        course = self._courses.setdefault(
+            trial.index,
+            _Course(
+                queued_s=self._loop.time() - self._began_at,
+                attempts=self._ledger.attempts_made(trial.index),
+            ),
+        )
+        number = course.attempts + 1
+        attempt = Attempt(
+            trial=trial, number=number, folder=self._ledger.attempt_folder(trial, number)
+        )
+        failure = Failure(kind=Outcome.SKIPPED, message=reason)
+        result = AttemptResult(outcome=Outcome.SKIPPED, error=failure)
+        self._record(attempt, result, final=False, then=lambda: self._skipped_now(trial, reason))
+
+    def _skipped_now(self, trial: Trial, reason: str) -> None:
+        del self._courses[trial.index]
+        self._skipped += 1
+        self._tell(TrialSkipped(trial=trial, reason=reason))
 
     def _conclude(self, attempt: Attempt, result: AttemptResult) -> None:
         self._record(attempt, result, final=True, then=lambda: self._concluded(attempt, result))
@@ -296,6 +346,8 @@ class Driver:
                     attempts=attempt.number,
                     queued_s=course.queued_s,
                     total_s=course.total_s,
+                    spend=course.spend,
+                    judging=course.judging,
                 ),
                 done=self._done_before + self._done,
                 total=self._done_before + len(self._trials),
@@ -304,37 +356,38 @@ class Driver:
         )
 
 
-class Pace:
-    """How the run goes against what was expected of it, and when it will thus be over."""
+def _ended(attempt: Attempt, result: AttemptResult, at: float) -> Ended:
+    """What the scheduler has to know of an attempt's end."""
+    error = result.error or Failure(kind=result.outcome, message="")
+    return Ended(
+        at=at,
+        index=attempt.trial.index,
+        outcome=result.outcome,
+        retry_after=error.retry_after,
+        account=error.account,
+        lasting=error.lasting,
+        stops=error.stops,
+        reason=error.message,
+        uses=result.uses,
+        cost_usd=_cost_usd(attempt, result),
+    )
 
-    def __init__(self, expected_s: Callable[[Trial], float], *, from_history: bool) -> None:
-        self._expected_s = expected_s
-        self._known = from_history
-        self._ended = 0
-        self._expected_sum = 0.0
-        self._actual_sum = 0.0
-        self._eta: tuple[float, float] | None = None
 
-    def observe(self, trial: Trial, duration_s: float) -> None:
-        self._ended += 1
-        self._expected_sum += self._expected_s(trial)
-        self._actual_sum += duration_s
+def _cost_usd(attempt: Attempt, result: AttemptResult) -> float | None:
+    """What the attempt cost; None where a part of it is unknown."""
+    if result.spend is None and not isinstance(attempt.trial.target, ChatTarget):
+        # A program may have spent what it does not tell; a call that was not billed has not.
+        return None
+    spends = [spend for spend in (result.spend, result.judging) if spend is not None]
+    costs = [spend.cost_usd for spend in spends if spend.cost_usd is not None]
+    return sum(costs) if len(costs) == len(spends) else None
 
-    def eta_s(self, scheduler: Scheduler, now: float) -> float | None:
-        """Seconds to the end; None while nothing is known."""
-        if not self._known and self._ended < ENDS_BEFORE_AN_ETA:
-            return None
-        if self._eta is None or now - self._eta[0] >= ETA_EVERY_S:
-            self._eta = (now, scheduler.remaining_s(now, self._scale(scheduler, now)))
-        made_at, seconds = self._eta
-        return round(max(0.0, seconds - (now - made_at)), 3)
 
-    def _scale(self, scheduler: Scheduler, now: float) -> float:
-        """How much longer than expected attempts take."""
-        if self._expected_sum <= 0.0:
-            return 1.0
-        if self._known:
-            return self._actual_sum / self._expected_sum
-        # The first to end are the short ones. The time that others have been at it counts too, or
-        # every run would begin with a promise that it cannot keep.
-        return (self._actual_sum + scheduler.running_for_s(now)) / self._expected_sum
+def _stop_words(stopped: Stopped) -> str:
+    kind, _, name = stopped.need.partition(":")
+    return f"Stopped {kind} '{name}': {stopped.reason} Its trials are skipped; a resume runs them."
+
+
+def _hold_words(held: Held, now: float) -> str:
+    name = held.account.partition(":")[2]
+    return f"Account '{name}' is rate limited; it waits {held.until - now:.0f} s."

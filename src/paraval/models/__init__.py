@@ -1,1 +1,1 @@
-"""Models over HTTP: one adapter a protocol, one client that caches, prices and keeps keys secret."""
+"""Models over HTTP: an adapter for each protocol, and a client that caches and prices."""

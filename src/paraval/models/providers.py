@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from paraval.records import Provider
+from paraval.records import Model, Provider
 
 DEFAULT_BASE_URL: Mapping[Provider, str] = {
     Provider.OPENAI: "https://api.openai.com/v1",
@@ -19,3 +19,14 @@ DEFAULT_KEY_VARIABLE: Mapping[Provider, str] = {
     Provider.ANTHROPIC: "ANTHROPIC_API_KEY",
 }
 """A loopback model needs no key."""
+
+
+def missing_keys(
+    models: Iterable[Model], environment: Mapping[str, str]
+) -> tuple[tuple[str, str], ...]:
+    """(model, variable) for each model whose key is not there."""
+    return tuple(
+        (model.name, model.api_key_env)
+        for model in models
+        if model.api_key_env is not None and not environment.get(model.api_key_env, "").strip()
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
@@ -30,7 +30,7 @@ from paraval.models.reading import (
     UnreadableError,
     short,
 )
-from paraval.models.secrets import Redactor
+from paraval.models.secrets import Redactor, strings_in
 from paraval.records import AccountUse, Model, RateTold, account_need
 
 COMPLAINT_LIMIT_BYTES = 64 * 1024
@@ -67,17 +67,6 @@ class Called:
     notes: tuple[str, ...] = ()
 
 
-def missing_keys(
-    models: Iterable[Model], environment: Mapping[str, str]
-) -> tuple[tuple[str, str], ...]:
-    """(model, variable) for each model whose key is not there."""
-    return tuple(
-        (model.name, model.api_key_env)
-        for model in models
-        if model.api_key_env is not None and not environment.get(model.api_key_env, "").strip()
-    )
-
-
 class Wire:
     """Calls models, all over one session."""
 
@@ -102,7 +91,11 @@ class Wire:
             connector=aiohttp.TCPConnector(limit=0),
             cookie_jar=aiohttp.DummyCookieJar(),
             # What is packed cannot be bounded before it is unpacked: it is not asked for.
-            headers={"Accept-Encoding": "identity", "Content-Type": "application/json"},
+            headers={
+                "Accept-Encoding": "identity",
+                "Content-Type": "application/json",
+                "User-Agent": "paraval",
+            },
             auto_decompress=False,
         )
         return self
@@ -135,10 +128,10 @@ class Wire:
         try:
             ended = await self._made(call, body)
         except ToldError as error:
-            ended = weather.told(model, error.complaint, begun=call.begun)
+            ended = call.with_told(weather.told(model, error.complaint, begun=call.begun))
         except _BadEnds as error:
-            ended = breaks.broken_off(model, error, timeout=call.timeout, begun=call.begun)
-        ended = replace(ended, use=replace(ended.use, told=call.told))
+            broken = breaks.broken_off(model, error, timeout=call.timeout, begun=call.begun)
+            ended = call.with_told(broken)
         return self._redacted(ended)
 
     def _endpoint(self, model: Model) -> Endpoint:
@@ -165,7 +158,7 @@ class Wire:
         ) as response:
             call.told = rates.told(response.headers, self._now())
             if not 200 <= response.status < 300:
-                return await self._refused(call, response)
+                return call.with_told(await self._refused(call, response))
             reading = await call.read(response)
             return call.called(reading, response)
 
@@ -184,14 +177,17 @@ class Wire:
 
     def _redacted(self, ended: Called | Unanswered) -> Called | Unanswered:
         clean = self._redactor
-        notes: tuple[str, ...] = clean.data(ended.notes)
         if isinstance(ended, Unanswered):
-            message = clean.text(ended.failure.message)
-            return replace(ended, failure=replace(ended.failure, message=message), notes=notes)
-        text, metadata = clean.text(ended.text), clean.data(ended.metadata)
-        if text is not ended.text or metadata != ended.metadata:
-            notes = (*notes, REDACTED)
-        return replace(ended, text=text, metadata=metadata, notes=notes)
+            failure = replace(ended.failure, message=clean.text(ended.failure.message))
+            return replace(ended, failure=failure, notes=clean.data(ended.notes))
+        if not clean.is_in((ended.text, *ended.notes, *strings_in(ended.metadata))):
+            return ended
+        return replace(
+            ended,
+            text=clean.text(ended.text),
+            metadata=clean.data(ended.metadata),
+            notes=(*clean.data(ended.notes), REDACTED),
+        )
 
 
 class _Call:
@@ -241,6 +237,7 @@ class _Call:
             account=account_need(self.request.model.account),
             requests=1,
             tokens=self._tokens(reading),
+            told=self.told,
         )
         return Called(
             text=reading.text,
@@ -249,6 +246,10 @@ class _Call:
             metadata=metadata,
             notes=reading.notes,
         )
+
+    def with_told(self, ended: Unanswered) -> Unanswered:
+        """What the headers told holds also where the answer is none."""
+        return replace(ended, use=replace(ended.use, told=self.told))
 
     def _tokens(self, reading: Reading) -> float:
         """For the account's pace. Where they are not told, a guess holds better than nothing."""

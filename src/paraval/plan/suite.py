@@ -19,12 +19,12 @@ from paraval.plan.documents import read_document
 from paraval.plan.fitting import check_templates, find_shared_file
 from paraval.plan.forms import check
 from paraval.plan.grading import check_expectations, read_graders
-from paraval.plan.matrix import Axis, Comparison, find_value, read_choices, read_matrix, variant_of
-from paraval.plan.model import BudgetForm, LimitsForm, RetryForm, SuiteForm
+from paraval.plan.matrix import Axis, Comparison, read_choices, read_matrix, variant_of
+from paraval.plan.model import SuiteForm
 from paraval.plan.model_axis import ModelAxis, Offer, find_model_axis
-from paraval.plan.places import Spot, suggestion
+from paraval.plan.places import Spot
 from paraval.plan.registry import read_registry
-from paraval.plan.scalars import scalar_text
+from paraval.plan.rules import read_budget, read_limits, read_retry
 from paraval.plan.surroundings import Surroundings
 from paraval.plan.target import VariantTarget, read_targets
 from paraval.records import (
@@ -36,13 +36,10 @@ from paraval.records import (
     GraderSpec,
     Grading,
     Limits,
-    Outcome,
     RetryPolicy,
-    Scalar,
     Target,
     Variant,
 )
-from paraval.settings import DEFAULT_PARALLEL
 
 TRIAL_LIMIT = 1_000_000
 """More than this is a slip of the pen, and would fill the memory before it failed."""
@@ -143,6 +140,11 @@ class Suite:
     @property
     def repeats(self) -> int:
         return self.definition.repeats
+
+    @property
+    def chooses_models(self) -> bool:
+        """Whether there is a choice of models for `--models` and TEST_MODELS to make."""
+        return self.definition.offer.model_axis.name is not None
 
     @property
     def seed(self) -> int | None:
@@ -248,9 +250,9 @@ def _define(written: Any, spot: Spot, around: Surroundings, *, default_name: str
     cases = _read_cases(words)
     variants = _read_variants(words)
     graders = read_graders(*words.key("graders"), words.around)
-    limits = _read_limits(*words.key("limits"), variants.comparison.axes)
-    retry = _read_retry(*words.key("retry"))
-    budget = _read_budget(*words.key("budget"))
+    limits = read_limits(*words.key("limits"), variants.comparison.axes)
+    retry = read_retry(*words.key("retry"))
+    budget = read_budget(*words.key("budget"))
     _check_pass_at(words, graders)
     _check_exit_codes(words, variants)
     check_expectations(graders, cases)
@@ -319,69 +321,6 @@ def _read_variants(words: _Words) -> _Variants:
         if target is not None
     )
     return _Variants(comparison=comparison, model_axis=model_axis, targets=variants)
-
-
-def _read_limits(written: Any, spot: Spot, axes: Sequence[Axis]) -> Limits:
-    by_name = {axis.name: axis for axis in axes}
-    if isinstance(written, Mapping):
-        written = _known_limits(written, spot, ["parallel", *by_name])
-    form = None if written is None else check(LimitsForm, written, spot)
-    if form is None:
-        return Limits(parallel=DEFAULT_PARALLEL)
-    named: dict[str, int] = {}
-    for name, values in (form.model_extra or {}).items():
-        for text, limit in values.items():
-            value = find_value(by_name, name, text, spot.at(name, text))
-            if value is not None:
-                named[limit_name(name, value.value)] = int(limit)
-    return Limits(parallel=int(form.parallel), named=named)
-
-
-def _known_limits(
-    written: Mapping[str, Any], spot: Spot, known: Sequence[str]
-) -> Mapping[str, Any]:
-    """The limits on what there is, with axis values as text, which they are not in Python."""
-    for name in written:
-        if name not in known:
-            spot.at(str(name)).report(f"there is no axis '{name}'{suggestion(str(name), known)}")
-    return {
-        name: {scalar_text(value): limit for value, limit in limits.items()}
-        if isinstance(limits, Mapping)
-        else limits
-        for name, limits in written.items()
-        if name in known
-    }
-
-
-def limit_name(axis: str, value: Scalar) -> str:
-    """What a limit on an axis value is called in records: `mode=with-tool`."""
-    return f"{axis}={scalar_text(value)}"
-
-
-def _read_retry(written: Any, spot: Spot) -> RetryPolicy:
-    form = None if written is None else check(RetryForm, written, spot)
-    if form is None:
-        return RetryPolicy()
-    if form.longest_delay < form.first_delay:
-        spot.at("longest_delay").report(
-            f"must not be less than first_delay ({form.first_delay:g}), not {form.longest_delay:g}"
-        )
-    return RetryPolicy(
-        attempts=int(form.attempts),
-        on=frozenset(Outcome(name) for name in form.on),
-        first_delay_s=float(form.first_delay),
-        longest_delay_s=float(form.longest_delay),
-    )
-
-
-def _read_budget(written: Any, spot: Spot) -> Budget | None:
-    form = None if written is None else check(BudgetForm, written, spot)
-    if form is None:
-        return None
-    each = form.per_attempt_usd
-    if each is not None and each > form.usd:
-        spot.at("per_attempt_usd").report(f"must not be more than usd ({form.usd:g}), not {each:g}")
-    return Budget(usd=float(form.usd), per_attempt_usd=None if each is None else float(each))
 
 
 def _check_exit_codes(words: _Words, variants: _Variants) -> None:

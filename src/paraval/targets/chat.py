@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paraval.models.conversation import Answered, Asker, Request, Unanswered
-from paraval.records import Attempt, ChatTarget, Message, Output
+from paraval.records import Attempt, ChatTarget, Message, Output, Trial
 from paraval.targets.answer import Answer, InvalidOutputError, checked, invalid
 from paraval.targets.command import template_fields
 from paraval.templates import fill
@@ -12,11 +12,13 @@ from paraval.templates import fill
 class ChatAnswerer:
     """Asks models."""
 
-    def __init__(self, models: Asker) -> None:
+    def __init__(self, models: Asker | None) -> None:
+        """None: a run that asks none."""
         self._models = models
 
     async def answer(self, attempt: Attempt) -> Answer:
-        answered = await self._models.ask(_request(attempt))
+        assert self._models is not None
+        answered = await self._models.ask(request_for(attempt.trial, attempt.folder))
         if isinstance(answered, Unanswered):
             return Answer(
                 failure=answered.failure,
@@ -40,11 +42,11 @@ class ChatAnswerer:
         """The models, which judges use too, are closed by their owner."""
 
 
-def _request(attempt: Attempt) -> Request:
-    trial = attempt.trial
+def request_for(trial: Trial, folder: str = "") -> Request:
+    """What an attempt at the trial will ask."""
     target = trial.target
     assert isinstance(target, ChatTarget)
-    fields = template_fields(attempt)
+    fields = template_fields(trial, folder)
     return Request(
         model=target.model,
         messages=tuple(

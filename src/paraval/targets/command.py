@@ -10,7 +10,7 @@ from typing import Any
 from paraval.environment import child_environment
 from paraval.processes.children import Command, Ended, Warden
 from paraval.processes.identity import RUN_VARIABLE
-from paraval.records import Attempt, CommandTarget, Failure, Outcome, Output, OutputForm
+from paraval.records import Attempt, CommandTarget, Failure, Outcome, Output, OutputForm, Trial
 from paraval.settings import ANSWER_LIMIT_BYTES
 from paraval.targets.answer import (
     Answer,
@@ -39,7 +39,7 @@ class CommandAnswerer:
     async def answer(self, attempt: Attempt) -> Answer:
         target = attempt.trial.target
         assert isinstance(target, CommandTarget)
-        fields = template_fields(attempt)
+        fields = template_fields(attempt.trial, attempt.folder)
         if _uses_folder(target):
             os.makedirs(attempt.folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
         file = _AnswerFile.of(target, fields)
@@ -104,13 +104,12 @@ def attempt_marks(run_id: str, attempt: Attempt) -> dict[str, str]:
     }
 
 
-def template_fields(attempt: Attempt) -> TemplateFields:
-    trial = attempt.trial
+def template_fields(trial: Trial, folder: str) -> TemplateFields:
     return TemplateFields(
         input=trial.case.input,
         case_id=trial.case.id,
         repeat=trial.repeat,
-        folder=attempt.folder,
+        folder=folder,
         variant=trial.variant,
     )
 

@@ -74,7 +74,7 @@ class IsolatedAnswerer:
     async def answer(self, attempt: Attempt) -> Answer:
         target = attempt.trial.target
         assert isinstance(target, FunctionTarget)
-        fields = template_fields(attempt)
+        fields = template_fields(attempt.trial, attempt.folder)
         env = {name: fill(value, fields) for name, value in target.env.items()}
         self._busy += 1
         try:

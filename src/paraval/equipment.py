@@ -1,0 +1,235 @@
+"""What a run works with: threads, processes, models, judges. Made before it, cleared after it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from paraval.errors import RequestError
+from paraval.execute.attempts import Answerers, Attempts
+from paraval.expectations import Asking, models_of
+from paraval.grade.panel import Panel
+from paraval.models.cache import Cache, request_key
+from paraval.models.conversation import Request
+from paraval.models.prices import Prices
+from paraval.models.providers import missing_keys
+from paraval.plan.suite import Suite
+from paraval.processes.children import Warden
+from paraval.processes.identity import RUN_VARIABLE
+from paraval.records import (
+    CacheUse,
+    CommandTarget,
+    FunctionTarget,
+    Model,
+    Plan,
+    Provider,
+    Trial,
+)
+from paraval.report.wording import counted, listed
+from paraval.store.ledger import Ledger
+from paraval.store.store import Store
+from paraval.targets.capture import routed_streams
+from paraval.targets.chat import ChatAnswerer
+from paraval.targets.command import CommandAnswerer
+from paraval.targets.function import FunctionAnswerer
+from paraval.targets.isolated import IsolatedAnswerer
+from paraval.threads import Threads
+
+if TYPE_CHECKING:
+    from paraval.loopback.scenario import Scenario
+    from paraval.models.client import Models
+
+FILES_PER_PROCESS = 4
+FILES_FOR_THE_REST = 200
+CACHE_FOLDER = "cache"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gear:
+    """What is there before the first attempt."""
+
+    suite: Suite
+    ledger: Ledger
+    warden: Warden
+    models: Models | None
+    """None: the plan calls none."""
+    asking: Asking
+    chosen: frozenset[int] | None
+    """The trials that may run now; None: all that have no result."""
+
+    def trials(self) -> dict[int, Trial]:
+        """Those to run now."""
+        done, chosen = self.ledger.done, self.chosen
+        return {
+            trial.index: trial
+            for trial in self.ledger.plan.trials
+            if trial.index not in done and (chosen is None or trial.index in chosen)
+        }
+
+
+# ---- models
+
+
+@contextlib.asynccontextmanager
+async def models_for(plan: Plan, store: Store, prices: Prices) -> AsyncIterator[Models | None]:
+    """The client of every model that the plan calls; None where it calls none.
+
+    Whatever can be known to be wrong with them is told before anything is spent.
+    """
+    models = models_of(plan)
+    if not models:
+        yield None
+        return
+    # Only here: it is slow to import, and most commands ask no model.
+    from paraval.models.client import Models  # noqa: PLC0415 - see above
+    from paraval.models.wire import Wire  # noqa: PLC0415
+
+    _check_keys(models)
+    for model in models:
+        # The table is slow to load, which must not hold up the first answers.
+        prices.price(model)
+    if plan.budget is not None:
+        _check_prices(models, prices)
+    scenarios = scenarios_of(models)
+    async with contextlib.AsyncExitStack() as stack:
+        addresses = await _loopback_addresses(scenarios, stack)
+        wire = Wire(environment=os.environ, addresses=addresses)
+        client = Models(
+            wire=await stack.enter_async_context(wire),
+            cache=Cache(store.root / CACHE_FOLDER),
+            use=plan.cache,
+            prices=prices,
+            identities={name: scenario.identity for name, scenario in scenarios.items()},
+        )
+        stack.push_async_callback(client.close)
+        yield client
+
+
+def _check_keys(models: tuple[Model, ...]) -> None:
+    missing = missing_keys(models, os.environ)
+    if missing:
+        told = "; ".join(f"model '{name}' needs {variable}" for name, variable in missing)
+        raise RequestError(
+            f"{told}, which is not set",
+            hint="set the variable, or choose other models with --models",
+        )
+
+
+def _check_prices(models: tuple[Model, ...], prices: Prices) -> None:
+    unpriced = [model.name for model in models if prices.price(model) is None]
+    if unpriced:
+        raise RequestError(
+            f"a budget needs the price of every model; none is known for {listed(unpriced)}",
+            hint="give it price: {input_per_million: ..., output_per_million: ...}",
+        )
+
+
+def asking_for(plan: Plan, store: Store, prices: Prices) -> Asking:
+    """What is known of the plan's models without asking them."""
+    models = models_of(plan)
+    if not models or plan.cache is not CacheUse.REUSE:
+        return Asking(prices=prices)
+    identities = {name: scenario.identity for name, scenario in scenarios_of(models).items()}
+    cache = Cache(store.root / CACHE_FOLDER)
+
+    def is_cached(request: Request) -> bool:
+        return cache.has(request_key(request, identity=identities.get(request.model.name)))
+
+    return Asking(prices=prices, is_cached=is_cached)
+
+
+def scenarios_of(models: tuple[Model, ...]) -> dict[str, Scenario]:
+    """What the simulated models among these play, by name."""
+    simulated = [model for model in models if model.provider is Provider.LOOPBACK]
+    if not simulated:
+        return {}
+    from paraval.loopback.scenario import Scenario  # noqa: PLC0415 - seldom needed, slow to import
+
+    by_source = {model.scenario: Scenario.load(model.scenario) for model in simulated}
+    return {model.name: by_source[model.scenario] for model in simulated}
+
+
+async def _loopback_addresses(
+    scenarios: Mapping[str, Scenario], stack: contextlib.AsyncExitStack
+) -> dict[str, str]:
+    """Where the simulated models answer: one server for each scenario, as long as the run lasts."""
+    if not scenarios:
+        return {}
+    from paraval.loopback.server import LoopbackServer  # noqa: PLC0415 - seldom needed
+
+    servers: dict[str, LoopbackServer] = {}
+    for scenario in scenarios.values():
+        if scenario.identity not in servers:
+            server = LoopbackServer(scenario)
+            servers[scenario.identity] = await stack.enter_async_context(server)
+    return {name: servers[scenario.identity].base_url for name, scenario in scenarios.items()}
+
+
+# ---- attempts
+
+
+def allow_files_for(plan: Plan) -> None:
+    """Raises this process's own limit of open files as far as it may be and needs to be."""
+    at_once = min(plan.limits.parallel, len(plan.trials))
+    each = FILES_PER_PROCESS if starts_processes(plan) else 1  # a connection
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = at_once * each + FILES_FOR_THE_REST
+    most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def starts_processes(plan: Plan) -> bool:
+    return any(
+        isinstance(target, CommandTarget) or (isinstance(target, FunctionTarget) and target.isolate)
+        for target in {id(trial.target): trial.target for trial in plan.trials}.values()
+    )
+
+
+@contextlib.asynccontextmanager
+async def attempts_with(gear: Gear, say: Callable[[str], None]) -> AsyncIterator[Attempts]:
+    """What performs the attempts of a run; `say` tells a person of what it left behind."""
+    threads = Threads()
+    attempts = _attempts(gear, threads)
+    try:
+        with routed_streams():
+            yield attempts
+    finally:
+        await attempts.close()
+        threads.close()
+        if threads.left_behind:
+            left = counted(threads.left_behind, "function")
+            say(f"Still running in threads of this process: {left}.")
+
+
+def _attempts(gear: Gear, threads: Threads) -> Attempts:
+    ledger, functions, warden = gear.ledger, gear.suite.functions, gear.warden
+    run_id = ledger.run.id
+    return Attempts(
+        Answerers(
+            commands=CommandAnswerer(warden, run_id),
+            functions=FunctionAnswerer(functions, threads),
+            isolated=IsolatedAnswerer(
+                warden,
+                run_id,
+                folder=str(ledger.folder / "workers"),
+                most=ledger.plan.limits.parallel,
+            ),
+            chats=ChatAnswerer(gear.models),
+        ),
+        panel=Panel(
+            ledger.plan.grading,
+            functions=functions,
+            threads=threads,
+            warden=warden,
+            marks={RUN_VARIABLE: run_id},
+            models=gear.models,
+        ),
+        warden=warden,
+        run_folder=ledger.folder,
+    )

@@ -1,0 +1,282 @@
+"""What is expected of a plan before it runs: how long, how many tokens, how much money.
+
+From the store's history of the suite where there is one, else by estimate. The scheduler reserves
+by it, `paraval plan` tells it; what really happened is the ledger's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from paraval.models.conversation import Request
+from paraval.models.estimates import estimated_tokens, expected_tokens
+from paraval.records import (
+    ChatTarget,
+    GraderSpec,
+    Model,
+    Plan,
+    Price,
+    Trial,
+    account_need,
+    model_need,
+)
+from paraval.schedule.bounds import Bound, bounds
+from paraval.schedule.estimates import Estimates, Observation
+from paraval.schedule.messages import Draw, Work
+from paraval.schedule.scheduler import Scheduler
+from paraval.schedule.simulation import Imagined, simulate
+from paraval.store.index import HistoryRow
+from paraval.store.store import Store
+from paraval.targets.chat import request_for
+
+JUDGE_WORDS_TOKENS = 600.0
+"""The judge's own instructions, and its short answer."""
+MODEL_NEEDS = (account_need(""), model_need(""))
+HISTORY_MARGIN = 1.5
+"""What is reserved over what such attempts cost before."""
+
+
+class PriceTable(Protocol):
+    def price(self, model: Model) -> Price | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """Calls of one model that a trial is expected to make."""
+
+    model: Model
+    requests: int
+    input_tokens: float
+    output_tokens: float
+
+    @property
+    def tokens(self) -> float:
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def model_needs(self) -> tuple[str, str]:
+        return account_need(self.model.account), model_need(self.model.name)
+
+    def cost_usd(self, price: Price) -> float:
+        paid = self.input_tokens * price.input_per_million
+        return (paid + self.output_tokens * price.output_per_million) / 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedCost:
+    """In US dollars; None where a price is unknown."""
+
+    likely: float | None
+    """From history; None where there is none."""
+    at_most: float | None
+    """By the longest answers that the suite allows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """What is known of models before they are asked."""
+
+    prices: PriceTable
+    is_cached: Callable[[Request], bool] = field(default=lambda _request: False)
+
+
+class Expectations:
+    """What is expected of the trials of one plan."""
+
+    def __init__(self, plan: Plan, history: Sequence[HistoryRow], asking: Asking) -> None:
+        self.plan = plan
+        self.estimates = Estimates(
+            Observation(
+                case_id=row.case_id,
+                variant=row.variant,
+                count=row.n,
+                mean_log_s=row.mean_log,
+            )
+            for row in history
+            if row.n
+        )
+        self._asking = asking
+        self._history = {_history_key(row.case_id, row.variant): row for row in history}
+        self._judges = [spec for spec in plan.grading.graders if spec.model is not None]
+        self._prices: dict[str, Price | None] = {}
+        self.cached = 0
+        """Trials whose answer is in the cache, of those that were looked at."""
+
+    def seconds(self, trial: Trial) -> float:
+        return self.estimates.expected_s(trial.case.id, trial.variant)
+
+    def work(self, trial: Trial) -> Work:
+        """The trial as the scheduler sees it."""
+        calls = self.calls(trial)
+        return Work(
+            index=trial.index,
+            needs=_needs(trial, calls),
+            expected_s=self.seconds(trial),
+            draws=_draws(calls),
+            cost_usd=self._reserved_usd(trial, calls),
+        )
+
+    def calls(self, trial: Trial) -> list[Call]:
+        """The calls that have to be made: of the target unless it is cached, and of judges."""
+        target = trial.target
+        if not isinstance(target, ChatTarget):
+            return [_judge_call(spec, 0.0) for spec in self._judges]
+        request = request_for(trial)
+        asked, answered = expected_tokens(request)
+        calls = [_judge_call(spec, asked + answered) for spec in self._judges]
+        if self._asking.is_cached(request):
+            self.cached += 1
+            return calls
+        call = Call(model=target.model, requests=1, input_tokens=asked, output_tokens=answered)
+        return [call, *calls]
+
+    def cost(self, trial: Trial) -> ExpectedCost:
+        return self._cost(trial, self.calls(trial))
+
+    def unpriced(self) -> tuple[str, ...]:
+        """The registry names of the models whose price nobody knows."""
+        return tuple(model.name for model in models_of(self.plan) if self._price(model) is None)
+
+    def _cost(self, trial: Trial, calls: Sequence[Call]) -> ExpectedCost:
+        prices = [self._price(call.model) for call in calls]
+        at_most: float | None = None
+        if None not in prices:
+            at_most = sum(
+                call.cost_usd(price)
+                for call, price in zip(calls, prices, strict=True)
+                if price is not None
+            )
+        row = self._history.get(_history_key(trial.case.id, trial.variant))
+        likely = row.mean_cost_usd if row is not None else None
+        if isinstance(trial.target, ChatTarget) and not calls:
+            likely = 0.0
+        return ExpectedCost(likely=likely, at_most=at_most)
+
+    def _reserved_usd(self, trial: Trial, calls: Sequence[Call]) -> float:
+        if self.plan.budget is None:
+            return 0.0
+        cost = self._cost(trial, calls)
+        if isinstance(trial.target, ChatTarget):
+            at_most = cost.at_most or 0.0
+            return at_most if cost.likely is None else min(at_most, cost.likely * HISTORY_MARGIN)
+        # What a program spends is known from earlier runs, or from the suite, or not at all.
+        own = self.plan.budget.per_attempt_usd or 0.0
+        if cost.likely is not None:
+            own = cost.likely * HISTORY_MARGIN
+        return own + (cost.at_most or 0.0)
+
+    def _price(self, model: Model) -> Price | None:
+        if model.name not in self._prices:
+            self._prices[model.name] = self._asking.prices.price(model)
+        return self._prices[model.name]
+
+
+def models_of(plan: Plan) -> tuple[Model, ...]:
+    """Every model that a plan calls, each once: targets' in plan order, then judges'."""
+    targets = {id(trial.target): trial.target for trial in plan.trials}.values()
+    models = [target.model for target in targets if isinstance(target, ChatTarget)]
+    models += [spec.model for spec in plan.grading.graders if spec.model is not None]
+    return tuple({model.name: model for model in models}.values())
+
+
+def _history_key(case_id: str, variant: Mapping[str, object]) -> Hashable:
+    return case_id, tuple(sorted((axis, str(value)) for axis, value in variant.items()))
+
+
+def _judge_call(spec: GraderSpec, subject_tokens: float) -> Call:
+    assert spec.model is not None
+    votes = int(spec.options.get("votes", 1))
+    rubric = estimated_tokens(str(spec.options.get("rubric", "")))
+    return Call(
+        model=spec.model,
+        requests=votes,
+        input_tokens=votes * (rubric + subject_tokens + JUDGE_WORDS_TOKENS / 2),
+        output_tokens=votes * JUDGE_WORDS_TOKENS / 2,
+    )
+
+
+def _needs(trial: Trial, calls: Sequence[Call]) -> tuple[str, ...]:
+    """Without the models that need not be called: what is in the cache waits for nobody."""
+    called = {name for call in calls for name in call.model_needs}
+    return tuple(need for need in trial.needs if need in called or not need.startswith(MODEL_NEEDS))
+
+
+def _draws(calls: Sequence[Call]) -> tuple[Draw, ...]:
+    """What the calls take of each account, together."""
+    if len(calls) == 1:
+        (call,) = calls
+        return (Draw(account_need(call.model.account), call.requests, call.tokens),)
+    draws: dict[str, Draw] = {}
+    for call in calls:
+        name = account_need(call.model.account)
+        before = draws.get(name, Draw(name, 0, 0.0))
+        draws[name] = Draw(name, before.requests + call.requests, before.tokens + call.tokens)
+    return tuple(draws.values())
+
+
+# ---- what a run of a plan would do
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What a run of a plan would do, by the scheduler itself in virtual time."""
+
+    plan: Plan
+    starts: tuple[tuple[Trial, float, float], ...]
+    """In order of start: the trial, when it would start, how long it is expected to take."""
+    from_history: bool
+    wall_s: float | None
+    """None where nothing is known of the suite."""
+    serial_s: float | None
+    cost_usd: float | None
+    """From history; None where there is none for some trial that costs."""
+    cost_at_most_usd: float | None
+    """By the longest answers that are allowed; None where a price is unknown."""
+    unpriced: tuple[str, ...]
+    """Models whose price is unknown."""
+    cached: int
+    """Trials whose answer is in the cache."""
+    decides: Bound | None
+    """What decides how long it takes at least, where anything is known of that."""
+
+
+def foresee(plan: Plan, store: Store, asking: Asking, seed: int = 0) -> Forecast:
+    """What would run, in which order, how long it would take, and what it would cost."""
+    expected = Expectations(plan, store.history(plan.name).rows, asking)
+    works = [expected.work(trial) for trial in plan.trials]
+    cached = expected.cached
+    seconds = [work.expected_s for work in works]
+    scheduler = Scheduler(works, limits=plan.limits, retry=plan.retry, seed=seed)
+    trace = simulate(scheduler, lambda index, _: Imagined(duration_s=seconds[index]))
+    known = expected.estimates.known
+    costs = [expected.cost(trial) for trial in plan.trials]
+    has_models = bool(models_of(plan))
+    return Forecast(
+        plan=plan,
+        starts=tuple(
+            (plan.trials[span.index], span.start, seconds[span.index]) for span in trace.spans
+        ),
+        from_history=known,
+        wall_s=trace.makespan_s if known else None,
+        serial_s=sum(seconds) if known else None,
+        cost_usd=_sum([cost.likely for cost in costs]),
+        cost_at_most_usd=_sum([cost.at_most for cost in costs]) if has_models else None,
+        unpriced=expected.unpriced(),
+        cached=cached,
+        decides=_deciding(works, plan, known=known),
+    )
+
+
+def _sum(costs: Sequence[float | None]) -> float | None:
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if known and len(known) == len(costs) else None
+
+
+def _deciding(works: Sequence[Work], plan: Plan, *, known: bool) -> Bound | None:
+    """The bound that takes longest; without history, only rates tell anything."""
+    for bound in bounds(works, plan.limits):
+        if known or bound.is_rate:
+            return bound
+    return None

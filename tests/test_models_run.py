@@ -1,0 +1,333 @@
+"""Suites that ask models, run as a user runs them, against model servers on this machine."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paraval as library
+from paraval.testing import Loopback, loopback
+from tests.conftest import Paraval, WriteSuite
+
+KEY = "sk-canary-5Zq0wVb8Lr2TnYxD"
+"""Must be nowhere but in the environment."""
+
+SUITE = """
+name: greetings
+models:
+{models}
+cases:
+  - {{id: one, input: say one, expect: one}}
+  - {{id: two, input: say two, expect: two}}
+  - {{id: three, input: say three, expect: three}}
+target:
+  chat: {{model: "{{model}}", prompt: "{{input}}"}}
+graders: [contains]
+"""
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", KEY)
+    monkeypatch.delenv("TEST_MODELS", raising=False)
+
+
+@pytest.fixture
+def server() -> Iterator[Loopback]:
+    with loopback() as running:
+        yield running
+
+
+def entry(server: Loopback, provider: str = "openai", **more: Any) -> dict[str, Any]:
+    price = {"input_per_million": 1.0, "output_per_million": 2.0}
+    made = {
+        "provider": provider,
+        "base_url": server.base_url,
+        "model": "sim",
+        "api_key_env": "MY_KEY",
+        "price": price,
+    }
+    return {**made, **more}
+
+
+def registry(**models: dict[str, Any]) -> str:
+    return SUITE.format(
+        models="\n".join(f"  {name}: {json.dumps(made)}" for name, made in models.items())
+    )
+
+
+def report_of(folder: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    return document
+
+
+def requests_seen(server: Loopback) -> int:
+    return server.stats().total.requests
+
+
+@pytest.mark.parametrize("provider", ["openai", "openai-responses", "anthropic"])
+def test_a_suite_asks_a_model_in_each_protocol(
+    server: Loopback, write: WriteSuite, paraval: Paraval, folder: Path, provider: str
+) -> None:
+    write("suite.yaml", registry(m=entry(server, provider)))
+    ended = paraval("run", "suite.yaml", "-o", "report.json")
+    assert ended.returncode == 0, ended.stderr
+    trials = report_of(folder)["trials"]
+    assert [trial["output"] for trial in trials] == ["say one", "say two", "say three"]
+    assert all(trial["cost_usd"] > 0 for trial in trials)
+    assert requests_seen(server) == 3
+
+
+def test_the_first_model_is_asked_unless_others_are_named(
+    server: Loopback, write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    write("suite.yaml", registry(a=entry(server), b=entry(server, model="other"), c=entry(server)))
+
+    def asked(*arguments: str, **environment: str) -> list[str]:
+        ended = paraval(
+            "run", "suite.yaml", "-o", "report.json", "--cache", "off", *arguments, env=environment
+        )
+        assert ended.returncode == 0, ended.stderr
+        return [variant["variant"]["model"] for variant in report_of(folder)["summary"]["variants"]]
+
+    assert asked() == ["a"]
+    assert asked(TEST_MODELS="all") == ["a", "b", "c"]
+    assert asked(TEST_MODELS="c,a") == ["a", "c"]
+    assert asked("--models", "[bc]", TEST_MODELS="a") == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        ("haiku", "haiku"),
+        ("a,", "empty"),
+        ("a,a", "twice"),
+        ("a*,zzz*", "zzz*"),
+    ],
+)
+def test_a_model_that_is_not_there_is_never_guessed_at(
+    server: Loopback, write: WriteSuite, paraval: Paraval, named: str, words: str
+) -> None:
+    write("suite.yaml", registry(a=entry(server), b=entry(server)))
+    ended = paraval("run", "suite.yaml", env={"TEST_MODELS": named})
+    assert ended.returncode == 2
+    assert words in ended.stderr
+    assert requests_seen(server) == 0
+
+
+def test_a_second_run_is_answered_from_the_cache_and_says_so(
+    server: Loopback, write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    write("suite.yaml", registry(m=entry(server)))
+    paraval("run", "suite.yaml")
+    ended = paraval("run", "suite.yaml", "-o", "report.json")
+    assert requests_seen(server) == 3
+    assert "3 of 3 answers from the cache" in ended.stdout
+    assert [trial["cost_usd"] for trial in report_of(folder)["trials"]] == [0, 0, 0]
+    paraval("run", "suite.yaml", "--cache", "refresh")
+    assert requests_seen(server) == 6
+    paraval("run", "suite.yaml", "--repeats", "2")
+    assert requests_seen(server) == 9, "a repeat is asked for itself"
+
+
+def test_a_refused_key_stops_its_account_alone_and_a_resume_goes_on(
+    server: Loopback, write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    with loopback(keys=["right"]) as strict:
+        text = registry(bad=entry(strict, account="strict"), good=entry(server))
+        write("suite.yaml", text + "matrix: {model: [bad, good]}\nlimits: {parallel: 1}\n")
+        ended = paraval("run", "suite.yaml", "-o", "report.json")
+        assert ended.returncode == 3, ended.stderr
+        assert ended.stderr.count("Stopped account 'strict'") == 1
+        assert "MY_KEY" in ended.stderr
+        assert requests_seen(strict) == 1
+        outcomes = [trial["outcome"] for trial in report_of(folder)["trials"]]
+        assert outcomes == ["skipped", "passed"] * 3
+        ended = paraval("run", "suite.yaml", "--resume", env={"MY_KEY": "right"})
+        assert ended.returncode == 0, ended.stderr
+        assert requests_seen(strict) == 4
+        assert requests_seen(server) == 3
+
+
+def test_a_budget_ends_a_run_cleanly_and_more_money_goes_on(
+    server: Loopback, write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    cases = "\n".join(f"  - {{id: c{n}, input: say {n}, expect: '{n}'}}" for n in range(40))
+    text = registry(m=entry(server)).split("cases:")[0]
+    write(
+        "suite.yaml",
+        f"""{text}
+cases:
+{cases}
+target:
+  chat: {{model: m, prompt: "{{input}}", max_tokens: 4}}
+graders: [contains]
+budget: {{usd: 0.0001}}
+limits: {{parallel: 5}}
+""",
+    )
+    ended = paraval("run", "suite.yaml", "-o", "report.json")
+    assert ended.returncode == 3, ended.stdout + ended.stderr
+    assert "--budget" in ended.stderr + ended.stdout
+    first = report_of(folder)
+    skipped = [trial for trial in first["trials"] if trial["outcome"] == "skipped"]
+    assert 0 < len(skipped) < 40
+    assert first["summary"]["cost_usd"] <= 0.0001
+    assert "budget" in skipped[0]["error"]["message"]
+    seen = requests_seen(server)
+    assert seen == 40 - len(skipped)
+    ended = paraval("run", "suite.yaml", "--resume", "--budget", "1", "-o", "report.json")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert requests_seen(server) == 40
+    assert report_of(folder)["summary"]["cost_usd"] > first["summary"]["cost_usd"]
+
+
+def test_a_judge_that_is_refused_for_now_does_not_make_the_target_answer_again(
+    server: Loopback, write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    verdict = '{"reason": "polite", "score": 0.9}'
+    refusals = [{"kind": "status", "status": 429, "retry_after": 0.2, "first": 2}]
+    with loopback(answers=[{"text": verdict}], faults=refusals) as judges:
+        text = registry(m=entry(server), j=entry(judges, account="judges"))
+        grader = "  - judge: {model: j, rubric: Is it polite?}"
+        write("suite.yaml", text.replace("graders: [contains]", f"graders:\n{grader}"))
+        ended = paraval("run", "suite.yaml", "-o", "report.json", "--cache", "off")
+        assert ended.returncode == 0, ended.stderr
+        assert requests_seen(server) == 3
+        assert requests_seen(judges) == 5
+        summary = report_of(folder)["summary"]
+        assert summary["judging"]["cost_usd"] > 0
+
+
+def test_no_more_than_allowed_are_asked_at_once_whatever_the_models_are_called(
+    write: WriteSuite, paraval: Paraval
+) -> None:
+    limits = {"concurrent": 3}
+    with loopback(latency=0.02) as slow:
+        both: dict[str, Any] = {"account": "team", "limits": limits}
+        text = registry(a=entry(slow, **both), b=entry(slow, model="other", **both))
+        write("suite.yaml", text + "matrix: {model: [a, b]}\nrepeats: 5\n")
+        ended = paraval("run", "suite.yaml", "-j", "20")
+        assert ended.returncode == 0, ended.stderr
+        assert slow.stats().total.most_at_once == 3
+
+
+def test_a_limit_that_nobody_told_is_found_and_no_trial_is_lost(
+    write: WriteSuite, paraval: Paraval
+) -> None:
+    scenario = {"latency": 0.02, "limits": {"concurrent": 4, "headers": "none", "retry_after": 0.1}}
+    with loopback(scenario) as narrow:
+        write("suite.yaml", registry(m=entry(narrow)) + "repeats: 40\n")
+        ended = paraval("run", "suite.yaml", "-j", "30")
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        stats = narrow.stats().total
+        assert stats.answered == 120
+        assert stats.refused < 60
+
+
+def test_a_missing_key_is_told_before_anything_is_spent(
+    server: Loopback, write: WriteSuite, paraval: Paraval
+) -> None:
+    write("suite.yaml", registry(m=entry(server, api_key_env="NOT_THERE")))
+    ended = paraval("run", "suite.yaml")
+    assert ended.returncode == 2
+    assert "model 'm' needs NOT_THERE" in ended.stderr
+    assert requests_seen(server) == 0
+
+
+def test_a_budget_is_refused_for_a_model_without_a_price(
+    server: Loopback, write: WriteSuite, paraval: Paraval
+) -> None:
+    text = registry(m={**entry(server), "price": None})
+    write("suite.yaml", text.replace(', "price": null', ""))
+    ended = paraval("run", "suite.yaml", "--budget", "1")
+    assert ended.returncode == 2
+    assert "price" in ended.stderr
+    told = paraval("run", "suite.yaml", "-o", "report.json")
+    assert "unknown" in told.stdout
+
+
+def test_a_simulated_model_needs_no_server_of_ones_own(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    write("suite.yaml", registry(local={"provider": "loopback", "model": "x", "scenario": "fast"}))
+    ended = paraval("run", "suite.yaml", "-o", "report.json")
+    assert ended.returncode == 0, ended.stderr
+    assert [trial["output"] for trial in report_of(folder)["trials"]][0] == "say one"
+
+
+def test_a_plan_tells_the_cost_and_what_decides_the_end(
+    server: Loopback, write: WriteSuite, paraval: Paraval
+) -> None:
+    limited = entry(server, limits={"requests_per_minute": 30})
+    write("suite.yaml", registry(m=limited) + "repeats: 20\n")
+    ended = paraval("plan", "suite.yaml")
+    assert ended.returncode == 0, ended.stderr
+    assert "30 requests a minute" in ended.stdout
+    assert "$" in ended.stdout
+    assert requests_seen(server) == 0
+
+
+def test_after_a_kill_only_what_was_in_flight_is_asked_again(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    with loopback(latency=0.05) as slow:
+        write("suite.yaml", registry(m=entry(slow)) + "repeats: 30\ncache: 'off'\n")
+        engine = subprocess.Popen(
+            [sys.executable, "-m", "paraval", "run", "suite.yaml", "-j", "5", "--progress", "none"],
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+        )
+        while slow.stats().total.answered < 30:
+            time.sleep(0.01)
+        os.kill(engine.pid, signal.SIGKILL)
+        engine.wait()
+        ended = paraval("run", "suite.yaml", "--resume", "-j", "5")
+        assert ended.returncode == 0, ended.stderr
+        assert 90 <= requests_seen(slow) <= 95
+
+
+@pytest.mark.parametrize("form", ["plain", "split", "base64"])
+def test_a_key_is_found_nowhere_although_the_server_gives_it_back(
+    write: WriteSuite, paraval: Paraval, folder: Path, form: str
+) -> None:
+    faults: list[dict[str, Any]] = [{"kind": "echo_key", "form": form, "match": "one"}]
+    faults += [{"kind": "echo_key", "form": form, "status": status} for status in (400,)]
+    with loopback(faults=faults) as leaky:
+        write("suite.yaml", registry(m=entry(leaky)))
+        reports = [f"report.{ending}" for ending in ("json", "jsonl", "csv", "md", "junit.xml")]
+        outputs = [word for name in reports for word in ("-o", name)]
+        ended = paraval("run", "suite.yaml", "-v", *outputs)
+        assert leaky.stats().total.requests >= 3
+        said = ended.stdout + ended.stderr
+    secret = KEY.encode()
+    forms = [secret, base64.b64encode(secret)[:-4], base64.b64encode(b"Bearer " + secret)[10:-4]]
+    everything = [
+        said.encode(),
+        *(path.read_bytes() for path in folder.rglob("*") if path.is_file()),
+    ]
+    assert any(b"say two" in contents for contents in everything)
+    for contents in everything:
+        assert not any(one in contents for one in forms)
+
+
+def test_the_same_from_python(server: Loopback, folder: Path) -> None:
+    suite = library.Suite(
+        cases=[library.Case(id="one", input="say one", expect="one")],
+        models={"m": entry(server)},
+        target={"chat": {"model": "m", "prompt": "{input}"}},
+        graders=["contains"],
+    )
+    report = library.run(suite)
+    assert report.exit_code == 0
+    assert report.summary.cost_usd is not None
