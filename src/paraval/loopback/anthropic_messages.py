@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from paraval.loopback.exchange import (
+    BLANK,
     Finish,
     MalformedError,
     Question,
@@ -15,6 +16,8 @@ from paraval.loopback.exchange import (
     Reply,
     ToolCall,
     Usage,
+    encode,
+    filled,
     mappings,
     model_of,
     pieces_of,
@@ -43,8 +46,6 @@ NO_CREDIT = (
     "Your credit balance is too low to access the Anthropic API. "
     "Please go to Plans & Billing to upgrade or purchase credits."
 )
-
-Event = dict[str, Any]
 
 
 class AnthropicMessages:
@@ -83,7 +84,7 @@ class AnthropicMessages:
         return body
 
     def events(self, reply: Reply, question: Question) -> list[str]:  # noqa: ARG002 - the protocol's
-        return server_events(_events(reply))
+        return list(_events(reply))
 
     def refusal(self, refusal: Refusal) -> tuple[int, dict[str, Any]]:
         status, message = refusal.status, refusal.message
@@ -123,47 +124,49 @@ def _call_block(call: ToolCall, arguments: Any) -> dict[str, Any]:
     return {"type": "tool_use", "id": f"toolu_{call.id}", "name": call.name, "input": arguments}
 
 
-def _events(reply: Reply) -> Iterator[Event]:
+def _events(reply: Reply) -> Iterator[str]:
     message = _head(reply)
     if reply.usage is not None:
         # Of the output it counts the first token only; the rest comes at the end.
         begun = Usage(input=reply.usage.input, output=1, cached=reply.usage.cached)
         message["usage"] = _usage(begun)
-    yield {"type": "message_start", "message": message}
+    yield from _event({"type": "message_start", "message": message})
     yield from _block_events(reply)
-    end: Event = {
+    end: dict[str, Any] = {
         "type": "message_delta",
         "delta": {"stop_reason": STOP_REASONS[reply.finish], "stop_sequence": None},
     }
     if reply.usage is not None:
         end["usage"] = {"output_tokens": reply.usage.output}
-    yield end
-    yield {"type": "message_stop"}
+    yield from _event(end)
+    yield from _event({"type": "message_stop"})
 
 
-def _block_events(reply: Reply) -> Iterator[Event]:
+def _event(event: Mapping[str, Any]) -> list[str]:
+    return server_events(event["type"], encode(event))
+
+
+def _block_events(reply: Reply) -> Iterator[str]:
     index = 0
     if reply.pieces:
-        deltas = ({"type": "text_delta", "text": piece} for piece in reply.pieces)
-        yield from _block(index, _text_block(""), deltas)
+        delta = {"type": "text_delta", "text": BLANK}
+        yield from _block(index, _text_block(""), delta, reply.pieces)
         index += 1
     for call in reply.calls:
-        parts = ({"type": "input_json_delta", "partial_json": p} for p in _json_parts(call))
-        yield from _block(index, _call_block(call, {}), parts)
+        delta = {"type": "input_json_delta", "partial_json": BLANK}
+        yield from _block(index, _call_block(call, {}), delta, ("", *pieces_of(call.arguments)))
         index += 1
 
 
-def _json_parts(call: ToolCall) -> tuple[str, ...]:
-    return ("", *pieces_of(call.arguments))
-
-
-def _block(index: int, begun: Mapping[str, Any], deltas: Iterator[Event]) -> Iterator[Event]:
-    yield {"type": "content_block_start", "index": index, "content_block": begun}
+def _block(
+    index: int, begun: Mapping[str, Any], delta: Mapping[str, str], texts: tuple[str, ...]
+) -> Iterator[str]:
+    yield from _event({"type": "content_block_start", "index": index, "content_block": begun})
     if index == 0:
-        yield {"type": "ping"}
-    for delta in deltas:
-        yield {"type": "content_block_delta", "index": index, "delta": delta}
-    yield {"type": "content_block_stop", "index": index}
+        yield from _event({"type": "ping"})
+    event = {"type": "content_block_delta", "index": index, "delta": delta}
+    yield from server_events("content_block_delta", *filled(event, texts))
+    yield from _event({"type": "content_block_stop", "index": index})
 
 
 def _usage(usage: Usage) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
@@ -182,6 +183,21 @@ def positive_int(body: Mapping[str, Any], *names: str) -> int | None:
     return None
 
 
-def server_events(events: Iterable[Mapping[str, Any]]) -> list[str]:
+# ---- writing streams
+
+BLANK = secrets.token_hex(16)
+"""Stands where the texts of an event go. Nobody can guess it, so it is nowhere else."""
+
+
+def filled(event: Mapping[str, Any], texts: Iterable[str]) -> list[str]:
+    """The event as JSON, with one text after another in its blank.
+
+    Streams are mostly one event many times over, and to encode each whole takes ten times longer.
+    """
+    before, after = encode(event).split(f'"{BLANK}"')
+    return [f"{before}{encode(text)}{after}" for text in texts]
+
+
+def server_events(kind: str, *data: str) -> list[str]:
     """Events that carry their type beside their data, as two of the protocols have them."""
-    return [f"event: {event['type']}\ndata: {encode(event)}\n\n" for event in events]
+    return [f"event: {kind}\ndata: {one}\n\n" for one in data]

@@ -27,7 +27,7 @@ class Faults:
     def __init__(self, faults: list[Fault], seed: int) -> None:
         self._faults = faults
         self._seed = seed
-        self._asked: Counter[tuple[str, str]] = Counter()
+        self._asked: Counter[int] = Counter()
         self._met = [0] * len(faults)
         self._draws = any(fault.share is not None for fault in faults)
 
@@ -45,7 +45,8 @@ class Faults:
         """How often this was asked: another try may end otherwise, in whatever order they come."""
         if len(self._asked) >= REMEMBERED_PROMPTS:
             self._asked.clear()
-        asked = (question.model, question.prompt)
+        # The text itself may be long, and is not needed.
+        asked = hash((question.model, question.prompt))
         self._asked[asked] += 1
         return self._asked[asked]
 

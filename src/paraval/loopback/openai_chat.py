@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from paraval.loopback.exchange import (
+    BLANK,
     Finish,
     Question,
     Refusal,
@@ -13,6 +15,7 @@ from paraval.loopback.exchange import (
     ToolCall,
     Usage,
     encode,
+    filled,
     mappings,
     model_of,
     pieces_of,
@@ -77,12 +80,20 @@ class OpenAIChat:
     def events(self, reply: Reply, question: Question) -> list[str]:
         head = _head(reply, "chat.completion.chunk")
         tail: dict[str, Any] = {"usage": None} if question.wants_usage else {}
-        chunks = [{**head, "choices": [_choice(delta)], **tail} for delta in _deltas(reply)]
-        last = _choice({}, FINISH_REASONS[reply.finish])
-        chunks.append({**head, "choices": [last], **tail})
+
+        def chunk(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
+            return {**head, "choices": [_choice(delta, finish_reason)], **tail}
+
+        content = "" if reply.pieces or not reply.calls else None
+        data = [encode(chunk({"role": "assistant", "content": content, "refusal": None}))]
+        data += filled(chunk({"content": BLANK}), reply.pieces)
+        for index, call in enumerate(reply.calls):
+            data.append(encode(chunk(_begun_call(index, call))))
+            data += filled(chunk(_call_piece(index, BLANK)), pieces_of(call.arguments))
+        data.append(encode(chunk({}, FINISH_REASONS[reply.finish])))
         if question.wants_usage and reply.usage is not None:
-            chunks.append({**head, "choices": [], "usage": _usage(reply.usage)})
-        return [*(f"data: {encode(chunk)}\n\n" for chunk in chunks), "data: [DONE]\n\n"]
+            data.append(encode({**head, "choices": [], "usage": _usage(reply.usage)}))
+        return [f"data: {one}\n\n" for one in (*data, "[DONE]")]
 
     def refusal(self, refusal: Refusal) -> tuple[int, dict[str, Any]]:
         return openai_refusal(refusal)
@@ -99,20 +110,16 @@ def _head(reply: Reply, kind: str) -> dict[str, Any]:
     }
 
 
-def _choice(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
+def _choice(delta: dict[str, Any], finish_reason: str | None) -> dict[str, Any]:
     return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
 
 
-def _deltas(reply: Reply) -> Iterator[dict[str, Any]]:
-    content = "" if reply.pieces or not reply.calls else None
-    yield {"role": "assistant", "content": content, "refusal": None}
-    for piece in reply.pieces:
-        yield {"content": piece}
-    for index, call in enumerate(reply.calls):
-        started = _call(ToolCall(id=call.id, name=call.name, arguments=""))
-        yield {"tool_calls": [{"index": index, **started}]}
-        for piece in pieces_of(call.arguments):
-            yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
+def _begun_call(index: int, call: ToolCall) -> dict[str, Any]:
+    return {"tool_calls": [{"index": index, **_call(replace(call, arguments=""))}]}
+
+
+def _call_piece(index: int, piece: str) -> dict[str, Any]:
+    return {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
 
 
 def _call(call: ToolCall) -> dict[str, Any]:

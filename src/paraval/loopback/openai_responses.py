@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from paraval.loopback.exchange import (
+    BLANK,
     Finish,
     MalformedError,
     Question,
@@ -13,6 +14,8 @@ from paraval.loopback.exchange import (
     Reply,
     ToolCall,
     Usage,
+    encode,
+    filled,
     mappings,
     model_of,
     pieces_of,
@@ -21,8 +24,6 @@ from paraval.loopback.exchange import (
     text_of,
 )
 from paraval.loopback.openai_errors import openai_refusal
-
-Event = dict[str, Any]
 
 
 class OpenAIResponses:
@@ -41,25 +42,39 @@ class OpenAIResponses:
         )
 
     def whole(self, reply: Reply) -> dict[str, Any]:
-        status = "incomplete" if reply.finish is Finish.LENGTH else "completed"
-        body = _response(reply, status, [item for item, _ in _items(reply)])
+        body = _response(reply, _status(reply), [item for item, _ in _items(reply)])
         if reply.usage is not None:
             body["usage"] = _usage(reply.usage)
         return body
 
     def events(self, reply: Reply, question: Question) -> list[str]:  # noqa: ARG002 - the protocol's
-        events = list(_events(reply))
-        events.append(self._last(reply))
-        for number, event in enumerate(events):
-            event["sequence_number"] = number
-        return server_events(events)
+        events = [*_events(reply), _last(reply, self.whole(reply))]
+        return [
+            sent
+            for number, event in enumerate(events)
+            for sent in server_events(event.kind, event.numbered(number))
+        ]
 
     def refusal(self, refusal: Refusal) -> tuple[int, dict[str, Any]]:
         return openai_refusal(refusal)
 
-    def _last(self, reply: Reply) -> Event:
-        kind = "incomplete" if reply.finish is Finish.LENGTH else "completed"
-        return {"type": f"response.{kind}", "response": self.whole(reply)}
+
+class Event(NamedTuple):
+    """One event, but for its number."""
+
+    kind: str
+    data: str
+
+    def numbered(self, number: int) -> str:
+        return f'{self.data[:-1]},"sequence_number":{number}}}'
+
+
+def _event(kind: str, **data: Any) -> Event:
+    return Event(kind, encode({"type": kind, **data}))
+
+
+def _last(reply: Reply, response: dict[str, Any]) -> Event:
+    return _event(f"response.{_status(reply)}", response=response)
 
 
 def _input(body: Mapping[str, Any]) -> tuple[str, int, int]:
@@ -143,40 +158,39 @@ def _call(call: ToolCall, arguments: str, status: str) -> dict[str, Any]:
 
 def _events(reply: Reply) -> Iterator[Event]:
     """All but the last."""
-    for kind in ("created", "in_progress"):
-        yield {"type": f"response.{kind}", "response": _response(reply, "in_progress", [])}
+    begun = _response(reply, "in_progress", [])
+    yield _event("response.created", response=begun)
+    yield _event("response.in_progress", response=begun)
     for index, (item, made_of) in enumerate(_items(reply)):
         inside = {"item_id": item["id"], "output_index": index}
         if isinstance(made_of, ToolCall):
-            begun = _call(made_of, "", "in_progress")
+            empty = _call(made_of, "", "in_progress")
             between = _call_events(made_of, inside)
         else:
-            begun = _message(reply, [], "in_progress")
+            empty = _message(reply, [], "in_progress")
             between = _text_events(made_of, inside)
-        yield {"type": "response.output_item.added", "output_index": index, "item": begun}
+        yield _event("response.output_item.added", output_index=index, item=empty)
         yield from between
-        yield {"type": "response.output_item.done", "output_index": index, "item": item}
+        yield _event("response.output_item.done", output_index=index, item=item)
 
 
 def _text_events(reply: Reply, inside: Mapping[str, Any]) -> Iterator[Event]:
     inside = {**inside, "content_index": 0}
-    yield {"type": "response.content_part.added", **inside, "part": _part("")}
-    for piece in reply.pieces:
-        yield {
-            "type": "response.output_text.delta",
-            **inside,
-            "delta": piece,
-            "logprobs": [],
-        }
-    yield {"type": "response.output_text.done", **inside, "text": reply.text, "logprobs": []}
-    yield {"type": "response.content_part.done", **inside, "part": _part(reply.text)}
+    yield _event("response.content_part.added", **inside, part=_part(""))
+    yield from _deltas("response.output_text.delta", {**inside, "logprobs": []}, reply.pieces)
+    yield _event("response.output_text.done", **inside, text=reply.text, logprobs=[])
+    yield _event("response.content_part.done", **inside, part=_part(reply.text))
 
 
 def _call_events(call: ToolCall, inside: Mapping[str, Any]) -> Iterator[Event]:
     kind = "response.function_call_arguments"
-    for piece in pieces_of(call.arguments):
-        yield {"type": f"{kind}.delta", **inside, "delta": piece}
-    yield {"type": f"{kind}.done", **inside, "name": call.name, "arguments": call.arguments}
+    yield from _deltas(f"{kind}.delta", inside, pieces_of(call.arguments))
+    yield _event(f"{kind}.done", **inside, name=call.name, arguments=call.arguments)
+
+
+def _deltas(kind: str, inside: Mapping[str, Any], pieces: tuple[str, ...]) -> Iterator[Event]:
+    for data in filled({"type": kind, **inside, "delta": BLANK}, pieces):
+        yield Event(kind, data)
 
 
 def _usage(usage: Usage) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from paraval.loopback.scenario import Scenario
 from paraval.loopback.tallies import DISTINCT_NAMES, OTHERS, Stats, Tallies, Visit
 
 ANONYMOUS = "anonymous"
+REQUEST_ID = {Headers.OPENAI: "x-request-id", Headers.ANTHROPIC: "request-id"}
 ERRORS_AT_ONCE = frozenset({FaultKind.STATUS, FaultKind.HTML, FaultKind.REDIRECT})
 
 
@@ -95,12 +96,11 @@ class Simulation:
             visit.end("rejected")
             return refusal
         persona = self._personas.get(question.model, self._common)
-        reply = reply_to(
-            question, persona.rules, number=next(self._numbers), created=int(time.time())
-        )
+        number = next(self._numbers)
+        reply = reply_to(question, persona.rules, number=number, created=int(time.time()))
         account = self._account(name, key, question.model, now)
         refusal = account.admit(reply.usage.total if reply.usage else 0, now)
-        headers = account.headers(own, now)
+        headers = {**account.headers(own, now), REQUEST_ID[own]: f"req_{reply.id}"}
         if refusal is not None:
             visit.end("refused")
             return refusal.with_headers(headers)

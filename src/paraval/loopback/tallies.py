@@ -11,6 +11,7 @@ from paraval.loopback.exchange import Reply
 
 DISTINCT_NAMES = 1000
 """Accounts and models told apart; further ones are counted together."""
+NAME_CHARACTERS = 200
 OTHERS = "(others)"
 
 
@@ -122,6 +123,7 @@ class Tallies:
 
 
 def _named(tallies: dict[str, Tally], name: str) -> Tally:
+    name = name[:NAME_CHARACTERS]
     tally = tallies.get(name)
     if tally is None:
         if len(tallies) >= DISTINCT_NAMES:
