@@ -14,8 +14,9 @@ from paraval.plan.matrix import Axis
 from paraval.plan.model_axis import VariantTargets, choose_models
 from paraval.plan.places import listed, nearest, suggestion
 from paraval.plan.registry import Registry
+from paraval.plan.rules import limit_name
 from paraval.plan.scalars import scalar_text
-from paraval.plan.suite import TRIAL_LIMIT, Definition, Suite, limit_name
+from paraval.plan.suite import TRIAL_LIMIT, Definition, Suite
 from paraval.plan.trial_keys import case_words, grading_words, trial_key, variant_words
 from paraval.records import (
     AccountLimits,

@@ -13,7 +13,7 @@ from paraval.plan.places import Spot, shown, suggestion
 from paraval.plan.prompts import Prompt, read_prompt
 from paraval.plan.registry import Registry
 from paraval.plan.target_forms import ChatForm, ChatTargetForm, MessageForm
-from paraval.records import ChatTarget, Message, Model
+from paraval.records import ChatTarget, Message, Model, Provider
 from paraval.templates import Field, TemplateError, TemplateFields, field_names, fill, parse
 
 ONLY_THE_INPUT = "{input}"
@@ -135,24 +135,35 @@ def lone_field(template: str) -> str | None:
     return pieces[0].name if len(pieces) == 1 and isinstance(pieces[0], Field) else None
 
 
+STAND_IN = Model(name="", provider=Provider.OPENAI, model="", base_url="", account="")
+"""In the place of a model that is not there, which was told: what else is wrong is told too."""
+
+
 def resolve(
     draft: ChatDraft, choice: Choice, comparison: Comparison, registry: Registry
-) -> ChatTarget | None:
-    """The target of a choice, with its model; None after telling why there is none."""
+) -> ChatTarget:
+    """The target of a choice, with its model; what is wrong with that is told."""
+    return draft.asking(_model_of(draft, choice, comparison, registry) or STAND_IN)
+
+
+def _model_of(
+    draft: ChatDraft, choice: Choice, comparison: Comparison, registry: Registry
+) -> Model | None:
     spot = draft.locate(("chat", "model"))
+    if not registry.models:
+        if not registry.spots:
+            registry.find(draft.model, spot)
+        return None
     try:
         names = field_names(draft.model)
     except TemplateError as error:
         spot.report(f"{error.message} in {shown(draft.model)}")
         return None
-    axes = [axis.name for axis in comparison.axes]
-    if not registry.spots:
-        spot.report("there is no registry of models; add models: to the suite")
-        return None
     for name in names:
         if name not in comparison.names:
             near = suggestion(name, comparison.names)
             spot.report(f"there is no axis '{name}'{near}; a model is told by axes alone")
+    axes = [axis.name for axis in comparison.axes]
     if not set(names) <= set(axes):
         return None
     axis = lone_field(draft.model)
@@ -161,5 +172,4 @@ def resolve(
         spot = choice[axes.index(axis)].spot
     variant = variant_of(comparison.axes, choice)
     fields = TemplateFields(input=None, case_id="", repeat=1, folder="", variant=variant)
-    model = registry.find(fill(draft.model, fields), spot)
-    return None if model is None else draft.asking(model)
+    return registry.find(fill(draft.model, fields), spot)

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,9 @@ from paraval.templates import (
 ARGUMENT_LIMIT_BYTES = 131_071
 """Linux takes no longer argument or variable (MAX_ARG_STRLEN)."""
 
+LONGEST_NAME = 60
+_UP_TO_LONE_BRACE = re.compile(r"(?:[^{}]++|\{\{|\}\}|\{[^{}]*\})*+")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
@@ -43,8 +47,12 @@ class Template:
     def text(self) -> str:
         return self.prompt.text
 
-    def report(self, message: str, is_there: Callable[[str], bool] = lambda _: False) -> None:
-        self.prompt.spot_of(is_there).report(message)
+    def report(self, message: str, offset: int = 0) -> None:
+        self.prompt.spot_at(offset).report(message)
+
+    def offset_of(self, field: str) -> int:
+        found = re.search(rf"(?<!\{{)\{{\s*{re.escape(field)}\s*\}}", self.text)
+        return found.start() if found else 0
 
 
 CHAT_FIELDS = ("input", "case.id", "repeat")
@@ -95,7 +103,9 @@ def _check_template(template: Template, axes: Sequence[str], cases: CaseList) ->
         names = field_names(template.text)
     except TemplateError as error:
         hint = f"; {error.hint}" if error.hint else ""
-        template.report(f"{error.message} in {shown(template.text)}{hint}", _is_no_template)
+        sound = _UP_TO_LONE_BRACE.match(template.text)
+        told = f"{error.message} in {shown(template.text)}{hint}"
+        template.report(told, sound.end() if sound else 0)
         return
     if not template.is_free and "\0" in template.text:
         template.report("holds a NUL character, which no command can be given")
@@ -106,19 +116,11 @@ def _check_template(template: Template, axes: Sequence[str], cases: CaseList) ->
         elif name not in known:
             near = suggestion(name, known)
             braces = "" if near.endswith("?") else "; write {{ and }} for plain braces"
-            template.report(f"there is no field {{{name}}}{near}{braces}", _asks_for(name))
-
-
-def _is_no_template(line: str) -> bool:
-    try:
-        field_names(line)
-    except TemplateError:
-        return True
-    return False
-
-
-def _asks_for(name: str) -> Callable[[str], bool]:
-    return lambda line: name in _names_or_none(line)
+            # Braces of JSON make long names.
+            field = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..."
+            template.report(
+                f"there is no field {{{field}}}{near}{braces}", template.offset_of(name)
+            )
 
 
 def _check_input_field(name: str, template: Template, cases: CaseList) -> None:
@@ -140,7 +142,7 @@ def _check_input_field(name: str, template: Template, cases: CaseList) -> None:
     if first is not None:
         more = f" (and {others} more)" if others else ""
         told = f"{{{name}}} for case '{first[0].id}'{more}: {first[1]}"
-        template.report(told, _asks_for(name))
+        template.report(told, template.offset_of(name))
 
 
 def _check_that_there_is_input(name: str, cases: CaseList) -> None:

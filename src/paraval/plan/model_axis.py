@@ -20,6 +20,7 @@ from paraval.plan.places import Spot, listed, nearest
 from paraval.plan.registry import Registry
 from paraval.plan.scalars import scalar_text
 from paraval.records import Target, Variant
+from paraval.templates import TemplateError, field_names
 
 USUAL_AXIS = "model"
 VariantTargets = Sequence[tuple[Variant, Target]]
@@ -50,39 +51,57 @@ def find_model_axis(
     written: Mapping[str, Any], axes: tuple[Axis, ...], registry: Registry, spot: Spot
 ) -> tuple[ModelAxis, tuple[Axis, ...]]:
     """The axis of models, and all axes with every model that may be chosen in it."""
-    name, why_none = _name_of_axis(written.get("target"), axes)
     matrix = written.get("matrix")
-    names = [str(key) for key in matrix] if isinstance(matrix, Mapping) else []
-    if name is None or not registry.models:
-        return ModelAxis(why_none=why_none), axes
+    matrix = matrix if isinstance(matrix, Mapping) else {}
+    template = _asked_model(written.get("target"))
+    if template is not None:
+        _check_listed_models_are_asked(template, axes, registry, spot.at("matrix"))
+    name = lone_field(template) if template is not None else USUAL_AXIS
     by_name = {axis.name: axis for axis in axes}
+    if name is None or (template is None and name not in by_name):
+        return ModelAxis(why_none=_why_none(template)), axes
     if name in by_name:
-        overlays = isinstance(matrix, Mapping) and isinstance(matrix.get(name), Mapping)
-        usual = tuple(by_name[name].texts())
-        chosen = ModelAxis(name=name, usual=usual, overlays=overlays)
+        overlays = isinstance(matrix.get(name), Mapping)
+        chosen = ModelAxis(name=name, usual=tuple(by_name[name].texts()), overlays=overlays)
         return chosen, axes if overlays else _extended(axes, name, registry)
-    if name in names or not re.fullmatch(AXIS_NAME, name) or name in RESERVED:
+    is_told = name in matrix or not re.fullmatch(AXIS_NAME, name) or name in RESERVED
+    if is_told or not registry.models:
         return ModelAxis(), axes
-    _check_no_other_axis_is_meant(name, axes, registry, spot.at("matrix"))
     made = Axis(name=name, values=_values(registry, taken=()))
     return ModelAxis(name=name, usual=(made.values[0].text,)), (made, *axes)
 
 
-def _name_of_axis(target: Any, axes: tuple[Axis, ...]) -> tuple[str | None, str]:
+def _asked_model(target: Any) -> str | None:
+    """What the target's own words say of its model; None where it is no chat model."""
     chat = target.get("chat") if isinstance(target, Mapping) else None
-    if chat is None:
-        if any(axis.name == USUAL_AXIS for axis in axes):
-            return USUAL_AXIS, ""
-        return None, f"its target is no chat model, and its matrix has no axis '{USUAL_AXIS}'"
-    template = chat.get("model") if isinstance(chat, Mapping) else None
-    if not isinstance(template, str):
-        return None, ""
-    name = lone_field(template)
-    if name is not None:
-        return name, ""
+    model = chat.get("model") if isinstance(chat, Mapping) else None
+    return model if isinstance(model, str) else None
+
+
+def _why_none(template: str | None) -> str:
+    if template is None:
+        return f"its target is no chat model, and its matrix has no axis '{USUAL_AXIS}'"
     if "{" in template:
-        return None, f"its target's model is made of parts, {template}; choose them with --variant"
-    return None, f"its target always asks '{template}'; to choose, write model: \"{{model}}\" there"
+        return f"its target's model is made of parts, {template}; choose them with --variant"
+    return f"its target always asks '{template}'; to choose, write model: \"{{model}}\" there"
+
+
+def _check_listed_models_are_asked(
+    template: str, axes: tuple[Axis, ...], registry: Registry, spot: Spot
+) -> None:
+    """An axis of models that changes nothing would show one model's answers as those of several."""
+    try:
+        asked = field_names(template)
+    except TemplateError:
+        return  # This is told where the model is looked for.
+    for axis in axes:
+        lists_models = all(value.text in registry.spots for value in axis.values)
+        has_overlays = any("chat" in value.overlay for value in axis.values)
+        if lists_models and not has_overlays and axis.name not in asked:
+            spot.at(axis.name).report(
+                f"lists models, but chat.model is '{template}' and does not ask them; write"
+                f' model: "{{{axis.name}}}" there, or give the values a chat.model'
+            )
 
 
 def _values(registry: Registry, taken: Sequence[str]) -> tuple[AxisValue, ...]:
@@ -100,18 +119,6 @@ def _extended(axes: tuple[Axis, ...], name: str, registry: Registry) -> tuple[Ax
         else axis
         for axis in axes
     )
-
-
-def _check_no_other_axis_is_meant(
-    name: str, axes: tuple[Axis, ...], registry: Registry, spot: Spot
-) -> None:
-    """`modle: [haiku, qwen]` would else be an axis that does nothing, and one model would run."""
-    for axis in axes:
-        if all(text in registry.spots for text in axis.texts()):
-            spot.at(axis.name).report(
-                f"lists models, but the target's model is told by '{{{name}}}';"
-                f" call this axis '{name}', or write \"{{{axis.name}}}\" there"
-            )
 
 
 # ---- what a person chooses

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,13 +21,11 @@ class Prompt:
     spot: Spot
     in_file: bool = False
 
-    def spot_of(self, is_there: Callable[[str], bool]) -> Spot:
-        """Where something in it stands: in a file of its own, the first line that has it."""
+    def spot_at(self, offset: int) -> Spot:
+        """Where a part of it stands: in a file of its own, the line of that part."""
         if not self.in_file:
             return self.spot
-        lines = enumerate(self.text.splitlines(), start=1)
-        found = (number for number, line in lines if is_there(line))
-        return replace(self.spot, line=next(found, None))
+        return replace(self.spot, line=self.text.count("\n", 0, offset) + 1)
 
 
 def read_prompt(written: str, spot: Spot, folder: Path) -> Prompt | None:

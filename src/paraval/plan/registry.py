@@ -42,37 +42,39 @@ class Registry:
     identities: Mapping[str, str] = field(default_factory=dict)
     """Of loopback models: the same for scenarios that behave the same, wherever they stand."""
 
+    unreadable: bool = False
+    """True: there should be models, but none could be read, which has been told."""
+
     def find(self, name: str, spot: Spot) -> Model | None:
         """The model of this name, for something at a spot; None after telling that there is none.
 
         An entry that is wrong has been told of already.
         """
-        if name not in self.spots:
+        if not self.spots and not self.unreadable:
+            spot.report(f"there is no registry to find the model '{name}' in; add models:")
+        elif name not in self.spots and not self.unreadable:
             near = suggestion(name, self.spots)
-            where = "in the registry" if self.spots else "because there is no registry; add models:"
-            spot.report(f"there is no model '{name}' {where}{near}")
+            spot.report(f"there is no model '{name}' in the registry{near}")
         return self.models.get(name)
 
 
 def read_registry(written: Any, spot: Spot, folder: Path) -> Registry:
     """The models that the key `models` names: entries, or a file that holds them."""
+    if written is None:
+        return Registry()
+    what = "a mapping of names to models, or the path of a file that holds one"
     if isinstance(written, str):
         document = read_beside(written, spot, folder)
         if document is None:
-            return Registry()
+            return Registry(unreadable=True)
+        what = "a mapping of names to models"
         written, spot, folder = document.data, document.spot, (folder / written).parent
-        if not isinstance(written, Mapping):
-            spot.report(f"must be a mapping of names to models, not {shown(written)}")
-            return Registry()
     if not isinstance(written, Mapping):
-        if written is not None:
-            spot.report(
-                "must be a mapping of names to models, or the path of a file that holds one,"
-                f" not {shown(written)}"
-            )
-        return Registry()
+        spot.report(f"must be {what}, not {shown(written)}")
+        return Registry(unreadable=True)
     if not written:
         spot.report("there are no models")
+        return Registry(unreadable=True)
     return _read_entries({str(name): entry for name, entry in written.items()}, spot, folder)
 
 
@@ -180,8 +182,9 @@ def _read_price(written: Any, spot: Spot) -> Price | None:
 
 
 def _check_options(options: Mapping[str, Any], spot: Spot) -> None:
-    for name in REQUESTS_OWN & options.keys():
-        spot.at(name).report("is the request's own and cannot be an option")
+    for name in options:
+        if name in REQUESTS_OWN:
+            spot.at(name).report("is the request's own and cannot be an option")
     try:
         json.dumps(plain(options), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:

@@ -21,6 +21,11 @@ from paraval.plan.form_types import (
 from paraval.records import Provider
 
 MODEL_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.:/@+-]{0,99}"
+ModelId = Annotated[
+    str,
+    Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]{1,300}$"),
+    Words("1 to 300 characters on one line"),
+]
 PROVIDERS = tuple(provider.value for provider in Provider)
 
 
@@ -56,7 +61,7 @@ class ModelForm(Form):
         " server, `openai-responses` for `/responses`, `anthropic` for `/messages`, `loopback` for"
         " a simulated model on this machine."
     )
-    model: Name | None = Field(
+    model: ModelId | None = Field(
         None, description="As the provider calls it; only a loopback model may do without."
     )
     base_url: Text | None = Field(

@@ -18,7 +18,7 @@ from paraval.functions import load_function, positional_arguments
 from paraval.plan.chat import ChatDraft, read_chat, resolve
 from paraval.plan.form_types import Form
 from paraval.plan.forms import Locate, check, keys_of
-from paraval.plan.matrix import AxisValue, Choice, Comparison
+from paraval.plan.matrix import AxisValue, Comparison
 from paraval.plan.places import Spot, Step, nearest, shown, suggestion
 from paraval.plan.prompts import Prompt
 from paraval.plan.surroundings import Surroundings
@@ -96,19 +96,13 @@ def read_targets(
             made[mark] = _read_target(laid, around)
         read = made[mark]
         if isinstance(read, ChatDraft):
-            read = _with_model(read, choice, comparison, around)
+            read = VariantTarget(
+                record=resolve(read, choice, comparison, around.registry),
+                locate=read.locate,
+                prompts=tuple(turn.prompt for turn in read.turns),
+            )
         targets.append(read)
     return targets
-
-
-def _with_model(
-    draft: ChatDraft, choice: Choice, comparison: Comparison, around: Surroundings
-) -> VariantTarget | None:
-    record = resolve(draft, choice, comparison, around.registry)
-    if record is None:
-        return None
-    prompts = tuple(turn.prompt for turn in draft.turns)
-    return VariantTarget(record=record, locate=draft.locate, prompts=prompts)
 
 
 FORMS: Mapping[str, type[Form]] = {

@@ -1,0 +1,77 @@
+"""The rules of a run as suites write them: limits, retries and the budget, as records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paraval.plan.forms import check
+from paraval.plan.matrix import Axis, find_value
+from paraval.plan.model import BudgetForm, LimitsForm, RetryForm
+from paraval.plan.places import Spot, suggestion
+from paraval.plan.scalars import scalar_text
+from paraval.records import Budget, Limits, Outcome, RetryPolicy, Scalar
+from paraval.settings import DEFAULT_PARALLEL
+
+
+def read_limits(written: Any, spot: Spot, axes: Sequence[Axis]) -> Limits:
+    by_name = {axis.name: axis for axis in axes}
+    if isinstance(written, Mapping):
+        written = _known_limits(written, spot, ["parallel", *by_name])
+    form = None if written is None else check(LimitsForm, written, spot)
+    if form is None:
+        return Limits(parallel=DEFAULT_PARALLEL)
+    named: dict[str, int] = {}
+    for name, values in (form.model_extra or {}).items():
+        for text, limit in values.items():
+            value = find_value(by_name, name, text, spot.at(name, text))
+            if value is not None:
+                named[limit_name(name, value.value)] = int(limit)
+    return Limits(parallel=int(form.parallel), named=named)
+
+
+def _known_limits(
+    written: Mapping[str, Any], spot: Spot, known: Sequence[str]
+) -> Mapping[str, Any]:
+    """The limits on what there is, with axis values as text, which they are not in Python."""
+    for name in written:
+        if name not in known:
+            spot.at(str(name)).report(f"there is no axis '{name}'{suggestion(str(name), known)}")
+    return {
+        name: {scalar_text(value): limit for value, limit in limits.items()}
+        if isinstance(limits, Mapping)
+        else limits
+        for name, limits in written.items()
+        if name in known
+    }
+
+
+def limit_name(axis: str, value: Scalar) -> str:
+    """What a limit on an axis value is called in records: `mode=with-tool`."""
+    return f"{axis}={scalar_text(value)}"
+
+
+def read_retry(written: Any, spot: Spot) -> RetryPolicy:
+    form = None if written is None else check(RetryForm, written, spot)
+    if form is None:
+        return RetryPolicy()
+    if form.longest_delay < form.first_delay:
+        spot.at("longest_delay").report(
+            f"must not be less than first_delay ({form.first_delay:g}), not {form.longest_delay:g}"
+        )
+    return RetryPolicy(
+        attempts=int(form.attempts),
+        on=frozenset(Outcome(name) for name in form.on),
+        first_delay_s=float(form.first_delay),
+        longest_delay_s=float(form.longest_delay),
+    )
+
+
+def read_budget(written: Any, spot: Spot) -> Budget | None:
+    form = None if written is None else check(BudgetForm, written, spot)
+    if form is None:
+        return None
+    each = form.per_attempt_usd
+    if each is not None and each > form.usd:
+        spot.at("per_attempt_usd").report(f"must not be more than usd ({form.usd:g}), not {each:g}")
+    return Budget(usd=float(form.usd), per_attempt_usd=None if each is None else float(each))
