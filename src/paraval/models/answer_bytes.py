@@ -7,9 +7,9 @@ JSON, and the other way round. What is kept is bounded, whatever a server sends.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum, auto
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from paraval.models.protocols import Adapter
 from paraval.models.reading import (
@@ -18,10 +18,11 @@ from paraval.models.reading import (
     TooLongError,
     TruncatedError,
     UnreadableError,
+    kind_of,
 )
 from paraval.models.server_events import EventBytes
 from paraval.settings import ANSWER_LIMIT_BYTES
-from paraval.strict_json import parse_strictly
+from paraval.strict_json import DECODER, DuplicateKeyError
 
 PIECE_LIMIT_BYTES = 8 * ANSWER_LIMIT_BYTES
 """Of one event, or of an answer in one piece: escapes and wrapping around the longest answer."""
@@ -78,13 +79,13 @@ class AnswerBytes:
         if self._form is _Form.STREAM:
             self._feed_stream(chunk)
         elif self._form is _Form.PAGE and self._size > PAGE_LIMIT_BYTES:
-            raise PageError(bytes(self._bytes))
+            raise PageError(self._text())
         elif self._size > PIECE_LIMIT_BYTES:
             raise TooLongError
 
     def finish(self) -> Reading:
         if self._form is _Form.PAGE:
-            raise PageError(bytes(self._bytes))
+            raise PageError(self._text())
         if self._form is _Form.PIECE:
             return self._adapter.read(_parsed(bytes(self._bytes)))
         if not self.done:
@@ -108,24 +109,30 @@ class AnswerBytes:
 
     def _take(self, payloads: list[str]) -> None:
         reader = self._reader
-        for payload in payloads:
+        self._events += len(payloads)
+        ends = END in payloads
+        if ends:
+            del payloads[payloads.index(END) :]
+        for event in _events(payloads):
             if reader.done:
                 return
-            if payload == END:
-                reader.take_end()
-            else:
-                reader.take(_event(payload))
-        self._events += len(payloads)
+            reader.take(event)
+        if ends:
+            reader.take_end()
 
     def _take_rest(self) -> None:
         """A last event without its blank line; one that is cut in its middle is a broken stream."""
-        said = bytes(self._bytes)[:80]
+        said = self._text()
         try:
             self._take(self._bytes.take_rest())
         except (ValueError, UnreadableError):
             raise TruncatedError from None
         if not self._events and said.strip():
-            raise UnreadableError(f"neither JSON nor events: {said.decode(errors='replace')!r}")
+            raise UnreadableError("neither JSON nor events", said=said)
+
+    def _text(self) -> str:
+        """As far as anyone would read it."""
+        return bytes(self._bytes)[:PAGE_LIMIT_BYTES].decode(errors="replace")
 
 
 def _form(start: bytes) -> _Form | None:
@@ -139,21 +146,47 @@ def _form(start: bytes) -> _Form | None:
     return _Form.STREAM
 
 
+def _events(payloads: list[str]) -> Iterable[Mapping[str, Any]]:
+    """All in one go, which costs half; one by one where that does not come out even, so that those
+    before the wrong one are heard."""
+    try:
+        events = _decode(f"[{','.join(payloads)}]")
+    except (ValueError, RecursionError):
+        return map(_event, payloads)
+    if len(events) == len(payloads) and all(type(event) is dict for event in events):
+        return cast("list[dict[str, Any]]", events)
+    return map(_event, payloads)
+
+
 def _event(payload: str) -> Mapping[str, Any]:
     try:
         event = _decode(payload)
     except (ValueError, RecursionError) as error:
-        raise UnreadableError(f"an event is not JSON: {str(error)[:100]}") from None
+        raise UnreadableError(f"an event is not JSON: {_why(error)}") from None
     if not isinstance(event, dict):
-        raise UnreadableError(f"an event is a {type(event).__name__}, not an object")
+        raise UnreadableError(f"an event is {kind_of(event)}, not an object")
     return event
 
 
 def _parsed(data: bytes) -> Mapping[str, Any]:
     try:
-        whole = parse_strictly(data.decode("utf-8-sig"))
-    except ValueError as error:
-        raise UnreadableError(f"it is not JSON: {str(error)[:200]}") from None
+        whole = DECODER.decode(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(f"it is not JSON: {_why(error)}") from None
     if not isinstance(whole, dict):
-        raise UnreadableError(f"it is a JSON {type(whole).__name__}, not an object")
+        raise UnreadableError(f"it is {kind_of(whole)}, not an object")
     return whole
+
+
+def _why(error: Exception) -> str:
+    """Without a piece of the text itself, which may be a piece of a key."""
+    match error:
+        case json.JSONDecodeError():
+            return f"{error.msg} at line {error.lineno}, column {error.colno}"
+        case UnicodeDecodeError():
+            return "not UTF-8"
+        case DuplicateKeyError():
+            return "a key in it is there twice"
+        case RecursionError():
+            return "nested too deeply"
+    return "a number in it is none"

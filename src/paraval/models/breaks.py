@@ -11,7 +11,13 @@ from dataclasses import replace
 import aiohttp
 
 from paraval.models.conversation import Unanswered
-from paraval.models.reading import PageError, TooLongError, TruncatedError, UnreadableError
+from paraval.models.reading import (
+    PageError,
+    ToldError,
+    TooLongError,
+    TruncatedError,
+    UnreadableError,
+)
 from paraval.models.weather import (
     Refusal,
     complaint_in,
@@ -19,6 +25,7 @@ from paraval.models.weather import (
     passing,
     refused,
     stops_model,
+    told,
     unanswered,
     unknown_spend,
     unreached,
@@ -30,6 +37,8 @@ from paraval.settings import ANSWER_LIMIT_BYTES
 def broken_off(model: Model, error: Exception, *, timeout: float, begun: bool) -> Unanswered:
     """The end that an exception is, of the connection or of the reading; `begun`: some of an
     answer had come."""
+    if isinstance(error, ToldError):
+        return told(model, error.complaint, begun=begun)
     ended = _of_exception(model, error, timeout)
     billed = begun or ended.failure.kind is Outcome.TIMEOUT
     return replace(ended, spend=unknown_spend()) if billed else ended
@@ -59,7 +68,9 @@ def _of_exception(model: Model, error: Exception, timeout: float) -> Unanswered:
         case TooLongError():
             return _too_long(model)
         case UnreadableError():
-            return passing(model, f"the answer cannot be read: {one_line(str(error))}")
+            said = one_line(error.said)
+            what = f"{error.why}: '{said}'" if said else error.why
+            return passing(model, f"the answer cannot be read: {what}")
         case OSError() | aiohttp.ClientConnectionError():
             return passing(model, f"the connection broke: {_words(error)}")
     # Addresses that aiohttp does not take, or cannot write in its way.
@@ -102,7 +113,7 @@ def _unconnected(model: Model, error: aiohttp.ClientConnectorError) -> Unanswere
 def _not_http(model: Model, error: aiohttp.ClientResponseError) -> Unanswered:
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return refused(model, Refusal(status=error.status, html=True))
-    return unreached(model, f"what came back is not HTTP: {one_line(error.message)}")
+    return unreached(model, "what came back is not proper HTTP; check base_url")
 
 
 def _too_long(model: Model) -> Unanswered:

@@ -78,8 +78,9 @@ class ChatReader:
             draft.usage = usage
         if draft.model is None:
             draft.model = event.get("model")
-        for choice in elements(event.get("choices", []), "choices"):
-            self._choice(mapping(choice, "choices"), "delta")
+        if choices := event.get("choices"):
+            for choice in elements(choices, "choices"):
+                self._choice(mapping(choice, "choices"), "delta")
 
     def take_end(self) -> None:
         self.done = True
@@ -107,7 +108,7 @@ class ChatReader:
             if (note := "several answers came; the first is taken") not in draft.notes:
                 draft.notes.append(note)
             return
-        said = mapping(choice.get(name, {}), name)
+        said = mapping(choice.get(name) or {}, name)
         if content := said.get("content"):
             draft.add(text_of(content))
         if refusal := said.get("refusal"):
@@ -120,7 +121,7 @@ class ChatReader:
     def _tool_calls(self, calls: list[Any]) -> None:
         for place, told in enumerate(calls):
             call = mapping(told, "tool_calls")
-            function = mapping(call.get("function", {}), "function")
+            function = mapping(call.get("function") or {}, "function")
             self._draft.call(
                 call.get("index", place), function.get("name"), function.get("arguments")
             )

@@ -40,7 +40,7 @@ LONGEST_HEADER = 64
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     """Seconds to stay away; None where nothing sensible is said."""
-    milliseconds = _number(headers.get("retry-after-ms", ""))
+    milliseconds = _number(headers.get("retry-after-ms", "").strip())
     if milliseconds is not None:
         seconds: float | None = milliseconds / 1000
     else:
@@ -62,7 +62,7 @@ def duration(text: str, now: float) -> float | None:
 
 
 def _number(text: str) -> float | None:
-    if not _NUMBER.fullmatch(text.strip()):
+    if not _NUMBER.fullmatch(text):
         return None
     number = float(text)
     return number if math.isfinite(number) else None
@@ -118,46 +118,57 @@ class _Limit:
 
 def told(headers: Mapping[str, str], now: float) -> RateTold | None:
     """What the headers say of the account's limits; None where they say nothing."""
-    requests = tokens = None
-    if "x-ratelimit-limit-requests" in headers or "x-ratelimit-limit-tokens" in headers:
-        requests = _openai(headers, "requests", now)
-        tokens = _openai(headers, "tokens", now)
-    elif any(f"anthropic-ratelimit-{name}-limit" in headers for name in _ANTHROPIC):
-        requests = _anthropic(headers, "requests", now)
+    requests = _limit(headers, _OPENAI_REQUESTS, now)
+    tokens = _limit(headers, _OPENAI_TOKENS, now)
+    if requests is None and tokens is None:
+        requests = _limit(headers, _ANTHROPIC_REQUESTS, now)
         # Input and output have limits of their own: the one nearer to its end holds us up.
-        tokens = _tighter(_anthropic(headers, name, now) for name in _ANTHROPIC[1:])
+        tokens = _tighter(_limit(headers, names, now) for names in _ANTHROPIC_TOKENS)
     if requests is None and tokens is None:
         return None
+    requests, tokens = requests or _UNTOLD, tokens or _UNTOLD
     return RateTold(
-        requests_per_minute=requests.per_minute if requests else None,
-        requests_left=requests.left if requests else None,
-        requests_full_in_s=requests.full_in_s if requests else None,
-        tokens_per_minute=tokens.per_minute if tokens else None,
-        tokens_left=tokens.left if tokens else None,
-        tokens_full_in_s=tokens.full_in_s if tokens else None,
+        requests_per_minute=requests.per_minute,
+        requests_left=requests.left,
+        requests_full_in_s=requests.full_in_s,
+        tokens_per_minute=tokens.per_minute,
+        tokens_left=tokens.left,
+        tokens_full_in_s=tokens.full_in_s,
     )
 
 
-_ANTHROPIC = ("requests", "tokens", "input-tokens", "output-tokens")
+_UNTOLD = _Limit(limit=None, left=None, full_in_s=None)
+_Names = tuple[str, str, str]
+"""The headers of a limit, of what is left of it, and of when it is full again."""
 
 
-def _openai(headers: Mapping[str, str], what: str, now: float) -> _Limit | None:
-    names = (f"x-ratelimit-{field}-{what}" for field in ("limit", "remaining", "reset"))
-    return _limit(*(headers.get(name, "") for name in names), now=now)
+def _openai(what: str) -> _Names:
+    start = "x-ratelimit"
+    return f"{start}-limit-{what}", f"{start}-remaining-{what}", f"{start}-reset-{what}"
 
 
-def _anthropic(headers: Mapping[str, str], what: str, now: float) -> _Limit | None:
-    names = (f"anthropic-ratelimit-{what}-{field}" for field in ("limit", "remaining", "reset"))
-    return _limit(*(headers.get(name, "") for name in names), now=now)
+def _anthropic(what: str) -> _Names:
+    start = f"anthropic-ratelimit-{what}"
+    return f"{start}-limit", f"{start}-remaining", f"{start}-reset"
 
 
-def _limit(limit_text: str, left_text: str, reset_text: str, *, now: float) -> _Limit | None:
-    limit, left = _number(limit_text), _number(left_text)
+_OPENAI_REQUESTS = _openai("requests")
+_OPENAI_TOKENS = _openai("tokens")
+_ANTHROPIC_REQUESTS = _anthropic("requests")
+_ANTHROPIC_TOKENS = tuple(map(_anthropic, ("tokens", "input-tokens", "output-tokens")))
+
+
+def _limit(headers: Mapping[str, str], names: _Names, now: float) -> _Limit | None:
+    limit_text = headers.get(names[0])
+    if limit_text is None:
+        return None
+    limit = _number(limit_text)
     if limit is None or not 0 < limit <= LARGEST_LIMIT:
         return None
+    left = _number(headers.get(names[1], ""))
     if left is not None:
         left = min(left, limit)
-    full_in_s = duration(reset_text, now)
+    full_in_s = duration(headers.get(names[2], ""), now)
     if full_in_s is not None:
         full_in_s = min(full_in_s, LONGEST_WAIT_S)
     return _Limit(limit=limit, left=left, full_in_s=full_in_s)

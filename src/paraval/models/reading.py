@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paraval.settings import ANSWER_LIMIT_BYTES
@@ -38,33 +38,63 @@ class Complaint:
     status: int | None = None
     """Of an error inside an answer that began well: the status it would have had, if told."""
 
+    def cleaned(self, clean: Clean) -> Complaint:
+        return replace(self, message=clean(self.message))
 
-class UnreadableError(Exception):
-    """What came back does not follow the protocol."""
+
+Clean = Callable[[str], str]
+"""Takes keys out of a text. Whatever is quoted is cleaned first and shortened then: a key that is
+cut in half is not found any more."""
 
 
-class TruncatedError(Exception):
+class ReadingError(Exception):
+    """Why there is no answer in what came back."""
+
+    def cleaned(self, _: Clean) -> ReadingError:
+        return self
+
+
+class TruncatedError(ReadingError):
     """A stream that ended before its end."""
 
 
-class TooLongError(Exception):
+class TooLongError(ReadingError):
     """More than is read of one answer."""
 
 
-class PageError(Exception):
-    """A web page, for people, where an answer should be."""
+class UnreadableError(ReadingError):
+    """What came back does not follow the protocol."""
 
-    def __init__(self, page: bytes) -> None:
-        super().__init__("a web page")
-        self.page = page
+    def __init__(self, why: str, *, said: str = "") -> None:
+        """`why` in our own words; `said`: what the server said instead."""
+        super().__init__(why)
+        self.why = why
+        self.said = said
+
+    def cleaned(self, clean: Clean) -> UnreadableError:
+        return UnreadableError(self.why, said=clean(self.said))
 
 
-class ToldError(Exception):
+class ToldError(ReadingError):
     """A server that answers 200, and then says that it failed."""
 
     def __init__(self, complaint: Complaint) -> None:
-        super().__init__(complaint.message)
+        super().__init__()
         self.complaint = complaint
+
+    def cleaned(self, clean: Clean) -> ToldError:
+        return ToldError(self.complaint.cleaned(clean))
+
+
+class PageError(ReadingError):
+    """A web page, for people, where an answer should be."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.page = page
+
+    def cleaned(self, clean: Clean) -> PageError:
+        return PageError(clean(self.page))
 
 
 def complaint_of(told: Any) -> Complaint:
@@ -93,7 +123,7 @@ def text_of(content: Any) -> str:
     if content is None:
         return ""
     if not isinstance(content, list):
-        raise UnreadableError(f"its content is {_kind(content)}")
+        raise UnreadableError(f"its content is {kind_of(content)}")
     return "".join(_part_text(part) for part in content)
 
 
@@ -103,23 +133,23 @@ def _part_text(part: Any) -> str:
         return ""
     text = part.get("text")
     if not isinstance(text, str):
-        raise UnreadableError(f"the text of a part of its content is {_kind(text)}")
+        raise UnreadableError(f"the text of a part of its content is {kind_of(text)}")
     return text
 
 
 def mapping(value: Any, name: str) -> Mapping[str, Any]:
     if isinstance(value, dict):
         return value
-    raise UnreadableError(f"its '{name}' is {_kind(value)}, not an object")
+    raise UnreadableError(f"its '{name}' is {kind_of(value)}, not an object")
 
 
 def elements(value: Any, name: str) -> list[Any]:
     if isinstance(value, list):
         return value
-    raise UnreadableError(f"its '{name}' is {_kind(value)}, not a list")
+    raise UnreadableError(f"its '{name}' is {kind_of(value)}, not a list")
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
     return "missing" if value is None else f"a {type(value).__name__}"
 
 
@@ -141,8 +171,8 @@ def joined(parts: Iterable[str]) -> str:
 
 
 def short(value: Any) -> str | None:
-    """A name that a server tells; None where it is none."""
-    return joined([value[:LONGEST_NAME]]) if isinstance(value, str) and value else None
+    """A name that a server tells; None where it is none. Long ones are none, and are not cut."""
+    return joined([value]) if isinstance(value, str) and 0 < len(value) <= LONGEST_NAME else None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -233,13 +263,17 @@ def checked_usage(told: Mapping[str, Any]) -> tuple[dict[str, float] | None, str
     amounts = {name: amount for name, amount in told.items() if amount is not None}
     for name, amount in amounts.items():
         if not _is_amount(amount):
-            return None, _senseless(f"{name} is {str(amount)[:20]}")
+            return None, _senseless(f"{name} is {_amount_text(amount)}")
     if "input_tokens" not in amounts or "output_tokens" not in amounts:
         return None, NO_USAGE
     for part, whole in (("cached_tokens", "input_tokens"), ("reasoning_tokens", "output_tokens")):
         if amounts.get(part, 0) > amounts[whole]:
             return None, _senseless(f"{part} are more than {whole}")
     return amounts, ""
+
+
+def _amount_text(amount: Any) -> str:
+    return f"{amount:g}" if isinstance(amount, int | float) else kind_of(amount)
 
 
 def _senseless(why: str) -> str:

@@ -11,8 +11,9 @@ guards nothing, and taking it out would change answers, and with them grades.
 from __future__ import annotations
 
 import base64
+import html
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -46,8 +47,6 @@ class Redactor:
 
     def data(self, value: Any) -> Any:
         """The same for plain data: keys, values, and what is nested in them."""
-        if not self._forms:
-            return value
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
@@ -55,6 +54,24 @@ class Redactor:
         if isinstance(value, list | tuple):
             return type(value)(self.data(one) for one in value)
         return value
+
+    def is_in(self, texts: Iterable[str]) -> bool:
+        """Whether any of the texts holds a secret: quick, for the many that hold none."""
+        whole = "\n".join(texts)
+        return any(form in whole for form in self._forms)
+
+
+def strings_in(value: Any) -> Iterator[str]:
+    """All texts in plain data, names included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for name, one in value.items():
+            yield name
+            yield from strings_in(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from strings_in(one)
 
 
 def forms_of(secret: str) -> set[str]:
@@ -70,6 +87,7 @@ def forms_of(secret: str) -> set[str]:
         *(_with_small_hex(one) for one in encoded),
         *escaped,
         *(one.replace("/", "\\/") for one in escaped),
+        html.escape(secret),
         *_base64_forms(data),
     }
     return {form for form in forms if len(form) >= SHORTEST_SECRET}

@@ -55,7 +55,7 @@ _STATUS_BY_KIND = {
     "context_length_exceeded": 400,
     "invalid_prompt": 400,
 }
-_HTML = re.compile(rb"\s*(?:<!doctype html|<html|<head|<body|<\?xml)", re.IGNORECASE)
+_HTML = re.compile(r"\s*(?:<!doctype html|<html|<head|<body|<\?xml)", re.IGNORECASE)
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 
 
@@ -123,10 +123,9 @@ def _refusal_told(complaint: Complaint) -> Refusal:
     return Refusal(status=status, complaint=complaint)
 
 
-def complaint_in(body: bytes) -> Complaint:
+def complaint_in(text: str) -> Complaint:
     """What an error's body says, in the forms of the three protocols and some more."""
-    text = body.decode(errors="replace")
-    if is_html(body):
+    if is_html(text):
         title = _TITLE.search(text)
         return Complaint(message=f"a web page: {title[1]}" if title else "a web page")
     try:
@@ -143,8 +142,8 @@ def complaint_in(body: bytes) -> Complaint:
     return replace(complaint_of(told), message=said if isinstance(said, str) else text)
 
 
-def is_html(body: bytes) -> bool:
-    return _HTML.match(body) is not None
+def is_html(text: str) -> bool:
+    return _HTML.match(text) is not None
 
 
 def one_line(text: str) -> str:

@@ -21,15 +21,7 @@ from paraval.models import breaks, rates, weather
 from paraval.models.answer_bytes import AnswerBytes
 from paraval.models.conversation import Request, Unanswered
 from paraval.models.endpoints import Endpoint, KeyProblemError, endpoint_of
-from paraval.models.reading import (
-    PageError,
-    Reading,
-    ToldError,
-    TooLongError,
-    TruncatedError,
-    UnreadableError,
-    short,
-)
+from paraval.models.reading import Reading, ReadingError, UnreadableError, short
 from paraval.models.secrets import Redactor, strings_in
 from paraval.records import AccountUse, Model, RateTold, account_need
 
@@ -42,16 +34,6 @@ CHARACTERS_PER_TOKEN = 4
 REDACTED = "the answer held a key; it was taken out"
 
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
-
-_BadEnds = (
-    aiohttp.ClientError,
-    OSError,  # TimeoutError is one
-    ValueError,
-    UnreadableError,
-    TruncatedError,
-    TooLongError,
-    PageError,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,15 +106,12 @@ class Wire:
             body = call.body()
         except (ValueError, TypeError, RecursionError) as error:
             return weather.unsendable(model, str(error))
-        ended: Called | Unanswered
         try:
-            ended = await self._made(call, body)
-        except ToldError as error:
-            ended = call.with_told(weather.told(model, error.complaint, begun=call.begun))
-        except _BadEnds as error:
-            broken = breaks.broken_off(model, error, timeout=call.timeout, begun=call.begun)
-            ended = call.with_told(broken)
-        return self._redacted(ended)
+            return self._redacted(await self._made(call, body))
+        except ReadingError as error:
+            return self._redacted(call.broken_off(error.cleaned(self._redactor.text)))
+        except (aiohttp.ClientError, OSError, ValueError) as error:  # a TimeoutError is an OSError
+            return self._redacted(call.broken_off(error))
 
     def _endpoint(self, model: Model) -> Endpoint:
         known = self._endpoints.get(model.name)
@@ -164,13 +143,14 @@ class Wire:
 
     async def _refused(self, call: _Call, response: aiohttp.ClientResponse) -> Unanswered:
         said = await _complaint(response)
+        clean = self._redactor.text
         return weather.refused(
             call.request.model,
             weather.Refusal(
                 status=response.status,
-                complaint=weather.complaint_in(said),
+                complaint=weather.complaint_in(said).cleaned(clean),
                 retry_after=rates.retry_after(response.headers, self._now()),
-                location=response.headers.get("Location", ""),
+                location=clean(response.headers.get("Location", "")),
                 html=weather.is_html(said),
             ),
         )
@@ -203,18 +183,14 @@ class _Call:
         self._first_token_s: float | None = None
         self._answer = AnswerBytes(endpoint.adapter)
 
-    @property
-    def begun(self) -> bool:
-        return self._answer.begun
-
     def body(self) -> bytes:
         body = self.endpoint.adapter.body(self.request, stream=self.endpoint.streams)
         body.update(self.request.model.options)
         return _encode(body).encode()
 
     async def read(self, response: aiohttp.ClientResponse) -> Reading:
-        if (packed := response.headers.get("Content-Encoding", "identity")) != "identity":
-            raise UnreadableError(f"it is packed ({packed[:20]}), which was not asked for")
+        if response.headers.get("Content-Encoding", "identity") != "identity":
+            raise UnreadableError("it is packed, which was not asked for")
         answer, content = self._answer, response.content
         while chunk := await content.readany():
             if self._first_token_s is None:
@@ -247,6 +223,13 @@ class _Call:
             notes=reading.notes,
         )
 
+    def broken_off(self, error: Exception) -> Unanswered:
+        return self.with_told(
+            breaks.broken_off(
+                self.request.model, error, timeout=self.timeout, begun=self._answer.begun
+            )
+        )
+
     def with_told(self, ended: Unanswered) -> Unanswered:
         """What the headers told holds also where the answer is none."""
         return replace(ended, use=replace(ended.use, told=self.told))
@@ -270,7 +253,7 @@ async def _closed(content: aiohttp.StreamReader) -> None:
         pass
 
 
-async def _complaint(response: aiohttp.ClientResponse) -> bytes:
+async def _complaint(response: aiohttp.ClientResponse) -> str:
     """What an error's body says, as far as it comes."""
     said = bytearray()
     try:
@@ -280,4 +263,4 @@ async def _complaint(response: aiohttp.ClientResponse) -> bytes:
     except (aiohttp.ClientError, OSError):
         # The status is what counts.
         pass
-    return bytes(said[:COMPLAINT_LIMIT_BYTES])
+    return said[:COMPLAINT_LIMIT_BYTES].decode(errors="replace")
