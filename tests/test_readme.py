@@ -70,6 +70,12 @@ def test_the_example_on_the_python_page_runs(folder: Path) -> None:
     assert (folder / "report.json").exists()
 
 
+def test_the_example_with_a_model_server_runs(folder: Path) -> None:
+    page = (ROOT / "docs" / "python.md").read_text()
+    (code,) = re.findall(r"```py\n(.*?)```", page, flags=re.DOTALL)
+    exec(compile(code, "python.md", "exec"), {})
+
+
 def test_every_page_that_is_linked_exists() -> None:
     for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):

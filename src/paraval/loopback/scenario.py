@@ -53,7 +53,7 @@ class Scenario(ScenarioForm):
     @cached_property
     def identity(self) -> str:
         """The same for scenarios that behave the same, wherever they stand."""
-        text = self.model_dump_json(exclude={"about"})
+        text = self.model_dump_json(exclude={"about"}, warnings=False)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def behaviour(self, model: str) -> Behaviour:
