@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paraval.models.conversation import Answered, Asker, Request, Unanswered
-from paraval.records import Attempt, ChatTarget, Message, Output, Trial
+from paraval.records import Attempt, ChatTarget, Message, Output, Spend, Trial
 from paraval.targets.answer import Answer, InvalidOutputError, checked, invalid
 from paraval.targets.command import template_fields
 from paraval.templates import fill
@@ -23,7 +23,8 @@ class ChatAnswerer:
             return Answer(
                 failure=answered.failure,
                 notes=answered.notes,
-                spend=answered.spend,
+                # A call that was refused was not billed: that is known, and no gap in the sum.
+                spend=answered.spend or Spend(),
                 uses=(answered.use,),
             )
         try:
