@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import logging
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import RequestHandler
@@ -43,6 +45,16 @@ BACKLOG = 4096
 """Connections that wait to be accepted: a run opens hundreds in one go, and with asyncio's 100
 some of them would be tried again by the kernel, a second later."""
 STOPPING_S = 0.3
+
+
+def _is_our_fault(record: logging.LogRecord) -> bool:
+    """What clients send that is no HTTP gets its 400, and is nothing to log a traceback for."""
+    raised = record.exc_info[1] if record.exc_info else None
+    return not isinstance(raised, HttpProcessingError)
+
+
+LOG = logging.getLogger(__name__)
+LOG.addFilter(_is_our_fault)
 
 
 class Door(NamedTuple):
@@ -102,6 +114,7 @@ class LoopbackServer:
             request_factory=_request,
             handler_cancellation=True,
             access_log=None,
+            logger=LOG,
         )
         try:
             self._listening = await loop.create_server(
@@ -138,6 +151,9 @@ class LoopbackServer:
             if door is not None and request.method == "POST":
                 return await self._ask(request, door)
             return self._look(request, path)
+        except ConnectionError:
+            # The client went away in the middle; nobody will read this.
+            return web.Response()
         finally:
             self._handlers.discard(task)
 
