@@ -1,8 +1,8 @@
 """A provider's account: what may be sent to it now, and what its answers teach.
 
-Known rates (configured, or told by headers) are paced; an unknown one is found by finding.py, an
-unknown number at once by window.py. A refusal holds the whole account back, and no other. Which
-trial goes first is not decided here.
+Known rates (configured, or told by headers) are kept by metering.py, unknown ones found by
+finding.py, an unknown number at once by window.py. A refusal holds the whole account back, and no
+other. Which trial goes first is not decided here.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from random import Random
 from paraval.records import AccountLimits, AccountUse, RateTold
 from paraval.schedule.finding import Mark, RateFinder
 from paraval.schedule.messages import Draw, Held
-from paraval.schedule.pacing import Bucket
+from paraval.schedule.metering import Meter, by_the_minute, evenly
 from paraval.schedule.window import Window
 
-TOLD_SHARE = 0.98
-"""Of a rate that headers tell this much is used: their clock is not ours."""
 LONGEST_BACKOFF_S = 60.0
 UNREACHED_ENDS = 5
 """An account that nobody ever reached is given up after so many ends in a row."""
@@ -75,7 +73,7 @@ class Account:
         self.waiting_s = 0.0
         self.waiting_requests = 0.0
         self.waiting_tokens = 0.0
-        self.unreached = 0
+        self._unreached = 0
         self._ever_reached = False
         self._random = random
         self._concurrent = known.concurrent
@@ -86,18 +84,15 @@ class Account:
         self._unexpected: deque[float] = deque(maxlen=REFUSALS_THAT_KEEP_COMING)
         """Refusals in spite of what is known."""
         self._probe: Grant | None = None
-        self._tokens_sent = 0.0
         self._ratios = Ratios()
-        self._requests = _configured_requests(known.requests_per_minute)
-        self._tokens = _configured_tokens(known.tokens_per_minute)
-        self._told_requests: Bucket | None = None
-        self._told_tokens: Bucket | None = None
+        self._requests = Meter(evenly(known.requests_per_minute))
+        self._tokens = Meter(by_the_minute(known.tokens_per_minute))
 
     # ---- what may start
 
     @property
     def never_reached(self) -> bool:
-        return not self._ever_reached and self.unreached >= UNREACHED_ENDS
+        return not self._ever_reached and self._unreached >= UNREACHED_ENDS
 
     @property
     def limit(self) -> float:
@@ -110,50 +105,42 @@ class Account:
 
     @property
     def _rate_is_known(self) -> bool:
-        return (
-            self._requests is not None
-            or self._told_requests is not None
-            or self._finder.rate is not None
-        )
+        return self._requests.knows_a_rate or self._finder.rate is not None
+
+    @property
+    def _is_half_open(self) -> bool:
+        """After refusals without an answer between them, one request at a time tries again."""
+        return self.refusals > 1
 
     def opens_at(self, now: float, draw: Draw) -> float:
         """When such a draw may start; infinite while only the end of another one can tell."""
-        if self.in_flight >= self.limit or (self.refusals > 1 and self._probe is not None):
+        if self.in_flight >= self.limit or (self._probe is not None and self._is_half_open):
             return math.inf
-        opens_at = max(now, self.held_until)
-        wait_s = self._finder.wait_s(now, draw.requests)
-        for bucket in (self._requests, self._told_requests):
-            if bucket is not None:
-                wait_s = max(wait_s, bucket.wait_s(now, draw.requests))
+        wait_s = max(
+            self._finder.wait_s(now, draw.requests), self._requests.wait_s(now, draw.requests)
+        )
         if draw.tokens:
             tokens = draw.tokens * self._ratios.correction
-            for bucket in (self._tokens, self._told_tokens):
-                if bucket is not None:
-                    wait_s = max(wait_s, bucket.wait_s(now, tokens))
-        return max(opens_at, now + wait_s) if wait_s > 0.0 else opens_at
+            wait_s = max(wait_s, self._tokens.wait_s(now, tokens))
+        return max(self.held_until, now + wait_s)
 
     def take(self, now: float, draw: Draw) -> Grant:
         tokens = draw.tokens * self._ratios.correction
         grant = Grant(
-            started_at=now,
-            requests=draw.requests,
-            tokens=tokens,
-            thought=draw.tokens,
-            sent_before=self._finder.sent,
-            tokens_before=self._tokens_sent,
-            beside=self.in_flight,
+            now,
+            draw.requests,
+            tokens,
+            draw.tokens,
+            self._requests.sent,
+            self._tokens.sent,
+            self.in_flight,
         )
         self.in_flight += 1
         self._window.enter()
         self._finder.send(now, draw.requests)
-        self._tokens_sent += tokens
-        for bucket in (self._requests, self._told_requests):
-            if bucket is not None:
-                bucket.take(now, draw.requests)
-        for bucket in (self._tokens, self._told_tokens):
-            if bucket is not None:
-                bucket.take(now, tokens)
-        if self.refusals > 1:
+        self._requests.take(now, draw.requests)
+        self._tokens.take(now, tokens)
+        if self._is_half_open:
             self._probe = grant
         return grant
 
@@ -173,58 +160,50 @@ class Account:
         if use.told is not None:
             self._hear(now, grant, use.told)
         if not use.reached:
-            self.unreached += 1
+            self._unreached += 1
             return None
         if use.requests == 0:
             return None  # from the cache, or another one's answer: it teaches nothing
         self._ever_reached = True
-        self.unreached = 0
+        self._unreached = 0
         if use.refused:
             return self._refuse(now, grant, use.retry_after)
         if use.overloaded:
             self._window.pause()
-        else:
-            self._succeed(now, grant)
-        return None
-
-    def _succeed(self, now: float, grant: Grant) -> None:
+            return None
         self._window.succeed(now)
         if grant.started_at >= self._refused_at:
             self.refusals = 0
+        return None
 
     def _correct(self, now: float, grant: Grant, use: AccountUse) -> None:
         """Sets what was reserved right by what was used."""
         more = use.requests - grant.requests
         if more:
             self._finder.correct(more)
-            for bucket in (self._requests, self._told_requests):
-                if bucket is not None:
-                    bucket.fill(now)
-                    bucket.give_back(-more)
+            self._requests.correct(now, more)
         more = use.tokens - grant.tokens
         if more:
-            self._tokens_sent += more
-            for bucket in (self._tokens, self._told_tokens):
-                if bucket is not None:
-                    bucket.fill(now)
-                    bucket.give_back(-more)
+            self._tokens.correct(now, more)
         if grant.thought > 0.0 and use.tokens > 0.0 and not use.refused:
             self._ratios.observe(grant.thought, use.tokens)
 
     def _hear(self, now: float, grant: Grant, told: RateTold) -> None:
-        since = self._finder.sent - grant.sent_before - grant.requests
-        self._told_requests = _heard(
-            self._told_requests,
-            _Told(told.requests_per_minute, told.requests_left, told.requests_full_in_s),
-            now=now,
-            since=(grant.started_at, since),
+        sent = self._requests.sent - grant.sent_before - grant.requests
+        self._requests.hear(
+            now,
+            told.requests_per_minute,
+            told.requests_left,
+            told.requests_full_in_s,
+            (grant.started_at, sent),
         )
-        since = self._tokens_sent - grant.tokens_before - grant.tokens
-        self._told_tokens = _heard(
-            self._told_tokens,
-            _Told(told.tokens_per_minute, told.tokens_left, told.tokens_full_in_s),
-            now=now,
-            since=(grant.started_at, since),
+        sent = self._tokens.sent - grant.tokens_before - grant.tokens
+        self._tokens.hear(
+            now,
+            told.tokens_per_minute,
+            told.tokens_left,
+            told.tokens_full_in_s,
+            (grant.started_at, sent),
         )
 
     # ---- refusals
@@ -253,19 +232,17 @@ class Account:
 
     def _learn_from_refusal(self, now: float, grant: Grant, refused: Mark) -> None:
         """Rate or number at once: what is known of the one is held to before the other is cut."""
-        keep_coming = self._keep_coming(now)
+        if self._rate_is_known or self._window.is_found:
+            self._unexpected.append(now)
+        full = len(self._unexpected) == REFUSALS_THAT_KEEP_COMING
+        keep_coming = full and now - self._unexpected[0] < KEEP_COMING_S
         self._window.refuse(now, grant.beside)
         if keep_coming and self._rate_is_known and grant.beside and not self._window_binds:
             self._window_binds = True
             self._window.limit = grant.beside
-        if self._rate_is_known or keep_coming or not self._window.is_found:
+        explained = self._requests.knows_a_rate or self._window.is_found
+        if self._finder.rate is not None or keep_coming or not explained:
             self._finder.refuse(now, refused, self.held_until)
-
-    def _keep_coming(self, now: float) -> bool:
-        if self._rate_is_known or self._window.is_found:
-            self._unexpected.append(now)
-        full = len(self._unexpected) == REFUSALS_THAT_KEEP_COMING
-        return full and now - self._unexpected[0] < KEEP_COMING_S
 
     # ---- how long the rest takes
 
@@ -275,67 +252,10 @@ class Account:
 
     def paced_s(self, now: float) -> float:
         """How long it takes until the last of the waiting attempts may start."""
-        requests = [self._requests, self._told_requests, self._finder.pace]
-        tokens = [self._tokens, self._told_tokens]
-        paced_s = max(
-            [_until_sent(bucket, self.waiting_requests, now) for bucket in requests]
-            + [
-                _until_sent(bucket, self.waiting_tokens * self._ratios.correction, now)
-                for bucket in tokens
-            ]
+        held_s = max(0.0, self.held_until - now)
+        tokens = self.waiting_tokens * self._ratios.correction
+        return held_s + max(
+            self._requests.until_sent_s(now, self.waiting_requests),
+            self._tokens.until_sent_s(now, tokens),
+            self._finder.until_sent_s(self.waiting_requests),
         )
-        return max(0.0, self.held_until - now) + paced_s
-
-
-def _until_sent(bucket: Bucket | None, amount: float, now: float) -> float:
-    if bucket is None or amount <= 0.0:
-        return 0.0
-    return max(0.0, amount - max(0.0, bucket.fill(now))) / bucket.rate
-
-
-def _configured_requests(per_minute: float | None) -> Bucket | None:
-    """Evenly, by a second's worth at most: many providers watch shorter times than a minute."""
-    if not per_minute:
-        return None
-    return Bucket.full(per_minute / 60.0, max(1.0, per_minute / 60.0), -math.inf)
-
-
-def _configured_tokens(per_minute: float | None) -> Bucket | None:
-    """By a minute's worth at most: a single request may well take a good part of it."""
-    if not per_minute:
-        return None
-    return Bucket.full(per_minute / 60.0, per_minute, -math.inf)
-
-
-@dataclass(frozen=True, slots=True)
-class _Told:
-    per_minute: float | None
-    left: float | None
-    full_in_s: float | None
-
-
-def _heard(
-    bucket: Bucket | None, told: _Told, *, now: float, since: tuple[float, float]
-) -> Bucket | None:
-    """A bucket that knows what headers tell; `since`: when they were asked for, and what was sent
-    after that."""
-    if not told.per_minute or told.per_minute <= 0.0:
-        return bucket
-    rate = TOLD_SHARE * told.per_minute / 60.0
-    if told.left is None:
-        if bucket is None:
-            return Bucket(rate, max(1.0, rate), 1.0, now)
-        bucket.change(now, rate=rate, capacity=bucket.capacity)
-        return bucket
-    asked_at, sent = since
-    level = told.left - sent + rate * (now - asked_at)
-    if told.full_in_s is not None:
-        capacity = told.left + told.full_in_s * told.per_minute / 60.0
-    else:
-        capacity = max(told.left + 1.0, bucket.capacity if bucket is not None else 1.0)
-    capacity = max(1.0, min(capacity, told.per_minute))
-    if bucket is None:
-        return Bucket(rate, capacity, min(level, capacity), now)
-    bucket.change(now, rate=rate, capacity=capacity)
-    bucket.cap(now, level)
-    return bucket

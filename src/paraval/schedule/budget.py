@@ -6,6 +6,7 @@ What attempts are thought to cost is corrected by what their like really cost.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 from paraval.amounts import dollars
@@ -51,6 +52,8 @@ class Purse:
 
     def settle(self, reserved: float, thought_usd: float, actual_usd: float | None) -> None:
         """What is not known is taken to be what was reserved."""
+        if actual_usd is not None and not 0.0 <= actual_usd < math.inf:
+            actual_usd = None
         self.spent_usd += reserved if actual_usd is None else actual_usd
         if thought_usd <= 0.0:
             return

@@ -29,10 +29,6 @@ class Limit:
     taken: int = 0
     waiting_s: float = 0.0
 
-    @property
-    def has_room(self) -> bool:
-        return self.taken < self.capacity
-
 
 @dataclass(slots=True)
 class Lane:
@@ -47,7 +43,7 @@ class Lane:
 
     @property
     def has_room(self) -> bool:
-        return bool(self.places) and all(limit.has_room for limit in self.limits)
+        return all(limit.taken < limit.capacity for limit in self.limits)
 
     def opens_at(self, now: float, draws: Sequence[Draw]) -> float:
         """When its accounts let its next trial start; infinite while nobody knows."""
@@ -70,31 +66,37 @@ class Lane:
 class Lanes:
     """Every waiting trial, by its needs."""
 
-    def __init__(self, works: Sequence[Work], limits: Limits, random: Random) -> None:
-        """The works in the order of the run; none waits yet."""
+    def __init__(
+        self, works: Sequence[Work], limits: Limits, random: Random, *, apart_if_free: bool
+    ) -> None:
+        """The works in the order of the run; none waits yet. `apart_if_free`: those that cost
+        nothing have lanes of their own, so that they need not wait behind some that do."""
         self._works = works
         self._limits = limits
         self._random = random
         self._parallel = max(1, limits.parallel)
         self._named: dict[str, Limit] = {}
         self._accounts: dict[str, Account] = {}
-        self._lanes: dict[tuple[str, ...], Lane] = {}
-        self._lane_of = [self._lane(work.needs) for work in works]
+        self._lanes: dict[tuple[tuple[str, ...], bool], Lane] = {}
+        self._lane_of = [
+            self._lane(work.needs, apart_if_free and work.cost_usd <= 0.0) for work in works
+        ]
         self._draws_of = [
             _draws(work, lane) for work, lane in zip(works, self._lane_of, strict=True)
         ]
         self.waiting = 0
         self.waiting_s = 0.0
 
-    def _lane(self, needs: tuple[str, ...]) -> Lane:
-        if needs not in self._lanes:
+    def _lane(self, needs: tuple[str, ...], is_free: bool) -> Lane:
+        key = (needs, is_free)
+        if key not in self._lanes:
             accounts = [need for need in needs if need.startswith(ACCOUNT)]
-            self._lanes[needs] = Lane(
+            self._lanes[key] = Lane(
                 needs=needs,
                 limits=tuple(self._limit(need) for need in needs if self._is_limit(need)),
                 accounts=tuple(self._account(need) for need in accounts),
             )
-        return self._lanes[needs]
+        return self._lanes[key]
 
     def _is_limit(self, need: str) -> bool:
         """A need that nobody gave a capacity is just a name, which something can be stopped by."""
@@ -180,7 +182,9 @@ class Lanes:
         return self._lane_of[place].accounts
 
     def with_room(self) -> Iterator[Lane]:
-        return (lane for lane in self._lanes.values() if lane.has_room)
+        for lane in self._lanes.values():
+            if lane.places and (not lane.limits or lane.has_room):
+                yield lane
 
     def filled(self) -> Iterable[Lane]:
         return (lane for lane in self._lanes.values() if lane.places)

@@ -15,6 +15,7 @@ import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from paraval.schedule.pacing import Bucket
 
@@ -36,12 +37,14 @@ allow no burst, few are refused before that is known."""
 MARKS = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A moment, and how many requests were sent before it."""
+class Mark(NamedTuple):
+    """A moment, and how many requests were sent before it. A tuple: one for each request."""
 
     at: float
     sent: float
+
+
+BEGINNING = Mark(0.0, 0.0)
 
 
 @dataclass(slots=True)
@@ -64,12 +67,12 @@ class RateFinder:
     """When the bucket was last known to be empty."""
     _refused: float = 0.0
     """Since then."""
-    _resumed: Mark = Mark(0.0, 0.0)
+    _resumed: Mark = BEGINNING
     """The end of the hold."""
     _slowest: float = 1e-3
     """It was never slower than this."""
     _rough: bool = False
-    _probed: Mark = Mark(0.0, 0.0)
+    _probed: Mark = BEGINNING
     _probes: int = 0
     _held_back: bool = False
     """Whether anything waited for the pace since the last probe."""
@@ -102,6 +105,10 @@ class RateFinder:
         if wait_s > 0.0:
             self._held_back = True
         return wait_s
+
+    def until_sent_s(self, requests: float) -> float:
+        """How long until the last of so many may be sent."""
+        return requests / self.pace.rate if self.pace is not None else 0.0
 
     # ---- refusals
 

@@ -46,10 +46,6 @@ class Bucket:
     def give_back(self, amount: float) -> None:
         self.level = min(self.capacity, self.level + amount)
 
-    def cap(self, now: float, level: float) -> None:
-        """No more than this is there now, as somebody knows who must know."""
-        self.level = min(self.fill(now), level)
-
     def change(self, now: float, *, rate: float, capacity: float) -> None:
         """What flowed in so far did so at the old rate."""
         self.fill(now)

@@ -68,8 +68,10 @@ class Scheduler:
         self._parallel = max(1, limits.parallel)
         self._retry = retry
         self._random = random.Random(seed)  # noqa: S311 - jitter, not secrets
-        self._lanes = Lanes(self._order, limits, self._random)
         self._purse = Purse(budget, spent_usd) if budget is not None else None
+        self._lanes = Lanes(
+            self._order, limits, self._random, apart_if_free=self._purse is not None
+        )
         self._running: dict[int, Running] = {}
         self._resting: list[tuple[float, int]] = []
         """(ready at, place): trials that wait for another attempt and hold nothing."""
@@ -146,11 +148,7 @@ class Scheduler:
     def _settle(
         self, account: Account, grant: Grant, event: Ended, instructions: list[Instruction]
     ) -> None:
-        use = next((use for use in event.uses if use.account == account.name), None)
-        if use is None and event.outcome is Outcome.RATE_LIMITED and event.account == account.name:
-            use = AccountUse(
-                account=account.name, requests=1, refused=True, retry_after=event.retry_after
-            )
+        use = _use_of(account.name, event)
         if use is None:
             account.give_up(grant)
             return
@@ -168,13 +166,18 @@ class Scheduler:
             if account.never_reached:
                 return account.name, event.reason or f"{account.name} cannot be reached"
             if account.name == event.account and event.outcome is Outcome.RATE_LIMITED:
-                if (event.retry_after or 0.0) > LONGEST_REFUSAL_S:
-                    return account.name, _used_up(account.name, event.retry_after or 0.0)
-                if account.refusals >= self._retry.refusals:
-                    return account.name, (
-                        f"{account.name} refused {account.refusals} times in a row"
-                    )
+                reason = self._why_refused_for_good(account, event)
+                if reason is not None:
+                    return account.name, reason
         return None, ""
+
+    def _why_refused_for_good(self, account: Account, event: Ended) -> str | None:
+        held_s = max(account.held_until - event.at, event.retry_after or 0.0)
+        if held_s > LONGEST_REFUSAL_S:
+            return f"{account.name}: its quota is used up for {_span(held_s)}"
+        if account.refusals >= self._retry.refusals:
+            return f"{account.name} refused {account.refusals} times in a row"
+        return None
 
     def _decide(self, event: Ended, place: int) -> Instruction:
         """What becomes of the trial whose attempt ended."""
@@ -313,7 +316,15 @@ class Scheduler:
             instructions.append(Over())
 
 
-def _used_up(name: str, seconds: float) -> str:
+def _use_of(account: str, event: Ended) -> AccountUse | None:
+    for use in event.uses:
+        if use.account == account:
+            return use
+    if event.outcome is Outcome.RATE_LIMITED and event.account == account:
+        return AccountUse(account=account, requests=1, refused=True, retry_after=event.retry_after)
+    return None
+
+
+def _span(seconds: float) -> str:
     hours = seconds / 3600.0
-    span = f"{hours:.0f} h" if hours >= 1.5 else f"{seconds / 60.0:.0f} min"
-    return f"{name}: its quota is used up for {span}"
+    return f"{hours:,.0f} h" if hours >= 1.5 else f"{seconds / 60.0:.0f} min"
