@@ -1,0 +1,167 @@
+"""Keys: sent to the provider, and seen nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Sequence
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paraval.models.conversation import Unanswered
+from paraval.models.providers import missing_keys
+from paraval.models.secrets import MARK, Redactor
+from paraval.models.wire import REDACTED, Called, Wire
+from tests.exact_server import (
+    ACCOUNT,
+    ENVIRONMENT,
+    KEY,
+    OPENAI,
+    STREAMS,
+    Server,
+    answered,
+    call,
+    chat_chunk,
+    complaint,
+    events,
+    http,
+    model_of,
+    request_of,
+    unanswered,
+)
+
+# ---- keys
+
+
+def test_keys_that_are_not_there_are_named() -> None:
+    models = [
+        model_of(name="a", api_key_env="KEY"),
+        model_of(name="b", api_key_env="OTHER"),
+        model_of(name="c", api_key_env="BLANK"),
+        model_of(name="d", api_key_env=None),
+    ]
+    missing = missing_keys(models, {**ENVIRONMENT, "BLANK": " \n"})
+    assert missing == (("b", "OTHER"), ("c", "BLANK"))
+
+
+@pytest.mark.parametrize("key", ["", " ", "sk-1234\r\nX-Evil: 1", "sk-1234é"])
+def test_without_a_key_that_can_be_sent_no_call_is_made(key: str) -> None:
+    async def go() -> tuple[Called | Unanswered, int]:
+        async with Server(b"") as server:
+            return await call(model_of(server), environment={"KEY": key}), server.connections
+
+    end, connections = asyncio.run(go())
+    assert isinstance(end, Unanswered)
+    assert end.failure.stops == ACCOUNT
+    assert end.use.requests == 0
+    assert "KEY" in end.failure.message
+    assert "1234" not in repr(end)
+    assert connections == 0
+
+
+def test_white_space_around_a_key_is_not_sent() -> None:
+    async def go() -> str:
+        async with Server(http(events(*STREAMS[OPENAI]))) as server:
+            await call(model_of(server), environment={"KEY": f" {KEY}\n"})
+            return server.seen[0].headers["authorization"]
+
+    assert asyncio.run(go()) == f"Bearer {KEY}"
+
+
+def forms(key: str) -> Sequence[str]:
+    data = key.encode()
+    return [
+        key,
+        *(base64.b64encode(b"x" * n + data + b"yz").decode() for n in range(3)),
+        *(base64.urlsafe_b64encode(b"x" * n + data).decode() for n in range(3)),
+        quote(key, safe=""),
+        quote(key),
+        json.dumps(key)[1:-1],
+        data.hex(),
+        data.hex().upper(),
+    ]
+
+
+def parts_of(form: str) -> list[str]:
+    """What of it tells something of the key, whatever stands around it."""
+    return [form[start : start + 12] for start in range(3, len(form) - 15, 6)]
+
+
+@pytest.mark.parametrize("form", forms(KEY))
+def test_a_key_that_is_echoed_is_taken_out_of_an_answer(form: str) -> None:
+    letters = [chat_chunk(letter) for letter in f"Your key: {form}!"]
+    tool = chat_chunk(tool_calls=[{"function": {"name": form, "arguments": form}}])
+    got = answered(http(events(*letters, tool, "[DONE]"), headers=f"X-Request-Id: {form}\r\n"))
+    assert got.text.startswith("Your key: ")
+    assert got.text.endswith("!")
+    assert MARK in got.text
+    assert REDACTED in got.notes
+    assert all(part not in repr(got) for part in parts_of(form))
+
+
+@pytest.mark.parametrize("form", forms(KEY))
+def test_a_key_that_is_echoed_is_taken_out_of_a_complaint(form: str) -> None:
+    refusals = [
+        http(complaint(f"Incorrect API key: {form}"), "401 X"),
+        http(form, "500 X"),
+        http("", "302 X", f"Location: https://else.example/?{form}\r\n"),
+        http(f"<html><title>{form}</title>"),
+        http(events({"error": form})),
+        http(form),
+        http("x" * 290 + form, "500 X"),
+        http(complaint("x" * 290 + form), "400 X"),
+        http("x" * 280 + form),
+        http(f"{form}{{", headers="Content-Type: application/json\r\n"),
+        http(f'{{"{form}": 1, "{form}": 2}}'),
+        http(events({form: 1}, form)),
+        http(b"HTTP/1.1 " + form.encode()),
+        form.encode() + b"\r\n\r\n",
+    ]
+    for reply in refusals:
+        end = unanswered(reply)
+        assert end.failure.message.isprintable()
+        assert all(part not in repr(end) for part in parts_of(form))
+
+
+def test_a_key_in_the_place_of_a_number_or_a_name_is_not_shown() -> None:
+    usage = {"choices": [], "usage": {"prompt_tokens": KEY, "completion_tokens": 1}}
+    odd = chat_chunk("x", finish_reason="y" * 190 + KEY)
+    got = answered(http(events(odd, usage, "[DONE]")))
+    assert got.usage is None
+    assert all(part not in repr(got) for part in parts_of(KEY))
+
+
+def test_a_short_key_is_left_so_that_answers_stay_as_they_are() -> None:
+    redactor = Redactor(["none"])
+    assert redactor.text("none of bm9uZQ== 6e6f6e65") == "none of bm9uZQ== 6e6f6e65"
+
+
+def test_a_text_without_a_secret_stays_the_same_object() -> None:
+    text = "nothing to see"
+    assert Redactor([KEY]).text(text) is text
+    assert not Redactor([KEY]).is_in([text])
+
+
+@given(
+    secret=st.text(st.characters(codec="ascii", categories=["L", "N", "P"]), min_size=8),
+    around=st.text(),
+)
+def test_no_secret_survives(secret: str, around: str) -> None:
+    redactor = Redactor([secret])
+    assert secret not in redactor.text(f"{around}{secret}{around}").replace(MARK, "\0")
+
+
+def test_the_key_is_not_shown_by_anything_that_a_wire_says_of_itself() -> None:
+    async def go() -> str:
+        async with (
+            Server(http(events(*STREAMS[OPENAI]))) as server,
+            Wire(environment=ENVIRONMENT, addresses={}) as wire,
+        ):
+            got = await wire.call(request_of(model_of(server)))
+            return repr(wire) + repr(got)
+
+    assert KEY not in asyncio.run(go())
