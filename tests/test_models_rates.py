@@ -6,7 +6,7 @@ import math
 from email.utils import formatdate
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paraval.models.rates import LONGEST_WAIT_S, duration, retry_after, told
@@ -63,6 +63,7 @@ def test_milliseconds_go_before_seconds() -> None:
     assert retry_after({}, NOW) is None
 
 
+@settings(deadline=None)
 @given(st.text(max_size=80))
 def test_no_text_makes_a_wait_that_is_not_bounded(text: str) -> None:
     wait = retry_after({"retry-after": text}, NOW)
@@ -172,6 +173,7 @@ NAMES = sorted(
 FORMS = st.text(max_size=20) | st.integers().map(str) | st.floats().map(str)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(NAMES), FORMS))
 def test_no_headers_tell_a_rate_that_is_none(headers: dict[str, str]) -> None:
     rate = told(headers, NOW)

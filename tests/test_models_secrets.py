@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paraval.models.conversation import Unanswered
@@ -146,6 +146,7 @@ def test_a_text_without_a_secret_stays_the_same_object() -> None:
     assert not Redactor([KEY]).is_in([text])
 
 
+@settings(deadline=None)
 @given(
     secret=st.text(st.characters(codec="ascii", categories=["L", "N", "P"]), min_size=8),
     around=st.text(),

@@ -120,7 +120,8 @@ def test_a_proxys_page_is_not_an_answer_and_not_the_provider(status: str) -> Non
     assert end.failure.kind is Outcome.INFRA_ERROR
     assert not end.use.reached
     assert end.use.requests == 0
-    assert "a web page: Access denied" in end.failure.message
+    assert "a web page came instead of an answer" in end.failure.message
+    assert ": Access denied)" in end.failure.message
     assert "check base_url and the proxy" in end.failure.message
 
 
@@ -217,6 +218,7 @@ def test_what_an_answer_cost_that_broke_off_is_unknown_once_some_of_it_came() ->
     begun = http(events(chat_chunk("Some"), {"error": {"code": 500}}))
     assert unanswered(begun).spend == Spend(calls=1, cost_usd=None)
     assert unanswered(http(events({"error": {"code": 500}}))).spend is None
+    assert unanswered(http(json.dumps({"error": {"code": 500}}))).spend is None
     assert unanswered(http(events(chat_chunk("Some")))).spend == Spend(calls=1, cost_usd=None)
 
 
@@ -261,22 +263,23 @@ def test_a_connection_closed_without_a_word_may_pass() -> None:
     end = unanswered(b"")
     assert end.failure.kind is Outcome.INFRA_ERROR
     assert "the connection broke: closed by the other side" in end.failure.message
+    assert end.spend == Spend(calls=1, cost_usd=None), "it may have worked on it until then"
 
 
 @pytest.mark.parametrize(
     ("body", "words"),
     [
         (events("{nonsense", "[DONE]"), "not JSON"),
-        (events("7", "[DONE]"), "an event is a int"),
+        (events("7", "[DONE]"), "an event is a number"),
         (events("[" * 100_000, "[DONE]"), "not JSON"),
         (events('{"choices": [{"delta": {"content": NaN}}]}', "[DONE]"), "a number in it is none"),
-        (events({"choices": 7}, "[DONE]"), "'choices' is a int"),
-        (events({"choices": [7]}, "[DONE]"), "'choices' is a int"),
+        (events({"choices": 7}, "[DONE]"), "'choices' is a number"),
+        (events({"choices": [7]}, "[DONE]"), "'choices' is a number"),
         (events({"choices": [{"delta": [7]}]}, "[DONE]"), "'delta' is a list"),
-        (events(chat_chunk(7), "[DONE]"), "content is a int"),
-        (events(chat_chunk([{"type": "text", "text": 7}]), "[DONE]"), "is a int"),
+        (events(chat_chunk(7), "[DONE]"), "content is a number"),
+        (events(chat_chunk([{"type": "text", "text": 7}]), "[DONE]"), "is a number"),
         (events(chat_chunk(tool_calls=[{"index": [1]}]), "[DONE]"), "not numbered"),
-        (events(chat_chunk(tool_calls="find"), "[DONE]"), "'tool_calls' is a str"),
+        (events(chat_chunk(tool_calls="find"), "[DONE]"), "'tool_calls' is a text"),
         (b"data: \xff\xfe\n\ndata: [DONE]\n\n", "not UTF-8"),
         ('{"choices": []}', "'choices' are empty"),
         ('{"model": "x"}', "'choices' is missing"),

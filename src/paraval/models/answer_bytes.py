@@ -67,15 +67,15 @@ class AnswerBytes:
         return self._reader.done
 
     @property
-    def begun(self) -> bool:
-        """Some of the answer is there, and so the provider has worked on it."""
-        return self._reader.size > 0 or self._form is _Form.PIECE
+    def has_text(self) -> bool:
+        """Some of the answer came: the provider has worked on it."""
+        return self._reader.size > 0
 
     def feed(self, chunk: bytes) -> None:
         self._bytes.feed(chunk)
         self._size += len(chunk)
         if self._form is None:
-            self._form = _form(self._bytes.start)
+            self._form = _form(self._bytes.begin())
         if self._form is _Form.STREAM:
             self._feed_stream(chunk)
         elif self._form is _Form.PAGE and self._size > PAGE_LIMIT_BYTES:
@@ -135,8 +135,8 @@ class AnswerBytes:
         return bytes(self._bytes)[:PAGE_LIMIT_BYTES].decode(errors="replace")
 
 
-def _form(start: bytes) -> _Form | None:
-    match start[:1]:
+def _form(first: bytes) -> _Form | None:
+    match first:
         case b"":
             return None
         case b"{" | b"[":

@@ -5,6 +5,7 @@ Ends with a status, and the words for both, are `weather`'s.
 
 from __future__ import annotations
 
+import os
 import ssl
 from dataclasses import replace
 
@@ -24,6 +25,7 @@ from paraval.models.weather import (
     one_line,
     passing,
     refused,
+    shown_address,
     stops_model,
     told,
     unanswered,
@@ -34,14 +36,14 @@ from paraval.records import Model, Outcome
 from paraval.settings import ANSWER_LIMIT_BYTES
 
 
-def broken_off(model: Model, error: Exception, *, timeout: float, begun: bool) -> Unanswered:
-    """The end that an exception is, of the connection or of the reading; `begun`: some of an
+def broken_off(model: Model, error: Exception, *, timeout: float, has_text: bool) -> Unanswered:
+    """The end that an exception is, of the connection or of the reading; `has_text`: some of an
     answer had come."""
     if isinstance(error, ToldError):
-        return told(model, error.complaint, begun=begun)
+        return told(model, error.complaint, has_text=has_text)
     ended = _of_exception(model, error, timeout)
-    billed = begun or ended.failure.kind is Outcome.TIMEOUT
-    return replace(ended, spend=unknown_spend()) if billed else ended
+    # Without a word of refusal, what it worked on until then may be billed.
+    return replace(ended, spend=unknown_spend()) if ended.use.reached else ended
 
 
 def _of_exception(model: Model, error: Exception, timeout: float) -> Unanswered:
@@ -78,7 +80,7 @@ def _of_exception(model: Model, error: Exception, timeout: float) -> Unanswered:
 
 
 def no_address(model: Model) -> Unanswered:
-    message = f"base_url ({one_line(model.base_url)}) is no address to call; set a right one"
+    message = f"base_url ({shown_address(model)}) is no address to call; set a right one"
     return stops_model(model, message, reached=False)
 
 
@@ -106,14 +108,19 @@ def _unconnected(model: Model, error: aiohttp.ClientConnectorError) -> Unanswere
         return unreached(model, f"no connection to the proxy {where}; check HTTPS_PROXY")
     if isinstance(error, aiohttp.ClientConnectorSSLError):
         return unreached(model, f"no TLS with {where} ({one_line(str(error.os_error))})")
-    why = error.strerror or str(error.os_error)
-    return unreached(model, f"no connection to {where} ({one_line(why)}); is the server up?")
+    number = error.os_error.errno
+    why = os.strerror(number) if number else one_line(str(error.os_error))
+    return unreached(model, f"no connection to {where} ({why}); is the server up?")
 
 
 def _not_http(model: Model, error: aiohttp.ClientResponseError) -> Unanswered:
-    if isinstance(error, aiohttp.ClientHttpProxyError):
-        return refused(model, Refusal(status=error.status, html=True))
-    return unreached(model, "what came back is not proper HTTP; check base_url")
+    if not isinstance(error, aiohttp.ClientHttpProxyError):
+        return unreached(model, "what came back is not proper HTTP; check base_url")
+    if error.status == 407:
+        return refused(model, Refusal(status=407))
+    return unreached(
+        model, f"the proxy made no connection (it answered {error.status}); check HTTPS_PROXY"
+    )
 
 
 def _too_long(model: Model) -> Unanswered:

@@ -150,7 +150,19 @@ def elements(value: Any, name: str) -> list[Any]:
 
 
 def kind_of(value: Any) -> str:
-    return "missing" if value is None else f"a {type(value).__name__}"
+    """What a value is in JSON's terms."""
+    match value:
+        case None:
+            return "missing"
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a text"
+        case list():
+            return "a list"
+    return "an object"
 
 
 def joined(parts: Iterable[str]) -> str:
@@ -273,7 +285,9 @@ def checked_usage(told: Mapping[str, Any]) -> tuple[dict[str, float] | None, str
 
 
 def _amount_text(amount: Any) -> str:
-    return f"{amount:g}" if isinstance(amount, int | float) else kind_of(amount)
+    if isinstance(amount, bool) or not isinstance(amount, int | float):
+        return kind_of(amount)
+    return "below 0" if amount < 0 else "too large"
 
 
 def _senseless(why: str) -> str:

@@ -18,10 +18,10 @@ class EventBytes:
     def __bytes__(self) -> bytes:
         return bytes(self._rest)
 
-    @property
-    def start(self) -> bytes:
-        """The first bytes that say something."""
-        return bytes(self._rest.removeprefix(b"\xef\xbb\xbf").lstrip()[:8])
+    def begin(self) -> bytes:
+        """The first bytes that say something; white space before them is dropped."""
+        self._rest = self._rest.removeprefix(b"\xef\xbb\xbf").lstrip()
+        return bytes(self._rest[:1])
 
     def feed(self, chunk: bytes) -> None:
         self._rest += chunk

@@ -30,9 +30,9 @@ _QUOTA_KINDS = {
     "insufficient_balance",
 }
 _QUOTA_WORDS = re.compile(
-    r"credit balance is too low|exceeded your current quota|insufficient (?:credits|balance|funds)",
-    re.IGNORECASE,
+    r"credit balance is too low|insufficient (?:credits?|balance|funds)", re.IGNORECASE
 )
+"""Not "exceeded your current quota": Google says it of every limit by the minute."""
 _MODEL_KINDS = {"model_not_found", "invalid_model", "unknown_model"}
 _MODEL_WORDS = re.compile(
     r"not a valid model|model\b.{0,80}\b(?:does not exist|not found)", re.IGNORECASE
@@ -94,7 +94,7 @@ def refused(model: Model, refusal: Refusal) -> Unanswered:
         case 401:
             return _key_refused(model, refusal)
         case 403:
-            return stops_model(model, f"this key may not use it{refusal.quote}")
+            return stops_model(model, f"this key may not use it{refusal.quote}; use another")
         case 407:
             message = f"the proxy wants a password{refusal.quote}; put it into HTTPS_PROXY"
             return stops_model(model, message, reached=False)
@@ -109,10 +109,10 @@ def refused(model: Model, refusal: Refusal) -> Unanswered:
     return _server_failed(model, refusal)
 
 
-def told(model: Model, complaint: Complaint, *, begun: bool) -> Unanswered:
-    """An error inside an answer that began well; `begun`: some of the answer had come."""
+def told(model: Model, complaint: Complaint, *, has_text: bool) -> Unanswered:
+    """An error inside an answer that began well; `has_text`: some of the answer had come."""
     ended = refused(model, _refusal_told(complaint))
-    return replace(ended, spend=unknown_spend()) if begun else ended
+    return replace(ended, spend=unknown_spend()) if has_text else ended
 
 
 def _refusal_told(complaint: Complaint) -> Refusal:
@@ -127,7 +127,7 @@ def complaint_in(text: str) -> Complaint:
     """What an error's body says, in the forms of the three protocols and some more."""
     if is_html(text):
         title = _TITLE.search(text)
-        return Complaint(message=f"a web page: {title[1]}" if title else "a web page")
+        return Complaint(message=title[1] if title else "")
     try:
         told: Any = parse_strictly(text)
     except ValueError:
@@ -150,6 +150,11 @@ def one_line(text: str) -> str:
     """A provider's own words: one line of printable characters, not too long."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[:4000]).split())
     return line if len(line) <= LONGEST_QUOTE else f"{line[:LONGEST_QUOTE]}…"
+
+
+def shown_address(model: Model) -> str:
+    """Without the name and password that may stand in it."""
+    return one_line(re.sub(r"//[^/]*@", "//", model.base_url))
 
 
 def _is_quota(status: int, complaint: Complaint) -> bool:
@@ -229,7 +234,7 @@ def _rate_limited(model: Model, refusal: Refusal) -> Unanswered:
 def _not_there(model: Model, refusal: Refusal) -> Unanswered:
     message = (
         f"the provider knows no such model or path{refusal.quote}; check model "
-        f"('{one_line(model.model)}') and base_url ({one_line(model.base_url)})"
+        f"('{one_line(model.model)}') and base_url ({shown_address(model)})"
     )
     return stops_model(model, message)
 
@@ -268,7 +273,7 @@ def passing(model: Model, what: str, retry_after: float | None = None) -> Unansw
 
 
 def stops_model(model: Model, what: str, *, reached: bool = True) -> Unanswered:
-    message = f"model '{model.name}': {what}; then resume"
+    message = f"model '{model.name}': {what}, then resume"
     ended = unanswered(model, Outcome.CRASHED, message, stops=model_need(model.name))
     if reached:
         return ended

@@ -226,7 +226,7 @@ class _Call:
     def broken_off(self, error: Exception) -> Unanswered:
         return self.with_told(
             breaks.broken_off(
-                self.request.model, error, timeout=self.timeout, begun=self._answer.begun
+                self.request.model, error, timeout=self.timeout, has_text=self._answer.has_text
             )
         )
 
