@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,19 @@ from paraval.errors import ScenarioError
 from paraval.loopback.accounts import Account, Allowance, duration
 from paraval.loopback.draws import latency_s
 from paraval.loopback.exchange import Question, Refusal
-from paraval.loopback.forms import Headers, Limits
+from paraval.loopback.forms import Account as AccountForm
+from paraval.loopback.forms import (
+    Answer,
+    Fault,
+    FaultKind,
+    Headers,
+    Known,
+    Latency,
+    Limits,
+    ScenarioForm,
+    Storm,
+    Tokens,
+)
 from paraval.loopback.scenario import Scenario, bundled_names
 from paraval.loopback.simulation import Served, Simulation, account_name
 from tests.conftest import WriteSuite
@@ -371,3 +384,18 @@ def test_only_the_first_requests_meet_a_fault_that_says_so() -> None:
         True,
         False,
     ]
+
+
+# ---- the page
+
+
+def test_the_page_tells_every_key_and_its_example_loads(write: WriteSuite) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "loopback.md").read_text()
+    example = page.partition("```yaml\n")[2].partition("```")[0]
+    assert set(Scenario.load(write("example.yaml", example)).models) == {"small", "large"}
+    forms = (ScenarioForm, Limits, Storm, AccountForm, Fault, Answer, Tokens, Latency, Known)
+    keys = {key for form in forms for key in form.model_fields}
+    prose = re.sub(r"```.*?```", "", page, flags=re.DOTALL)
+    in_code = " ".join(re.findall(r"`([^`]+)`", prose))
+    told = set(re.findall(r"[\w-]+", in_code))
+    assert {*keys, *FaultKind, *bundled_names()} <= told
