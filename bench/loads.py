@@ -104,6 +104,13 @@ class Seen:
     """From the first request to the last answer."""
 
 
+def say_if_busy() -> None:
+    """Others on the machine stretch every time, and CPU time too where cores are shared."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load > 0.3 * cores:
+        print(f"Others are at work here (load {load:.1f} on {cores} cores): trust ratios alone.")
+
+
 @contextmanager
 def empty_folder() -> Iterator[Path]:
     """On the disk of the current folder: what a run stores there should cost what it costs."""

@@ -14,7 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import ours
-from loads import QUICK, SILENT, TOLD, Load, Seen, Server, Used, empty_folder, server, used_by
+from loads import (
+    QUICK,
+    SILENT,
+    TOLD,
+    Load,
+    Seen,
+    Server,
+    Used,
+    empty_folder,
+    say_if_busy,
+    server,
+    used_by,
+)
 
 HERE = Path(__file__).parent
 LOADS = {"quick": QUICK, "told": TOLD, "silent": SILENT}
@@ -133,6 +145,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("loads", nargs="*", choices=[[], *LOADS], help="all by default")
     chosen = parser.parse_args().loads or LOADS
+    say_if_busy()
     print(HEAD)
     print("| --- " * HEAD.count(" | ") + "| --- |")
     for load in chosen:
