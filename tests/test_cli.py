@@ -48,6 +48,14 @@ def suite(write: WriteSuite) -> Path:
         (("--fail-under", "2"), 2),
         (("--timeout", "0"), 2),
         (("--repeats", "0"), 2),
+        (("--budget", "0"), 2),
+        (("--budget", "-1"), 2),
+        (("--budget", "nan"), 2),
+        (("--budget", "inf"), 2),
+        (("--cache", "maybe"), 2),
+        (("--models", "one,,two"), 2),
+        (("--models", ""), 2),
+        (("--models", "one,one"), 2),
     ],
 )
 def test_the_exit_code_tells_what_happened(
@@ -142,6 +150,71 @@ def test_without_utf_8_everything_is_readable(suite: Path, paraval: Paraval) -> 
     ended = paraval("run", "suite.yaml", env={"PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
     assert ended.returncode == 1
     (ended.stdout + ended.stderr).encode("ascii")
+
+
+# ---- models, what they cost, and what is left for later
+
+CHATS = """
+    name: chats
+    models:
+      cheap:
+        {provider: loopback, scenario: fast,
+         price: {input_per_million: 1, output_per_million: 1}}
+      dear:
+        {provider: loopback, scenario: fast,
+         price: {input_per_million: 9000, output_per_million: 9000}}
+      unpriced: {provider: loopback, scenario: fast}
+    cases: [{id: a, input: say a, expect: a}, {id: b, input: say b, expect: b}]
+    matrix: {model: [cheap, dear]}
+    target: {chat: {model: "{model}", prompt: "{input}", max_tokens: 20}}
+    graders: [contains]
+"""
+
+
+def test_a_run_that_its_budget_ends_tells_how_to_go_on_and_a_resume_does(
+    write: WriteSuite, paraval: Paraval
+) -> None:
+    write("suite.yaml", CHATS)
+    ended = paraval("run", "suite.yaml", "--budget", "0.1")
+    assert ended.returncode == 3, ended.stderr
+    assert "2 skipped: budget: $0.10 would be passed" in ended.stdout
+    (run,) = json.loads(paraval("runs", "--json").stdout)
+    assert (run["state"], run["done"]) == ("held_back", 2)
+    assert f"Go on with: paraval resume {run['id']} --budget 0.2\n" in ended.stderr
+    assert paraval("report").returncode == 3
+
+    ended = paraval("resume", run["id"], "--budget", "20")
+    assert ended.returncode == 0, ended.stderr
+    assert "4 trials in" in ended.stdout
+    assert "Go on" not in ended.stderr
+
+
+def test_what_was_asked_before_is_free_and_a_plan_knows_it(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    write("suite.yaml", CHATS)
+    first = paraval("run", "suite.yaml", "--models", "cheap", "-o", "first.json")
+    assert "Cost: $0.00" in first.stdout
+    plan = paraval("plan", "suite.yaml")
+    assert "2 of 4 answers are in the cache, free." in plan.stdout
+    again = paraval("run", "suite.yaml", "--models", "cheap", "-o", "again.json")
+    assert "Cost: $0.00.\n2 of 2 answers from the cache, free." in again.stdout
+    first_sum, again_sum = (
+        json.loads((folder / name).read_text())["summary"] for name in ("first.json", "again.json")
+    )
+    assert (first_sum["calls"], first_sum["cached"]) == (2, 0)
+    assert (again_sum["calls"], again_sum["cached"], again_sum["cost_usd"]) == (0, 2, 0.0)
+    asked_anew = paraval("run", "suite.yaml", "--models", "cheap", "--cache", "refresh")
+    assert "from the cache" not in asked_anew.stdout
+
+
+def test_a_model_without_a_price_is_said_to_be_of_unknown_cost(
+    write: WriteSuite, paraval: Paraval
+) -> None:
+    write("suite.yaml", CHATS)
+    planned = paraval("plan", "suite.yaml", "--models", "unpriced")
+    assert "Cost unknown: no price for model 'unpriced'" in planned.stdout
+    assert "Cost: unknown." in paraval("run", "suite.yaml", "--models", "unpriced").stdout
 
 
 # ---- reading
@@ -265,9 +338,10 @@ def test_init_writes_a_suite_that_runs(paraval: Paraval, folder: Path) -> None:
 def test_the_demo_tells_errors_from_wrong_answers(paraval: Paraval, folder: Path) -> None:
     ended = paraval("demo", "--progress", "lines")
     assert ended.returncode == 0, ended.stderr
-    assert "40 trials in" in ended.stdout
-    assert "4 wrong answers" in ended.stdout
+    assert "60 trials in" in ended.stdout
+    assert "8 wrong answers" in ended.stdout
     assert "1 timeout and 1 crashed" in ended.stdout
+    assert "Cost: at least $0." in ended.stdout, "what a timeout cost is not known"
     assert "simulated" in ended.stderr
     assert "one after the other they would have taken" in ended.stdout
 

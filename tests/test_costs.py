@@ -356,13 +356,13 @@ def test_a_price_that_is_unknown_is_never_told_as_nothing(tmp_path: Path) -> Non
     text = text_of(report)
     assert "unknown" in text.splitlines()[1]
     assert "Cost: unknown." in text
-    assert "set `price` for those models in the registry" in text
+    assert "A cost is unknown where a model has no `price` in the registry" in text
     as_json, as_csv, markdown, junit = files_of(report, tmp_path)
     document = json.loads(as_json)
     assert document["summary"]["cost_usd"] is None
     assert document["summary"]["total_cost_usd"] is None
-    assert document["summary"]["trials_of_unknown_price"] == 2
-    assert (document["trials"][0]["cost_usd"], document["trials"][0]["price_unknown"]) == (
+    assert document["summary"]["trials_of_unknown_cost"] == 2
+    assert (document["trials"][0]["cost_usd"], document["trials"][0]["cost_unknown"]) == (
         None,
         True,
     )
@@ -380,7 +380,7 @@ def test_a_sum_that_is_partly_known_is_a_lower_bound(tmp_path: Path) -> None:
     )
 
     text = text_of(report)
-    assert "Cost: at least $0.12 (3 trials of unknown price); 1 told none." in text
+    assert "Cost: at least $0.12 (3 trials of unknown cost); 1 told none." in text
     assert "$0.12+" in next(line for line in text.splitlines() if line.startswith("total"))
     _, _, _, junit = files_of(report, tmp_path)
     assert '<property name="cost" value="$0.12"/>' in junit, "of the variant that is known"
@@ -393,7 +393,7 @@ def test_target_and_judges_are_told_apart_and_together() -> None:
     text = text_of(report)
     head, first = text.splitlines()[:2]
     assert head.split()[-3:] == ["cost", "judges", "median"]
-    assert first.split()[-4:-2] == ["$0.25", "$0.0500"]
+    assert first.split()[-4:-2] == ["$0.25", "$0.050"]
     assert "Cost: $0.50." in text
     assert "Judges: $0.10; in all $0.60." in text
     summary = json.loads(json.dumps(report.to_dict()))["summary"]
@@ -520,13 +520,15 @@ def _ways(*trials: TrialResult) -> list[str]:
 def test_a_spent_budget_asks_for_one_that_does_for_all() -> None:
     half = [trial("a", replace(PAID, cost_usd=0.498), repeat=repeat) for repeat in range(1, 11)]
     (way,) = _ways(*half, *skipped(BUDGET_SPENT, 10))
-    assert way == "The budget is spent. Go on with: paraval resume RUN --budget 12"
+    assert way == (
+        "The budget has no room for the rest. Go on with: paraval resume RUN --budget 12"
+    )
 
 
 def test_the_next_budget_is_more_than_the_last_even_where_little_was_spent() -> None:
     cheap = trial("a", replace(PAID, cost_usd=0.001))
     (way,) = _ways(cheap, *skipped("budget: $5.00 would be passed; $0.00 spent", 1))
-    assert way.endswith("--budget 6")
+    assert way.endswith("--budget 10")
     (way,) = _ways(*skipped("budget: $5.00 would be passed; $0.00 spent", 1))
     assert way.endswith("--budget 10")
     (way,) = _ways(*skipped("budget: nothing is known", 1))
@@ -578,6 +580,9 @@ def test_a_plan_tells_what_the_run_will_cost_and_what_is_free() -> None:
     ]
     assert forecast(cost_usd=0.42) == ["About $0.42."]
     assert forecast(cost_at_most_usd=1.2) == ["At most about $1.20."]
+    assert forecast(cost_usd=0.0, cost_at_most_usd=0.0, cached=100) == [
+        "Nothing to pay: 100 of 100 answers are in the cache, free."
+    ]
     assert forecast(cached=1) == ["1 of 100 answers is in the cache, free."]
     assert forecast() == []
 

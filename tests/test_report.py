@@ -387,7 +387,7 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "rate_if_errors_passed",
         "median_s",
         "trials_without_cost",
-        "trials_of_unknown_price",
+        "trials_of_unknown_cost",
         "usage",
         "calls",
         "cached",
@@ -430,7 +430,7 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "cost_usd",
         "calls",
         "cached",
-        "price_unknown",
+        "cost_unknown",
         "judging",
         "retries",
         "output",
@@ -829,7 +829,7 @@ def test_durations_and_money_read_well() -> None:
         *("1 h 02 min", "-", "-"),
     ]
     assert [money(usd) for usd in (0, 1234.5, 0.0123, 0.00001, None)] == [
-        *("$0.00", "$1,234.50", "$0.0123", "$1.0e-05", "-")
+        *("$0.00", "$1,234.50", "$0.012", "$0.000010", "-")
     ]
 
 

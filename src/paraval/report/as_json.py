@@ -7,15 +7,15 @@
              "pass_rate_interval": [low, high], "serial_s", "speedup", "cost_usd",
              "cases" (what the interval is over), "errors_by_kind", "rate_if_errors_failed",
              "rate_if_errors_passed", "median_s", "trials_without_cost", "usage",
-             "trials_of_unknown_price", "calls", "cached", "judging": {"cost_usd",
-             "trials_of_unknown_price", "calls", "cached", "usage"}, "total_cost_usd",
+             "trials_of_unknown_cost", "calls", "cached", "judging": {"cost_usd",
+             "trials_of_unknown_cost", "calls", "cached", "usage"}, "total_cost_usd",
              "skipped_by_reason": {reason: trials}, "retries_by_kind": {outcome: attempts},
              "variants": [{"variant": {axis: value}, ...the same but for "speedup"...}]},
  "gate": {"verdict": met | missed | unknown, "exit_code", "sentence"},
  "trials": [{"index", "case", "variant": {axis: value}, "repeat", "outcome", "passed", "score",
              "grades": [{"grader", "score", "passed", "reason", "agreement"}], "attempts",
              "duration_s", "queued_s", "usage": {...}, "cost_usd", "calls", "cached",
-             "price_unknown", "judging": {"usage", "cost_usd", "calls", "cached", "price_unknown"} |
+             "cost_unknown", "judging": {"usage", "cost_usd", "calls", "cached", "cost_unknown"} |
              null, "retries": {outcome: attempts}, "output", "error": {"kind", "message"} | null,
              "artifacts": {...}, "exit_code", "notes": [...]}]}
 
@@ -23,9 +23,10 @@
 so that they add up to `serial_s`; a number that JSON cannot say (NaN, infinity) is null.
 
 Costs are of all attempts, in US dollars. `cost_usd` is the target's; judges stand apart. A trial's
-is null where it is not known: it told none, or (`price_unknown`) it called a model without a known
-price. A sum is over the trials whose cost is known, and null where none is: with
-`trials_of_unknown_price` above 0 it is a lower bound. `cached` answers were free, and no `calls`.
+is null where it is not known: it told none, or (`cost_unknown`) it called a model whose price is
+not known, or that told no tokens. A sum is over the trials whose cost is known, and null where none
+is: with `trials_of_unknown_cost` above 0 it is a lower bound. `cached` answers were free, and no
+`calls`.
 """
 
 from __future__ import annotations
@@ -184,7 +185,7 @@ def _tally_as_dict(tally: Tally) -> dict[str, Any]:
 def _costs_as_dict(costs: Costs) -> dict[str, Any]:
     return {
         "cost_usd": _dollars(costs.usd),
-        "trials_of_unknown_price": costs.unpriced,
+        "trials_of_unknown_cost": costs.unpriced,
         "calls": costs.calls,
         "cached": costs.cached,
         "usage": _usage_as_dict(costs.usage),
@@ -210,7 +211,7 @@ def _spend_as_dict(spend: Spend | None, usage: Mapping[str, float]) -> dict[str,
         "cost_usd": cost,
         "calls": 0 if spend is None else spend.calls,
         "cached": 0 if spend is None else spend.cached,
-        "price_unknown": spend is not None and cost is None,
+        "cost_unknown": spend is not None and cost is None,
     }
 
 

@@ -12,6 +12,10 @@ from paraval.report.summary import Summary
 from paraval.report.wording import counted, duration, listed, money, percent
 
 _MOST_REASONS = 5
+_WHY_UNKNOWN = (
+    "A cost is unknown where a model has no `price` in the registry, and where a call told no"
+    " tokens."
+)
 
 Quote = Callable[[str], str]
 """Makes text of others safe to show."""
@@ -88,7 +92,7 @@ def _cost(summary: Summary) -> Iterator[str]:
     if judging.is_told:
         yield f"Judges: {judging.in_words()}{_in_all(summary)}."
     if target.unpriced or judging.unpriced:
-        yield "Some prices are unknown: set `price` for those models in the registry."
+        yield _WHY_UNKNOWN
 
 
 def _told(summary: Summary) -> str:

@@ -25,7 +25,7 @@ class Costs:
     priced: int
     """Trials whose cost is known."""
     unpriced: int
-    """Trials with a call of unknown price: the sum is larger by what they cost."""
+    """Trials with a call whose cost is unknown: the sum is larger by what that was."""
     calls: int
     """Answers that were asked for ..."""
     cached: int
@@ -47,11 +47,11 @@ class Costs:
         return f"{money(self.usd)}+" if self.unpriced else money(self.usd)
 
     def in_words(self) -> str:
-        """`$0.42`, `unknown`, `at least $0.12 (3 trials of unknown price)`."""
+        """`$0.42`, `unknown`, `at least $0.12 (3 trials of unknown cost)`."""
         if self.usd is None or not self.unpriced:
             return str(self)
         unknown = counted(self.unpriced, "trial")
-        return f"at least {money(self.usd)} ({unknown} of unknown price)"
+        return f"at least {money(self.usd)} ({unknown} of unknown cost)"
 
 
 class CostCount:

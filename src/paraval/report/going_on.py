@@ -29,16 +29,19 @@ def ways_to_go_on(contents: Contents, resume: str) -> Iterator[str]:
     if by_budget:
         budget = enough_for_all(summary, above=max(map(_largest_amount, by_budget)))
         more = "USD, with more than before" if budget is None else f"{budget:g}"
-        yield f"The budget is spent. Go on with: {resume} --budget {more}"
+        yield f"The budget has no room for the rest. Go on with: {resume} --budget {more}"
 
 
 def enough_for_all(summary: Summary, *, above: float) -> float | None:
-    """A budget that every trial fits in, at what they cost so far; None where nothing is known."""
-    spent = summary.total_cost_usd
-    if not spent or not summary.ended:
-        return _rounded_up(above * 2) if above else None
-    expected = spent * summary.planned / summary.ended * _SPARE
-    return _rounded_up(max(expected, above * _SPARE))
+    """A budget that every trial fits in, at what they cost so far; None where nothing is known.
+
+    Also well above the last one: what stops a run is what trials may cost, which can be far more
+    than what they cost so far.
+    """
+    ended = max(summary.ended, 1)
+    expected = (summary.total_cost_usd or 0.0) * summary.planned / ended * _SPARE
+    enough = max(expected, above * 2)
+    return _rounded_up(enough) if enough > 0 else None
 
 
 def _largest_amount(reason: str) -> float:
