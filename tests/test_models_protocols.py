@@ -159,7 +159,7 @@ def test_anthropic_is_asked_in_its_way() -> None:
     assert seen.line == "POST /v1/messages HTTP/1.1"
     assert seen.headers["x-api-key"] == KEY
     assert seen.headers["anthropic-version"] == "2023-06-01"
-    assert "authorization" not in seen.headers
+    assert seen.headers["authorization"] == f"Bearer {model_of().account}"
     assert seen.json == {
         "model": "claude-x",
         "max_tokens": 4096,
@@ -185,7 +185,7 @@ def test_a_query_in_the_base_url_stays_behind_the_path() -> None:
     assert asyncio.run(go()) == "POST /x/chat/completions?api-version=7 HTTP/1.1"
 
 
-def test_a_loopback_model_is_called_where_the_run_put_it_without_a_key() -> None:
+def test_a_loopback_model_is_called_where_the_run_put_it_by_the_name_of_its_account() -> None:
     async def go() -> tuple[Called | Unanswered, Seen]:
         async with Server(http(events(*STREAMS[OPENAI]))) as server:
             model = model_of(provider=Provider.LOOPBACK, base_url="", api_key_env=None)
@@ -196,7 +196,7 @@ def test_a_loopback_model_is_called_where_the_run_put_it_without_a_key() -> None
     got, seen = asyncio.run(go())
     assert isinstance(got, Called)
     assert seen.line.startswith("POST /made/chat/completions ")
-    assert "authorization" not in seen.headers
+    assert seen.headers["authorization"] == f"Bearer {model_of().account}"
 
 
 def test_options_that_are_no_json_stop_the_model_before_a_call() -> None:

@@ -266,6 +266,22 @@ def test_a_simulated_model_needs_no_server_of_ones_own(
     assert [trial["output"] for trial in report_of(folder)["trials"]][0] == "say one"
 
 
+def test_simulated_models_have_their_limits_by_account(write: WriteSuite, paraval: Paraval) -> None:
+    write("narrow.yaml", "latency: 0.01\nquota: 3\n")
+    entries = {
+        name: {"provider": "loopback", "scenario": "narrow.yaml", "account": account}
+        for name, account in (("a", "first"), ("b", "second"))
+    }
+    write("suite.yaml", registry(**entries) + "matrix: {model: [a, b]}\n")
+    ended = paraval("run", "suite.yaml")
+    assert ended.returncode == 0, ended.stderr
+    shared = {name: {**made, "account": "one"} for name, made in entries.items()}
+    write("suite.yaml", registry(**shared) + "matrix: {model: [a, b]}\n")
+    ended = paraval("run", "suite.yaml", "--cache", "off")
+    assert ended.returncode == 3, ended.stderr
+    assert "Stopped account 'one'" in ended.stderr
+
+
 def test_a_plan_tells_the_cost_and_what_decides_the_end(
     server: Loopback, write: WriteSuite, paraval: Paraval
 ) -> None:

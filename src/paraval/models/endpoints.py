@@ -45,7 +45,8 @@ def endpoint_of(
     model: Model, *, environment: Mapping[str, str], addresses: Mapping[str, str]
 ) -> Endpoint:
     """KeyProblemError where the model's key is not there; ValueError where its address is none."""
-    base = addresses[model.name] if model.provider is Provider.LOOPBACK else model.base_url
+    simulated = model.provider is Provider.LOOPBACK
+    base = addresses[model.name] if simulated else model.base_url
     adapter = ADAPTERS[model.provider]
     url = _address(base, adapter.path)
     key = _key(model, environment)
@@ -55,7 +56,8 @@ def endpoint_of(
         model=model,
         adapter=adapter,
         url=url,
-        headers=adapter.headers(key),
+        # By its key a server tells one account from another; a simulated one has no secret.
+        headers=adapter.headers(model.account if simulated else key),
         proxy=proxy,
         streams=model.options.get("stream", True) is not False,
         secrets=tuple(secret for secret in (key, *passwords) if secret),
