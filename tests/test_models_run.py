@@ -263,7 +263,7 @@ def test_a_simulated_model_needs_no_server_of_ones_own(
     write("suite.yaml", registry(local={"provider": "loopback", "model": "x", "scenario": "fast"}))
     ended = paraval("run", "suite.yaml", "-o", "report.json")
     assert ended.returncode == 0, ended.stderr
-    assert [trial["output"] for trial in report_of(folder)["trials"]][0] == "say one"
+    assert report_of(folder)["trials"][0]["output"] == "say one"
 
 
 def test_simulated_models_have_their_limits_by_account(write: WriteSuite, paraval: Paraval) -> None:
