@@ -198,10 +198,14 @@ def from_columns(columns: EndedColumns) -> AttemptResult:
         exit_code=columns.exit_code,
         artifacts=content.get("artifacts", {}),
         notes=tuple(content.get("notes", ())),
-        spend=_spend(content, "spend"),
-        judging=_spend(content, "judging"),
+        spend=spend_in(content, "spend"),
+        judging=spend_in(content, "judging"),
     )
 
 
-def _spend(content: Mapping[str, Any], part: str) -> Spend | None:
-    return Spend(**content[part]) if part in content else None
+def spend_in(content: Mapping[str, Any], part: str) -> Spend | None:
+    """One of the spends in an attempt's content: `spend`, its target's, or `judging`."""
+    if part not in content:
+        return None
+    told: dict[str, Any] = content[part]
+    return Spend(**{**told, "usage": dict(told.get("usage", {}))})

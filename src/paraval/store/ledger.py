@@ -33,13 +33,13 @@ from paraval.store.connection import (
     explained,
     explaining,
 )
-from paraval.store.encoding import EndedColumns, from_columns, to_columns
+from paraval.store.encoding import to_columns
 from paraval.store.folder import artifacts_of
 from paraval.store.locks import RunLock
 from paraval.store.planned import Replaced
 from paraval.store.reader import read_info
 from paraval.store.schema import NO_ATTEMPT
-from paraval.store.spending import known_usd, spent_by
+from paraval.store.spending import known_usd, spent_in
 
 SMALL_BATCH = 32
 LARGEST_BATCH = 1000
@@ -160,8 +160,8 @@ class Ledger:
             raise RuntimeError("what was spent is asked before the ledger is opened")
         with explaining(self.folder / RUN_FILE):
             return math.fsum(
-                known_usd(spent_by(from_columns(EndedColumns(*columns))))
-                for columns in self._connection.execute(_WITH_A_COST)
+                known_usd(spent_in(content))
+                for (content,) in self._connection.execute(_WITH_A_COST)
             )
 
     # ---- the engine's calls: none of them blocks
@@ -460,10 +460,7 @@ _UPSERT_HELD_BACK = _Insert(
 
 _INSERT_RESULT = _Insert("result", 4, "ON CONFLICT DO NOTHING")
 
-_WITH_A_COST = """
-    SELECT outcome, score, duration_s, exit_code, content FROM attempt
-    WHERE instr(content, '"cost_usd"')
-"""
+_WITH_A_COST = "SELECT content FROM attempt WHERE instr(content, '\"cost_usd\"')"
 
 _DONE = "SELECT trial.idx, result.outcome FROM trial JOIN result USING (key)"
 

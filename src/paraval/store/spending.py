@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from paraval.records import AttemptResult, Spend
+from paraval.store.encoding import spend_in
 
 
 class Spent(NamedTuple):
@@ -21,6 +24,15 @@ class Spent(NamedTuple):
 def spent_by(result: AttemptResult) -> Spent:
     """What an attempt spent; in runs stored before there was a spend, what its output told."""
     return Spent(result.spend or _told_by_output(result), result.judging)
+
+
+def spent_in(content: str) -> Spent:
+    """The same from an attempt's stored content, for very many of them: the rest is not read."""
+    if '"cost_usd"' not in content:
+        return Spent()
+    parsed: dict[str, Any] = json.loads(content)
+    target = spend_in(parsed, "spend") or _told(parsed.get("output", {}))
+    return Spent(target, spend_in(parsed, "judging"))
 
 
 def known_usd(spent: Spent) -> float:
@@ -56,7 +68,13 @@ def _told_by_output(result: AttemptResult) -> Spend | None:
     output = result.output
     if output is None or output.cost_usd is None:
         return None
-    return Spend(cost_usd=output.cost_usd, usage=output.usage)
+    return Spend(cost_usd=output.cost_usd, usage=dict(output.usage))
+
+
+def _told(output: Mapping[str, Any]) -> Spend | None:
+    if output.get("cost_usd") is None:
+        return None
+    return Spend(cost_usd=output["cost_usd"], usage=dict(output.get("usage", {})))
 
 
 def _sum(one: Spend | None, other: Spend | None) -> Spend | None:
