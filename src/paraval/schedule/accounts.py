@@ -42,6 +42,8 @@ class Grant:
     tokens_before: float
     beside: int
     """How many others were in flight."""
+    number: int
+    """Of all that were taken."""
 
 
 @dataclass(slots=True)
@@ -81,6 +83,9 @@ class Account:
         self._window_binds = False
         self._finder = RateFinder()
         self._refused_at = -math.inf
+        self._taken = 0
+        self._fresh = 0
+        """What is in flight of all that was sent since the last refusal was known."""
         self._unexpected: deque[float] = deque(maxlen=REFUSALS_THAT_KEEP_COMING)
         """Refusals in spite of what is known."""
         self._probe: Grant | None = None
@@ -134,7 +139,10 @@ class Account:
             self._requests.sent,
             self._tokens.sent,
             self.in_flight,
+            self._taken,
         )
+        self._taken += 1
+        self._fresh += 1
         self.in_flight += 1
         self._window.enter()
         self._finder.send(now, draw.requests)
@@ -149,6 +157,7 @@ class Account:
     def give_up(self, grant: Grant) -> None:
         """The attempt ended, and nobody knows what became of its requests."""
         self.in_flight -= 1
+        self._fresh -= grant.started_at >= self._refused_at
         self._window.leave()
         if self._probe is grant:
             self._probe = None
@@ -209,20 +218,27 @@ class Account:
     # ---- refusals
 
     def _refuse(self, now: float, grant: Grant, retry_after: float | None) -> Held | None:
+        refused = Mark(grant.started_at, grant.sent_before)
         if grant.started_at < self._refused_at:
             # It was under way when the last refusal came, and tells of the same moment.
-            self._finder.refuse_too()
+            self._finder.refuse_too(refused)
             self.held_until = max(self.held_until, now + (retry_after or 0.0))
             return None
-        self.refusals += 1
+        self.refusals = 1 if self._lets_others_in(grant) else self.refusals + 1
         self.held_until = now + self._hold_s(retry_after)
-        refused = Mark(grant.started_at, grant.sent_before)
         if self.refusals > 1:
             self._finder.refuse_again(now, refused, self.held_until)
         else:
             self._learn_from_refusal(now, grant, refused)
         self._refused_at = now
+        self._fresh = 0
         return Held(account=self.name, until=self.held_until, refusals=self.refusals)
+
+    def _lets_others_in(self, refused: Grant) -> bool:
+        """Whether something that was sent before it, yet after the last refusal, is still out:
+        it takes longer than a refusal does, so it was let in."""
+        sent_after = self._taken - refused.number - 1
+        return self._fresh > sent_after
 
     def _hold_s(self, retry_after: float | None) -> float:
         if self.refusals > 1:

@@ -34,6 +34,8 @@ FEWEST_SENT = 4
 CATCH_UP = 2.0
 """What piled up during a hold is sent at this many times the rate, not at once: should the provider
 allow no burst, few are refused before that is known."""
+SOME = 0.5
+"""What is taken to have been accepted where nothing was: a pace of none would never end."""
 MARKS = 512
 
 
@@ -72,6 +74,8 @@ class RateFinder:
     _slowest: float = 1e-3
     """It was never slower than this."""
     _rough: bool = False
+    """True: the estimate may well be too low."""
+    _contradicted: bool = False
     _probed: Mark = BEGINNING
     _probes: int = 0
     _held_back: bool = False
@@ -92,9 +96,12 @@ class RateFinder:
         if self.pace is not None:
             self.pace.give_back(-requests)
 
-    def refuse_too(self) -> None:
-        """Of many refusals at once, another one."""
-        self._refused += 1
+    def refuse_too(self, refused: Mark) -> None:
+        """Of many refusals at once, another one; they don't come in the order of their requests."""
+        if self._empty is None or refused.sent >= self._empty.sent:
+            self._refused += 1
+        elif self.rate is None:
+            self._before = tuple((sent - 1.0, lasted) for sent, lasted in self._before)
 
     def wait_s(self, now: float, requests: float) -> float:
         if self.pace is None or self._spread is None:
@@ -145,8 +152,9 @@ class RateFinder:
         return 0.5 * max(refused.sent, 1.0) / max(now - since, 0.01)
 
     def _estimate(self, refused: Mark, empty: Mark) -> float:
-        accepted = max(refused.sent - empty.sent - self._refused, 0.0)
-        self._slowest = max(self._slowest, accepted / max(refused.at - empty.at, 1e-3))
+        accepted = max(refused.sent - empty.sent - self._refused, SOME)
+        lasted = max(refused.at - empty.at, 1e-3)
+        self._slowest = max(self._slowest, accepted / lasted)
         held = max(self._resumed.at - empty.at, 0.0)
         if self.rate is None:
             return self._narrow_down(refused, held)
@@ -157,12 +165,19 @@ class RateFinder:
             # Refused while it caught up: the burst is smaller than thought, the rate still good.
             self.burst = max(1.0, min(0.5 * self.burst, since_hold - self.rate * active))
             return self.rate
-        seen = max(accepted / max(refused.at - empty.at, 1e-3), self._fastest(refused))
-        if self._probes == 0:
-            # Refused at the very pace that was thought to be good.
-            seen = self._slowest = min(seen, 0.9 * self.rate)
-        self.rate = seen if self._rough else 0.5 * (self.rate + seen)
-        self._rough = False
+        seen = max(accepted / lasted, self._fastest(refused))
+        if self._probes > 0:
+            self.rate = seen if self._rough else 0.5 * (self.rate + seen)
+            self._rough = self._contradicted = False
+        elif not self._contradicted:
+            # Refused at the very pace that was thought to be good: by bad luck, perhaps.
+            self.rate = min(seen, 0.9 * self.rate)
+            self._contradicted = True
+        else:
+            # Again: so it is slower than it was, and nothing that was known still holds.
+            self.rate = min(max(accepted / lasted, 0.3 * self.rate), 0.9 * self.rate)
+            self._slowest = self.rate
+            self._rough = True
         return self.rate
 
     def _narrow_down(self, refused: Mark, held: float) -> float:
@@ -174,20 +189,23 @@ class RateFinder:
             if self.burst >= rate * held:
                 break
             rate = max(self._slowest, self._fastest(refused))
-        too_few = refused.sent - self._resumed.sent < 2 * self.burst + FEWEST_SENT
-        self._rough = self.burst < self.pace.rate * held and self.pace.rate > 1.2 * rate
-        if self._rough and too_few and self.pace.rate > 2 * rate:
-            # Refused at once, from a bucket that may have run over during the hold: all that is
-            # known is that it is slower than the pace was. Halve the range, and look again.
-            return math.sqrt(rate * self.pace.rate)
-        self.rate = rate
-        return rate
+        # It may have run over during the hold, and be faster than that. One request more or less
+        # makes a difference after a short time.
+        fastest = min(self.pace.rate, self._fastest(refused, one_more=1.0))
+        self._rough = fastest > 1.2 * rate
+        few = refused.sent - self._resumed.sent < 2.0 * self.burst + FEWEST_SENT
+        if few and fastest > 2.0 * rate:
+            return math.sqrt(rate * fastest)
+        self.rate = rate if self._rough else 0.5 * (rate + max(rate, fastest))
+        return self.rate
 
-    def _fastest(self, refused: Mark) -> float:
+    def _fastest(self, refused: Mark, one_more: float = 0.0) -> float:
         """The highest rate that a stretch of time up to a refusal asks for, whatever its length."""
+        given = self.burst - one_more
         stretches = self._stretches(refused)
-        rates = ((sent - self.burst) / lasted for sent, lasted in stretches if lasted > 1e-3)
-        return max(rates, default=0.0)
+        return max(
+            ((sent - given) / lasted for sent, lasted in stretches if lasted > 1e-3), default=0.0
+        )
 
     def _stretches(self, refused: Mark) -> Iterator[tuple[float, float]]:
         """What was sent in the stretches of time up to a refusal, and how long they were."""
@@ -209,8 +227,8 @@ class RateFinder:
     def _probe(self, now: float, pace: Bucket, spread: Bucket) -> None:
         """A little faster, if nothing was refused for a while and something waited."""
         fast = self.rate is None or self._rough
-        rested = now - self._probed.at >= (RAMP_EVERY_S if fast else PROBE_EVERY_S)
-        if not rested or self.sent - self._probed.sent < FEWEST_SENT:
+        lasted, sent = now - self._probed.at, self.sent - self._probed.sent
+        if lasted < (RAMP_EVERY_S if fast else PROBE_EVERY_S) or sent < FEWEST_SENT:
             return
         self._probed = Mark(now, self.sent)
         if not self._held_back:
@@ -219,6 +237,8 @@ class RateFinder:
         step = PROBES[min(self._probes, len(PROBES) - 1)]
         if fast:
             step = RAMP if self.rate is None else ROUGH_RAMP
+        if pace.rate > RAMP * sent / lasted:
+            return  # something else holds it back more
         self._probes += 1
         pace.change(now, rate=pace.rate * step, capacity=pace.capacity)
         spread.change(now, rate=spread.rate * step, capacity=spread.capacity)

@@ -37,6 +37,8 @@ from paraval.schedule.messages import (
 
 LONGEST_REFUSAL_S = 900.0
 """A service that says to come back later than this has run out of quota: not worth waiting for."""
+MOST_REFUSALS_IN_A_ROW = 20
+"""An account that refuses this often without an answer between is not worth waiting for either."""
 SHORTEST_SLEEP_S = 0.001
 
 
@@ -175,7 +177,7 @@ class Scheduler:
         held_s = max(account.held_until - event.at, event.retry_after or 0.0)
         if held_s > LONGEST_REFUSAL_S:
             return f"{account.name}: its quota is used up for {_span(held_s)}"
-        if account.refusals >= self._retry.refusals:
+        if account.refusals >= MOST_REFUSALS_IN_A_ROW:
             return f"{account.name} refused {account.refusals} times in a row"
         return None
 

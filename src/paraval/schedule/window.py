@@ -65,11 +65,14 @@ class Window:
         """A request was refused that had so many others beside it when it was sent."""
         before, self._refused_with = self._refused_with, beside
         self._begin_round()
-        if not self.is_found:
-            self.is_found = bool(before and beside) and abs(beside - before) <= ALIKE * before
-            least = 1 if self.is_found else self.limit // 2
+        # One beside another tells nothing: a burst of one is refused just so.
+        alike = min(before, beside) > 1 and abs(beside - before) <= ALIKE * before
+        if alike and not self.is_found:
+            self.is_found = True
+            least = 1
         elif now - self._cut_at >= CUT_EVERY_S:
-            least = int(CUT * self.limit)
+            # While it doubled, the half is the last level that was known to be good.
+            least = int(CUT * self.limit) if self.is_found else self.limit // 2
         else:
             return
         self._cut_at = now
