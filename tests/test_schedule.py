@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from paraval.records import Limits, Outcome, RetryPolicy
 from paraval.schedule.estimates import Estimates, Observation, shrunken_mean
-from paraval.schedule.messages import Begin, Ended, Over, StopAsked, Work
+from paraval.schedule.messages import Begin, Ended, Over, Start, StopAsked, Tick, WakeAt, Work
 from paraval.schedule.scheduler import Scheduler
 from paraval.schedule.simulation import Imagine, Imagined, Span, Trace, simulate
 
@@ -207,6 +207,22 @@ def test_the_remaining_time_counts_what_must_pass_through_a_limit() -> None:
     machine = scheduler(works, parallel=10, named={"m=a": 1})
     machine.handle(Begin(at=0))
     assert machine.remaining_s(0) == 18
+
+
+def test_a_wake_that_came_late_asks_for_no_second_one() -> None:
+    """Else timers would pile up: each early wake leaves a later one behind."""
+    machine = scheduler([Work(index=i) for i in range(2)], parallel=2)
+    machine.handle(Begin(at=0))
+    late, early = (
+        Ended(at=1, index=0, outcome=Outcome.RATE_LIMITED, retry_after=50),
+        Ended(at=1, index=1, outcome=Outcome.RATE_LIMITED, retry_after=20),
+    )
+    asked = [one for event in (late, early) for one in machine.handle(event)]
+    assert [one.at for one in asked if isinstance(one, WakeAt)] == [51, 21]
+    answer = machine.handle(Tick(at=21))
+    assert answer == [Start(index=1), WakeAt(at=51)]
+    assert machine.handle(Tick(at=51)) == [Start(index=0)]
+    assert machine.handle(Tick(at=51)) == []
 
 
 def test_an_empty_plan_is_over_at_once() -> None:
