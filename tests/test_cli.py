@@ -181,6 +181,7 @@ def test_a_run_that_its_budget_ends_tells_how_to_go_on_and_a_resume_does(
     (run,) = json.loads(paraval("runs", "--json").stdout)
     assert (run["state"], run["done"]) == ("held_back", 2)
     assert f"Go on with: paraval resume {run['id']} --budget 0.2\n" in ended.stderr
+    assert " of $0.10)" in ended.stderr, "what was spent, as it goes on"
     assert paraval("report").returncode == 3
 
     ended = paraval("resume", run["id"], "--budget", "20")

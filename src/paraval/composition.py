@@ -290,7 +290,15 @@ async def _execute(gear: Gear, store: Store, onlooker: Onlooker, stopping: Stopp
     expected = Expectations(plan, store.history(plan.name).rows, gear.asking)
     loop = asyncio.get_running_loop()
     done = len(ledger.done)
-    onlooker(RunStarted(run=ledger.run, total=done + len(trials), already_done=done))
+    onlooker(
+        RunStarted(
+            run=ledger.run,
+            total=done + len(trials),
+            already_done=done,
+            budget_usd=None if plan.budget is None else plan.budget.usd,
+            spent_usd=ledger.spent_usd(),
+        )
+    )
     for message in _news_of_a_resume(ledger, len(trials)):
         onlooker(Notice(message=message))
     async with attempts_with(gear, lambda words: onlooker(Notice(message=words))) as attempts:

@@ -155,7 +155,9 @@ def _cost(forecast: Forecast) -> Iterator[str]:
         are = "is" if forecast.cached == 1 else "are"
         cached = f"{forecast.cached:,} of {answers} {are} in the cache, free"
     most = forecast.cost_at_most_usd
-    if forecast.cost_usd is not None:
+    if cached and most == 0:
+        yield f"Nothing to pay: {cached}."
+    elif forecast.cost_usd is not None:
         at_most = "" if most is None else f", at most {money(most)}"
         without = " without what is unknown" if forecast.unpriced else ""
         yield f"About {money(forecast.cost_usd)}{at_most}{without}{cached and '; '}{cached}."
