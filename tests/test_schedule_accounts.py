@@ -663,7 +663,7 @@ def test_a_quota_that_is_used_up_for_hours_stops_its_account() -> None:
     machine.handle(Begin(at=0))
     answer = machine.handle(refusal(1, 0, retry_after=23 * 3600.0))
     (stopped,) = [one for one in answer if isinstance(one, Stopped)]
-    assert stopped.reason == "account:a: its quota is used up for 23 h"
+    assert stopped.reason == "account 'a': its quota is used up for 23 h; resume after that"
     assert [one.index for one in answer if isinstance(one, Skip)] == [0, 10, 11]
 
 

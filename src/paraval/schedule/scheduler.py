@@ -29,16 +29,12 @@ from paraval.schedule.messages import (
     Skip,
     Start,
     StopAsked,
-    Stopped,
     Tick,
     WakeAt,
     Work,
 )
+from paraval.schedule.stops import LONGEST_REFUSAL_S, stopped_by
 
-LONGEST_REFUSAL_S = 900.0
-"""A service that says to come back later than this has run out of quota: not worth waiting for."""
-MOST_REFUSALS_IN_A_ROW = 20
-"""An account that refuses this often without an answer between is not worth waiting for either."""
 SHORTEST_SLEEP_S = 0.001
 
 
@@ -138,14 +134,14 @@ class Scheduler:
         accounts = self._lanes.accounts_of(place)
         for account, grant in zip(accounts, running.grants, strict=True):
             self._settle(account, grant, event, instructions)
-        need, reason = self._what_stops(event, accounts)
-        if need is not None and need not in self._stopped:
-            self._stopped[need] = reason
-            instructions.append(Stopped(need=need, reason=reason))
+        stopped = stopped_by(event, accounts)
+        if stopped is None or stopped.need in self._stopped:
             instructions.append(self._decide(event, place))
-            instructions.extend(self._skip_all(need, reason))
-        else:
-            instructions.append(self._decide(event, place))
+            return
+        self._stopped[stopped.need] = stopped.reason
+        instructions.append(stopped)
+        instructions.append(self._decide(event, place))
+        instructions.extend(self._skip_all(stopped.need, stopped.reason))
 
     def _settle(
         self, account: Account, grant: Grant, event: Ended, instructions: list[Instruction]
@@ -157,29 +153,6 @@ class Scheduler:
         held = account.settle(event.at, grant, use)
         if held is not None:
             instructions.append(held)
-
-    def _what_stops(self, event: Ended, accounts: tuple[Account, ...]) -> tuple[str | None, str]:
-        """The need that nothing more can be done with after this end, and why."""
-        if event.outcome.is_judged:
-            return None, ""
-        if event.stops is not None:
-            return event.stops, event.reason or f"{event.stops} cannot be used"
-        for account in accounts:
-            if account.never_reached:
-                return account.name, event.reason or f"{account.name} cannot be reached"
-            if account.name == event.account and event.outcome is Outcome.RATE_LIMITED:
-                reason = self._why_refused_for_good(account, event)
-                if reason is not None:
-                    return account.name, reason
-        return None, ""
-
-    def _why_refused_for_good(self, account: Account, event: Ended) -> str | None:
-        held_s = max(account.held_until - event.at, event.retry_after or 0.0)
-        if held_s > LONGEST_REFUSAL_S:
-            return f"{account.name}: its quota is used up for {_span(held_s)}"
-        if account.refusals >= MOST_REFUSALS_IN_A_ROW:
-            return f"{account.name} refused {account.refusals} times in a row"
-        return None
 
     def _decide(self, event: Ended, place: int) -> Instruction:
         """What becomes of the trial whose attempt ended."""
@@ -325,8 +298,3 @@ def _use_of(account: str, event: Ended) -> AccountUse | None:
     if event.outcome is Outcome.RATE_LIMITED and event.account == account:
         return AccountUse(account=account, requests=1, refused=True, retry_after=event.retry_after)
     return None
-
-
-def _span(seconds: float) -> str:
-    hours = seconds / 3600.0
-    return f"{hours:,.0f} h" if hours >= 1.5 else f"{seconds / 60.0:.0f} min"
