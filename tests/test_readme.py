@@ -35,9 +35,9 @@ def block_with(text: str) -> str:
 
 def test_the_demo_prints_what_the_readme_shows(paraval: Paraval) -> None:
     printed = paraval("demo", "--progress", "lines").stdout.splitlines()
-    shown = block_with("4 wrong answers").splitlines()
+    shown = block_with("8 wrong answers").splitlines()
     verdicts = [line for line in shown if line.startswith(("  ✗", "  !"))]
-    assert len(verdicts) == 6
+    assert len(verdicts) == 10
     assert set(verdicts) <= set(printed)
     assert shown[-1] == printed[-1]
 

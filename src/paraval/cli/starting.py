@@ -29,6 +29,7 @@ from paraval.cli.running import (
 from paraval.composition import load_suite
 from paraval.environment import child_environment
 from paraval.errors import RequestError
+from paraval.models.providers import DEFAULT_KEY_VARIABLE
 from paraval.processes.children import Command, Warden
 from paraval.settings import Options, Selection, default_store
 
@@ -199,6 +200,13 @@ def _system(_: Path) -> Iterator[Finding]:
         yield Finding(name="system", mark="ok", text="Linux")
 
 
+def _keys(_: Path) -> Iterator[Finding]:
+    """Whether the usual keys are there; never what they are."""
+    for variable in dict.fromkeys(DEFAULT_KEY_VARIABLE.values()):
+        state = "set" if os.environ.get(variable, "").strip() else "not set"
+        yield Finding(name="key", mark="ok", text=f"{variable} is {state}")
+
+
 def _store(store: Path) -> Iterator[Finding]:
     place = store.absolute()
     while not place.exists():
@@ -223,5 +231,6 @@ LOOKS: tuple[Callable[[Path], Iterator[Finding]], ...] = (
     _sqlite,
     _machine,
     _system,
+    _keys,
     _store,
 )
