@@ -113,7 +113,8 @@ class Wording:
         return f"{self._place()} {self._marks['skipped']} {label}  skipped: {why}"
 
     def more_skipped(self, number: int, reason: str) -> str:
-        why = one_line(reason, LONGEST_REASON)
+        """The reason only as far as it tells which one: it was told with the first."""
+        why = one_line(reason, LONGEST_LABEL)
         return f"{self._place()} {self._marks['skipped']} {number:,} more skipped: {why}"
 
     def attempt_started(self, event: AttemptStarted) -> str:

@@ -81,8 +81,7 @@ def _errors(summary: Summary) -> str:
 def _retries(summary: Summary) -> Iterator[str]:
     if summary.retries_by_kind:
         kinds = listed(f"{number:,} {kind}" for kind, number in summary.retries_by_kind.items())
-        attempts = counted(sum(summary.retries_by_kind.values()), "attempt")
-        yield f"Tried again: {attempts}, {kinds}."
+        yield f"Attempts that decided nothing: {kinds}."
 
 
 def _cost(summary: Summary) -> Iterator[str]:
