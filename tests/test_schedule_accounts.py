@@ -36,7 +36,7 @@ from paraval.schedule.messages import (
 from paraval.schedule.metering import Meter, by_the_minute
 from paraval.schedule.pacing import Bucket
 from paraval.schedule.scheduler import Scheduler
-from paraval.schedule.simulation import Imagined, Trace, simulate, simulate_at
+from paraval.schedule.simulation import Imagined, Trace, as_expected, simulate, simulate_at
 from paraval.schedule.window import Window
 
 A = "account:a"
@@ -341,6 +341,16 @@ def test_answers_from_the_cache_take_nothing_of_a_rate() -> None:
     known = {A: AccountLimits(requests_per_minute=60)}
     trace = simulate(scheduler(trials(500), accounts=known), lambda *_: cached)
     assert trace.makespan_s < 2
+
+
+def test_an_account_that_an_attempt_did_not_come_to_use_gets_its_share_back() -> None:
+    """A judge is asked nothing where the target gave no answer."""
+    failed = Imagined(
+        duration_s=0.1, outcome=Outcome.CRASHED, uses=(AccountUse(account=A, requests=1),)
+    )
+    known = {B: AccountLimits(requests_per_minute=60)}
+    trace = simulate(scheduler(trials(100, A, B), accounts=known), lambda *_: failed)
+    assert trace.makespan_s < 10
 
 
 def test_what_an_attempt_asks_for_beyond_its_draw_is_counted() -> None:
@@ -733,6 +743,14 @@ def test_the_remaining_time_knows_rates_and_holds() -> None:
     silent.handle(Begin(at=0))
     silent.handle(refusal(1, 0, retry_after=100))
     assert silent.remaining_s(1) >= 100
+
+
+def test_a_plan_is_simulated_with_what_it_draws() -> None:
+    works = trials(1000)
+    free = simulate(scheduler(works), as_expected(works))
+    assert free.makespan_s <= 15
+    paced = scheduler(works, accounts={A: AccountLimits(requests_per_minute=600)})
+    assert simulate(paced, as_expected(works)).makespan_s == pytest.approx(100, rel=0.02)
 
 
 def test_the_bound_that_decides_the_end_comes_first() -> None:

@@ -10,9 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from paraval.records import AccountLimits, Limits
-from paraval.schedule.messages import Work
-
-ACCOUNT = "account:"
+from paraval.schedule.messages import Work, draws_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +31,6 @@ class _Load:
     """All that has to pass through a limit."""
 
     seconds: float = 0.0
-    trials: int = 0
     requests: float = 0.0
     tokens: float = 0.0
 
@@ -63,15 +60,10 @@ def _loads(works: Sequence[Work]) -> dict[str, _Load]:
     loads: dict[str, _Load] = defaultdict(_Load)
     for work in works:
         for need in work.needs:
-            load = loads[need]
-            load.seconds += work.expected_s
-            load.trials += 1
-        drawn = {draw.account: draw for draw in work.draws}
-        for need in work.needs:
-            if need.startswith(ACCOUNT):
-                draw = drawn.get(need)
-                loads[need].requests += draw.requests if draw is not None else 1
-                loads[need].tokens += draw.tokens if draw is not None else 0.0
+            loads[need].seconds += work.expected_s
+        for draw in draws_of(work):
+            loads[draw.account].requests += draw.requests
+            loads[draw.account].tokens += draw.tokens
     return loads
 
 

@@ -15,9 +15,8 @@ from random import Random
 
 from paraval.records import AccountLimits, Limits
 from paraval.schedule.accounts import Account, Grant
-from paraval.schedule.messages import Draw, Work
+from paraval.schedule.messages import Draw, Work, draws_of, is_account
 
-ACCOUNT = "account:"
 UNKNOWN = AccountLimits()
 
 
@@ -81,16 +80,14 @@ class Lanes:
         self._lane_of = [
             self._lane(work.needs, apart_if_free and work.cost_usd <= 0.0) for work in works
         ]
-        self._draws_of = [
-            _draws(work, lane) for work, lane in zip(works, self._lane_of, strict=True)
-        ]
+        self._draws_of = [draws_of(work) for work in works]
         self.waiting = 0
         self.waiting_s = 0.0
 
     def _lane(self, needs: tuple[str, ...], is_free: bool) -> Lane:
         key = (needs, is_free)
         if key not in self._lanes:
-            accounts = [need for need in needs if need.startswith(ACCOUNT)]
+            accounts = [need for need in needs if is_account(need)]
             self._lanes[key] = Lane(
                 needs=needs,
                 limits=tuple(self._limit(need) for need in needs if self._is_limit(need)),
@@ -212,14 +209,3 @@ class Lanes:
         """How long until the last request may be sent, by the account that is paced the most."""
         waiting = (one for one in self._accounts.values() if one.waiting_requests > 0)
         return max((account.paced_s(now) for account in waiting), default=0.0)
-
-
-def _draws(work: Work, lane: Lane) -> tuple[Draw, ...]:
-    """One for each of its accounts, in their order."""
-    if (
-        len(lane.accounts) == len(work.draws) == 1
-        and work.draws[0].account == lane.accounts[0].name
-    ):
-        return work.draws
-    told = {draw.account: draw for draw in work.draws}
-    return tuple(told.get(account.name, Draw(account.name)) for account in lane.accounts)

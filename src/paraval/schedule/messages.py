@@ -36,6 +36,19 @@ class Work(NamedTuple):
     """What an attempt is thought to cost at most; 0 for free ones."""
 
 
+def is_account(need: str) -> bool:
+    return need.startswith("account:")
+
+
+def draws_of(work: Work) -> tuple[Draw, ...]:
+    """One for each account among its needs, in their order."""
+    accounts = [need for need in work.needs if is_account(need)]
+    if len(accounts) == len(work.draws) == 1 and work.draws[0].account == accounts[0]:
+        return work.draws
+    told = {draw.account: draw for draw in work.draws}
+    return tuple(told.get(account) or Draw(account) for account in accounts)
+
+
 # ---- events
 
 

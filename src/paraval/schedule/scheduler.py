@@ -292,9 +292,11 @@ class Scheduler:
 
 
 def _use_of(account: str, event: Ended) -> AccountUse | None:
+    """What the attempt did with this account; None where it told of none at all."""
     for use in event.uses:
         if use.account == account:
             return use
     if event.outcome is Outcome.RATE_LIMITED and event.account == account:
         return AccountUse(account=account, requests=1, refused=True, retry_after=event.retry_after)
-    return None
+    # A judge that was never asked, for one, since there was nothing to judge.
+    return AccountUse(account=account) if event.uses else None

@@ -7,7 +7,7 @@ through it. The clock jumps from event to event.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from paraval.records import AccountUse, Outcome
@@ -25,6 +25,8 @@ from paraval.schedule.messages import (
     Stopped,
     Tick,
     WakeAt,
+    Work,
+    draws_of,
 )
 from paraval.schedule.scheduler import Scheduler
 
@@ -49,6 +51,22 @@ Imagine = Callable[[int, int], Imagined]
 
 ImagineAt = Callable[[float, int, int], Imagined]
 """(when it starts, trial index, attempt number from 1) -> its end."""
+
+
+def as_expected(works: Iterable[Work]) -> Imagine:
+    """Every attempt goes as it is thought to, and takes of its accounts what it draws."""
+    ends = {
+        work.index: Imagined(
+            duration_s=work.expected_s,
+            uses=tuple(
+                AccountUse(account=draw.account, requests=draw.requests, tokens=draw.tokens)
+                for draw in draws_of(work)
+            ),
+            cost_usd=work.cost_usd,
+        )
+        for work in works
+    }
+    return lambda index, _: ends[index]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
