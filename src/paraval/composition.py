@@ -332,7 +332,7 @@ def _ending(driver: Driver, trials: int) -> Ending:
 def _scheduler(gear: Gear, expected: Expectations, trials: Mapping[int, Trial]) -> Scheduler:
     plan = gear.ledger.plan
     with no_collections():
-        works = [expected.work(trial) for trial in trials.values()]
+        works = [expected.work(trial, expected.calls(trial)) for trial in trials.values()]
     return Scheduler(
         works,
         limits=plan.limits,

@@ -34,6 +34,8 @@ from paraval.targets.chat import request_for
 JUDGE_WORDS_TOKENS = 600.0
 """The judge's own instructions, and its short answer."""
 MODEL_NEEDS = (account_need(""), model_need(""))
+CACHED_S = 0.001
+"""What an answer takes that is in the cache."""
 HISTORY_MARGIN = 1.5
 """What is reserved over what such attempts cost before."""
 
@@ -107,13 +109,13 @@ class Expectations:
     def seconds(self, trial: Trial) -> float:
         return self.estimates.expected_s(trial.case.id, trial.variant)
 
-    def work(self, trial: Trial) -> Work:
-        """The trial as the scheduler sees it."""
-        calls = self.calls(trial)
+    def work(self, trial: Trial, calls: Sequence[Call]) -> Work:
+        """The trial as the scheduler sees it, with the calls that have to be made for it."""
+        is_cached = isinstance(trial.target, ChatTarget) and not calls
         return Work(
             index=trial.index,
             needs=_needs(trial, calls),
-            expected_s=self.seconds(trial),
+            expected_s=CACHED_S if is_cached else self.seconds(trial),
             draws=_draws(calls),
             cost_usd=self._reserved_usd(trial, calls),
         )
@@ -132,14 +134,11 @@ class Expectations:
         call = Call(model=target.model, requests=1, input_tokens=asked, output_tokens=answered)
         return [call, *calls]
 
-    def cost(self, trial: Trial) -> ExpectedCost:
-        return self._cost(trial, self.calls(trial))
-
     def unpriced(self) -> tuple[str, ...]:
         """The registry names of the models whose price nobody knows."""
         return tuple(model.name for model in models_of(self.plan) if self._price(model) is None)
 
-    def _cost(self, trial: Trial, calls: Sequence[Call]) -> ExpectedCost:
+    def cost(self, trial: Trial, calls: Sequence[Call]) -> ExpectedCost:
         prices = [self._price(call.model) for call in calls]
         at_most: float | None = None
         if None not in prices:
@@ -157,7 +156,7 @@ class Expectations:
     def _reserved_usd(self, trial: Trial, calls: Sequence[Call]) -> float:
         if self.plan.budget is None:
             return 0.0
-        cost = self._cost(trial, calls)
+        cost = self.cost(trial, calls)
         if isinstance(trial.target, ChatTarget):
             at_most = cost.at_most or 0.0
             return at_most if cost.likely is None else min(at_most, cost.likely * HISTORY_MARGIN)
@@ -245,13 +244,13 @@ class Forecast:
 def foresee(plan: Plan, store: Store, asking: Asking, seed: int = 0) -> Forecast:
     """What would run, in which order, how long it would take, and what it would cost."""
     expected = Expectations(plan, store.history(plan.name).rows, asking)
-    works = [expected.work(trial) for trial in plan.trials]
-    cached = expected.cached
+    calls = [expected.calls(trial) for trial in plan.trials]
+    works = [expected.work(*each) for each in zip(plan.trials, calls, strict=True)]
     seconds = [work.expected_s for work in works]
     scheduler = Scheduler(works, limits=plan.limits, retry=plan.retry, seed=seed)
     trace = simulate(scheduler, lambda index, _: Imagined(duration_s=seconds[index]))
     known = expected.estimates.known
-    costs = [expected.cost(trial) for trial in plan.trials]
+    costs = [expected.cost(*each) for each in zip(plan.trials, calls, strict=True)]
     has_models = bool(models_of(plan))
     return Forecast(
         plan=plan,
@@ -264,7 +263,7 @@ def foresee(plan: Plan, store: Store, asking: Asking, seed: int = 0) -> Forecast
         cost_usd=_sum([cost.likely for cost in costs]),
         cost_at_most_usd=_sum([cost.at_most for cost in costs]) if has_models else None,
         unpriced=expected.unpriced(),
-        cached=cached,
+        cached=expected.cached,
         decides=_deciding(works, plan, known=known),
     )
 

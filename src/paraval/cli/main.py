@@ -31,7 +31,7 @@ from paraval.errors import ParavalError, RequestError
 
 COMMANDS = {
     "run": ("running", "Run a suite, in parallel, and report."),
-    "resume": ("running", "Go on with a run that was interrupted or killed."),
+    "resume": ("running", "Go on with a run that was interrupted, killed or held back."),
     "plan": ("planning", "Tell what would run, in which order, and how long it would take."),
     "runs": ("reading", "List the runs in the store."),
     "report": ("reading", "Show a run's report, or write it to files."),

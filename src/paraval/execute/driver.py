@@ -385,7 +385,8 @@ def _cost_usd(attempt: Attempt, result: AttemptResult) -> float | None:
 
 def _stop_words(stopped: Stopped) -> str:
     kind, _, name = stopped.need.partition(":")
-    return f"Stopped {kind} '{name}': {stopped.reason} Its trials are skipped; a resume runs them."
+    reason = stopped.reason.rstrip(".")
+    return f"Stopped {kind} '{name}': {reason}. Its trials are skipped; a resume runs them."
 
 
 def _hold_words(held: Held, now: float) -> str:
