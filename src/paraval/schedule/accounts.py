@@ -92,6 +92,8 @@ class Account:
         self._ratios = Ratios()
         self._requests = Meter(evenly(known.requests_per_minute))
         self._tokens = Meter(by_the_minute(known.tokens_per_minute))
+        self._is_paced = self._requests.knows_a_rate or self._tokens.knows_a_rate
+        """Kept beside what it follows from, since it is asked for every lane at every start."""
 
     # ---- what may start
 
@@ -121,6 +123,8 @@ class Account:
         """When such a draw may start; infinite while only the end of another one can tell."""
         if self.in_flight >= self.limit or (self._probe is not None and self._is_half_open):
             return math.inf
+        if not self._is_paced:
+            return max(self.held_until, now)
         wait_s = max(
             self._finder.wait_s(now, draw.requests), self._requests.wait_s(now, draw.requests)
         )
@@ -214,6 +218,7 @@ class Account:
             told.tokens_full_in_s,
             (grant.started_at, sent),
         )
+        self._is_paced = True
 
     # ---- refusals
 
@@ -230,6 +235,7 @@ class Account:
             self._finder.refuse_again(now, refused, self.held_until)
         else:
             self._learn_from_refusal(now, grant, refused)
+        self._is_paced = True
         self._refused_at = now
         self._fresh = 0
         return Held(account=self.name, until=self.held_until, refusals=self.refusals)
@@ -269,6 +275,8 @@ class Account:
     def paced_s(self, now: float) -> float:
         """How long it takes until the last of the waiting attempts may start."""
         held_s = max(0.0, self.held_until - now)
+        if not self._is_paced:
+            return held_s
         tokens = self.waiting_tokens * self._ratios.correction
         return held_s + max(
             self._requests.until_sent_s(now, self.waiting_requests),

@@ -46,11 +46,10 @@ class Lane:
 
     def opens_at(self, now: float, draws: Sequence[Draw]) -> float:
         """When its accounts let its next trial start; infinite while nobody knows."""
-        opens_at = now
-        for account, draw in zip(self.accounts, draws, strict=True):
-            at = account.opens_at(now, draw)
-            opens_at = max(opens_at, at)
-        return opens_at
+        if len(self.accounts) == 1:
+            return self.accounts[0].opens_at(now, draws[0])
+        together = zip(self.accounts, draws, strict=True)
+        return max((account.opens_at(now, draw) for account, draw in together), default=now)
 
     def holdup_s(self, parallel: int) -> float:
         """How long this lane needs at least, if it were given all that it may use."""
