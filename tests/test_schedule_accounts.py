@@ -214,7 +214,7 @@ def test_senseless_headers_are_not_heard(per_minute: float | None) -> None:
 def clean_round(window: Window, now: float) -> None:
     limit = window.limit
     for _ in range(limit):
-        window.enter()
+        window.enter(0.0)
     for _ in range(limit):
         window.leave()
         window.succeed(now)
@@ -229,10 +229,27 @@ def test_an_unknown_number_at_once_doubles_from_ten_with_each_clean_round() -> N
     assert seen == [10, 20, 40, 80, 100, 100]
 
 
+def test_an_unknown_number_at_once_doubles_before_the_first_answer_while_nothing_is_refused() -> (
+    None
+):
+    window = Window(most=100)
+    sent_at = []
+    now = 0.0
+    while window.in_flight < 100:
+        now = max(now, window.room_at(now))
+        window.enter(now)
+        sent_at.append(now)
+    assert [sent_at.count(at) for at in sorted(set(sent_at))] == [10, 10, 20, 40, 20]
+    assert sent_at[-1] == pytest.approx(1.0)
+    window.refuse(1.1, 99)
+    window.leave()
+    assert window.room_at(9.0) == math.inf
+
+
 def test_a_limit_that_is_not_nearly_reached_does_not_grow() -> None:
     window = Window(most=100)
     for _ in range(50):
-        window.enter()
+        window.enter(0.0)
         window.leave()
         window.succeed(0.0)
     assert window.limit == 10
@@ -241,9 +258,9 @@ def test_a_limit_that_is_not_nearly_reached_does_not_grow() -> None:
 def test_a_provider_in_trouble_stops_the_growth_and_cuts_nothing() -> None:
     window = Window(most=100)
     for _ in range(9):
-        window.enter()
+        window.enter(0.0)
         window.succeed(0.0)
-    window.pause()
+    window.pause(0.0)
     window.succeed(0.0)
     assert window.limit == 10
 

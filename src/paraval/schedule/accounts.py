@@ -110,6 +110,13 @@ class Account:
             return math.inf
         return self._window.limit
 
+    def _room_at(self, now: float) -> float:
+        if self._concurrent is not None:
+            return now if self.in_flight < self._concurrent else math.inf
+        if self._rate_is_known and not self._window_binds:
+            return now
+        return self._window.room_at(now)
+
     @property
     def _rate_is_known(self) -> bool:
         return self._requests.knows_a_rate or self._finder.rate is not None
@@ -121,10 +128,11 @@ class Account:
 
     def opens_at(self, now: float, draw: Draw) -> float:
         """When such a draw may start; infinite while only the end of another one can tell."""
-        if self.in_flight >= self.limit or (self._probe is not None and self._is_half_open):
+        if self._probe is not None and self._is_half_open:
             return math.inf
-        if not self._is_paced:
-            return max(self.held_until, now)
+        room_at = self._room_at(now)
+        if room_at > now or not self._is_paced:
+            return max(self.held_until, room_at)
         wait_s = max(
             self._finder.wait_s(now, draw.requests), self._requests.wait_s(now, draw.requests)
         )
@@ -148,7 +156,7 @@ class Account:
         self._taken += 1
         self._fresh += 1
         self.in_flight += 1
-        self._window.enter()
+        self._window.enter(now)
         self._finder.send(now, draw.requests)
         self._requests.take(now, draw.requests)
         self._tokens.take(now, tokens)
@@ -182,7 +190,7 @@ class Account:
         if use.refused:
             return self._refuse(now, grant, use.retry_after)
         if use.overloaded:
-            self._window.pause()
+            self._window.pause(now)
             return None
         self._window.succeed(now)
         if grant.started_at >= self._refused_at:

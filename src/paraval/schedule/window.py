@@ -1,6 +1,7 @@
 """How many requests at once an account bears, where nobody told: found by trying.
 
-Slow start first. A refusal takes the limit back to the last level that was good; another one with
+Slow start first: it doubles as long as nothing is refused, and not only when answers have come,
+since a refusal comes at once and an answer may take a minute. A refusal takes the limit back to the last level that was good; another one with
 as many in flight as before shows that it is the number at once that is limited, and not a rate.
 From then on the limit grows little by little, and is cut once in a window of time, however many
 refusals come in it, since they all tell of the same moment.
@@ -11,7 +12,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from paraval.schedule.pacing import INSTANT_S
+
 FIRST = 10
+DOUBLES_EVERY_S = 0.25
+"""Long enough for a refusal to have come back from anywhere on earth."""
 GROWTH = 0.05
 CUT = 0.8
 CUT_EVERY_S = 15.0
@@ -34,12 +39,30 @@ class Window:
     _successes: int = 0
     _refused_with: int = 0
     _cut_at: float = -math.inf
+    _starting: bool = True
+    """Nothing was refused yet."""
+    _full_since: float | None = None
+    """When so many were first in flight as the limit allows."""
 
     def __post_init__(self) -> None:
         self.limit = min(FIRST, self.most)
 
-    def enter(self) -> None:
+    def room_at(self, now: float) -> float:
+        """When one more may be in flight; infinite while only an answer can tell."""
+        if self.in_flight < self.limit:
+            return now
+        if not self._starting or self._full_since is None or self.limit >= self.most:
+            return math.inf
+        grows_at = self._full_since + DOUBLES_EVERY_S
+        if grows_at > now + INSTANT_S:
+            return grows_at
+        self._grow(self.limit)
+        return now
+
+    def enter(self, now: float) -> None:
         self.in_flight += 1
+        if self.in_flight >= self.limit and self._full_since is None:
+            self._full_since = now
         self._peak = max(self._peak, self.in_flight)
 
     def leave(self) -> None:
@@ -53,16 +76,18 @@ class Window:
         if self._successes < self.limit:
             return
         if self._peak >= IN_USE * self.limit:
-            step = max(1, int(GROWTH * self.limit)) if self.is_found else self.limit
-            self.limit = min(self.most, self.limit + step)
+            self._grow(max(1, int(GROWTH * self.limit)) if self.is_found else self.limit)
         self._begin_round()
 
-    def pause(self) -> None:
+    def pause(self, now: float) -> None:
         """The provider has troubles of its own: no reason to do less, but none to do more."""
         self._begin_round()
+        if self._full_since is not None:
+            self._full_since = now
 
     def refuse(self, now: float, beside: int) -> None:
         """A request was refused that had so many others beside it when it was sent."""
+        self._starting = False
         before, self._refused_with = self._refused_with, beside
         self._begin_round()
         # One beside another tells nothing: a burst of one is refused just so.
@@ -77,6 +102,10 @@ class Window:
             return
         self._cut_at = now
         self.limit = max(1, least, min(self.limit, beside))
+
+    def _grow(self, step: int) -> None:
+        self.limit = min(self.most, self.limit + step)
+        self._full_since = None
 
     def _begin_round(self) -> None:
         self._successes = 0
