@@ -1,10 +1,11 @@
 """How many requests at once an account bears, where nobody told: found by trying.
 
 Slow start first: it doubles as long as nothing is refused, and not only when answers have come,
-since a refusal comes at once and an answer may take a minute. A refusal takes the limit back to the last level that was good; another one with
-as many in flight as before shows that it is the number at once that is limited, and not a rate.
-From then on the limit grows little by little, and is cut once in a window of time, however many
-refusals come in it, since they all tell of the same moment.
+since a refusal comes at once and an answer may take a minute. A refusal takes the limit back to
+the last level that was good; another one with as many in flight as before shows that it is the
+number at once that is limited, and not a rate. From then on the limit grows little by little, and
+is cut once in a window of time, however many refusals come in it, since they all tell of the same
+moment.
 """
 
 from __future__ import annotations
