@@ -53,6 +53,8 @@ class Provider:
     burst: float = 50.0
     at_once: int | None = None
     storm: tuple[float, float] = (math.inf, math.inf)
+    strays: float = 0.0
+    """The share of requests that are refused for no reason."""
     tells: bool = False
     retry_after: float | None = 1.0
     latency_s: float = 0.1
@@ -92,6 +94,8 @@ class Provider:
 
     def _refuses(self, now: float, level: float) -> bool:
         crowded = self.at_once is not None and len(self._ends) >= self.at_once
+        if self.strays and self._random.random() < self.strays:
+            return True
         return self.storm[0] <= now < self.storm[1] or level < 1.0 - 1e-9 or crowded
 
     def _refusal(self, takes_s: float) -> Imagined:
@@ -406,6 +410,22 @@ def test_a_silent_rate_is_found_whatever_it_is(
     ideal = run(knowing, count, known=AccountLimits(requests_per_minute=rate * 60))
     assert ideal.makespan_s / trace.makespan_s >= 0.45
     assert len(provider.refused) <= max(0.1 * count, 80)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.05, 0.1])
+@pytest.mark.parametrize("retry_after", [1.0, 0.1, None])
+@pytest.mark.parametrize("latency_s", [0.05, 1.0])
+def test_refusals_for_no_reason_do_not_slow_a_run_down_for_ever(
+    share: float, retry_after: float | None, latency_s: float
+) -> None:
+    """They come at any pace: to take them for a limit, and go slower for each, would never end."""
+    for seed in range(4):
+        provider = Provider(strays=share, retry_after=retry_after, latency_s=latency_s, sigma=0.3)
+        provider._random = random.Random(seed)
+        trace = simulate_at(scheduler(trials(300), parallel=200, seed=seed), provider)
+        assert sorted(trace.concluded) == list(range(300))
+        # Each of them is a second's hold at most, and there are some before it is known.
+        assert trace.makespan_s <= 40.0 + 2.0 * len(provider.refused)
 
 
 def test_a_rate_that_falls_in_the_middle_of_a_run_is_found_again() -> None:

@@ -98,6 +98,11 @@ class Account:
     # ---- what may start
 
     @property
+    def meets_strays(self) -> bool:
+        """Refusals come, but seldom and at any pace: the one that is refused waits, not the rest."""
+        return self._finder.is_free
+
+    @property
     def never_reached(self) -> bool:
         return not self._ever_reached and self._unreached >= UNREACHED_ENDS
 
@@ -235,7 +240,8 @@ class Account:
         if grant.started_at < self._refused_at:
             # It was under way when the last refusal came, and tells of the same moment.
             self._finder.refuse_too(refused)
-            self.held_until = max(self.held_until, now + (retry_after or 0.0))
+            if not self.meets_strays:
+                self.held_until = max(self.held_until, now + (retry_after or 0.0))
             return None
         self.refusals = 1 if self._lets_others_in(grant) else self.refusals + 1
         self.held_until = now + self._hold_s(retry_after)
@@ -246,6 +252,9 @@ class Account:
         self._is_paced = True
         self._refused_at = now
         self._fresh = 0
+        if self.meets_strays:
+            self.held_until, self.refusals = now, 0
+            return None
         return Held(account=self.name, until=self.held_until, refusals=self.refusals)
 
     def _lets_others_in(self, refused: Grant) -> bool:
@@ -262,6 +271,9 @@ class Account:
 
     def _learn_from_refusal(self, now: float, grant: Grant, refused: Mark) -> None:
         """Rate or number at once: what is known of the one is held to before the other is cut."""
+        if self._finder.is_free:
+            self._finder.refuse(now, refused, self.held_until)
+            return
         if self._rate_is_known or self._window.is_found:
             self._unexpected.append(now)
         full = len(self._unexpected) == REFUSALS_THAT_KEEP_COMING
@@ -273,6 +285,9 @@ class Account:
         explained = self._requests.knows_a_rate or self._window.is_found
         if self._finder.rate is not None or keep_coming or not explained:
             self._finder.refuse(now, refused, self.held_until)
+        if self._finder.is_free:
+            self._window.start_again()
+            self._window_binds = False
 
     # ---- how long the rest takes
 

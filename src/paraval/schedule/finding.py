@@ -5,6 +5,10 @@ it as was accepted, unless it ran over meanwhile, and it runs over when more pil
 burst. Hence for every stretch of time: accepted <= burst + rate x time. What is known of the burst
 comes from the first requests, before anything was refused.
 
+Some refusals have nothing to do with a rate: a server of many that is overloaded, a gateway's whim.
+To slow down because of them would never end, since they come at any pace. Whoever is refused again
+and again at a pace that was good before, but seldom, is told of no rate, and goes on without one.
+
 Requests are counted when they are sent, since answers may take long; a refusal is dated back to
 when its request was sent.
 """
@@ -37,6 +41,15 @@ allow no burst, few are refused before that is known."""
 SOME = 0.5
 """What is taken to have been accepted where nothing was: a pace of none would never end."""
 MARKS = 512
+WELL_BELOW = 0.8
+CONTRADICTIONS = 3.0
+"""So many refusals at paces that had been good: it is not the pace."""
+WHILE_CATCHING_UP = 0.34
+"""What one counts that the burst may explain."""
+STRAY_SHARE = 0.2
+"""More refusals than this are no strays."""
+STRAY_SAMPLE = 20.0
+LARGEST_SAMPLE = 200.0
 
 
 class Mark(NamedTuple):
@@ -69,13 +82,24 @@ class RateFinder:
     """When the bucket was last known to be empty."""
     _refused: float = 0.0
     """Since then."""
+    _known: Mark = BEGINNING
+    """When that was known."""
     _resumed: Mark = BEGINNING
     """The end of the hold."""
     _slowest: float = 1e-3
     """It was never slower than this."""
+    _proven: float = 0.0
+    """So fast it once was, from one refusal to the next."""
     _rough: bool = False
     """True: the estimate may well be too low."""
-    _contradicted: bool = False
+    _contradictions: float = 0.0
+    _free_from: Mark | None = None
+    """Since when refusals are taken for strays; None: they are not."""
+    _strays: float = 0.0
+    _began: Mark = BEGINNING
+    """When the search for a rate began, the last time."""
+    _all_refused: float = 0.0
+    """Since then."""
     _probed: Mark = BEGINNING
     _probes: int = 0
     _held_back: bool = False
@@ -96,8 +120,15 @@ class RateFinder:
         if self.pace is not None:
             self.pace.give_back(-requests)
 
+    @property
+    def is_free(self) -> bool:
+        """Refusals come, but they tell of no rate."""
+        return self._free_from is not None
+
     def refuse_too(self, refused: Mark) -> None:
         """Of many refusals at once, another one; they don't come in the order of their requests."""
+        self._strays += 1
+        self._all_refused += 1
         if self._empty is None or refused.sent >= self._empty.sent:
             self._refused += 1
         elif self.rate is None:
@@ -121,11 +152,24 @@ class RateFinder:
 
     def refuse(self, now: float, refused: Mark, held_until: float) -> None:
         """Another refusal than the last one: of a request that was sent after that was known."""
+        self._all_refused += 1
+        if self._free_from is not None and self._is_stray(now, self._free_from):
+            return
+        if self._empty is not None:
+            passed_by = self._was_passed_by(refused, self._empty)
+            contradicts = passed_by or self._contradicts()
+            self._contradictions = self._contradictions + 1.0 if contradicts else 0.0
+            if self._contradictions >= CONTRADICTIONS and self._refuses_seldom():
+                self._go_free(now)
+                return
+            if passed_by:
+                self.refuse_again(now, refused, held_until)
+                return
         if self._first_at is None or self._empty is None:
             rate = self._guess(now, refused)
         else:
             rate = UNDER * self._estimate(refused, self._empty)
-        self._note(refused, held_until)
+        self._note(now, refused, held_until)
         self._set_pace(now, held_until, rate)
 
     def refuse_again(self, now: float, refused: Mark, held_until: float) -> None:
@@ -133,11 +177,49 @@ class RateFinder:
         if self.pace is None:
             self.refuse(now, refused, held_until)
             return
-        self._note(refused, held_until)
+        self._note(now, refused, held_until)
         self._set_pace(now, held_until, self.pace.rate)
 
-    def _note(self, refused: Mark, held_until: float) -> None:
+    def _was_passed_by(self, refused: Mark, empty: Mark) -> bool:
+        """Whether too many were let in right after the last refusal for a bucket that was empty."""
+        accepted = max(refused.sent - empty.sent - self._refused, SOME)
+        rate = max(self.rate or 0.0, accepted / max(refused.at - empty.at, 1e-3))
+        let_in = self._known.sent - empty.sent - self._refused
+        return let_in > 2.0 * rate * (self._known.at - empty.at) + FEWEST_SENT
+
+    def _contradicts(self) -> bool:
+        """Whether a refusal comes at a pace at which none should."""
+        slow = self.pace is not None and self.pace.rate < WELL_BELOW * self._proven
+        return slow or not self._probes
+
+    def _refuses_seldom(self) -> bool:
+        sent = self.sent - self._began.sent
+        return sent >= STRAY_SAMPLE and self._all_refused <= STRAY_SHARE * sent
+
+    def _go_free(self, now: float) -> None:
+        self.rate = self.pace = self._spread = self._empty = None
+        self._free_from = Mark(now, self.sent)
+        self._strays = self._contradictions = 0.0
+        self._marks.clear()
+
+    def _is_stray(self, now: float, since: Mark) -> bool:
+        self._strays += 1
+        sent = self.sent - since.sent
+        if sent >= STRAY_SAMPLE and self._strays > STRAY_SHARE * sent:
+            # A limit after all: look for it from here.
+            self._free_from = None
+            self._began, self._all_refused = since, self._strays
+            self._first_at = since.at
+            self._before = ()
+            self.burst, self._slowest, self._proven = 1.0, 1e-3, 0.0
+            return False
+        if sent >= LARGEST_SAMPLE:
+            self._free_from, self._strays = Mark(now, self.sent), 0.0
+        return True
+
+    def _note(self, now: float, refused: Mark, held_until: float) -> None:
         self._empty = refused
+        self._known = Mark(now, self.sent)
         self._refused = 1.0
         self._resumed = Mark(held_until, self.sent)
         self._marks.clear()
@@ -149,12 +231,15 @@ class RateFinder:
         """After the first refusal: no more than half of what was seen so far."""
         since = self._first_at if self._first_at is not None else now
         self._before = tuple(self._stretches(refused))
-        return 0.5 * max(refused.sent, 1.0) / max(now - since, 0.01)
+        sent = sum(1 for mark in self._marks if mark.sent < refused.sent)
+        return 0.5 * max(sent, 1.0) / max(now - since, 0.01)
 
     def _estimate(self, refused: Mark, empty: Mark) -> float:
         accepted = max(refused.sent - empty.sent - self._refused, SOME)
         lasted = max(refused.at - empty.at, 1e-3)
         self._slowest = max(self._slowest, accepted / lasted)
+        if accepted >= FEWEST_SENT:
+            self._proven = max(self._proven, accepted / lasted)
         held = max(self._resumed.at - empty.at, 0.0)
         if self.rate is None:
             return self._narrow_down(refused, held)
@@ -164,15 +249,15 @@ class RateFinder:
         if self.burst > 2.0 and active < held and since_hold < caught_up:
             # Refused while it caught up: the burst is smaller than thought, the rate still good.
             self.burst = max(1.0, min(0.5 * self.burst, since_hold - self.rate * active))
+            self._contradictions -= 1.0 - WHILE_CATCHING_UP
             return self.rate
         seen = max(accepted / lasted, self._fastest(refused))
         if self._probes > 0:
             self.rate = seen if self._rough else 0.5 * (self.rate + seen)
-            self._rough = self._contradicted = False
-        elif not self._contradicted:
+            self._rough = False
+        elif self._contradictions < 2.0:
             # Refused at the very pace that was thought to be good: by bad luck, perhaps.
             self.rate = min(seen, 0.9 * self.rate)
-            self._contradicted = True
         else:
             # Again: so it is slower than it was, and nothing that was known still holds.
             self.rate = min(max(accepted / lasted, 0.3 * self.rate), 0.9 * self.rate)
@@ -192,10 +277,14 @@ class RateFinder:
         # It may have run over during the hold, and be faster than that. One request more or less
         # makes a difference after a short time.
         fastest = min(self.pace.rate, self._fastest(refused, one_more=1.0))
-        self._rough = fastest > 1.2 * rate
+        thin = refused.sent - self._resumed.sent < 2.0 * FEWEST_SENT
+        self._rough = fastest > 1.2 * rate or thin
         few = refused.sent - self._resumed.sent < 2.0 * self.burst + FEWEST_SENT
         if few and fastest > 2.0 * rate:
             return math.sqrt(rate * fastest)
+        if refused.sent - self._resumed.sent < FEWEST_SENT and self.pace.rate > 4.0 * rate:
+            # Next to nothing was sent: half way down, and look again.
+            return math.sqrt(rate * self.pace.rate)
         self.rate = rate if self._rough else 0.5 * (rate + max(rate, fastest))
         return self.rate
 

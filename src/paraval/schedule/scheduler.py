@@ -189,8 +189,10 @@ class Scheduler:
         return RetryLater(index=event.index, delay_s=delay_s)
 
     def _refusing_account(self, event: Ended, place: int) -> Account | None:
+        """The account that waits in the trial's place; None: the trial waits."""
         accounts = self._lanes.accounts_of(place)
-        return next((one for one in accounts if one.name == event.account), None)
+        found = (one for one in accounts if one.name == event.account and not one.meets_strays)
+        return next(found, None)
 
     def _put_back(self, event: Ended, place: int, account: Account) -> Instruction:
         """The account waits, not the trial: it keeps its place in its lane."""

@@ -104,6 +104,14 @@ class Window:
         self._cut_at = now
         self.limit = max(1, least, min(self.limit, beside))
 
+    def start_again(self) -> None:
+        """What was found is in doubt: slow start, once more."""
+        self.limit = min(FIRST, self.most)
+        self.is_found = False
+        self._refused_with = 0
+        self._full_since = None
+        self._begin_round()
+
     def _grow(self, step: int) -> None:
         self.limit = min(self.most, self.limit + step)
         self._full_since = None
