@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -275,11 +276,13 @@ def test_engines_that_write_the_same_answer_at_once_never_show_half_of_one(tmp_p
     for writer in writers:
         writer.start()
     reader = Cache(tmp_path)
+    while reader.get(KEY) is None:
+        time.sleep(0.001)
     seen = [found.text for _ in range(300) if (found := reader.get(KEY)) is not None]
     stop.set()
     for writer in writers:
         writer.join()
-    assert seen
+    assert len(seen) == 300
     assert set(seen) <= texts
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [the_file(tmp_path)]
 

@@ -55,6 +55,18 @@ def ended(at: float, index: int, cost_usd: float | None) -> Ended:
     return Ended(at=at, index=index, outcome=Outcome.PASSED, cost_usd=cost_usd)
 
 
+def test_attempts_that_cost_nothing_teach_nothing_of_what_the_others_cost() -> None:
+    """A server that refuses eight times must not make the ninth look free."""
+    purse = Purse(Budget(usd=5.0), 0.0)
+    for _ in range(60):
+        purse.settle(purse.reserve(1.0), 1.0, 0.0)
+    assert purse.fits(1.0)
+    assert not purse.fits(5.1)
+    for _ in range(4):
+        purse.reserve(1.0)
+    assert not purse.fits(1.1)
+
+
 def test_what_is_in_flight_counts_before_it_is_billed() -> None:
     machine = scheduler(trials(10), usd=2.5)
     assert started(machine.handle(Begin(at=0))) == [0, 1]

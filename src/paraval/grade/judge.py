@@ -17,7 +17,16 @@ from paraval.errors import ParavalError
 from paraval.grade.grader import CannotGrade, GraderProblem, Subject, quoted
 from paraval.grade.judge_prompt import Question, Vote, question, read_vote
 from paraval.models.conversation import Answered, Asker, Request, Unanswered, merged_uses
-from paraval.records import AccountUse, Failure, Grade, GraderSpec, Model, Outcome, Spend
+from paraval.records import (
+    AccountUse,
+    Failure,
+    Grade,
+    GraderSpec,
+    Message,
+    Model,
+    Outcome,
+    Spend,
+)
 from paraval.settings import JUDGE_PROMPT_VERSION
 
 DEFAULT_PASS_AT = 0.7
@@ -63,6 +72,9 @@ class JudgeGrader:
         self._models = models
         self._votes = int(spec.options.get("votes") or 1)
         self._pass_at = float(spec.options.get("pass_at", DEFAULT_PASS_AT))
+        self._adjourned: dict[tuple[tuple[Message, ...], int], _Votes] = {}
+        """Votes that were paid for before one could not be had, by what was asked in which repeat:
+        the next attempt goes on from there."""
 
     async def judge(self, subject: Subject) -> Judged:
         sitting = _Sitting(models=self._models)
@@ -75,19 +87,21 @@ class JudgeGrader:
     async def _heard(self, subject: Subject, sitting: _Sitting) -> Grade | GraderProblem | Failure:
         asked = _question(self._spec, subject)
         request = _request(self._spec, self._model, asked)
-        votes: list[Vote] = []
-        unusable: list[str] = []
-        for number in range(1, self._votes + 1):
+        which = (request.messages, subject.repeat)
+        votes = self._adjourned.pop(which, None) or _Votes()
+        for number in range(votes.heard + 1, self._votes + 1):
             numbered = replace(request, repeat=_turn(subject.repeat, number))
             answer = await sitting.ask(numbered)
             if isinstance(answer, Unanswered):
+                if votes.heard:
+                    self._adjourned[which] = votes
                 return self._unanswered(answer.failure)
             try:
-                votes.append(read_vote(answer.text))
+                votes.usable.append(read_vote(answer.text))
             except ValueError as error:
                 self._models.forget(numbered)
-                unusable.append(_no_verdict(answer, error))
-        return self._grade(votes, unusable, asked.notes)
+                votes.unusable.append(_no_verdict(answer, error))
+        return self._grade(votes.usable, votes.unusable, asked.notes)
 
     def _unanswered(self, failure: Failure) -> GraderProblem | Failure:
         if failure.stops is None and failure.kind not in _STANDS:
@@ -121,6 +135,18 @@ class JudgeGrader:
         passing = sum(self._passes(vote.score) for vote in votes)
         lost = f", {len(unusable)} could not be used" if unusable else ""
         return f"{passing} of {self._votes} votes pass{lost}: "
+
+
+@dataclass(slots=True)
+class _Votes:
+    """What a judge has said of a subject so far."""
+
+    usable: list[Vote] = field(default_factory=list)
+    unusable: list[str] = field(default_factory=list)
+
+    @property
+    def heard(self) -> int:
+        return len(self.usable) + len(self.unusable)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
@@ -86,7 +86,7 @@ class Panel:
         artifacts: dict[str, str] = {}
         for command in self._commands:
             artifacts.update(command.artifacts(folder))
-        if not self._judges:
+        if not self._judges or self._is_decided(marks.values()):
             return weigh(self._grading, list(marks.values()), artifacts)
         return await self._with_judges(subject, marks, artifacts)
 
@@ -97,6 +97,16 @@ class Panel:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(_ask(one, subject)) for one in self._graders.values()]
         return [task.result() for task in tasks]
+
+    def _is_decided(self, marks: Iterable[Grade | GraderProblem]) -> bool:
+        """Whether a judge could change nothing: all must pass, and one has not. It is not paid for
+        then, and one that babbles cannot hide a wrong answer."""
+        if any(spec.weight is not None for spec in self._grading.graders):
+            return False
+        found = list(marks)
+        return all(isinstance(mark, Grade) for mark in found) and not all(
+            mark.passed for mark in found if isinstance(mark, Grade)
+        )
 
     async def _with_judges(
         self, subject: Subject, marks: dict[int, Grade | GraderProblem], artifacts: dict[str, str]

@@ -99,7 +99,7 @@ class Account:
 
     @property
     def meets_strays(self) -> bool:
-        """Refusals come, but seldom and at any pace: the one that is refused waits, not the rest."""
+        """Refusals come, but seldom and at any pace: who is refused waits, and nobody else."""
         return self._finder.is_free
 
     @property

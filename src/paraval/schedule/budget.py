@@ -60,7 +60,8 @@ class Purse:
         self._in_flight -= 1
         # Sums of floats leave dust, and dust must not keep the last trial from starting.
         self.reserved_usd = self.reserved_usd - reserved if self._in_flight else 0.0
-        if actual_usd is not None:
+        if actual_usd:
+            # What was refused, or came from the cache, says nothing of what an answer costs.
             self._ratios.append(actual_usd / thought_usd)
             if len(self._ratios) >= FEWEST_RATIOS:
                 self._correction = max(self._ratios)

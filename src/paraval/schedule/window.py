@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from paraval.schedule.pacing import INSTANT_S
 
-FIRST = 10
+FIRST = 20
 DOUBLES_EVERY_S = 0.25
 """Long enough for a refusal to have come back from anywhere on earth."""
 GROWTH = 0.05
