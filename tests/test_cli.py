@@ -199,14 +199,14 @@ def test_what_was_asked_before_is_free_and_a_plan_knows_it(
     plan = paraval("plan", "suite.yaml")
     assert "2 of 4 answers are in the cache, free." in plan.stdout
     again = paraval("run", "suite.yaml", "--models", "cheap", "-o", "again.json")
-    assert "Cost: $0.00.\n2 of 2 answers from the cache, free." in again.stdout
+    assert "Cost: $0.00.\n2 of 2 answers needed no new call, free." in again.stdout
     first_sum, again_sum = (
         json.loads((folder / name).read_text())["summary"] for name in ("first.json", "again.json")
     )
     assert (first_sum["calls"], first_sum["cached"]) == (2, 0)
     assert (again_sum["calls"], again_sum["cached"], again_sum["cost_usd"]) == (0, 2, 0.0)
     asked_anew = paraval("run", "suite.yaml", "--models", "cheap", "--cache", "refresh")
-    assert "from the cache" not in asked_anew.stdout
+    assert "no new call" not in asked_anew.stdout
 
 
 def test_a_model_without_a_price_is_said_to_be_of_unknown_cost(
@@ -282,6 +282,47 @@ def test_logs_are_whole_and_by_attempt(write: WriteSuite, paraval: Paraval) -> N
     assert [row["case"] for row in rows] == ["a", "b"]
     assert Path(rows[0]["stdout"]).read_text() == "a\na\na\n"
     assert paraval("logs", "--case", "zzz").returncode == 2
+
+
+def test_logs_tell_of_attempts_at_models_how_each_ended_and_what_it_cost(
+    write: WriteSuite, paraval: Paraval
+) -> None:
+    write(
+        "flaky.yaml",
+        """
+        faults:
+          - {kind: status, status: 503, match: say a, first: 1}
+          - {kind: status, status: 422, match: say b}
+        """,
+    )
+    write(
+        "suite.yaml",
+        """
+        models:
+          flaky:
+            {provider: loopback, scenario: flaky.yaml,
+             price: {input_per_million: 1000, output_per_million: 1000}}
+        cases: [{id: a, input: say a, expect: a}, {id: b, input: say b, expect: b}]
+        target: {chat: {model: flaky, prompt: "{input}"}}
+        graders: [contains]
+        retry: {first_delay: 0.01}
+        """,
+    )
+    paraval("run", "suite.yaml")
+    printed = paraval("logs").stdout
+    again, answered, wrong = printed.split("==> ")[1:]
+    assert again.startswith("a · attempt 1 <==\ninfra_error: ")
+    assert "503" in again
+    assert answered.startswith("a · attempt 2 <==\npassed\ncost: $0.00")
+    assert answered.endswith("answer:\nsay a\n")
+    assert wrong.startswith("b · attempt 1 <==\ncrashed: ")
+    alone = paraval("logs", "--case", "b").stdout
+    assert alone == f"==> {wrong}", "it tells of the attempt, so that it is named"
+    rows = json.loads(paraval("logs", "--json").stdout)
+    assert [row["output"] for row in rows] == [None, "say a", None]
+    assert rows[1]["cost_usd"] > 0
+    assert "503" in rows[0]["message"]
+    assert paraval("logs", "--stream", "stdout").stdout == ""
 
 
 def test_a_store_elsewhere_by_flag_or_variable(suite: Path, paraval: Paraval, folder: Path) -> None:

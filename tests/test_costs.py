@@ -7,7 +7,7 @@ import io
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from wcwidth import wcswidth
 
 from paraval.cli.planning import sentences
 from paraval.expectations import Forecast
+from paraval.models.reading import CUT, NO_USAGE
 from paraval.records import (
     Attempt,
     AttemptResult,
@@ -32,13 +33,14 @@ from paraval.records import (
     Spend,
     TrialResult,
 )
+from paraval.report.attempt_end import end_in_lines
 from paraval.report.document import Report
 from paraval.report.going_on import ways_to_go_on
 from paraval.report.terminal import summary_text
 from paraval.schedule.bounds import Bound
 from paraval.store.encoding import from_columns, to_columns
 from paraval.store.store import Store
-from tests.test_report import HOSTILE, ended, report_of
+from tests.test_report import HOSTILE, Made, ended, report_of
 from tests.test_store import Desk, _execute, finish, judged, make_plan, results_of
 
 PAID = Spend(calls=1, cost_usd=0.25, usage={"input_tokens": 100, "output_tokens": 20})
@@ -164,6 +166,129 @@ def test_a_run_stored_before_there_was_a_spend_tells_what_its_outputs_told(store
         assert Report(reader).summary.cost_usd == 0.5
     with store.resume_run(run.id, plan) as ledger:
         assert ledger.spent_usd() == 0.5
+
+
+def test_a_sum_keeps_all_that_is_known_of_it() -> None:
+    some = PAID + UNPRICED + PAID
+    assert (some.cost_usd, some.known_usd, some.calls) == (None, 0.5, 3)
+    assert (UNPRICED + UNPRICED).known_usd == 0
+    assert ((PAID + PAID).cost_usd, (PAID + PAID).known_usd) == (0.5, 0.5)
+
+
+def test_the_known_part_of_a_trial_s_cost_is_stored_added_up_and_told(
+    store: Store, tmp_path: Path
+) -> None:
+    with store.create_run(make_plan(1), seed=1) as ledger:
+        desk = Desk(ledger)
+        desk.end(desk.start(0), refused(UNPRICED), final=False)
+        desk.run(0, spending(PAID, judging=PAID + UNPRICED))
+        desk.run(1, spending(UNPRICED, judging=PAID))
+
+    run = store.find("last")
+    with store.reader(run) as reader:
+        report = Report(reader)
+        text = text_of(report)
+        as_json, as_csv, *_ = files_of(report, tmp_path)
+    assert "Cost: at least $0.25 (2 trials of unknown cost)." in text
+    assert "Judges: at least $0.50 (1 trial of unknown cost); in all at least $0.75." in text
+    first, second = json.loads(as_json)["trials"]
+    assert [one["cost_usd"] for one in (first, first["judging"], second)] == [0.25, 0.25, None]
+    assert first["cost_unknown"]
+    rows = list(csv.DictReader(io.StringIO(as_csv)))
+    known = [float(row[name] or 0) for row in rows for name in ("cost_usd", "judging_cost_usd")]
+    assert sum(known) == 0.75, "a column adds up to what the report tells"
+    with store.resume_run(run.id, make_plan(1)) as ledger:
+        assert ledger.spent() == (0.75, True)
+
+
+def test_attempts_that_never_ended_make_a_cost_a_lower_bound(store: Store) -> None:
+    """Their engine was killed: their calls may have been billed, and nobody knows."""
+    plan = make_plan(2)
+    with store.create_run(plan, seed=1) as ledger:
+        desk = Desk(ledger)
+        desk.start(0)
+        desk.start(1)
+        desk.wait()
+    with store.resume_run(ledger.run.id, plan) as again:
+        desk = Desk(again)
+        desk.run(0, spending(PAID, judging=PAID))
+        desk.run(2, spending(PAID, judging=PAID))
+        desk.start(3)
+        desk.wait()
+        live = _report(store, again.run)
+    after = _report(store, again.run)
+
+    assert [one["unended"] for one in live.to_dict()["trials"]] == [1, 1, 0, 0], "the last runs"
+    assert "Cost: at least $0.50 (2 trials of unknown cost)." in text_of(live)
+    assert [one["unended"] for one in after.to_dict()["trials"]] == [1, 1, 0, 1]
+    told = text_of(after)
+    assert "Cost: at least $0.50 (3 trials of unknown cost)." in told
+    assert "Judges: at least $0.50 (3 trials of unknown cost); in all at least $1.00." in told
+    assert "or never ended." in " ".join(told.split())
+
+
+def test_attempts_that_never_ended_say_nothing_of_costs_where_none_are_told(store: Store) -> None:
+    with store.create_run(make_plan(1), seed=1) as ledger:
+        desk = Desk(ledger)
+        desk.start(0)
+        desk.run(1, spending(None))
+    report = _report(store, ledger.run)
+    assert report.to_dict()["trials"][0]["unended"] == 1
+    assert "ost" not in text_of(report)
+
+
+def _report(store: Store, run: RunInfo) -> Report:
+    """All of it read at once: what it tells is as it is now."""
+    with store.reader(run) as reader:
+        return Report(Made(trials=list(reader.results()), info_with=vars_of(reader.info())))
+
+
+def vars_of(run: RunInfo) -> dict[str, Any]:
+    return {field.name: getattr(run, field.name) for field in fields(run)}
+
+
+def test_what_was_spent_on_trials_that_changed_or_went_is_told_apart(store: Store) -> None:
+    with store.create_run(make_plan(2), seed=1) as ledger:
+        desk = Desk(ledger)
+        for index in range(4):
+            desk.run(index, spending(PAID, judging=PAID))
+    fewer = make_plan(1)
+    with store.resume_run(ledger.run.id, fewer) as ledger:
+        assert ledger.spent_usd() == 2.0
+    report = _report(store, ledger.run)
+    told = "Another $1.00 was spent on trials that changed or left the suite since."
+    assert told in text_of(report)
+    assert "in all $1.00." in text_of(report)
+    run = report.to_dict()["run"]
+    assert (run["dropped_cost_usd"], run["dropped_cost_unknown"]) == (1.0, False)
+    assert store.runs() == [store.find("last")], "remembered as it was read"
+
+    with store.resume_run(ledger.run.id, make_plan(2)) as ledger:
+        pass
+    assert "Another" not in text_of(_report(store, ledger.run)), "they are in the suite again"
+
+
+def test_what_is_not_known_of_trials_that_went_is_said(store: Store) -> None:
+    with store.create_run(make_plan(2), seed=1) as ledger:
+        desk = Desk(ledger)
+        desk.run(0, spending(PAID))
+        desk.start(2)
+        desk.run(3, spending(PAID))
+    with store.resume_run(ledger.run.id, make_plan(1)) as ledger:
+        pass
+    assert "At least another $0.25 was spent on trials" in text_of(_report(store, ledger.run))
+    gone = report_of(trial("a", PAID), dropped_unknown=True)
+    assert "Another sum that is unknown was spent on trials" in text_of(gone)
+    assert gone.to_dict()["run"]["dropped_cost_usd"] is None
+
+
+def test_why_each_attempt_was_tried_again_is_in_the_report(store: Store) -> None:
+    with store.create_run(make_plan(1), seed=1) as ledger:
+        desk = Desk(ledger)
+        desk.end(desk.start(0), refused(), final=False)
+        desk.run(0, spending(PAID))
+    first = _report(store, ledger.run).to_dict()["trials"][0]
+    assert first["retry_errors"] == [{"kind": "rate_limited", "message": "429"}]
 
 
 def test_what_was_spent_so_far_holds_all_attempts_and_judges(store: Store) -> None:
@@ -366,9 +491,11 @@ def test_a_price_that_is_unknown_is_never_told_as_nothing(tmp_path: Path) -> Non
         None,
         True,
     )
-    assert next(csv.DictReader(io.StringIO(as_csv)))["cost_usd"] == "unknown"
+    row = next(csv.DictReader(io.StringIO(as_csv)))
+    assert (row["cost_usd"], row["cost_unknown"]) == ("", "true"), "no word among numbers"
     assert "Cost: unknown." in markdown
-    assert '<property name="cost" value="unknown"/>' in junit
+    assert '<property name="trials_of_unknown_cost" value="2"/>' in junit
+    assert "cost_usd" not in junit
     assert "$0" not in text + markdown + junit
 
 
@@ -383,7 +510,60 @@ def test_a_sum_that_is_partly_known_is_a_lower_bound(tmp_path: Path) -> None:
     assert "Cost: at least $0.12 (3 trials of unknown cost); 1 told none." in text
     assert "$0.12+" in next(line for line in text.splitlines() if line.startswith("total"))
     _, _, _, junit = files_of(report, tmp_path)
-    assert '<property name="cost" value="$0.12"/>' in junit, "of the variant that is known"
+    assert '<property name="cost_usd" value="0.12"/>' in junit, "of the variant that is known"
+
+
+def test_a_row_of_which_nothing_is_known_is_unknown_and_no_lower_bound() -> None:
+    """Refused calls are known to be free, which says nothing of those that were answered."""
+    unbilled = trial("quota", Spend(), outcome=Outcome.SKIPPED, why=QUOTA)
+    report = report_of(trial("quota", UNPRICED), unbilled, trial("a", PAID))
+    rows = text_of(report).splitlines()[1:4]
+    assert ["unknown" in row for row in rows] == [True, False, False]
+    assert "$0.25+" in rows[2]
+    assert report.to_dict()["summary"]["variants"][0]["cost_usd"] is None
+
+
+def cut(result: TrialResult) -> TrialResult:
+    return replace(result, result=replace(result.result, notes=(CUT, NO_USAGE)))
+
+
+def test_an_answer_that_was_cut_is_told_beside_what_it_lacks(tmp_path: Path) -> None:
+    wrong = cut(trial("a", PAID, outcome=Outcome.FAILED))
+    report = report_of(wrong, cut(trial("a", PAID, repeat=2)), trial("a", PAID, repeat=3))
+    told = '[cut at max_tokens] expected "hello"'
+    text = text_of(report)
+    assert f"✗ hello · a  failed  {told}" in text
+    assert "2 answers were cut at max_tokens." in text
+    assert "1 answer was cut at max_tokens." in text_of(report_of(wrong))
+    as_json, as_csv, markdown, junit = files_of(report, tmp_path)
+    assert json.loads(as_json)["summary"]["answers_cut"] == 2
+    row = next(csv.DictReader(io.StringIO(as_csv)))
+    assert (row["reason"], row["notes"]) == (told, f"{CUT}; {NO_USAGE}")
+    assert "cut at max&#95;tokens&#93; expected" in markdown
+    assert "2 answers were cut at max_tokens." in markdown
+    assert '<property name="answers_cut" value="2"/>' in junit
+
+
+def test_answers_from_the_cache_say_nothing_of_how_long_a_model_takes() -> None:
+    cached = [trial("a", CACHED, total_s=0.001, repeat=repeat) for repeat in (1, 2, 3)]
+    asked = trial("a", PAID, total_s=8.0, repeat=4)
+    judged_anew = trial("a", CACHED, PAID, total_s=4.0, repeat=5)
+    assert report_of(*cached, asked, judged_anew).summary.median_s == 6.0
+    report = report_of(*cached)
+    assert (report.summary.median_s, report.summary.speedup) == (None, None)
+    assert text_of(report).splitlines()[1].endswith("  -")
+    assert "3 trials in 2.0 s.\n" in text_of(report)
+
+
+def test_judges_tokens_are_told_apart(tmp_path: Path) -> None:
+    judge = replace(PAID, usage={"input_tokens": 1000, "output_tokens": 7})
+    report = report_of(trial("a", PAID, judge), trial("a", PAID, repeat=2))
+    assert "Tokens: 200 in and 40 out; judges: 1,000 in and 7 out." in text_of(report)
+    alone = report_of(trial("a", None, judge))
+    assert "Tokens: judges: 1,000 in and 7 out." in text_of(alone)
+    first, second = csv.DictReader(io.StringIO(list(files_of(report, tmp_path))[1]))
+    assert (first["usage.input_tokens"], first["judging_usage.input_tokens"]) == ("100", "1000")
+    assert second["judging_usage.input_tokens"] == ""
 
 
 def test_target_and_judges_are_told_apart_and_together() -> None:
@@ -405,11 +585,11 @@ def test_answers_from_the_cache_are_counted_and_free() -> None:
     report = report_of(trial("haiku", CACHED, CACHED), trial("haiku", PAID, PAID, repeat=2))
 
     text = text_of(report)
-    assert "1 of 2 answers and 1 of 2 judges' answers from the cache, free." in text
+    assert "1 of 2 answers and 1 of 2 judges' answers needed no new call, free." in text
     assert "Cost: $0.25." in text
     whole = text_of(report_of(trial("haiku", CACHED)))
     assert "Cost: $0.00." in whole
-    assert "1 of 1 answer from the cache, free." in whole
+    assert "1 of 1 answer needed no new call, free." in whole
 
 
 def test_tokens_are_told_with_what_was_cached_and_reasoned() -> None:
@@ -422,6 +602,24 @@ def test_tokens_are_told_with_what_was_cached_and_reasoned() -> None:
     report = report_of(trial("haiku", replace(PAID, usage=usage)), trial("gpt", PAID))
     told = "Tokens: 1,100 in (200 of them cached) and 320 out (50 of them reasoning)."
     assert told in text_of(report)
+
+
+def test_an_attempt_is_told_by_its_end_its_notes_its_costs_and_its_answer() -> None:
+    end = cut(trial("a", PAID, outcome=Outcome.FAILED)).result
+    some = PAID + UNPRICED
+    assert list(end_in_lines(replace(end, spend=some, judging=CACHED), goes_on=False)) == [
+        'failed: [cut at max_tokens] expected "hello"',
+        f"note: {NO_USAGE}",
+        "cost: at least $0.25 (tokens: 200 in and 40 out)",
+        "judges: nothing, the answer was there already",
+        "answer:",
+        "hi",
+    ]
+    assert list(end_in_lines(refused(Spend()), goes_on=False)) == ["rate_limited: 429"]
+    unknown = replace(refused(), spend=Spend(calls=1, cost_usd=None))
+    assert list(end_in_lines(unknown, goes_on=False))[-1] == "cost: unknown"
+    assert list(end_in_lines(None, goes_on=True)) == ["has not ended yet"]
+    assert list(end_in_lines(None, goes_on=False)) == ["never ended: its engine was stopped"]
 
 
 def test_a_suite_that_costs_nothing_speaks_of_no_cost(tmp_path: Path) -> None:
@@ -494,10 +692,14 @@ def test_junit_with_costs_is_valid(tmp_path: Path) -> None:
     report.write(tmp_path / "junit.xml")
     tree = etree.parse(tmp_path / "junit.xml")
     schema.assertValid(tree)
-    assert [one.attrib["value"] for one in tree.findall(".//property[@name='cost']")] == [
-        "$0.25",
-        "unknown",
-        "$0.00",
+    told = [
+        {one.attrib["name"]: one.attrib["value"] for one in suite.iter("property")}
+        for suite in tree.iter("testsuite")
+    ]
+    assert told == [
+        {"cost_usd": "0.25", "judging.cost_usd": "0.25"},
+        {"trials_of_unknown_cost": "1"},
+        {"cost_usd": "0", "cached": "1"},
     ]
 
 
@@ -522,7 +724,7 @@ def test_a_spent_budget_asks_for_one_that_does_for_all() -> None:
     half = [trial("a", replace(PAID, cost_usd=0.498), repeat=repeat) for repeat in range(1, 11)]
     (way,) = _ways(*half, *skipped(BUDGET_SPENT, 10))
     assert way == (
-        "The budget has no room for the rest. Go on with: paraval resume RUN --budget 12"
+        "The next trial would pass the budget. Go on with: paraval resume RUN --budget 15"
     )
 
 
@@ -534,6 +736,20 @@ def test_the_next_budget_is_more_than_the_last_even_where_little_was_spent() -> 
     assert way.endswith("--budget 10")
     (way,) = _ways(*skipped("budget: nothing is known", 1))
     assert way.endswith("--budget USD, with more than before")
+
+
+def test_the_next_budget_does_for_the_dear_ones_and_for_what_is_gone_too() -> None:
+    """Cheap trials and cached ones came first: the mean of all says little of the rest."""
+    little = "budget: $0.10 would be passed; $0.08 spent"
+    ended_first = [trial("cheap", replace(PAID, cost_usd=0.01), repeat=n) for n in range(1, 5)]
+    cached = [trial("dear", CACHED, repeat=n) for n in range(2, 5)]
+    dear = trial("dear", replace(PAID, cost_usd=1.0))
+    (way,) = _ways(*ended_first, dear, *cached, *skipped(little, 6, model="dear"))
+    assert way.endswith("--budget 16"), "(0.04 + 10 x 1) x 1.5"
+    (way,) = _ways(dear, *skipped(little, 1, model="unheard of"))
+    assert way.endswith("--budget 3")
+    report = report_of(dear, *skipped(little, 1, model="dear"), dropped_usd=4.0)
+    assert next(ways_to_go_on(report, "paraval resume RUN")).endswith("--budget 7")
 
 
 def test_a_stopped_account_is_to_be_mended_first() -> None:

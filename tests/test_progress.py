@@ -85,7 +85,7 @@ def trial(index: int, case: str = "hello", **variant: str) -> Trial:
     )
 
 
-def started(total: int = 20, already_done: int = 0, **money: float) -> RunStarted:
+def started(total: int = 20, already_done: int = 0, **money: Any) -> RunStarted:
     return RunStarted(run=run_info(total), total=total, already_done=already_done, **money)
 
 
@@ -278,6 +278,16 @@ def test_what_is_not_known_of_a_cost_is_not_told_as_nothing(
 ) -> None:
     ends = [ended(trial(n), n + 1, spend=paid(cost)) for n, cost in enumerate(costs)]
     assert said_by("lines", started(), *ends).splitlines()[-1].endswith(told)
+
+
+def test_the_known_part_of_a_cost_is_told_also_of_engines_before() -> None:
+    some = Spend(calls=2, cost_usd=None, part_usd=0.25)
+    said = said_by("lines", started(), ended(trial(0), 1, spend=some, judging=paid(0.25)))
+    assert said.splitlines()[-1].endswith("(ETA 8 s, at least $0.50)")
+    before = started(spent_usd=1.0, spent_unknown=True)
+    said = said_by("lines", before, ended(trial(0), 1, spend=paid(0.25)))
+    assert said.splitlines()[-1].endswith("(ETA 8 s, at least $1.25)")
+    assert json.loads(said_by("json", before))["spent_unknown"] is True
 
 
 def test_of_many_skipped_the_first_is_named_and_the_rest_counted() -> None:

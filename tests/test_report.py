@@ -395,6 +395,7 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "total_cost_usd",
         "skipped_by_reason",
         "retries_by_kind",
+        "answers_cut",
     }
     assert set(document) == {"schema", "run", "summary", "gate", "trials"}
     assert document["schema"] == 1
@@ -411,6 +412,8 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "planned",
         "seed",
         "fail_under",
+        "dropped_cost_usd",
+        "dropped_cost_unknown",
     }
     assert set(document["summary"]) == tally | {"speedup", "variants"}
     assert [set(one) for one in document["summary"]["variants"]] == [tally | {"variant"}] * 2
@@ -433,6 +436,8 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "cost_unknown",
         "judging",
         "retries",
+        "retry_errors",
+        "unended",
         "output",
         "error",
         "artifacts",
@@ -538,7 +543,8 @@ def test_no_cell_of_a_csv_acts() -> None:
 def test_numbers_of_our_own_stay_numbers_in_a_csv() -> None:
     report = report_of(ended(variant={"temperature": -1, "exact": True}, cost=0.5))
     line = written(report, ".csv").splitlines()[1]
-    assert line == '0,"hello",-1,"true",1,"passed","true",1.0,1,1.0,"",0.5,"",0,0,"","hi"'
+    start = '0,"hello",-1,"true",1,"passed","true",1.0,1,1.0,"",0.5,"false"'
+    assert line == f'{start},"","false",0,0,"","","hi"'
     assert inert("-1") == "'-1"
     assert inert("a-1") == "a-1"
 

@@ -289,14 +289,15 @@ async def _execute(gear: Gear, store: Store, onlooker: Onlooker, stopping: Stopp
     trials = gear.trials()
     expected = Expectations(plan, store.history(plan.name).rows, gear.asking)
     loop = asyncio.get_running_loop()
-    done = len(ledger.done)
+    done, spent = len(ledger.done), ledger.spent()
     onlooker(
         RunStarted(
             run=ledger.run,
             total=done + len(trials),
             already_done=done,
             budget_usd=None if plan.budget is None else plan.budget.usd,
-            spent_usd=ledger.spent_usd(),
+            spent_usd=spent.usd,
+            spent_unknown=spent.is_partly_unknown,
         )
     )
     for message in _news_of_a_resume(ledger, len(trials)):

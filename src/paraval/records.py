@@ -328,19 +328,28 @@ class Spend:
     cached: int = 0
     cost_usd: float | None = 0.0
     """None: at least one call has an unknown price, or told no usage."""
+    part_usd: float = 0.0
+    """Where `cost_usd` is None: what is known of it, a lower bound."""
     usage: Mapping[str, float] = field(default_factory=dict)
     """Tokens: input_tokens (cached ones included), output_tokens (reasoning ones included),
     cached_tokens, reasoning_tokens."""
 
+    @property
+    def known_usd(self) -> float:
+        """All that is known of the cost: the whole of it, or a part."""
+        return self.part_usd if self.cost_usd is None else self.cost_usd
+
     def __add__(self, other: Spend) -> Spend:
         unknown = self.cost_usd is None or other.cost_usd is None
+        known = self.known_usd + other.known_usd
         usage = dict(self.usage)
         for name, amount in other.usage.items():
             usage[name] = usage.get(name, 0) + amount
         return Spend(
             calls=self.calls + other.calls,
             cached=self.cached + other.cached,
-            cost_usd=None if unknown else (self.cost_usd or 0.0) + (other.cost_usd or 0.0),
+            cost_usd=None if unknown else known,
+            part_usd=known if unknown else 0.0,
             usage=usage,
         )
 
@@ -484,6 +493,11 @@ class TrialResult:
     """Of all its attempts, on judges."""
     retries: Mapping[Outcome, int] = field(default_factory=dict)
     """Its attempts that decided nothing, by how they ended."""
+    retry_errors: tuple[Failure, ...] = ()
+    """Why they did not, in their order."""
+    unended: int = 0
+    """Its attempts that never ended, since their engine was stopped: nobody knows what they cost.
+    Where others of them tell a cost, it is a lower bound then."""
 
     @property
     def outcome(self) -> Outcome:
@@ -516,6 +530,11 @@ class RunInfo:
     fail_under: float | None
     done: int = 0
     """Trials that have a result."""
+    dropped_usd: float = 0.0
+    """What was spent, judges included, on trials that changed or left the suite since: as far as
+    it is known ..."""
+    dropped_unknown: bool = False
+    """... and whether some of it is not."""
     running: bool = False
     """True: an engine works on it at this moment."""
 
@@ -530,7 +549,9 @@ class RunStarted:
     already_done: int
     budget_usd: float | None = None
     spent_usd: float = 0.0
-    """By earlier engines of the same run, as far as it is known."""
+    """By earlier engines of the same run, as far as it is known ..."""
+    spent_unknown: bool = False
+    """... and whether some of it is not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

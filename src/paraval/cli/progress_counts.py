@@ -85,7 +85,10 @@ class Spending:
             case RunStarted():
                 self._budget_usd = event.budget_usd
                 self._usd = event.spent_usd
-                self._is_told = event.spent_usd > 0 or event.budget_usd is not None
+                self._is_partly_unknown = event.spent_unknown
+                self._is_told = (
+                    event.spent_usd > 0 or event.spent_unknown or event.budget_usd is not None
+                )
 
     def _add(self, result: AttemptResult) -> None:
         for spend in (result.spend, result.judging):
@@ -94,8 +97,8 @@ class Spending:
             self._is_told = True
             if spend.cost_usd is None or not math.isfinite(spend.cost_usd):
                 self._is_partly_unknown = True
-            else:
-                self._usd += spend.cost_usd
+            if math.isfinite(spend.known_usd):
+                self._usd += spend.known_usd
 
     def __str__(self) -> str:
         """`$0.12`, `$0.12 of $5.00`, `at least $0.12`; empty where nothing costs anything."""

@@ -2,7 +2,8 @@
 
 Every line has `event`:
 
-- `run_started`: run, suite, folder, total, already_done, parallel, budget_usd, spent_usd
+- `run_started`: run, suite, folder, total, already_done, parallel, budget_usd, spent_usd,
+  spent_unknown
 - `attempt_started`: index, case, variant, repeat, attempt
 - `attempt_retried`: the same, and outcome, error, duration_s, cost_usd, retry_in_s: it is tried
   again
@@ -14,8 +15,9 @@ Every line has `event`:
 
 `passed` is null where there is no verdict, `error` is null or has kind and message, `eta_s` and
 `cost_usd` are null where nothing is known, `budget_usd` is null where there is none. `cost_usd` is
-of the attempt that ended, judges included; `spent_usd` is what engines before this one spent;
-`cached` is true where the target's answers all came from the cache.
+of the attempt that ended, judges included, and null where a part of it is unknown; `spent_usd` is
+what is known of what engines before this one spent, and all of it unless `spent_unknown`; `cached`
+is true where the target's answers all came from the cache.
 
 More keys and more events may come: a reader skips what it doesn't know.
 """
@@ -103,6 +105,7 @@ def _run_started(event: RunStarted) -> dict[str, Any]:
         "parallel": event.run.parallel,
         "budget_usd": event.budget_usd,
         "spent_usd": event.spent_usd,
+        "spent_unknown": event.spent_unknown,
     }
 
 

@@ -18,9 +18,10 @@ from paraval.composition import open_store
 from paraval.errors import RequestError
 from paraval.records import AttemptRecord, RunInfo
 from paraval.report.as_json import AsJson
+from paraval.report.attempt_end import end_as_dict, end_in_lines
 from paraval.report.document import Report
 from paraval.report.files import check_output_paths, write_files
-from paraval.report.text import one_line, printable
+from paraval.report.text import one_line, printable, well_formed
 from paraval.report.wording import duration, variant_label
 from paraval.settings import Options
 from paraval.store.reader import RunReader
@@ -117,8 +118,9 @@ def report_command(
 def logs_command(run: str, *, as_json: bool, **given: Any) -> None:
     """Print what the attempts of a RUN wrote, one after another, each whole.
 
-    Each is under a line that names it, unless there is only one. To a terminal, escape codes are
-    made visible; to a pipe or file, every byte is as it came.
+    Each is under a line that names it, unless there is only one stream. An attempt that has none,
+    as those at models, is told by how it ended, what it cost, and its answer. To a terminal, escape
+    codes are made visible; to a pipe or file, every byte is as it came.
     """
     opened = open_store(Options(store=given["store"]))
     info = opened.find(run)
@@ -131,16 +133,17 @@ def logs_command(run: str, *, as_json: bool, **given: Any) -> None:
         rows = [_attempt_mapping(info, attempt, streams) for attempt in attempts]
         click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
         return
-    logs = [
-        (attempt, stream, path)
-        for attempt in attempts
-        for stream in streams
-        if (path := _path(info, attempt, stream)) is not None
-    ]
-    for attempt, stream, path in logs:
-        if len(logs) > 1:
-            click.echo(f"==> {_title(attempt)} · {stream} <==")
-        _print_log(path)
+    is_alone = len(attempts) == 1
+    for attempt in attempts:
+        paths = {name: path for name in streams if (path := _path(info, attempt, name)) is not None}
+        for stream, path in paths.items():
+            if len(paths) > 1 or not is_alone:
+                click.echo(f"==> {_title(attempt)} · {stream} <==")
+            _print_log(path)
+        if not paths and not given["stream"]:
+            click.echo(f"==> {_title(attempt)} <==")
+            for line in end_in_lines(attempt.result, goes_on=info.running):
+                _print_line(line)
 
 
 def _attempts(reader: RunReader, given: dict[str, Any]) -> Iterator[AttemptRecord]:
@@ -179,6 +182,7 @@ def _attempt_mapping(
         "outcome": None if result is None else result.outcome,
         "message": None if result is None or result.error is None else result.error.message,
         "notes": [] if result is None else list(result.notes),
+        **end_as_dict(result),
         **{
             stream: None if (path := _path(info, attempt, stream)) is None else str(path)
             for stream in streams
@@ -200,6 +204,10 @@ def _print_log(path: Path) -> None:
             last = piece
     if last and not last.endswith(b"\n") and sys.stdout.isatty():
         click.echo("")
+
+
+def _print_line(text: str) -> None:
+    click.echo(printable(text) if sys.stdout.isatty() else well_formed(text))
 
 
 def _write(piece: bytes) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TextIO
 
 from paraval.records import Outcome, Scalar, Spend, TrialResult
 from paraval.report.as_json import seconds
 from paraval.report.contents import Contents
-from paraval.report.costs import NO_PRICE, finite, spend_of, usage_of
+from paraval.report.costs import finite, is_known, spend_of, told_usd, usage_of
 from paraval.report.summary import Summary
 from paraval.report.text import printable
 from paraval.report.wording import reason
@@ -31,17 +32,35 @@ _LOST_STARTS = frozenset("\t\r\n")
 class AsCsv:
     def write(self, contents: Contents, file: TextIO) -> None:
         rows = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
-        axes, usages = _axes(contents.summary), tuple(contents.summary.usage)
+        columns = _Columns.of(contents.summary)
         rows.writerow(
             ["index", "case"]
-            + [inert(f"variant.{axis}") for axis in axes]
+            + [inert(f"variant.{axis}") for axis in columns.axes]
             + ["repeat", "outcome", "passed", "score", "attempts", "duration_s", "queued_s"]
-            + ["cost_usd", *_COST_COLUMNS]
-            + [inert(f"usage.{name}") for name in usages]
-            + ["reason", "output"]
+            + [*_COST_COLUMNS, "cached", "retries"]
+            + [inert(f"usage.{name}") for name in columns.usages]
+            + [inert(f"judging_usage.{name}") for name in columns.judging_usages]
+            + ["reason", "notes", "output"]
         )
         for result in contents.trials:
-            rows.writerow(_row(result, axes, usages))
+            rows.writerow(_row(result, columns))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Columns:
+    """Those that differ from run to run."""
+
+    axes: tuple[str, ...]
+    usages: tuple[str, ...]
+    judging_usages: tuple[str, ...]
+
+    @classmethod
+    def of(cls, summary: Summary) -> _Columns:
+        return cls(
+            axes=_axes(summary),
+            usages=tuple(summary.usage),
+            judging_usages=tuple(summary.judging.usage),
+        )
 
 
 def inert(text: str) -> str:
@@ -51,13 +70,14 @@ def inert(text: str) -> str:
     return f"'{text}" if acts else text
 
 
-def _row(result: TrialResult, axes: tuple[str, ...], usages: tuple[str, ...]) -> list[Cell]:
+def _row(result: TrialResult, columns: _Columns) -> list[Cell]:
     end = result.result
-    usage = usage_of(result)
+    usage, judging = usage_of(result), result.judging
+    judging_usage = {} if judging is None else judging.usage
     return [
         result.index,
         inert(result.case_id),
-        *(_scalar(result.variant.get(axis)) for axis in axes),
+        *(_scalar(result.variant.get(axis)) for axis in columns.axes),
         result.repeat,
         end.outcome.value,
         _PASSED.get(end.outcome),
@@ -65,28 +85,29 @@ def _row(result: TrialResult, axes: tuple[str, ...], usages: tuple[str, ...]) ->
         result.attempts,
         seconds(result.total_s),
         seconds(result.queued_s),
-        *_costs(result),
-        *(finite(usage.get(name)) for name in usages),
+        *_costs(spend_of(result)),
+        *_costs(judging),
+        *_counts(result),
+        *(finite(usage.get(name)) for name in columns.usages),
+        *(finite(judging_usage.get(name)) for name in columns.judging_usages),
         "" if end.outcome is Outcome.PASSED else inert(reason(end)),
+        inert("; ".join(end.notes)),
         "" if end.output is None else inert(end.output.text),
     ]
 
 
-_COST_COLUMNS = ("judging_cost_usd", "cached", "retries")
+_COST_COLUMNS = ("cost_usd", "cost_unknown", "judging_cost_usd", "judging_cost_unknown")
 
 
-def _costs(result: TrialResult) -> list[Cell]:
-    spend = spend_of(result)
-    cached = (spend.cached if spend else 0) + (result.judging.cached if result.judging else 0)
-    return [_dollars(spend), _dollars(result.judging), cached, sum(result.retries.values())]
+def _costs(spend: Spend | None) -> list[Cell]:
+    """What is known of a cost, so that a column adds up, and whether there is more to it."""
+    unknown = spend is not None and not is_known(spend)
+    return [told_usd(spend), str(unknown).lower()]
 
 
-def _dollars(spend: Spend | None) -> Cell:
-    """A word where the price is unknown: an empty cell says that nothing was spent."""
-    if spend is None:
-        return None
-    cost = finite(spend.cost_usd)
-    return NO_PRICE if cost is None else cost
+def _counts(result: TrialResult) -> list[Cell]:
+    spends = [spend for spend in (spend_of(result), result.judging) if spend is not None]
+    return [sum(spend.cached for spend in spends), sum(result.retries.values())]
 
 
 def _scalar(value: Scalar | None) -> Cell:

@@ -2,11 +2,12 @@
 
 {"schema": 1,
  "run": {"id", "suite", "started_at", "ended_at", "wall_s", "parallel", "resumed", "interrupted",
-         "held_back", "planned", "seed", "fail_under"},
+         "held_back", "planned", "seed", "fail_under", "dropped_cost_usd",
+         "dropped_cost_unknown"},
  "summary": {"trials", "passed", "failed", "errors", "skipped", "pass_rate",
              "pass_rate_interval": [low, high], "serial_s", "speedup", "cost_usd",
              "cases" (what the interval is over), "errors_by_kind", "rate_if_errors_failed",
-             "rate_if_errors_passed", "median_s", "trials_without_cost", "usage",
+             "rate_if_errors_passed", "median_s", "answers_cut", "trials_without_cost", "usage",
              "trials_of_unknown_cost", "calls", "cached", "judging": {"cost_usd",
              "trials_of_unknown_cost", "calls", "cached", "usage"}, "total_cost_usd",
              "skipped_by_reason": {reason: trials}, "retries_by_kind": {outcome: attempts},
@@ -16,17 +17,19 @@
              "grades": [{"grader", "score", "passed", "reason", "agreement"}], "attempts",
              "duration_s", "queued_s", "usage": {...}, "cost_usd", "calls", "cached",
              "cost_unknown", "judging": {"usage", "cost_usd", "calls", "cached", "cost_unknown"} |
-             null, "retries": {outcome: attempts}, "output", "error": {"kind", "message"} | null,
-             "artifacts": {...}, "exit_code", "notes": [...]}]}
+             null, "retries": {outcome: attempts}, "retry_errors": [{"kind", "message"}],
+             "unended", "output", "error": {"kind", "message"} | null, "artifacts": {...},
+             "exit_code", "notes": [...]}]}
 
 `passed` is null for a trial without a verdict; a trial's `duration_s` is that of all its attempts,
-so that they add up to `serial_s`; a number that JSON cannot say (NaN, infinity) is null.
+so that they add up to `serial_s`; a number that JSON cannot say (NaN, infinity) is null. `retries`
+decided nothing; `unended` are attempts whose engine was stopped.
 
-Costs are of all attempts, in US dollars. `cost_usd` is the target's; judges stand apart. A trial's
-is null where it is not known: it told none, or (`cost_unknown`) it called a model whose price is
-not known, or that told no tokens. A sum is over the trials whose cost is known, and null where none
-is: with `trials_of_unknown_cost` above 0 it is a lower bound. `cached` answers were free, and no
-`calls`.
+Costs are of all attempts, in US dollars. `cost_usd` is the target's; judges stand apart. It is what
+is known, and null where nothing is: with `cost_unknown`, or `trials_of_unknown_cost` above 0, it is
+a lower bound, since some call was of a model without a price, told no tokens, or never ended.
+`cached` answers were free, and no `calls`. `dropped_cost_usd` was spent, judges included, on trials
+that changed or left the suite since: a budget counts it, the summary does not.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from paraval.records import (
-    AttemptResult,
+    Failure,
     Grade,
     Outcome,
     RunInfo,
@@ -47,7 +50,7 @@ from paraval.records import (
     Variant,
 )
 from paraval.report.contents import Contents
-from paraval.report.costs import Costs, finite, spend_of, usage_of
+from paraval.report.costs import Costs, finite, is_known, spend_of, told_usd, usage_of
 from paraval.report.gate import Gate
 from paraval.report.summary import Summary, Tally
 from paraval.report.text import well_formed
@@ -96,8 +99,10 @@ def trial_as_dict(result: TrialResult) -> dict[str, Any]:
         if result.judging is None
         else _spend_as_dict(result.judging, result.judging.usage),
         "retries": {kind.value: number for kind, number in result.retries.items()},
+        "retry_errors": [_error_as_dict(error) for error in result.retry_errors],
+        "unended": result.unended,
         "output": None if end.output is None else well_formed(end.output.text),
-        "error": _error_as_dict(end),
+        "error": None if end.error is None else _error_as_dict(end.error),
         "artifacts": {well_formed(name): well_formed(path) for name, path in end.artifacts.items()},
         "exit_code": end.exit_code,
         "notes": [well_formed(note) for note in end.notes],
@@ -141,6 +146,8 @@ def _run_as_dict(run: RunInfo) -> dict[str, Any]:
         "planned": run.trials,
         "seed": run.seed,
         "fail_under": finite(run.fail_under),
+        "dropped_cost_usd": _dollars(run.dropped_usd or (None if run.dropped_unknown else 0.0)),
+        "dropped_cost_unknown": run.dropped_unknown,
     }
 
 
@@ -171,6 +178,7 @@ def _tally_as_dict(tally: Tally) -> dict[str, Any]:
         "rate_if_errors_passed": tally.rate_if_errors_passed,
         "serial_s": seconds(tally.serial_s),
         "median_s": seconds(tally.median_s),
+        "answers_cut": tally.answers_cut,
         "trials_without_cost": tally.trials_without_cost,
         **_costs_as_dict(tally.target),
         "judging": _costs_as_dict(tally.judging),
@@ -205,13 +213,12 @@ def _gate_as_dict(gate: Gate) -> dict[str, Any]:
 
 
 def _spend_as_dict(spend: Spend | None, usage: Mapping[str, float]) -> dict[str, Any]:
-    cost = None if spend is None else _dollars(spend.cost_usd)
     return {
         "usage": _usage_as_dict(usage),
-        "cost_usd": cost,
+        "cost_usd": _dollars(told_usd(spend)),
         "calls": 0 if spend is None else spend.calls,
         "cached": 0 if spend is None else spend.cached,
-        "cost_unknown": spend is not None and cost is None,
+        "cost_unknown": spend is not None and not is_known(spend),
     }
 
 
@@ -225,10 +232,8 @@ def _grade_as_dict(grade: Grade) -> dict[str, Any]:
     }
 
 
-def _error_as_dict(end: AttemptResult) -> dict[str, Any] | None:
-    if end.error is None:
-        return None
-    return {"kind": end.error.kind.value, "message": well_formed(end.error.message)}
+def _error_as_dict(error: Failure) -> dict[str, Any]:
+    return {"kind": error.kind.value, "message": well_formed(error.message)}
 
 
 def _variant_as_dict(variant: Variant) -> dict[str, Scalar]:

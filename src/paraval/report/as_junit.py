@@ -17,7 +17,7 @@ from typing import BinaryIO, TextIO
 
 from paraval.records import AttemptResult, Outcome, TrialResult
 from paraval.report.contents import Contents
-from paraval.report.costs import finite
+from paraval.report.costs import Costs, finite
 from paraval.report.summary import Summary, VariantSummary, variant_key
 from paraval.report.text import one_line, printable
 from paraval.report.wording import reason, variant_label
@@ -74,18 +74,28 @@ def _suite_attributes(contents: Contents, one: VariantSummary) -> str:
 
 
 def _properties(one: VariantSummary) -> str:
-    """What it cost, as far as any of it is told: in words, since a sum may be a lower bound."""
-    told = {"cost": one.target, "judges": one.judging}
-    properties = {name: costs.in_words() for name, costs in told.items() if costs.is_told}
-    if one.target.cached:
-        properties["from the cache"] = f"{one.target.cached} of {one.target.answers} answers"
+    """What it cost, as far as any of it is told, by the names that the JSON report has for it."""
+    properties = {**_of_costs("", one.target), **_of_costs("judging.", one.judging)}
+    if one.answers_cut:
+        properties["answers_cut"] = str(one.answers_cut)
     if not properties:
         return ""
     lines = (
-        f'      <property name="{name}" value="{_attribute(value)}"/>\n'
-        for name, value in properties.items()
+        f'      <property name="{name}" value="{value}"/>\n' for name, value in properties.items()
     )
     return f"    <properties>\n{''.join(lines)}    </properties>\n"
+
+
+def _of_costs(start: str, costs: Costs) -> dict[str, str]:
+    """Numbers alone; without a sum where nothing of it is known."""
+    told: dict[str, str] = {}
+    if costs.usd is not None:
+        told["cost_usd"] = f"{costs.usd:.9f}".rstrip("0").rstrip(".")
+    if costs.unpriced:
+        told["trials_of_unknown_cost"] = str(costs.unpriced)
+    if costs.cached:
+        told["cached"] = str(costs.cached)
+    return {f"{start}{name}": value for name, value in told.items()}
 
 
 def _counts(name: str, tally: Summary | VariantSummary, time_s: float) -> str:

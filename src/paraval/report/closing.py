@@ -5,16 +5,17 @@ Reasons are in words of others: whoever shows the sentences says how to show tho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
+from paraval.records import RunInfo
 from paraval.report.contents import Contents
 from paraval.report.summary import Summary
-from paraval.report.wording import counted, duration, listed, money, percent
+from paraval.report.wording import counted, duration, listed, money, percent, tokens
 
 _MOST_REASONS = 5
 _WHY_UNKNOWN = (
     "A cost is unknown where a model has no `price` in the registry, and where a call told no"
-    " tokens."
+    " tokens or never ended."
 )
 
 Quote = Callable[[str], str]
@@ -28,8 +29,10 @@ def closing_sentences(contents: Contents, quote: Quote) -> list[str]:
         _time(summary),
         *_missing(summary, quote, going_on=contents.run.running),
         *_retries(summary),
+        *_cut(summary),
         *_cost(summary),
-        *_tokens(summary.target.usage),
+        *_dropped(contents.run),
+        *_tokens(summary),
         *_cached(summary),
         contents.gate.sentence,
     ]
@@ -84,14 +87,28 @@ def _retries(summary: Summary) -> Iterator[str]:
         yield f"Attempts that decided nothing: {kinds}."
 
 
+def _cut(summary: Summary) -> Iterator[str]:
+    if summary.answers_cut:
+        were = "was" if summary.answers_cut == 1 else "were"
+        yield f"{counted(summary.answers_cut, 'answer')} {were} cut at max_tokens."
+
+
 def _cost(summary: Summary) -> Iterator[str]:
     target, judging = summary.target, summary.judging
     if target.is_told:
         yield f"Cost: {_told(summary)}."
     if judging.is_told:
         yield f"Judges: {judging.in_words()}{_in_all(summary)}."
-    if target.unpriced or judging.unpriced:
+    if target.is_partly_unknown or judging.is_partly_unknown:
         yield _WHY_UNKNOWN
+
+
+def _dropped(run: RunInfo) -> Iterator[str]:
+    """What a budget counts, and no trial of the report does."""
+    amount = money(run.dropped_usd) if run.dropped_usd else "sum that is unknown"
+    another = "At least another" if run.dropped_usd and run.dropped_unknown else "Another"
+    if run.dropped_usd or run.dropped_unknown:
+        yield f"{another} {amount} was spent on trials that changed or left the suite since."
 
 
 def _told(summary: Summary) -> str:
@@ -99,7 +116,7 @@ def _told(summary: Summary) -> str:
     untold = summary.trials_without_cost - target.unpriced
     if untold <= 0 or target.usd is None:
         return target.in_words()
-    if target.unpriced:
+    if target.is_partly_unknown:
         return f"{target.in_words()}; {untold:,} told none"
     told = counted(summary.ended - untold, "trial")
     return f"{target.in_words()} for {told}; {untold:,} told none"
@@ -108,25 +125,19 @@ def _told(summary: Summary) -> str:
 def _in_all(summary: Summary) -> str:
     if not summary.target.is_told or summary.total_cost_usd is None:
         return ""
-    unknown = summary.target.unpriced or summary.judging.unpriced
+    unknown = summary.target.is_partly_unknown or summary.judging.is_partly_unknown
     return f"; in all {'at least ' if unknown else ''}{money(summary.total_cost_usd)}"
 
 
-def _tokens(usage: Mapping[str, float]) -> Iterator[str]:
-    parts = [
-        f"{usage[name]:,.0f} {word}{_of_them(usage, part, kind)}"
-        for name, word, part, kind in (
-            ("input_tokens", "in", "cached_tokens", "cached"),
-            ("output_tokens", "out", "reasoning_tokens", "reasoning"),
-        )
-        if name in usage
-    ]
-    if parts:
-        yield f"Tokens: {listed(parts)}."
+def _tokens(summary: Summary) -> Iterator[str]:
+    told = filter(None, (tokens(summary.target.usage), _judges_tokens(summary)))
+    if words := "; ".join(told):
+        yield f"Tokens: {words}."
 
 
-def _of_them(usage: Mapping[str, float], part: str, kind: str) -> str:
-    return f" ({usage[part]:,.0f} of them {kind})" if usage.get(part) else ""
+def _judges_tokens(summary: Summary) -> str:
+    words = tokens(summary.judging.usage)
+    return f"judges: {words}" if words else ""
 
 
 def _cached(summary: Summary) -> Iterator[str]:
@@ -138,4 +149,5 @@ def _cached(summary: Summary) -> Iterator[str]:
         answers = counted(judging.answers, "judge's answer", "judges' answers")
         found.append(f"{judging.cached:,} of {answers}")
     if found:
-        yield f"{listed(found)} from the cache, free."
+        # Where a run asks anew, too: an answer to an equal request of the same run is taken.
+        yield f"{listed(found)} needed no new call, free."

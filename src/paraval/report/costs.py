@@ -21,7 +21,7 @@ class Costs:
     """What a set of trials spent: on their targets, or on judges."""
 
     usd: float | None
-    """Of the trials whose cost is known; None where none is."""
+    """All that is known of it; None where nothing is."""
     priced: int
     """Trials whose cost is known."""
     unpriced: int
@@ -39,6 +39,10 @@ class Costs:
     @property
     def answers(self) -> int:
         return self.calls + self.cached
+
+    @property
+    def is_partly_unknown(self) -> bool:
+        return self.unpriced > 0
 
     def __str__(self) -> str:
         """`$0.42`; `unknown`; `$0.12+` where some of it is unknown; `-` where nothing was told."""
@@ -59,22 +63,29 @@ class CostCount:
 
     def __init__(self) -> None:
         self._usd = 0.0
-        self._priced = self._unpriced = 0
+        self._priced = self._unpriced = self._unended = 0
         self._calls = self._cached = 0
         self._usage: dict[str, float] = {}
 
     def add(self, spend: Spend | None) -> None:
         if spend is None:
             return
-        cost = finite(spend.cost_usd)
-        if cost is None:
-            self._unpriced += 1
-        else:
+        if is_known(spend):
             self._priced += 1
-            self._usd += cost
+        else:
+            self._unpriced += 1
+        self._usd += finite(spend.known_usd) or 0.0
         self._calls += spend.calls
         self._cached += spend.cached
         self.add_usage(spend.usage)
+
+    def add_unended(self) -> None:
+        """A trial that told nothing, since no attempt at it ended."""
+        self._unended += 1
+
+    @property
+    def is_told(self) -> bool:
+        return self._priced + self._unpriced > 0
 
     def add_usage(self, usage: Mapping[str, float]) -> None:
         for name, told in usage.items():
@@ -82,11 +93,15 @@ class CostCount:
             if amount is not None:
                 self._usage[name] = self._usage.get(name, 0) + amount
 
-    def costs(self) -> Costs:
+    def costs(self, *, is_paid: bool) -> Costs:
+        """`is_paid`: the run's trials tell costs, so that those which did not end had some too."""
+        unpriced = self._unpriced + (self._unended if is_paid else 0)
+        # Nothing known beside something unknown is no lower bound, but unknown.
+        is_known = self._usd > 0 or (self._priced > 0 and not unpriced)
         return Costs(
-            usd=self._usd if self._priced else None,
+            usd=self._usd if is_known else None,
             priced=self._priced,
-            unpriced=self._unpriced,
+            unpriced=unpriced,
             calls=self._calls,
             cached=self._cached,
             usage=self._usage,
@@ -99,6 +114,25 @@ def spend_of(result: TrialResult) -> Spend | None:
     if result.spend is not None or output is None or output.cost_usd is None:
         return result.spend
     return Spend(cost_usd=output.cost_usd, usage=output.usage)
+
+
+def is_known(spend: Spend) -> bool:
+    """Whether all that it cost is known."""
+    return finite(spend.cost_usd) is not None
+
+
+def told_usd(spend: Spend | None) -> float | None:
+    """What is known of its cost; None where nothing is, which is not the same as nothing to pay."""
+    if spend is None:
+        return None
+    known = finite(spend.known_usd)
+    return known if is_known(spend) or known else None
+
+
+def is_from_cache(result: TrialResult) -> bool:
+    """Whether every answer, judges' included, was there already: it took no time worth telling."""
+    spends = [spend for spend in (result.spend, result.judging) if spend is not None]
+    return any(spend.cached for spend in spends) and not any(spend.calls for spend in spends)
 
 
 def usage_of(result: TrialResult) -> Mapping[str, float]:

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator
 
 from paraval.report.contents import Contents
-from paraval.report.summary import Summary
+from paraval.report.summary import Summary, Tally
 
 BUDGET = "budget"
 """How the reason of a trial begins that the budget left for later."""
 
-_SPARE = 1.2
+_SPARE = 1.5
 """Expectations are off by a little, and a budget that is spent again near the end helps no one."""
 _AMOUNT = re.compile(r"\$(\d[\d,]*(?:\.\d+)?)")
 
@@ -27,21 +27,35 @@ def ways_to_go_on(contents: Contents, resume: str) -> Iterator[str]:
         wait = "trial waits" if others == 1 else "trials wait"
         yield f"{others:,} {wait} for what is told above. Mend it, then go on with: {resume}"
     if by_budget:
-        budget = enough_for_all(summary, above=max(map(_largest_amount, by_budget)))
+        budget = enough_for_all(contents, above=max(map(_largest_amount, by_budget)))
         more = "USD, with more than before" if budget is None else f"{budget:g}"
-        yield f"The budget has no room for the rest. Go on with: {resume} --budget {more}"
+        yield f"The next trial would pass the budget. Go on with: {resume} --budget {more}"
 
 
-def enough_for_all(summary: Summary, *, above: float) -> float | None:
+def enough_for_all(contents: Contents, *, above: float) -> float | None:
     """A budget that every trial fits in, at what they cost so far; None where nothing is known.
 
     Also well above the last one: what stops a run is what trials may cost, which can be far more
     than what they cost so far.
     """
-    ended = max(summary.ended, 1)
-    expected = (summary.total_cost_usd or 0.0) * summary.planned / ended * _SPARE
-    enough = max(expected, above * 2)
+    enough = max(_expected(contents.summary) * _SPARE + contents.run.dropped_usd, above * 2)
     return _rounded_up(enough) if enough > 0 else None
+
+
+def _expected(summary: Summary) -> float:
+    """What all trials cost, each variant by its own trials, and one without any by the dearest."""
+    means = [_mean(one) for one in summary.variants]
+    dearest = max((mean for mean in means if mean is not None), default=0.0)
+    return sum(
+        one.trials * (dearest if mean is None else mean)
+        for one, mean in zip(summary.variants, means, strict=True)
+    )
+
+
+def _mean(tally: Tally) -> float | None:
+    """Without trials that were answered from the cache: those to come are not."""
+    paid = tally.ended - tally.from_cache
+    return None if paid <= 0 else (tally.total_cost_usd or 0.0) / paid
 
 
 def _largest_amount(reason: str) -> float:

@@ -11,10 +11,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
+from paraval.models.reading import CUT
 from paraval.records import Outcome, RunInfo, TrialResult, Variant
-from paraval.report.costs import CostCount, Costs, finite, spend_of, usage_of
+from paraval.report.costs import (
+    CostCount,
+    Costs,
+    finite,
+    is_from_cache,
+    is_known,
+    spend_of,
+    usage_of,
+)
 from paraval.report.wording import reason
 from paraval.statistics import wilson
 
@@ -48,7 +57,12 @@ class Tally:
     serial_s: float
     """The sum of all attempts' durations."""
     median_s: float | None
-    """Of a trial that was not skipped, all its attempts together."""
+    """Of a trial that was neither skipped nor answered from the cache alone, all its attempts
+    together; None where there was none."""
+    from_cache: int
+    """Trials whose answers, judges' included, were all there already."""
+    answers_cut: int
+    """Answers that their model ended at max_tokens."""
     target: Costs
     judging: Costs
     trials_without_cost: int
@@ -56,7 +70,7 @@ class Tally:
 
     @property
     def cost_usd(self) -> float | None:
-        """Of the trials that told one, on their targets; None where none did."""
+        """What is known of what targets cost; None where nothing is."""
         return self.target.usd
 
     @property
@@ -115,16 +129,26 @@ def summarise(results: Iterable[TrialResult], info: RunInfo) -> Summary:
             variants[key] = (dict(result.variant), _Count())
         whole.add(result, case)
         variants[key][1].add(result, case)
+    paid = Paid(target=whole.target.is_told, judging=whole.judging.is_told)
+    # Answers from the cache alone saved money; what time they saved is not known.
+    is_timed = info.wall_s > 0 and (bool(whole.durations) or not whole.cached)
     return Summary(
-        **whole.figures(),
+        **whole.figures(paid),
         planned=max(info.trials, whole.trials),
         wall_s=info.wall_s,
-        speedup=whole.serial_s / info.wall_s if info.wall_s > 0 else None,
+        speedup=whole.serial_s / info.wall_s if is_timed else None,
         variants=tuple(
-            VariantSummary(variant=variant, **count.figures())
+            VariantSummary(variant=variant, **count.figures(paid))
             for variant, count in variants.values()
         ),
     )
+
+
+class Paid(NamedTuple):
+    """Whether the trials of a run tell what they cost: on their targets, and on judges."""
+
+    target: bool
+    judging: bool
 
 
 class _Count:
@@ -136,6 +160,8 @@ class _Count:
         self.cases: set[int] = set()
         self.durations = array("d")
         self.serial_s = 0.0
+        self.cached = 0
+        self.answers_cut = 0
         self.reasons: Counter[str] = Counter()
         self.retries: Counter[Outcome] = Counter()
         self.target = CostCount()
@@ -149,10 +175,13 @@ class _Count:
             self.cases.add(case)
         spent = finite(result.total_s) or 0.0
         self.serial_s += spent
-        if result.outcome is not Outcome.SKIPPED:
-            self.durations.append(spent)
-        else:
+        if result.outcome is Outcome.SKIPPED:
             self._add_reason(reason(result.result))
+        elif is_from_cache(result):
+            self.cached += 1
+        else:
+            self.durations.append(spent)
+        self.answers_cut += CUT in result.result.notes
         self.retries.update(result.retries)
         self._add_costs(result)
 
@@ -166,10 +195,18 @@ class _Count:
             self.target.add_usage(usage_of(result))
         self.target.add(spend)
         self.judging.add(result.judging)
+        if result.unended:
+            self._add_unended(result)
         if result.outcome is not Outcome.SKIPPED:
-            self.without_cost += spend is None or finite(spend.cost_usd) is None
+            self.without_cost += spend is None or not is_known(spend)
 
-    def figures(self) -> dict[str, Any]:
+    def _add_unended(self, result: TrialResult) -> None:
+        if spend_of(result) is None:
+            self.target.add_unended()
+        if result.judging is None:
+            self.judging.add_unended()
+
+    def figures(self, paid: Paid) -> dict[str, Any]:
         """The fields of a Tally."""
         passed, failed = self.outcomes[Outcome.PASSED], self.outcomes[Outcome.FAILED]
         by_kind = {kind.value: self.outcomes[kind] for kind in Outcome if kind.is_error}
@@ -191,8 +228,10 @@ class _Count:
             "rate_if_errors_passed": _share(passed + errors, passed + failed + errors),
             "serial_s": self.serial_s,
             "median_s": median(self.durations) if self.durations else None,
-            "target": self.target.costs(),
-            "judging": self.judging.costs(),
+            "from_cache": self.cached,
+            "answers_cut": self.answers_cut,
+            "target": self.target.costs(is_paid=paid.target),
+            "judging": self.judging.costs(is_paid=paid.judging),
             "trials_without_cost": self.without_cost,
         }
 

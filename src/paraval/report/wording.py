@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from paraval.amounts import dollars
+from paraval.models.reading import ending_notes
 from paraval.records import AttemptResult, Grade, TrialResult, Variant, value_text
 
 UNKNOWN = "-"
+
+_ENDINGS = frozenset(
+    note
+    for finish in ("max_tokens", "model_context_window_exceeded", "content_filter", "refusal")
+    for note in ending_notes(finish, refused=False)
+)
+"""Notes that may tell why an answer is wrong. Others tell of costs, logs and processes."""
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
@@ -57,6 +65,22 @@ def money(usd: float | None) -> str:
     return UNKNOWN if usd is None else dollars(usd)
 
 
+def tokens(usage: Mapping[str, float]) -> str:
+    """`1,100 in (200 of them cached) and 320 out`; empty where none were told."""
+    return listed(
+        f"{usage[name]:,.0f} {word}{_of_them(usage, part, kind)}"
+        for name, word, part, kind in (
+            ("input_tokens", "in", "cached_tokens", "cached"),
+            ("output_tokens", "out", "reasoning_tokens", "reasoning"),
+        )
+        if name in usage
+    )
+
+
+def _of_them(usage: Mapping[str, float], part: str, kind: str) -> str:
+    return f" ({usage[part]:,.0f} of them {kind})" if usage.get(part) else ""
+
+
 def variant_label(variant: Variant) -> str:
     """`small · with-tool`; empty without a matrix."""
     return " · ".join(map(value_text, variant.values()))
@@ -69,7 +93,17 @@ def trial_label(result: TrialResult) -> str:
 
 
 def reason(result: AttemptResult) -> str:
-    """Why a trial did not pass: the error's message, or what the graders missed."""
+    """Why a trial did not pass: the error's message, or what the graders missed.
+
+    How the model ended its answer stands before it, where it did not just stop: an answer that was
+    cut is wrong in another way than one that was said to its end.
+    """
+    ends = [note for note in result.notes if note in _ENDINGS]
+    why = _bare_reason(result)
+    return " ".join((*(f"[{note}]" for note in ends), why)).rstrip() if ends else why
+
+
+def _bare_reason(result: AttemptResult) -> str:
     if result.error is not None:
         return result.error.message or result.error.kind.value
     if not result.outcome.is_judged:

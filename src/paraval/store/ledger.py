@@ -11,7 +11,6 @@ not final. It is no attempt, whatever its number: it only keeps the reason.
 
 from __future__ import annotations
 
-import math
 import queue
 import sqlite3
 import threading
@@ -39,7 +38,7 @@ from paraval.store.locks import RunLock
 from paraval.store.planned import Replaced
 from paraval.store.reader import read_info
 from paraval.store.schema import NO_ATTEMPT
-from paraval.store.spending import known_usd, spent_in
+from paraval.store.spending import Sum, sum_of
 
 SMALL_BATCH = 32
 LARGEST_BATCH = 1000
@@ -151,18 +150,19 @@ class Ledger:
             self._done = self._read_done()
         return len(keys)
 
-    def spent_usd(self) -> float:
-        """What all attempts so far spent, judges included, as far as it is known.
+    def spent(self) -> Sum:
+        """What all attempts so far spent.
 
         Also those of trials that are in the plan no more: their money is gone all the same.
         """
         if self._writer is not None:
             raise RuntimeError("what was spent is asked before the ledger is opened")
         with explaining(self.folder / RUN_FILE):
-            return math.fsum(
-                known_usd(spent_in(content))
-                for (content,) in self._connection.execute(_WITH_A_COST)
-            )
+            return sum_of(content for (content,) in self._connection.execute(_WITH_A_COST))
+
+    def spent_usd(self) -> float:
+        """As far as it is known."""
+        return self.spent().usd
 
     # ---- the engine's calls: none of them blocks
 
@@ -460,7 +460,9 @@ _UPSERT_HELD_BACK = _Insert(
 
 _INSERT_RESULT = _Insert("result", 4, "ON CONFLICT DO NOTHING")
 
-_WITH_A_COST = "SELECT content FROM attempt WHERE instr(content, '\"cost_usd\"')"
+_WITH_A_COST = """
+    SELECT content FROM attempt WHERE instr(content, '"cost_usd"') OR ended_at IS NULL
+"""
 
 _DONE = "SELECT trial.idx, result.outcome FROM trial JOIN result USING (key)"
 

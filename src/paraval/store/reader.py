@@ -29,7 +29,7 @@ from paraval.store.encoding import EndedColumns, from_columns
 from paraval.store.folder import artifacts_of
 from paraval.store.locks import is_worked_on
 from paraval.store.schema import NO_ATTEMPT
-from paraval.store.spending import Spent, spent_by
+from paraval.store.spending import Spent, Sum, spent_by, sum_of
 
 PAGE_ROWS = 500
 
@@ -80,13 +80,15 @@ class RunReader:
     def _trial_result(self, row: _ResultRow, *, worked_on: bool) -> TrialResult:
         decided = _ended_result(row[-5:])
         spent = Spent() if decided is None else spent_by(decided)
-        retries: Counter[Outcome] = Counter()
+        retries: list[AttemptResult] = []
         # Most trials have one attempt: others are asked for only where there are some.
         if row.attempts > (decided is not None):
             for columns in self._connection.execute(_RETRIES, (row.key, row.decided_by)):
-                retry = from_columns(EndedColumns(*columns))
-                spent = spent.plus(spent_by(retry))
-                retries[retry.outcome] += 1
+                retries.append(from_columns(EndedColumns(*columns)))
+                spent = spent.plus(spent_by(retries[-1]))
+        never_ended = self._never_ended(row, worked_on=worked_on) if row.unended else 0
+        if never_ended:
+            spent = spent.and_more()
         return TrialResult(
             index=row.trial,
             case_id=row.case_id,
@@ -98,8 +100,16 @@ class RunReader:
             total_s=row.total_s,
             spend=spent.target,
             judging=spent.judging,
-            retries=dict(retries),
+            retries=dict(Counter(retry.outcome for retry in retries)),
+            retry_errors=tuple(retry.error for retry in retries if retry.error is not None),
+            unended=never_ended,
         )
+
+    def _never_ended(self, row: _ResultRow, *, worked_on: bool) -> int:
+        """Those of an engine that is gone: what the one at work has begun may still end."""
+        found = self._connection.execute(_UNENDED, {"key": row.key, "worked_on": worked_on})
+        (number,) = found.fetchone()
+        return int(number)
 
     def _no_result(self, row: _ResultRow, *, worked_on: bool) -> AttemptResult:
         """A trial that has none is skipped, for the reason that was recorded, or as things look."""
@@ -183,6 +193,8 @@ def read_info(connection: sqlite3.Connection, folder: Path, *, worked_on: bool) 
     ).fetchone()
     (done,) = connection.execute("SELECT count(*) FROM trial JOIN result USING (key)").fetchone()
     unfinished = not worked_on and done < trials
+    # Only a resume can change a plan, and to look for what it dropped takes long in a large run.
+    dropped = sum_of(_dropped(connection)) if sessions > 1 else Sum()
     held_back = unfinished and reason == "held_back"
     return RunInfo(
         id=run_id,
@@ -200,8 +212,16 @@ def read_info(connection: sqlite3.Connection, folder: Path, *, worked_on: bool) 
         held_back=held_back,
         fail_under=fail_under,
         done=done,
+        dropped_usd=dropped.usd,
+        dropped_unknown=dropped.is_partly_unknown,
         running=worked_on,
     )
+
+
+def _dropped(connection: sqlite3.Connection) -> Iterator[str | None]:
+    """The contents of attempts at trials that the plan has no more."""
+    for (content,) in connection.execute(_DROPPED):
+        yield content
 
 
 def _wall_s(connection: sqlite3.Connection) -> float:
@@ -264,6 +284,16 @@ _RETRIES = f"""
     SELECT outcome, score, duration_s, exit_code, content FROM attempt
     WHERE key = ? AND number > {NO_ATTEMPT} AND number IS NOT ? AND ended_at IS NOT NULL
     ORDER BY number
+"""  # noqa: S608 - our own number
+
+_UNENDED = """
+    SELECT count(*) FROM attempt WHERE key = :key AND ended_at IS NULL
+        AND NOT (:worked_on AND session = (SELECT max(number) FROM session))
+"""
+
+_DROPPED = f"""
+    SELECT content FROM attempt
+    WHERE number > {NO_ATTEMPT} AND NOT EXISTS (SELECT 1 FROM trial WHERE trial.key = attempt.key)
 """  # noqa: S608 - our own number
 
 # A reason holds until the trial is attempted again, and until a new engine may think otherwise.

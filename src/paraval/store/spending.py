@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from paraval.records import AttemptResult, Spend
@@ -19,6 +19,10 @@ class Spent(NamedTuple):
 
     def plus(self, other: Spent) -> Spent:
         return Spent(_sum(self.target, other.target), _sum(self.judging, other.judging))
+
+    def and_more(self) -> Spent:
+        """With something unknown added to what was told: an attempt that never ended."""
+        return Spent(*(told and told + _UNTOLD for told in self))
 
 
 def spent_by(result: AttemptResult) -> Spent:
@@ -37,8 +41,8 @@ def spent_in(content: str) -> Spent:
 
 def known_usd(spent: Spent) -> float:
     """What is known to be spent: nothing, where the price is not."""
-    costs = (spend.cost_usd for spend in spent if spend is not None)
-    return math.fsum(cost for cost in costs if cost is not None and math.isfinite(cost))
+    costs = (spend.known_usd for spend in spent if spend is not None)
+    return math.fsum(cost for cost in costs if math.isfinite(cost))
 
 
 def whole_usd(spent: Spent) -> float | None:
@@ -56,12 +60,31 @@ def tokens_of(spend: Spend | None) -> float | None:
     return math.fsum(amounts) if amounts else None
 
 
+class Sum(NamedTuple):
+    """What attempts spent together, judges included: what is known, and whether that is all."""
+
+    usd: float = 0.0
+    is_partly_unknown: bool = False
+
+
+def sum_of(contents: Iterable[str | None]) -> Sum:
+    """From the attempts' stored contents; None for one that never ended."""
+    spends: list[Spend] = []
+    unended = False
+    for content in contents:
+        unended = unended or content is None
+        spends += [spend for spend in spent_in(content or "") if spend is not None]
+    unknown = any(spend.cost_usd is None for spend in spends) or (unended and bool(spends))
+    return Sum(math.fsum(known_usd(Spent(spend)) for spend in spends), unknown)
+
+
 def is_from_cache(spend: Spend | None) -> bool:
     """Whether every answer came from the cache: it took no time and cost nothing."""
     return spend is not None and spend.cached > 0 and spend.calls == 0
 
 
 _TOKENS = ("input_tokens", "output_tokens")
+_UNTOLD = Spend(cost_usd=None)
 
 
 def _told_by_output(result: AttemptResult) -> Spend | None:
