@@ -105,10 +105,12 @@ def _cost(summary: Summary) -> Iterator[str]:
 
 def _dropped(run: RunInfo) -> Iterator[str]:
     """What a budget counts, and no trial of the report does."""
-    amount = money(run.dropped_usd) if run.dropped_usd else "sum that is unknown"
-    another = "At least another" if run.dropped_usd and run.dropped_unknown else "Another"
-    if run.dropped_usd or run.dropped_unknown:
-        yield f"{another} {amount} was spent on trials that changed or left the suite since."
+    trials = "trials that changed or left the suite since"
+    if run.dropped_usd:
+        another = "At least another" if run.dropped_unknown else "Another"
+        yield f"{another} {money(run.dropped_usd)} was spent on {trials}."
+    elif run.dropped_unknown:
+        yield f"What was spent on {trials} is unknown."
 
 
 def _told(summary: Summary) -> str:

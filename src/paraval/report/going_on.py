@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Iterator
 
 from paraval.report.contents import Contents
@@ -27,9 +28,15 @@ def ways_to_go_on(contents: Contents, resume: str) -> Iterator[str]:
         wait = "trial waits" if others == 1 else "trials wait"
         yield f"{others:,} {wait} for what is told above. Mend it, then go on with: {resume}"
     if by_budget:
-        budget = enough_for_all(contents, above=max(map(_largest_amount, by_budget)))
-        more = "USD, with more than before" if budget is None else f"{budget:g}"
-        yield f"The next trial would pass the budget. Go on with: {resume} --budget {more}"
+        yield "The next trial would pass the budget. " + _with_more(contents, by_budget, resume)
+
+
+def _with_more(contents: Contents, by_budget: list[str], resume: str) -> str:
+    budget = enough_for_all(contents, above=max(map(_largest_amount, by_budget)))
+    if budget is not None:
+        return f"Go on with: {resume} --budget {budget:g}"
+    plan = f"paraval plan {shlex.quote(contents.run.source or 'SUITE')}"
+    return f"{plan} tells what trials may cost. Go on with: {resume} --budget USD"
 
 
 def enough_for_all(contents: Contents, *, above: float) -> float | None:
@@ -38,8 +45,10 @@ def enough_for_all(contents: Contents, *, above: float) -> float | None:
     Also well above the last one: what stops a run is what trials may cost, which can be far more
     than what they cost so far.
     """
-    enough = max(_expected(contents.summary) * _SPARE + contents.run.dropped_usd, above * 2)
-    return _rounded_up(enough) if enough > 0 else None
+    expected = _expected(contents.summary)
+    if expected <= 0:
+        return None
+    return _rounded_up(max(expected * _SPARE + contents.run.dropped_usd, above * 2))
 
 
 def _expected(summary: Summary) -> float:

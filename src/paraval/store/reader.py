@@ -194,7 +194,7 @@ def read_info(connection: sqlite3.Connection, folder: Path, *, worked_on: bool) 
     (done,) = connection.execute("SELECT count(*) FROM trial JOIN result USING (key)").fetchone()
     unfinished = not worked_on and done < trials
     # Only a resume can change a plan, and to look for what it dropped takes long in a large run.
-    dropped = sum_of(_dropped(connection)) if sessions > 1 else Sum()
+    dropped = _dropped(connection) if sessions > 1 else Sum()
     held_back = unfinished and reason == "held_back"
     return RunInfo(
         id=run_id,
@@ -218,10 +218,11 @@ def read_info(connection: sqlite3.Connection, folder: Path, *, worked_on: bool) 
     )
 
 
-def _dropped(connection: sqlite3.Connection) -> Iterator[str | None]:
-    """The contents of attempts at trials that the plan has no more."""
-    for (content,) in connection.execute(_DROPPED):
-        yield content
+def _dropped(connection: sqlite3.Connection) -> Sum:
+    """What was spent on trials that the plan has no more."""
+    told = sum_of(content for (content,) in connection.execute(_DROPPED))
+    (is_untold,) = connection.execute(_DROPPED_UNTOLD).fetchone()
+    return told._replace(is_partly_unknown=told.is_partly_unknown or bool(is_untold))
 
 
 def _wall_s(connection: sqlite3.Connection) -> float:
@@ -295,6 +296,12 @@ _DROPPED = f"""
     SELECT content FROM attempt
     WHERE number > {NO_ATTEMPT} AND NOT EXISTS (SELECT 1 FROM trial WHERE trial.key = attempt.key)
 """  # noqa: S608 - our own number
+
+# Attempts that never ended cost something only in a run whose attempts tell costs.
+_DROPPED_UNTOLD = f"""
+    SELECT EXISTS ({_DROPPED} AND ended_at IS NULL)
+        AND EXISTS (SELECT 1 FROM attempt WHERE instr(content, '"cost_usd"'))
+"""  # noqa: S608 - our own text
 
 # A reason holds until the trial is attempted again, and until a new engine may think otherwise.
 _HELD_BACK = f"""
