@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from paraval.errors import ParavalError
 from paraval.grade.grader import Subject
-from paraval.grade.judge import judge_request
+from paraval.grade.judge import Judged, JudgeGrader, judge_request
 from paraval.grade.judge_prompt import LONGEST_SHOWN, RULES, read_vote
 from paraval.grade.panel import Panel, Verdict
 from paraval.models.cache import Cache
@@ -30,6 +30,7 @@ from paraval.records import (
     CacheUse,
     Case,
     Failure,
+    Grade,
     GraderSpec,
     Grading,
     Model,
@@ -359,6 +360,36 @@ def test_a_judge_that_cannot_be_asked_is_what_it_is_and_no_error_of_the_grader(
     assert verdict.uses == (
         AccountUse(account="account:team-a", requests=2, tokens=600, refused=True),
     )
+
+
+def test_votes_that_were_paid_for_are_kept_while_the_next_cannot_be_had() -> None:
+    judges = Judges(says(0.9), says(0.8), failing(Outcome.INFRA_ERROR), says(0.7))
+    grader = JudgeGrader(polite(votes=3), models=judges)
+
+    async def judge() -> list[Judged]:
+        return [await grader.judge(subject()), await grader.judge(subject())]
+
+    first, second = asyncio.run(judge())
+    assert isinstance(first.mark, Failure)
+    assert isinstance(second.mark, Grade)
+    assert second.mark.score == 0.8
+    assert second.spend.calls == 1
+    assert len(judges.requests) == 4
+
+
+def test_a_judge_is_not_paid_for_an_answer_that_is_wrong_already() -> None:
+    judges = Judges("I would rather talk about the weather.")
+    wrong = GraderSpec(name="contains", kind="contains", options={"value": "goodbye"})
+    verdict = judged(judges, polite(), wrong)
+    assert verdict.outcome is Outcome.FAILED
+    assert [grade.grader for grade in verdict.grades] == ["contains"]
+    assert judges.requests == []
+
+
+def test_with_weights_a_judge_may_still_turn_the_verdict() -> None:
+    wrong = GraderSpec(name="contains", kind="contains", options={"value": "bye"}, weight=1.0)
+    verdict = judged(Judges(says(1.0)), replace(polite(), weight=3.0), wrong)
+    assert verdict.outcome is Outcome.PASSED
 
 
 @pytest.mark.parametrize("kind", [Outcome.CRASHED, Outcome.INVALID_OUTPUT])

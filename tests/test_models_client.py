@@ -27,7 +27,12 @@ from hypothesis import strategies as st
 from paraval.models.cache import Cache, Cached, request_key
 from paraval.models.client import Models
 from paraval.models.conversation import Answered, Request, Unanswered, merged_uses
-from paraval.models.estimates import DEFAULT_OUTPUT_TOKENS, estimated_tokens, expected_tokens
+from paraval.models.estimates import (
+    DEFAULT_OUTPUT_TOKENS,
+    estimated_tokens,
+    expected_tokens,
+    longest_answer,
+)
 from paraval.models.prices import Prices
 from paraval.models.wire import Called, Wire
 from paraval.records import (
@@ -695,13 +700,19 @@ def test_input_that_was_written_to_the_providers_cache_costs_what_the_table_says
         listed("http://127.0.0.1:8000/v1", "gpt-4"),
         listed("http://[::1]:8000/v1", "gpt-4"),
         listed("http://localhost:8000/v1", "gpt-4"),
-        listed("", "gpt-4", provider=Provider.LOOPBACK, scenario="fast"),
-        listed(OPENAI, "gpt-4", provider=Provider.LOOPBACK),
     ],
 )
 def test_what_no_table_has_is_unknown_and_never_free(model: Model) -> None:
     assert Prices().price(model) is None
     assert Prices().cost_usd(model, USAGE) is None
+
+
+def test_a_simulated_model_costs_nothing_unless_its_price_is_simulated_too() -> None:
+    simulated = listed("", "gpt-4", provider=Provider.LOOPBACK, scenario="fast")
+    usage = {"input_tokens": 1e6, "output_tokens": 1e6}
+    assert Prices().cost_usd(simulated, usage) == 0.0
+    priced = replace(simulated, price=Price(input_per_million=1.0, output_per_million=2.0))
+    assert Prices().cost_usd(priced, usage) == 3.0
 
 
 def test_entries_of_the_table_without_figures_are_unknown_and_not_free() -> None:
@@ -790,7 +801,7 @@ def test_other_scripts_weigh_more_than_their_characters() -> None:
 @pytest.mark.parametrize(
     ("fields", "options", "output"),
     [
-        ({}, {}, DEFAULT_OUTPUT_TOKENS),
+        ({}, {}, 4096),  # what is sent to Anthropic, which wants a bound
         ({"max_tokens": 50}, {}, 50),
         ({"max_tokens": 50}, {"max_completion_tokens": 80}, 80),
         ({}, {"max_output_tokens": 90}, 90),
@@ -802,6 +813,12 @@ def test_the_output_is_expected_to_be_as_long_as_the_request_allows(
 ) -> None:
     asked = request("x" * 300, model=replace(HAIKU, options=options), **fields)
     assert expected_tokens(asked) == (105, output)
+
+
+def test_an_answer_that_nothing_bounds_is_guessed_at() -> None:
+    asked = request("x" * 300, model=replace(HAIKU, provider=Provider.OPENAI))
+    assert longest_answer(asked) is None
+    assert expected_tokens(asked) == (105, DEFAULT_OUTPUT_TOKENS)
 
 
 # ---- accounts

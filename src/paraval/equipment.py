@@ -137,7 +137,9 @@ def asking_for(plan: Plan, store: Store, prices: Prices) -> Asking:
     cache = Cache(store.root / CACHE_FOLDER)
 
     def is_cached(request: Request) -> bool:
-        return cache.has(request_key(request, identity=identities.get(request.model.name)))
+        # Read, and not only looked for: what is taken for cached holds no limit and no money back.
+        key = request_key(request, identity=identities.get(request.model.name))
+        return cache.get(key) is not None
 
     return Asking(prices=prices, is_cached=is_cached)
 

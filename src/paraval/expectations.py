@@ -10,12 +10,15 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from paraval.grade.grader import Subject
+from paraval.grade.judge import judge_request
 from paraval.models.conversation import Request
-from paraval.models.estimates import estimated_tokens, expected_tokens
+from paraval.models.estimates import DEFAULT_OUTPUT_TOKENS, expected_tokens, longest_answer
 from paraval.records import (
     ChatTarget,
     GraderSpec,
     Model,
+    Output,
     Plan,
     Price,
     Trial,
@@ -31,8 +34,6 @@ from paraval.store.index import HistoryRow
 from paraval.store.store import Store
 from paraval.targets.chat import request_for
 
-JUDGE_WORDS_TOKENS = 600.0
-"""The judge's own instructions, and its short answer."""
 MODEL_NEEDS = (account_need(""), model_need(""))
 CACHED_S = 0.001
 """What an answer takes that is in the cache."""
@@ -52,14 +53,12 @@ class Call:
     requests: int
     input_tokens: float
     output_tokens: float
+    bounded: bool = True
+    """False: nothing bounds the answer, so that this is a guess."""
 
     @property
     def tokens(self) -> float:
         return self.input_tokens + self.output_tokens
-
-    @property
-    def model_needs(self) -> tuple[str, str]:
-        return account_need(self.model.account), model_need(self.model.name)
 
     def cost_usd(self, price: Price) -> float:
         paid = self.input_tokens * price.input_per_million
@@ -73,7 +72,9 @@ class ExpectedCost:
     likely: float | None
     """From history; None where there is none."""
     at_most: float | None
-    """By the longest answers that the suite allows."""
+    """By the longest answers that the suite allows; a guess where it allows any."""
+    bounded: bool = True
+    """False: it is a guess."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,14 +125,20 @@ class Expectations:
         """The calls that have to be made: of the target unless it is cached, and of judges."""
         target = trial.target
         if not isinstance(target, ChatTarget):
-            return [_judge_call(spec, 0.0) for spec in self._judges]
+            return [_judge_call(spec, trial, DEFAULT_OUTPUT_TOKENS) for spec in self._judges]
         request = request_for(trial)
         asked, answered = expected_tokens(request)
-        calls = [_judge_call(spec, asked + answered) for spec in self._judges]
+        calls = [_judge_call(spec, trial, answered) for spec in self._judges]
         if self._asking.is_cached(request):
             self.cached += 1
             return calls
-        call = Call(model=target.model, requests=1, input_tokens=asked, output_tokens=answered)
+        call = Call(
+            model=target.model,
+            requests=1,
+            input_tokens=asked,
+            output_tokens=answered,
+            bounded=longest_answer(request) is not None,
+        )
         return [call, *calls]
 
     def unpriced(self) -> tuple[str, ...]:
@@ -151,7 +158,8 @@ class Expectations:
         likely = row.mean_cost_usd if row is not None else None
         if isinstance(trial.target, ChatTarget) and not calls:
             likely = 0.0
-        return ExpectedCost(likely=likely, at_most=at_most)
+        bounded = all(call.bounded for call in calls)
+        return ExpectedCost(likely=likely, at_most=at_most, bounded=bounded)
 
     def _reserved_usd(self, trial: Trial, calls: Sequence[Call]) -> float:
         if self.plan.budget is None:
@@ -159,7 +167,8 @@ class Expectations:
         cost = self.cost(trial, calls)
         if isinstance(trial.target, ChatTarget):
             at_most = cost.at_most or 0.0
-            return at_most if cost.likely is None else min(at_most, cost.likely * HISTORY_MARGIN)
+            # What cost nothing may have had another price then.
+            return min(at_most, cost.likely * HISTORY_MARGIN) if cost.likely else at_most
         # What a program spends is known from earlier runs, or from the suite, or not at all.
         own = self.plan.budget.per_attempt_usd or 0.0
         if cost.likely is not None:
@@ -170,6 +179,11 @@ class Expectations:
         if model.name not in self._prices:
             self._prices[model.name] = self._asking.prices.price(model)
         return self._prices[model.name]
+
+
+def needs_of(model: Model) -> tuple[str, str]:
+    """What a trial that calls a model needs."""
+    return account_need(model.account), model_need(model.name)
 
 
 def models_of(plan: Plan) -> tuple[Model, ...]:
@@ -184,21 +198,25 @@ def _history_key(case_id: str, variant: Mapping[str, object]) -> Hashable:
     return case_id, tuple(sorted((axis, str(value)) for axis, value in variant.items()))
 
 
-def _judge_call(spec: GraderSpec, subject_tokens: float) -> Call:
+def _judge_call(spec: GraderSpec, trial: Trial, answer_tokens: float) -> Call:
+    """All votes of a judge on an answer that is not there yet."""
     assert spec.model is not None
+    subject = Subject(
+        case=trial.case, variant=trial.variant, repeat=trial.repeat, output=Output(text="")
+    )
+    asked, answered = expected_tokens(judge_request(spec, subject))
     votes = int(spec.options.get("votes", 1))
-    rubric = estimated_tokens(str(spec.options.get("rubric", "")))
     return Call(
         model=spec.model,
         requests=votes,
-        input_tokens=votes * (rubric + subject_tokens + JUDGE_WORDS_TOKENS / 2),
-        output_tokens=votes * JUDGE_WORDS_TOKENS / 2,
+        input_tokens=votes * (asked + answer_tokens),
+        output_tokens=votes * answered,
     )
 
 
 def _needs(trial: Trial, calls: Sequence[Call]) -> tuple[str, ...]:
     """Without the models that need not be called: what is in the cache waits for nobody."""
-    called = {name for call in calls for name in call.model_needs}
+    called = {name for call in calls for name in needs_of(call.model)}
     return tuple(need for need in trial.needs if need in called or not need.startswith(MODEL_NEEDS))
 
 
@@ -233,6 +251,8 @@ class Forecast:
     """From history; None where there is none for some trial that costs."""
     cost_at_most_usd: float | None
     """By the longest answers that are allowed; None where a price is unknown."""
+    cost_is_bounded: bool
+    """False: nothing bounds some answers, so that the above is a guess."""
     unpriced: tuple[str, ...]
     """Models whose price is unknown."""
     cached: int
@@ -262,6 +282,7 @@ def foresee(plan: Plan, store: Store, asking: Asking, seed: int = 0) -> Forecast
         serial_s=sum(seconds) if known else None,
         cost_usd=_sum([cost.likely for cost in costs]),
         cost_at_most_usd=_sum([cost.at_most for cost in costs]) if has_models else None,
+        cost_is_bounded=all(cost.bounded for cost in costs),
         unpriced=expected.unpriced(),
         cached=expected.cached,
         decides=_deciding(works, plan, known=known),

@@ -18,13 +18,15 @@ from paraval.cli.options import (
     suite_argument,
 )
 from paraval.composition import forecast_of, suite_schema
-from paraval.expectations import Forecast
+from paraval.expectations import Forecast, models_of, needs_of
 from paraval.records import account_need
 from paraval.report.text import one_line
 from paraval.report.wording import counted, duration, listed, money
 from paraval.settings import Options
 
 SHOWN = 50
+MOST_OF_IT = 0.8
+"""A limit that accounts for less than this of a run does not decide its end."""
 LONGEST_TRIAL, PARALLEL = "longest trial", "parallel"
 """What decides the end where no limit of the suite's does."""
 
@@ -125,8 +127,8 @@ def sentences(forecast: Forecast) -> list[str]:
 def _estimate(forecast: Forecast) -> str:
     if forecast.wall_s is None or forecast.serial_s is None:
         return (
-            "No estimate of the time: this suite has not run in this store yet. "
-            "Until then trials start in plan order."
+            "No estimate of the time: no run in this store tells how long its trials take. "
+            "Until then they start in plan order."
         )
     return (
         f"About {duration(forecast.wall_s)}; one after the other about "
@@ -144,8 +146,19 @@ def _decides(forecast: Forecast) -> Iterator[str]:
     elif bound.name == PARALLEL:
         who = f"--parallel ({bound.text})"
     else:
-        who = f"At {bound.text} {one_line(bound.name.removeprefix(account_need('')), 90)}"
-    yield f"{who} decides the end, about {duration(bound.seconds)}."
+        who = f"At {bound.text} {_who_needs(bound.name, forecast)}"
+    if forecast.wall_s is None:
+        yield f"{who} decides the end, about {duration(bound.seconds)} at least."
+    elif bound.seconds >= MOST_OF_IT * forecast.wall_s:
+        yield f"{who} decides the end."
+
+
+def _who_needs(limit: str, forecast: Forecast) -> str:
+    """The models of an account, by their names in the registry; else the limit's own name."""
+    models = [model.name for model in models_of(forecast.plan) if limit in needs_of(model)]
+    if 1 <= len(models) <= 3:
+        return one_line(listed(models), 90)
+    return one_line(limit.removeprefix(account_need("")), 90)
 
 
 def _cost(forecast: Forecast) -> Iterator[str]:
@@ -154,8 +167,9 @@ def _cost(forecast: Forecast) -> Iterator[str]:
         answers = counted(len(forecast.plan.trials), "answer")
         are = "is" if forecast.cached == 1 else "are"
         cached = f"{forecast.cached:,} of {answers} {are} in the cache, free"
-    most = forecast.cost_at_most_usd
-    if cached and most == 0:
+    most = forecast.cost_at_most_usd if forecast.cost_is_bounded else None
+    guess = None if forecast.cost_is_bounded else forecast.cost_at_most_usd
+    if cached and forecast.cost_at_most_usd == 0:
         yield f"Nothing to pay: {cached}."
     elif forecast.cost_usd is not None:
         at_most = "" if most is None else f", at most {money(most)}"
@@ -163,6 +177,9 @@ def _cost(forecast: Forecast) -> Iterator[str]:
         yield f"About {money(forecast.cost_usd)}{at_most}{without}{cached and '; '}{cached}."
     elif most is not None:
         yield f"At most about {money(most)}{cached and '; '}{cached}."
+    elif guess is not None:
+        why = "if answers have 1,000 tokens each: no max_tokens bounds them"
+        yield f"About {money(guess)} {why}{cached and '; '}{cached}."
     elif cached:
         yield f"{cached}."
     if forecast.unpriced:
@@ -172,11 +189,18 @@ def _cost(forecast: Forecast) -> Iterator[str]:
 
 
 def _budget(forecast: Forecast) -> Iterator[str]:
-    budget, cost = forecast.plan.budget, forecast.cost_usd
+    budget = forecast.plan.budget
     if budget is None:
         return
-    short = cost is not None and cost > budget.usd
-    rest = ": it will not do for all, and the rest can be resumed" if short else ""
+    likely, most = forecast.cost_usd, forecast.cost_at_most_usd
+    if forecast.unpriced:
+        rest = ": a run is refused, since it needs the price of every model"
+    elif likely is not None and likely > budget.usd:
+        rest = ": it will not do for all, and the rest can be resumed"
+    elif likely is None and most is not None and most > budget.usd:
+        rest = ": it may not do for all; the rest can be resumed"
+    else:
+        rest = ""
     yield f"Budget: {money(budget.usd)}{rest}."
 
 

@@ -10,7 +10,9 @@ it corrects it by what answers tell of their usage.
 
 from __future__ import annotations
 
+from paraval.models.anthropic_messages import DEFAULT_MAX_TOKENS
 from paraval.models.conversation import Request
+from paraval.records import Provider
 
 BYTES_PER_TOKEN = 3.0
 TOKENS_PER_MESSAGE = 5.0
@@ -33,12 +35,15 @@ def expected_tokens(request: Request) -> tuple[float, float]:
     read = sum(
         estimated_tokens(message.content) + TOKENS_PER_MESSAGE for message in request.messages
     )
-    return read, _longest_answer(request)
+    longest = longest_answer(request)
+    return read, DEFAULT_OUTPUT_TOKENS if longest is None else longest
 
 
-def _longest_answer(request: Request) -> float:
+def longest_answer(request: Request) -> float | None:
+    """How many tokens an answer may have; None where nothing bounds it."""
     said = [request.model.options.get(name) for name in _BOUNDS] + [request.max_tokens]
     for bound in said:
         if isinstance(bound, int | float) and not isinstance(bound, bool) and bound > 0:
             return float(bound)
-    return DEFAULT_OUTPUT_TOKENS
+    # Anthropic wants a bound, so that one is always sent.
+    return DEFAULT_MAX_TOKENS if request.model.provider is Provider.ANTHROPIC else None

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from genai_prices.types import PriceCalculation
 
 _MILLION = 1e6
+NOTHING = Price(input_per_million=0.0, output_per_million=0.0)
+"""What a simulated model costs, unless the registry simulates a price too."""
 _COUNTED = frozenset({"input_mtok", "output_mtok", "cache_read_mtok"})
 _NEVER_USED = frozenset(
     {"cache_write_mtok", "cache_write_1h_mtok", "web_searches_kcount", "storage_searches_kcount"}
@@ -49,6 +51,8 @@ class Prices:
         """Per million tokens; of a model whose price grows with the request, the lowest."""
         if model.price is not None:
             return model.price
+        if model.provider is Provider.LOOPBACK:
+            return NOTHING
         listed = self._look_up(model)
         return None if listed is None else listed.price
 
@@ -57,6 +61,8 @@ class Prices:
             return None
         if model.price is not None:
             return _cost(model.price, usage)
+        if model.provider is Provider.LOOPBACK:
+            return 0.0
         listed = self._look_up(model)
         if listed is None:
             return None
