@@ -131,6 +131,7 @@ def unanswered(answer: Answered | Unanswered) -> Unanswered:
         request(model=replace(HAIKU, model="claude-opus-4-5")),
         request(model=replace(HAIKU, base_url="https://other.example/v1")),
         request(model=replace(HAIKU, options={"top_p": 0.5})),
+        request(model=replace(HAIKU, account="team-b")),
     ],
 )
 def test_whatever_decides_the_answer_is_in_the_key(other: Request) -> None:
@@ -142,13 +143,12 @@ def test_whatever_decides_the_answer_is_in_the_key(other: Request) -> None:
     [
         request(timeout=3),
         request(model=replace(HAIKU, name="other")),
-        request(model=replace(HAIKU, account="team-b")),
         request(model=replace(HAIKU, api_key_env="OTHER_KEY")),
         request(model=replace(HAIKU, timeout=1, idle_timeout=1)),
         request(model=replace(HAIKU, price=None)),
     ],
 )
-def test_who_pays_how_much_and_how_long_it_may_take_are_not_in_the_key(other: Request) -> None:
+def test_what_it_costs_and_how_long_it_may_take_are_not_in_the_key(other: Request) -> None:
     assert request_key(other) == request_key(request())
 
 
@@ -481,7 +481,7 @@ def test_a_failure_is_everyones_and_teaches_the_limits_once(tmp_path: Path) -> N
 
 def test_another_entrys_failure_is_not_ones_own(tmp_path: Path) -> None:
     """Two entries, one model: the key of the first is refused, that of the second is not."""
-    other = replace(HAIKU, name="haiku-b", account="team-b")
+    other = replace(HAIKU, name="haiku-b")
 
     async def ask() -> tuple[Answered | Unanswered, Answered | Unanswered]:
         caller = Caller(refused(), called())

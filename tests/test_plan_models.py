@@ -174,6 +174,8 @@ def test_problems_in_a_file_of_models_are_told_with_its_lines(write: WriteSuite)
         "models.yaml:2: b.model: is missing",
         "models.yaml:4: b.modle: unknown key 'modle', did you mean 'model'?",
     ]
+    write("models.yaml", "models:\n  a: {provider: openai, model: x}\n")
+    assert Suite.load(write("suite.yaml", suite)).cases
     write("models.yaml", "[a]")
     assert problems_of(suite) == [
         'models.yaml:1: must be a mapping of names to models, not the list ["a"]'

@@ -50,7 +50,9 @@ class Cached:
 
 
 def request_key(request: Request, *, identity: str | None = None) -> str:
-    """A hash of all that decides the answer; of nothing that names a key, an account or a price.
+    """A hash of all that decides the answer; of nothing that names a key or a price.
+
+    The account is part of it: some gateways choose by it who answers.
 
     `identity` stands for the address where that says nothing: a loopback server's port is another
     one each time, but its scenario is the same.
@@ -60,6 +62,7 @@ def request_key(request: Request, *, identity: str | None = None) -> str:
         "version": KEY_VERSION,
         "provider": model.provider,
         "address": model.base_url or model.scenario if identity is None else identity,
+        "account": model.account,
         "model": model.model,
         "options": model.options,
         "messages": [(message.role, message.content) for message in request.messages],

@@ -65,6 +65,8 @@ def find_model_axis(
         chosen = ModelAxis(name=name, usual=tuple(by_name[name].texts()), overlays=overlays)
         return chosen, axes if overlays else _extended(axes, name, registry)
     is_told = name in matrix or not re.fullmatch(AXIS_NAME, name) or name in RESERVED
+    # A name that is near another's is a slip of the pen, which is told where the model is resolved.
+    is_told = is_told or bool(nearest(name, list(by_name)))
     if is_told or not registry.models:
         return ModelAxis(), axes
     made = Axis(name=name, values=_values(registry, taken=()))
@@ -95,7 +97,8 @@ def _check_listed_models_are_asked(
     except TemplateError:
         return  # This is told where the model is looked for.
     for axis in axes:
-        lists_models = all(value.text in registry.spots for value in axis.values)
+        known = [value.text in registry.spots for value in axis.values]
+        lists_models = all(known) or (any(known) and bool(nearest(axis.name, [USUAL_AXIS])))
         has_overlays = any("chat" in value.overlay for value in axis.values)
         if lists_models and not has_overlays and axis.name not in asked:
             spot.at(axis.name).report(

@@ -69,6 +69,8 @@ def read_registry(written: Any, spot: Spot, folder: Path) -> Registry:
             return Registry(unreadable=True)
         what = "a mapping of names to models"
         written, spot, folder = document.data, document.spot, (folder / written).parent
+        if _is_wrapped(written):
+            written, spot = written["models"], spot.at("models")
     if not isinstance(written, Mapping):
         spot.report(f"must be {what}, not {shown(written)}")
         return Registry(unreadable=True)
@@ -76,6 +78,14 @@ def read_registry(written: Any, spot: Spot, folder: Path) -> Registry:
         spot.report("there are no models")
         return Registry(unreadable=True)
     return _read_entries({str(name): entry for name, entry in written.items()}, spot, folder)
+
+
+def _is_wrapped(written: Any) -> bool:
+    """Whether a file says `models:` once more, as a suite does, and no model is called that."""
+    if not isinstance(written, Mapping) or list(written) != ["models"]:
+        return False
+    inside = written["models"]
+    return isinstance(inside, Mapping) and all(isinstance(one, Mapping) for one in inside.values())
 
 
 def _read_entries(written: Mapping[str, Any], spot: Spot, folder: Path) -> Registry:
