@@ -170,6 +170,8 @@ def chat_chunk(content: Any = None, **more: Any) -> dict[str, Any]:
     }
 
 
+ENDING = (chat_chunk(finish_reason="stop"), "[DONE]")
+"""How a stream of chunks ends."""
 CHAT_USAGE = {
     "prompt_tokens": 11,
     "completion_tokens": 7,

@@ -27,6 +27,7 @@ from paraval.settings import ANSWER_LIMIT_BYTES
 from paraval.targets.answer import Answer
 from paraval.targets.chat import ChatAnswerer
 from tests.exact_server import (
+    ENDING,
     ENVIRONMENT,
     OPENAI,
     STREAMS,
@@ -125,7 +126,7 @@ def test_an_answer_from_the_cache_costs_nothing_and_says_so(tmp_path: Path) -> N
 
 
 def test_what_is_unknown_stays_unknown() -> None:
-    [answer], _ = answers(http(events(chat_chunk("Hm"), "[DONE]")))
+    [answer], _ = answers(http(events(chat_chunk("Hm"), *ENDING)))
     assert answer.output is not None
     assert answer.output.cost_usd is None
     assert answer.output.usage == {}
@@ -164,9 +165,9 @@ def test_a_targets_own_timeout_goes_before_the_models() -> None:
 def test_metadata_that_is_too_long_is_no_output_but_was_paid_for() -> None:
     arguments = '"' * (ANSWER_LIMIT_BYTES - 10)
     tool = chat_chunk(tool_calls=[{"function": {"name": "x", "arguments": arguments}}])
-    usage = {"choices": [], "usage": {"prompt_tokens": 1_000_000, "completion_tokens": 0}}
-    [answer], _ = answers(http(events(tool, usage, "[DONE]")))
+    usage = {"choices": [], "usage": {"prompt_tokens": 10_000, "completion_tokens": 0}}
+    [answer], _ = answers(http(events(tool, usage, *ENDING)))
     assert answer.failure is not None
     assert answer.failure.kind is Outcome.INVALID_OUTPUT
     assert answer.spend is not None
-    assert answer.spend.cost_usd == 1.0
+    assert answer.spend.cost_usd == 0.01

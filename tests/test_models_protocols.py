@@ -17,6 +17,7 @@ from paraval.models.wire import Called, Wire
 from paraval.records import Provider
 from tests.exact_server import (
     ANTHROPIC,
+    ENDING,
     ENDS,
     ENVIRONMENT,
     KEY,
@@ -98,7 +99,7 @@ def test_data_over_several_lines_names_and_a_missing_last_blank_line_are_read() 
 def test_a_character_split_in_two_halves_over_two_events_is_made_whole() -> None:
     parts = [r'"a\ud83d"', r'"\ude00b"', r'" \ud83d!"']
     chunks = [json.dumps(chat_chunk("?")).replace('"?"', part) for part in parts]
-    got = answered(http(events(*chunks, "[DONE]")))
+    got = answered(http(events(*chunks, *ENDING)))
     assert got.text == "a😀b \ufffd!"
 
 
@@ -244,7 +245,7 @@ def test_an_answer_that_was_cut_says_so(provider: Provider, said: list[Any]) -> 
 
 
 def test_a_refusal_is_an_answer_with_a_note() -> None:
-    got = answered(http(events(chat_chunk(refusal="I'd "), chat_chunk(refusal="not"), "[DONE]")))
+    got = answered(http(events(chat_chunk(refusal="I'd "), chat_chunk(refusal="not"), *ENDING)))
     assert got.text == "I'd not"
     assert "the model refused to answer" in got.notes
     content = [{"type": "refusal", "refusal": "No."}]
@@ -264,7 +265,7 @@ def test_a_content_filter_is_told() -> None:
 
 def test_content_in_parts_is_joined_without_the_thinking() -> None:
     parts = [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "Good"}]
-    said = events(chat_chunk(parts), chat_chunk(" day"), "[DONE]")
+    said = events(chat_chunk(parts), chat_chunk(" day"), *ENDING)
     assert answered(http(said)).text == "Good day"
 
 
@@ -280,7 +281,7 @@ def test_content_in_parts_is_joined_without_the_thinking() -> None:
                 ),
                 chat_chunk(tool_calls=[{"index": 0, "function": {"arguments": '{"q":'}}]),
                 chat_chunk(tool_calls=[{"index": 0, "function": {"arguments": "1}"}}]),
-                "[DONE]",
+                *ENDING,
             ],
         ),
         (
@@ -318,7 +319,7 @@ def test_content_in_parts_is_joined_without_the_thinking() -> None:
                     "index": 1,
                     "delta": {"type": "input_json_delta", "partial_json": '{"q":1}'},
                 },
-                {"type": "message_stop"},
+                *STREAMS[ANTHROPIC][-2:],
             ],
         ),
     ],
@@ -334,7 +335,7 @@ def test_of_several_answers_the_first_is_taken() -> None:
         {"index": 1, "delta": {"content": "B"}},
         {"index": 0, "delta": {"content": "A"}},
     ]
-    got = answered(http(events({"choices": choices}, {"choices": choices}, "[DONE]")))
+    got = answered(http(events({"choices": choices}, {"choices": choices}, *ENDING)))
     assert got.text == "AA"
     assert "several answers came; the first is taken" in got.notes
 
@@ -390,7 +391,7 @@ def test_a_connection_is_used_again() -> None:
     ],
 )
 def test_senseless_usage_is_unknown_and_never_nothing(usage: dict[str, Any]) -> None:
-    said = events(chat_chunk("x" * 400), {"choices": [], "usage": usage}, "[DONE]")
+    said = events(chat_chunk("x" * 400), {"choices": [], "usage": usage}, *ENDING)
     got = reading(OPENAI, said.replace("Infinity", "1e999").encode())
     assert got.usage is None
     assert "makes no sense" in got.notes[0]

@@ -18,6 +18,7 @@ from paraval.models.secrets import MARK, Redactor
 from paraval.models.wire import REDACTED, Called, Wire
 from tests.exact_server import (
     ACCOUNT,
+    ENDING,
     ENVIRONMENT,
     KEY,
     OPENAI,
@@ -95,7 +96,7 @@ def parts_of(form: str) -> list[str]:
 def test_a_key_that_is_echoed_is_taken_out_of_an_answer(form: str) -> None:
     letters = [chat_chunk(letter) for letter in f"Your key: {form}!"]
     tool = chat_chunk(tool_calls=[{"function": {"name": form, "arguments": form}}])
-    got = answered(http(events(*letters, tool, "[DONE]"), headers=f"X-Request-Id: {form}\r\n"))
+    got = answered(http(events(*letters, tool, *ENDING), headers=f"X-Request-Id: {form}\r\n"))
     assert got.text.startswith("Your key: ")
     assert got.text.endswith("!")
     assert MARK in got.text

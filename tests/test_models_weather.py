@@ -19,6 +19,7 @@ from paraval.settings import ANSWER_LIMIT_BYTES
 from tests.exact_server import (
     ACCOUNT,
     ANTHROPIC,
+    ENDING,
     MODEL,
     OPENAI,
     PROTOCOLS,
@@ -227,7 +228,7 @@ def test_what_an_answer_cost_that_broke_off_is_unknown_once_some_of_it_came() ->
 
 @pytest.mark.parametrize("provider", PROTOCOLS)
 def test_a_stream_without_its_end_is_broken_off(provider: Provider) -> None:
-    end = unanswered(http(events(*STREAMS[provider][:-1])), provider)
+    end = unanswered(http(events(*STREAMS[provider][:3])), provider)
     assert end.failure.kind is Outcome.INFRA_ERROR
     assert "broke off before its end" in end.failure.message
     cut = events(*STREAMS[provider]).rstrip("\n")[:-5]
@@ -409,7 +410,7 @@ def test_an_answer_of_50_mb_is_not_read_to_its_end(start: str, piece: bytes) -> 
 def test_the_longest_answer_is_read_and_one_byte_more_is_not() -> None:
     half = "é" * (ANSWER_LIMIT_BYTES // 4)
     said = [chat_chunk(half), chat_chunk(half)]
-    got = answered(http(events(*said, "[DONE]")))
+    got = answered(http(events(*said, *ENDING)))
     assert len(got.text.encode()) == ANSWER_LIMIT_BYTES
-    end = unanswered(http(events(*said, chat_chunk("!"), "[DONE]")))
+    end = unanswered(http(events(*said, chat_chunk("!"), *ENDING)))
     assert end.failure.kind is Outcome.INVALID_OUTPUT

@@ -235,7 +235,8 @@ def test_a_proxy_of_the_environment_is_used() -> None:
     ],
 )
 def test_which_proxy_is_used(url: str, environment: dict[str, str], proxy: str | None) -> None:
-    assert proxy_for(URL(url), environment) == (URL(proxy) if proxy else None)
+    found = proxy_for(URL(url), environment)
+    assert (found and found.url) == (URL(proxy) if proxy else None)
 
 
 def test_a_proxy_that_wants_a_password_stops_the_model() -> None:
@@ -252,7 +253,7 @@ def test_a_proxy_that_wants_a_password_stops_the_model() -> None:
     end = asyncio.run(go())
     assert isinstance(end, Unanswered)
     assert end.failure.stops == MODEL
-    assert "HTTPS_PROXY" in end.failure.message
+    assert "put it into https_proxy" in end.failure.message
     assert "pa55-w0rd" not in repr(end)
 
 

@@ -29,7 +29,6 @@ PIECE_LIMIT_BYTES = 8 * ANSWER_LIMIT_BYTES
 STREAM_LIMIT_BYTES = 128 * ANSWER_LIMIT_BYTES
 """Of a whole stream: an event for every few characters, each with its wrapping."""
 PAGE_LIMIT_BYTES = 64 * 1024
-READ_AT_BYTES = 64 * 1024
 END = "[DONE]"
 
 
@@ -56,7 +55,6 @@ class AnswerBytes:
         self._reader = adapter.reader()
         self._bytes = EventBytes()
         self._size = 0
-        self._read_at = READ_AT_BYTES
         self._form: _Form | None = None
         """None: nothing but white space came yet."""
         self._events = 0
@@ -77,7 +75,7 @@ class AnswerBytes:
         if self._form is None:
             self._form = _form(self._bytes.begin())
         if self._form is _Form.STREAM:
-            self._feed_stream(chunk)
+            self._feed_stream()
         elif self._form is _Form.PAGE and self._size > PAGE_LIMIT_BYTES:
             raise PageError(self._text())
         elif self._size > PIECE_LIMIT_BYTES:
@@ -92,11 +90,9 @@ class AnswerBytes:
             self._take_rest()
         return self._reader.finish()
 
-    def _feed_stream(self, chunk: bytes) -> None:
-        if chunk[-1:] in b"\r\n" or len(self._bytes) >= self._read_at:
-            self._take(self._complete())
-            # A long event is not looked through again for every chunk of it.
-            self._read_at = max(READ_AT_BYTES, 2 * len(self._bytes))
+    def _feed_stream(self) -> None:
+        if payloads := self._complete():
+            self._take(payloads)
         too_long = self._reader.size > ANSWER_LIMIT_BYTES or len(self._bytes) > PIECE_LIMIT_BYTES
         if too_long or self._size > STREAM_LIMIT_BYTES:
             raise TooLongError

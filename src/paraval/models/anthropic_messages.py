@@ -12,7 +12,6 @@ from paraval.models.reading import (
     Reading,
     ToldError,
     TruncatedError,
-    checked_usage,
     complaint_of,
     elements,
     mapping,
@@ -20,6 +19,7 @@ from paraval.models.reading import (
     text_of,
     tool_input,
 )
+from paraval.models.usage import checked_usage
 
 VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 4096
@@ -111,7 +111,7 @@ class MessageReader:
         self.done = True
 
     def finish(self) -> Reading:
-        if not self.done:
+        if not (self.done and self._draft.finish_reason):
             raise TruncatedError
         return self._draft.finished(*_usage(self._usage))
 

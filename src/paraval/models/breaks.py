@@ -12,6 +12,7 @@ from dataclasses import replace
 import aiohttp
 
 from paraval.models.conversation import Unanswered
+from paraval.models.endpoints import Endpoint, ProxyProblemError
 from paraval.models.reading import (
     PageError,
     ToldError,
@@ -36,14 +37,32 @@ from paraval.records import Model, Outcome
 from paraval.settings import ANSWER_LIMIT_BYTES
 
 
-def broken_off(model: Model, error: Exception, *, timeout: float, has_text: bool) -> Unanswered:
+def broken_off(
+    endpoint: Endpoint, error: Exception, *, timeout: float, has_text: bool
+) -> Unanswered:
     """The end that an exception is, of the connection or of the reading; `has_text`: some of an
     answer had come."""
+    model = endpoint.model
     if isinstance(error, ToldError):
         return told(model, error.complaint, has_text=has_text)
-    ended = _of_exception(model, error, timeout)
+    ended = _of_proxy(endpoint, error) or _of_exception(model, error, timeout)
     # Without a word of refusal, what it worked on until then may be billed.
     return replace(ended, spend=unknown_spend()) if ended.use.reached else ended
+
+
+def _of_proxy(endpoint: Endpoint, error: Exception) -> Unanswered | None:
+    """None: it is no end that the proxy made."""
+    model, variable = endpoint.model, endpoint.proxy_variable
+    match error:
+        case aiohttp.ClientProxyConnectionError():
+            where = f"{error.host}:{error.port}"
+            return unreached(model, f"no connection to the proxy {where}; check {variable}")
+        case aiohttp.ClientHttpProxyError(status=407):
+            return refused(model, Refusal(status=407, proxy=variable))
+        case aiohttp.ClientHttpProxyError():
+            answer = f"the proxy made no connection (it answered {error.status})"
+            return unreached(model, f"{answer}; check {variable}")
+    return None
 
 
 def _of_exception(model: Model, error: Exception, timeout: float) -> Unanswered:
@@ -61,7 +80,7 @@ def _of_exception(model: Model, error: Exception, timeout: float) -> Unanswered:
         case aiohttp.ClientConnectorError():
             return _unconnected(model, error)
         case aiohttp.ClientResponseError():
-            return _not_http(model, error)
+            return unreached(model, "what came back is not proper HTTP; check base_url")
         case TruncatedError() | aiohttp.ClientPayloadError():
             return passing(model, "the answer broke off before its end")
         case PageError():
@@ -84,6 +103,10 @@ def no_address(model: Model) -> Unanswered:
     return stops_model(model, message, reached=False)
 
 
+def no_proxy(model: Model, error: ProxyProblemError) -> Unanswered:
+    return stops_model(model, f"{error.variable} {error.problem}; set a right one", reached=False)
+
+
 def _words(error: Exception) -> str:
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return "closed by the other side"
@@ -104,23 +127,11 @@ def _unconnected(model: Model, error: aiohttp.ClientConnectorError) -> Unanswere
     where = f"{error.host}:{error.port}"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return unreached(model, f"there is no host '{error.host}'; check base_url and the network")
-    if isinstance(error, aiohttp.ClientProxyConnectionError):
-        return unreached(model, f"no connection to the proxy {where}; check HTTPS_PROXY")
     if isinstance(error, aiohttp.ClientConnectorSSLError):
         return unreached(model, f"no TLS with {where} ({one_line(str(error.os_error))})")
     number = error.os_error.errno
     why = os.strerror(number) if number else one_line(str(error.os_error))
     return unreached(model, f"no connection to {where} ({why}); is the server up?")
-
-
-def _not_http(model: Model, error: aiohttp.ClientResponseError) -> Unanswered:
-    if not isinstance(error, aiohttp.ClientHttpProxyError):
-        return unreached(model, "what came back is not proper HTTP; check base_url")
-    if error.status == 407:
-        return refused(model, Refusal(status=407))
-    return unreached(
-        model, f"the proxy made no connection (it answered {error.status}); check HTTPS_PROXY"
-    )
 
 
 def _too_long(model: Model) -> Unanswered:

@@ -20,6 +20,24 @@ class KeyProblemError(Exception):
     """A key that is not there, or cannot be sent; says it in words that follow its variable."""
 
 
+class ProxyProblemError(Exception):
+    """A proxy that cannot be used."""
+
+    def __init__(self, variable: str, problem: str) -> None:
+        super().__init__(f"{variable} {problem}")
+        self.variable = variable
+        self.problem = problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proxy:
+    """What stands between us and a model."""
+
+    url: URL
+    variable: str
+    """Where it is set: `HTTPS_PROXY`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
     """All that the calls of one model have in common."""
@@ -28,9 +46,14 @@ class Endpoint:
     adapter: Adapter
     url: URL
     headers: Mapping[str, str]
-    proxy: URL | None
+    proxy: Proxy | None
     streams: bool
     secrets: tuple[str, ...]
+
+    @property
+    def proxy_variable(self) -> str:
+        """Where its proxy is set, or would be."""
+        return f"{self.url.scheme.upper()}_PROXY" if self.proxy is None else self.proxy.variable
 
     def timeout(self, total: float) -> aiohttp.ClientTimeout:
         """A server that does not stream is silent until it is done: only the whole counts then."""
@@ -44,14 +67,15 @@ class Endpoint:
 def endpoint_of(
     model: Model, *, environment: Mapping[str, str], addresses: Mapping[str, str]
 ) -> Endpoint:
-    """KeyProblemError where the model's key is not there; ValueError where its address is none."""
+    """KeyProblemError where the model's key is not there, ProxyProblemError where its proxy is
+    none; ValueError where its address is none."""
     simulated = model.provider is Provider.LOOPBACK
     base = addresses[model.name] if simulated else model.base_url
     adapter = ADAPTERS[model.provider]
     url = _address(base, adapter.path)
     key = _key(model, environment)
     proxy = proxy_for(url, environment)
-    passwords = (url.password, proxy.password if proxy else None)
+    passwords = (url.password, proxy.url.password if proxy else None)
     return Endpoint(
         model=model,
         adapter=adapter,
@@ -81,7 +105,7 @@ def _key(model: Model, environment: Mapping[str, str]) -> str | None:
     return key
 
 
-def proxy_for(url: URL, environment: Mapping[str, str]) -> URL | None:
+def proxy_for(url: URL, environment: Mapping[str, str]) -> Proxy | None:
     """By the rules of Python's urllib, and never for this machine itself.
 
     aiohttp would do the same by `trust_env`, and send passwords out of ~/.netrc along.
@@ -89,11 +113,28 @@ def proxy_for(url: URL, environment: Mapping[str, str]) -> URL | None:
     host = url.host or ""
     if _is_this_machine(host):
         return None
-    proxies = _proxies(environment)
+    variables = _proxy_variables(environment)
+    proxies = {scheme: environment[variable] for scheme, variable in variables.items()}
     proxy = proxies.get(url.scheme)
     if proxy is None or _is_passed_by(f"{host}:{url.port}", proxies):
         return None
-    return URL(proxy if "://" in proxy else f"http://{proxy}")
+    variable = variables[url.scheme]
+    return Proxy(url=_proxy_address(proxy, variable), variable=variable)
+
+
+def _proxy_address(proxy: str, variable: str) -> URL:
+    """What is wrong is not quoted: a password may stand in it."""
+    try:
+        url = URL(proxy if "://" in proxy else f"http://{proxy}")
+    except ValueError:
+        raise ProxyProblemError(variable, "is no address of a proxy") from None
+    if url.scheme not in ("http", "https"):
+        raise ProxyProblemError(
+            variable, f"names a proxy of a kind ({url.scheme}) that is not served"
+        )
+    if not url.host:
+        raise ProxyProblemError(variable, "is no address of a proxy")
+    return url
 
 
 def _is_passed_by(place: str, proxies: Mapping[str, str]) -> bool:
@@ -108,13 +149,13 @@ def _is_this_machine(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def _proxies(environment: Mapping[str, str]) -> dict[str, str]:
-    """`HTTPS_PROXY` and `https_proxy` -> `https`; the small one holds, also where it is empty."""
+def _proxy_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """`https` -> `HTTPS_PROXY` or `https_proxy`; the small one holds, also where it is empty."""
     found: dict[str, str] = {}
-    for name, value in sorted(environment.items()):  # capitals first
+    for name in sorted(environment):  # capitals first
         if name.lower().endswith("_proxy"):
-            found[name.lower().removesuffix("_proxy")] = value
+            found[name.lower().removesuffix("_proxy")] = name
     if "REQUEST_METHOD" in environment and "http_proxy" not in environment:
         # A web server sets HTTP_PROXY from a header that anyone can send.
         found.pop("http", None)
-    return {scheme: value for scheme, value in found.items() if value}
+    return {scheme: name for scheme, name in found.items() if environment[name]}

@@ -10,17 +10,20 @@ from paraval.models.reading import (
     NO_USAGE,
     Draft,
     Reading,
+    ToldError,
     TruncatedError,
     UnreadableError,
-    amount_in,
-    checked_usage,
+    complaint_of,
     elements,
     mapping,
     raise_if_error,
     text_of,
 )
+from paraval.models.usage import amount_in, checked_usage
 
 OPENAI_ADDRESS = "https://api.openai.com/"
+FAILED_ENDS = frozenset({"error", "abort", "cancelled"})
+"""Finish reasons of gateways and compatible servers, for an answer that came to nothing."""
 
 
 class OpenAIChat:
@@ -65,6 +68,7 @@ class ChatReader:
 
     def __init__(self) -> None:
         self._draft = Draft()
+        self._is_whole = False
         self.done = False
 
     @property
@@ -79,8 +83,10 @@ class ChatReader:
         if draft.model is None:
             draft.model = event.get("model")
         if choices := event.get("choices"):
-            for choice in elements(choices, "choices"):
-                self._choice(mapping(choice, "choices"), "delta")
+            for told in elements(choices, "choices"):
+                choice = mapping(told, "choices")
+                if self._is_first(choice):
+                    self._take(choice, mapping(choice.get("delta") or {}, "delta"))
 
     def take_end(self) -> None:
         self.done = True
@@ -93,29 +99,50 @@ class ChatReader:
         choices = elements(whole.get("choices"), "choices")
         if not choices:
             raise UnreadableError("its 'choices' are empty")
-        for choice in choices:
-            self._choice(mapping(choice, "choices"), "message")
+        first = [
+            one for one in (mapping(told, "choices") for told in choices) if self._is_first(one)
+        ]
+        if not first:
+            raise UnreadableError("the first of its 'choices' is missing")
+        self._take_message(first[0])
         self.done = True
 
     def finish(self) -> Reading:
-        if not self.done:
+        """`[DONE]` alone says nothing of the answer: its finish reason tells that it is whole. Some
+        servers end a stream properly without `[DONE]`."""
+        if not (self._is_whole or self._draft.finish_reason):
             raise TruncatedError
         return self._draft.finished(*_usage(self._draft.usage))
 
-    def _choice(self, choice: Mapping[str, Any], name: str) -> None:
+    def _is_first(self, choice: Mapping[str, Any]) -> bool:
+        if not choice.get("index"):
+            return True
+        if (note := "several answers came; the first is taken") not in self._draft.notes:
+            self._draft.notes.append(note)
+        return False
+
+    def _take_message(self, choice: Mapping[str, Any]) -> None:
+        """In one piece the end is there with the rest: some servers tell no finish reason then."""
+        message = mapping(choice.get("message"), "message")
+        self._take(choice, message)
+        says_something = isinstance(message.get("content"), str) or message.get("tool_calls")
+        if not self._draft.finish_reason and not says_something:
+            raise UnreadableError("it has neither a text nor a finish reason")
+        self._is_whole = True
+
+    def _take(self, choice: Mapping[str, Any], said: Mapping[str, Any]) -> None:
         draft = self._draft
-        if choice.get("index"):
-            if (note := "several answers came; the first is taken") not in draft.notes:
-                draft.notes.append(note)
-            return
-        said = mapping(choice.get(name) or {}, name)
         if content := said.get("content"):
             draft.add(text_of(content))
         if refusal := said.get("refusal"):
             draft.refuse(refusal)
         if calls := said.get("tool_calls"):
             self._tool_calls(elements(calls, "tool_calls"))
-        if reason := choice.get("finish_reason"):
+        raise_if_error(choice)
+        reason = choice.get("finish_reason")
+        if reason and isinstance(reason, str):
+            if reason in FAILED_ENDS:
+                raise ToldError(complaint_of(f"its finish reason is '{reason}'"))
             draft.finish_reason = reason
 
     def _tool_calls(self, calls: list[Any]) -> None:

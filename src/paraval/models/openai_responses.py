@@ -12,13 +12,14 @@ from paraval.models.reading import (
     Reading,
     ToldError,
     TruncatedError,
-    amount_in,
-    checked_usage,
+    UnreadableError,
     complaint_of,
     elements,
+    kind_of,
     mapping,
     raise_if_error,
 )
+from paraval.models.usage import amount_in, checked_usage
 
 
 class OpenAIResponses:
@@ -70,8 +71,14 @@ class ResponsesReader:
                 self._deltas.add(delta if isinstance(delta, str) else "")
             case "response.refusal.delta":
                 self._deltas.refuse(event.get("delta"))
-            case "response.completed" | "response.incomplete" | "response.failed":
-                self.take_whole(mapping(event.get("response"), "response"))
+            case (
+                "response.completed"
+                | "response.incomplete"
+                | "response.failed"
+                | "response.cancelled"
+            ) as kind:
+                response = mapping(event.get("response"), "response")
+                self.take_whole({"status": kind.removeprefix("response."), **response})
             case "error":
                 raise ToldError(complaint_of(event.get("error") or event))
             case None:
@@ -82,8 +89,7 @@ class ResponsesReader:
 
     def take_whole(self, whole: Mapping[str, Any]) -> None:
         raise_if_error(whole)
-        if whole.get("status") == "failed":
-            raise ToldError(complaint_of("it says that it failed, and not why"))
+        _check_status(whole.get("status"))
         draft = Draft(model=whole.get("model"), usage=whole.get("usage"))
         for place, item in enumerate(elements(whole.get("output"), "output")):
             _take_item(draft, place, mapping(item, "output"))
@@ -98,6 +104,21 @@ class ResponsesReader:
         if not whole.parts and not whole.refusal:
             whole.parts, whole.refusal = self._deltas.parts, self._deltas.refusal
         return whole.finished(*_usage(whole.usage))
+
+
+def _check_status(status: Any) -> None:
+    """One that waits or is under way is no answer yet: the options ask for `background`."""
+    match status:
+        case "completed" | "incomplete":
+            return
+        case "failed" | "cancelled":
+            raise ToldError(complaint_of(f"it says that it {_ENDED[status]}, and not why"))
+        case str():
+            raise UnreadableError("its 'status' is not one of an answer that is done", said=status)
+    raise UnreadableError(f"its 'status' is {kind_of(status)}")
+
+
+_ENDED = {"failed": "failed", "cancelled": "was cancelled"}
 
 
 def _take_item(draft: Draft, place: int, item: Mapping[str, Any]) -> None:

@@ -9,15 +9,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from types import MappingProxyType
 
 from paraval.records import RateTold
 
 LONGEST_WAIT_S = 86_400.0
 """Longer ones are told as this. From 15 minutes on, a wait means that a quota is used up."""
 LARGEST_LIMIT = 1e12
+SMALLEST_PER_MINUTE = 1.0
+"""Nobody is paced by less: what little is allowed in a day is left to refusals, which are told."""
 MINUTE_S = 60.0
 LONGEST_PERIOD_S = 90_000.0
 """A day, and a little for rounding: no provider counts over longer."""
@@ -36,6 +40,7 @@ _UNITS = {
 _PIECE = re.compile(r"([0-9]+(?:\.[0-9]*)?)(ms|us|µs|ns|d|h|m|s)", re.ASCII)
 _DURATION = re.compile(rf"(?:{_PIECE.pattern})+", re.ASCII)
 LONGEST_HEADER = 64
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
@@ -44,21 +49,26 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     if milliseconds is not None:
         seconds: float | None = milliseconds / 1000
     else:
-        seconds = duration(headers.get("retry-after", ""), now)
+        seconds = duration(headers.get("retry-after", ""), now, headers)
     if seconds is None or seconds <= 0:
         return None
     return min(seconds, LONGEST_WAIT_S)
 
 
-def duration(text: str, now: float) -> float | None:
-    """Seconds from `7`, `1.5`, `6m0s`, `500ms`, an HTTP date or an RFC 3339 time; never below 0."""
+def duration(text: str, now: float, headers: Mapping[str, str] = _NONE) -> float | None:
+    """Seconds from `7`, `1.5`, `6m0s`, `500ms`, an HTTP date or an RFC 3339 time; never below 0.
+
+    A time is one of the server's clock, which its `Date` header tells: ours may be wrong."""
     text = text.strip()[:LONGEST_HEADER]
     if (number := _number(text)) is not None:
         return number
     if _DURATION.fullmatch(text):
         return sum(float(amount) * _UNITS[unit] for amount, unit in _PIECE.findall(text))
     moment = _moment(text)
-    return None if moment is None else max(0.0, moment - now)
+    if moment is None:
+        return None
+    there = _moment(headers.get("date", "").strip()[:LONGEST_HEADER])
+    return max(0.0, moment - (now if there is None else there))
 
 
 def _number(text: str) -> float | None:
@@ -68,6 +78,7 @@ def _number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
+@lru_cache(maxsize=64)
 def _moment(text: str) -> float | None:
     """Seconds since the epoch; a time without a zone is UTC."""
     if len(text) < len("2026-01-01"):
@@ -95,8 +106,10 @@ class _Limit:
     @property
     def per_minute(self) -> float | None:
         if self.limit is None or self.full_in_s is None or self.full_in_s <= MINUTE_S:
-            return self.limit
-        return self._slower_rate()
+            rate = self.limit
+        else:
+            rate = self._slower_rate()
+        return None if rate is None or rate < SMALLEST_PER_MINUTE else rate
 
     def _slower_rate(self) -> float | None:
         """A limit by the minute is never more than a minute from full: this one counts by the hour
@@ -137,6 +150,14 @@ def told(headers: Mapping[str, str], now: float) -> RateTold | None:
     )
 
 
+def fitting(told: RateTold | None, tokens: float) -> RateTold | None:
+    """Without a limit of tokens that this one request, of so many, would not fit into: by that, no
+    other would ever be sent."""
+    if told is None or told.tokens_per_minute is None or told.tokens_per_minute >= tokens:
+        return told
+    return replace(told, tokens_per_minute=None, tokens_left=None, tokens_full_in_s=None)
+
+
 _UNTOLD = _Limit(limit=None, left=None, full_in_s=None)
 _Names = tuple[str, str, str]
 """The headers of a limit, of what is left of it, and of when it is full again."""
@@ -163,12 +184,12 @@ def _limit(headers: Mapping[str, str], names: _Names, now: float) -> _Limit | No
     if limit_text is None:
         return None
     limit = _number(limit_text)
-    if limit is None or not 0 < limit <= LARGEST_LIMIT:
+    if limit is None or not 1 <= limit <= LARGEST_LIMIT:
         return None
     left = _number(headers.get(names[1], ""))
     if left is not None:
         left = min(left, limit)
-    full_in_s = duration(headers.get(names[2], ""), now)
+    full_in_s = duration(headers.get(names[2], ""), now, headers)
     if full_in_s is not None:
         full_in_s = min(full_in_s, LONGEST_WAIT_S)
     return _Limit(limit=limit, left=left, full_in_s=full_in_s)

@@ -9,8 +9,6 @@ from typing import Any
 
 from paraval.settings import ANSWER_LIMIT_BYTES
 
-MOST_TOKENS = 20_000_000
-"""Of one call; no model takes in or gives more, and a wrong count must not empty a budget."""
 LONGEST_NAME = 200
 MOST_TOOL_CALLS = 1000
 
@@ -268,39 +266,3 @@ def ending_notes(reason: Any, *, refused: bool) -> list[str]:
         case _ if refused or reason == "refusal":
             return ["the model refused to answer"]
     return []
-
-
-def checked_usage(told: Mapping[str, Any]) -> tuple[dict[str, float] | None, str]:
-    """Tokens by our names, and a note; None where they are not told or make no sense."""
-    amounts = {name: amount for name, amount in told.items() if amount is not None}
-    for name, amount in amounts.items():
-        if not _is_amount(amount):
-            return None, _senseless(f"{name} is {_amount_text(amount)}")
-    if "input_tokens" not in amounts or "output_tokens" not in amounts:
-        return None, NO_USAGE
-    for part, whole in (("cached_tokens", "input_tokens"), ("reasoning_tokens", "output_tokens")):
-        if amounts.get(part, 0) > amounts[whole]:
-            return None, _senseless(f"{part} are more than {whole}")
-    return amounts, ""
-
-
-def _amount_text(amount: Any) -> str:
-    if isinstance(amount, bool) or not isinstance(amount, int | float):
-        return kind_of(amount)
-    return "below 0" if amount < 0 else "too large"
-
-
-def _senseless(why: str) -> str:
-    return f"the usage that the provider told makes no sense ({why}): its cost is unknown"
-
-
-def _is_amount(amount: Any) -> bool:
-    if isinstance(amount, bool) or not isinstance(amount, int | float):
-        return False
-    return 0 <= amount <= MOST_TOKENS  # NaN is in no range
-
-
-def amount_in(told: Mapping[str, Any], group: str, name: str) -> Any:
-    """`prompt_tokens_details.cached_tokens` and its like; None where it is not told."""
-    inner = told.get(group)
-    return inner.get(name) if isinstance(inner, Mapping) else None

@@ -1,10 +1,15 @@
-"""Keeps keys out of everything that is shown or stored.
+"""Keys and other secrets, kept out of everything that is shown or stored.
 
-A server may echo the key that it was sent: as it is, in base64, URL-encoded, escaped or in hex.
-Each of these forms of each key is taken out of whole texts, so that it does not matter how a key
-was split over the chunks of a stream.
+A server may echo the key that it was sent: as it is, in other case, cut into lines, in base64,
+URL-encoded, escaped or in hex. Two ways of looking find them, both in whole texts, so that it does
+not matter how a key was split over the chunks of a stream:
 
-Keys shorter than 8 characters are left as they are: `none` or `EMPTY`, as local servers want it,
+- In what is left of a text without its separators, in small letters: there, most ways of writing a
+  key are the same few. This is how keys that look random are found.
+- As they stand. This is how the others are found: a password that is a word, in other case or with
+  a space in it, would be taken out of answers where it is none.
+
+Secrets shorter than 8 characters are left as they are: `none` or `EMPTY`, as local servers want it,
 guards nothing, and taking it out would change answers, and with them grades.
 """
 
@@ -13,12 +18,22 @@ from __future__ import annotations
 import base64
 import html
 import json
+import re
+import string
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, quote_plus
 
 MARK = "[REDACTED]"
 SHORTEST_SECRET = 8
+RANDOM_AT = 16
+"""From so many characters on, a secret is taken for one that nobody writes by chance."""
+
+_KEPT = (string.ascii_letters + string.digits).encode()
+_SEPARATORS = bytes(set(range(256)) - set(_KEPT))
+_SMALL = bytes(range(256)).lower()
+_ESCAPED_BREAK = re.compile(rb"\\[nrt]")
+_BETWEEN = r"(?:\\[nrt]|[^A-Za-z0-9])*"
 
 
 class Redactor:
@@ -27,6 +42,11 @@ class Redactor:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets: set[str] = set()
         self._forms: tuple[str, ...] = ()
+        """Looked for as they stand."""
+        self._bare: tuple[str, ...] = ()
+        """Looked for without separators."""
+        self._anyhow: re.Pattern[str] | None = None
+        """The bare forms, with separators between any two of their characters."""
         for secret in secrets:
             self.add(secret)
 
@@ -37,12 +57,18 @@ class Redactor:
         forms = {form for known in self._secrets for form in forms_of(known)}
         # Longest first: no form may be cut up by a shorter one that it contains.
         self._forms = tuple(sorted(forms, key=lambda form: (-len(form), form)))
+        bare = {form for known in self._secrets for form in bare_forms_of(known)}
+        self._bare = tuple(sorted(bare, key=lambda form: (-len(form), form)))
+        patterns = (_BETWEEN.join(form) for form in self._bare)
+        self._anyhow = re.compile("|".join(patterns), re.IGNORECASE | re.ASCII) if bare else None
 
     def text(self, text: str) -> str:
         """The same text object where nothing is found."""
         for form in self._forms:
             if form in text:
                 text = text.replace(form, MARK)
+        if self._anyhow is not None and self._has_bare(text):
+            text = self._anyhow.sub(MARK, text)
         return text
 
     def data(self, value: Any) -> Any:
@@ -58,7 +84,22 @@ class Redactor:
     def is_in(self, texts: Iterable[str]) -> bool:
         """Whether any of the texts holds a secret: quick, for the many that hold none."""
         whole = "\n".join(texts)
-        return any(form in whole for form in self._forms)
+        return self._has_bare(whole) or any(form in whole for form in self._forms)
+
+    def _has_bare(self, text: str) -> bool:
+        if not self._bare:
+            return False
+        data = text.encode(errors="replace")
+        if self._is_in_bare(_bare(data)):
+            return True
+        # A line's end inside of JSON is written with a letter.
+        return "\\" in text and self._is_in_bare(_bare(_ESCAPED_BREAK.sub(b"", data)))
+
+    def _is_in_bare(self, bare: str) -> bool:
+        for form in self._bare:  # noqa: SIM110 - a generator would cost as much as the looking
+            if form in bare:
+                return True
+        return False
 
 
 def strings_in(value: Any) -> Iterator[str]:
@@ -75,22 +116,66 @@ def strings_in(value: Any) -> Iterator[str]:
 
 
 def forms_of(secret: str) -> set[str]:
-    """Every way of writing a secret that is looked for."""
+    """The ways of writing a secret that are looked for as they stand: those that are not found
+    without separators anyhow."""
+    looks_random = _looks_random(secret)
+    return {
+        form
+        for form in written_forms_of(secret)
+        if len(form) >= SHORTEST_SECRET
+        and not (looks_random and _is_long(_bare(form.encode(errors="surrogateescape"))))
+    }
+
+
+def bare_forms_of(secret: str) -> set[str]:
+    """The same without separators, and those that are written with separators."""
+    if not _looks_random(secret):
+        return set()
+    data = secret.encode(errors="surrogateescape")
+    twice = _base64_forms(base64.b64encode(data))
+    forms = {
+        *(form.encode(errors="surrogateescape") for form in written_forms_of(secret)),
+        *(form.encode() for form in twice),
+        base64.b32encode(data),
+        *(_spelt(data, each) for each in ("x%02x", "0x%02x", "u%04x", "%d")),
+    }
+    return {bare for bare in map(_bare, forms) if _is_long(bare)}
+
+
+def written_forms_of(secret: str) -> set[str]:
     data = secret.encode(errors="surrogateescape")
     encoded = {quote(data, safe=""), quote(data), quote_plus(data)}
     escaped = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
-    forms = {
+    return {
         secret,
         data.hex(),
         data.hex().upper(),
         *encoded,
         *(_with_small_hex(one) for one in encoded),
+        quote(quote(data, safe=""), safe=""),
         *escaped,
         *(one.replace("/", "\\/") for one in escaped),
         html.escape(secret),
         *_base64_forms(data),
     }
-    return {form for form in forms if len(form) >= SHORTEST_SECRET}
+
+
+def _looks_random(secret: str) -> bool:
+    return len(secret) >= RANDOM_AT or any(character.isdigit() for character in secret)
+
+
+def _is_long(bare: str) -> bool:
+    return len(bare) >= SHORTEST_SECRET
+
+
+def _bare(text: bytes) -> str:
+    """As text: Python looks for a text in a text much faster than for bytes in bytes."""
+    return text.translate(_SMALL, _SEPARATORS).decode("ascii")
+
+
+def _spelt(data: bytes, each: str) -> bytes:
+    r"""Character by character: `\x73\x6b`, `\u0073\u006b`, `&#115;&#107;`."""
+    return "".join(each % byte for byte in data).encode()
 
 
 def _with_small_hex(encoded: str) -> str:

@@ -11,6 +11,9 @@ class EventBytes:
 
     def __init__(self) -> None:
         self._rest = bytearray()
+        self._looked_at = 0
+        """How much of the rest holds no end of an event."""
+        self._after_cr = False
 
     def __len__(self) -> int:
         return len(self._rest)
@@ -24,31 +27,37 @@ class EventBytes:
         return bytes(self._rest[:1])
 
     def feed(self, chunk: bytes) -> None:
+        if self._after_cr or b"\r" in chunk:
+            chunk = self._with_plain_lines(chunk)
         self._rest += chunk
 
     def take(self) -> list[str]:
         """The data of all events that are complete; the others stay for later."""
-        data = bytes(self._rest)
-        # A lone CR at the end may be half of a line's end.
-        held = b"\r" if data.endswith(b"\r") else b""
-        data = _with_plain_lines(data[: len(data) - len(held)])
-        end = data.rfind(b"\n\n") + 2
+        rest = self._rest
+        # Only in what is new: an event of many lines is not looked through again for each of them.
+        end = rest.rfind(b"\n\n", max(0, self._looked_at - 1)) + 2
         if end < 2:
+            self._looked_at = len(rest)
             return []
-        self._rest = bytearray(data[end:] + held)
-        return _payloads(data[:end])
+        data = bytes(rest[:end])
+        del rest[:end]
+        self._looked_at = len(rest)
+        return _payloads(data)
 
     def take_rest(self) -> list[str]:
         """The same when nothing more comes: servers leave out the last blank line."""
-        data = _with_plain_lines(bytes(self._rest))
+        data = bytes(self._rest)
         self._rest.clear()
+        self._looked_at = 0
         return _payloads(data)
 
-
-def _with_plain_lines(data: bytes) -> bytes:
-    if b"\r" in data:
-        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    return data
+    def _with_plain_lines(self, chunk: bytes) -> bytes:
+        """A CR ends a line whatever comes, and an LF after it, also in the next chunk, is part of
+        the same end: to wait for it would be to wait for ever where the stream stays open."""
+        if self._after_cr and chunk[:1] == b"\n":
+            chunk = chunk[1:]
+        self._after_cr = chunk.endswith(b"\r")
+        return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
 def _payloads(data: bytes) -> list[str]:

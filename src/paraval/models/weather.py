@@ -73,6 +73,8 @@ class Refusal:
     """Of a redirect."""
     html: bool = False
     """A page for people: it comes from something between us and the provider."""
+    proxy: str = "HTTPS_PROXY"
+    """The variable where the proxy is set, or would be."""
 
     @property
     def quote(self) -> str:
@@ -96,7 +98,7 @@ def refused(model: Model, refusal: Refusal) -> Unanswered:
         case 403:
             return stops_model(model, f"this key may not use it{refusal.quote}; use another")
         case 407:
-            message = f"the proxy wants a password{refusal.quote}; put it into HTTPS_PROXY"
+            message = f"the proxy wants a password{refusal.quote}; put it into {refusal.proxy}"
             return stops_model(model, message, reached=False)
         case 404 | 405 | 410:
             return _not_there(model, refusal)

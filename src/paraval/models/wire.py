@@ -19,10 +19,12 @@ import aiohttp
 
 from paraval.models import breaks, rates, weather
 from paraval.models.answer_bytes import AnswerBytes
+from paraval.models.connections import TRIP, Connections, Trip, Watch, most_connections
 from paraval.models.conversation import Request, Unanswered
-from paraval.models.endpoints import Endpoint, KeyProblemError, endpoint_of
+from paraval.models.endpoints import Endpoint, KeyProblemError, ProxyProblemError, endpoint_of
 from paraval.models.reading import Reading, ReadingError, UnreadableError, short
 from paraval.models.secrets import Redactor, strings_in
+from paraval.models.usage import unbelievable
 from paraval.records import AccountUse, Model, RateTold, account_need
 
 COMPLAINT_LIMIT_BYTES = 64 * 1024
@@ -33,6 +35,11 @@ CLOSING_S = 0.5
 CHARACTERS_PER_TOKEN = 4
 REDACTED = "the answer held a key; it was taken out"
 
+_BROKEN = (
+    aiohttp.ServerDisconnectedError,
+    aiohttp.ClientOSError,
+    aiohttp.ClientConnectionResetError,
+)
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
@@ -70,7 +77,8 @@ class Wire:
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
+            # The servers of simulated models are in this process: each call has both its ends here.
+            connector=Connections(most_connections(per_call=2 if self._addresses else 1)),
             cookie_jar=aiohttp.DummyCookieJar(),
             # What is packed cannot be bounded before it is unpacked: it is not asked for.
             headers={
@@ -99,6 +107,8 @@ class Wire:
             endpoint = self._endpoint(model)
         except KeyProblemError as error:
             return weather.no_key(model, str(error))
+        except ProxyProblemError as error:
+            return self._redacted(breaks.no_proxy(model, error))
         except ValueError:
             return breaks.no_address(model)
         call = _Call(request, endpoint)
@@ -124,17 +134,31 @@ class Wire:
         return made
 
     async def _made(self, call: _Call, body: bytes) -> Called | Unanswered:
+        """A kept connection may have been closed by the server just now: what was sent over it
+        was not heard, and is sent once more, over a new one."""
+        trip = Trip()
+        TRIP.set(trip)
+        try:
+            return await self._sent(call, body)
+        except _BROKEN as error:
+            if not trip.is_kept or call.is_heard or _has_head(error):
+                raise
+        TRIP.set(Trip(wants_new=True))
+        return await self._sent(call, body)
+
+    async def _sent(self, call: _Call, body: bytes) -> Called | Unanswered:
         assert self._session is not None, "a wire is used inside `async with`"
         endpoint = call.endpoint
         async with self._session.post(
             endpoint.url,
             data=body,
             headers=endpoint.headers,
-            timeout=endpoint.timeout(call.timeout),
+            timeout=endpoint.timeout(call.time_left()),
             # The key would go along.
             allow_redirects=False,
-            proxy=endpoint.proxy,
+            proxy=None if endpoint.proxy is None else endpoint.proxy.url,
         ) as response:
+            call.is_heard = True
             call.told = rates.told(response.headers, self._now())
             if not 200 <= response.status < 300:
                 return call.with_told(await self._refused(call, response))
@@ -152,6 +176,7 @@ class Wire:
                 retry_after=rates.retry_after(response.headers, self._now()),
                 location=clean(response.headers.get("Location", "")),
                 html=weather.is_html(said),
+                proxy=call.endpoint.proxy_variable,
             ),
         )
 
@@ -177,6 +202,9 @@ class _Call:
         self.request = request
         self.endpoint = endpoint
         self.told: RateTold | None = None
+        self.is_heard = False
+        """An answer, of whatever kind, has begun."""
+        self._size = 0
         own = request.timeout
         self.timeout = request.model.timeout if own is None else own
         self._started = time.monotonic()
@@ -186,20 +214,27 @@ class _Call:
     def body(self) -> bytes:
         body = self.endpoint.adapter.body(self.request, stream=self.endpoint.streams)
         body.update(self.request.model.options)
-        return _encode(body).encode()
+        encoded = _encode(body).encode()
+        self._size = len(encoded)
+        return encoded
+
+    def time_left(self) -> float:
+        """0 would be for ever, to aiohttp."""
+        return max(0.001, self.timeout - (time.monotonic() - self._started))
 
     async def read(self, response: aiohttp.ClientResponse) -> Reading:
         if response.headers.get("Content-Encoding", "identity") != "identity":
             raise UnreadableError("it is packed, which was not asked for")
         answer, content = self._answer, response.content
-        while chunk := await content.readany():
-            if self._first_token_s is None:
-                self._first_token_s = time.monotonic() - self._started
-            answer.feed(chunk)
-            if answer.done:
-                if not content.at_eof():
-                    await _closed(content)
-                break
+        with Watch(response):
+            while chunk := await content.readany():
+                if self._first_token_s is None:
+                    self._first_token_s = time.monotonic() - self._started
+                answer.feed(chunk)
+                if answer.done:
+                    if not content.at_eof():
+                        await _closed(content)
+                    break
         return answer.finish()
 
     def called(self, reading: Reading, response: aiohttp.ClientResponse) -> Called:
@@ -209,37 +244,49 @@ class _Call:
             metadata["request_id"] = request_id
         if self.endpoint.streams and self._first_token_s is not None:
             metadata["first_token_s"] = round(self._first_token_s, 4)
+        usage, notes = reading.usage, reading.notes
+        if usage is not None and (note := unbelievable(usage, self.request, self._size)):
+            usage, notes = None, (*notes, note)
+        tokens = self._tokens(usage, len(reading.text))
         use = AccountUse(
             account=account_need(self.request.model.account),
             requests=1,
-            tokens=self._tokens(reading),
-            told=self.told,
+            tokens=tokens,
+            told=rates.fitting(self.told, tokens),
         )
         return Called(
             text=reading.text,
-            usage=reading.usage,
+            usage=usage,
             use=use,
             metadata=metadata,
-            notes=reading.notes,
+            notes=notes,
         )
 
     def broken_off(self, error: Exception) -> Unanswered:
         return self.with_told(
             breaks.broken_off(
-                self.request.model, error, timeout=self.timeout, has_text=self._answer.has_text
+                self.endpoint, error, timeout=self.timeout, has_text=self._answer.has_text
             )
         )
 
     def with_told(self, ended: Unanswered) -> Unanswered:
         """What the headers told holds also where the answer is none."""
-        return replace(ended, use=replace(ended.use, told=self.told))
+        told = rates.fitting(self.told, self._tokens(None, 0))
+        return replace(ended, use=replace(ended.use, told=told))
 
-    def _tokens(self, reading: Reading) -> float:
+    def _tokens(self, usage: Mapping[str, float] | None, written: int) -> float:
         """For the account's pace. Where they are not told, a guess holds better than nothing."""
-        if reading.usage is not None:
-            return reading.usage["input_tokens"] + reading.usage["output_tokens"]
+        if usage is not None:
+            return usage["input_tokens"] + usage["output_tokens"]
         asked = sum(len(message.content) for message in self.request.messages)
-        return (asked + len(reading.text)) / CHARACTERS_PER_TOKEN
+        return (asked + written) / CHARACTERS_PER_TOKEN
+
+
+def _has_head(error: Exception) -> bool:
+    """The server had begun to answer: aiohttp hands over what it had of the head."""
+    if not isinstance(error, aiohttp.ServerDisconnectedError):
+        return False
+    return not isinstance(error.message, str)
 
 
 async def _closed(content: aiohttp.StreamReader) -> None:
