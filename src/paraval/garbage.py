@@ -1,4 +1,4 @@
-"""A pause for Python's garbage collector while very many objects are made that all stay."""
+"""When Python's garbage collector has nothing to find: while what stays is made, and at the end."""
 
 from __future__ import annotations
 
@@ -17,3 +17,20 @@ def no_collections() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+@contextmanager
+def made_to_stay() -> Iterator[None]:
+    """What there is at the end of the block is never looked through: the code of a program, say.
+
+    For programs of our own. In a user's process, what is garbage by then would stay as well.
+    """
+    with no_collections():
+        yield
+        gc.freeze()
+
+
+def no_more_collections() -> None:
+    """A program ends: to look for garbage among all it has takes longer than to leave it there."""
+    gc.disable()
+    gc.freeze()

@@ -28,6 +28,7 @@ from paraval.cli.complaints import (
     talk,
 )
 from paraval.errors import ParavalError, RequestError
+from paraval.garbage import made_to_stay, no_more_collections
 
 COMMANDS = {
     "run": ("running", "Run a suite, in parallel, and report."),
@@ -53,7 +54,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
         if name not in COMMANDS:
             return None
-        module = importlib.import_module(f"paraval.cli.{COMMANDS[name][0]}")
+        with made_to_stay():
+            module = importlib.import_module(f"paraval.cli.{COMMANDS[name][0]}")
         command: click.Command = getattr(module, f"{name}_command")
         return command
 
@@ -95,6 +97,7 @@ def _leave(code: int) -> NoReturn:
         with contextlib.suppress(OSError):
             sys.stderr.flush()
         os._exit(code)
+    no_more_collections()
     sys.exit(code)
 
 
