@@ -192,6 +192,29 @@ limits: {{parallel: 5}}
     assert report_of(folder)["summary"]["cost_usd"] > first["summary"]["cost_usd"]
 
 
+def test_what_killed_engines_may_have_spent_counts_for_the_budget(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    """Else each resume could spend the whole of it again."""
+    with loopback(faults=[{"kind": "hang"}]) as silent:
+        text = registry(m=entry(silent)).replace("graders: [contains]", "budget: {usd: 0.0105}")
+        write("suite.yaml", text.replace('"{input}"', '"{input}", max_tokens: 1000'))
+        for attempt in range(4):
+            before = requests_seen(silent)
+            engine = subprocess.Popen(
+                [sys.executable, "-m", "paraval", "run", "suite.yaml", "--progress", "none"]
+                + ["--resume"] * bool(attempt),
+                cwd=folder,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            while requests_seen(silent) < min(5, before + 3) and engine.poll() is None:
+                time.sleep(0.01)
+            engine.kill()
+            engine.wait()
+        assert requests_seen(silent) == 5, "each may cost 0.002"
+
+
 def test_a_judge_that_is_refused_for_now_does_not_make_the_target_answer_again(
     server: Loopback, write: WriteSuite, paraval: Paraval, folder: Path
 ) -> None:

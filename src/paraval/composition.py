@@ -340,7 +340,16 @@ def _scheduler(gear: Gear, expected: Expectations, trials: Mapping[int, Trial]) 
         retry=plan.retry,
         seed=gear.ledger.run.seed,
         budget=plan.budget,
-        spent_usd=0.0 if plan.budget is None else gear.ledger.spent_usd(),
+        spent_usd=0.0 if plan.budget is None else _spent_usd(gear.ledger, expected),
+    )
+
+
+def _spent_usd(ledger: Ledger, expected: Expectations) -> float:
+    """What engines before this one spent; where they could not tell, what it may have been."""
+    trials = ledger.plan.trials
+    unpriced = ledger.unpriced_attempts().items()
+    return ledger.spent_usd() + sum(
+        attempts * expected.possible_usd(trials[index]) for index, attempts in unpriced
     )
 
 

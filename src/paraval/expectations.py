@@ -121,6 +121,17 @@ class Expectations:
             cost_usd=self._reserved_usd(trial, calls),
         )
 
+    def possible_usd(self, trial: Trial) -> float:
+        """What an attempt may have cost that never told it."""
+        if not isinstance(trial.target, ChatTarget):
+            return self._reserved_usd(trial, self.calls(trial))
+        asked, answered = expected_tokens(request_for(trial))
+        calls = [_judge_call(spec, trial, answered) for spec in self._judges]
+        target = Call(
+            model=trial.target.model, requests=1, input_tokens=asked, output_tokens=answered
+        )
+        return self._reserved_usd(trial, [target, *calls])
+
     def calls(self, trial: Trial) -> list[Call]:
         """The calls that have to be made: of the target unless it is cached, and of judges."""
         target = trial.target

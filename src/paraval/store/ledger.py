@@ -15,6 +15,7 @@ import queue
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ from paraval.store.locks import RunLock
 from paraval.store.planned import Replaced
 from paraval.store.reader import read_info
 from paraval.store.schema import NO_ATTEMPT
-from paraval.store.spending import Sum, sum_of
+from paraval.store.spending import Sum, spent_in, sum_of
 
 SMALL_BATCH = 32
 LARGEST_BATCH = 1000
@@ -163,6 +164,16 @@ class Ledger:
     def spent_usd(self) -> float:
         """As far as it is known."""
         return self.spent().usd
+
+    def unpriced_attempts(self) -> Counter[int]:
+        """Trial index -> how many of its attempts may have cost something that nobody knows."""
+        with explaining(self.folder / RUN_FILE):
+            rows = self._connection.execute(_OF_UNKNOWN_COST).fetchall()
+        return Counter(
+            index
+            for index, content in rows
+            if content is None or any(one and one.cost_usd is None for one in spent_in(content))
+        )
 
     # ---- the engine's calls: none of them blocks
 
@@ -462,6 +473,11 @@ _INSERT_RESULT = _Insert("result", 4, "ON CONFLICT DO NOTHING")
 
 _WITH_A_COST = """
     SELECT content FROM attempt WHERE instr(content, '"cost_usd"') OR ended_at IS NULL
+"""
+
+_OF_UNKNOWN_COST = """
+    SELECT trial.idx, attempt.content FROM attempt JOIN trial USING (key)
+    WHERE attempt.number > 0 AND (instr(attempt.content, '"cost_usd":null') OR ended_at IS NULL)
 """
 
 _DONE = "SELECT trial.idx, result.outcome FROM trial JOIN result USING (key)"
