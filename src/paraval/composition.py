@@ -18,8 +18,8 @@ from typing import Any, Protocol, TypeVar
 
 from paraval.equipment import (
     Gear,
-    allow_files_for,
     asking_for,
+    at_once_with_files,
     attempts_with,
     models_for,
     starts_processes,
@@ -174,7 +174,7 @@ async def _run(
             warden=warden,
             models=models,
         )
-        _prepare(warden, plan)
+        at_once = _prepare(warden, plan)
         with no_collections():
             ledger = _open_ledger(store, plan, resumed, options, chosen)
         gear = Gear(
@@ -184,6 +184,7 @@ async def _run(
             models=models,
             asking=asking_for(plan, store, prices),
             chosen=chosen,
+            at_once=at_once,
         )
         ended = Ending.INTERRUPTED
         try:
@@ -205,10 +206,12 @@ def _with_models_of_environment(asked: Selection, suite: Suite) -> Selection:
     return replace(asked, models=models_from_environment())
 
 
-def _prepare(warden: Warden, plan: Plan) -> None:
-    allow_files_for(plan)
+def _prepare(warden: Warden, plan: Plan) -> int:
+    """How many attempts this machine can run at once."""
+    at_once = at_once_with_files(plan)
     if starts_processes(plan):
-        warden.prepare(min(plan.limits.parallel, len(plan.trials)))
+        warden.prepare(at_once)
+    return at_once
 
 
 def open_store(options: Options) -> Store:
@@ -300,7 +303,7 @@ async def _execute(gear: Gear, store: Store, onlooker: Onlooker, stopping: Stopp
             spent_unknown=spent.is_partly_unknown,
         )
     )
-    for message in _news_of_a_resume(ledger, len(trials)):
+    for message in (*_news_of_a_resume(ledger, len(trials)), *_news_of_the_machine(gear)):
         onlooker(Notice(message=message))
     async with attempts_with(gear, lambda words: onlooker(Notice(message=words))) as attempts:
         driver = Driver(
@@ -336,7 +339,7 @@ def _scheduler(gear: Gear, expected: Expectations, trials: Mapping[int, Trial]) 
         works = [expected.work(trial, expected.calls(trial)) for trial in trials.values()]
     return Scheduler(
         works,
-        limits=plan.limits,
+        limits=replace(plan.limits, parallel=gear.at_once),
         retry=plan.retry,
         seed=gear.ledger.run.seed,
         budget=plan.budget,
@@ -351,6 +354,16 @@ def _spent_usd(ledger: Ledger, expected: Expectations) -> float:
     return ledger.spent_usd() + sum(
         attempts * expected.possible_usd(trials[index]) for index, attempts in unpriced
     )
+
+
+def _news_of_the_machine(gear: Gear) -> Iterator[str]:
+    plan = gear.ledger.plan
+    wanted = min(plan.limits.parallel, len(plan.trials))
+    if gear.at_once < wanted:
+        yield (
+            f"Only {gear.at_once:,} of {wanted:,} at once: no more files may be open here"
+            " (ulimit -Hn)."
+        )
 
 
 def _news_of_a_resume(ledger: Ledger, to_run: int) -> Iterator[str]:

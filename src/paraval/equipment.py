@@ -60,6 +60,8 @@ class Gear:
     asking: Asking
     chosen: frozenset[int] | None
     """The trials that may run now; None: all that have no result."""
+    at_once: int
+    """As many as the open files allow."""
 
     def trials(self) -> dict[int, Trial]:
         """Those to run now."""
@@ -174,16 +176,33 @@ async def _loopback_addresses(
 # ---- attempts
 
 
-def allow_files_for(plan: Plan) -> None:
-    """Raises this process's own limit of open files as far as it may be and needs to be."""
+def at_once_with_files(plan: Plan) -> int:
+    """How many attempts can run at once with the files that may be open, as far as it matters.
+
+    Raises this process's own limit as far as it may be and needs to be.
+    """
     at_once = min(plan.limits.parallel, len(plan.trials))
-    each = FILES_PER_PROCESS if starts_processes(plan) else 1  # a connection
+    each = _files_each(plan)
+    if not each:
+        return at_once
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = at_once * each + FILES_FOR_THE_REST
     most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            soft = most
+    if soft == resource.RLIM_INFINITY:
+        return at_once
+    return min(at_once, max(1, (soft - FILES_FOR_THE_REST) // each))
+
+
+def _files_each(plan: Plan) -> int:
+    """Files that an attempt holds open: pipes, or connections, both ends of simulated ones."""
+    called = models_of(plan)
+    simulated = any(model.provider is Provider.LOOPBACK for model in called)
+    of_processes = FILES_PER_PROCESS if starts_processes(plan) else 0
+    return of_processes + (2 if simulated else 1 if called else 0)
 
 
 def starts_processes(plan: Plan) -> bool:

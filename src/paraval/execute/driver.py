@@ -51,8 +51,10 @@ from paraval.schedule.scheduler import Scheduler
 
 STOP_GRACE_S = 5.0
 """How long running attempts may go on after a stop was asked for, before they are ended."""
-SHORTEST_TOLD_HOLD_S = 5.0
+SHORTEST_TOLD_HOLD_S = 2.0
 """An account that is held back for less is nobody's concern."""
+HOLDS_TOLD_EVERY_S = 15.0
+"""For each account: a storm must not fill the terminal."""
 
 
 class Ledger(Protocol):
@@ -139,6 +141,8 @@ class Driver:
         self._undurable = 0
         self._over = False
         self._stopping = False
+        self._told_holds: dict[str, float] = {}
+        """Account -> when a person was last told that it waits."""
         self._failure: Exception | None = None
         """What ends the run before its time: the store's, or an onlooker's."""
         self._finished = asyncio.Event()
@@ -234,12 +238,18 @@ class Driver:
                 case Stopped():
                     self._tell(Notice(message=_stop_words(instruction)))
                 case Held() if instruction.until - event.at >= SHORTEST_TOLD_HOLD_S:
-                    self._tell(Notice(message=_hold_words(instruction, event.at)))
+                    self._tell_of_hold(instruction, event.at)
                 case WakeAt(at=at):
                     self._loop.call_at(at, self._tick)
                 case Over():
                     self._over = True
         self._finish_if_over()
+
+    def _tell_of_hold(self, held: Held, now: float) -> None:
+        last = self._told_holds.get(held.account)
+        if last is None or now - last >= HOLDS_TOLD_EVERY_S:
+            self._told_holds[held.account] = now
+            self._tell(Notice(message=_hold_words(held, now)))
 
     def _tick(self) -> None:
         self._handle(Tick(at=self._loop.time()))
