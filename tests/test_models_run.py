@@ -305,6 +305,21 @@ def test_simulated_models_have_their_limits_by_account(write: WriteSuite, parava
     assert "Stopped account 'one'" in ended.stderr
 
 
+def test_no_more_run_at_once_than_open_files_allow_and_that_is_said(
+    write: WriteSuite, folder: Path
+) -> None:
+    write("suite.yaml", registry(m={"provider": "loopback"}) + "repeats: 100\n")
+    ended = subprocess.run(
+        ["sh", "-c", f"ulimit -n 250; exec {sys.executable} -m paraval run suite.yaml -j 300"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "Only 25 of 300 at once" in ended.stderr
+
+
 def test_a_plan_tells_the_cost_and_what_decides_the_end(
     server: Loopback, write: WriteSuite, paraval: Paraval
 ) -> None:
