@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from paraval.testing import loopback
 from tests.conftest import Paraval, WriteSuite
 
 SUITE = """
@@ -212,10 +213,12 @@ def test_what_was_asked_before_is_free_and_a_plan_knows_it(
 def test_a_model_without_a_price_is_said_to_be_of_unknown_cost(
     write: WriteSuite, paraval: Paraval
 ) -> None:
-    write("suite.yaml", CHATS)
-    planned = paraval("plan", "suite.yaml", "--models", "unpriced")
-    assert "Cost unknown: no price for model 'unpriced'" in planned.stdout
-    assert "Cost: unknown." in paraval("run", "suite.yaml", "--models", "unpriced").stdout
+    with loopback() as server:
+        entry = f"{{provider: openai, model: sim, base_url: '{server.base_url}'}}"
+        write("suite.yaml", CHATS.replace("{provider: loopback, scenario: fast}", entry))
+        planned = paraval("plan", "suite.yaml", "--models", "unpriced")
+        assert "Cost unknown: no price for model 'unpriced'" in planned.stdout
+        assert "Cost: unknown." in paraval("run", "suite.yaml", "--models", "unpriced").stdout
 
 
 # ---- reading

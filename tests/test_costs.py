@@ -755,8 +755,9 @@ def test_the_next_budget_does_for_the_dear_ones_and_for_what_is_gone_too() -> No
     dear = trial("dear", replace(PAID, cost_usd=1.0))
     (way,) = _ways(*ended_first, dear, *cached, *skipped(little, 6, model="dear"))
     assert way.endswith("--budget 16"), "(0.04 + 10 x 1) x 1.5"
-    (way,) = _ways(dear, *skipped(little, 1, model="unheard of"))
-    assert way.endswith("--budget 3")
+    late = trial("late", UNPRICED, outcome=Outcome.TIMEOUT)
+    (way,) = _ways(dear, late, *skipped(little, 1, model="unheard of"))
+    assert way.endswith("--budget 4.5"), "what is unknown may be as dear as the dearest"
     report = report_of(dear, *skipped(little, 1, model="dear"), dropped_usd=4.0)
     assert next(ways_to_go_on(report, "paraval resume RUN")).endswith("--budget 7")
 
@@ -782,6 +783,7 @@ def forecast(budget: Budget | None = None, **expected: Any) -> list[str]:
         serial_s=2.0,
         cost_usd=None,
         cost_at_most_usd=None,
+        cost_is_bounded=True,
         unpriced=(),
         cached=0,
         decides=None,
@@ -791,13 +793,17 @@ def forecast(budget: Budget | None = None, **expected: Any) -> list[str]:
 
 def test_a_plan_tells_what_decides_the_end() -> None:
     rate = Bound(name="account:gpt-oss", seconds=400.0, text="300 requests a minute")
-    assert forecast(decides=rate) == [
-        "At 300 requests a minute gpt-oss decides the end, about 6 min 40 s."
+    assert forecast(decides=rate, wall_s=400.0) == [
+        "At 300 requests a minute gpt-oss decides the end."
+    ]
+    assert forecast(decides=rate, wall_s=None) == [
+        "At 300 requests a minute gpt-oss decides the end, about 6 min 40 s at least."
     ]
     longest = Bound(name="longest trial", seconds=4.0, text="the longest trial")
-    assert forecast(decides=longest) == ["The longest trial decides the end, about 4.0 s."]
+    assert forecast(decides=longest, wall_s=4.0) == ["The longest trial decides the end."]
+    assert forecast(decides=longest, wall_s=400.0) == []
     parallel = Bound(name="parallel", seconds=4.0, text="7 at once")
-    assert forecast(decides=parallel) == ["--parallel (7 at once) decides the end, about 4.0 s."]
+    assert forecast(decides=parallel) == ["--parallel (7 at once) decides the end."]
 
 
 def test_a_plan_tells_what_the_run_will_cost_and_what_is_free() -> None:
@@ -806,6 +812,8 @@ def test_a_plan_tells_what_the_run_will_cost_and_what_is_free() -> None:
     ]
     assert forecast(cost_usd=0.42) == ["About $0.42."]
     assert forecast(cost_at_most_usd=1.2) == ["At most about $1.20."]
+    (guess,) = forecast(cost_at_most_usd=1.2, cost_is_bounded=False)
+    assert guess.startswith("About $1.20 if answers have 1,000 tokens each")
     assert forecast(cost_usd=0.0, cost_at_most_usd=0.0, cached=100) == [
         "Nothing to pay: 100 of 100 answers are in the cache, free."
     ]

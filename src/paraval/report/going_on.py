@@ -62,8 +62,8 @@ def _expected(summary: Summary) -> float:
 
 
 def _mean(tally: Tally) -> float | None:
-    """Without trials that were answered from the cache: those to come are not."""
-    paid = tally.ended - tally.from_cache
+    """Of trials whose cost is known, and without those from the cache: those to come are not."""
+    paid = tally.ended - tally.trials_without_cost - tally.from_cache
     return None if paid <= 0 else (tally.total_cost_usd or 0.0) / paid
 
 
