@@ -76,6 +76,16 @@ def test_the_example_with_a_model_server_runs(folder: Path) -> None:
     exec(compile(code, "python.md", "exec"), {})
 
 
+def test_the_suite_with_models_runs_as_it_stands(write: WriteSuite, paraval: Paraval) -> None:
+    (suite,) = (block for language, block in BLOCKS if language == "yaml" and "gpt-oss" in block)
+    write("suite.yaml", suite)
+    write("cases.jsonl", '{"id": "a", "input": "say a", "expect": "a"}')
+    assert paraval("run", "suite.yaml").returncode == 0
+    planned = paraval("plan", "suite.yaml", "--models", "all")
+    assert "At most about $" in planned.stdout
+    assert "unknown" not in planned.stdout
+
+
 def test_every_page_that_is_linked_exists() -> None:
     for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):

@@ -116,8 +116,8 @@ def _check_keys(models: tuple[Model, ...]) -> None:
     if missing:
         told = "; ".join(f"model '{name}' needs {variable}" for name, variable in missing)
         raise RequestError(
-            f"{told}, which is not set",
-            hint="set the variable, or choose other models with --models",
+            f"{told} (not set in the environment)",
+            hint="set it; or, for models that are not judges, choose others with --models",
         )
 
 
