@@ -12,8 +12,6 @@ from pathlib import Path
 
 from paraval.plan.json_text import read_json
 from paraval.plan.places import Document, Spot, shown, suggestion
-from paraval.plan.toml_text import read_toml
-from paraval.plan.yaml_text import read_yaml
 
 SIZE_LIMIT_BYTES = 10 << 20
 
@@ -21,10 +19,10 @@ SIZE_LIMIT_BYTES = 10 << 20
 def read_document(path: Path, spot: Spot) -> Document | None:
     """The data of a .yaml, .yml, .json or .toml file; None after telling what is wrong with it."""
     readers: dict[str, Callable[[str, Spot], Document | None]] = {
-        ".yaml": read_yaml,
-        ".yml": read_yaml,
+        ".yaml": _read_yaml,
+        ".yml": _read_yaml,
         ".json": read_json,
-        ".toml": read_toml,
+        ".toml": _read_toml,
     }
     reader = readers.get(path.suffix.lower())
     if reader is None:
@@ -37,6 +35,19 @@ def read_document(path: Path, spot: Spot) -> Document | None:
         spot.report("the file is empty")
         return None
     return reader(text, spot)
+
+
+def _read_yaml(text: str, spot: Spot) -> Document | None:
+    # Only here, as below: the libraries are slow to load, and a suite is in one language.
+    from paraval.plan.yaml_text import read_yaml  # noqa: PLC0415 - see above
+
+    return read_yaml(text, spot)
+
+
+def _read_toml(text: str, spot: Spot) -> Document | None:
+    from paraval.plan.toml_text import read_toml  # noqa: PLC0415 - see above
+
+    return read_toml(text, spot)
 
 
 def read_beside(name: str, spot: Spot, folder: Path) -> Document | None:

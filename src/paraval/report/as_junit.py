@@ -25,7 +25,8 @@ from paraval.report.wording import reason, variant_label
 _MOST_OUTPUT_BYTES = 10_000
 _LONGEST_NAME = 300
 _CUT = "\n[cut]"
-_ILLEGAL = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# What XML may not hold, not what it may: Python takes long to compile a set of nearly everything.
+_ILLEGAL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 class AsJUnit:
