@@ -15,12 +15,12 @@ from typing import Protocol
 
 from paraval.errors import ParavalError
 from paraval.execute.pace import Pace
+from paraval.execute.telling import end_of, hold_words, stop_words
 from paraval.records import (
     Attempt,
     AttemptEnded,
     AttemptResult,
     AttemptStarted,
-    ChatTarget,
     Failure,
     Happening,
     Notice,
@@ -35,7 +35,6 @@ from paraval.schedule.messages import (
     Abandoned,
     Begin,
     Conclude,
-    Ended,
     Event,
     Held,
     Over,
@@ -236,7 +235,7 @@ class Driver:
                 case Skip(index=index, reason=reason):
                     self._skip(self._trials[index], reason, ended)
                 case Stopped():
-                    self._tell(Notice(message=_stop_words(instruction)))
+                    self._tell(Notice(message=stop_words(instruction)))
                 case Held() if instruction.until - event.at >= SHORTEST_TOLD_HOLD_S:
                     self._tell_of_hold(instruction, event.at)
                 case WakeAt(at=at):
@@ -249,7 +248,7 @@ class Driver:
         last = self._told_holds.get(held.account)
         if last is None or now - last >= HOLDS_TOLD_EVERY_S:
             self._told_holds[held.account] = now
-            self._tell(Notice(message=_hold_words(held, now)))
+            self._tell(Notice(message=hold_words(held, now)))
 
     def _tick(self) -> None:
         self._handle(Tick(at=self._loop.time()))
@@ -294,7 +293,7 @@ class Driver:
         del self._tasks[index]
         self._courses[index].add(result)
         self._pace.observe(attempt.trial, result)
-        self._handle(_ended(attempt, result, self._loop.time()), (attempt, result))
+        self._handle(end_of(attempt, result, self._loop.time()), (attempt, result))
 
     def _put_off(self, attempt: Attempt, result: AttemptResult, delay_s: float) -> None:
         self._record(attempt, result, final=False, then=lambda: None)
@@ -364,41 +363,3 @@ class Driver:
                 eta_s=self._pace.eta_s(self._scheduler, self._loop.time()),
             )
         )
-
-
-def _ended(attempt: Attempt, result: AttemptResult, at: float) -> Ended:
-    """What the scheduler has to know of an attempt's end."""
-    error = result.error or Failure(kind=result.outcome, message="")
-    return Ended(
-        at=at,
-        index=attempt.trial.index,
-        outcome=result.outcome,
-        retry_after=error.retry_after,
-        account=error.account,
-        lasting=error.lasting,
-        stops=error.stops,
-        reason=error.message,
-        uses=result.uses,
-        cost_usd=_cost_usd(attempt, result),
-    )
-
-
-def _cost_usd(attempt: Attempt, result: AttemptResult) -> float | None:
-    """What the attempt cost; None where a part of it is unknown."""
-    if result.spend is None and not isinstance(attempt.trial.target, ChatTarget):
-        # A program may have spent what it does not tell; a call that was not billed has not.
-        return None
-    spends = [spend for spend in (result.spend, result.judging) if spend is not None]
-    costs = [spend.cost_usd for spend in spends if spend.cost_usd is not None]
-    return sum(costs) if len(costs) == len(spends) else None
-
-
-def _stop_words(stopped: Stopped) -> str:
-    kind, _, name = stopped.need.partition(":")
-    reason = stopped.reason.rstrip(".")
-    return f"Stopped {kind} '{name}': {reason}. Its trials are skipped; a resume runs them."
-
-
-def _hold_words(held: Held, now: float) -> str:
-    name = held.account.partition(":")[2]
-    return f"Account '{name}' is rate limited; it waits {held.until - now:.0f} s."

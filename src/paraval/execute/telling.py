@@ -1,0 +1,44 @@
+"""What the scheduler is told of an attempt's end, and a person of what the scheduler decides."""
+
+from __future__ import annotations
+
+from paraval.records import Attempt, AttemptResult, ChatTarget, Failure
+from paraval.schedule.messages import Ended, Held, Stopped
+
+
+def end_of(attempt: Attempt, result: AttemptResult, at: float) -> Ended:
+    """What the scheduler has to know of an attempt's end."""
+    error = result.error or Failure(kind=result.outcome, message="")
+    return Ended(
+        at=at,
+        index=attempt.trial.index,
+        outcome=result.outcome,
+        retry_after=error.retry_after,
+        account=error.account,
+        lasting=error.lasting,
+        stops=error.stops,
+        reason=error.message,
+        uses=result.uses,
+        cost_usd=_cost_usd(attempt, result),
+    )
+
+
+def _cost_usd(attempt: Attempt, result: AttemptResult) -> float | None:
+    """What the attempt cost; None where a part of it is unknown."""
+    if result.spend is None and not isinstance(attempt.trial.target, ChatTarget):
+        # A program may have spent what it does not tell; a call that was not billed has not.
+        return None
+    spends = [spend for spend in (result.spend, result.judging) if spend is not None]
+    costs = [spend.cost_usd for spend in spends if spend.cost_usd is not None]
+    return sum(costs) if len(costs) == len(spends) else None
+
+
+def stop_words(stopped: Stopped) -> str:
+    kind, _, name = stopped.need.partition(":")
+    reason = stopped.reason.rstrip(".")
+    return f"Stopped {kind} '{name}': {reason}. Its trials are skipped; a resume runs them."
+
+
+def hold_words(held: Held, now: float) -> str:
+    name = held.account.partition(":")[2]
+    return f"Account '{name}' is rate limited; it waits {held.until - now:.0f} s."
