@@ -716,6 +716,7 @@ def test_unknown_paths_and_methods_are_refused() -> None:
         ASK + b"Content-Length: -5\r\n\r\n",
         ASK + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
         ASK + b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\nab",
+        ASK + b"Content-Encoding: gzip\r\nContent-Length: 10\r\n\r\n\x1f\x8b\x08garbage",
         ASK + b"Content-Length: 100\r\n\r\n{",
         b"GET /stats HTTP/1.1\r\n" + b"A: " + b"a" * 100_000 + b"\r\n\r\n",
     ],

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paraval.models.answer_bytes import PIECE_LIMIT_BYTES, AnswerBytes
 from paraval.models.conversation import Unanswered
 from paraval.models.protocols import ADAPTERS
+from paraval.models.reading import TooLongError
 from paraval.models.wire import Called, Wire
 from paraval.records import Provider
 from tests.exact_server import (
@@ -101,6 +103,55 @@ def test_a_character_split_in_two_halves_over_two_events_is_made_whole() -> None
     chunks = [json.dumps(chat_chunk("?")).replace('"?"', part) for part in parts]
     got = answered(http(events(*chunks, *ENDING)))
     assert got.text == "a😀b \ufffd!"
+
+
+# ---- ends
+
+
+def test_a_stream_that_told_its_finish_reason_is_whole_without_its_done() -> None:
+    said = events(*STREAMS[OPENAI][:-1])
+    chunked = f"{len(said):x}\r\n{said}\r\n0\r\n\r\n".encode()
+    got = answered(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked)
+    assert (got.text, got.usage) == ("Good day", usage_in(OPENAI))
+
+
+def test_an_empty_answer_is_an_answer() -> None:
+    assert answered(http(events(*ENDING))).text == ""
+    whole = {"choices": [{"message": {"content": None}, "finish_reason": "stop"}]}
+    assert answered(http(json.dumps(whole))).text == ""
+
+
+@pytest.mark.parametrize("finish", [{}, {"finish_reason": None}])
+def test_in_one_piece_a_text_is_an_answer_without_a_finish_reason(finish: dict[str, None]) -> None:
+    whole = {"choices": [{"message": {"content": "So"}, **finish}]}
+    got = answered(http(json.dumps(whole)))
+    assert got.text == "So"
+    assert "finish_reason" not in got.metadata
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        events(*STREAMS[OPENAI]) + ": x",
+        events(*STREAMS[OPENAI]).replace("\n", "\r"),
+        events(*STREAMS[OPENAI]).replace("\n", "\r\n") + "data",
+    ],
+)
+def test_an_end_is_seen_at_once_whatever_follows_it(said: str) -> None:
+    answer = AnswerBytes(ADAPTERS[OPENAI])
+    answer.feed(said.encode())
+    assert answer.done
+    assert answer.finish().text == "Good day"
+
+
+def test_an_event_of_very_many_lines_is_not_looked_through_again_for_each_of_them() -> None:
+    """8 MB in lines of 80 bytes: looked through each time, that would take many minutes."""
+    answer = AnswerBytes(ADAPTERS[OPENAI])
+    line = b"data: " + b" " * 73 + b"\n"
+    for _ in range(PIECE_LIMIT_BYTES // len(line)):
+        answer.feed(line)
+    with pytest.raises(TooLongError):
+        answer.feed(line)
 
 
 # ---- what is sent

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraval.models.rates import LONGEST_WAIT_S, duration, retry_after, told
+from paraval.models.rates import LONGEST_WAIT_S, duration, fitting, retry_after, told
 from paraval.records import RateTold
 
 NOW = 1_800_000_000.0
@@ -61,6 +61,22 @@ def test_milliseconds_go_before_seconds() -> None:
     assert retry_after({"retry-after-ms": "250", "retry-after": "1"}, NOW) == 0.25
     assert retry_after({"retry-after-ms": "soon", "retry-after": "1"}, NOW) == 1
     assert retry_after({}, NOW) is None
+
+
+def test_a_date_is_one_of_the_servers_clock() -> None:
+    """Ours may be set back: a wait of 3 s would be one of a year."""
+    headers = {"retry-after": date(3), "date": date(0)}
+    for now in (NOW, NOW - 3e7, NOW + 3e7):
+        assert retry_after(headers, now) == 3
+    reset = anthropic("requests", "50", "49", "2027-01-15T08:00:02Z")
+    rate = told({**reset, "date": date(0)}, NOW - 3e7)
+    assert rate is not None
+    assert rate.requests_full_in_s == 2
+
+
+@pytest.mark.parametrize("there", ["", "now", "0", "x" * 1000])
+def test_a_server_that_does_not_tell_its_time_has_ours(there: str) -> None:
+    assert retry_after({"retry-after": date(3), "date": there}, NOW) == 3
 
 
 @settings(deadline=None)
@@ -145,7 +161,34 @@ def test_a_window_of_a_minute_that_has_just_begun_is_not_taken_for_a_slow_one() 
     assert rate.requests_per_minute == 3000
 
 
-@pytest.mark.parametrize("limit", ["", "0", "-5", "many", "nan", "1e300"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        openai("requests", "1000", "0", "86400s"),
+        openai("requests", "50", "10", "20h"),
+        openai("requests", "20", "0", "1h"),
+    ],
+)
+def test_a_rate_below_one_a_minute_is_none_that_anyone_would_wait_by(
+    headers: dict[str, str],
+) -> None:
+    rate = told(headers, NOW)
+    assert rate is not None
+    assert rate.requests_per_minute is None
+
+
+def test_a_limit_of_tokens_that_a_request_went_over_is_none() -> None:
+    headers = openai("tokens", "1000", "0", "1s") | openai("requests", "60", "59", "1s")
+    rate = told(headers, NOW)
+    assert fitting(rate, 1000) == rate
+    smaller = fitting(rate, 1001)
+    assert smaller is not None
+    assert (smaller.tokens_per_minute, smaller.tokens_left) == (None, None)
+    assert smaller.requests_per_minute == 60
+    assert fitting(None, 5) is None
+
+
+@pytest.mark.parametrize("limit", ["", "0", "0.0000001", "0.99", "-5", "many", "nan", "1e300"])
 def test_a_limit_that_makes_no_sense_tells_nothing(limit: str) -> None:
     assert told(openai("requests", limit, "5", "1s"), NOW) is None
 
@@ -179,6 +222,6 @@ def test_no_headers_tell_a_rate_that_is_none(headers: dict[str, str]) -> None:
     rate = told(headers, NOW)
     if rate is not None:
         for per_minute in (rate.requests_per_minute, rate.tokens_per_minute):
-            assert per_minute is None or 0 < per_minute <= 1e12
+            assert per_minute is None or 1 <= per_minute <= 1e12
         for wait in (rate.requests_full_in_s, rate.tokens_full_in_s):
             assert wait is None or 0 <= wait <= LONGEST_WAIT_S

@@ -87,6 +87,65 @@ def forms(key: str) -> Sequence[str]:
     ]
 
 
+def odd_forms(key: str) -> dict[str, str]:
+    """Those that are written with separators, and some more."""
+    data = key.encode()
+    header = b"some more of the request, such as Authorization: Bearer " + data + b", and so on"
+    return {
+        "wrapped base64": base64.encodebytes(header).decode(),
+        "wrapped base64 in JSON": json.dumps(base64.encodebytes(header).decode()),
+        "base64 twice": base64.b64encode(base64.b64encode(data)).decode(),
+        "base32": base64.b32encode(data).decode(),
+        "percent": "".join(f"%{byte:02X}" for byte in data),
+        "small percent": "".join(f"%{byte:02x}" for byte in data),
+        "percent twice": quote(quote(key, safe=""), safe=""),
+        "\\u": "".join(f"\\u{byte:04x}" for byte in data),
+        "\\u in JSON": json.dumps("".join(f"\\u{byte:04X}" for byte in data)),
+        "\\x": "".join(f"\\x{byte:02x}" for byte in data),
+        "numbers": ", ".join(f"0x{byte:02x}" for byte in data),
+        "hex with spaces": data.hex(" "),
+        "hex with colons": data.hex(":").upper(),
+        "entities": "".join(f"&#{byte};" for byte in data),
+        "hex entities": "".join(f"&#x{byte:x};" for byte in data),
+        "capitals": key.upper(),
+        "small letters": key.lower(),
+        "JSON in JSON": json.dumps(json.dumps(key)),
+        "over two lines": f"{key[:9]}\r\n    {key[9:]}",
+        "zero width": f"{key[:9]}\u200b{key[9:]}",
+        "spaced": " ".join(key),
+    }
+
+
+@pytest.mark.parametrize("form", odd_forms(KEY))
+def test_a_key_is_found_however_it_is_spelt(form: str) -> None:
+    spelt = odd_forms(KEY)[form]
+    redactor = Redactor([KEY])
+    assert redactor.is_in([f"Your key: {spelt}!"])
+    cleaned = redactor.text(f"Your key: {spelt}!")
+    assert MARK in cleaned
+    assert cleaned.startswith("Your key: ")
+    assert cleaned.endswith("!")
+    assert not redactor.is_in([cleaned])
+    assert all(part not in cleaned for part in parts_of(KEY))
+
+
+def test_a_password_that_is_a_word_is_taken_out_only_as_it_stands() -> None:
+    redactor = Redactor(["pineapple"])
+    assert redactor.text("Pine apple, Pineapple, pineapple") == f"Pine apple, Pineapple, {MARK}"
+
+
+def test_many_keys_are_kept_apart_and_all_found() -> None:
+    keys = [f"sk-{number:04}-abcdefgh" for number in range(500)]
+    redactor = Redactor(keys)
+    assert redactor.text(f"{keys[0]} and {keys[499].upper()}") == f"{MARK} and {MARK}"
+    assert not redactor.is_in(["sk-0500-abcdefgh"])
+
+
+def test_separators_without_end_do_not_hold_up_the_looking() -> None:
+    echo = f"{KEY[:5]}{chr(92) * 200_000}{KEY} s{' ' * 200_000}s{chr(92)}n"
+    assert KEY not in Redactor([KEY]).text(echo)
+
+
 def parts_of(form: str) -> list[str]:
     """What of it tells something of the key, whatever stands around it."""
     return [form[start : start + 12] for start in range(3, len(form) - 15, 6)]

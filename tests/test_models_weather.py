@@ -223,6 +223,59 @@ def test_what_an_answer_cost_that_broke_off_is_unknown_once_some_of_it_came() ->
     assert unanswered(http(events(chat_chunk("Some")))).spend == Spend(calls=1, cost_usd=None)
 
 
+# ---- no answer in what looks like one
+
+
+def whole_chat(**choice: Any) -> str:
+    return json.dumps({"model": "x", "choices": [choice]})
+
+
+def whole_response(**fields: Any) -> str:
+    return json.dumps({**WHOLE[RESPONSES], **fields})
+
+
+@pytest.mark.parametrize(
+    ("provider", "body", "words"),
+    [
+        (OPENAI, events("[DONE]"), "broke off"),
+        (OPENAI, events({"choices": []}, "[DONE]"), "broke off"),
+        (OPENAI, events(chat_chunk("Some"), "[DONE]"), "broke off"),
+        (OPENAI, events(chat_chunk("Some"), chat_chunk(finish_reason="error")), "is 'error'"),
+        (OPENAI, events(chat_chunk("Some", finish_reason="abort"), "[DONE]"), "is 'abort'"),
+        (OPENAI, whole_chat(message={"content": "So"}, finish_reason="error"), "is 'error'"),
+        (
+            OPENAI,
+            whole_chat(message={"content": ""}, error={"code": 502, "message": "upstream died"}),
+            "the provider failed (502: upstream died)",
+        ),
+        (OPENAI, whole_chat(), "'message' is missing"),
+        (OPENAI, whole_chat(index=0, message=None, finish_reason=None), "'message' is missing"),
+        (OPENAI, whole_chat(message={}), "neither a text nor a finish reason"),
+        (OPENAI, whole_chat(message={"content": None}), "neither a text nor a finish reason"),
+        (OPENAI, whole_chat(index=1, message={"content": "B"}), "first of its 'choices'"),
+        (
+            RESPONSES,
+            whole_response(status="queued", output=[]),
+            "not one of an answer that is done",
+        ),
+        (RESPONSES, whole_response(status="in_progress"), "'in_progress'"),
+        (RESPONSES, whole_response(status="cancelled"), "was cancelled"),
+        (RESPONSES, whole_response(status="failed"), "failed, and not why"),
+        (RESPONSES, whole_response(status=None), "'status' is missing"),
+        (ANTHROPIC, events({"type": "message_stop"}), "broke off"),
+        (ANTHROPIC, events(*STREAMS[ANTHROPIC][:-2], {"type": "message_stop"}), "broke off"),
+        (ANTHROPIC, json.dumps({**WHOLE[ANTHROPIC], "stop_reason": None}), "broke off"),
+    ],
+)
+def test_a_200_that_is_no_answer_is_not_taken_for_one(
+    provider: Provider, body: str, words: str
+) -> None:
+    end = unanswered(http(body), provider)
+    assert end.failure.kind is Outcome.INFRA_ERROR
+    assert not end.failure.lasting
+    assert words in end.failure.message
+
+
 # ---- broken answers
 
 

@@ -263,3 +263,50 @@ def test_a_proxy_that_is_not_there() -> None:
         environment = {**ENVIRONMENT, "https_proxy": f"127.0.0.1:{free.getsockname()[1]}"}
         end = unreached(model_of(base_url="https://models.invalid/v1"), environment)
     assert "no connection to the proxy 127.0.0.1" in end.failure.message
+    assert "check https_proxy" in end.failure.message
+
+
+def test_a_proxy_is_named_by_the_variable_that_it_is_set_in() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        environment = {**ENVIRONMENT, "HTTP_PROXY": f"http://127.0.0.1:{free.getsockname()[1]}"}
+        end = unreached(model_of(base_url="http://models.invalid/v1"), environment)
+    assert "check HTTP_PROXY" in end.failure.message
+
+
+@pytest.mark.parametrize(
+    ("proxy", "words"),
+    [
+        ("http://[bad", "http_proxy is no address of a proxy"),
+        ("http://me:pa55-w0rd@127.0.0.1:notaport", "http_proxy is no address of a proxy"),
+        ("http://", "http_proxy is no address of a proxy"),
+        ("socks5://127.0.0.1:1", "http_proxy names a proxy of a kind (socks5) that is not served"),
+    ],
+)
+def test_a_proxy_that_is_none_is_not_the_base_urls_fault(proxy: str, words: str) -> None:
+    model = model_of(base_url="http://models.invalid/v1")
+    end = unreached(model, {**ENVIRONMENT, "http_proxy": proxy})
+    assert end.failure.stops == MODEL
+    assert words in end.failure.message
+    assert "base_url" not in end.failure.message
+    assert "pa55-w0rd" not in repr(end)
+
+
+def test_a_clock_that_is_set_back_does_not_make_a_wait_longer() -> None:
+    moments = iter([1_800_000_000.0])
+    reply = http("", "429 X", "Retry-After: Fri, 15 Jan 2027 08:00:09 GMT\r\n")
+
+    async def go() -> Called | Unanswered:
+        def now() -> float:
+            return next(moments, 1_700_000_000.0)
+
+        async with (
+            Server(reply) as server,
+            Wire(environment=ENVIRONMENT, addresses={}, now=now) as wire,
+        ):
+            return await wire.call(request_of(model_of(server)))
+
+    end = asyncio.run(go())
+    assert isinstance(end, Unanswered)
+    assert end.failure.retry_after is not None
+    assert 0 < end.failure.retry_after <= 9

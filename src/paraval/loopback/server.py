@@ -19,7 +19,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import StreamReader
-from aiohttp.web_protocol import RequestHandler
+from aiohttp.web_protocol import RequestHandler, RequestPayloadError
 
 from paraval.errors import RequestError
 from paraval.loopback.anthropic_messages import AnthropicMessages
@@ -48,9 +48,10 @@ STOPPING_S = 0.3
 
 
 def _is_our_fault(record: logging.LogRecord) -> bool:
-    """What clients send that is no HTTP gets its 400, and is nothing to log a traceback for."""
+    """What clients send that is no HTTP, or no body that can be unpacked, gets its 400, and is
+    nothing to log a traceback for."""
     raised = record.exc_info[1] if record.exc_info else None
-    return not isinstance(raised, HttpProcessingError)
+    return not isinstance(raised, HttpProcessingError | RequestPayloadError)
 
 
 LOG = logging.getLogger(__name__)

@@ -21,6 +21,7 @@ import json
 import re
 import string
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -41,12 +42,10 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets: set[str] = set()
-        self._forms: tuple[str, ...] = ()
+        self._forms: dict[str, None] = {}
         """Looked for as they stand."""
-        self._bare: tuple[str, ...] = ()
+        self._bare: dict[str, None] = {}
         """Looked for without separators."""
-        self._anyhow: re.Pattern[str] | None = None
-        """The bare forms, with separators between any two of their characters."""
         for secret in secrets:
             self.add(secret)
 
@@ -54,21 +53,16 @@ class Redactor:
         if len(secret) < SHORTEST_SECRET or secret in self._secrets:
             return
         self._secrets.add(secret)
-        forms = {form for known in self._secrets for form in forms_of(known)}
-        # Longest first: no form may be cut up by a shorter one that it contains.
-        self._forms = tuple(sorted(forms, key=lambda form: (-len(form), form)))
-        bare = {form for known in self._secrets for form in bare_forms_of(known)}
-        self._bare = tuple(sorted(bare, key=lambda form: (-len(form), form)))
-        patterns = (_BETWEEN.join(form) for form in self._bare)
-        self._anyhow = re.compile("|".join(patterns), re.IGNORECASE | re.ASCII) if bare else None
+        self._forms.update(dict.fromkeys(forms_of(secret)))
+        self._bare.update(dict.fromkeys(bare_forms_of(secret)))
 
     def text(self, text: str) -> str:
         """The same text object where nothing is found."""
-        for form in self._forms:
-            if form in text:
-                text = text.replace(form, MARK)
-        if self._anyhow is not None and self._has_bare(text):
-            text = self._anyhow.sub(MARK, text)
+        for form in _longest_first(form for form in self._forms if form in text):
+            text = text.replace(form, MARK)
+        if self._has_bare(text):
+            for form in _longest_first(form for bare in _bares(text) for form in self._in(bare)):
+                text = _with_separators(form).sub(MARK, text)
         return text
 
     def data(self, value: Any) -> Any:
@@ -87,19 +81,29 @@ class Redactor:
         return self._has_bare(whole) or any(form in whole for form in self._forms)
 
     def _has_bare(self, text: str) -> bool:
-        if not self._bare:
-            return False
-        data = text.encode(errors="replace")
-        if self._is_in_bare(_bare(data)):
-            return True
-        # A line's end inside of JSON is written with a letter.
-        return "\\" in text and self._is_in_bare(_bare(_ESCAPED_BREAK.sub(b"", data)))
+        return bool(self._bare) and any(self._in(bare) for bare in _bares(text))
 
-    def _is_in_bare(self, bare: str) -> bool:
-        for form in self._bare:  # noqa: SIM110 - a generator would cost as much as the looking
-            if form in bare:
-                return True
-        return False
+    def _in(self, bare: str) -> list[str]:
+        return [form for form in self._bare if form in bare]
+
+
+def _bares(text: str) -> Iterator[str]:
+    """The text without its separators. A line's end inside of JSON is written with a letter, which
+    is a separator too, or none."""
+    data = text.encode(errors="replace")
+    yield _bare(data)
+    if "\\" in text:
+        yield _bare(_ESCAPED_BREAK.sub(b"", data))
+
+
+def _longest_first(forms: Iterable[str]) -> list[str]:
+    """No form may be cut up by a shorter one that it contains."""
+    return sorted(set(forms), key=lambda form: (-len(form), form))
+
+
+@lru_cache(maxsize=256)
+def _with_separators(form: str) -> re.Pattern[str]:
+    return re.compile(_BETWEEN.join(form), re.IGNORECASE | re.ASCII)
 
 
 def strings_in(value: Any) -> Iterator[str]:

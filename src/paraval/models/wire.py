@@ -67,10 +67,12 @@ class Wire:
         now: Callable[[], float] = time.time,
     ) -> None:
         """`environment`: where keys and proxies are looked up. `addresses`: the base URLs that a
-        run made for its loopback models, by name. `now`: for dates in headers."""
+        run made for its loopback models, by name. `now`: for dates in headers of servers that do
+        not tell their own time."""
         self._environment = environment
         self._addresses = addresses
-        self._now = now
+        self._clock = now
+        self._clock_was_ahead_by = now() - time.monotonic()
         self._redactor = Redactor()
         self._endpoints: dict[str, Endpoint] = {}
         self._session: aiohttp.ClientSession | None = None
@@ -132,6 +134,10 @@ class Wire:
             self._redactor.add(secret)
         self._endpoints[model.name] = made
         return made
+
+    def _now(self) -> float:
+        """A clock that is set back while we run must not make of a second's wait a day's."""
+        return max(self._clock(), self._clock_was_ahead_by + time.monotonic())
 
     async def _made(self, call: _Call, body: bytes) -> Called | Unanswered:
         """A kept connection may have been closed by the server just now: what was sent over it
