@@ -391,10 +391,15 @@ def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[T], None], what: T
 
 
 def _call_all(calls: list[Callable[[], None]]) -> None:
-    with contextlib.ExitStack() as stack:
-        # Each of them, whatever another raises; in their order.
-        for call in reversed(calls):
-            stack.callback(call)
+    """Each of them, in their order, whatever another raises."""
+    failures: list[Exception] = []
+    for call in calls:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - raised below, after the others had their turn
+            failures.append(error)
+    if failures:
+        raise failures[0]
 
 
 def _broken_off(error: StoreError, info: RunInfo) -> RunBrokenOffError:

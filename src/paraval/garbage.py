@@ -19,12 +19,18 @@ def no_collections() -> Iterator[None]:
             gc.enable()
 
 
+OBJECTS_BEFORE_A_LOOK = 20_000
+"""Python's own 700 are there again after a few answers of a model, and nearly none is garbage."""
+
+
+def few_collections() -> None:
+    """For programs of our own, as what follows: in a user's process the user decides."""
+    gc.set_threshold(OBJECTS_BEFORE_A_LOOK)
+
+
 @contextmanager
 def made_to_stay() -> Iterator[None]:
-    """What there is at the end of the block is never looked through: the code of a program, say.
-
-    For programs of our own. In a user's process, what is garbage by then would stay as well.
-    """
+    """What there is at the end of the block is never looked through: the code of a program, say."""
     with no_collections():
         yield
         gc.freeze()

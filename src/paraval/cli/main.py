@@ -28,7 +28,7 @@ from paraval.cli.complaints import (
     talk,
 )
 from paraval.errors import ParavalError, RequestError
-from paraval.garbage import made_to_stay, no_more_collections
+from paraval.garbage import few_collections, made_to_stay, no_more_collections
 
 COMMANDS = {
     "run": ("running", "Run a suite, in parallel, and report."),
@@ -77,6 +77,7 @@ def paraval() -> None:
 
 def main() -> None:
     """The program's entry."""
+    few_collections()
     if sys.stderr is None:
         # Started with stderr closed; libraries expect that there is one.
         sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - for as long as we live

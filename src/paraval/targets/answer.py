@@ -53,6 +53,7 @@ def bounded(message: str) -> str:
     return f"{message[:half]} [... {len(message) - 2 * half:,} characters ...] {message[-half:]}"
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 OUTPUT_FIELDS = frozenset(field.name for field in fields(Output))
 
 
@@ -114,7 +115,7 @@ def _check_amount(name: str, amount: Any) -> None:
 def as_json(value: Any) -> str:
     """The value as JSON text, or why it has none."""
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        return _encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidOutputError(f"what came back is not plain JSON data: {error}") from error
 
