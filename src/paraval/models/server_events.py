@@ -62,13 +62,13 @@ class EventBytes:
 
 def _payloads(data: bytes) -> list[str]:
     """UnicodeDecodeError where it is not UTF-8."""
-    payloads = []
-    for block in data.decode("utf-8-sig").split("\n\n"):
-        if block.startswith("data: ") and "\n" not in block:
-            payloads.append(block[6:])
-        elif block and (payload := _payload(block)):
-            payloads.append(payload)
-    return payloads
+    text = data.decode("utf-8-sig")
+    if text.startswith("data: ") and text.endswith("\n\n"):
+        payloads = text[6:-2].split("\n\ndata: ")
+        if text.count("\n") == 2 * len(payloads) and "" not in payloads:
+            # One line each, as most servers write them: there is nothing else to look for.
+            return payloads
+    return [payload for block in text.split("\n\n") if (payload := _payload(block))]
 
 
 def _payload(block: str) -> str:
