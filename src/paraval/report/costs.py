@@ -145,7 +145,9 @@ def usage_of(result: TrialResult) -> Mapping[str, float]:
 
 def finite(value: object) -> float | None:
     """A number that can be added and written; None for NaN, infinity, and what is no number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, bool) or not isinstance(value, int):
         return None
     try:
         return value if math.isfinite(value) else None

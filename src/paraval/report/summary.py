@@ -182,7 +182,8 @@ class _Count:
         else:
             self.durations.append(spent)
         self.answers_cut += CUT in result.result.notes
-        self.retries.update(result.retries)
+        if result.retries:
+            self.retries.update(result.retries)
         self._add_costs(result)
 
     def _add_reason(self, why: str) -> None:

@@ -207,7 +207,4 @@ def from_columns(columns: EndedColumns) -> AttemptResult:
 
 def spend_in(content: Mapping[str, Any], part: str) -> Spend | None:
     """One of the spends in an attempt's content: `spend`, its target's, or `judging`."""
-    if part not in content:
-        return None
-    told: dict[str, Any] = content[part]
-    return Spend(**{**told, "usage": dict(told.get("usage", {}))})
+    return Spend(**content[part]) if part in content else None

@@ -100,7 +100,7 @@ class RunReader:
             total_s=row.total_s,
             spend=spent.target,
             judging=spent.judging,
-            retries=dict(Counter(retry.outcome for retry in retries)),
+            retries=dict(Counter(retry.outcome for retry in retries)) if retries else {},
             retry_errors=tuple(retry.error for retry in retries if retry.error is not None),
             unended=never_ended,
         )
