@@ -11,6 +11,7 @@ import functools
 import math
 import random
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,10 +57,11 @@ class Measured:
         return self.cpu_s / self.bare_cpu_s
 
 
-def carried(load: Load) -> tuple[ours.Ours, Seen]:
-    """One run of paraval, with a server of its own."""
+def carried(load: Load, limits: Mapping[str, Any] | None = None) -> tuple[ours.Ours, Seen]:
+    """One run of paraval, with a server of its own; `limits`: what its registry says of them."""
     with empty_folder() as folder, server(load.scenario, folder) as running:
-        done = ours.run(load, {"sim": {"base_url": running.base_url}}, folder=folder)
+        entry = {"base_url": running.base_url, "limits": limits or {}}
+        done = ours.run(load, {"sim": entry}, folder=folder)
         return done, running.seen()
 
 
@@ -71,9 +73,9 @@ def carried_bare(load: Load) -> tuple[Used, Seen]:
         return used, running.seen()
 
 
-def measured(load: Load, *, tries: int) -> Measured:
+def measured(load: Load, *, tries: int, limits: Mapping[str, Any] | None = None) -> Measured:
     # In turns, so that a noisy minute of the machine strikes both.
-    pairs = [(carried_bare(load), carried(load)) for _ in range(tries)]
+    pairs = [(carried_bare(load), carried(load, limits)) for _ in range(tries)]
     bare, runs = zip(*pairs, strict=True)
     assert all(done.lost == 0 for done, _ in runs)
     return Measured(
@@ -88,7 +90,8 @@ def measured(load: Load, *, tries: int) -> Measured:
 
 @functools.cache
 def quick_measured() -> Measured:
-    return measured(QUICK, tries=3)
+    # "100 at once" is what the account allows, so it is said: else a run begins with less.
+    return measured(QUICK, tries=5, limits={"concurrent": QUICK.parallel})
 
 
 def say_memory(figure: Measured, most_mb: int) -> None:
@@ -105,6 +108,8 @@ def quick() -> None:
     value = f"{figure.times_bare:.2f} x ({figure.cpu_s:.2f} s, bare {figure.bare_cpu_s:.2f} s)"
     say("  CPU against a bare loop", value, "<= 2 x", reached=figure.times_bare <= 2)
     say_memory(figure, 90)
+    _, seen = carried(QUICK)
+    print(f"{'':8}   the same, nothing said of the limit: {seen.span_s:.3f} of the ideal 1.0 s")
 
 
 def many() -> None:
