@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from paraval.records import Attempt, AttemptResult, ChatTarget, Failure
+from paraval.records import Attempt, AttemptResult, ChatTarget, Failure, Outcome
 from paraval.schedule.messages import Ended, Held, Stopped
+
+_NO_FAILURE = Failure(kind=Outcome.PASSED, message="")
 
 
 def end_of(attempt: Attempt, result: AttemptResult, at: float) -> Ended:
     """What the scheduler has to know of an attempt's end."""
-    error = result.error or Failure(kind=result.outcome, message="")
+    error = result.error or _NO_FAILURE
     return Ended(
         at=at,
         index=attempt.trial.index,
