@@ -43,6 +43,10 @@ def trials(count: int, cost_usd: float = 1.0) -> list[Work]:
     return [Work(index=index, cost_usd=cost_usd) for index in range(count)]
 
 
+def costing(usd: float) -> Work:
+    return Work(index=0, cost_usd=usd)
+
+
 def started(instructions: Sequence[Instruction]) -> list[int]:
     return [one.index for one in instructions if isinstance(one, Start)]
 
@@ -59,12 +63,37 @@ def test_attempts_that_cost_nothing_teach_nothing_of_what_the_others_cost() -> N
     """A server that refuses eight times must not make the ninth look free."""
     purse = Purse(Budget(usd=5.0), 0.0)
     for _ in range(60):
-        purse.settle(purse.reserve(1.0), 1.0, 0.0)
-    assert purse.fits(1.0)
-    assert not purse.fits(5.1)
+        purse.settle(costing(1.0), purse.reserve(costing(1.0)), 0.0)
+    assert purse.fits(costing(1.0))
+    assert not purse.fits(costing(5.1))
     for _ in range(4):
-        purse.reserve(1.0)
-    assert not purse.fits(1.1)
+        purse.reserve(costing(1.0))
+    assert not purse.fits(costing(1.1))
+
+
+def test_one_models_short_answers_say_nothing_of_anothers() -> None:
+    works = [Work(index=i, needs=("model:short",), cost_usd=1.0) for i in range(20)]
+    works += [Work(index=20 + i, needs=("model:long",), cost_usd=1.0) for i in range(20)]
+    machine = scheduler(works, usd=6.0, parallel=10)
+    trace = simulate(
+        machine,
+        lambda index, _: Imagined(
+            duration_s=0.1 if index < 20 else 5.0, cost_usd=0.004 if index < 20 else 1.0
+        ),
+    )
+    assert machine._purse is not None
+    assert machine._purse.spent_usd <= 6.0
+    assert len(trace.concluded) + len(trace.skipped) == 40
+
+
+def test_what_programs_cost_is_learned_where_nobody_said_it() -> None:
+    """The first ones start on trust; then the rest reserve what such cost."""
+    works = [Work(index=index, cost_usd=None) for index in range(40)]
+    machine = scheduler(works, usd=5.0, parallel=2)
+    trace = simulate(machine, lambda _index, _number: Imagined(duration_s=1.0, cost_usd=1.0))
+    assert machine._purse is not None
+    assert machine._purse.spent_usd <= 5.0
+    assert len(trace.skipped) == 35
 
 
 def test_what_is_in_flight_counts_before_it_is_billed() -> None:
@@ -164,7 +193,7 @@ def test_a_budget_is_used_to_its_last_cent() -> None:
 @pytest.mark.parametrize("told", [float("nan"), float("inf"), -1.0])
 def test_a_senseless_cost_is_an_unknown_one(told: float) -> None:
     purse = Purse(Budget(usd=5.0), 0.0)
-    purse.settle(purse.reserve(2.0), 2.0, told)
+    purse.settle(costing(2.0), purse.reserve(costing(2.0)), told)
     assert purse.spent_usd == 2.0
 
 
@@ -193,7 +222,7 @@ def test_a_budget_is_passed_by_no_more_than_the_error_of_what_was_in_flight(
         thought, really = costs[index]
         if thought > 0:
             assert purse.spent_usd + purse.reserved_usd <= usd + 1e-6
-            reserved[index] = thought * purse._correction
+            reserved[index] = purse._expected_usd(works[index])
         return Imagined(
             duration_s=chance.choice([0.0, 1.0, 2.5]), cost_usd=really if thought > 0 else 0.0
         )

@@ -124,13 +124,13 @@ class Expectations:
     def possible_usd(self, trial: Trial) -> float:
         """What an attempt may have cost that never told it."""
         if not isinstance(trial.target, ChatTarget):
-            return self._reserved_usd(trial, self.calls(trial))
+            return self._reserved_usd(trial, self.calls(trial)) or 0.0
         asked, answered = expected_tokens(request_for(trial))
         calls = [_judge_call(spec, trial, answered) for spec in self._judges]
         target = Call(
             model=trial.target.model, requests=1, input_tokens=asked, output_tokens=answered
         )
-        return self._reserved_usd(trial, [target, *calls])
+        return self._reserved_usd(trial, [target, *calls]) or 0.0
 
     def calls(self, trial: Trial) -> list[Call]:
         """The calls that have to be made: of the target unless it is cached, and of judges."""
@@ -172,19 +172,18 @@ class Expectations:
         bounded = all(call.bounded for call in calls)
         return ExpectedCost(likely=likely, at_most=at_most, bounded=bounded)
 
-    def _reserved_usd(self, trial: Trial, calls: Sequence[Call]) -> float:
+    def _reserved_usd(self, trial: Trial, calls: Sequence[Call]) -> float | None:
         if self.plan.budget is None:
             return 0.0
         cost = self.cost(trial, calls)
+        at_most = cost.at_most or 0.0
+        likely = (cost.likely or 0.0) * HISTORY_MARGIN
         if isinstance(trial.target, ChatTarget):
-            at_most = cost.at_most or 0.0
-            # What cost nothing may have had another price then.
-            return min(at_most, cost.likely * HISTORY_MARGIN) if cost.likely else at_most
+            # What cost nothing may have had another price then; a guess is worth less than history.
+            return at_most if not likely else min(at_most, likely) if cost.bounded else likely
         # What a program spends is known from earlier runs, or from the suite, or not at all.
-        own = self.plan.budget.per_attempt_usd or 0.0
-        if cost.likely is not None:
-            own = cost.likely * HISTORY_MARGIN
-        return own + (cost.at_most or 0.0)
+        own = likely or self.plan.budget.per_attempt_usd
+        return None if own is None else own + at_most
 
     def _price(self, model: Model) -> Price | None:
         if model.name not in self._prices:

@@ -15,6 +15,7 @@ from random import Random
 
 from paraval.records import AccountLimits, Limits
 from paraval.schedule.accounts import Account, Grant
+from paraval.schedule.budget import is_free
 from paraval.schedule.messages import Draw, Work, draws_of, is_account
 
 UNKNOWN = AccountLimits()
@@ -76,9 +77,7 @@ class Lanes:
         self._named: dict[str, Limit] = {}
         self._accounts: dict[str, Account] = {}
         self._lanes: dict[tuple[tuple[str, ...], bool], Lane] = {}
-        self._lane_of = [
-            self._lane(work.needs, apart_if_free and work.cost_usd <= 0.0) for work in works
-        ]
+        self._lane_of = [self._lane(work.needs, apart_if_free and is_free(work)) for work in works]
         self._draws_of = [draws_of(work) for work in works]
         self.waiting = 0
         self.waiting_s = 0.0

@@ -32,8 +32,8 @@ class Work(NamedTuple):
     """How long it is thought to take; equal for all where nothing is known."""
     draws: tuple[Draw, ...] = ()
     """An account among the needs that has none here is drawn on by one request."""
-    cost_usd: float = 0.0
-    """What an attempt is thought to cost at most; 0 for free ones."""
+    cost_usd: float | None = 0.0
+    """What an attempt is thought to cost at most; 0 for free ones, None where nobody knows."""
 
 
 def is_account(need: str) -> bool:

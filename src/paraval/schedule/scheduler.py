@@ -211,7 +211,7 @@ class Scheduler:
         place = self._place[index]
         self._lanes.give_back(place)
         if self._purse is not None:
-            self._purse.settle(running.reserved_usd, self._order[place].cost_usd, cost_usd)
+            self._purse.settle(self._order[place], running.reserved_usd, cost_usd)
         return running
 
     # ---- what will not run
@@ -227,7 +227,7 @@ class Scheduler:
     def _skip_unaffordable(self, purse: Purse, instructions: list[Instruction]) -> None:
         """With nothing in flight that could turn out cheaper, what doesn't fit never will."""
         for lane in self._lanes.filled():
-            while lane.places and not purse.fits(self._order[lane.places[0]].cost_usd):
+            while lane.places and not purse.fits(self._next_of(lane)):
                 index = self._order[self._lanes.drop(lane)].index
                 instructions.append(Skip(index=index, reason=purse.refusal()))
 
@@ -256,7 +256,7 @@ class Scheduler:
     def _start(self, lane: Lane, now: float) -> Start:
         place, grants = self._lanes.take(lane, now)
         work = self._order[place]
-        reserved = self._purse.reserve(work.cost_usd) if self._purse is not None else 0.0
+        reserved = self._purse.reserve(work) if self._purse is not None else 0.0
         self._running[work.index] = Running(now, grants, reserved)
         return Start(index=work.index)
 
@@ -265,7 +265,7 @@ class Scheduler:
         self._opens_at = math.inf
         opened: list[Lane] = []
         for lane in self._lanes.with_room():
-            if self._purse is not None and not self._purse.fits(self._cost_of_next(lane)):
+            if self._purse is not None and not self._purse.fits(self._next_of(lane)):
                 continue
             opens_at = self._lanes.opens_at(lane, now)
             if opens_at <= now:
@@ -276,8 +276,8 @@ class Scheduler:
             return opened[0] if opened else None
         return max(opened, key=lambda lane: self._lanes.urgency(lane, now))
 
-    def _cost_of_next(self, lane: Lane) -> float:
-        return self._order[lane.places[0]].cost_usd
+    def _next_of(self, lane: Lane) -> Work:
+        return self._order[lane.places[0]]
 
     def _sleep_or_finish(self, now: float, instructions: list[Instruction]) -> None:
         at = self._opens_at

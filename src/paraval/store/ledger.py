@@ -169,11 +169,7 @@ class Ledger:
         """Trial index -> how many of its attempts may have cost something that nobody knows."""
         with explaining(self.folder / RUN_FILE):
             rows = self._connection.execute(_OF_UNKNOWN_COST).fetchall()
-        return Counter(
-            index
-            for index, content in rows
-            if content is None or any(one and one.cost_usd is None for one in spent_in(content))
-        )
+        return Counter(index for index, content in rows if _may_have_cost(content))
 
     # ---- the engine's calls: none of them blocks
 
@@ -382,6 +378,16 @@ class _Writing:
             raise
 
 
+def _may_have_cost(content: str | None) -> bool:
+    """Whether an attempt may have cost more than it told; without content, it never ended."""
+    target, judging = spent_in(content or "")
+    return (
+        target is None
+        or target.cost_usd is None
+        or (judging is not None and judging.cost_usd is None)
+    )
+
+
 _Row = tuple[object, ...]
 
 
@@ -477,7 +483,11 @@ _WITH_A_COST = """
 
 _OF_UNKNOWN_COST = """
     SELECT trial.idx, attempt.content FROM attempt JOIN trial USING (key)
-    WHERE attempt.number > 0 AND (instr(attempt.content, '"cost_usd":null') OR ended_at IS NULL)
+    WHERE attempt.number > 0 AND (
+        ended_at IS NULL
+        OR instr(attempt.content, '"cost_usd":null')
+        OR NOT instr(attempt.content, '"cost_usd"')
+    )
 """
 
 _DONE = "SELECT trial.idx, result.outcome FROM trial JOIN result USING (key)"
