@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from paraval.errors import RequestError
 from paraval.execute.attempts import Answerers, Attempts
 from paraval.expectations import Asking, models_of
+from paraval.garbage import no_collections
 from paraval.grade.panel import Panel
 from paraval.models.cache import Cache, request_key
 from paraval.models.conversation import Request
@@ -62,6 +63,8 @@ class Gear:
     """The trials that may run now; None: all that have no result."""
     at_once: int
     """As many as the open files allow."""
+    notes: tuple[str, ...] = ()
+    """What a person should know before it begins."""
 
     def trials(self) -> dict[int, Trial]:
         """Those to run now."""
@@ -77,18 +80,21 @@ class Gear:
 
 
 @contextlib.asynccontextmanager
-async def models_for(plan: Plan, store: Store, prices: Prices) -> AsyncIterator[Models | None]:
-    """The client of every model that the plan calls; None where it calls none.
+async def models_for(
+    plan: Plan, store: Store, prices: Prices, chosen: frozenset[int] | None
+) -> AsyncIterator[Models | None]:
+    """The client of every model that the chosen trials of a plan call; None where they call none.
 
     Whatever can be known to be wrong with them is told before anything is spent.
     """
-    models = models_of(plan)
+    models = models_of(plan, chosen)
     if not models:
         yield None
         return
-    # Only here: it is slow to import, and most commands ask no model.
-    from paraval.models.client import Models  # noqa: PLC0415 - see above
-    from paraval.models.wire import Wire  # noqa: PLC0415
+    with no_collections():
+        # Only here: it is slow to import, and most commands ask no model.
+        from paraval.models.client import Models  # noqa: PLC0415 - see above
+        from paraval.models.wire import Wire  # noqa: PLC0415
 
     _check_keys(models)
     for model in models:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from enum import Enum, auto
 from typing import Any, NoReturn, cast
 
+from pydantic_core import from_json
+
 from paraval.models.protocols import Adapter
 from paraval.models.reading import (
     PageError,
@@ -143,11 +145,12 @@ def _form(first: bytes) -> _Form | None:
 
 
 def _events(payloads: list[str]) -> Iterable[Mapping[str, Any]]:
-    """All in one go, which costs half; one by one where that does not come out even, so that those
-    before the wrong one are heard."""
+    """All in one go, which costs half, and by a parser that costs half again but knows no halves of
+    characters; one by one where that does not come out even, so that those before the wrong one are
+    heard."""
     try:
-        events = _decode(f"[{','.join(payloads)}]")
-    except (ValueError, RecursionError):
+        events = from_json(f"[{','.join(payloads)}]", allow_inf_nan=False)
+    except ValueError:
         return map(_event, payloads)
     if len(events) == len(payloads) and all(type(event) is dict for event in events):
         return cast("list[dict[str, Any]]", events)
