@@ -400,19 +400,25 @@ def test_a_request_that_the_judges_provider_refuses_is_no_crash_of_the_target(
     assert message == "grader 'polite': model 'haiku': no"
 
 
-def test_a_judge_that_cannot_be_asked_goes_before_errors_of_graders() -> None:
+def test_a_judge_is_not_paid_where_another_grader_broke() -> None:
     def broken(output: Output, case: Case) -> bool:
         raise RuntimeError("broken")
 
+    judges = Judges(says(1))
+    grader = GraderSpec(name="python", kind="python", options={"function": "a:b"})
+    verdict = judged(judges, grader, polite(), functions={"a:b": broken})
+    assert verdict.outcome is Outcome.GRADER_ERROR
+    assert judges.requests == []
+
+
+def test_a_judge_that_cannot_be_asked_goes_before_one_that_babbles() -> None:
     judges = Judges("blah", failing(Outcome.RATE_LIMITED), says(1))
     verdict = judged(
         judges,
-        GraderSpec(name="python", kind="python", options={"function": "a:b"}),
         polite("babbler"),
         GraderSpec(name="equals", kind="equals", options={"value": "hello"}),
         polite("busy"),
         polite("never asked"),
-        functions={"a:b": broken},
     )
     assert verdict.outcome is Outcome.RATE_LIMITED
     assert [grade.grader for grade in verdict.grades] == ["equals"]

@@ -268,6 +268,29 @@ def test_a_missing_key_is_told_before_anything_is_spent(
     assert requests_seen(server) == 0
 
 
+def test_a_resume_of_some_models_wants_no_key_of_the_others(
+    server: Loopback, write: WriteSuite, paraval: Paraval
+) -> None:
+    near, far = entry(server), entry(server, model="far", api_key_env="FAR_KEY")
+    with loopback(keys=["nobody's"]) as strict:
+        wrong = {**near, "base_url": strict.base_url}
+        text = registry(near=wrong, far={**far, "base_url": strict.base_url})
+        write("suite.yaml", text + "matrix: {model: [near, far]}\n")
+        assert paraval("run", "suite.yaml", env={"FAR_KEY": "x"}).returncode == 3
+        resumed = paraval("resume", "last", "--models", "near")
+        assert "FAR_KEY" not in resumed.stderr
+        assert resumed.returncode == 3
+
+
+def test_a_choice_of_models_that_changes_nothing_is_said(
+    server: Loopback, write: WriteSuite, paraval: Paraval
+) -> None:
+    write("suite.yaml", registry(m=entry(server)).replace('"{model}"', "m"))
+    ended = paraval("run", "suite.yaml", env={"TEST_MODELS": "other"})
+    assert ended.returncode == 0, ended.stderr
+    assert "TEST_MODELS is set, but this suite leaves no choice of models" in ended.stderr
+
+
 def test_a_budget_is_refused_for_a_model_without_a_price(
     server: Loopback, write: WriteSuite, paraval: Paraval
 ) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import replace
@@ -52,7 +53,13 @@ from paraval.report.document import Report
 from paraval.report.wording import counted
 from paraval.resuming import chosen_now, how_to_resume, resumed_plan, run_to_resume
 from paraval.schedule.scheduler import Scheduler
-from paraval.settings import Options, Selection, default_store, models_from_environment
+from paraval.settings import (
+    MODELS_VARIABLE,
+    Options,
+    Selection,
+    default_store,
+    models_from_environment,
+)
 from paraval.store.ledger import Ledger
 from paraval.store.store import Store
 from paraval.threads import Threads
@@ -165,7 +172,8 @@ async def _run(
             plan = _plan(suite, asked, store, resumed)
         chosen = None if resumed is None else chosen_now(suite, asked, plan)
         prices = Prices()
-        models = await stack.enter_async_context(models_for(plan, store, prices))
+        models = await stack.enter_async_context(models_for(plan, store, prices, chosen))
+        asking = asking_for(plan, store, prices)
         # Made once to see that it can be, before there is a run.
         Panel(
             plan.grading,
@@ -182,9 +190,10 @@ async def _run(
             ledger=ledger,
             warden=warden,
             models=models,
-            asking=asking_for(plan, store, prices),
+            asking=asking,
             chosen=chosen,
             at_once=at_once,
+            notes=tuple(_news_of_the_environment(asked, suite)),
         )
         ended = Ending.INTERRUPTED
         try:
@@ -204,6 +213,12 @@ def _with_models_of_environment(asked: Selection, suite: Suite) -> Selection:
     if asked.models or not suite.chooses_models:
         return asked
     return replace(asked, models=models_from_environment())
+
+
+def _news_of_the_environment(asked: Selection, suite: Suite) -> Iterator[str]:
+    named = models_from_environment() if suite.has_models and not suite.chooses_models else ()
+    if named and not asked.models:
+        yield f"{MODELS_VARIABLE} is set, but this suite leaves no choice of models: it is ignored."
 
 
 def _prepare(warden: Warden, plan: Plan) -> int:
@@ -303,7 +318,8 @@ async def _execute(gear: Gear, store: Store, onlooker: Onlooker, stopping: Stopp
             spent_unknown=spent.is_partly_unknown,
         )
     )
-    for message in (*_news_of_a_resume(ledger, len(trials)), *_news_of_the_machine(gear)):
+    news = _news_of_a_resume(ledger, len(trials)), _news_of_the_machine(gear), gear.notes
+    for message in itertools.chain(*news):
         onlooker(Notice(message=message))
     async with attempts_with(gear, lambda words: onlooker(Notice(message=words))) as attempts:
         driver = Driver(

@@ -196,9 +196,14 @@ def needs_of(model: Model) -> tuple[str, str]:
     return account_need(model.account), model_need(model.name)
 
 
-def models_of(plan: Plan) -> tuple[Model, ...]:
-    """Every model that a plan calls, each once: targets' in plan order, then judges'."""
-    targets = {id(trial.target): trial.target for trial in plan.trials}.values()
+def models_of(plan: Plan, chosen: frozenset[int] | None = None) -> tuple[Model, ...]:
+    """Every model that a plan calls, or only its chosen trials: targets' in plan order, then
+    judges', each once."""
+    targets = {
+        id(trial.target): trial.target
+        for trial in plan.trials
+        if chosen is None or trial.index in chosen
+    }.values()
     models = [target.model for target in targets if isinstance(target, ChatTarget)]
     models += [spec.model for spec in plan.grading.graders if spec.model is not None]
     return tuple({model.name: model for model in models}.values())

@@ -585,6 +585,8 @@ class TrialSkipped:
 
     trial: Trial
     reason: str
+    last: AttemptResult | None = None
+    """Of an attempt that just ended and decided nothing; None: it had not started now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

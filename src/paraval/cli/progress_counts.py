@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import math
 
-from paraval.records import AttemptEnded, AttemptResult, Happening, RunStarted, Trial, TrialEnded
+from paraval.records import (
+    AttemptEnded,
+    AttemptResult,
+    Happening,
+    RunStarted,
+    Trial,
+    TrialEnded,
+    TrialSkipped,
+)
 from paraval.report.wording import money
 
 SKIPS_TOGETHER_S = 1.0
@@ -82,6 +90,8 @@ class Spending:
                 self._add(event.result.result)
             case AttemptEnded():
                 self._add(event.result)
+            case TrialSkipped(last=AttemptResult() as last):
+                self._add(last)
             case RunStarted():
                 self._budget_usd = event.budget_usd
                 self._usd = event.spent_usd

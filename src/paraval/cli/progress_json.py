@@ -85,7 +85,12 @@ def as_mapping(event: Happening) -> dict[str, Any]:
                 "retry_in_s": event.retry_in_s,
             }
         case TrialSkipped():
-            return {"event": "trial_skipped", **_trial(event.trial), "reason": event.reason}
+            return {
+                "event": "trial_skipped",
+                **_trial(event.trial),
+                "reason": event.reason,
+                "cost_usd": None if event.last is None else whole_cost(event.last),
+            }
         case Notice():
             return {"event": "notice", "message": event.message}
         case RunStarted():

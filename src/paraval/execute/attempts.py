@@ -85,6 +85,9 @@ class Attempts:
         except Exception as error:  # noqa: BLE001 - a bug of ours must not cost the other trials
             return _our_own_bug(error, time.perf_counter() - began)
 
+    def forget(self, index: int) -> None:
+        self._unjudged.pop(index, None)
+
     def kill(self) -> None:
         self._warden.kill_all()
 

@@ -86,6 +86,10 @@ class Performer(Protocol):
 
     async def perform(self, attempt: Attempt) -> AttemptResult: ...
 
+    def forget(self, index: int) -> None:
+        """No further attempt at this trial will be made."""
+        ...
+
     def kill(self) -> None:
         """Ends at once whatever it has running outside this process."""
         ...
@@ -276,7 +280,7 @@ class Driver:
         if index not in self._starting:
             return
         self._starting.discard(index)
-        if self._stopping:
+        if self._stopping or self._failure is not None:
             self._handle(Abandoned(at=self._loop.time(), index=index))
             return
         self._tell(AttemptStarted(attempt=attempt))
@@ -301,7 +305,9 @@ class Driver:
 
     def _skip(self, trial: Trial, reason: str, ended: tuple[Attempt, AttemptResult] | None) -> None:
         """Left for a resume; an attempt that just ended, and decided nothing, is kept too."""
+        last: AttemptResult | None = None
         if ended is not None and ended[0].trial is trial:
+            last = ended[1]
             self._record(*ended, final=False, then=lambda: None)
         course = self._courses.setdefault(
             trial.index,
@@ -316,12 +322,15 @@ class Driver:
         )
         failure = Failure(kind=Outcome.SKIPPED, message=reason)
         result = AttemptResult(outcome=Outcome.SKIPPED, error=failure)
-        self._record(attempt, result, final=False, then=lambda: self._skipped_now(trial, reason))
+        skipped = TrialSkipped(trial=trial, reason=reason, last=last)
+        self._record(attempt, result, final=False, then=lambda: self._skipped_now(skipped))
 
-    def _skipped_now(self, trial: Trial, reason: str) -> None:
-        del self._courses[trial.index]
+    def _skipped_now(self, skipped: TrialSkipped) -> None:
+        index = skipped.trial.index
+        del self._courses[index]
+        self._performer.forget(index)
         self._skipped += 1
-        self._tell(TrialSkipped(trial=trial, reason=reason))
+        self._tell(skipped)
 
     def _conclude(self, attempt: Attempt, result: AttemptResult) -> None:
         self._record(attempt, result, final=True, then=lambda: self._concluded(attempt, result))
@@ -342,6 +351,7 @@ class Driver:
     def _concluded(self, attempt: Attempt, result: AttemptResult) -> None:
         trial = attempt.trial
         course = self._courses.pop(trial.index)
+        self._performer.forget(trial.index)
         self._done += 1
         self._tell(
             TrialEnded(

@@ -34,6 +34,8 @@ LONGEST_REPLY_TOKENS = 4096
 """Room for a model that thinks before it speaks, and an end to one that does not stop."""
 LONGEST_REASON = 600
 MOST_VOTES = 9
+MOST_ADJOURNED = 1000
+"""Subjects whose votes are kept; those that nobody comes back to must not fill the memory."""
 FLOAT_DUST = 1e-9
 UNFINISHED = frozenset({"length", "max_tokens", "max_output_tokens", "content_filter", "refusal"})
 """Finish reasons that explain why there is no verdict."""
@@ -93,7 +95,7 @@ class JudgeGrader:
             numbered = replace(request, repeat=_turn(subject.repeat, number))
             answer = await sitting.ask(numbered)
             if isinstance(answer, Unanswered):
-                if votes.heard:
+                if votes.heard and len(self._adjourned) < MOST_ADJOURNED:
                     self._adjourned[which] = votes
                 return self._unanswered(answer.failure)
             try:

@@ -99,13 +99,11 @@ class Panel:
         return [task.result() for task in tasks]
 
     def _is_decided(self, marks: Iterable[Grade | GraderProblem]) -> bool:
-        """Whether a judge could change nothing: all must pass, and one has not. It is not paid for
-        then, and one that babbles cannot hide a wrong answer."""
-        if any(spec.weight is not None for spec in self._grading.graders):
-            return False
-        found = list(marks)
-        return all(isinstance(mark, Grade) for mark in found) and not all(
-            mark.passed for mark in found if isinstance(mark, Grade)
+        """Whether a judge could change nothing: a grader broke, or all must pass and one has not.
+        It is not paid for then, and one that babbles cannot hide a wrong answer."""
+        weighted = any(spec.weight is not None for spec in self._grading.graders)
+        return any(
+            isinstance(mark, GraderProblem) or not (weighted or mark.passed) for mark in marks
         )
 
     async def _with_judges(

@@ -142,6 +142,11 @@ class Suite:
         return self.definition.repeats
 
     @property
+    def has_models(self) -> bool:
+        """Whether there is a registry of models."""
+        return bool(self.definition.offer.registry.models)
+
+    @property
     def chooses_models(self) -> bool:
         """Whether there is a choice of models for `--models` and TEST_MODELS to make."""
         return self.definition.offer.model_axis.name is not None
