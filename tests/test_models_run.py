@@ -232,6 +232,21 @@ def test_a_judge_that_is_refused_for_now_does_not_make_the_target_answer_again(
         assert summary["judging"]["cost_usd"] > 0
 
 
+def test_a_judges_time_alone_is_not_taken_for_a_trials(write: WriteSuite, paraval: Paraval) -> None:
+    verdict = '{"reason": "polite", "score": 0.9}'
+    refusals = [{"kind": "status", "status": 429, "retry_after": 0.2, "first": 2}]
+    with (
+        loopback(latency=0.5) as slow,
+        loopback(answers=[{"text": verdict}], faults=refusals) as judges,
+    ):
+        text = registry(m=entry(slow), j=entry(judges, account="judges"))
+        grader = "  - judge: {model: j, rubric: Is it polite?}"
+        write("suite.yaml", text.replace("graders: [contains]", f"graders:\n{grader}"))
+        paraval("run", "suite.yaml", "--cache", "off")
+        planned = json.loads(paraval("plan", "suite.yaml", "--json", "--cache", "off").stdout)
+        assert min(trial["expected_s"] for trial in planned["order"]) > 0.4
+
+
 def test_no_more_than_allowed_are_asked_at_once_whatever_the_models_are_called(
     write: WriteSuite, paraval: Paraval
 ) -> None:

@@ -31,7 +31,14 @@ from paraval.store.folder import RUNS_FOLDER, unreadable
 from paraval.store.locks import is_worked_on
 from paraval.store.reader import RunReader
 from paraval.store.schema import APPLICATION_ID, INDEX_SCHEMA
-from paraval.store.spending import Spent, is_from_cache, spent_in, tokens_of, whole_usd
+from paraval.store.spending import (
+    Spent,
+    is_carried_over,
+    is_from_cache,
+    spent_in,
+    tokens_of,
+    whole_usd,
+)
 
 INDEX_FILE = "index.db"
 HISTORY_RUNS = 10
@@ -377,7 +384,8 @@ def _read_sums(folder: Path) -> _ByTrials:
 
     A timeout would have taken longer still: its duration is a lower bound, and better than none.
     How long a refusal or a fault of the machine took says nothing about the trial, and an answer
-    from the cache took no time and no money.
+    from the cache took no time and no money; one that was kept while its judge could not be asked
+    took its time in another attempt.
     """
     path = folder / RUN_FILE
     silent: Mapping[str, str] = {
@@ -390,7 +398,7 @@ def _read_sums(folder: Path) -> _ByTrials:
             sums: _ByTrials = defaultdict(_Sums)
             for case, variant, duration_s, content in file.connection.execute(_DECIDED, silent):
                 spent = spent_in(content)
-                if not is_from_cache(spent.target):
+                if not (is_from_cache(spent.target) or is_carried_over(spent)):
                     sums[case, variant].add_attempt(duration_s, spent)
             return sums
     except StoreError as error:

@@ -83,6 +83,11 @@ def is_from_cache(spend: Spend | None) -> bool:
     return spend is not None and spend.cached > 0 and spend.calls == 0
 
 
+def is_carried_over(spent: Spent) -> bool:
+    """Whether only a judge was asked, on an answer that an earlier attempt had paid for."""
+    return spent.judging is not None and spent.target == Spend()
+
+
 _TOKENS = ("input_tokens", "output_tokens")
 _UNTOLD = Spend(cost_usd=None)
 
