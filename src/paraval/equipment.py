@@ -106,15 +106,13 @@ async def models_for(
     async with contextlib.AsyncExitStack() as stack:
         addresses = await _loopback_addresses(scenarios, stack)
         wire = Wire(environment=os.environ, addresses=addresses)
-        client = Models(
+        yield Models(
             wire=await stack.enter_async_context(wire),
             cache=Cache(store.root / CACHE_FOLDER),
             use=plan.cache,
             prices=prices,
             identities={name: scenario.identity for name, scenario in scenarios.items()},
         )
-        stack.push_async_callback(client.close)
-        yield client
 
 
 def _check_keys(models: tuple[Model, ...]) -> None:

@@ -51,14 +51,6 @@ class Stats:
     def as_mapping(self) -> dict[str, Any]:
         return asdict(self)
 
-    @classmethod
-    def from_mapping(cls, told: Mapping[str, Any]) -> Stats:
-        """From what `as_mapping` gave, also after a way through JSON."""
-        return cls(
-            total=Tally(**told["total"]),
-            accounts={name: Tally(**tally) for name, tally in told["accounts"].items()},
-            models={name: Tally(**tally) for name, tally in told["models"].items()},
-        )
 
 
 class Visit:

@@ -91,10 +91,6 @@ class Cache:
         self._complaint: str | None = None
         self._complained = False
 
-    def has(self, key: str) -> bool:
-        """Whether there is a file; cheap, so that it may still turn out to be of no use."""
-        return os.path.exists(self._path(key))  # noqa: PTH110 - a Path takes three times as long
-
     def get(self, key: str) -> Cached | None:
         try:
             return _read(_contents(self._path(key)), key)

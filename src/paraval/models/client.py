@@ -92,9 +92,6 @@ class Models:
         if self._cache is not None:
             self._cache.forget(key)
 
-    async def close(self) -> None:
-        """Everything is on disk already; here for those who keep answers in another way."""
-
     def _kept(self, key: str) -> Cached | None:
         if self._cache is None or (self._use is CacheUse.REFRESH and key not in self._fresh):
             return None
