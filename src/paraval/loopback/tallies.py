@@ -52,7 +52,6 @@ class Stats:
         return asdict(self)
 
 
-
 class Visit:
     """One request, counted in all its tallies; it ends once."""
 
