@@ -23,13 +23,27 @@ FEWEST_CONNECTIONS = 16
 MOST_CONNECTIONS = 100_000
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Trip:
-    """What a call wants to know of its connection, and to say of it."""
+    """A call's way over its connection: what it wants of one, and what it got."""
 
     wants_new: bool = False
     is_kept: bool = False
-    """Others had used it before."""
+    """Others had used the connection before."""
+    connection: Connection | None = None
+    content: aiohttp.StreamReader | None = None
+    """What is read: whoever waits for more of it hears of a connection that is gone."""
+
+    @property
+    def is_over(self) -> bool:
+        """Its connection rests; a new one, over which nothing went yet, does not."""
+        return self.connection is not None and self.connection.closed
+
+    def end(self) -> None:
+        """aiohttp closes the connection at a chunk that is no chunk, and forgets who waits."""
+        content = self.content
+        if content is not None and not content.is_eof() and content.exception() is None:
+            content.set_exception(aiohttp.ClientPayloadError("the connection is gone"))
 
 
 TRIP: ContextVar[Trip | None] = ContextVar("trip", default=None)
@@ -53,9 +67,9 @@ class Connections(aiohttp.TCPConnector):
         """`most`: in use at once. From half of it on, idle ones make room for new ones."""
         super().__init__(limit=most)
         self._comfortable = most // 2
-        self._open = 0
-        self._resting: dict[ResponseHandler, None] = {}
-        """The idle ones, the oldest first."""
+        self._opening = 0
+        self._trips: dict[ResponseHandler, Trip] = {}
+        """The last one over each open connection; the one that began first comes first."""
 
     async def connect(
         self,
@@ -63,22 +77,21 @@ class Connections(aiohttp.TCPConnector):
         traces: list[Trace],
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own method
     ) -> Connection:
-        trip = TRIP.get()
+        trip = TRIP.get() or Trip()
         while True:
             connection = await super().connect(req, traces, timeout)
             protocol = connection.protocol
             assert protocol is not None, "it has just been taken"
-            is_kept = protocol in self._resting
-            if is_kept:
-                del self._resting[protocol]
-                if trip is not None and trip.wants_new:
-                    # The others that rest beside one that broke are likely to be as old.
-                    connection.close()
-                    continue
-            if trip is not None:
-                trip.is_kept = is_kept
-            connection.add_callback(partial(self._rest, protocol))
-            return connection
+            before = self._trips.pop(protocol, None)
+            if before is None:  # It is closed again already.
+                return connection
+            trip.is_kept = before.connection is not None
+            trip.connection = connection
+            self._trips[protocol] = trip
+            if not (trip.is_kept and trip.wants_new):
+                return connection
+            # The others that rest beside one that broke are likely to be as old.
+            connection.close()
 
     async def _create_connection(
         self,
@@ -87,60 +100,27 @@ class Connections(aiohttp.TCPConnector):
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own method
     ) -> ResponseHandler:
         self._make_room()
-        self._open += 1
+        self._opening += 1
         try:
             made = await super()._create_connection(req, traces, timeout)
-        except BaseException:
-            self._open -= 1
-            raise
-        closed = made.closed
-        if closed is None:
-            self._open -= 1
-        else:
-            closed.add_done_callback(partial(self._forget, made))
+        finally:
+            self._opening -= 1
+        if made.closed is not None:
+            self._trips[made] = Trip()
+            made.closed.add_done_callback(partial(self._forget, made))
         return made
 
     def _make_room(self) -> None:
-        if self._open >= self._comfortable and self._resting:
-            oldest = next(iter(self._resting))
-            del self._resting[oldest]
+        if self._opening + len(self._trips) < self._comfortable:
+            return
+        oldest = next((one for one, trip in self._trips.items() if trip.is_over), None)
+        if oldest is not None:
+            self._trips.pop(oldest)
             oldest.close()
 
-    def _rest(self, protocol: ResponseHandler) -> None:
-        self._resting[protocol] = None
-
     def _forget(self, protocol: ResponseHandler, closed: asyncio.Future[None]) -> None:
-        self._open -= 1
-        self._resting.pop(protocol, None)
+        if trip := self._trips.pop(protocol, None):
+            trip.end()
         if not closed.cancelled():
             # To be heard is enough: an exception that nobody asks for is complained of by asyncio.
             closed.exception()
-
-
-class Watch:
-    """Ends the reading of a response with its connection.
-
-    aiohttp closes the connection at a chunk that is no chunk, and forgets who waits for the rest.
-    """
-
-    __slots__ = ("_closed", "_content")
-
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._content = response.content
-        # There is none any more where all of the response is here.
-        connection = response.connection
-        protocol = None if connection is None else connection.protocol
-        self._closed = None if protocol is None else protocol.closed
-
-    def __enter__(self) -> None:
-        if self._closed is not None:
-            self._closed.add_done_callback(self._end)
-
-    def __exit__(self, *_: object) -> None:
-        if self._closed is not None:
-            self._closed.remove_done_callback(self._end)
-
-    def _end(self, _: asyncio.Future[None]) -> None:
-        content = self._content
-        if not content.is_eof() and content.exception() is None:
-            content.set_exception(aiohttp.ClientPayloadError("the connection is gone"))

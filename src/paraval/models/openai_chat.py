@@ -15,6 +15,7 @@ from paraval.models.reading import (
     UnreadableError,
     complaint_of,
     elements,
+    kind_of,
     mapping,
     raise_if_error,
     text_of,
@@ -85,8 +86,10 @@ class ChatReader:
         if choices := event.get("choices"):
             for told in elements(choices, "choices"):
                 choice = mapping(told, "choices")
-                if self._is_first(choice):
+                if not choice.get("index"):
                     self._take(choice, mapping(choice.get("delta") or {}, "delta"))
+                else:
+                    self._leave_out()
 
     def take_end(self) -> None:
         self.done = True
@@ -99,11 +102,12 @@ class ChatReader:
         choices = elements(whole.get("choices"), "choices")
         if not choices:
             raise UnreadableError("its 'choices' are empty")
-        first = [
-            one for one in (mapping(told, "choices") for told in choices) if self._is_first(one)
-        ]
+        told = [mapping(one, "choices") for one in choices]
+        first = [choice for choice in told if not choice.get("index")]
         if not first:
             raise UnreadableError("the first of its 'choices' is missing")
+        if len(told) > 1:
+            self._leave_out()
         self._take_message(first[0])
         self.done = True
 
@@ -114,12 +118,9 @@ class ChatReader:
             raise TruncatedError
         return self._draft.finished(*_usage(self._draft.usage))
 
-    def _is_first(self, choice: Mapping[str, Any]) -> bool:
-        if not choice.get("index"):
-            return True
+    def _leave_out(self) -> None:
         if (note := "several answers came; the first is taken") not in self._draft.notes:
             self._draft.notes.append(note)
-        return False
 
     def _take_message(self, choice: Mapping[str, Any]) -> None:
         """In one piece the end is there with the rest: some servers tell no finish reason then."""
@@ -138,12 +139,17 @@ class ChatReader:
             draft.refuse(refusal)
         if calls := said.get("tool_calls"):
             self._tool_calls(elements(calls, "tool_calls"))
-        raise_if_error(choice)
-        reason = choice.get("finish_reason")
-        if reason and isinstance(reason, str):
-            if reason in FAILED_ENDS:
-                raise ToldError(complaint_of(f"its finish reason is '{reason}'"))
-            draft.finish_reason = reason
+        if choice.get("error"):
+            raise_if_error(choice)
+        if reason := choice.get("finish_reason"):
+            self._end(reason)
+
+    def _end(self, reason: Any) -> None:
+        if not isinstance(reason, str):
+            raise UnreadableError(f"its 'finish_reason' is {kind_of(reason)}")
+        if reason in FAILED_ENDS:
+            raise ToldError(complaint_of(f"its finish reason is '{reason}'"))
+        self._draft.finish_reason = reason
 
     def _tool_calls(self, calls: list[Any]) -> None:
         for place, told in enumerate(calls):

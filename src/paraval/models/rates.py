@@ -131,6 +131,8 @@ class _Limit:
 
 def told(headers: Mapping[str, str], now: float) -> RateTold | None:
     """What the headers say of the account's limits; None where they say nothing."""
+    if _LIMITS.isdisjoint(map(str.lower, headers)):
+        return None
     requests = _limit(headers, _OPENAI_REQUESTS, now)
     tokens = _limit(headers, _OPENAI_TOKENS, now)
     if requests is None and tokens is None:
@@ -177,6 +179,11 @@ _OPENAI_REQUESTS = _openai("requests")
 _OPENAI_TOKENS = _openai("tokens")
 _ANTHROPIC_REQUESTS = _anthropic("requests")
 _ANTHROPIC_TOKENS = tuple(map(_anthropic, ("tokens", "input-tokens", "output-tokens")))
+_LIMITS = frozenset(
+    names[0]
+    for names in (_OPENAI_REQUESTS, _OPENAI_TOKENS, _ANTHROPIC_REQUESTS, *_ANTHROPIC_TOKENS)
+)
+"""Most answers have none of them, which is seen at once."""
 
 
 def _limit(headers: Mapping[str, str], names: _Names, now: float) -> _Limit | None:

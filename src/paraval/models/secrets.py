@@ -60,9 +60,8 @@ class Redactor:
         """The same text object where nothing is found."""
         for form in _longest_first(form for form in self._forms if form in text):
             text = text.replace(form, MARK)
-        if self._has_bare(text):
-            for form in _longest_first(form for bare in _bares(text) for form in self._in(bare)):
-                text = _with_separators(form).sub(MARK, text)
+        for form in _longest_first(self._bare_in(text)):
+            text = _with_separators(form).sub(MARK, text)
         return text
 
     def data(self, value: Any) -> Any:
@@ -78,27 +77,20 @@ class Redactor:
     def is_in(self, texts: Iterable[str]) -> bool:
         """Whether any of the texts holds a secret: quick, for the many that hold none."""
         whole = "\n".join(texts)
-        return self._has_bare(whole) or any(form in whole for form in self._forms)
+        return bool([form for form in self._forms if form in whole] or self._bare_in(whole))
 
-    def _has_bare(self, text: str) -> bool:
-        return bool(self._bare) and any(self._in(bare) for bare in _bares(text))
-
-    def _in(self, bare: str) -> list[str]:
+    def _bare_in(self, text: str) -> list[str]:
+        data = text.encode(errors="replace")
+        bare = _bare(data)
+        if "\\" in text:
+            # A line's end inside of JSON is written with a letter, which may be a separator too.
+            bare = f"{bare} {_bare(_ESCAPED_BREAK.sub(b'', data))}"
         return [form for form in self._bare if form in bare]
-
-
-def _bares(text: str) -> Iterator[str]:
-    """The text without its separators. A line's end inside of JSON is written with a letter, which
-    is a separator too, or none."""
-    data = text.encode(errors="replace")
-    yield _bare(data)
-    if "\\" in text:
-        yield _bare(_ESCAPED_BREAK.sub(b"", data))
 
 
 def _longest_first(forms: Iterable[str]) -> list[str]:
     """No form may be cut up by a shorter one that it contains."""
-    return sorted(set(forms), key=lambda form: (-len(form), form))
+    return sorted(forms, key=lambda form: (-len(form), form))
 
 
 @lru_cache(maxsize=256)
@@ -113,7 +105,10 @@ def strings_in(value: Any) -> Iterator[str]:
     elif isinstance(value, Mapping):
         for name, one in value.items():
             yield name
-            yield from strings_in(one)
+            if isinstance(one, str):
+                yield one
+            else:
+                yield from strings_in(one)
     elif isinstance(value, list | tuple):
         for one in value:
             yield from strings_in(one)

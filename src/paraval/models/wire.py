@@ -19,7 +19,7 @@ import aiohttp
 
 from paraval.models import breaks, rates, weather
 from paraval.models.answer_bytes import AnswerBytes
-from paraval.models.connections import TRIP, Connections, Trip, Watch, most_connections
+from paraval.models.connections import TRIP, Connections, Trip, most_connections
 from paraval.models.conversation import Request, Unanswered
 from paraval.models.endpoints import Endpoint, KeyProblemError, ProxyProblemError, endpoint_of
 from paraval.models.reading import Reading, ReadingError, UnreadableError, short
@@ -35,11 +35,6 @@ CLOSING_S = 0.5
 CHARACTERS_PER_TOKEN = 4
 REDACTED = "the answer held a key; it was taken out"
 
-_BROKEN = (
-    aiohttp.ServerDisconnectedError,
-    aiohttp.ClientOSError,
-    aiohttp.ClientConnectionResetError,
-)
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
@@ -104,26 +99,38 @@ class Wire:
 
     async def call(self, request: Request) -> Called | Unanswered:
         """One call; never raises for what the server, or the way to it, does."""
+        call = self._begun(request)
+        if isinstance(call, Unanswered):
+            return self._redacted(call)
+        trip = Trip()
+        while True:
+            try:
+                return self._redacted(await self._made(call, trip))
+            except ReadingError as error:
+                return self._redacted(call.broken_off(error.cleaned(self._redactor.text)))
+            except (
+                aiohttp.ClientError,
+                OSError,
+                ValueError,
+            ) as error:  # TimeoutError is an OSError
+                if not _was_not_heard(trip, error):
+                    return self._redacted(call.broken_off(error))
+            trip = Trip(wants_new=True)
+
+    def _begun(self, request: Request) -> _Call | Unanswered:
         model = request.model
         try:
             endpoint = self._endpoint(model)
         except KeyProblemError as error:
             return weather.no_key(model, str(error))
         except ProxyProblemError as error:
-            return self._redacted(breaks.no_proxy(model, error))
+            return breaks.no_proxy(model, error)
         except ValueError:
             return breaks.no_address(model)
-        call = _Call(request, endpoint)
         try:
-            body = call.body()
+            return _Call(request, endpoint)
         except (ValueError, TypeError, RecursionError) as error:
             return weather.unsendable(model, str(error))
-        try:
-            return self._redacted(await self._made(call, body))
-        except ReadingError as error:
-            return self._redacted(call.broken_off(error.cleaned(self._redactor.text)))
-        except (aiohttp.ClientError, OSError, ValueError) as error:  # a TimeoutError is an OSError
-            return self._redacted(call.broken_off(error))
 
     def _endpoint(self, model: Model) -> Endpoint:
         known = self._endpoints.get(model.name)
@@ -139,32 +146,20 @@ class Wire:
         """A clock that is set back while we run must not make of a second's wait a day's."""
         return max(self._clock(), self._clock_was_ahead_by + time.monotonic())
 
-    async def _made(self, call: _Call, body: bytes) -> Called | Unanswered:
-        """A kept connection may have been closed by the server just now: what was sent over it
-        was not heard, and is sent once more, over a new one."""
-        trip = Trip()
-        TRIP.set(trip)
-        try:
-            return await self._sent(call, body)
-        except _BROKEN as error:
-            if not trip.is_kept or call.is_heard or _has_head(error):
-                raise
-        TRIP.set(Trip(wants_new=True))
-        return await self._sent(call, body)
-
-    async def _sent(self, call: _Call, body: bytes) -> Called | Unanswered:
+    async def _made(self, call: _Call, trip: Trip) -> Called | Unanswered:
         assert self._session is not None, "a wire is used inside `async with`"
+        TRIP.set(trip)
         endpoint = call.endpoint
         async with self._session.post(
             endpoint.url,
-            data=body,
+            data=call.body,
             headers=endpoint.headers,
             timeout=endpoint.timeout(call.time_left()),
             # The key would go along.
             allow_redirects=False,
             proxy=None if endpoint.proxy is None else endpoint.proxy.url,
         ) as response:
-            call.is_heard = True
+            trip.content = response.content
             call.told = rates.told(response.headers, self._now())
             if not 200 <= response.status < 300:
                 return call.with_told(await self._refused(call, response))
@@ -205,24 +200,18 @@ class _Call:
     """One call while it is made."""
 
     def __init__(self, request: Request, endpoint: Endpoint) -> None:
+        """ValueError, TypeError or RecursionError where the model's options are no JSON."""
         self.request = request
         self.endpoint = endpoint
         self.told: RateTold | None = None
-        self.is_heard = False
-        """An answer, of whatever kind, has begun."""
-        self._size = 0
         own = request.timeout
         self.timeout = request.model.timeout if own is None else own
         self._started = time.monotonic()
         self._first_token_s: float | None = None
         self._answer = AnswerBytes(endpoint.adapter)
-
-    def body(self) -> bytes:
-        body = self.endpoint.adapter.body(self.request, stream=self.endpoint.streams)
-        body.update(self.request.model.options)
-        encoded = _encode(body).encode()
-        self._size = len(encoded)
-        return encoded
+        body = endpoint.adapter.body(request, stream=endpoint.streams)
+        body.update(request.model.options)
+        self.body = _encode(body).encode()
 
     def time_left(self) -> float:
         """0 would be for ever, to aiohttp."""
@@ -232,15 +221,14 @@ class _Call:
         if response.headers.get("Content-Encoding", "identity") != "identity":
             raise UnreadableError("it is packed, which was not asked for")
         answer, content = self._answer, response.content
-        with Watch(response):
-            while chunk := await content.readany():
-                if self._first_token_s is None:
-                    self._first_token_s = time.monotonic() - self._started
-                answer.feed(chunk)
-                if answer.done:
-                    if not content.at_eof():
-                        await _closed(content)
-                    break
+        while chunk := await content.readany():
+            if self._first_token_s is None:
+                self._first_token_s = time.monotonic() - self._started
+            answer.feed(chunk)
+            if answer.done:
+                if not content.at_eof():
+                    await _closed(content)
+                break
         return answer.finish()
 
     def called(self, reading: Reading, response: aiohttp.ClientResponse) -> Called:
@@ -251,7 +239,7 @@ class _Call:
         if self.endpoint.streams and self._first_token_s is not None:
             metadata["first_token_s"] = round(self._first_token_s, 4)
         usage, notes = reading.usage, reading.notes
-        if usage is not None and (note := unbelievable(usage, self.request, self._size)):
+        if usage is not None and (note := unbelievable(usage, self.request, len(self.body))):
             usage, notes = None, (*notes, note)
         tokens = self._tokens(usage, len(reading.text))
         use = AccountUse(
@@ -288,11 +276,14 @@ class _Call:
         return (asked + written) / CHARACTERS_PER_TOKEN
 
 
-def _has_head(error: Exception) -> bool:
-    """The server had begun to answer: aiohttp hands over what it had of the head."""
-    if not isinstance(error, aiohttp.ServerDisconnectedError):
+def _was_not_heard(trip: Trip, error: Exception) -> bool:
+    """A kept connection may have been closed by the server just before it was used. What was sent
+    over it was not heard, unless an answer had begun: aiohttp hands over what it has of a head."""
+    if not trip.is_kept or trip.wants_new or trip.content is not None:
         return False
-    return not isinstance(error.message, str)
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return isinstance(error.message, str)
+    return isinstance(error, aiohttp.ClientOSError | aiohttp.ClientConnectionResetError)
 
 
 async def _closed(content: aiohttp.StreamReader) -> None:
