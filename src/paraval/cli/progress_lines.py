@@ -86,12 +86,13 @@ class Wording:
         self._total, self._done = event.total, event.done
         outcome = event.result.outcome
         label = shown_label(event.trial)
-        self._label_width = max(self._label_width, _width(label))
+        width = _width(label)
+        self._label_width = max(self._label_width, width)
         ran = outcome is not Outcome.SKIPPED
         took = duration(event.result.result.duration_s) if ran else ""
         self._time_width = max(self._time_width, len(took))
         parts = [
-            f"{self._place()} {self._mark(outcome)} {_padded(label, self._label_width)}",
+            f"{self._place()} {self._mark(outcome)} {label}{' ' * (self._label_width - width)}",
             f"{took:>{self._time_width}}",
         ]
         if self._tells_eta and (standing := self._standing(event)):

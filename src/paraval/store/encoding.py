@@ -12,6 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from pydantic_core import from_json
+
 from paraval.records import AttemptResult, Case, Failure, Grade, Outcome, Output, Spend
 
 DEEPEST = 100
@@ -187,8 +189,14 @@ def _spend_content(spend: Spend) -> dict[str, Any]:
     return content
 
 
+def content_of(text: str) -> dict[str, Any]:
+    """What was written as an attempt's content; by the quicker parser, for there may be many."""
+    content: dict[str, Any] = from_json(text)
+    return content
+
+
 def from_columns(columns: EndedColumns) -> AttemptResult:
-    content: dict[str, Any] = json.loads(columns.content)
+    content = content_of(columns.content)
     error = content.get("error")
     return AttemptResult(
         outcome=Outcome(columns.outcome),

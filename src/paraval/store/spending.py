@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from paraval.records import AttemptResult, Spend
-from paraval.store.encoding import spend_in
+from paraval.store.encoding import content_of, spend_in
 
 
 class Spent(NamedTuple):
@@ -34,7 +33,7 @@ def spent_in(content: str) -> Spent:
     """The same from an attempt's stored content, for very many of them: the rest is not read."""
     if '"cost_usd"' not in content:
         return Spent()
-    parsed: dict[str, Any] = json.loads(content)
+    parsed = content_of(content)
     target = spend_in(parsed, "spend") or _told(parsed.get("output", {}))
     return Spent(target, spend_in(parsed, "judging"))
 
