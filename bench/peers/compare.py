@@ -70,7 +70,9 @@ class Peer:
 
 
 def carry_ours(load: Load, running: Server, folder: Path) -> Carried:
-    done = ours.run(load, {"sim": {"base_url": running.base_url}}, folder=folder)
+    # Where nothing limits the server, that is said, as to the others; else it has to be found.
+    limits = {"concurrent": load.parallel} if load is QUICK else {}
+    done = ours.run(load, {"sim": {"base_url": running.base_url, "limits": limits}}, folder=folder)
     return Carried(used=done.used, seen=running.seen(), answered=done.passed)
 
 
