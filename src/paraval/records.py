@@ -354,6 +354,11 @@ class Spend:
         )
 
 
+def spent_together(one: Spend | None, other: Spend | None) -> Spend | None:
+    """The sum of two spends; None where nothing is known of either."""
+    return other if one is None else one if other is None else one + other
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateTold:
     """What a provider's headers say of an account's limits, at the moment of an answer."""

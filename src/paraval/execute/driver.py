@@ -30,6 +30,7 @@ from paraval.records import (
     TrialEnded,
     TrialResult,
     TrialSkipped,
+    spent_together,
 )
 from paraval.schedule.messages import (
     Abandoned,
@@ -107,12 +108,8 @@ class _Course:
 
     def add(self, result: AttemptResult) -> None:
         self.total_s += result.duration_s
-        self.spend = _sum(self.spend, result.spend)
-        self.judging = _sum(self.judging, result.judging)
-
-
-def _sum(one: Spend | None, other: Spend | None) -> Spend | None:
-    return other if one is None else one if other is None else one + other
+        self.spend = spent_together(self.spend, result.spend)
+        self.judging = spent_together(self.judging, result.judging)
 
 
 class Driver:

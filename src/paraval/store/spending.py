@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from paraval.records import AttemptResult, Spend
+from paraval.records import AttemptResult, Spend, spent_together
 from paraval.store.encoding import content_of, spend_in
 
 
@@ -17,7 +17,9 @@ class Spent(NamedTuple):
     judging: Spend | None = None
 
     def plus(self, other: Spent) -> Spent:
-        return Spent(_sum(self.target, other.target), _sum(self.judging, other.judging))
+        return Spent(
+            spent_together(self.target, other.target), spent_together(self.judging, other.judging)
+        )
 
     def and_more(self) -> Spent:
         """With something unknown added to what was told: an attempt that never ended."""
@@ -102,7 +104,3 @@ def _told(output: Mapping[str, Any]) -> Spend | None:
     if output.get("cost_usd") is None:
         return None
     return Spend(cost_usd=output["cost_usd"], usage=dict(output.get("usage", {})))
-
-
-def _sum(one: Spend | None, other: Spend | None) -> Spend | None:
-    return one + other if one is not None and other is not None else one or other
