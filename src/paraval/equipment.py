@@ -33,6 +33,7 @@ from paraval.records import (
 from paraval.report.wording import counted, listed
 from paraval.store.ledger import Ledger
 from paraval.store.store import Store
+from paraval.targets.agent import AgentAnswerer
 from paraval.targets.capture import routed_streams
 from paraval.targets.chat import ChatAnswerer
 from paraval.targets.command import CommandAnswerer
@@ -246,6 +247,7 @@ def _attempts(gear: Gear, threads: Threads) -> Attempts:
                 most=ledger.plan.limits.parallel,
             ),
             chats=ChatAnswerer(gear.models),
+            agents=AgentAnswerer(),
         ),
         panel=Panel(
             ledger.plan.grading,

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from paraval.isolation import Activity, Change, Home, McpServer, TargetLimits, Workspace
+
 Scalar = str | int | float | bool
 Variant = Mapping[str, Scalar]
 
@@ -67,6 +69,10 @@ class Case:
     """Whatever the graders use."""
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    locks: tuple[str, ...] = ()
+    """Names: no two cases with the same one run at once."""
+    exclusive: bool = False
+    """True: while it runs, nothing else does."""
 
 
 class OutputForm(StrEnum):
@@ -87,7 +93,7 @@ class CommandTarget:
     env: Mapping[str, str] = field(default_factory=dict)
     pass_env: tuple[str, ...] = ()
     cwd: str
-    """An absolute folder."""
+    """An absolute folder; with a workspace, relative to where attempts begin in it."""
     stdin: str | None = None
     output: OutputForm = OutputForm.STDOUT
     output_file: str | None = None
@@ -95,6 +101,8 @@ class CommandTarget:
     grace: float = 5.0
     any_exit_code: bool = False
     """True where a grader judges the exit code, so that another one than 0 is no crash."""
+    home: Home = Home.OWN
+    limits: TargetLimits = field(default_factory=TargetLimits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +200,70 @@ class ChatTarget:
     """None: the model's own."""
 
 
-Target = CommandTarget | FunctionTarget | ChatTarget
+class Reads(StrEnum):
+    """How a custom agent's stdout is read."""
+
+    TEXT = "text"
+    JSON = "json"
+    """One object: the last line that is one, where there are several."""
+    JSONL = "jsonl"
+    """An object a line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CustomAgent:
+    """A user's own agent: how to start it and how to read what it prints."""
+
+    command: tuple[str, ...]
+    """Arguments; templates over the usual fields and {prompt}, {workspace}, {model}, {mcp_config}
+    and {max_turns}."""
+    stdin: str | None = None
+    """A template; None: nothing."""
+    like: str | None = None
+    """The name of a known agent whose output it prints; then `reads` and `paths` say nothing."""
+    reads: Reads = Reads.TEXT
+    paths: Mapping[str, str] = field(default_factory=dict)
+    """answer, turns, cost_usd, input_tokens, output_tokens, tools, error -> a dotted path in the
+    object (of the last line that has it, for jsonl)."""
+    rate_limited: str | None = None
+    """A regular expression: what it prints (stdout or stderr) when it was refused by a rate limit
+    and did not end well."""
+    refused: str | None = None
+    """The same for a key that was refused, or no login."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentTarget:
+    """An agent program, started once for each attempt. Strings hold templates."""
+
+    agent: str
+    """One of `paraval.agents.catalogue`: claude-code, codex, ..., custom."""
+    prompt: str
+    system: str | None = None
+    """What is added to the agent's own instructions, where it takes that."""
+    model: Model | None = None
+    """Of the registry: where the agent sends its requests, by which name, with which key."""
+    model_name: str | None = None
+    """Handed over as it is, where `model` is None; None: the agent's own choice."""
+    account: str
+    """What shares a limit: the registry model's, else the agent's own name."""
+    max_turns: int | None = None
+    mcp: tuple[McpServer, ...] = ()
+    arguments: tuple[str, ...] = ()
+    """Added to its command line."""
+    program: tuple[str, ...] = ()
+    """What is started in the place of the agent's usual program."""
+    custom: CustomAgent | None = None
+    """For `custom` alone."""
+    home: Home = Home.OWN
+    env: Mapping[str, str] = field(default_factory=dict)
+    pass_env: tuple[str, ...] = ()
+    timeout: float | None = None
+    grace: float = 5.0
+    limits: TargetLimits = field(default_factory=TargetLimits)
+
+
+Target = CommandTarget | FunctionTarget | ChatTarget | AgentTarget
 
 
 class CacheUse(StrEnum):
@@ -220,7 +291,7 @@ class GraderSpec:
     name: str
     """Shown in reports; unique in a suite."""
     kind: str
-    """equals, contains, regex, json, number, exit_code, python, command, judge."""
+    """equals, contains, regex, json, number, exit_code, python, command, judge, mentions, diff."""
     options: Mapping[str, Any] = field(default_factory=dict)
     weight: float | None = None
     folder: str = "."
@@ -251,7 +322,10 @@ class Trial:
     target: Target
     needs: tuple[str, ...] = ()
     """The named limits it takes one of each, beyond the run's own; sorted. The account of every
-    model that it calls is one of them, and so is the model: `account:team-a`, `model:haiku`."""
+    model that it calls is one of them, and so is the model: `account:team-a`, `model:haiku`; and
+    each of its locks: `lock:db`."""
+    exclusive: bool = False
+    """True: it runs with nothing else on the machine, as far as that is ours."""
 
     @property
     def label(self) -> str:
@@ -279,8 +353,10 @@ class Limits:
     """Capacities that attempts share."""
 
     parallel: int = 4
+    auto: bool = False
+    """True: as many as the machine can carry, up to `parallel`."""
     named: Mapping[str, int] = field(default_factory=dict)
-    """`mode=with-tool` -> 2."""
+    """`mode=with-tool` -> 2, `lock:db` -> 1."""
     accounts: Mapping[str, AccountLimits] = field(default_factory=dict)
     """`account:team-a` -> what is known of it; every account that trials need is there."""
 
@@ -303,6 +379,7 @@ class Plan:
     """None: every trial must pass."""
     budget: Budget | None = None
     cache: CacheUse = CacheUse.REUSE
+    workspace: Workspace = field(default_factory=Workspace)
     selection: Mapping[str, Any] = field(default_factory=dict)
     """The filters and overrides it was made with, so that a resume plans the same."""
 
@@ -430,6 +507,8 @@ class Attempt:
     """From 1, counted over the whole run, resumes included."""
     folder: str
     """Its own folder, absolute; made when first needed."""
+    workspace: str | None = None
+    """Where it runs, absolute: set while it has one."""
 
     @property
     def id(self) -> tuple[int, int]:
@@ -459,6 +538,14 @@ class AttemptResult:
     """What judges spent; None where there was none."""
     uses: tuple[AccountUse, ...] = ()
     """For the scheduler; not stored."""
+    activity: Activity | None = None
+    """Of an agent."""
+    change: Change | None = None
+    """Where it had a workspace."""
+    cpu_s: float | None = None
+    """Of its process tree; None where it had none."""
+    memory_bytes: int | None = None
+    """The most that its process tree held at once, as far as it was seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -602,10 +689,29 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """What the machine lets run at once has changed; told where `limits.auto` is set."""
+
+    at_once: int
+    """How many may run now."""
+    wanted: int
+    """How many would run if nothing held them back."""
+    held_by: str | None
+    """memory, cpu, disk; None: nothing does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnded:
     run: RunInfo
 
 
 Happening = (
-    RunStarted | AttemptStarted | AttemptEnded | TrialEnded | TrialSkipped | Notice | RunEnded
+    RunStarted
+    | AttemptStarted
+    | AttemptEnded
+    | TrialEnded
+    | TrialSkipped
+    | Notice
+    | Capacity
+    | RunEnded
 )

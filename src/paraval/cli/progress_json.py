@@ -35,6 +35,7 @@ from paraval.records import (
     Attempt,
     AttemptEnded,
     AttemptStarted,
+    Capacity,
     Failure,
     Happening,
     Notice,
@@ -93,6 +94,13 @@ def as_mapping(event: Happening) -> dict[str, Any]:
             }
         case Notice():
             return {"event": "notice", "message": event.message}
+        case Capacity():
+            return {
+                "event": "capacity",
+                "at_once": event.at_once,
+                "wanted": event.wanted,
+                "held_by": event.held_by,
+            }
         case RunStarted():
             return _run_started(event)
         case RunEnded():

@@ -18,6 +18,7 @@ from paraval.grade.panel import Panel
 from paraval.models.conversation import merged_uses
 from paraval.processes.children import Warden
 from paraval.records import (
+    AgentTarget,
     Attempt,
     AttemptResult,
     ChatTarget,
@@ -29,6 +30,7 @@ from paraval.records import (
     Spend,
     Target,
 )
+from paraval.targets.agent import AgentAnswerer
 from paraval.targets.answer import Answer, Answerer
 from paraval.targets.capture import Logs, captured
 from paraval.targets.chat import ChatAnswerer
@@ -48,6 +50,7 @@ class Answerers:
     functions: FunctionAnswerer
     isolated: IsolatedAnswerer
     chats: ChatAnswerer
+    agents: AgentAnswerer
 
     def for_target(self, target: Target) -> Answerer:
         match target:
@@ -59,6 +62,8 @@ class Answerers:
                 return self.functions
             case ChatTarget():
                 return self.chats
+            case AgentTarget():
+                return self.agents
 
 
 class Attempts:

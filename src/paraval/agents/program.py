@@ -1,0 +1,162 @@
+"""What an agent program is to us: how to start it for an attempt, and how to read how it went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from paraval.isolation import Activity, McpServer
+from paraval.records import CustomAgent, Provider
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where an agent is to send its requests, in the place of where it would."""
+
+    provider: Provider
+    """LOOPBACK speaks every protocol: OpenAI's two under `base_url`, Anthropic's too."""
+    base_url: str
+    """With its `/v1`, without a slash at the end, as the registry has it."""
+    model: str
+    """As the provider calls it."""
+    api_key: str = field(repr=False)
+    """Something, also where none is needed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One attempt as an agent is to do it; every template is filled in."""
+
+    prompt: str
+    system: str | None = None
+    workspace: str
+    """Absolute: the folder it works in."""
+    home: str | None
+    """Absolute: a fresh folder that is its home; None: it works in the user's own."""
+    temp: str
+    """Absolute: a fresh folder for temporary files, and for those of `Launch.files`."""
+    model: str | None = None
+    """As the agent calls it; None: its own choice. With an endpoint, the endpoint's."""
+    endpoint: Endpoint | None = None
+    max_turns: int | None = None
+    mcp: tuple[McpServer, ...] = ()
+    arguments: tuple[str, ...] = ()
+    program: tuple[str, ...]
+    """The beginning of the command line: the agent's program, found or told."""
+    timeout: float | None = None
+    """What the runner's clock allows; for those that want to be told."""
+    custom: CustomAgent | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How to start an agent."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Beside what every child gets; HOME and TMPDIR are seen to."""
+    stdin: str = ""
+    """Empty: /dev/null."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Absolute path, in the home or the temp folder -> what to write there first (mode 0600)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transcript:
+    """What an agent left when it ended by itself: never after a timeout or a cancel."""
+
+    stdout: str
+    """The first part and the end, where it is very long."""
+    stderr: str
+    exit_code: int | None
+    signal: int | None = None
+
+
+class AgentEnd(Enum):
+    """The ends of an agent that are no answer."""
+
+    RATE_LIMITED = "refused by a rate limit"
+    NO_LOGIN = "neither a key nor a login"
+    REFUSED_KEY = "the key was refused"
+    NO_CREDIT = "the account has no credit left"
+    NO_SUCH_MODEL = "there is no such model"
+    OVERLOADED = "the provider failed"
+    UNREACHABLE = "the provider could not be reached"
+    BAD_REQUEST = "the provider will not take the request"
+    NO_RESULT = "it told no result"
+    BROKEN = "it failed by itself"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a transcript says."""
+
+    answer: str | None = None
+    """What it said last; None: it gave no answer, and `end` tells why."""
+    end: AgentEnd | None = None
+    """Exactly one of `answer` and `end` is None."""
+    message: str = ""
+    """With `end`: in the agent's own words, bounded."""
+    retry_after: float | None = None
+    activity: Activity = field(default_factory=Activity)
+    usage: Mapping[str, float] = field(default_factory=dict)
+    """input_tokens (cached ones included), output_tokens, cached_tokens, reasoning_tokens."""
+    cost_usd: float | None = None
+    """As the agent reckons it itself; None: it doesn't."""
+    requests: int | None = None
+    """Calls of the model, where it tells."""
+    refusals: int = 0
+    """Rate limits that it met on the way and waited for."""
+    stopped_at: str | None = None
+    """It was cut off by a limit of its own (`max_turns`, `budget`), and what it had said until then
+    is the answer."""
+    refused: bool = False
+    """The model would not do it: an answer, and most likely a wrong one."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """How a person may be logged in, for `doctor` and for advice."""
+
+    key_variables: tuple[str, ...]
+    """Any of them is a key that works in a home of its own; passed on where it is set."""
+    files: tuple[str, ...] = ()
+    """Relative to the user's home: where the agent's own login leaves its traces."""
+    command: str = ""
+    """How to log in: `claude /login`."""
+
+
+class AgentProgram(Protocol):
+    """One kind of agent. Pure: no file is read or written, nothing is started."""
+
+    name: str
+    """As suites write it."""
+    programs: tuple[str, ...]
+    """Names on PATH, the first that is there is taken."""
+    version_arguments: tuple[str, ...]
+    """`--version`."""
+    login: Login
+    speaks: frozenset[Provider]
+    """The protocols of an endpoint that it can be sent to; LOOPBACK where it can be that."""
+    takes: frozenset[str]
+    """Of `system`, `max_turns`, `mcp`, `model`: what it can be told; anything else that a suite
+    says is an error of the suite."""
+    install: str
+    """How to get it: `npm install -g @openai/codex`."""
+
+    def launch(self, job: Job) -> Launch: ...
+
+    def result_files(self, job: Job) -> tuple[str, ...]:
+        """Files in the home or temp folder that `read` wants beside stdout; read with bounds, no
+        links followed. Mostly none."""
+        ...
+
+    def read(self, job: Job, transcript: Transcript, files: Mapping[str, str]) -> Reading:
+        """What the transcript says; `files` are those of `result_files` that were there.
+
+        Never raises, whatever is in it. Exit code 0 without a result is NO_RESULT.
+        """
+        ...

@@ -1,0 +1,175 @@
+"""A run's own place for what must not outlive it: worktrees, homes, temporary folders.
+
+It is outside of the store and of every repository, so that nothing in it is found by a search
+upwards. Its owner holds a lock on it; what a dead owner left is cleared by the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from paraval.errors import StoreError
+from paraval.processes.quick import run_quickly
+
+SCRATCH_VARIABLE = "PARAVAL_SCRATCH"
+PREFIX = "paraval-"
+LOCK = "owner.lock"
+REMOVAL_PATIENCE_S = 120.0
+
+
+class Scratch:
+    """One folder, as long as the lock on it is held."""
+
+    def __init__(self, folder: Path, lock: int) -> None:
+        self.folder = folder
+        self._lock = lock
+
+    def close(self) -> str | None:
+        """Remove all of it; tells what is left where that is not possible."""
+        left = remove_tree(self.folder)
+        os.close(self._lock)
+        return left
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Scratch]:
+    """A scratch folder for as long as this lasts."""
+    scratch = open_scratch()
+    try:
+        yield scratch
+    finally:
+        scratch.close()
+
+
+def open_scratch() -> Scratch:
+    """A fresh one, after those of dead owners are cleared."""
+    base = scratch_base()
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+        clear_dead(base)
+        folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getuid()}-", dir=base))
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise StoreError(
+            f"no scratch folder can be made in {base}: {error.strerror}",
+            hint=f"make room there, or name another place in {SCRATCH_VARIABLE}",
+        ) from error
+    return Scratch(folder, lock)
+
+
+def scratch_base() -> Path:
+    """PARAVAL_SCRATCH, or where this system keeps temporary files."""
+    return Path(os.environ.get(SCRATCH_VARIABLE) or tempfile.gettempdir()).absolute()
+
+
+def clear_dead(base: Path) -> int:
+    """Remove this user's scratch folders whose owner is gone; tells how many there were."""
+    cleared = 0
+    for folder in base.glob(f"{PREFIX}{os.getuid()}-*"):
+        lock = _lock_of_the_dead(folder)
+        if lock is not None:
+            remove_tree(folder)
+            os.close(lock)
+            cleared += 1
+    return cleared
+
+
+def _lock_of_the_dead(folder: Path) -> int | None:
+    """Its lock, taken over; None: its owner lives, or it is none of ours, or just being made."""
+    try:
+        if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+            return None
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def remove_tree(folder: str | Path) -> str | None:
+    """Remove a folder with all that is in it, whatever its makers did to its permissions.
+
+    Links are removed, not followed. None: nothing is left; else why something is.
+    """
+    path = Path(folder)
+    with suppress(OSError, RecursionError):
+        if path.is_symlink() or path.is_file():
+            path.unlink()
+        else:
+            shutil.rmtree(path)
+    if not os.path.lexists(path):
+        return None
+    # Folders without permissions, or nested deeper than Python can go.
+    env = {"PATH": os.environ.get("PATH", os.defpath)}
+    run_quickly(["chmod", "-R", "u+rwX", "--", str(path)], env=env, timeout=REMOVAL_PATIENCE_S)
+    ended = run_quickly(["rm", "-rf", "--", str(path)], env=env, timeout=REMOVAL_PATIENCE_S)
+    if not os.path.lexists(path):
+        return None
+    said = ended.stderr.splitlines()
+    return f"{path} could not be removed" + (f": {said[-1]}" if said else "")
+
+
+# ---- homes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnHome:
+    """Two empty folders, absolute."""
+
+    home: str
+    temp: str
+
+
+class Homes:
+    """A home and a temporary folder for each attempt; those left empty are used again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "homes"
+        self._free: list[OwnHome] = []
+        self._made = 0
+
+    @asynccontextmanager
+    async def lease(self) -> AsyncIterator[OwnHome]:
+        """One of its own, as long as this lasts; then it is gone."""
+        own = self._free.pop() if self._free else self._make()
+        try:
+            yield own
+        finally:
+            if _is_empty(own.home) and _is_empty(own.temp):
+                self._free.append(own)
+            else:
+                # A cancel must not leave it behind, so that nothing is awaited that can be.
+                removal = asyncio.to_thread(remove_tree, Path(own.home).parent)
+                await asyncio.shield(asyncio.ensure_future(removal))
+
+    def _make(self) -> OwnHome:
+        self._made += 1
+        place = self._folder / str(self._made)
+        own = OwnHome(home=str(place / "home"), temp=str(place / "tmp"))
+        for path in (own.home, own.temp):
+            os.makedirs(path, mode=0o700)  # noqa: PTH103 - quick, and in any loop
+        return own
+
+
+def _is_empty(folder: str) -> bool:
+    """Whether it is still the plain empty folder that it was."""
+    try:
+        if os.path.islink(folder):  # noqa: PTH114 - text, and quick
+            return False
+        with os.scandir(folder) as entries:
+            return next(entries, None) is None
+    except OSError:
+        return False

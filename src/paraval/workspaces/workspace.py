@@ -1,0 +1,54 @@
+"""What a workspace is to an attempt: a lease with a place, what changed there, and its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from paraval.errors import ParavalError
+from paraval.isolation import Change
+
+
+class WorkspaceError(ParavalError):
+    """A workspace could not be had: no fault of the attempt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What is kept of a workspace after its attempt."""
+
+    change: Change
+    patch: str | None = None
+    """Absolute path of the patch; None where nothing changed."""
+    notes: tuple[str, ...] = ()
+
+
+class Lease(Protocol):
+    """A workspace while one attempt has it."""
+
+    path: str
+    """Absolute: where the attempt begins."""
+    top: str
+    """Absolute: all of it; `path` is in it."""
+    notes: tuple[str, ...]
+    """What was remarkable about making it."""
+
+    async def keep(self, folder: str) -> Kept:
+        """What the attempt changed until now; the patch is written into this folder."""
+        ...
+
+    async def release(self) -> None:
+        """The attempt is over, and nothing of it runs any more. Never raises."""
+        ...
+
+
+class Workspaces(Protocol):
+    """Where the leases of a run come from; an async context manager."""
+
+    async def lease(self) -> Lease:
+        """A clean workspace, when there is one. Raises WorkspaceError where none can be had."""
+        ...
+
+    async def close(self) -> None:
+        """Nothing is left of any of them."""
+        ...
