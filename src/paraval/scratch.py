@@ -56,14 +56,22 @@ def open_scratch() -> Scratch:
         base.mkdir(parents=True, exist_ok=True)
         clear_dead(base)
         folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getuid()}-", dir=base))
-        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = _locked(folder)
     except OSError as error:
         raise StoreError(
             f"no scratch folder can be made in {base}: {error.strerror}",
             hint=f"make room there, or name another place in {SCRATCH_VARIABLE}",
         ) from error
     return Scratch(folder, lock)
+
+
+def _locked(folder: Path) -> int:
+    """The lock of a new folder. It gets its name when it is held: one that is not is a dead one's."""
+    unnamed = folder / f"{LOCK}.new"
+    lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    unnamed.rename(folder / LOCK)
+    return lock
 
 
 def scratch_base() -> Path:

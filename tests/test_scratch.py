@@ -1,0 +1,163 @@
+"""A run's scratch place: its own while it lives, nothing of it afterwards, whatever happened."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from paraval.errors import StoreError
+from paraval.scratch import (
+    SCRATCH_VARIABLE,
+    Homes,
+    clear_dead,
+    open_scratch,
+    remove_tree,
+    scratch_folder,
+)
+
+
+def _leave_a_file(folder: str) -> None:
+    Path(folder, "left").touch()
+
+
+def _is_there(folder: str) -> bool:
+    return Path(folder).exists()
+
+
+def _contents(folder: str | Path) -> list[Path]:
+    return list(Path(folder).iterdir())
+
+
+@pytest.fixture
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / "base"
+    monkeypatch.setenv(SCRATCH_VARIABLE, str(place))
+    return place
+
+
+def test_nothing_is_left_of_a_scratch_folder(base: Path) -> None:
+    with scratch_folder() as scratch:
+        (scratch.folder / "a" / "b").mkdir(parents=True)
+        assert scratch.folder.parent == base
+    assert list(base.iterdir()) == []
+
+
+def test_a_folder_whose_owner_was_killed_is_cleared_by_the_next(base: Path) -> None:
+    script = textwrap.dedent(
+        """
+        import os, signal
+        from paraval.scratch import open_scratch
+        scratch = open_scratch()
+        (scratch.folder / "left").write_text("behind")
+        os.kill(os.getpid(), signal.SIGKILL)
+        """
+    )
+    ended = subprocess.run([sys.executable, "-c", script], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert len(list(base.iterdir())) == 1
+    with scratch_folder() as scratch:
+        assert list(base.iterdir()) == [scratch.folder]
+
+
+def test_a_folder_whose_owner_lives_is_left_alone(base: Path) -> None:
+    with scratch_folder() as first, scratch_folder() as second:
+        assert clear_dead(base) == 0
+        assert first.folder.exists()
+        assert second.folder.exists()
+
+
+def test_strangers_folders_and_links_are_left_alone(base: Path, tmp_path: Path) -> None:
+    treasure = tmp_path / "treasure"
+    treasure.mkdir()
+    (treasure / "owner.lock").touch()
+    base.mkdir()
+    (base / f"paraval-{os.getuid()}-link").symlink_to(treasure)
+    (base / f"paraval-{os.getuid()}-nolock").mkdir()
+    with scratch_folder():
+        pass
+    assert treasure.exists()
+    assert {path.name for path in base.iterdir()} == {
+        f"paraval-{os.getuid()}-link",
+        f"paraval-{os.getuid()}-nolock",
+    }
+
+
+def test_a_place_that_cannot_be_written_is_told_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(SCRATCH_VARIABLE, str(tmp_path / "file"))
+    with pytest.raises(StoreError) as caught:
+        open_scratch()
+    assert SCRATCH_VARIABLE in (caught.value.hint or "")
+
+
+def test_a_tree_is_removed_whatever_was_done_to_it(tmp_path: Path) -> None:
+    """Links are not followed, permissions don't help, and no depth is too deep."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").touch()
+    tree = tmp_path / "tree"
+    closed = tree / "closed"
+    closed.mkdir(parents=True)
+    (closed / "file").touch()
+    (tree / "link").symlink_to(outside)
+    os.mkfifo(tree / "pipe")
+    closed.chmod(0)
+    here = Path.cwd()
+    try:
+        os.chdir(tree)
+        for _ in range(1500):
+            Path("deep").mkdir()
+            os.chdir("deep")
+    finally:
+        os.chdir(here)
+    assert remove_tree(tree) is None
+    assert not tree.exists()
+    assert (outside / "kept").exists()
+
+
+def test_removing_what_is_not_there_is_no_failure(tmp_path: Path) -> None:
+    assert remove_tree(tmp_path / "nothing") is None
+
+
+def test_each_attempt_has_a_home_of_its_own_and_untouched_ones_are_used_again(
+    tmp_path: Path,
+) -> None:
+    async def attempts() -> None:
+        homes = Homes(tmp_path)
+        async with homes.lease() as one, homes.lease() as other:
+            assert len({one.home, one.temp, other.home, other.temp}) == 4
+        async with homes.lease() as again:
+            assert again in (one, other)
+            _leave_a_file(again.temp)
+        assert not _is_there(again.temp)
+        async with homes.lease() as clean:
+            assert _contents(clean.home) == _contents(clean.temp) == []
+
+    asyncio.run(attempts())
+
+
+def test_a_cancelled_attempt_leaves_no_home(tmp_path: Path) -> None:
+    async def attempts() -> None:
+        homes = Homes(tmp_path)
+
+        async def attempt() -> None:
+            async with homes.lease() as own:
+                _leave_a_file(own.home)
+                await asyncio.sleep(60)
+
+        task = asyncio.create_task(attempt())
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.wait({task})
+        assert _contents(tmp_path / "homes") == []
+
+    asyncio.run(attempts())
