@@ -66,7 +66,7 @@ def open_scratch() -> Scratch:
 
 
 def _locked(folder: Path) -> int:
-    """The lock of a new folder. It gets its name when it is held: one that is not is a dead one's."""
+    """The lock of a new folder, named only when it is held: one that is not is a dead owner's."""
     unnamed = folder / f"{LOCK}.new"
     lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
