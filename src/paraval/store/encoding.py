@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from pydantic_core import from_json
 
 from paraval.records import AttemptResult, Case, Failure, Grade, Outcome, Output, Spend
+from paraval.store.deeds import activity_content, activity_from, change_content, change_from
 
 DEEPEST = 100
 """Nests deeper than this are cut: what Python can write as JSON, it cannot always read again."""
@@ -138,7 +139,19 @@ def _content(result: AttemptResult) -> dict[str, Any]:
         content["artifacts"] = dict(result.artifacts)
     if result.notes:
         content["notes"] = result.notes
+    _add_deeds(content, result)
     return content
+
+
+def _add_deeds(content: dict[str, Any], result: AttemptResult) -> None:
+    if result.activity is not None:
+        content["activity"] = activity_content(result.activity)
+    if result.change is not None:
+        content["change"] = change_content(result.change)
+    if result.cpu_s is not None:
+        content["cpu_s"] = result.cpu_s
+    if result.memory_bytes is not None:
+        content["memory_bytes"] = result.memory_bytes
 
 
 def _output_content(output: Output) -> dict[str, Any]:
@@ -210,6 +223,10 @@ def from_columns(columns: EndedColumns) -> AttemptResult:
         notes=tuple(content.get("notes", ())),
         spend=spend_in(content, "spend"),
         judging=spend_in(content, "judging"),
+        activity=activity_from(content["activity"]) if "activity" in content else None,
+        change=change_from(content["change"]) if "change" in content else None,
+        cpu_s=content.get("cpu_s"),
+        memory_bytes=content.get("memory_bytes"),
     )
 
 
