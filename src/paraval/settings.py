@@ -6,11 +6,15 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from paraval.errors import RequestError
 
 DEFAULT_PARALLEL = 4
+AUTO_MOST = max(64, 4 * (os.cpu_count() or 1))
+"""The most attempts at once where the machine decides: past it, starting them is all it does."""
+Parallel = int | Literal["auto"]
+"""How many attempts run at once; `auto`: as many as the machine can carry."""
 STORE_FOLDER = ".paraval"
 STORE_VARIABLE = "PARAVAL_STORE"
 MODELS_VARIABLE = "TEST_MODELS"
@@ -33,7 +37,7 @@ class Selection:
     """A case needs one of them; empty means all."""
     variants: tuple[tuple[str, str], ...] = ()
     """(axis, value) pairs; of several values of one axis, any fits."""
-    parallel: int | None = None
+    parallel: Parallel | None = None
     repeats: int | None = None
     timeout: float | None = None
     fail_under: float | None = None

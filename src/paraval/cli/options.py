@@ -15,6 +15,7 @@ from paraval.settings import (
     MODELS_VARIABLE,
     STORE_FOLDER,
     STORE_VARIABLE,
+    Parallel,
     Selection,
     chosen_models,
     default_store,
@@ -43,9 +44,25 @@ output_option = click.option(
     help="Also write the report: .json .jsonl .csv .md .junit.xml; may be given several times.",
 )
 
+
+def _parallel(_context: click.Context, _option: click.Parameter, text: str | None) -> Any:
+    """A number, or `auto`; None where nothing is said."""
+    if text is None or text == "auto":
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise click.BadParameter(f"'{text}' is neither a whole number nor auto") from None
+
+
 _SELECTION = (
     click.option(
-        "-j", "--parallel", type=int, help="Attempts at once. [default: the suite's, or 4]"
+        "-j",
+        "--parallel",
+        metavar="N|auto",
+        callback=_parallel,
+        help="Attempts at once, or auto: as many as the machine can carry. "
+        "[default: the suite's, or auto for commands and agents, 4 for others]",
     ),
     click.option("--case", "cases", multiple=True, metavar="GLOB", help="Only these cases."),
     click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only cases with this tag."),
@@ -95,12 +112,8 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def selection_from(given: dict[str, Any]) -> Selection:
     """Takes the selection's options out of a command's own, and says what it made of them."""
-    parallel = given.pop("parallel")
-    if parallel is not None and parallel < 1:
-        click.echo(f"note: --parallel {parallel} means 1: one attempt at a time", err=True)
-        parallel = 1
     return Selection(
-        parallel=None if parallel is None else min(parallel, MOST_PARALLEL),
+        parallel=_at_once(given.pop("parallel")),
         cases=given.pop("cases"),
         tags=given.pop("tags"),
         variants=tuple(_axis_and_value(text) for text in given.pop("variants")),
@@ -111,6 +124,14 @@ def selection_from(given: dict[str, Any]) -> Selection:
         budget_usd=_budget(given.pop("budget")),
         cache=given.pop("cache"),
     )
+
+
+def _at_once(asked: Parallel | None) -> Parallel | None:
+    if asked is None or asked == "auto":
+        return asked
+    if asked < 1:
+        click.echo(f"note: --parallel {asked} means 1: one attempt at a time", err=True)
+    return max(1, min(asked, MOST_PARALLEL))
 
 
 def _models(text: str | None) -> tuple[str, ...]:
