@@ -1,0 +1,63 @@
+"""Which tools an agent called, and how often: the count, and the names that hold a server's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from paraval.agents.json_lines import clean
+from paraval.isolation import McpServer, ToolUse
+
+MOST_TOOLS = 500
+"""Different ones that are counted; a stream that names more is no agent's."""
+LONGEST_NAME = 200
+_REPLACED = re.compile(r"[^A-Za-z0-9_-]")
+"""What agents write as `_` in the names of servers and tools."""
+
+
+class ToolTally:
+    """Calls by tool. A call without a result counts as failed: it gave nothing."""
+
+    def __init__(self) -> None:
+        self._calls: dict[tuple[str, str], int] = {}
+        self._failed: dict[tuple[str, str], int] = {}
+
+    def count(self, name: str, server: str | None = None, *, failed: bool = False) -> None:
+        tool = (_shown(server or ""), _shown(name))
+        if tool not in self._calls and len(self._calls) >= MOST_TOOLS:
+            return
+        self._calls[tool] = self._calls.get(tool, 0) + 1
+        self._failed[tool] = self._failed.get(tool, 0) + failed
+
+    def tools(self) -> tuple[ToolUse, ...]:
+        """By server and name, the agent's own first."""
+        return tuple(
+            ToolUse(name=tool[1], server=tool[0] or None, calls=calls, failed=self._failed[tool])
+            for tool, calls in sorted(self._calls.items())
+        )
+
+
+def split_name(name: str, servers: Iterable[McpServer]) -> tuple[str | None, str]:
+    """`mcp__server__tool` as (server, tool); a tool of the agent's own as (None, tool).
+
+    A server that was handed over is called as the suite calls it, whatever stands for its letters.
+    """
+    if not name.startswith("mcp__"):
+        return None, name
+    rest = name.removeprefix("mcp__")
+    named = sorted(servers, key=lambda server: -len(server.name))
+    for server in named:
+        written = f"{as_written(server.name)}__"
+        if rest.startswith(written):
+            return server.name, rest.removeprefix(written)
+    server_name, _, tool = rest.partition("__")
+    return (server_name, tool) if server_name and tool else (None, name)
+
+
+def as_written(name: str) -> str:
+    """A server's name as it stands in the names of its tools."""
+    return _REPLACED.sub("_", name)
+
+
+def _shown(name: str) -> str:
+    return clean(name)[:LONGEST_NAME]
