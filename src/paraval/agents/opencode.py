@@ -1,0 +1,249 @@
+"""opencode: asked by stdin, told everything else in its environment, heard as JSON lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from paraval.agents.complaints import end_told, wait_told
+from paraval.agents.json_lines import (
+    amount_in,
+    count_in,
+    in_words,
+    last_line,
+    mapping_in,
+    objects_in,
+    text_in,
+)
+from paraval.agents.prefixed_tools import PrefixedTools
+from paraval.agents.program import AgentEnd, Endpoint, Job, Launch, Login, Reading, Transcript
+from paraval.isolation import Activity, McpServer
+from paraval.records import Provider
+
+OUR_PROVIDER = "paraval"
+"""What an endpoint is called in opencode's configuration."""
+
+_PACKAGES = {
+    Provider.OPENAI: "@ai-sdk/openai-compatible",
+    Provider.LOOPBACK: "@ai-sdk/openai-compatible",
+    Provider.OPENAI_RESPONSES: "@ai-sdk/openai",
+    Provider.ANTHROPIC: "@ai-sdk/anthropic",
+}
+"""All of them are in opencode itself: nothing is fetched."""
+
+_HOMES = {
+    "XDG_CONFIG_HOME": ".config",
+    "XDG_DATA_HOME": ".local/share",
+    "XDG_CACHE_HOME": ".cache",
+    "XDG_STATE_HOME": ".local/state",
+}
+
+_NAMED_ENDS = {
+    "ProviderAuthError": AgentEnd.NO_LOGIN,
+    "ProviderModelNotFoundError": AgentEnd.NO_SUCH_MODEL,
+    "ModelNotFoundError": AgentEnd.NO_SUCH_MODEL,
+    "ContextOverflowError": AgentEnd.BAD_REQUEST,
+}
+
+
+class OpenCode:
+    """`opencode run --format json`."""
+
+    name = "opencode"
+    programs = ("opencode",)
+    version_arguments = ("--version",)
+    login = Login(
+        key_variables=(
+            "OPENCODE_API_KEY",
+            "ANTHROPIC_API_KEY",
+            "OPENAI_API_KEY",
+            "OPENROUTER_API_KEY",
+            "GOOGLE_GENERATIVE_AI_API_KEY",
+        ),
+        files=(".local/share/opencode/auth.json",),
+        command="opencode auth login",
+    )
+    speaks = frozenset(_PACKAGES)
+    takes = frozenset({"system", "mcp", "model"})
+    install = "npm install -g opencode-ai"
+
+    def launch(self, job: Job) -> Launch:
+        rules = f"{job.temp}/opencode-system.md"
+        env = {
+            "OPENCODE_CONFIG_CONTENT": json.dumps(_configuration(job, rules)),
+            "OPENCODE_DISABLE_AUTOUPDATE": "1",
+        }
+        if job.endpoint is not None:
+            # Its list of other people's models is of no use then.
+            env["OPENCODE_DISABLE_MODELS_FETCH"] = "1"
+        if job.home is not None:
+            env.update((name, f"{job.home}/{folder}") for name, folder in _HOMES.items())
+        model = f"{OUR_PROVIDER}/{job.endpoint.model}" if job.endpoint is not None else job.model
+        return Launch(
+            argv=(
+                *job.program,
+                *("run", "--format", "json", "--pure", "--auto", "--dir", job.workspace),
+                *(("-m", model) if model else ()),
+                *job.arguments,
+            ),
+            env=env,
+            # As an argument, it would be put in quotes, and those in it escaped.
+            stdin=job.prompt,
+            files={rules: job.system} if job.system else {},
+        )
+
+    def result_files(self, job: Job) -> tuple[str, ...]:  # noqa: ARG002 - it leaves none
+        return ()
+
+    def read(
+        self,
+        job: Job,
+        transcript: Transcript,
+        files: Mapping[str, str],  # noqa: ARG002 - it leaves none
+    ) -> Reading:
+        heard = _Heard(job.mcp)
+        for event in objects_in(transcript.stdout):
+            heard.take(event)
+        return heard.reading(job, transcript)
+
+
+def _configuration(job: Job, rules: str) -> dict[str, Any]:
+    configuration: dict[str, Any] = {"autoupdate": False, "share": "disabled"}
+    if job.system:
+        configuration["instructions"] = [rules]
+    if job.endpoint is not None:
+        configuration["provider"] = {OUR_PROVIDER: _provider(job.endpoint)}
+        # It asks a small model for titles, of another provider where it finds a key.
+        configuration["small_model"] = f"{OUR_PROVIDER}/{job.endpoint.model}"
+        configuration["enabled_providers"] = [OUR_PROVIDER]
+    if job.mcp:
+        configuration["mcp"] = {server.name: _server(server) for server in job.mcp}
+    return configuration
+
+
+def _provider(endpoint: Endpoint) -> dict[str, Any]:
+    return {
+        "npm": _PACKAGES[endpoint.provider],
+        "name": OUR_PROVIDER,
+        "options": {"baseURL": endpoint.base_url, "apiKey": endpoint.api_key},
+        "models": {endpoint.model: {"name": endpoint.model, "tool_call": True}},
+    }
+
+
+def _server(server: McpServer) -> dict[str, Any]:
+    if server.url is not None:
+        return {"type": "remote", "url": server.url, "enabled": True}
+    return {
+        "type": "local",
+        "command": list(server.command),
+        "environment": dict(server.env),
+        "enabled": True,
+    }
+
+
+class _Heard:
+    """What its events have told so far."""
+
+    def __init__(self, servers: Sequence[McpServer]) -> None:
+        self._tools = PrefixedTools(servers)
+        self._session: str | None = None
+        self._texts: list[str] = []
+        """Of the message that spoke last ..."""
+        self._message = ""
+        """... and which that was."""
+        self._steps = 0
+        self._finish = ""
+        self._usage: dict[str, float] = {}
+        self._cost = 0.0
+        self._error: Mapping[str, Any] = {}
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        self._session = text_in(event, "sessionID") or self._session
+        part = mapping_in(event, "part")
+        match event.get("type"):
+            case "text":
+                self._take_text(part)
+            case "tool_use":
+                status = text_in(part, "state", "status")
+                self._tools.count(text_in(part, "tool"), failed=status != "completed")
+            case "step_finish":
+                self._take_step(part)
+            case "error":
+                self._error = mapping_in(event, "error") or {"name": "error"}
+
+    def _take_text(self, part: Mapping[str, Any]) -> None:
+        message = text_in(part, "messageID")
+        if message != self._message:
+            self._texts = []
+        self._message = message
+        self._texts.append(text_in(part, "text"))
+
+    def _take_step(self, part: Mapping[str, Any]) -> None:
+        self._steps += 1
+        self._finish = text_in(part, "reason")
+        self._cost += amount_in(part, "cost") or 0
+        tokens = mapping_in(part, "tokens")
+        cached = amount_in(tokens, "cache", "read") or 0
+        asked = (amount_in(tokens, "input") or 0) + cached
+        asked += amount_in(tokens, "cache", "write") or 0
+        # Reasoning is in the output or beside it, as the provider has it; the total tells.
+        beside = (amount_in(tokens, "total") or 0) - asked
+        for name, amount in (
+            ("input_tokens", asked),
+            ("output_tokens", max(amount_in(tokens, "output") or 0, beside)),
+            ("cached_tokens", cached),
+            ("reasoning_tokens", amount_in(tokens, "reasoning") or 0),
+        ):
+            self._usage[name] = self._usage.get(name, 0) + amount
+
+    def reading(self, job: Job, transcript: Transcript) -> Reading:
+        activity = Activity(
+            turns=self._steps,
+            tools=self._tools.tools(),
+            mcp=self._tools.states(),
+            session=self._session,
+        )
+        return replace(
+            self._ended(job, transcript),
+            activity=activity,
+            usage=self._usage,
+            # Of a model whose price it does not know it says 0, which would be a lie.
+            cost_usd=self._cost or None,
+            requests=self._steps,
+        )
+
+    def _ended(self, job: Job, transcript: Transcript) -> Reading:
+        if self._error:
+            return _error_reading(self._error)
+        if transcript.exit_code == 0 and self._steps and self._finish != "tool-calls":
+            cut = ("its last step ended at the model's output limit",)
+            return Reading(
+                answer="\n".join(self._texts), notes=cut if self._finish == "length" else ()
+            )
+        if job.home is None and "Failed query: CREATE TABLE" in transcript.stderr:
+            advice = (
+                "several began at once in a home where opencode had never run, and met in its"
+                " database; run opencode there once by hand, or leave out 'home: mine'"
+            )
+            return Reading(end=AgentEnd.BROKEN, message=advice)
+        said = last_line(transcript.stderr)
+        if transcript.exit_code == 0:
+            message = said or "it ended with exit code 0 before it was done"
+            return Reading(end=AgentEnd.NO_RESULT, message=message)
+        return Reading(end=end_told(said) or AgentEnd.BROKEN, message=said or "it said nothing")
+
+
+def _error_reading(error: Mapping[str, Any]) -> Reading:
+    name = text_in(error, "name")
+    told = text_in(error, "data", "message") or text_in(error, "message")
+    status = count_in(error, "data", "statusCode")
+    words = f"{name}: {told}\n{text_in(error, 'data', 'responseBody')}"
+    end = _NAMED_ENDS.get(name) or end_told(words, status) or AgentEnd.BROKEN
+    after = text_in(error, "data", "responseHeaders", "retry-after")
+    return Reading(
+        end=end,
+        message=in_words(f"{name}: {told}" if told else name),
+        retry_after=wait_told(f"retry-after: {after}") if after else None,
+    )
