@@ -35,11 +35,11 @@ from paraval.records import (
     TrialResult,
     Variant,
 )
-from paraval.report.as_csv import inert
 from paraval.report.as_markdown import code
 from paraval.report.document import Report
 from paraval.report.files import FORMATS, check_output_paths, write_files
 from paraval.report.gate import Verdict
+from paraval.report.inert import inert
 from paraval.report.summary import summarise
 from paraval.report.terminal import summary_text
 from paraval.report.text import columns, cut, cut_middle, one_line, printable, well_formed
@@ -357,7 +357,7 @@ def test_whatever_the_errors_were_the_gates_word_holds(
 def timeless(document: dict[str, Any]) -> dict[str, Any]:
     """A JSON report without ids, times and durations."""
     run_keys = ("id", "started_at", "ended_at", "wall_s", "parallel", "seed", "resumed")
-    times = ("serial_s", "speedup", "median_s", "duration_s", "queued_s")
+    times = ("serial_s", "speedup", "median_s", "duration_s", "queued_s", "cpu_s")
 
     def without(value: Any) -> Any:
         if isinstance(value, dict):
@@ -396,6 +396,10 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "skipped_by_reason",
         "retries_by_kind",
         "answers_cut",
+        "agents",
+        "changes",
+        "cpu_s",
+        "most_memory_bytes",
     }
     assert set(document) == {"schema", "run", "summary", "gate", "trials"}
     assert document["schema"] == 1
@@ -443,6 +447,10 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "artifacts",
         "exit_code",
         "notes",
+        "activity",
+        "change",
+        "cpu_s",
+        "memory_bytes",
     }
     assert document["trials"][0]["grades"] == [
         {"grader": "contains", "score": 1.0, "passed": True, "reason": "", "agreement": None}

@@ -16,17 +16,12 @@ from paraval.records import Outcome, Scalar, Spend, TrialResult
 from paraval.report.as_json import seconds
 from paraval.report.contents import Contents
 from paraval.report.costs import finite, is_known, spend_of, told_usd, usage_of
+from paraval.report.deed_columns import DeedColumns
+from paraval.report.inert import Cell, inert
 from paraval.report.summary import Summary
-from paraval.report.text import printable
 from paraval.report.wording import reason
 
-Cell = str | float | None
-
 _PASSED = {Outcome.PASSED: "true", Outcome.FAILED: "false"}
-_CELL_CHARACTERS = 32_000
-# The second half are the full-width forms, which some spreadsheets read as the first.
-_FORMULA_STARTS = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")
-_LOST_STARTS = frozenset("\t\r\n")
 
 
 class AsCsv:
@@ -40,6 +35,7 @@ class AsCsv:
             + [*_COST_COLUMNS, "cached", "retries"]
             + [inert(f"usage.{name}") for name in columns.usages]
             + [inert(f"judging_usage.{name}") for name in columns.judging_usages]
+            + columns.deeds.headings
             + ["reason", "notes", "output"]
         )
         for result in contents.trials:
@@ -53,6 +49,7 @@ class _Columns:
     axes: tuple[str, ...]
     usages: tuple[str, ...]
     judging_usages: tuple[str, ...]
+    deeds: DeedColumns
 
     @classmethod
     def of(cls, summary: Summary) -> _Columns:
@@ -60,14 +57,8 @@ class _Columns:
             axes=_axes(summary),
             usages=tuple(summary.usage),
             judging_usages=tuple(summary.judging.usage),
+            deeds=DeedColumns.of(summary.deeds),
         )
-
-
-def inert(text: str) -> str:
-    """Text that a spreadsheet shows and does not compute."""
-    text = printable(text[:_CELL_CHARACTERS]) + ("…" if len(text) > _CELL_CHARACTERS else "")
-    acts = text[:1] in _LOST_STARTS or text.lstrip()[:1] in _FORMULA_STARTS
-    return f"'{text}" if acts else text
 
 
 def _row(result: TrialResult, columns: _Columns) -> list[Cell]:
@@ -90,6 +81,7 @@ def _row(result: TrialResult, columns: _Columns) -> list[Cell]:
         *_counts(result),
         *(finite(usage.get(name)) for name in columns.usages),
         *(finite(judging_usage.get(name)) for name in columns.judging_usages),
+        *columns.deeds.cells(end),
         "" if end.outcome is Outcome.PASSED else inert(reason(end)),
         inert("; ".join(end.notes)),
         "" if end.output is None else inert(end.output.text),

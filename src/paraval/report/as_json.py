@@ -11,6 +11,11 @@
              "trials_of_unknown_cost", "calls", "cached", "judging": {"cost_usd",
              "trials_of_unknown_cost", "calls", "cached", "usage"}, "total_cost_usd",
              "skipped_by_reason": {reason: trials}, "retries_by_kind": {outcome: attempts},
+             "agents": {"trials", "trials_telling_tools", "median_turns", "other_calls",
+             "mcp": {server: {"handed", "telling", "connected", "failed", "called", "calls",
+             "errors", "never_called"}}} | null, "changes": {"trials", "changed", "median_files",
+             "median_lines_added", "median_lines_deleted", "tampered", "tampering": {what: trials}}
+             | null, "cpu_s", "most_memory_bytes",
              "variants": [{"variant": {axis: value}, ...the same but for "speedup"...}]},
  "gate": {"verdict": met | missed | unknown, "exit_code", "sentence"},
  "trials": [{"index", "case", "variant": {axis: value}, "repeat", "outcome", "passed", "score",
@@ -19,7 +24,12 @@
              "cost_unknown", "judging": {"usage", "cost_usd", "calls", "cached", "cost_unknown"} |
              null, "retries": {outcome: attempts}, "retry_errors": [{"kind", "message"}],
              "unended", "output", "error": {"kind", "message"} | null, "artifacts": {...},
-             "exit_code", "notes": [...]}]}
+             "exit_code", "notes": [...], "activity": {"turns", "tells_tools", "tools": [{"name",
+             "server", "calls", "failed"}], "mcp": {server: connected | failed | unknown},
+             "session", "version", "model"} | null, "change": {"files_added", "files_changed",
+             "files_deleted", "binary_files", "lines_added", "lines_deleted", "files": [{"path",
+             "status", "lines_added", "lines_deleted"}], "tampering": [...]} | null, "cpu_s",
+             "memory_bytes"}]}
 
 `passed` is null for a trial without a verdict; a trial's `duration_s` is that of all its attempts,
 so that they add up to `serial_s`; a number that JSON cannot say (NaN, infinity) is null. `retries`
@@ -30,6 +40,11 @@ is known, and null where nothing is: with `cost_unknown`, or `trials_of_unknown_
 a lower bound, since some call was of a model without a price, told no tokens, or never ended.
 `cached` answers were free, and no `calls`. `dropped_cost_usd` was spent, judges included, on trials
 that changed or left the suite since: a budget counts it, the summary does not.
+
+`activity` is of agents, `change` of attempts with a workspace; both are of the attempt that
+decided. In `agents`, `handed` are trials that were handed a server and told what they did, `called`
+those that called a tool of it without an error, and `calls` such calls; a server that was `handed`
+to no trial was called all the same. Where `telling` is 0, the agent does not tell its tools.
 """
 
 from __future__ import annotations
@@ -51,6 +66,7 @@ from paraval.records import (
 )
 from paraval.report.contents import Contents
 from paraval.report.costs import Costs, finite, is_known, spend_of, told_usd, usage_of
+from paraval.report.deeds_as_dict import attempt_deeds, summed_deeds
 from paraval.report.gate import Gate
 from paraval.report.summary import Summary, Tally
 from paraval.report.text import well_formed
@@ -106,6 +122,7 @@ def trial_as_dict(result: TrialResult) -> dict[str, Any]:
         "artifacts": {well_formed(name): well_formed(path) for name, path in end.artifacts.items()},
         "exit_code": end.exit_code,
         "notes": [well_formed(note) for note in end.notes],
+        **attempt_deeds(end),
     }
 
 
@@ -187,6 +204,7 @@ def _tally_as_dict(tally: Tally) -> dict[str, Any]:
             well_formed(why): number for why, number in tally.skipped_by_reason.items()
         },
         "retries_by_kind": dict(tally.retries_by_kind),
+        **summed_deeds(tally.deeds),
     }
 
 

@@ -18,6 +18,7 @@ from typing import BinaryIO, TextIO
 from paraval.records import AttemptResult, Outcome, TrialResult
 from paraval.report.contents import Contents
 from paraval.report.costs import Costs, finite
+from paraval.report.deeds import Deeds
 from paraval.report.summary import Summary, VariantSummary, variant_key
 from paraval.report.text import one_line, printable
 from paraval.report.wording import reason, variant_label
@@ -79,10 +80,12 @@ def _properties(one: VariantSummary) -> str:
     properties = {**_of_costs("", one.target), **_of_costs("judging.", one.judging)}
     if one.answers_cut:
         properties["answers_cut"] = str(one.answers_cut)
+    properties.update(_of_deeds(one.deeds))
     if not properties:
         return ""
     lines = (
-        f'      <property name="{name}" value="{value}"/>\n' for name, value in properties.items()
+        f'      <property name="{_attribute(name)}" value="{value}"/>\n'
+        for name, value in properties.items()
     )
     return f"    <properties>\n{''.join(lines)}    </properties>\n"
 
@@ -97,6 +100,23 @@ def _of_costs(start: str, costs: Costs) -> dict[str, str]:
     if costs.cached:
         told["cached"] = str(costs.cached)
     return {f"{start}{name}": value for name, value in told.items()}
+
+
+def _of_deeds(deeds: Deeds) -> dict[str, str]:
+    """Trials that were handed a server, and in how many it was called, by the server's name."""
+    told: dict[str, str] = {}
+    if deeds.median_turns is not None:
+        told["median_turns"] = f"{deeds.median_turns:g}"
+    for name, use in deeds.servers.items():
+        told[f"mcp.{name}.handed"] = str(use.handed)
+        if use.telling or not use.handed:
+            told[f"mcp.{name}.called"] = str(use.called)
+            told[f"mcp.{name}.calls"] = str(use.calls)
+    if deeds.changes is not None:
+        told["trials_that_changed_files"] = str(deeds.changes.changed)
+        if deeds.changes.tampered:
+            told["trials_that_tampered"] = str(deeds.changes.tampered)
+    return told
 
 
 def _counts(name: str, tally: Summary | VariantSummary, time_s: float) -> str:

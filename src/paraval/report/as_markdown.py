@@ -13,6 +13,7 @@ from typing import TextIO
 from paraval.records import TrialResult
 from paraval.report.closing import closing_sentences
 from paraval.report.contents import Contents
+from paraval.report.deed_words import deed_sections
 from paraval.report.summary import Summary, Tally
 from paraval.report.table import Column, columns_of, rows_of
 from paraval.report.text import one_line
@@ -21,7 +22,8 @@ from paraval.report.wording import reason, trial_label
 
 # GitHub takes 65,536 characters in a comment; each part has its share of the bytes below that.
 _TABLE_BYTES = 16_000
-_LIST_BYTES = 18_000
+_LIST_BYTES = 15_000
+_DEED_BYTES = 3_000
 _MOST_LISTED = 200
 _LONGEST_NAME = 150
 _LONGEST_REASON = 300
@@ -35,6 +37,7 @@ class AsMarkdown:
         file.write(f"**{contents.gate.sentence}**\n\n")
         _write_table(contents.summary, file)
         _write_lists(contents, file)
+        _write_deeds(contents.summary, file)
         told = closing_sentences(contents, lambda text: code(text, _LONGEST_REASON))
         # A blank line between: in Markdown, lines that follow one another run together.
         file.write("\n\n".join(told[:-1]) + "\n")
@@ -90,6 +93,18 @@ def _items(results: Iterable[TrialResult]) -> Iterator[str]:
         because = f": {code(why, _LONGEST_REASON)}" if why else ""
         outcome = result.outcome.value.replace("_", " ")
         yield f"- {code(trial_label(result))} {outcome}{because}\n"
+
+
+def _write_deeds(summary: Summary, file: TextIO) -> None:
+    for section in deed_sections(summary, code):
+        file.write(f"### {section.heading}\n\n")
+        alarms = [f"- **{alarm}**\n" for alarm in section.alarms]
+        lines = [f"- {code(label)} {text}\n" for label, text in section.lines]
+        # Alarms first: where not all fits, they are what must be read.
+        written = _write_within(_DEED_BYTES, [*alarms, *lines], file)
+        if left := len(alarms) + len(lines) - written:
+            file.write(f"\n… and {left:,} more\n")
+        file.write("\n")
 
 
 def _write_within(most_bytes: int, lines: Iterable[str], file: TextIO) -> int:

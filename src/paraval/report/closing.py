@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from paraval.records import RunInfo
 from paraval.report.contents import Contents
 from paraval.report.summary import Summary
-from paraval.report.wording import counted, duration, listed, money, percent, tokens
+from paraval.report.wording import counted, duration, listed, money, percent, size, tokens
 
 _MOST_REASONS = 5
 _WHY_UNKNOWN = (
@@ -34,6 +34,7 @@ def closing_sentences(contents: Contents, quote: Quote) -> list[str]:
         *_dropped(contents.run),
         *_tokens(summary),
         *_cached(summary),
+        *_machine(summary),
         contents.gate.sentence,
     ]
 
@@ -153,3 +154,11 @@ def _cached(summary: Summary) -> Iterator[str]:
     if found:
         # Where a run asks anew, too: an answer to an equal request of the same run is taken.
         yield f"{listed(found)} needed no new call, free."
+
+
+def _machine(summary: Summary) -> Iterator[str]:
+    """Of agents alone: how many fit into a machine is what one asks next."""
+    deeds = summary.deeds
+    if deeds.agents and deeds.most_memory_bytes:
+        cpu = "" if deeds.cpu_s is None else f"; CPU time in all: {duration(deeds.cpu_s)}"
+        yield f"Memory: {size(deeds.most_memory_bytes)} at most in one attempt{cpu}."

@@ -24,6 +24,7 @@ from paraval.report.costs import (
     spend_of,
     usage_of,
 )
+from paraval.report.deeds import DeedCount, Deeds
 from paraval.report.wording import reason
 from paraval.statistics import wilson
 
@@ -67,6 +68,8 @@ class Tally:
     judging: Costs
     trials_without_cost: int
     """Of those that ran to an end."""
+    deeds: Deeds
+    """What agents called, what was changed, what it took of the machine."""
 
     @property
     def cost_usd(self) -> float | None:
@@ -167,6 +170,7 @@ class _Count:
         self.target = CostCount()
         self.judging = CostCount()
         self.without_cost = 0
+        self.deeds = DeedCount()
 
     def add(self, result: TrialResult, case: int) -> None:
         self.trials += 1
@@ -185,6 +189,7 @@ class _Count:
         if result.retries:
             self.retries.update(result.retries)
         self._add_costs(result)
+        self.deeds.add(result.result)
 
     def _add_reason(self, why: str) -> None:
         known = why in self.reasons or len(self.reasons) < MOST_REASONS
@@ -234,6 +239,7 @@ class _Count:
             "target": self.target.costs(is_paid=paid.target),
             "judging": self.judging.costs(is_paid=paid.judging),
             "trials_without_cost": self.without_cost,
+            "deeds": self.deeds.deeds(),
         }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from paraval.report.summary import Summary, Tally
+from paraval.report.summary import Summary, Tally, VariantSummary
 from paraval.report.wording import UNKNOWN, duration, percent, percent_range, variant_label
 
 TOTAL = "total"
@@ -50,10 +50,13 @@ def columns_of(summary: Summary, *, intervals: bool = True) -> list[Column]:
 
 def rows_of(summary: Summary) -> list[tuple[str, Tally]]:
     """A row a variant, in plan order, and the total where there are several."""
-    rows: list[tuple[str, Tally]] = [
-        (variant_label(one.variant) or WITHOUT_MATRIX, one) for one in summary.variants
-    ]
+    rows: list[tuple[str, Tally]] = [(label_of(one), one) for one in summary.variants]
     return rows if len(rows) == 1 else [*rows, (TOTAL, summary)]
+
+
+def label_of(one: VariantSummary) -> str:
+    """What a variant is called beside its figures."""
+    return variant_label(one.variant) or WITHOUT_MATRIX
 
 
 def _rate(tally: Tally) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from paraval.records import TrialResult
 from paraval.report.closing import closing_sentences
 from paraval.report.contents import Contents
+from paraval.report.deed_words import deed_sections
 from paraval.report.gate import Verdict
 from paraval.report.summary import Summary, Tally
 from paraval.report.table import Column, columns_of, rows_of
@@ -44,6 +45,7 @@ def summary_text(contents: Contents, *, width: int, colour: bool, unicode: bool)
     blocks = [
         _table(contents.summary, page),
         *_lists(contents, page),
+        *_deeds(contents.summary, page),
         _closing(contents, page),
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
@@ -184,6 +186,31 @@ def _more(number: int, contents: Contents, page: _Page) -> list[str]:
         return []
     command = f"paraval report {page.safe(contents.run.id)} -o report.md"
     return [f"  {page.ellipsis} and {number:,} more: {command}"]
+
+
+# ---- what agents did
+
+
+def _deeds(summary: Summary, page: _Page) -> Iterator[list[str]]:
+    for section in deed_sections(summary, page.safe):
+        labels = [page.safe(label) for label, _ in section.lines]
+        width = min(max(map(columns, labels)), page.width * 45 // 100)
+        lines = [page.paint(section.heading, "bold")]
+        for label, (_, text) in zip(labels[:_MOST_LISTED], section.lines, strict=False):
+            start = _pad(page.cut_middle(label, width), width)
+            lines += _hung(f"  {start}{_GAP}", text, page)
+        if (more := len(labels) - _MOST_LISTED) > 0:
+            lines.append(f"  {page.ellipsis} and {more:,} more variants")
+        for alarm in section.alarms:
+            lines += [page.paint(line, "red") for line in _hung("  ", alarm, page)]
+        yield lines
+
+
+def _hung(start: str, text: str, page: _Page) -> list[str]:
+    """The text behind its start; further lines stand under the text."""
+    indent = columns(start)
+    first, *others = _wrap(text, page.width - indent).split("\n")
+    return [start + first, *(" " * indent + line for line in others)]
 
 
 # ---- the closing sentences

@@ -60,6 +60,13 @@ def duration(seconds: float | None) -> str:
     return "{:,} h {:02} min".format(*divmod(round(seconds / 60), 60))
 
 
+def size(number: float) -> str:
+    """`640 MB`, `1.2 GB`: in powers of ten, as suites write limits."""
+    if number >= 999.5e6:
+        return f"{number / 1e9:,.1f} GB"
+    return f"{number / 1e6:,.0f} MB" if number >= 0.95e6 else f"{number / 1e3:,.0f} kB"
+
+
 def money(usd: float | None) -> str:
     """`$12.34`, or that it is unknown."""
     return UNKNOWN if usd is None else dollars(usd)

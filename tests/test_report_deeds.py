@@ -1,0 +1,361 @@
+"""What trials did, in every form of report: calls of tools are evidence, and a void one is told."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from typing import Any
+
+import pyte
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lxml import etree
+from wcwidth import wcswidth
+
+from paraval.isolation import Activity, Change, FileChange, McpState, ToolUse
+from paraval.records import Outcome, TrialResult, Variant
+from paraval.report.document import Report
+from paraval.report.terminal import summary_text
+from paraval.report.wording import size
+from tests.test_report import HOSTILE, ended, junit_schema, plain, report_of, small_report, written
+
+__all__ = ["junit_schema"]
+
+WITH: Variant = {"mode": "with-mcp"}
+WITHOUT: Variant = {"mode": "without-mcp"}
+SERVER = "repo-search"
+
+
+def used(calls: int, failed: int = 0, state: McpState = McpState.CONNECTED) -> Activity:
+    """An agent that was handed the server and called a tool of it so often."""
+    tools = [ToolUse(name="Bash", calls=2)]
+    if calls:
+        tools.append(ToolUse(name="search", server=SERVER, calls=calls, failed=failed))
+    return Activity(turns=6, tools=tuple(tools), mcp={SERVER: state})
+
+
+def did(variant: Variant, activity: Activity | None = None, **deeds: Any) -> TrialResult:
+    result = ended(variant=variant)
+    return replace(result, result=replace(result.result, activity=activity, **deeds))
+
+
+def alone(turns: int = 9, calls: int = 5) -> Activity:
+    """An agent that was handed nothing."""
+    return Activity(turns=turns, tools=(ToolUse(name="Bash", calls=calls),))
+
+
+def compared(*with_mcp: Activity) -> Report:
+    return report_of(*(did(WITH, one) for one in with_mcp), did(WITHOUT, alone()))
+
+
+def tools_of(report: Report, width: int = 100) -> list[str]:
+    """The section on tools, without its heading."""
+    for block in plain(report, width).split("\n\n"):
+        heading, *lines = block.split("\n")
+        if heading == "Tools":
+            return lines
+    return []
+
+
+def red(report: Report) -> list[str]:
+    text = summary_text(report, width=200, colour=True, unicode=True)
+    return [
+        line[5:-4].strip()
+        for line in text.split("\n")
+        if line.startswith("\x1b[31m") and line[5:7] == "  "
+    ]
+
+
+# ---- calls of tools
+
+
+def test_the_report_tells_how_many_trials_called_the_tool() -> None:
+    report = compared(used(3), used(0), used(2, failed=1))
+    assert tools_of(report, 90) == [
+        "  with-mcp     repo-search: called in 2 of 3 trials (4 calls, 1 more with an error),",
+        "               connected in 3; median 6 turns, 6 calls of other tools in all",
+        "  without-mcp  no MCP server; median 9 turns, 5 calls of tools in all",
+    ]
+    assert red(report) == []
+
+
+def test_a_mode_that_never_called_its_tool_says_so_in_red() -> None:
+    assert red(compared(used(0), used(0))) == [
+        "with-mcp never called repo-search: a comparison with it says nothing about the tool"
+    ]
+
+
+def test_calls_that_all_gave_errors_are_no_use_of_the_tool() -> None:
+    (alarm,) = red(compared(used(2, failed=2)))
+    assert alarm.startswith("with-mcp got nothing but errors from repo-search (2 calls): ")
+
+
+def test_a_server_that_could_not_be_connected_is_told() -> None:
+    report = compared(used(1), used(0, state=McpState.FAILED))
+    assert red(report) == ["with-mcp could not connect repo-search in 1 of 2 trials"]
+    assert "connected in 1" in " ".join(tools_of(report))
+
+
+def test_an_agent_that_does_not_tell_its_tools_is_unknown_and_not_void() -> None:
+    silent = Activity(turns=None, mcp={SERVER: McpState.UNKNOWN}, tells_tools=False)
+    report = compared(silent)
+    assert tools_of(report)[0] == (
+        "  with-mcp     repo-search: this agent does not tell which tools it calls"
+    )
+    assert red(report) == []
+    use = report.to_dict()["summary"]["variants"][0]["agents"]["mcp"][SERVER]
+    assert (use["telling"], use["never_called"]) == (0, False)
+
+
+def test_a_mode_without_the_tool_that_called_it_all_the_same_says_so_in_red() -> None:
+    sly = Activity(tools=(ToolUse(name="search", server=SERVER, calls=4),))
+    report = report_of(did(WITH, used(1)), did(WITHOUT, sly))
+    (alarm,) = red(report)
+    assert alarm.startswith("without-mcp called repo-search in 1 trial, though it was not handed")
+
+
+def test_servers_of_the_users_own_that_no_mode_hands_over_are_no_alarm() -> None:
+    own = Activity(tools=(ToolUse(name="ask", server="mine", calls=4),))
+    assert red(report_of(did(WITH, used(1)), did(WITHOUT, own))) == []
+
+
+def test_agents_without_any_server_tell_turns_and_calls() -> None:
+    report = report_of(
+        did({"agent": "codex"}, alone(turns=1)), did({"agent": "custom"}, Activity())
+    )
+    assert tools_of(report) == [
+        "  codex   median 1 turn, 5 calls of tools in all",
+        "  custom  0 calls of tools in all",
+    ]
+
+
+def test_a_trial_that_told_nothing_is_not_counted_as_one_that_called_nothing() -> None:
+    report = report_of(did(WITH, used(1)), did(WITH, None))
+    assert "called in 1 of 1 trial (1 call)" in tools_of(report)[0]
+
+
+def test_runs_without_agents_and_workspaces_are_reported_as_ever() -> None:
+    measured = report_of(
+        *(
+            replace(trial, result=replace(trial.result, cpu_s=1.0, memory_bytes=10**9))
+            for trial in small_report().trials
+        ),
+        fail_under=0.5,
+    )
+    assert str(measured) == str(small_report())
+    assert written(measured, ".md") == written(small_report(), ".md")
+
+
+def test_what_one_attempt_of_an_agent_held_in_memory_is_told() -> None:
+    report = report_of(
+        did(WITH, used(1), cpu_s=90.0, memory_bytes=640_000_000),
+        did(WITH, used(1), cpu_s=35.0, memory_bytes=1_240_000_000),
+    )
+    assert "Memory: 1.2 GB at most in one attempt; CPU time in all: 2 min 05 s." in plain(report)
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(4_096, "4 kB"), (999_000, "1 MB"), (5e8, "500 MB"), (999.9e6, "1.0 GB"), (2**31, "2.1 GB")],
+)
+def test_sizes_read_well(number: float, words: str) -> None:
+    assert size(number) == words
+
+
+# ---- changes
+
+
+def changed(files: int, added: int, deleted: int, *tampering: str) -> Change:
+    return Change(
+        files_changed=files, lines_added=added, lines_deleted=deleted, tampering=tampering
+    )
+
+
+def test_changes_are_one_line_a_variant_and_tampering_is_red() -> None:
+    report = report_of(
+        did(WITH, change=changed(2, 14, 3)),
+        did(WITH, change=changed(4, 20, 0, "hook put in", "hook put in")),
+        did(WITHOUT, change=changed(0, 0, 0)),
+    )
+    text = plain(report, 100)
+    assert "  with-mcp     2 of 2 trials changed files; median 3 files, 17 lines added, 1.5" in text
+    assert "  without-mcp  0 of 1 trial changed files\n" in text
+    assert red(report) == ["with-mcp: 1 trial tampered with .git: hook put in (1)"]
+
+
+def test_much_tampering_is_told_in_few_words() -> None:
+    report = report_of(did(WITH, change=changed(1, 1, 1, *(f"thing {n}" for n in range(50)))))
+    (alarm,) = red(report)
+    assert alarm.endswith("thing 2 (1) and 18 more")
+
+
+# ---- for programs
+
+
+def full_report() -> Report:
+    files = (FileChange(path="a.py", status="changed", lines_added=3, lines_deleted=1),)
+    change = Change(files_changed=1, lines_added=3, lines_deleted=1, files=files)
+    return report_of(
+        did(WITH, used(3, failed=1), change=change, cpu_s=1.25, memory_bytes=1_000),
+        did(WITHOUT, alone()),
+    )
+
+
+def test_json_tells_deeds_by_variant_and_by_trial() -> None:
+    document = json.loads(written(full_report(), ".json"))
+    with_mcp, without = document["summary"]["variants"]
+    assert with_mcp["agents"] == {
+        "trials": 1,
+        "trials_telling_tools": 1,
+        "median_turns": 6.0,
+        "other_calls": 2,
+        "mcp": {
+            SERVER: {
+                "handed": 1,
+                "telling": 1,
+                "connected": 1,
+                "failed": 0,
+                "called": 1,
+                "calls": 2,
+                "errors": 1,
+                "never_called": False,
+            }
+        },
+    }
+    assert without["agents"]["mcp"] == {}
+    assert with_mcp["changes"]["median_files"] == 1
+    assert without["changes"] is None
+    first, second = document["trials"]
+    assert first["activity"]["tools"][1] == {
+        "name": "search",
+        "server": SERVER,
+        "calls": 3,
+        "failed": 1,
+    }
+    assert first["change"]["files"] == [
+        {"path": "a.py", "status": "changed", "lines_added": 3, "lines_deleted": 1}
+    ]
+    assert (first["cpu_s"], first["memory_bytes"]) == (1.25, 1_000)
+    assert (second["change"], second["cpu_s"]) == (None, None)
+    assert json.loads(written(full_report(), ".jsonl").split("\n")[0]) == first
+
+
+def test_csv_has_columns_for_deeds_where_there_are_some() -> None:
+    first, second = csv.DictReader(io.StringIO(written(full_report(), ".csv")))
+    assert (first["turns"], first["tool_calls"], first["tool_errors"]) == ("6", "5", "1")
+    assert (first[f"mcp.{SERVER}"], first[f"mcp_calls.{SERVER}"]) == ("connected", "2")
+    assert (second[f"mcp.{SERVER}"], second[f"mcp_calls.{SERVER}"]) == ("", "0")
+    assert (first["files_changed"], first["lines_added"], first["tampering"]) == ("1", "3", "")
+    assert (second["files_changed"], second["memory_bytes"]) == ("", "")
+    assert "turns" not in written(small_report(), ".csv").split("\n")[0]
+
+
+def test_markdown_tells_tools_and_sets_a_void_comparison_in_bold() -> None:
+    text = written(compared(used(0)), ".md")
+    assert "### Tools\n\n- **<code>with-mcp</code> never called <code>repo-search</code>: " in text
+    assert "- <code>without-mcp</code> no MCP server; median 9 turns" in text
+
+
+def test_junit_tells_tools_as_properties(junit_schema: etree.XMLSchema) -> None:
+    text = written(full_report(), ".junit.xml")
+    tree = etree.fromstring(text.encode())
+    junit_schema.assertValid(tree)
+    told = {one.get("name"): one.get("value") for one in tree[0].iter("property")}
+    assert told[f"mcp.{SERVER}.called"] == "1"
+    assert told["median_turns"] == "6"
+
+
+# ---- hostile
+
+
+def hostile(words: str, variant: Variant) -> TrialResult:
+    activity = Activity(
+        turns=1,
+        tools=(ToolUse(name=words, server=words, calls=1), ToolUse(name=words, calls=2)),
+        mcp={words: McpState.FAILED, f"{words}2": McpState.CONNECTED},
+        session=words,
+    )
+    change = Change(
+        files_added=1,
+        files=(FileChange(path=words, status="added", lines_added=None, lines_deleted=None),),
+        tampering=(words,),
+    )
+    return did(variant, activity, change=change)
+
+
+def hostile_report() -> Report:
+    return report_of(*(hostile(words, {"mode": f"{n}{words}"}) for n, words in enumerate(HOSTILE)))
+
+
+@pytest.mark.parametrize("ending", [".json", ".jsonl", ".csv", ".md", ".junit.xml"])
+def test_hostile_names_can_be_written_in_every_form(
+    ending: str,
+    junit_schema: etree.XMLSchema,
+) -> None:
+    text = written(hostile_report(), ending)
+    text.encode()
+    if ending == ".junit.xml":
+        junit_schema.assertValid(etree.fromstring(text.encode()))
+    if ending == ".csv":
+        for row in csv.reader(io.StringIO(text, newline="")):
+            assert not any(cell.lstrip().startswith(("=", "+", "-", "@")) for cell in row)
+    if ending == ".md":
+        assert len(text.encode()) < 65_000
+        assert "<img" not in text
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_hostile_names_keep_to_their_lines(width: int) -> None:
+    for line in plain(hostile_report(), width).split("\n"):
+        assert wcswidth(line) <= width or "more: paraval report" in line
+    assert plain(hostile_report(), width, unicode=False).isascii()
+
+
+def test_hostile_names_do_nothing_to_a_terminal() -> None:
+    text = plain(hostile_report())
+    screen = pyte.Screen(90, text.count("\n") + 2)
+    pyte.Stream(screen).feed(text.replace("\n", "\r\n"))
+    assert screen.title == ""
+    assert {cell.fg for row in screen.buffer.values() for cell in row.values()} <= {"default"}
+
+
+def test_names_without_end_of_servers_that_an_agent_makes_up_are_bounded() -> None:
+    def inventive(start: int) -> Activity:
+        names = range(start, start + 100)
+        return Activity(tools=tuple(ToolUse(name="t", server=f"s{n}", calls=1) for n in names))
+
+    report = report_of(*(did(WITH, inventive(100 * n)) for n in range(20)))
+    assert len(report.summary.deeds.servers) <= 20
+    assert report.summary.deeds.other_calls == 2_000
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.integers(0, 5), st.sampled_from(McpState), st.booleans()),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_the_counts_are_those_of_the_trials(trials: list[tuple[int, int, McpState, bool]]) -> None:
+    """`called` counts trials with a call that gave no error, among those that tell."""
+    activities = [
+        replace(used(calls, failed=min(failed, calls), state=state), tells_tools=tells)
+        for calls, failed, state, tells in trials
+    ]
+    use = report_of(*(did(WITH, one) for one in activities)).summary.deeds.servers[SERVER]
+    telling = [one for one in activities if one.tells_tools]
+    assert use.handed == len(activities)
+    assert use.telling == len(telling)
+    assert use.called == sum(one.calls_of(SERVER) > 0 for one in telling)
+    assert use.calls == sum(one.calls_of(SERVER) for one in telling)
+    assert use.connected + use.failed <= use.handed
+    assert use.is_never_called == (bool(telling) and use.called == 0)
+
+
+def test_a_skipped_trial_does_nothing() -> None:
+    report = report_of(ended(Outcome.SKIPPED, why="not run"))
+    assert report.summary.deeds.agents == 0
+    assert report.to_dict()["summary"]["agents"] is None
