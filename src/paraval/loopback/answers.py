@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from paraval.loopback.draws import draw, fits
 from paraval.loopback.exchange import (
@@ -18,6 +20,7 @@ from paraval.loopback.exchange import (
     tokens_of,
 )
 from paraval.loopback.forms import GROUP, Answer, Call, Known, Step, Tokens
+from paraval.loopback.surroundings import is_freeform, namespace_of, offers, working_folder
 
 OVER = "The script is over."
 
@@ -45,7 +48,7 @@ def reply_to(question: Question, rules: Rules, *, number: int, created: int) -> 
     """The whole reply; its id is the number's."""
     said = _said(question, rules)
     calls = tuple(
-        ToolCall(id=f"{number:08d}{place:02d}", name=call.name, arguments=encode(call.arguments))
+        _tool_call(call, question, id=f"{number:08d}{place:02d}")
         for place, call in enumerate(said.calls)
     )
     usage = _usage(question, said, calls, rules.tokens)
@@ -61,6 +64,18 @@ def reply_to(question: Question, rules: Rules, *, number: int, created: int) -> 
         calls=calls,
         finish=finish,
         usage=usage,
+    )
+
+
+def _tool_call(call: Call, question: Question, *, id: str) -> ToolCall:  # noqa: A002 - its name there
+    namespace = namespace_of(question, call.name)
+    arguments = call.arguments if call.input is None else {"input": call.input}
+    return ToolCall(
+        id=id,
+        name=call.name if namespace is None else call.name.removeprefix(f"{namespace}__"),
+        arguments=encode(arguments),
+        namespace=namespace,
+        text=call.input if is_freeform(question, call.name) else None,
     )
 
 
@@ -89,6 +104,8 @@ def _said(question: Question, rules: Rules) -> Said:
     for rule in rules.answers:
         if not fits(rule.match, question.prompt):
             continue
+        if rule.offers is not None and not offers(question, rule.offers):
+            continue
         said = _by_rule(rule, question, rules)
         if said is not None:
             return said
@@ -98,29 +115,53 @@ def _said(question: Question, rules: Rules) -> Said:
 def _by_rule(rule: Answer, question: Question, rules: Rules) -> Said | None:
     """None: the rule has nothing to say to this, and the next one is asked."""
     if rule.text is not None:
-        return Said(text=_filled(rule, question.prompt))
+        return Said(text=_Filling(rule, question).text(rule.text))
     if rule.script is not None:
-        return _by_script(rule.script, question)
+        return _by_script(rule.script, question, _Filling(rule, question))
     if rule.right is not None:
         key = rules.key if rule.key is None else rule.key
         return _by_key(rule.right, key, question, rules.seed)
     return Said(text=question.prompt)
 
 
-def _filled(rule: Answer, prompt: str) -> str:
-    assert rule.text is not None
-    found = None if rule.match is None or "\\" not in rule.text else rule.match.search(prompt)
-    if found is None:
-        return rule.text
+class _Filling:
+    """Puts groups of the prompt, and what the request tells, into what a rule says."""
 
-    def group(reference: re.Match[str]) -> str:
-        number, name = reference.groups()
-        return found.group(name or int(number)) or ""
+    def __init__(self, rule: Answer, question: Question) -> None:
+        self._match = rule.match
+        self._question = question
 
-    return GROUP.sub(group, rule.text)
+    def text(self, text: str) -> str:
+        if "\\" not in text:
+            return text
+        found = None if self._match is None else self._match.search(self._question.prompt)
+
+        def group(reference: re.Match[str]) -> str:
+            number, name = reference.groups()
+            if found is not None and (number or name in found.re.groupindex):
+                return found.group(name or int(number)) or ""
+            if name == "cwd":
+                return working_folder(self._question)
+            return self._question.last_result if name == "result" else reference.group()
+
+        return GROUP.sub(group, text)
+
+    def call(self, call: Call) -> Call:
+        text = None if call.input is None else self.text(call.input)
+        return Call(name=call.name, arguments=self._value(call.arguments), input=text)
+
+    def _value(self, value: Any) -> Any:
+        match value:
+            case str():
+                return self.text(value)
+            case Mapping():
+                return {name: self._value(inner) for name, inner in value.items()}
+            case list():
+                return [self._value(inner) for inner in value]
+        return value
 
 
-def _by_script(steps: list[Step], question: Question) -> Said | None:
+def _by_script(steps: list[Step], question: Question, filling: _Filling) -> Said | None:
     """The step that so many tool results lead to.
 
     A model never calls tools that it was not offered: agents also ask for titles and summaries.
@@ -128,10 +169,10 @@ def _by_script(steps: list[Step], question: Question) -> Said | None:
     results = question.tool_results
     for step in steps:
         calls = step.all_calls
-        if calls and not question.offers_tools:
+        if calls and not question.tools:
             return None
         if not calls or results < len(calls):
-            return Said(text=step.text or "", calls=tuple(calls))
+            return Said(text=filling.text(step.text or ""), calls=tuple(map(filling.call, calls)))
         results -= len(calls)
     return Said(text=OVER)
 

@@ -23,8 +23,8 @@ from paraval.loopback.exchange import (
     pieces_of,
     positive_int,
     server_events,
-    text_of,
 )
+from paraval.loopback.hearing import Hearing
 
 STOP_REASONS = {
     Finish.STOP: "end_turn",
@@ -52,26 +52,22 @@ class AnthropicMessages:
     """Speaks `/messages`."""
 
     def question(self, body: Mapping[str, Any]) -> Question:
-        prompt, tool_results = "", 0
-        characters = len(text_of(body.get("system")))
+        heard = Hearing()
+        heard.message(body.get("system"))
         for message in mappings(body, "messages"):
             content = message.get("content")
-            text = text_of(content)
             results = _tool_results(content)
-            tool_results += len(results)
-            characters += len(text) + sum(len(text_of(one.get("content"))) for one in results)
-            if message.get("role") == "user" and not results:
-                prompt = text
+            for result in results:
+                heard.tool_result(result.get("content"))
+            heard.message(content, of_user=message.get("role") == "user" and not results)
         model, max_tokens = model_of(body), positive_int(body, "max_tokens")
         if max_tokens is None:
             raise MalformedError("max_tokens: Field required")
-        return Question(
+        return heard.question(
             model=model,
-            prompt=prompt,
-            characters=characters,
-            tool_results=tool_results,
-            offers_tools=bool(body.get("tools")),
+            tools=body.get("tools"),
             stream=body.get("stream") is True,
+            wants_usage=True,
             max_tokens=max_tokens,
         )
 

@@ -27,11 +27,17 @@ class Question:
 
     model: str
     prompt: str
-    """The text of the last message of the user that brings no tool's result."""
+    """The text of the last message of the user that brings no tool's result, without what agents
+    add to it as reminders."""
     characters: int
     """Of all texts in it."""
     tool_results: int = 0
-    offers_tools: bool = False
+    last_result: str = ""
+    """What the last of them says."""
+    texts: tuple[str, ...] = ()
+    """Every message and instruction, as it came; tools' results are not among them."""
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """What is offered, in the protocol's own form."""
     stream: bool = False
     wants_usage: bool = True
     """False: a stream of which the usage was not asked for."""
@@ -44,6 +50,10 @@ class ToolCall:
     name: str
     arguments: str
     """JSON."""
+    namespace: str | None = None
+    """What the name stands in, where the request has its tools in namespaces."""
+    text: str | None = None
+    """What a tool gets that takes a text instead of arguments."""
 
 
 class Finish(Enum):
@@ -145,12 +155,17 @@ def tokens_of(characters: int) -> int:
 
 def text_of(content: Any) -> str:
     """The text of a message's content: a string, or a list of parts of which some are text."""
+    return content if isinstance(content, str) else "\n".join(texts_of(content))
+
+
+def texts_of(content: Any) -> list[str]:
+    """The same, part by part."""
     if isinstance(content, str):
-        return content
+        return [content]
     if not isinstance(content, list):
-        return ""
+        return []
     texts = (part.get("text") for part in content if isinstance(part, Mapping))
-    return "\n".join(text for text in texts if isinstance(text, str))
+    return [text for text in texts if isinstance(text, str)]
 
 
 def mappings(body: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:

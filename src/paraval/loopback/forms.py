@@ -6,7 +6,7 @@ Nothing here does anything: answers, limits, faults and the like read these form
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
@@ -26,6 +26,8 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 GROUP = re.compile(r"\\(?:(\d{1,2})|g<(\w+)>)")
 """How a text refers to a group of its pattern; all other backslashes stand for themselves."""
+GROUPS_OF_REQUEST = frozenset({"cwd", "result"})
+"""Names that every text may refer to: where the agent works, and what its last tool call gave."""
 
 
 class Form(BaseModel):
@@ -70,6 +72,14 @@ class Call(Form):
 
     name: str
     arguments: Mapping[str, JsonValue] = {}
+    input: str | None = None
+    """For a tool that takes a text instead of arguments."""
+
+    @model_validator(mode="after")
+    def _arguments_or_input(self) -> Self:
+        if self.arguments and self.input is not None:
+            raise ValueError("has either arguments or input, not both")
+        return self
 
 
 class Step(Form):
@@ -78,21 +88,24 @@ class Step(Form):
     text: str | None = None
     call: str | None = None
     arguments: Mapping[str, JsonValue] = {}
+    input: str | None = None
     calls: list[Call] = []
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
         if self.text is None and not self.all_calls:
             raise ValueError("needs text, call or calls")
-        if self.arguments and self.call is None:
-            raise ValueError("arguments go with call")
+        if self.call is None and (self.arguments or self.input is not None):
+            raise ValueError("arguments and input go with call")
+        if self.arguments and self.input is not None:
+            raise ValueError("has either arguments or input, not both")
         return self
 
     @property
     def all_calls(self) -> list[Call]:
         if self.call is None:
             return self.calls
-        return [Call(name=self.call, arguments=self.arguments), *self.calls]
+        return [Call(name=self.call, arguments=self.arguments, input=self.input), *self.calls]
 
 
 class Known(Form):
@@ -107,6 +120,8 @@ class Answer(Form):
     """A rule: which prompts it is for, and what is said to them."""
 
     match: Pattern | None = None
+    offers: str | None = None
+    """Only for requests that offer a tool of this name."""
     echo: Literal[True] | None = None
     text: str | None = None
     script: Annotated[list[Step], Field(min_length=1)] | None = None
@@ -126,14 +141,30 @@ class Answer(Form):
 
     @model_validator(mode="after")
     def _groups_exist(self) -> Self:
-        if self.match is None or self.text is None:
+        if self.match is None:
             return self
-        for number, name in GROUP.findall(self.text):
+        way, written = ("script", self.script) if self.text is None else ("text", self.text)
+        for number, name in _groups_in(written):
             if (number and int(number) > self.match.groups) or (
-                name and name not in self.match.groupindex
+                name and name not in self.match.groupindex and name not in GROUPS_OF_REQUEST
             ):
-                raise ValueError(f"text: match has no group '{number or name}'")
+                raise ValueError(f"{way}: match has no group '{number or name}'")
         return self
+
+
+def _groups_in(written: Any) -> Iterator[tuple[str, str]]:
+    """The groups that a text refers to, or anything with texts in it."""
+    match written:
+        case str():
+            yield from GROUP.findall(written)
+        case Step():
+            yield from _groups_in([written.text, [one.input for one in written.all_calls]])
+            yield from _groups_in([one.arguments for one in written.all_calls])
+        case Mapping():
+            yield from _groups_in(list(written.values()))
+        case list():
+            for one in written:
+                yield from _groups_in(one)
 
 
 def _answers(written: Any) -> Any:

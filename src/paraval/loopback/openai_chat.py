@@ -20,8 +20,8 @@ from paraval.loopback.exchange import (
     model_of,
     pieces_of,
     positive_int,
-    text_of,
 )
+from paraval.loopback.hearing import Hearing
 from paraval.loopback.openai_errors import openai_refusal
 
 FINISH_REASONS = {
@@ -35,24 +35,19 @@ class OpenAIChat:
     """Speaks `/chat/completions`."""
 
     def question(self, body: Mapping[str, Any]) -> Question:
-        prompt, characters, tool_results = "", 0, 0
+        heard = Hearing()
         for message in mappings(body, "messages"):
-            text = text_of(message.get("content"))
-            characters += len(text)
-            role = message.get("role")
-            if role == "user":
-                prompt = text
-            elif role in ("tool", "function"):
-                tool_results += 1
+            role, content = message.get("role"), message.get("content")
+            if role in ("tool", "function"):
+                heard.tool_result(content)
+            else:
+                heard.message(content, of_user=role == "user")
         stream = body.get("stream") is True
         options = body.get("stream_options")
         wants_usage = isinstance(options, Mapping) and options.get("include_usage") is True
-        return Question(
+        return heard.question(
             model=model_of(body),
-            prompt=prompt,
-            characters=characters,
-            tool_results=tool_results,
-            offers_tools=bool(body.get("tools") or body.get("functions")),
+            tools=body.get("tools") or body.get("functions"),
             stream=stream,
             wants_usage=wants_usage or not stream,
             max_tokens=positive_int(body, "max_completion_tokens", "max_tokens"),

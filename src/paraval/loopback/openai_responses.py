@@ -21,23 +21,25 @@ from paraval.loopback.exchange import (
     pieces_of,
     positive_int,
     server_events,
-    text_of,
 )
+from paraval.loopback.hearing import Hearing
 from paraval.loopback.openai_errors import openai_refusal
+
+RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})
 
 
 class OpenAIResponses:
     """Speaks `/responses`."""
 
     def question(self, body: Mapping[str, Any]) -> Question:
-        prompt, characters, tool_results = _input(body)
-        return Question(
+        heard = Hearing()
+        heard.message(body.get("instructions"))
+        _hear_input(body, heard)
+        return heard.question(
             model=model_of(body),
-            prompt=prompt,
-            characters=characters + len(text_of(body.get("instructions"))),
-            tool_results=tool_results,
-            offers_tools=bool(body.get("tools")),
+            tools=body.get("tools"),
             stream=body.get("stream") is True,
+            wants_usage=True,
             max_tokens=positive_int(body, "max_output_tokens"),
         )
 
@@ -77,24 +79,18 @@ def _last(reply: Reply, response: dict[str, Any]) -> Event:
     return _event(f"response.{_status(reply)}", response=response)
 
 
-def _input(body: Mapping[str, Any]) -> tuple[str, int, int]:
-    """The prompt, the number of characters, and of tools' results."""
+def _hear_input(body: Mapping[str, Any], heard: Hearing) -> None:
     given = body.get("input")
-    if isinstance(given, str):
-        return given, len(given), 0
     if given is None:
         raise MalformedError("you must provide an 'input'")
-    prompt, characters, tool_results = "", 0, 0
+    if isinstance(given, str):
+        heard.message(given, of_user=True)
+        return
     for item in mappings(body, "input"):
-        if item.get("type") == "function_call_output":
-            tool_results += 1
-            characters += len(text_of(item.get("output")))
-            continue
-        text = text_of(item.get("content"))
-        characters += len(text)
-        if item.get("role") == "user":
-            prompt = text
-    return prompt, characters, tool_results
+        if item.get("type") in RESULTS:
+            heard.tool_result(item.get("output"))
+        else:
+            heard.message(item.get("content"), of_user=item.get("role") == "user")
 
 
 def _response(reply: Reply, status: str, output: list[dict[str, Any]]) -> dict[str, Any]:
@@ -124,7 +120,7 @@ def _items(reply: Reply) -> Iterator[tuple[dict[str, Any], Reply | ToolCall]]:
     if reply.pieces or not reply.calls:
         yield _message(reply, [_part(reply.text)], _status(reply)), reply
     for call in reply.calls:
-        yield _call(call, call.arguments, "completed"), call
+        yield _call(call, "completed"), call
 
 
 def _status(reply: Reply) -> str:
@@ -145,15 +141,16 @@ def _part(text: str) -> dict[str, Any]:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-def _call(call: ToolCall, arguments: str, status: str) -> dict[str, Any]:
-    return {
-        "id": f"fc_{call.id}",
-        "type": "function_call",
-        "status": status,
-        "call_id": f"call_{call.id}",
-        "name": call.name,
-        "arguments": arguments,
-    }
+def _call(call: ToolCall, status: str) -> dict[str, Any]:
+    begun = status == "in_progress"
+    named: dict[str, Any] = {"call_id": f"call_{call.id}", "name": call.name, "status": status}
+    if call.text is not None:
+        text = "" if begun else call.text
+        return {"id": f"ctc_{call.id}", "type": "custom_tool_call", **named, "input": text}
+    if call.namespace is not None:
+        named["namespace"] = call.namespace
+    arguments = "" if begun else call.arguments
+    return {"id": f"fc_{call.id}", "type": "function_call", **named, "arguments": arguments}
 
 
 def _events(reply: Reply) -> Iterator[Event]:
@@ -164,7 +161,7 @@ def _events(reply: Reply) -> Iterator[Event]:
     for index, (item, made_of) in enumerate(_items(reply)):
         inside = {"item_id": item["id"], "output_index": index}
         if isinstance(made_of, ToolCall):
-            empty = _call(made_of, "", "in_progress")
+            empty = _call(made_of, "in_progress")
             between = _call_events(made_of, inside)
         else:
             empty = _message(reply, [], "in_progress")
@@ -183,6 +180,11 @@ def _text_events(reply: Reply, inside: Mapping[str, Any]) -> Iterator[Event]:
 
 
 def _call_events(call: ToolCall, inside: Mapping[str, Any]) -> Iterator[Event]:
+    if call.text is not None:
+        kind = "response.custom_tool_call_input"
+        yield from _deltas(f"{kind}.delta", inside, pieces_of(call.text))
+        yield _event(f"{kind}.done", **inside, input=call.text)
+        return
     kind = "response.function_call_arguments"
     yield from _deltas(f"{kind}.delta", inside, pieces_of(call.arguments))
     yield _event(f"{kind}.done", **inside, name=call.name, arguments=call.arguments)
