@@ -1,0 +1,281 @@
+"""What Claude Code prints, as a reading: `stream-json` lines, or the one object of `json`.
+
+The last `result` line decides; the lines before it are the evidence. Its exit code is worth little:
+0 after an interrupt without any result, and an API error is a `success` with `is_error`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from paraval.agents.complaints import end_told, wait_told
+from paraval.agents.json_lines import (
+    amount_in,
+    count_in,
+    in_words,
+    last_line,
+    mapping_in,
+    mappings_in,
+    objects_in,
+    text_in,
+    value_in,
+)
+from paraval.agents.program import AgentEnd, Reading, Transcript
+from paraval.agents.tool_names import ToolTally, as_written, split_name
+from paraval.isolation import Activity, McpServer, McpState
+
+STOPPED_AT = {"error_max_turns": "max_turns", "error_max_budget_usd": "budget"}
+_STATES = {"connected": McpState.CONNECTED, "pending": McpState.UNKNOWN}
+_POLICY = "violate our Usage Policy"
+_NAMED_DENIALS = 5
+
+Event = Mapping[str, Any]
+
+
+def read_stream(transcript: Transcript, servers: Sequence[McpServer]) -> Reading:
+    told = _Told.of(objects_in(transcript.stdout))
+    result = told.result
+    said: dict[str, Any] = {
+        "activity": told.activity(servers),
+        "usage": told.usage(),
+        "cost_usd": told.cost_usd(),
+        "requests": told.requests(),
+        "refusals": sum(status in (429, 529) for status in told.retries),
+        "notes": told.notes(servers),
+    }
+    if not result:
+        return _without_result(told, transcript, said)
+    stopped_at = STOPPED_AT.get(text_in(result, "subtype"))
+    if stopped_at is not None:
+        return Reading(answer=told.last_text(), stopped_at=stopped_at, **said)
+    words = _complaint(result)
+    if _is_refusal(result, words):
+        return Reading(answer=words or told.last_text(), refused=True, **said)
+    if value_in(result, "is_error") is True or text_in(result, "subtype").startswith("error"):
+        end = end_told(words, count_in(result, "api_error_status")) or AgentEnd.BROKEN
+        return _ended(end, words or text_in(result, "subtype"), said)
+    if transcript.exit_code != 0:
+        how = f"exit code {transcript.exit_code}"
+        how = how if transcript.signal is None else f"signal {transcript.signal}"
+        said["notes"] = (*said["notes"], f"it ended with {how} after it had told its result")
+    return Reading(answer=text_in(result, "result") or told.last_text(), **said)
+
+
+def _without_result(told: _Told, transcript: Transcript, said: Mapping[str, Any]) -> Reading:
+    words = last_line(transcript.stderr) or _plain_words(transcript.stdout)
+    end = end_told(words) if words else None
+    if end is None and told.retries and transcript.exit_code != 0:
+        status = told.retries[-1]
+        end, words = end_told(words, status), words or f"it was asking again after status {status}"
+    if end is None:
+        end = AgentEnd.NO_RESULT if transcript.exit_code == 0 else AgentEnd.BROKEN
+    return _ended(end, words, said)
+
+
+def _ended(end: AgentEnd, words: str, said: Mapping[str, Any]) -> Reading:
+    wait = wait_told(words) if end is AgentEnd.RATE_LIMITED else None
+    return Reading(end=end, message=in_words(words), retry_after=wait, **said)
+
+
+def _complaint(result: Event) -> str:
+    errors = value_in(result, "errors")
+    told = [one for one in errors if isinstance(one, str)] if isinstance(errors, list) else []
+    return "; ".join([text for text in (text_in(result, "result"), *told) if text])
+
+
+def _is_refusal(result: Event, words: str) -> bool:
+    return text_in(result, "stop_reason") == "refusal" or _POLICY in words
+
+
+def _plain_words(stdout: str) -> str:
+    """What it printed instead of JSON, where it did."""
+    line = last_line(stdout)
+    return "" if line.startswith(("{", "[")) else line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """The lines by their kind."""
+
+    init: Event = field(default_factory=dict)
+    result: Event = field(default_factory=dict)
+    """The last; empty where there is none."""
+    messages: list[Event] = field(default_factory=list)
+    """Of the model, those of its sub-agents too."""
+    tool_results: dict[str, bool] = field(default_factory=dict)
+    """By the call's id: whether it gave an error."""
+    retries: list[int] = field(default_factory=list)
+    """The statuses that it met and asked again after; 0: none was told."""
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> _Told:
+        init: Event = {}
+        result: Event = {}
+        told = cls()
+        for event in events:
+            match value_in(event, "type"), value_in(event, "subtype"):
+                case "system", "init":
+                    init = init or event
+                case "system", "api_retry":
+                    told.retries.append(count_in(event, "error_status") or 0)
+                case "assistant", _:
+                    told.messages.append(event)
+                case "user", _:
+                    told.tool_results.update(_tool_results(event))
+                case "result", _:
+                    result = event
+        return cls(
+            init=init,
+            result=result,
+            messages=told.messages,
+            tool_results=told.tool_results,
+            retries=told.retries,
+        )
+
+    def last_text(self) -> str:
+        """What the agent itself said last; its sub-agents report to it, not to us."""
+        for event in reversed(self.messages):
+            if value_in(event, "parent_tool_use_id") is None:
+                parts = mappings_in(event, "message", "content")
+                text = "\n".join(filter(None, (text_in(part, "text") for part in parts)))
+                if text:
+                    return text
+        return ""
+
+    def requests(self) -> int | None:
+        answered = {text_in(event, "message", "id") for event in self._real_messages()} - {""}
+        if not answered:
+            turns = count_in(self.result, "num_turns")
+            return None if turns is None else turns + len(self.retries)
+        return len(answered) + len(self.retries)
+
+    def _real_messages(self) -> Iterable[Event]:
+        """Without those that it makes up itself to show an error."""
+        return (
+            event for event in self.messages if text_in(event, "message", "model") != "<synthetic>"
+        )
+
+    def cost_usd(self) -> float | None:
+        """By its own price table; for a model that is not in there, it would be a guess."""
+        if any(text_in(one, "costBasis") == "unknown" for one in self._by_model()):
+            return None
+        return amount_in(self.result, "total_cost_usd")
+
+    def _by_model(self) -> list[Event]:
+        told = mapping_in(self.result, "modelUsage").values()
+        return [one for one in told if isinstance(one, Mapping)]
+
+    def usage(self) -> dict[str, float]:
+        by_model = self._by_model()
+        if by_model:
+            return _sum(_by_model(one) for one in by_model)
+        told = mapping_in(self.result, "usage")
+        if told:
+            return _sum([_by_api(told)])
+        # Cut off before its result: what each answer told by itself, the last word on each.
+        last = {text_in(one, "message", "id"): one for one in self._real_messages()}
+        return _sum(_by_api(mapping_in(one, "message", "usage")) for one in last.values())
+
+    def activity(self, servers: Sequence[McpServer]) -> Activity:
+        tally = ToolTally()
+        worked: set[str] = set()
+        for event in self.messages:
+            for part in mappings_in(event, "message", "content"):
+                if value_in(part, "type") == "tool_use":
+                    failed = self.tool_results.get(text_in(part, "id"), True)
+                    server, tool = split_name(text_in(part, "name"), servers)
+                    tally.count(tool, server, failed=failed)
+                    if server is not None and not failed:
+                        worked.add(server)
+        return Activity(
+            turns=count_in(self.result, "num_turns"),
+            tools=tally.tools(),
+            mcp={server.name: self._state(server, worked) for server in servers},
+            # The `json` form holds the result alone.
+            tells_tools=bool(self.init or self.messages),
+            session=text_in(self.result or self.init, "session_id") or None,
+            version=text_in(self.init, "claude_code_version") or None,
+            model=text_in(self.init, "model") or None,
+        )
+
+    def _state(self, server: McpServer, worked: set[str]) -> McpState:
+        if server.name in worked:
+            return McpState.CONNECTED
+        status = self._status(server)
+        if status is None:
+            return McpState.UNKNOWN
+        return _STATES.get(status, McpState.FAILED)
+
+    def _status(self, server: McpServer) -> str | None:
+        """As the first line tells it; None where there is no such line."""
+        if not self.init:
+            return None
+        for one in mappings_in(self.init, "mcp_servers"):
+            if as_written(text_in(one, "name")) == as_written(server.name):
+                return text_in(one, "status") or "failed"
+        return "not there"
+
+    def notes(self, servers: Sequence[McpServer]) -> tuple[str, ...]:
+        notes = [
+            f"MCP server '{server.name}' did not connect ({in_words(status)})"
+            for server in servers
+            if (status := self._status(server)) is not None and status not in _STATES
+        ]
+        denied = [
+            text_in(one, "tool_name") for one in mappings_in(self.result, "permission_denials")
+        ]
+        if denied:
+            names = ", ".join(in_words(name) for name in sorted(set(denied))[:_NAMED_DENIALS])
+            calls = "1 tool call was" if len(denied) == 1 else f"{len(denied)} tool calls were"
+            notes.append(f"{calls} not permitted: {names}")
+        return tuple(notes)
+
+
+def _tool_results(event: Event) -> dict[str, bool]:
+    return {
+        text_in(part, "tool_use_id"): value_in(part, "is_error") is True
+        for part in mappings_in(event, "message", "content")
+        if value_in(part, "type") == "tool_result"
+    }
+
+
+def _by_api(usage: Event) -> dict[str, float | None]:
+    return {
+        "input_tokens": amount_in(usage, "input_tokens"),
+        "cached_tokens": amount_in(usage, "cache_read_input_tokens"),
+        "written": amount_in(usage, "cache_creation_input_tokens"),
+        "output_tokens": amount_in(usage, "output_tokens"),
+        "reasoning_tokens": amount_in(usage, "output_tokens_details", "thinking_tokens"),
+    }
+
+
+def _by_model(usage: Event) -> dict[str, float | None]:
+    return {
+        "input_tokens": amount_in(usage, "inputTokens"),
+        "cached_tokens": amount_in(usage, "cacheReadInputTokens"),
+        "written": amount_in(usage, "cacheCreationInputTokens"),
+        "output_tokens": amount_in(usage, "outputTokens"),
+        "reasoning_tokens": amount_in(usage, "thinkingTokens"),
+    }
+
+
+def _sum(usages: Iterable[Mapping[str, float | None]]) -> dict[str, float]:
+    """By our names: Anthropic counts what was cached apart from the input, and we don't."""
+    total: dict[str, float] = {}
+    for usage in usages:
+        for name, amount in usage.items():
+            if amount is not None:
+                total[name] = total.get(name, 0) + amount
+    if not total:
+        return {}
+    cached = total.get("cached_tokens", 0)
+    summed = {
+        "input_tokens": total.get("input_tokens", 0) + cached + total.get("written", 0),
+        "output_tokens": total.get("output_tokens", 0),
+        "cached_tokens": cached,
+        "reasoning_tokens": total.get("reasoning_tokens", 0),
+    }
+    always = ("input_tokens", "output_tokens")
+    return {name: amount for name, amount in summed.items() if amount or name in always}
