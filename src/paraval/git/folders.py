@@ -1,0 +1,96 @@
+"""A folder that need not be in any repository: what is in it, and a hash of that.
+
+A `.git` in it, at any depth, is left out: it is the history of a folder, not its contents.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from paraval.git.running import GitError
+
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderContents:
+    """All paths are relative, parents before what is in them, and sorted."""
+
+    folders: tuple[bytes, ...]
+    files: tuple[bytes, ...]
+    """Links are among them: they are what they are, not what they lead to."""
+
+
+def folder_contents(folder: str | Path) -> FolderContents:
+    """What a folder holds. Raises GitError where it holds what cannot be copied."""
+    top = os.fsencode(folder)
+    folders: list[bytes] = []
+    files: list[bytes] = []
+    pending = [b""]
+    while pending:
+        within = pending.pop()
+        for name, mode in _scan(top, within):
+            path = within + b"/" + name if within else name
+            if name == b".git":
+                continue
+            if stat.S_ISDIR(mode):
+                folders.append(path)
+                pending.append(path)
+            elif stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+                files.append(path)
+            else:
+                raise GitError(
+                    f"{_shown(top, path)} is no plain file, folder or link, and cannot be copied",
+                    hint="remove that pipe, socket or device from the template",
+                )
+    return FolderContents(folders=tuple(sorted(folders)), files=tuple(sorted(files)))
+
+
+def folder_tree(folder: str | Path) -> str:
+    """A hash of all that a copy of the folder would hold: names, kinds, permissions, contents."""
+    top = os.fsencode(folder)
+    contents = folder_contents(folder)
+    whole = hashlib.sha256()
+    for path in (*contents.folders, *contents.files):
+        try:
+            kind, content = _described(os.path.join(top, path))  # noqa: PTH118 - bytes
+        except OSError as error:
+            raise _unreadable(top, path, error) from error
+        whole.update(b"%d %s %d %s\n" % (len(path), path, kind, content))
+    return whole.hexdigest()
+
+
+def _scan(top: bytes, within: bytes) -> list[tuple[bytes, int]]:
+    try:
+        with os.scandir(os.path.join(top, within)) as entries:  # noqa: PTH118 - bytes
+            return [(entry.name, entry.stat(follow_symlinks=False).st_mode) for entry in entries]
+    except OSError as error:
+        raise _unreadable(top, within, error) from error
+
+
+def _described(path: bytes) -> tuple[int, bytes]:
+    mode = os.lstat(path).st_mode
+    if stat.S_ISDIR(mode):
+        return mode, b""
+    if stat.S_ISLNK(mode):
+        return stat.S_IFLNK, os.readlink(path)  # noqa: PTH115 - bytes
+    content = hashlib.sha256()
+    with open(path, "rb") as file:  # noqa: PTH123 - bytes
+        while chunk := file.read(_CHUNK_BYTES):
+            content.update(chunk)
+    return mode, content.digest()
+
+
+def _unreadable(top: bytes, path: bytes, error: OSError) -> GitError:
+    return GitError(
+        f"{_shown(top, path)} cannot be read: {error.strerror}",
+        hint="attempts begin with a copy of the template: it must be readable",
+    )
+
+
+def _shown(top: bytes, path: bytes) -> str:
+    return os.path.join(top, path).decode(errors="backslashreplace")  # noqa: PTH118 - bytes

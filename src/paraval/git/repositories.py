@@ -1,0 +1,159 @@
+"""A user's repository: where it is, what a ref in it stands for, what is in a tree.
+
+Only read, and never so that anything in it changes: not even its index is refreshed.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from paraval.git.running import GitError, check_git, last_line, must_git, read_settings, run_git
+from paraval.processes.quick import QuickEnd
+
+GITLINK = 0o160000
+_ATTRIBUTES = b".gitattributes"
+_FILTERED = b"filter="
+_MOST_LOOKED_INTO = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repository:
+    """Where a repository is. All paths are absolute."""
+
+    top: str
+    """Of its working tree; of a bare repository, itself."""
+    git_dir: str
+    common_dir: str
+    """Where its objects are; another than `git_dir` in a worktree."""
+    bare: bool = False
+    prefix: str = "."
+    """Where in it the path was that it was found by, relative to `top`."""
+    object_format: str = "sha1"
+
+    @property
+    def objects(self) -> str:
+        return os.path.join(self.common_dir, "objects")  # noqa: PTH118 - text goes to git
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeEntry:
+    """A file, a link or a submodule in a tree."""
+
+    mode: int
+    hash: str
+    path: bytes
+
+
+def find_repository(path: str | Path) -> Repository:
+    """The repository that a folder is in. Raises GitError where there is none that can be used."""
+    check_git()
+    folder = os.path.realpath(path)
+    if not Path(folder).is_dir():
+        raise GitError(f"no such folder: {path}", hint="name a folder that is in a repository")
+    bare = _ask(folder, "--is-bare-repository") == "true"
+    git_dir = _ask(folder, "--absolute-git-dir")
+    common_dir = os.path.realpath(os.path.join(folder, _ask(folder, "--git-common-dir")))  # noqa: PTH118
+    if not bare and _ask(folder, "--is-inside-work-tree") != "true":
+        raise GitError(
+            f"{path} is inside of a repository's .git", hint="name the working tree instead"
+        )
+    return Repository(
+        top=git_dir if bare else _ask(folder, "--show-toplevel"),
+        git_dir=git_dir,
+        common_dir=common_dir,
+        bare=bare,
+        prefix="." if bare else _ask(folder, "--show-prefix").rstrip("/") or ".",
+        object_format=_ask(folder, "--show-object-format"),
+    )
+
+
+def resolve(repository: Repository, ref: str) -> str:
+    """The commit that a ref stands for now. Raises GitError where it stands for none."""
+    ended = _run_in(repository, "rev-parse", "--verify", "--end-of-options", f"{ref}^{{commit}}")
+    if ended.is_well:
+        return ended.stdout.decode().strip()
+    if not _run_in(repository, "rev-parse", "--verify", "HEAD^{commit}").is_well and ref == "HEAD":
+        raise GitError(
+            f"the repository {repository.top} has no commits yet",
+            hint="commit something there: attempts begin with a commit",
+        )
+    raise GitError(
+        f"'{ref}' is no branch, tag or commit of the repository {repository.top}:"
+        f" {last_line(ended)}",
+        hint=f"`git -C {repository.top} branch --all` and `tag` list what there is",
+    )
+
+
+def tree_of(repository: Repository, commit: str) -> str:
+    """The hash of a commit's tree."""
+    stdout = must_git(
+        [f"--git-dir={repository.git_dir}", "rev-parse", "--verify", f"{commit}^{{tree}}"],
+        doing=f"cannot read commit {commit} of {repository.top}",
+    )
+    return stdout.decode().strip()
+
+
+def branch_of(repository: Repository, ref: str) -> str | None:
+    """The branch that a ref names, or HEAD is on; None: it is none."""
+    ended = _run_in(repository, "rev-parse", "--symbolic-full-name", "--end-of-options", ref)
+    name = ended.stdout.decode(errors="replace").strip().removeprefix("--end-of-options").strip()
+    return name.removeprefix("refs/heads/") if name.startswith("refs/heads/") else None
+
+
+def tree_entries(git_dir: str, tree: str) -> list[TreeEntry]:
+    """All that is in a tree, by path."""
+    stdout = must_git(
+        [f"--git-dir={git_dir}", "ls-tree", "-r", "-z", "--full-tree", tree],
+        doing=f"cannot list tree {tree}",
+    )
+    entries = []
+    for line in stdout.split(b"\0")[:-1]:
+        about, _, path = line.partition(b"\t")
+        mode, _, name = about.split(b" ")
+        entries.append(TreeEntry(mode=int(mode, 8), hash=name.decode(), path=path))
+    return entries
+
+
+def tree_notes(git_dir: str, entries: list[TreeEntry]) -> tuple[str, ...]:
+    """What of a tree will not be in a checkout as its owner may expect it."""
+    notes = []
+    submodules = [entry.path for entry in entries if entry.mode == GITLINK]
+    if submodules:
+        first = submodules[0].decode(errors="backslashreplace")
+        others = f" and {len(submodules) - 1} more" if len(submodules) > 1 else ""
+        notes.append(f"submodules are empty folders in workspaces: {first}{others}")
+    attributes = [entry for entry in entries if entry.path.rpartition(b"/")[2] == _ATTRIBUTES]
+    for entry in attributes[:_MOST_LOOKED_INTO]:
+        shown = run_git([f"--git-dir={git_dir}", "cat-file", "blob", entry.hash])
+        if _FILTERED in shown.stdout:
+            name = entry.path.decode(errors="backslashreplace")
+            notes.append(
+                f"git's filters are not run in workspaces: files that {name} hands to one"
+                " (LFS and the like) are there as they are stored"
+            )
+            break
+    return tuple(notes)
+
+
+def _ask(folder: str, question: str) -> str:
+    """One answer a call: a path may hold anything, line ends too."""
+    ended = read_settings(["rev-parse", question], cwd=folder)
+    if ended.is_well:
+        return os.fsdecode(ended.stdout.removesuffix(b"\n"))
+    if "dubious ownership" in ended.stderr:
+        raise GitError(
+            f"the repository at {folder} belongs to another user, and git does not trust it",
+            hint=f"if you do: `git config --global --add safe.directory {folder}`",
+        )
+    if "not a git repository" in ended.stderr:
+        raise GitError(
+            f"{folder} is in no git repository",
+            hint="`git init` and a commit make it one; `folder:` instead of `git:` needs none",
+        )
+    raise GitError(f"the repository at {folder} cannot be read: {last_line(ended)}")
+
+
+def _run_in(repository: Repository, *arguments: str) -> QuickEnd:
+    return run_git([f"--git-dir={repository.git_dir}", *arguments])

@@ -1,0 +1,108 @@
+"""A user's working tree as it is now, as a tree and a commit, without a byte written beside it.
+
+A repository of our own borrows the user's objects, with a copy of the index: what is new becomes
+objects there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from paraval.git.borrowing import lender_of, write_repository
+from paraval.git.repositories import Repository, resolve, tree_of
+from paraval.git.running import GitError, failure, must_git, run_git
+
+_PATIENCE_S = 600.0
+_SIGNED = {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "paraval"), ("EMAIL", "paraval@localhost"))
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What a working tree was at one moment."""
+
+    commit: str
+    """The repository's own HEAD where nothing differs from it; else one whose parent that is."""
+    tree: str
+
+
+def snapshot(repository: Repository, objects_folder: str | Path) -> Snapshot:
+    """Tracked changes and untracked files that git does not ignore, as objects in this folder."""
+    head = resolve(repository, "HEAD")
+    with _borrowing(repository, head) as arguments:
+        # Not in the repository itself: what is new must outlive it.
+        env = {"GIT_OBJECT_DIRECTORY": os.fspath(objects_folder)}
+        env["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = _as_list(repository.objects)
+        Path(objects_folder).mkdir(parents=True, exist_ok=True)
+        tree = _write_tree(repository, arguments, env)
+        if tree == tree_of(repository, head):
+            return Snapshot(commit=head, tree=tree)
+        commit = must_git(
+            [*arguments, "commit-tree", tree, "-p", head, "-m", "The working tree as it was"],
+            doing=f"cannot take the working tree of {repository.top} as it is",
+            env={**env, **_SIGNED, **_date_of(arguments, head)},
+        )
+        return Snapshot(commit=commit.decode().strip(), tree=tree)
+
+
+def snapshot_tree(repository: Repository) -> str:
+    """The hash of the tree that a snapshot taken now would have; nothing of it is kept."""
+    with tempfile.TemporaryDirectory(prefix="paraval-snapshot-") as folder:
+        return snapshot(repository, folder).tree
+
+
+@contextmanager
+def _borrowing(repository: Repository, head: str) -> Iterator[list[str]]:
+    """A repository for one snapshot, with the user's index; how git is told of it."""
+    if repository.bare:
+        raise GitError(
+            f"{repository.top} is bare: it has no working tree to take as it is",
+            hint="leave out `uncommitted`, or name a clone with a working tree",
+        )
+    with tempfile.TemporaryDirectory(prefix="paraval-snapshot-") as folder:
+        git_dir = Path(folder, "snapshot.git")
+        write_repository(git_dir, lender_of(repository), head=head)
+        # A split index needs its other half beside it. Both may just be being replaced.
+        for index in Path(repository.git_dir).glob("sharedindex.*"):
+            with suppress(FileNotFoundError):
+                shutil.copy2(index, git_dir)
+        with suppress(FileNotFoundError):
+            shutil.copy2(Path(repository.git_dir, "index"), git_dir / "index")
+        yield [f"--git-dir={git_dir}", f"--work-tree={repository.top}"]
+
+
+def _write_tree(repository: Repository, arguments: list[str], env: dict[str, str]) -> str:
+    doing = f"cannot take the working tree of {repository.top} as it is"
+    added = run_git([*arguments, "add", "-A"], env=env, timeout=_PATIENCE_S)
+    if "does not have a commit checked out" in added.stderr:
+        # A repository within, without a commit, cannot be part of a tree: all the rest can.
+        run_git([*arguments, "add", "-A", "--ignore-errors"], env=env, timeout=_PATIENCE_S)
+    elif not added.is_well:
+        raise failure(doing, added)
+    return must_git([*arguments, "write-tree"], doing=doing, env=env).decode().strip()
+
+
+def _date_of(arguments: list[str], commit: str) -> dict[str, str]:
+    """The same working tree gives the same commit, today and tomorrow."""
+    stdout = must_git(
+        [*arguments, "show", "-s", "--format=%ct", commit], doing=f"cannot read commit {commit}"
+    )
+    date = f"{stdout.decode().strip()} +0000"
+    return {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
+
+
+def _as_list(folder: str) -> str:
+    """As git takes it in a variable: `:` parts folders, unless they are in quotes."""
+    if not folder.startswith('"') and ":" not in folder:
+        return folder
+    escaped = folder.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
