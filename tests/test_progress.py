@@ -28,6 +28,7 @@ from paraval.records import (
     AttemptEnded,
     AttemptResult,
     AttemptStarted,
+    Capacity,
     Case,
     Failure,
     FunctionTarget,
@@ -249,6 +250,42 @@ def test_a_quiet_minute_gets_a_line_that_names_the_longest() -> None:
     clock.now += 600
     onlooker.tick(clock.now)
     assert stream.getvalue().strip("\x00").splitlines() == lines
+
+
+def held(by: str | None, at_once: int = 6) -> Capacity:
+    return Capacity(at_once=at_once, wanted=20, held_by=by)
+
+
+def test_lines_tell_what_holds_the_run_back_once_it_lasts_and_again_when_it_changes() -> None:
+    stream, clock = io.StringIO(), Clock()
+    onlooker = choose("lines", stream, False, clock=clock, environ={})
+    onlooker(started())
+    onlooker(begins(trial(0, "slow")))
+
+    def pass_time(seconds: int) -> None:
+        for _ in range(seconds):
+            clock.now += 1
+            onlooker.tick(clock.now)
+
+    for number in range(40):
+        onlooker(held("memory" if number % 2 else None))
+        pass_time(1)
+    assert stream.getvalue() == "", "what comes and goes is no news"
+    for number in range(10):
+        onlooker(held("memory", at_once=6 + number))
+        pass_time(1)
+    onlooker(held("cpu"))
+    pass_time(10)
+    onlooker(held(None, at_once=20))
+    pass_time(10)
+    assert stream.getvalue().splitlines() == [
+        "[ 0/20] … 9 of 20 at once: memory holds back the others",
+        "[ 0/20] … 6 of 20 at once: cpu holds back the others",
+        "[ 0/20] … nothing holds the run back any more",
+    ]
+    onlooker(held("memory", at_once=2))
+    pass_time(70)
+    assert "… 1 running (2 of 20, memory), longest slow" in stream.getvalue()
 
 
 def test_lines_tell_what_was_spent_so_far_retries_and_judges_included() -> None:
@@ -495,6 +532,14 @@ def test_a_terminal_shows_a_bar_with_counts_and_what_runs_now(
     assert len(bar) <= min(width - 1, 110)
     assert len(running) <= min(width - 1, 110)
     assert seen.terminal.screen.cursor.hidden
+
+
+def test_the_bar_tells_beside_what_runs_what_holds_back_more(terminals: list[Terminal]) -> None:
+    seen = watched(terminals, 80)
+    seen.tell(started(), begins(trial(0, "one")), held("memory"))
+    assert seen.terminal.lines[1].startswith("1 running (6 of 20, memory): one · small")
+    seen.tell(held(None))
+    assert seen.terminal.lines[1].startswith("1 running: one · small")
 
 
 @pytest.mark.parametrize("width", [1, 2, 5, 10, 20, 30, 40, 60, 80, 110, 200])

@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Callable
 
-from paraval.cli.progress_counts import Running, Spending
+from paraval.cli.progress_counts import Room, Running, Spending
 from paraval.cli.progress_lines import (
     LONGEST_NOTICE,
     Pen,
@@ -24,6 +24,7 @@ from paraval.cli.progress_lines import (
 from paraval.records import (
     AttemptEnded,
     AttemptStarted,
+    Capacity,
     Happening,
     Notice,
     Outcome,
@@ -57,6 +58,7 @@ class Bar:
         self._clock = clock
         self._wording = Wording(ascii_only=pen.is_ascii, tells_eta=False)
         self._running = Running()
+        self._room = Room()
         self._spending = Spending()
         self._counts = dict.fromkeys(("passed", "failed", "errors", "skipped"), 0)
         self._done = self._total = 0
@@ -83,6 +85,8 @@ class Bar:
                 self._running.end(event.attempt.trial)
                 if self._verbose:
                     self._say(self._wording.attempt_retried(event))
+            case Capacity():
+                self._room.watch(event, self._clock())
             case Notice():
                 self._above.append(one_line(event.message, LONGEST_NOTICE))
             case RunStarted():
@@ -188,7 +192,8 @@ class Bar:
         # Names beyond the line's end are not worth making.
         names = ", ".join(shown_label(trial) for trial in self._running.first(width // 3))
         more = ", …" if count > width // 3 else ""
-        return self._paint(cut_to(f"{count} running: {names}{more}", width, self._pen), DIM)
+        line = f"{count} running{self._room}: {names}{more}"
+        return self._paint(cut_to(line, width, self._pen), DIM)
 
     def _paint(self, text: str, style: str) -> str:
         return f"{style}{text}{PLAIN}" if style and self._colour and text else text

@@ -1,4 +1,6 @@
-"""What onlookers keep count of while a run goes on: what runs, what is skipped, what is spent."""
+"""What onlookers keep count of while a run goes on: what runs, what holds back more, what is
+skipped, what is spent.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ import math
 from paraval.records import (
     AttemptEnded,
     AttemptResult,
+    Capacity,
     Happening,
     RunStarted,
     Trial,
@@ -15,6 +18,8 @@ from paraval.records import (
 )
 from paraval.report.wording import money
 
+HELD_S = 5.0
+"""What holds a run back is worth a line in a log once it has lasted for so long."""
 SKIPS_TOGETHER_S = 1.0
 """Trials that are skipped within so long of one another are told in one line."""
 
@@ -49,6 +54,38 @@ class Running:
                 break
             found.append(trial)
         return found
+
+
+class Room:
+    """How many the machine lets run at once, and what holds back more."""
+
+    def __init__(self) -> None:
+        self._capacity: Capacity | None = None
+        self._since = 0.0
+        self._told: str | None = None
+
+    def watch(self, capacity: Capacity, now: float) -> None:
+        if self._held_by != capacity.held_by:
+            self._since = now
+        self._capacity = capacity
+
+    def take(self, now: float) -> Capacity | None:
+        """What to tell in a log: another hold than the one told last, and not just a moment's."""
+        if self._held_by == self._told or now - self._since < HELD_S:
+            return None
+        self._told = self._held_by
+        return self._capacity
+
+    @property
+    def _held_by(self) -> str | None:
+        return None if self._capacity is None else self._capacity.held_by
+
+    def __str__(self) -> str:
+        """` (6 of 20, memory)`, to stand behind what runs; empty where nothing holds it back."""
+        told = self._capacity
+        if told is None or told.held_by is None:
+            return ""
+        return f" ({told.at_once:,} of {told.wanted:,}, {told.held_by})"
 
 
 class Skips:

@@ -11,6 +11,7 @@ Every line has `event`:
   cost_usd, cached, done, total, eta_s: its result is on disk
 - `trial_skipped`: index, case, variant, repeat, reason: it is left for later, and can be resumed
 - `notice`: message, for a person to read
+- `capacity`: at_once, wanted, held_by: what the machine lets run at once has changed
 - `run_ended`: run, total, done, wall_s, interrupted, held_back
 
 `passed` is null where there is no verdict, `error` is null or has kind and message, `eta_s` and

@@ -7,10 +7,11 @@ import re
 from collections.abc import Callable
 from typing import TextIO
 
-from paraval.cli.progress_counts import Running, Skips, Spending
+from paraval.cli.progress_counts import Room, Running, Skips, Spending
 from paraval.records import (
     AttemptEnded,
     AttemptStarted,
+    Capacity,
     Happening,
     Notice,
     Outcome,
@@ -132,14 +133,22 @@ class Wording:
             f"  {told}; again in {duration(event.retry_in_s)}"
         )
 
-    def still_running(self, running: Running, now: float) -> str:
+    def still_running(self, running: Running, room: Room, now: float) -> str:
         longest = running.longest(now)
         if longest is None:
             return f"{self._place()} … nothing runs just now, and the run waits"
         trial, for_s = longest
         return (
-            f"{self._place()} … {len(running)} running, "
+            f"{self._place()} … {len(running)} running{room}, "
             f"longest {shown_label(trial)} for {rough_time(for_s)}"
+        )
+
+    def held(self, capacity: Capacity) -> str:
+        if capacity.held_by is None:
+            return f"{self._place()} … nothing holds the run back any more"
+        return (
+            f"{self._place()} … {capacity.at_once:,} of {capacity.wanted:,} at once: "
+            f"{capacity.held_by} holds back the others"
         )
 
     def _why(self, event: TrialEnded) -> str:
@@ -179,6 +188,7 @@ class Lines:
         self._clock = clock
         self._wording = Wording(ascii_only=pen.is_ascii, tells_eta=True)
         self._running = Running()
+        self._room = Room()
         self._skips = Skips()
         self._last_line_at = clock()
         self._goes_on = False
@@ -201,6 +211,8 @@ class Lines:
                 self._running.end(event.attempt.trial)
                 if self._verbose:
                     self._say(self._wording.attempt_retried(event))
+            case Capacity():
+                self._room.watch(event, self._clock())
             case Notice():
                 self._say(one_line(event.message, LONGEST_NOTICE))
             case RunStarted():
@@ -212,8 +224,10 @@ class Lines:
 
     def tick(self, now: float) -> None:
         self._say_more_skipped(now)
+        if self._goes_on and (told := self._room.take(now)) is not None:
+            self._say(self._wording.held(told))
         if self._goes_on and now - self._last_line_at >= QUIET_S:
-            self._pen.line(self._wording.still_running(self._running, now))
+            self._pen.line(self._wording.still_running(self._running, self._room, now))
             self._last_line_at = now
 
     def close(self) -> None:
