@@ -3,13 +3,46 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check faults bench bench-peers docs format clean
+.PHONY: demo test test-agents check bubblewrap faults bench bench-peers docs format clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/paraval demo
 
-test: check
+test: check bubblewrap
 	$(BIN)/python -m pytest
+
+# Real agent programs, at these versions, in a folder that git ignores; the models are simulated.
+CLAUDE_CODE := 2.1.325
+CODEX := 0.166.0
+MCP := 2.3.0
+AGENTS := .agents
+AGENTS_INSTALLED := $(AGENTS)/claude-code-$(CLAUDE_CODE)-codex-$(CODEX)-mcp-$(MCP)
+test-agents: $(VENV)/.dev $(AGENTS_INSTALLED)
+	$(BIN)/python -m pytest tests/agents -m agents -o timeout=600 -v -rA
+
+$(AGENTS_INSTALLED):
+	@command -v npm > /dev/null || { echo "npm is needed to install the agents: see https://nodejs.org"; exit 1; }
+	@echo "Installing Claude Code $(CLAUDE_CODE), Codex $(CODEX) and mcp $(MCP) into $(AGENTS) (once) ..."
+	@rm -rf $(AGENTS) && mkdir $(AGENTS)
+	@npm install --prefix $(AGENTS) --no-save --no-package-lock --no-audit --no-fund --loglevel=error \
+		@anthropic-ai/claude-code@$(CLAUDE_CODE) @openai/codex@$(CODEX)
+	@$(PYTHON) -m venv $(AGENTS)/venv
+	@$(AGENTS)/venv/bin/python -m pip install --quiet --disable-pip-version-check mcp==$(MCP)
+	@touch $@
+
+# Where it is not to be had, the tests of the sandbox are skipped, and this says so.
+WITHOUT_BUBBLEWRAP := tests of the sandbox are skipped. To have it: apt-get install bubblewrap (Debian, Ubuntu), dnf install bubblewrap (Fedora)
+bubblewrap:
+	@if [ "$$(uname)" != Linux ] || command -v bwrap > /dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+		echo "Installing bubblewrap (once) ..."; \
+		export DEBIAN_FRONTEND=noninteractive; \
+		apt-get install -qq -y bubblewrap > /dev/null 2>&1 || \
+			{ apt-get update -qq && apt-get install -qq -y bubblewrap; } > /dev/null 2>&1 || \
+			echo "bubblewrap could not be installed: $(WITHOUT_BUBBLEWRAP)"; \
+	else \
+		echo "bubblewrap is not here: $(WITHOUT_BUBBLEWRAP)"; \
+	fi
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -43,7 +76,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) bench/peers/.venvs build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(AGENTS) bench/peers/.venvs build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
