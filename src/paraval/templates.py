@@ -47,6 +47,10 @@ class TemplateFields:
     """The attempt's own scratch folder."""
     variant: Mapping[str, Scalar] = field(default_factory=dict)
     python: str = sys.executable
+    workspace: str | None = None
+    """Where the attempt runs; None: it has no place of its own, and no such field."""
+    extra: Mapping[str, str] = field(default_factory=dict)
+    """What only some templates know, by name; an axis of the same name stands back."""
 
 
 def fill(template: str, fields: TemplateFields) -> str:
@@ -79,9 +83,13 @@ def field_names(template: str) -> tuple[str, ...]:
 
 def field_value(name: str, fields: TemplateFields) -> Any:
     """What a field stands for; TemplateError where the trial has no such field."""
+    if name in fields.extra:
+        return fields.extra[name]
     if name in fields.variant:
         return fields.variant[name]
     match name:
+        case "workspace" if fields.workspace is not None:
+            return fields.workspace
         case "input" if fields.input is not None:
             return fields.input
         case "case.id":

@@ -1,7 +1,7 @@
 """JSON that an agent printed, read tolerantly: what is no object is passed over, nothing raises.
 
-Between an agent's lines stand warnings, progress and half lines of those that were killed; keys come
-in any order, and values of any type. What a reader asks for by a wrong type is simply not there.
+Between an agent's lines stand warnings, progress and half lines of those that were killed; keys
+come in any order, and values of any type. What a reader asks for by a wrong type is not there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LONGEST_WORDS = 2000
 
 
 def objects_in(text: str) -> list[dict[str, Any]]:
-    """Every object in it: one that fills the whole text, those of a list that does, or one a line."""
+    """Every object in it: one that is the whole text, those of a list that is, or one a line."""
     whole = text.strip()
     if whole.startswith(("{", "[")):
         value = _parsed(whole)

@@ -22,12 +22,14 @@ class ToolTally:
         self._calls: dict[tuple[str, str], int] = {}
         self._failed: dict[tuple[str, str], int] = {}
 
-    def count(self, name: str, server: str | None = None, *, failed: bool = False) -> None:
+    def count(
+        self, name: str, server: str | None = None, *, failed: bool = False, calls: int = 1
+    ) -> None:
         tool = (_shown(server or ""), _shown(name))
-        if tool not in self._calls and len(self._calls) >= MOST_TOOLS:
+        if not calls or (tool not in self._calls and len(self._calls) >= MOST_TOOLS):
             return
-        self._calls[tool] = self._calls.get(tool, 0) + 1
-        self._failed[tool] = self._failed.get(tool, 0) + failed
+        self._calls[tool] = self._calls.get(tool, 0) + calls
+        self._failed[tool] = self._failed.get(tool, 0) + (calls if failed else 0)
 
     def tools(self) -> tuple[ToolUse, ...]:
         """By server and name, the agent's own first."""
