@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from paraval.processes import capture, children, keeper
+from paraval.processes import capture, keeper, links
 from paraval.processes.children import Child, Command, Ended, Warden
 from paraval.processes.identity import end_leftovers, is_alive, process_identity
 from paraval.processes.tree import Entry, descendants, process_table
@@ -618,8 +618,8 @@ def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _have_little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(children, "KEEPER_PATIENCE_S", 0.3)
-    monkeypatch.setattr(children, "ASK_AGAIN_S", 0.3)
+    monkeypatch.setattr(links, "KEEPER_PATIENCE_S", 0.3)
+    monkeypatch.setattr(links, "ASK_AGAIN_S", 0.3)
 
 
 async def _soon(awaited: Awaitable[T]) -> T:

@@ -1,0 +1,161 @@
+"""What the engine asks of a keeper, and what it hears in the end: a command and its end.
+
+How they travel is told here too; who carries them is not.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from paraval.isolation import TargetLimits
+from paraval.processes.niceness import MOST_NICE
+from paraval.processes.sandbox import Sandbox, sandboxed
+from paraval.processes.wire import frame, message_frame, portable
+from paraval.settings import LOG_LIMIT_BYTES
+
+_TRANSIENT = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOBUFS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What to start, with what, where its output goes, and how long it may take."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    """All of it: nothing is added from this process's own."""
+    cwd: str
+    stdin: bytes = b""
+    stdout: str
+    """The log file of each stream; made, with its folders, when the first byte comes."""
+    stderr: str
+    timeout: float | None = None
+    grace: float = 5.0
+    """Seconds between SIGTERM and SIGKILL."""
+    log_limit: int = LOG_LIMIT_BYTES
+    limits: TargetLimits = field(default_factory=TargetLimits)
+    """Memory and processes are held to where cgroups allow; `limits_enforced` tells."""
+    nice: int = 0
+    """How much it yields to what else runs on the machine, from 0 to 19."""
+    tag: int | None = None
+    """By which `Warden.loads` tells of it: the trial's index. None: it does not."""
+    sandbox: Sandbox | None = None
+
+    def __post_init__(self) -> None:
+        if not self.argv or not self.argv[0]:
+            raise ValueError("a command needs the name of a program")
+        if self.stdout == self.stderr != os.devnull:
+            raise ValueError(f"stdout and stderr need a log file each, not both '{self.stdout}'")
+        if not 0 <= self.nice <= MOST_NICE:
+            raise ValueError(f"niceness goes from 0 to {MOST_NICE}, and {self.nice} is none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpawnFailure:
+    """Why there is no exit of a command to speak of."""
+
+    code: str
+    """The system's name for it, such as ENOENT; LOST where those who watched it were killed."""
+    message: str
+    transient: bool
+    """True: nothing is wrong with the command; another try may well work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Captured:
+    """What went into a pair of logs."""
+
+    stdout_bytes: int = 0
+    """All that came, kept or not."""
+    stderr_bytes: int = 0
+    stdout_cut: bool = False
+    """True: the log is full, and the middle of what came was left out."""
+    stderr_cut: bool = False
+    log_error: str | None = None
+    """Why a log holds less than it has room for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended(Captured):
+    """How a command ended. Nothing of it is left, unless `survivors` says so."""
+
+    exit_code: int | None = None
+    signal: int | None = None
+    timed_out: bool = False
+    cancelled: bool = False
+    leaked: int = 0
+    """Processes that were still there when the command itself had left, and were killed."""
+    survivors: int = 0
+    """Processes that SIGKILL has not ended yet (the kernel holds them); their keeper goes on."""
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    max_rss_bytes: int = 0
+    """Of its largest process; on Linux never less than a keeper's own 10 MB or so."""
+    memory_bytes: int = 0
+    """The most that its whole tree held at once, as far as was seen: what its cgroup counted where
+    its memory is limited (files that it read are in it), else the largest of `Warden.loads`."""
+    out_of_memory: bool = False
+    """The kernel killed some of it because it went over its memory limit."""
+    failure: SpawnFailure | None = None
+
+
+LOST = SpawnFailure(
+    code="LOST",
+    message="the processes that watched over the command were killed; it may have been started",
+    transient=True,
+)
+SILENT = replace(
+    LOST,
+    message="the process that watched over the command said nothing long after its time and was"
+    " killed; did the command stop it?",
+)
+
+
+def request_of(command: Command) -> bytes:
+    folder = _absolute(command.cwd)
+    argv = command.argv
+    if command.sandbox is not None:
+        argv = sandboxed(argv, command.sandbox, folder, command.env)
+    message = {
+        "argv": [portable(argument) for argument in argv],
+        "program": portable(command.argv[0]),
+        "env": {portable(name): portable(value) for name, value in command.env.items()},
+        "cwd": portable(folder),
+        **log_paths(command.stdout, command.stderr),
+        "timeout": command.timeout,
+        "grace": command.grace,
+        "log_limit": command.log_limit,
+        "memory": command.limits.memory_bytes,
+        "processes": command.limits.processes,
+        "nice": command.nice,
+        "sandboxed": command.sandbox is not None,
+    }
+    return message_frame(message) + frame(command.stdin)
+
+
+def log_paths(stdout: str, stderr: str) -> dict[str, str]:
+    return {
+        "stdout": portable(_absolute(stdout)),
+        "stderr": portable(_absolute(stderr)),
+    }
+
+
+def _absolute(path: str) -> str:
+    # The keeper is in another folder: a relative path would mean another file there.
+    return str(Path(path).absolute())
+
+
+def failure_of(command: Command, error: OSError | UnicodeEncodeError) -> SpawnFailure:
+    start = f"cannot start '{ascii(command.argv[0])[1:-1]}': "
+    if isinstance(error, UnicodeEncodeError):
+        reason = f"text that no program can be handed: {ascii(error.object)[:80]}"
+        return SpawnFailure(code="EILSEQ", message=start + reason, transient=False)
+    number = error.errno or 0
+    return SpawnFailure(
+        code=errno.errorcode.get(number, str(number)),
+        message=start + (error.strerror or str(error)),
+        transient=number in _TRANSIENT,
+    )

@@ -1,0 +1,219 @@
+"""The engine's end of the line to a keeper, for one command: what is asked, what is told, and a
+keeper that says nothing when it should.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from paraval.processes.commands import (
+    LOST,
+    SILENT,
+    Captured,
+    Command,
+    Ended,
+    SpawnFailure,
+    log_paths,
+)
+from paraval.processes.identity import ProcessIdentity, process_identity
+from paraval.processes.keeper import KILL_PATIENCE_S
+from paraval.processes.warden_process import MARGIN_S, WardenProcess
+from paraval.processes.wire import Frames, message_frame, read_message
+
+KEEPER_PATIENCE_S = KILL_PATIENCE_S + MARGIN_S
+"""How long a keeper may be silent beyond the time that it is due to speak; then it is killed."""
+ASK_AGAIN_S = 2.0
+"""How long the warden may take to kill a keeper, and to end what that one leaves behind."""
+MOST_ASKS = 3
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """Where a command is served: by which warden, as which of its requests."""
+
+    process: WardenProcess
+    number: int
+
+
+class Link(asyncio.Protocol):
+    """The connection to a keeper, for one command."""
+
+    def __init__(self, command: Command, on_answer: Callable[[], None]) -> None:
+        self._loop = loop = asyncio.get_running_loop()
+        self.seat: Seat | None = None
+        self.identity: ProcessIdentity | None = None
+        self.ended: asyncio.Future[Ended] = loop.create_future()
+        self._timeout = command.timeout
+        self._grace = command.grace
+        self._on_answer = on_answer
+        self._started: asyncio.Future[None] = loop.create_future()
+        self._switches: deque[asyncio.Future[Captured | None]] = deque()
+        self._frames = Frames()
+        self._transport: asyncio.Transport | None = None
+        self._socket: socket.socket | None = None
+        """The transport's own."""
+        self._has_begun = False
+        self._end: Ended | None = None
+        """What is known of the end; `ended` follows when the connection is closed too."""
+        self._overdue: asyncio.TimerHandle | None = None
+        """When the keeper is given up; None as long as its command may take any time."""
+        self._is_given_up = False
+
+    # ---- what the engine asks for
+
+    def connect(self, connection: socket.socket) -> None:
+        """Told before the transport is made of it."""
+        self._socket = connection
+
+    def begin(self, request: bytes) -> None:
+        """Tell the keeper what to start, unless it is over already."""
+        if self._end is None and self._transport is not None:
+            self._has_begun = True
+            self._transport.write(request)
+            if self._timeout is not None:
+                self._expect_end_in(self._timeout + self._grace)
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._transport.get_write_buffer_size() or self._socket is None:
+            self._transport.write(message_frame(message))
+            return
+        # Not through the transport: when the keeper has just left, it would drop what came last.
+        try:
+            self._socket.send(message_frame(message))
+        except BlockingIOError:
+            self._transport.write(message_frame(message))
+        except OSError:
+            return
+
+    def end(self) -> None:
+        self.send({"do": "end"})
+        self._expect_end_in(self._grace)
+
+    def kill(self) -> None:
+        if self._has_begun:
+            self.send({"do": "kill"})
+            self._expect_end_in(0.0)
+        else:
+            self.finish(Ended(cancelled=True))
+
+    def finish(self, ended: Ended) -> None:
+        """This is how it ended; nothing more is to be heard."""
+        if self._end is None:
+            self._end = ended
+        if self._transport is not None:
+            self._transport.abort()
+        else:
+            self._settle()
+
+    async def wait_started(self) -> None:
+        await self._answer(self._started)
+
+    async def outlast_cancels(self) -> None:
+        """Wait for the end whatever happens; another cancel only takes the grace away."""
+        while not self.ended.done():
+            try:
+                await asyncio.shield(self.ended)
+            except asyncio.CancelledError:
+                self.kill()
+
+    async def switch_logs(self, stdout: str, stderr: str) -> Captured | None:
+        if self.ended.done():
+            return None
+        switched: asyncio.Future[Captured | None] = self._loop.create_future()
+        self._switches.append(switched)
+        self.send({"do": "switch", **log_paths(stdout, stderr)})
+        return await self._answer(switched)
+
+    # ---- a keeper that says nothing
+
+    async def _answer(self, answer: asyncio.Future[T]) -> T:
+        """What the keeper says at once, if it can say anything."""
+        late = self._loop.call_later(KEEPER_PATIENCE_S, self._give_up)
+        try:
+            return await asyncio.shield(answer)
+        finally:
+            late.cancel()
+
+    def _expect_end_in(self, seconds: float) -> None:
+        """From now on; the earliest of such times counts."""
+        due = self._loop.time() + seconds + KEEPER_PATIENCE_S
+        if self.ended.done() or (self._overdue is not None and self._overdue.when() <= due):
+            return
+        self._give_up_at(due, 0)
+
+    def _give_up_at(self, due: float, asks: int) -> None:
+        if self._overdue is not None:
+            self._overdue.cancel()
+        self._overdue = self._loop.call_at(due, self._give_up, asks)
+
+    def _give_up(self, asks: int = 0) -> None:
+        """Have the keeper killed; the warden ends its command and tells of it, if it can."""
+        if self.seat is None or self.ended.done():
+            return
+        self._is_given_up = True
+        if asks < MOST_ASKS:
+            self.seat.process.kill_keeper(self.seat.number)
+            self._give_up_at(self._loop.time() + ASK_AGAIN_S, asks + 1)
+            return
+        if self.seat.process.is_stopped:
+            self.seat.process.kill_with_all_below()
+        self.finish(Ended(failure=LOST))
+
+    # ---- what the keeper tells
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._on_answer()
+        self._frames.feed(data)
+        for payload in self._frames:
+            for kind, content in read_message(payload).items():
+                self._hear(kind, content)
+
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        self._transport = None
+        self._settle()
+
+    def _hear(self, kind: str, content: dict[str, Any]) -> None:
+        if kind == "started":
+            self.identity = _identity(content)
+            self._started.set_result(None)
+        elif kind == "switched":
+            switched = self._switches.popleft()
+            if not switched.done():
+                switched.set_result(Captured(**content))
+        elif kind == "ended":
+            failure = content.pop("failure", None)
+            self.finish(Ended(**content, failure=SpawnFailure(**failure) if failure else None))
+
+    def _settle(self) -> None:
+        if self.ended.done():
+            return
+        if self._overdue is not None:
+            self._overdue.cancel()
+        ended = self._end or Ended(failure=LOST)
+        if self._is_given_up and ended.failure is not None and ended.failure.code == LOST.code:
+            ended = replace(ended, failure=SILENT)
+        self.ended.set_result(ended)
+        if not self._started.done():
+            self._started.set_result(None)
+        for switched in self._switches:
+            if not switched.done():
+                switched.set_result(None)
+
+
+def _identity(started: dict[str, Any]) -> ProcessIdentity | None:
+    pid, start_time = started["pid"], started["start_time"]
+    if start_time is None:
+        return process_identity(pid)
+    return ProcessIdentity(pid=pid, start_time=start_time)
