@@ -52,8 +52,8 @@ class OpenCode:
     """`opencode run --format json`."""
 
     name = "opencode"
-    programs = ("opencode",)
-    version_arguments = ("--version",)
+    programs: tuple[str, ...] = ("opencode",)
+    version_arguments: tuple[str, ...] = ("--version",)
     login = Login(
         key_variables=(
             "OPENCODE_API_KEY",

@@ -1,0 +1,171 @@
+"""aider: text alone, and exit code 0 whatever happened. It tells no tools, and rounds its tokens.
+
+What it prints ends with a line of tokens for each answer that it got: without one there is no
+result, and an error behind the last of them is how it ended.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from paraval.agents.complaints import end_told, wait_told
+from paraval.agents.json_lines import clean, in_words, last_line
+from paraval.agents.litellm_errors import end_of_litellm
+from paraval.agents.program import AgentEnd, Job, Launch, Login, Reading, Transcript
+from paraval.isolation import Activity
+from paraval.records import Provider
+
+_QUIET = (
+    *("--yes-always", "--no-pretty", "--no-stream", "--no-fancy-input", "--no-notifications"),
+    *("--no-check-update", "--no-show-release-notes", "--no-show-model-warnings"),
+    *("--analytics-disable", "--no-detect-urls", "--no-suggest-shell-commands"),
+    # What it changed is read from the folder, and the repository's own files are none of it.
+    *("--no-auto-commits", "--no-dirty-commits", "--no-gitignore"),
+)
+
+_VERSION = re.compile(r"^Aider v(\S+)\s*$", re.MULTILINE)
+_AMOUNT = r"(\d[\d,]*(?:\.\d+)?)([kM]?)"
+_TOKENS = re.compile(rf"^Tokens: {_AMOUNT} sent(?:, [^\n]*?)?, {_AMOUNT} received\.", re.MULTILINE)
+_COST = re.compile(r"Cost: \$[\d.]+ message, \$(\d+(?:\.\d+)?) session\.")
+_LITELLM = re.compile(r"^litellm\.(\w+): ?(.*)$", re.MULTILINE)
+_RETRY = re.compile(
+    r"^litellm\.RateLimitError\b.*\n(?:.*\n){0,3}?Retrying in [\d.]+ seconds", re.MULTILINE
+)
+_OTHER_ERROR = re.compile(
+    r"^(?:.*\bAPI Error\b.*|No LLM model was specified.*|.*API provider.*(?:authenticate|down|limit"
+    r"|refused|timed out).*|Model .* (?:has hit a token limit|not found).*)$",
+    re.MULTILINE,
+)
+
+
+class Aider:
+    """`aider --message-file`."""
+
+    name = "aider"
+    programs: tuple[str, ...] = ("aider",)
+    version_arguments: tuple[str, ...] = ("--version",)
+    login = Login(
+        key_variables=(
+            "ANTHROPIC_API_KEY",
+            "OPENAI_API_KEY",
+            "GEMINI_API_KEY",
+            "DEEPSEEK_API_KEY",
+            "OPENROUTER_API_KEY",
+        ),
+        files=(".aider.conf.yml", ".aider/oauth-keys.env"),
+        command="put a key into ~/.aider.conf.yml",
+    )
+    speaks = frozenset({Provider.OPENAI, Provider.LOOPBACK})
+    takes = frozenset({"model"})
+    install = "python -m pip install aider-chat"
+
+    def launch(self, job: Job) -> Launch:
+        prompt = f"{job.temp}/aider-prompt.md"
+        env = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+        model = job.model
+        if job.endpoint is not None:
+            model = f"openai/{job.endpoint.model}"
+            env["OPENAI_API_BASE"] = job.endpoint.base_url
+            env["OPENAI_API_KEY"] = job.endpoint.api_key
+        # Else these would lie in the workspace, and be taken for its work.
+        histories = (
+            option
+            for kind in ("input", "chat", "llm")
+            for option in (f"--{kind}-history-file", f"{job.temp}/aider-{kind}-history")
+        )
+        return Launch(
+            argv=(
+                *job.program,
+                *("--message-file", prompt),
+                *_QUIET,
+                *histories,
+                *(("--model", model) if model else ()),
+                *job.arguments,
+            ),
+            env=env,
+            files={prompt: job.prompt},
+        )
+
+    def result_files(self, job: Job) -> tuple[str, ...]:  # noqa: ARG002 - its histories say less
+        return ()
+
+    def read(
+        self,
+        job: Job,  # noqa: ARG002 - everything is in what it printed
+        transcript: Transcript,
+        files: Mapping[str, str],  # noqa: ARG002 - it leaves none
+    ) -> Reading:
+        text = clean(transcript.stdout).replace("\r\n", "\n")
+        version = _VERSION.search(text)
+        answers = list(_TOKENS.finditer(text))
+        cost = None
+        for told in _COST.finditer(text):
+            cost = float(told[1])
+        return replace(
+            _ended(text, answers[-1].end() if answers else None, transcript),
+            activity=Activity(
+                turns=len(answers),
+                tells_tools=False,
+                version=version[1] if version else None,
+            ),
+            usage=_usage(answers),
+            cost_usd=cost,
+            requests=len(answers) or None,
+            refusals=len(_RETRY.findall(text)),
+        )
+
+
+def _ended(text: str, answered: int | None, transcript: Transcript) -> Reading:
+    rest = text[answered or 0 :]
+    error = _error_in(f"{rest}\n{transcript.stderr[-4000:]}")
+    if error is not None:
+        return error
+    if transcript.exit_code == 0 and answered is not None:
+        return Reading(
+            answer=_without_banner(text), notes=("aider tells its tokens rounded, and no tools",)
+        )
+    said = last_line(transcript.stderr) or last_line(rest)
+    end = AgentEnd.NO_RESULT if transcript.exit_code == 0 else end_told(said) or AgentEnd.BROKEN
+    return Reading(end=end, message=said or "it said nothing")
+
+
+def _error_in(text: str) -> Reading | None:
+    """The last error of those that it told, with the end that it is."""
+    told = None
+    for told in _LITELLM.finditer(text):  # noqa: B007 - the last one is wanted
+        pass
+    if told is not None:
+        end = end_of_litellm(told[1], told[2]) or end_told(told[2]) or AgentEnd.BROKEN
+        return Reading(end=end, message=in_words(told[0]), retry_after=wait_told(told[2]))
+    other = _OTHER_ERROR.search(text)
+    if other is None:
+        return None
+    words = other[0]
+    no_key = words.startswith("No LLM model was specified")
+    end = AgentEnd.NO_LOGIN if no_key else end_told(words) or AgentEnd.BROKEN
+    return Reading(end=end, message=in_words(words))
+
+
+def _without_banner(text: str) -> str:
+    """What it printed behind the lines on itself and its models, its tokens left out."""
+    version = _VERSION.search(text)
+    if version is not None:
+        _, _, text = text[version.start() :].partition("\n\n")
+    lines = (line for line in text.split("\n") if not line.startswith("Tokens: "))
+    return "\n".join(lines).strip()
+
+
+def _usage(answers: list[re.Match[str]]) -> Mapping[str, float]:
+    if not answers:
+        return {}
+    return {
+        "input_tokens": sum(_amount(one[1], one[2]) for one in answers),
+        "output_tokens": sum(_amount(one[3], one[4]) for one in answers),
+    }
+
+
+def _amount(digits: str, unit: str) -> float:
+    amount = float(digits.replace(",", "")) * {"": 1, "k": 1_000, "M": 1_000_000}[unit]
+    return amount if amount <= 1e15 else 0

@@ -1,0 +1,122 @@
+"""auggie: one JSON object on stdout, errors on stderr alone.
+
+It tells neither tokens nor cost, and no tool that it called: whether it used an MCP server can't be
+known.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from paraval.agents.complaints import end_told, wait_told
+from paraval.agents.json_lines import in_words, last_line, objects_in, text_in
+from paraval.agents.program import AgentEnd, Job, Launch, Login, Reading, Transcript
+from paraval.isolation import Activity, McpServer, McpState
+from paraval.records import Provider
+
+_MARKS = {"✅": McpState.CONNECTED, "❌": McpState.FAILED}
+_STATUS_LINE = re.compile(r"^[ \t]*([✅❌])[ \t]*(.+?)[ \t]*$", re.MULTILINE)
+MOST_STATUS_CHARACTERS = 20_000
+
+
+class Auggie:
+    """`auggie --print --output-format json`."""
+
+    name = "auggie"
+    programs: tuple[str, ...] = ("auggie",)
+    version_arguments: tuple[str, ...] = ("--version",)
+    login = Login(
+        key_variables=("AUGMENT_SESSION_AUTH",),
+        files=(".augment/session.json",),
+        command="auggie login",
+    )
+    speaks: frozenset[Provider] = frozenset()
+    takes = frozenset({"system", "max_turns", "mcp", "model"})
+    install = "npm install -g @augmentcode/auggie"
+
+    def launch(self, job: Job) -> Launch:
+        prompt, rules, servers = (
+            f"{job.temp}/auggie-{name}" for name in ("prompt.md", "rules.md", "mcp.json")
+        )
+        files = {prompt: job.prompt}
+        # `-w` takes a word that follows it too, so that nothing may stand alone.
+        options = ["-w", job.workspace, "--instruction-file", prompt, "--dont-save-session"]
+        if job.home is not None:
+            options += ["--augment-cache-dir", f"{job.home}/.augment"]
+        if job.model:
+            options += ["--model", job.model]
+        if job.max_turns is not None:
+            options += ["--max-turns", str(job.max_turns)]
+        if job.system:
+            options += ["--rules", rules]
+            files[rules] = job.system
+        if job.mcp:
+            options += ["--mcp-config", servers]
+            listed = {server.name: _server(server) for server in job.mcp}
+            files[servers] = json.dumps({"mcpServers": listed})
+        return Launch(
+            argv=(
+                *job.program,
+                *("--print", "--output-format", "json", "--no-update-terminal-title"),
+                *options,
+                *job.arguments,
+            ),
+            files=files,
+        )
+
+    def result_files(self, job: Job) -> tuple[str, ...]:  # noqa: ARG002 - it leaves none
+        return ()
+
+    def read(
+        self,
+        job: Job,
+        transcript: Transcript,
+        files: Mapping[str, str],  # noqa: ARG002 - it leaves none
+    ) -> Reading:
+        results = [one for one in objects_in(transcript.stdout) if one.get("type") == "result"]
+        result = results[-1] if results else {}
+        activity = Activity(
+            tells_tools=False,
+            mcp=_states(job.mcp, transcript.stdout),
+            session=text_in(result, "session_id") or None,
+        )
+        return replace(_ended(result, transcript), activity=activity)
+
+
+def _server(server: McpServer) -> dict[str, Any]:
+    if server.url is not None:
+        return {"type": "http", "url": server.url}
+    return {
+        "type": "stdio",
+        "command": server.command[0] if server.command else "",
+        "args": list(server.command[1:]),
+        "env": dict(server.env),
+    }
+
+
+def _states(servers: tuple[McpServer, ...], stdout: str) -> Mapping[str, McpState]:
+    """By the lines that it prints before its result."""
+    marks = _STATUS_LINE.findall(stdout[:MOST_STATUS_CHARACTERS]) if servers else []
+    states = {name: _MARKS[mark] for mark, name in marks}
+    return {server.name: states.get(server.name, McpState.UNKNOWN) for server in servers}
+
+
+def _ended(result: Mapping[str, Any], transcript: Transcript) -> Reading:
+    answer = result.get("result")
+    if transcript.exit_code == 0 and isinstance(answer, str) and result.get("is_error") is False:
+        return Reading(answer=text_in(result, "result"))
+    said = text_in(result, "result") or transcript.stderr[-4000:]
+    message = in_words(text_in(result, "result")) or last_line(transcript.stderr)
+    if transcript.exit_code == 0 and not result:
+        return Reading(
+            end=AgentEnd.NO_RESULT, message=message or "it ended with exit code 0 and no result"
+        )
+    return Reading(
+        end=end_told(said) or AgentEnd.BROKEN,
+        message=message or "it said nothing",
+        retry_after=wait_told(said),
+    )

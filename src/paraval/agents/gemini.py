@@ -1,0 +1,200 @@
+"""gemini-cli: asked by stdin, told by the settings in its home, heard as JSON lines.
+
+It speaks Google's protocol alone, so that it can't be sent to a model of the registry. Settings can
+be given to it in a home of its own only: it skips a file of its other kind, which goes before the
+user's, wherever a folder above it can be written to by others, as /tmp can.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from paraval.agents.complaints import end_told, wait_told
+from paraval.agents.json_lines import (
+    amount_in,
+    in_words,
+    last_line,
+    mapping_in,
+    objects_in,
+    text_in,
+)
+from paraval.agents.prefixed_tools import PrefixedTools
+from paraval.agents.program import AgentEnd, Job, Launch, Login, Reading, Transcript
+from paraval.isolation import Activity, McpServer, McpState
+from paraval.records import Provider
+
+TURN_LIMIT_EXIT = 53
+NO_LOGIN_EXIT = 41
+
+
+class Gemini:
+    """`gemini -o stream-json`."""
+
+    name = "gemini"
+    programs: tuple[str, ...] = ("gemini",)
+    version_arguments: tuple[str, ...] = ("--version",)
+    login = Login(
+        key_variables=("GEMINI_API_KEY",), files=(".gemini/oauth_creds.json",), command="gemini"
+    )
+    speaks: frozenset[Provider] = frozenset()
+    takes = frozenset({"max_turns", "mcp", "model"})
+    install = "npm install -g @google/gemini-cli"
+
+    def launch(self, job: Job) -> Launch:
+        files = {}
+        if job.home is not None:
+            files[f"{job.home}/.gemini/settings.json"] = json.dumps(_settings(job))
+        return Launch(
+            argv=(
+                *job.program,
+                *("-o", "stream-json", "--approval-mode", "yolo", "--skip-trust"),
+                *(("-m", job.model) if job.model else ()),
+                *job.arguments,
+            ),
+            env={
+                "GEMINI_CLI_TRUST_WORKSPACE": "true",
+                # Else it starts itself a second time, and a kill may reach only one of them.
+                "GEMINI_CLI_NO_RELAUNCH": "true",
+            },
+            stdin=job.prompt,
+            files=files,
+        )
+
+    def result_files(self, job: Job) -> tuple[str, ...]:  # noqa: ARG002 - it leaves none
+        return ()
+
+    def read(
+        self,
+        job: Job,
+        transcript: Transcript,
+        files: Mapping[str, str],  # noqa: ARG002 - it leaves none
+    ) -> Reading:
+        heard = _Heard(job.mcp)
+        for event in objects_in(transcript.stdout):
+            heard.take(event)
+        reading = heard.reading(transcript)
+        return _unsettled(job, reading) if job.home is None else reading
+
+
+def _unsettled(job: Job, reading: Reading) -> Reading:
+    """What a suite asked for that could not be told, in the user's own home."""
+    notes = []
+    if job.mcp:
+        notes.append("gemini has no MCP servers in your own home but those of its own settings")
+    if job.max_turns is not None:
+        notes.append("gemini takes no max_turns in your own home")
+    states = dict.fromkeys(reading.activity.mcp, McpState.FAILED)
+    activity = replace(reading.activity, mcp=states)
+    return replace(reading, activity=activity, notes=(*reading.notes, *notes))
+
+
+def _settings(job: Job) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
+        "privacy": {"usageStatisticsEnabled": False},
+        "telemetry": {"enabled": False},
+        # In a home of its own there is no login but a key.
+        "security": {"auth": {"selectedType": "gemini-api-key"}},
+    }
+    if job.max_turns is not None:
+        settings["model"] = {"maxSessionTurns": job.max_turns}
+    if job.mcp:
+        settings["mcpServers"] = {server.name: _server(server) for server in job.mcp}
+    return settings
+
+
+def _server(server: McpServer) -> dict[str, Any]:
+    if server.url is not None:
+        return {"httpUrl": server.url, "trust": True}
+    return {
+        "command": server.command[0] if server.command else "",
+        "args": list(server.command[1:]),
+        "env": dict(server.env),
+        "trust": True,
+    }
+
+
+class _Heard:
+    """What its events have told so far."""
+
+    def __init__(self, servers: Sequence[McpServer]) -> None:
+        self._tools = PrefixedTools(servers, before="mcp_")
+        self._pending: dict[str, str] = {}
+        """Tools that were called and have given nothing yet, by the call's id."""
+        self._activity = Activity()
+        self._said: list[str] = []
+        """Since a tool was used last ..."""
+        self._said_before = ""
+        """... and until then."""
+        self._error = ""
+        self._result: Mapping[str, Any] = {}
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        match event.get("type"):
+            case "init":
+                self._activity = Activity(
+                    session=text_in(event, "session_id") or None,
+                    model=text_in(event, "model") or None,
+                )
+            case "message" if event.get("role") == "assistant":
+                self._said.append(text_in(event, "content"))
+            case "tool_use":
+                self._said_before = "".join(self._said).strip() or self._said_before
+                self._said = []
+                self._pending[text_in(event, "tool_id")] = text_in(event, "tool_name")
+            case "tool_result":
+                called = self._pending.pop(text_in(event, "tool_id"), None)
+                if called is not None:
+                    self._tools.count(called, failed=event.get("status") != "success")
+            case "error":
+                self._error = text_in(event, "message") or self._error
+            case "result":
+                self._result = event
+
+    def reading(self, transcript: Transcript) -> Reading:
+        for called in self._pending.values():
+            self._tools.count(called, failed=True)
+        stats = mapping_in(self._result, "stats")
+        usage = {
+            "input_tokens": amount_in(stats, "input_tokens") or 0,
+            "output_tokens": amount_in(stats, "output_tokens") or 0,
+            "cached_tokens": amount_in(stats, "cached") or 0,
+        }
+        return replace(
+            self._ended(transcript),
+            activity=replace(self._activity, tools=self._tools.tools(), mcp=self._tools.states()),
+            usage=usage if stats else {},
+        )
+
+    def _ended(self, transcript: Transcript) -> Reading:
+        answer = "".join(self._said).strip() or self._said_before
+        if transcript.exit_code == TURN_LIMIT_EXIT:
+            return Reading(answer=answer, stopped_at="max_turns")
+        if transcript.exit_code == 0 and self._result.get("status") == "success":
+            return Reading(answer=answer)
+        told = text_in(self._result, "error", "message") or self._error
+        if transcript.exit_code == 0 and not told:
+            message = "it ended with exit code 0 and without a result, as after SIGTERM or SIGINT"
+            return Reading(end=AgentEnd.NO_RESULT, message=message)
+        words = in_words(told) or last_line(transcript.stderr)
+        return Reading(
+            end=_end(transcript.exit_code, f"{told}\n{transcript.stderr[-4000:]}"),
+            message=words or "it said nothing",
+            retry_after=wait_told(told),
+        )
+
+
+def _end(exit_code: int | None, words: str) -> AgentEnd:
+    if exit_code == NO_LOGIN_EXIT:
+        return AgentEnd.NO_LOGIN
+    return end_told(words, _status(exit_code)) or AgentEnd.BROKEN
+
+
+def _status(exit_code: int | None) -> int | None:
+    """Its exit code is the HTTP status, of which only the last eight bits come through."""
+    if exit_code is None or not 144 <= exit_code <= 255:
+        return None
+    return 256 + exit_code

@@ -1,0 +1,166 @@
+"""mini-swe-agent: everything is in the trajectory, a file that it writes after every step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from paraval.agents.complaints import end_told, wait_told
+from paraval.agents.json_lines import (
+    amount_in,
+    clean,
+    count_in,
+    in_words,
+    last_line,
+    mappings_in,
+    text_in,
+)
+from paraval.agents.litellm_errors import end_of_litellm
+from paraval.agents.program import AgentEnd, Job, Launch, Login, Reading, Transcript
+from paraval.agents.tool_names import ToolTally
+from paraval.isolation import Activity
+from paraval.records import Provider
+
+_OWN_LIMITS = {"TimeExceeded": "time", "RepeatedFormatError": "format_errors"}
+
+
+class MiniSweAgent:
+    """`mini --yolo`."""
+
+    name = "mini-swe-agent"
+    programs: tuple[str, ...] = ("mini", "mini-swe-agent")
+    version_arguments: tuple[str, ...] = ("--help",)
+    login = Login(
+        key_variables=("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "MSWEA_API_KEY"),
+        files=(".config/mini-swe-agent/.env",),
+        command="mini-extra config setup",
+    )
+    speaks = frozenset({Provider.OPENAI, Provider.LOOPBACK})
+    takes = frozenset({"max_turns", "model"})
+    # Without mcp, which its litellm imports and does not ask for, it fails in the middle of a run.
+    install = "python -m pip install mini-swe-agent mcp"
+
+    def launch(self, job: Job) -> Launch:
+        env = {
+            "MSWEA_CONFIGURED": "true",
+            "MSWEA_SILENT_STARTUP": "1",
+            # A model whose price it does not know would be an error.
+            "MSWEA_COST_TRACKING": "ignore_errors",
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        }
+        if job.home is not None:
+            env["MSWEA_GLOBAL_CONFIG_DIR"] = f"{job.home}/.config/mini-swe-agent"
+        model = job.model
+        if job.endpoint is not None:
+            model = f"openai/{job.endpoint.model}"
+            env["OPENAI_API_BASE"] = job.endpoint.base_url
+            env["OPENAI_API_KEY"] = job.endpoint.api_key
+        options = ["-y", "--exit-immediately", "-o", _trajectory(job), "-t", job.prompt]
+        if model:
+            options += ["-m", model]
+        if job.max_turns is not None:
+            # Its own configuration has to be named with it, or it would have none.
+            options += ["-c", "mini.yaml", "-c", f"agent.step_limit={job.max_turns}"]
+        return Launch(argv=(*job.program, *options, *job.arguments), env=env)
+
+    def result_files(self, job: Job) -> tuple[str, ...]:
+        return (_trajectory(job),)
+
+    def read(self, job: Job, transcript: Transcript, files: Mapping[str, str]) -> Reading:
+        trajectory = _parsed(files.get(_trajectory(job), ""))
+        calls = count_in(trajectory, "info", "model_stats", "api_calls")
+        return replace(
+            _ended(job, trajectory, transcript),
+            activity=Activity(
+                turns=calls,
+                tools=_commands(trajectory),
+                version=text_in(trajectory, "info", "mini_version") or None,
+                model=text_in(trajectory, "info", "config", "model", "model_name") or None,
+            ),
+            usage=_usage(trajectory),
+            # 0 is what it says of a model whose price it does not know.
+            cost_usd=amount_in(trajectory, "info", "model_stats", "instance_cost") or None,
+            requests=calls,
+        )
+
+
+def _trajectory(job: Job) -> str:
+    return f"{job.temp}/mini-trajectory.json"
+
+
+def _parsed(text: str) -> Mapping[str, Any]:
+    try:
+        read = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return read if isinstance(read, dict) else {}
+
+
+def _ended(job: Job, trajectory: Mapping[str, Any], transcript: Transcript) -> Reading:
+    status = text_in(trajectory, "info", "exit_status")
+    if status == "Submitted":
+        submitted = text_in(trajectory, "info", "submission").strip()
+        return Reading(answer=submitted or _last_words(trajectory))
+    limit = _OWN_LIMITS.get(status)
+    if status == "LimitsExceeded":
+        calls = count_in(trajectory, "info", "model_stats", "api_calls") or 0
+        by_turns = job.max_turns is not None and calls >= job.max_turns
+        limit = "max_turns" if by_turns else "budget"
+    if limit is not None:
+        return Reading(answer=_last_words(trajectory), stopped_at=limit)
+    told = _exit_words(trajectory) or transcript.stderr[-4000:] or transcript.stdout[-4000:]
+    message = in_words(_exit_words(trajectory)) or last_line(transcript.stderr)
+    if not status and transcript.exit_code == 0:
+        return Reading(
+            end=AgentEnd.NO_RESULT, message=message or "it ended without a word on its result"
+        )
+    return Reading(
+        end=end_of_litellm(status, told) or end_told(told) or AgentEnd.BROKEN,
+        message=f"{status}: {message}" if status and message else status or message or "it failed",
+        retry_after=wait_told(told),
+    )
+
+
+def _exit_words(trajectory: Mapping[str, Any]) -> str:
+    """What it put down when it ended by an error."""
+    last = ""
+    for message in mappings_in(trajectory, "messages"):
+        if message.get("role") == "exit":
+            last = text_in(message, "extra", "exception_str") or text_in(message, "content")
+    return last
+
+
+def _last_words(trajectory: Mapping[str, Any]) -> str:
+    """What the model said last; what it submits may well be empty."""
+    said = ""
+    for message in mappings_in(trajectory, "messages"):
+        if message.get("role") == "assistant":
+            said = text_in(message, "content").strip() or said
+    return clean(said)
+
+
+def _commands(trajectory: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Its one tool is a shell: a command counts as failed only where it says that it did."""
+    tally = ToolTally()
+    for message in mappings_in(trajectory, "messages"):
+        if message.get("role") == "assistant":
+            for _ in mappings_in(message, "extra", "actions"):
+                tally.count("bash")
+    return tally.tools()
+
+
+def _usage(trajectory: Mapping[str, Any]) -> Mapping[str, float]:
+    usage: dict[str, float] = {}
+    for message in mappings_in(trajectory, "messages"):
+        for name, path in (
+            ("input_tokens", ("prompt_tokens",)),
+            ("output_tokens", ("completion_tokens",)),
+            ("cached_tokens", ("prompt_tokens_details", "cached_tokens")),
+            ("reasoning_tokens", ("completion_tokens_details", "reasoning_tokens")),
+        ):
+            amount = amount_in(message, "extra", "response", "usage", *path)
+            if amount is not None:
+                usage[name] = usage.get(name, 0) + amount
+    return usage
