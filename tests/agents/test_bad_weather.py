@@ -1,0 +1,33 @@
+"""Rate limits and broken servers on the way of real agents."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.agents.conftest import Place
+
+pytestmark = pytest.mark.agents
+
+
+@pytest.mark.parametrize("limits", ["tell", "keep silent"])
+def test_rate_limits_are_waited_for_and_every_trial_passes(place: Place, limits: str) -> None:
+    """Eight requests are refused; the agents' own patience is short, so that the run's counts."""
+    place.write_suite(
+        cases=[
+            {"id": f"case-{number}", "input": f"Case {number} meets limits that {limits}."}
+            for number in range(4)
+        ]
+    )
+    report = place.run()
+    assert report.all_ended("passed"), report.outcomes
+    assert report.summary["retries_by_kind"].get("rate_limited", 0) >= 1
+    if limits == "tell":
+        assert report.data["run"]["wall_s"] >= 2
+    assert place.leftovers() == []
+
+
+def test_a_broken_server_is_no_wrong_answer_and_is_tried_again(place: Place) -> None:
+    place.write_suite(cases=["It meets a broken server."])
+    report = place.run()
+    assert report.all_ended("passed"), report.outcomes
+    assert set(report.summary["retries_by_kind"]) <= {"infra_error", "rate_limited"}
