@@ -3,19 +3,18 @@
 Trials with the same needs form a lane. A lane is open while every one of its limits has room and
 every one of its accounts may be sent to. Of the open lanes the one goes first that would hold up
 the end of the run the longest: by its longest trial, or by the work that still has to pass through
-its narrowest limit.
+its narrowest limit. Exclusive trials have lanes of their own.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
 from paraval.records import AccountLimits, Limits
 from paraval.schedule.accounts import Account, Grant
-from paraval.schedule.budget import is_free
 from paraval.schedule.messages import Draw, Work, draws_of, is_account
 
 UNKNOWN = AccountLimits()
@@ -37,9 +36,12 @@ class Lane:
     needs: tuple[str, ...]
     limits: tuple[Limit, ...]
     accounts: tuple[Account, ...]
+    exclusive: bool = False
     places: list[int] = field(default_factory=list)
     """A heap of places in the run's order; the smallest is next."""
     waiting_s: float = 0.0
+    overtaken_since: float | None = None
+    """When the machine first had no room for its next trial, and had for another's."""
 
     @property
     def has_room(self) -> bool:
@@ -54,6 +56,8 @@ class Lane:
 
     def holdup_s(self, parallel: int) -> float:
         """How long this lane needs at least, if it were given all that it may use."""
+        if self.exclusive:
+            return self.waiting_s
         holdup_s = self.waiting_s / parallel
         for limit in self.limits:
             holdup_s = max(holdup_s, limit.waiting_s / min(limit.capacity, parallel))
@@ -66,28 +70,35 @@ class Lanes:
     """Every waiting trial, by its needs."""
 
     def __init__(
-        self, works: Sequence[Work], limits: Limits, random: Random, *, apart_if_free: bool
+        self,
+        works: Sequence[Work],
+        limits: Limits,
+        random: Random,
+        *,
+        apart: Callable[[Work], Hashable] | None = None,
     ) -> None:
-        """The works in the order of the run; none waits yet. `apart_if_free`: those that cost
-        nothing have lanes of their own, so that they need not wait behind some that do."""
+        """The works in the order of the run; none waits yet. Those of which `apart` says another
+        thing have lanes of their own, so that they need not wait behind one another."""
         self._works = works
         self._limits = limits
         self._random = random
         self._parallel = max(1, limits.parallel)
         self._named: dict[str, Limit] = {}
         self._accounts: dict[str, Account] = {}
-        self._lanes: dict[tuple[tuple[str, ...], bool], Lane] = {}
-        self._lane_of = [self._lane(work.needs, apart_if_free and is_free(work)) for work in works]
+        self._lanes: dict[Hashable, Lane] = {}
+        self._lane_of = [self._lane(work, None if apart is None else apart(work)) for work in works]
         self._draws_of = [draws_of(work) for work in works]
         self.waiting = 0
         self.waiting_s = 0.0
 
-    def _lane(self, needs: tuple[str, ...], is_free: bool) -> Lane:
-        key = (needs, is_free)
+    def _lane(self, work: Work, apart: Hashable) -> Lane:
+        needs, exclusive = work.needs, work.exclusive
+        key = (needs, exclusive, apart)
         if key not in self._lanes:
             accounts = [need for need in needs if is_account(need)]
             self._lanes[key] = Lane(
                 needs=needs,
+                exclusive=exclusive,
                 limits=tuple(self._limit(need) for need in needs if self._is_limit(need)),
                 accounts=tuple(self._account(need) for need in accounts),
             )
@@ -161,6 +172,7 @@ class Lanes:
     def take(self, lane: Lane, now: float) -> tuple[int, tuple[Grant, ...]]:
         """The lane's next place, with one of each of its limits and its share of its accounts."""
         place = self.drop(lane)
+        lane.overtaken_since = None
         for limit in lane.limits:
             limit.taken += 1
         if not lane.accounts:
@@ -200,8 +212,16 @@ class Lanes:
         return urgency_s, -place
 
     def holdup_s(self) -> float:
-        """How long the lane that holds the run up the longest needs at least."""
-        return max((lane.holdup_s(self._parallel) for lane in self._lanes.values()), default=0.0)
+        """How long the lane that holds the run up the longest needs at least; exclusive ones come
+        on top."""
+        shared = (lane for lane in self._lanes.values() if not lane.exclusive)
+        return max((lane.holdup_s(self._parallel) for lane in shared), default=0.0)
+
+    def exclusive_waiting(self) -> tuple[int, float]:
+        """How many wait for the machine to be theirs alone, and how long they are thought to
+        take."""
+        alone = [lane for lane in self._lanes.values() if lane.exclusive]
+        return sum(len(lane.places) for lane in alone), sum(lane.waiting_s for lane in alone)
 
     def paced_s(self, now: float) -> float:
         """How long until the last request may be sent, by the account that is paced the most."""

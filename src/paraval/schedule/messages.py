@@ -6,9 +6,11 @@ of its own.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from paraval.isolation import MachineReading
 from paraval.records import AccountUse, Outcome
 
 
@@ -34,6 +36,16 @@ class Work(NamedTuple):
     """An account among the needs that has none here is drawn on by one request."""
     cost_usd: float | None = 0.0
     """What an attempt is thought to cost at most; 0 for free ones, None where nobody knows."""
+    exclusive: bool = False
+    """True: it runs with nothing else."""
+    kind: Hashable = None
+    """Attempts of one kind take alike of the machine."""
+    memory_bytes: int | None = None
+    """What an attempt holds at most, as the suite says or earlier runs tell; None: unknown."""
+    cpu: float | None = None
+    """Cores that are reserved for it; None: none are."""
+    cores: float | None = None
+    """Cores that it kept busy in earlier runs; None: unknown."""
 
 
 def is_account(need: str) -> bool:
@@ -76,6 +88,8 @@ class Ended:
     uses: tuple[AccountUse, ...] = ()
     cost_usd: float | None = None
     """None: unknown, and taken to be what was reserved for it."""
+    memory_bytes: int | None = None
+    """The most that it held at once; None: nobody saw."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +117,16 @@ class StopAsked:
     at: float
 
 
-Event = Begin | Ended | Abandoned | Tick | StopAsked
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The machine was looked at. Of use where limits are `auto`."""
+
+    at: float
+    reading: MachineReading | None
+    """None: it cannot be, and nobody should wait for it."""
+
+
+Event = Begin | Ended | Abandoned | Tick | StopAsked | Measured
 
 
 # ---- instructions
@@ -159,6 +182,17 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityChanged:
+    """The machine carries another number at once than before. For onlookers."""
+
+    at_once: int
+    wanted: int
+    """How many would run if nothing held them back."""
+    held_by: str | None
+    """memory, cpu, disk; None: nothing does, or their number still grows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WakeAt:
     at: float
 
@@ -168,4 +202,6 @@ class Over:
     """Nothing runs and nothing will."""
 
 
-Instruction = Start | Conclude | RetryLater | Skip | Held | Stopped | WakeAt | Over
+Instruction = (
+    Start | Conclude | RetryLater | Skip | Held | Stopped | CapacityChanged | WakeAt | Over
+)

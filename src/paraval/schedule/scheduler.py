@@ -9,14 +9,15 @@ from __future__ import annotations
 import heapq
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
 from paraval.records import AccountUse, Budget, Limits, Outcome, RetryPolicy
 from paraval.schedule.accounts import Account, Grant
-from paraval.schedule.budget import Purse
+from paraval.schedule.budget import Purse, is_free
 from paraval.schedule.capacities import Lane, Lanes
+from paraval.schedule.gate import Gate
 from paraval.schedule.messages import (
     Abandoned,
     Begin,
@@ -24,6 +25,7 @@ from paraval.schedule.messages import (
     Ended,
     Event,
     Instruction,
+    Measured,
     Over,
     RetryLater,
     Skip,
@@ -36,6 +38,8 @@ from paraval.schedule.messages import (
 from paraval.schedule.stops import LONGEST_REFUSAL_S, stopped_by
 
 SHORTEST_SLEEP_S = 0.001
+OVERTAKEN_AT_MOST_S = 10.0
+"""After that a trial that needs much of the machine is waited for: the others make room."""
 
 
 @dataclass(slots=True)
@@ -67,9 +71,8 @@ class Scheduler:
         self._retry = retry
         self._random = random.Random(seed)  # noqa: S311 - jitter, not secrets
         self._purse = Purse(budget, spent_usd) if budget is not None else None
-        self._lanes = Lanes(
-            self._order, limits, self._random, apart_if_free=self._purse is not None
-        )
+        self._gate = Gate(self._parallel) if limits.auto else None
+        self._lanes = Lanes(self._order, limits, self._random, apart=self._what_sets_apart())
         self._running: dict[int, Running] = {}
         self._resting: list[tuple[float, int]] = []
         """(ready at, place): trials that wait for another attempt and hold nothing."""
@@ -80,8 +83,17 @@ class Scheduler:
         self._opens_at = math.inf
         """When a lane opens that has room but for the pace of its accounts."""
         self._asked_wake: float | None = None
+        self._is_alone = False
+        """True: what started last is exclusive. As long as it runs, nothing else may."""
         self._stopping = False
         self._over = False
+
+    def _what_sets_apart(self) -> Callable[[Work], Hashable] | None:
+        """What costs nothing need not wait behind what does; nor what the machine has room for
+        behind what it has none for."""
+        if self._gate is not None:
+            return lambda work: (is_free(work), work.kind)
+        return is_free if self._purse is not None else None
 
     @property
     def running(self) -> int:
@@ -99,12 +111,17 @@ class Scheduler:
                 self._abandon(event)
             case StopAsked():
                 self._stop()
+            case Measured() if self._gate is not None:
+                self._gate.measure(event.at, event.reading)
             case Tick():
                 # An early wake leaves older, later ones behind; they must not ask for more.
                 if self._asked_wake is not None and event.at > self._asked_wake - SHORTEST_SLEEP_S:
                     self._asked_wake = None
         self._wake_rested(event.at)
         self._start_all(event.at, instructions)
+        if self._gate is not None and isinstance(event, Measured):
+            wanted = min(self._parallel, len(self._running) + self._lanes.waiting)
+            instructions.extend(self._gate.news(event.at, wanted))
         self._sleep_or_finish(event.at, instructions)
         return instructions
 
@@ -120,17 +137,19 @@ class Scheduler:
         ]
         residual = [max(expected - elapsed, 0.1 * expected) for expected, elapsed in started]
         rested = sum(self._order[place].expected_s for _, place in self._resting)
-        work = (self._lanes.waiting_s + rested) * scale + sum(residual)
-        trials = self._lanes.waiting + len(self._resting) + len(residual)
-        slots = max(1, min(self._parallel, trials))
+        alone, alone_s = self._lanes.exclusive_waiting()
+        work = (self._lanes.waiting_s - alone_s + rested) * scale + sum(residual)
+        trials = self._lanes.waiting - alone + len(self._resting) + len(residual)
+        at_once = self._parallel if self._gate is None else self._gate.at_once
+        slots = max(1, min(at_once, trials))
         holdup_s = max(self._lanes.holdup_s() * scale, self._lanes.paced_s(now))
-        return max([work / slots, holdup_s, *residual])
+        return max([work / slots, holdup_s, *residual]) + alone_s * scale
 
     # ---- how attempts end
 
     def _end(self, event: Ended, instructions: list[Instruction]) -> None:
         place = self._place[event.index]
-        running = self._release(event.index, event.cost_usd)
+        running = self._release(event.index, event.cost_usd, event.memory_bytes)
         accounts = self._lanes.accounts_of(place)
         for account, grant in zip(accounts, running.grants, strict=True):
             self._settle(account, grant, event, instructions)
@@ -201,13 +220,15 @@ class Scheduler:
         return RetryLater(index=event.index, delay_s=max(0.0, account.held_until - event.at))
 
     def _abandon(self, event: Abandoned) -> None:
-        running = self._release(event.index, None)
+        running = self._release(event.index, None, None)
         accounts = self._lanes.accounts_of(self._place[event.index])
         for account, grant in zip(accounts, running.grants, strict=True):
             account.give_up(grant)
 
-    def _release(self, index: int, cost_usd: float | None) -> Running:
+    def _release(self, index: int, cost_usd: float | None, memory_bytes: int | None) -> Running:
         running = self._running.pop(index)
+        if self._gate is not None:
+            self._gate.end(index, memory_bytes)
         place = self._place[index]
         self._lanes.give_back(place)
         if self._purse is not None:
@@ -245,6 +266,8 @@ class Scheduler:
 
     def _start_all(self, now: float, instructions: list[Instruction]) -> None:
         self._opens_at = math.inf
+        if self._is_alone and self._running:
+            return
         while len(self._running) < self._parallel and self._lanes.waiting:
             if self._purse is not None and self._purse.is_settled:
                 self._skip_unaffordable(self._purse, instructions)
@@ -252,12 +275,17 @@ class Scheduler:
             if lane is None:
                 return
             instructions.append(self._start(lane, now))
+            if self._is_alone:
+                return
 
     def _start(self, lane: Lane, now: float) -> Start:
         place, grants = self._lanes.take(lane, now)
         work = self._order[place]
         reserved = self._purse.reserve(work) if self._purse is not None else 0.0
         self._running[work.index] = Running(now, grants, reserved)
+        self._is_alone = lane.exclusive
+        if self._gate is not None:
+            self._gate.start(now, work)
         return Start(index=work.index)
 
     def _next_lane(self, now: float) -> Lane | None:
@@ -265,6 +293,8 @@ class Scheduler:
         self._opens_at = math.inf
         opened: list[Lane] = []
         for lane in self._lanes.with_room():
+            if lane.exclusive and self._running:
+                continue
             if self._purse is not None and not self._purse.fits(self._next_of(lane)):
                 continue
             opens_at = self._lanes.opens_at(lane, now)
@@ -272,9 +302,34 @@ class Scheduler:
                 opened.append(lane)
             elif opens_at < self._opens_at:
                 self._opens_at = opens_at
+        if self._gate is not None:
+            opened = self._with_room_in_the_machine(self._gate, opened, now)
         if len(opened) <= 1:
             return opened[0] if opened else None
-        return max(opened, key=lambda lane: self._lanes.urgency(lane, now))
+        # Exclusive ones come when nothing else can start, and then all of them, so that waiting
+        # for the last of the others is paid for once.
+        return max(
+            opened,
+            key=lambda lane: (
+                lane.exclusive is self._is_alone,
+                self._lanes.urgency(lane, now),
+            ),
+        )
+
+    def _with_room_in_the_machine(self, gate: Gate, lanes: list[Lane], now: float) -> list[Lane]:
+        """The lanes whose next trial the machine can carry; the others may be overtaken, but not
+        for ever."""
+        admitted: list[Lane] = []
+        refused: list[Lane] = []
+        for lane in lanes:
+            (admitted if gate.admits(self._next_of(lane)) else refused).append(lane)
+        if not admitted:
+            return []
+        for lane in refused:
+            lane.overtaken_since = now if lane.overtaken_since is None else lane.overtaken_since
+            if now - lane.overtaken_since >= OVERTAKEN_AT_MOST_S:
+                return []
+        return admitted
 
     def _next_of(self, lane: Lane) -> Work:
         return self._order[lane.places[0]]

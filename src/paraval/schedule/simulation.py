@@ -44,6 +44,7 @@ class Imagined:
     reason: str = ""
     uses: tuple[AccountUse, ...] = ()
     cost_usd: float | None = None
+    memory_bytes: int | None = None
 
 
 Imagine = Callable[[int, int], Imagined]
@@ -164,5 +165,6 @@ class _Simulation:
                 reason=end.reason,
                 uses=end.uses,
                 cost_usd=end.cost_usd,
+                memory_bytes=end.memory_bytes,
             )
         )

@@ -1,0 +1,272 @@
+"""How many attempts the machine can carry, by what is read of it while they run.
+
+It begins with little, doubles while nothing speaks against it, and never ends what runs: it only
+lets nothing new begin. Cores are given by what such attempts were seen to keep busy, memory by what
+they were seen to hold; who waits for memory or the disk closes it for all. One attempt may always
+run. Pure: readings come in as events.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+
+from paraval.isolation import AttemptLoad, MachineReading
+from paraval.schedule.messages import CapacityChanged, Work
+from paraval.schedule.pressure import Pressures
+from paraval.schedule.seen import Seen
+
+MEGABYTE = 1 << 20
+KEPT_SHARE = 0.1
+KEPT_MOST = 1024 * MEGABYTE
+"""What stays free: a tenth, for what attempts take beyond what their like did, and for the page
+cache, without which everything crawls. Past 1 GB neither needs more on a larger machine; where that
+is too little after all, pressure tells."""
+UNKNOWN_LEAST = 512 * MEGABYTE
+UNKNOWN_MARGIN = 1.25
+SEEN_MARGIN = 1.1
+RISING_BYTES_PER_S = 64 * MEGABYTE
+RISING_SHARE_PER_S = 0.01
+SLACK_CPUS = 0.25
+"""Cores are measured in ticks, and what is measured as 0.9 wants a whole one."""
+OURS_CPUS = 0.5
+"""Cores that attempts may keep busy together although others want all of them: most wait for a
+model, and a machine that is at work must not hold up those that cost it nothing."""
+UNKNOWN_CPUS = 1.0
+YOUNG_S = 0.25
+"""So long an attempt takes to show what it does."""
+AT_WORK_CPUS = 0.1
+CROWDED = 0.5
+"""The share of time in which somebody waits for a core."""
+CUT = 0.75
+CUT_EVERY_S = 1.0
+SHORTEST_S = 1e-3
+ROUNDING = 1e-9
+BLIND = 4
+"""So many at once where the machine cannot be read."""
+TOLD_EVERY_S = 0.25
+
+CPU = "cpu"
+MEMORY = "memory"
+ITS_TURN = ""
+"""Nothing but that the number at once still grows."""
+
+
+@dataclass(slots=True)
+class _Occupant:
+    """A running attempt."""
+
+    work: Work
+    since: float
+    is_seen: bool = False
+    held: int = 0
+    cpus: float = 0.0
+    rise_per_s: float = 0.0
+
+    def show(self, load: AttemptLoad, passed_s: float) -> None:
+        self.rise_per_s = (load.memory_bytes - self.held) / max(passed_s, SHORTEST_S)
+        self.held = load.memory_bytes
+        self.cpus = load.cpus
+        self.is_seen = True
+
+
+class Gate:
+    """Whether one more may start now, and if not, why."""
+
+    def __init__(self, parallel: int) -> None:
+        self._parallel = parallel
+        self._allowance = 1
+        self._was_cut = False
+        self._cut_at = -math.inf
+        self._is_blind = False
+        self._reading: MachineReading | None = None
+        self._read_at = -math.inf
+        self._occupants: dict[int, _Occupant] = {}
+        self._peak = 0
+        """The most that ran at once since the last reading."""
+        self._pressures = Pressures()
+        self._seen = Seen()
+        self._coming_cpus = 0.0
+        """Cores that will be busy and are not yet in the reading ..."""
+        self._gone_cpus = 0.0
+        """... and those that are in it, and no longer busy."""
+        self._held: dict[Hashable, int] = {}
+        """The most that a running one of the kind holds."""
+        self._rising: dict[Hashable, float] = {}
+        """Bytes a second that the running ones of a kind take more, together."""
+        self._refused_by: str | None = None
+        """Why something that could have started did not, at the last reading or since."""
+        self._told: CapacityChanged | None = None
+        self._told_at = -math.inf
+
+    @property
+    def at_once(self) -> int:
+        """How many may run, as far as their number alone decides."""
+        return min(self._allowance, self._parallel)
+
+    # ---- what happens
+
+    def start(self, at: float, work: Work) -> None:
+        self._occupants[work.index] = _Occupant(work, at)
+        self._coming_cpus += self._expected_cpus(work)
+        self._peak = max(self._peak, len(self._occupants))
+
+    def end(self, index: int, memory_bytes: int | None) -> None:
+        """`memory_bytes`: the most it was seen to hold; None: nothing is known of it."""
+        occupant = self._occupants.pop(index)
+        self._gone_cpus += occupant.cpus if occupant.is_seen else 0.0
+        if memory_bytes is not None:
+            self._seen.hold(occupant.work.kind, max(memory_bytes, occupant.held))
+
+    def measure(self, at: float, reading: MachineReading | None) -> None:
+        """Takes a reading in, and grows or shrinks by it."""
+        self._refused_by = None
+        self._is_blind = reading is None
+        if reading is None:
+            self._allowance = max(self._allowance, BLIND)
+            return
+        is_first = self._reading is None
+        passed_s = YOUNG_S if is_first else at - self._read_at
+        self._reading, self._read_at = reading, at
+        self._look(at, reading, passed_s)
+        self._pressures.feel(reading, passed_s)
+        if is_first:
+            free = int(reading.cpus - reading.busy_cpus + SLACK_CPUS)
+            self._allowance = max(1, len(self._occupants), free - 1)
+        elif self._is_crowded(reading):
+            self._cut(at, reading)
+        elif self._peak >= self._allowance and self._pressures.closed_by is None:
+            # What nobody used has not been tried: it doesn't grow.
+            self._allowance = min(self._parallel, 2 * self._peak)
+            self._was_cut = False
+        self._peak = len(self._occupants)
+
+    def _look(self, at: float, reading: MachineReading, passed_s: float) -> None:
+        """What each of the running ones takes, and what its like may be expected to."""
+        self._held, self._rising = defaultdict(int), defaultdict(float)
+        cpus: dict[Hashable, list[float]] = defaultdict(list)
+        for index, occupant in self._occupants.items():
+            load = reading.attempts.get(index)
+            if load is not None:
+                occupant.show(load, passed_s)
+            kind, age_s = occupant.work.kind, at - occupant.since
+            self._held[kind] = max(self._held[kind], occupant.held)
+            self._rising[kind] += max(0.0, occupant.rise_per_s)
+            is_new = self._seen.cpus(kind) is None
+            if (occupant.is_seen and (is_new or age_s >= 0.8 * passed_s)) or (
+                # What has no process of its own will never be seen, and keeps none busy.
+                is_new and age_s >= YOUNG_S
+            ):
+                cpus[kind].append(occupant.cpus)
+        for kind, each in cpus.items():
+            self._seen.keep_busy(kind, each, passed_s)
+        self._gone_cpus = 0.0
+        self._coming_cpus = sum(
+            max(0.0, self._expected_cpus(one.work) - one.cpus)
+            for one in self._occupants.values()
+            # What the suite reserves is taken, whether it is used or not.
+            if not one.is_seen or at - one.since < YOUNG_S or one.work.cpu is not None
+        )
+
+    # ---- its number
+
+    def _is_crowded(self, reading: MachineReading) -> bool:
+        """Whether more of ours want a core than there are, for longer than their start takes."""
+        is_full = reading.busy_cpus >= reading.cpus - SLACK_CPUS
+        at_work = sum(1 for one in self._occupants.values() if one.cpus > AT_WORK_CPUS)
+        wait = self._pressures.cpu_some > CROWDED
+        return is_full and wait and at_work > self._left_by_others(reading)
+
+    def _cut(self, at: float, reading: MachineReading) -> None:
+        """Once in a while, since what runs goes on and the next reading tells the same."""
+        if at - self._cut_at >= CUT_EVERY_S:
+            self._cut_at, self._was_cut = at, True
+            fewer = min(self._allowance, int(CUT * len(self._occupants)))
+            self._allowance = max(1, int(self._left_by_others(reading)), fewer)
+
+    def _left_by_others(self, reading: MachineReading) -> float:
+        """Cores."""
+        others = max(0.0, reading.busy_cpus - self._busy_by_us())
+        return reading.cpus - others + SLACK_CPUS
+
+    def _busy_by_us(self) -> float:
+        return sum(one.cpus for one in self._occupants.values())
+
+    # ---- what onlookers are told
+
+    def news(self, at: float, wanted: int) -> Iterator[CapacityChanged]:
+        """What has changed, where `wanted` would run if the machine carried all; now and then."""
+        running = len(self._occupants)
+        now: CapacityChanged | None = None
+        if self._refused_by is not None and running < wanted:
+            now = CapacityChanged(at_once=running, wanted=wanted, held_by=self._refused_by or None)
+        if now != self._told and at - self._told_at >= TOLD_EVERY_S:
+            self._told, self._told_at = now, at
+            yield now or CapacityChanged(at_once=wanted, wanted=wanted, held_by=None)
+
+    # ---- one more
+
+    def admits(self, work: Work) -> bool:
+        """Whether this one may start now."""
+        refusal = self._refusal(work)
+        if refusal is not None:
+            self._refused_by = self._refused_by or refusal
+        return refusal is None
+
+    def _refusal(self, work: Work) -> str | None:
+        """What keeps it from starting: memory, cpu, disk, its turn; None: nothing does."""
+        if not self._occupants:
+            return None
+        if self._is_blind:
+            return None if len(self._occupants) < self.at_once else ITS_TURN
+        if self._pressures.closed_by is not None:
+            return self._pressures.closed_by
+        if self._reading is None:
+            return ITS_TURN
+        if len(self._occupants) >= self.at_once:
+            return CPU if self._was_cut else ITS_TURN
+        if not self._has_memory(work, self._reading):
+            return MEMORY
+        return None if self._has_cores(work, self._reading) else CPU
+
+    def _has_memory(self, work: Work, reading: MachineReading) -> bool:
+        is_known = work.memory_bytes is not None or self._seen.peak_bytes(work.kind) is not None
+        rising = self._rising.get(work.kind, 0.0)
+        # Those that run have not come to an end of it, and nobody knows where that is.
+        fast = max(RISING_BYTES_PER_S, RISING_SHARE_PER_S * reading.memory_bytes)
+        if not is_known and rising > fast:
+            return False
+        promised = sum(
+            max(0, self._reserved_bytes(one.work) - one.held) for one in self._occupants.values()
+        )
+        left = reading.memory_available - promised - self._reserved_bytes(work)
+        return left >= min(KEPT_SHARE * reading.memory_bytes, KEPT_MOST)
+
+    def _reserved_bytes(self, work: Work) -> int:
+        """What an attempt is thought to hold at most."""
+        peak = self._seen.peak_bytes(work.kind)
+        if work.memory_bytes is not None:
+            # Where nothing enforces the suite's word, or history's, what was seen is worth more.
+            return max(work.memory_bytes, peak or 0)
+        if peak is not None:
+            return int(SEEN_MARGIN * peak)
+        return max(UNKNOWN_LEAST, int(UNKNOWN_MARGIN * self._held.get(work.kind, 0)))
+
+    def _has_cores(self, work: Work, reading: MachineReading) -> bool:
+        if work.cpu is not None:
+            declared = sum(one.work.cpu or 0.0 for one in self._occupants.values())
+            return declared == 0.0 or declared + work.cpu <= reading.cpus + ROUNDING
+        each = self._expected_cpus(work)
+        spare = reading.cpus - reading.busy_cpus - self._coming_cpus + self._gone_cpus
+        for_us = OURS_CPUS - self._busy_by_us() - self._coming_cpus
+        return each <= max(spare + SLACK_CPUS, for_us)
+
+    def _expected_cpus(self, work: Work) -> float:
+        if work.cpu is not None:
+            return work.cpu
+        seen = self._seen.cpus(work.kind)
+        if seen is not None:
+            return seen
+        return UNKNOWN_CPUS if work.cores is None else work.cores
