@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
+from paraval.isolation import Activity
 from paraval.records import AccountUse, Attempt, Failure, Outcome, Output, Spend
 from paraval.settings import ANSWER_LIMIT_BYTES
 from paraval.strict_json import parse_strictly
@@ -25,6 +26,12 @@ class Answer:
     spend: Spend | None = None
     """What calls of models took; None where nothing is known of it."""
     uses: tuple[AccountUse, ...] = ()
+    activity: Activity | None = None
+    """Of an agent."""
+    cpu_s: float | None = None
+    """Of its process tree; None where it had none of its own."""
+    memory_bytes: int | None = None
+    """The most that its process tree held at once, as far as it was seen."""
 
 
 class Answerer(Protocol):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from paraval.environment import child_environment
 from paraval.processes.children import Command, Ended, Warden
 from paraval.processes.identity import RUN_VARIABLE
 from paraval.records import Attempt, CommandTarget, Failure, Outcome, Output, OutputForm, Trial
+from paraval.scratch import Homes, OwnHome
 from paraval.settings import ANSWER_LIMIT_BYTES
 from paraval.targets.answer import (
     Answer,
@@ -22,7 +22,9 @@ from paraval.targets.answer import (
     seconds,
     too_long,
 )
-from paraval.targets.ends import last_words, unexpected_end
+from paraval.targets.ends import artifacts_of, last_words, notes_of, unexpected_end
+from paraval.targets.plain_files import read_plain_file
+from paraval.targets.surroundings import SandboxFor, own_places, unbounded
 from paraval.templates import TemplateFields, field_names, fill, fill_shell
 
 TRY_AGAIN_EXIT_CODE = 75
@@ -32,86 +34,114 @@ TRY_AGAIN_EXIT_CODE = 75
 class CommandAnswerer:
     """Starts commands."""
 
-    def __init__(self, warden: Warden, run_id: str) -> None:
+    def __init__(
+        self,
+        warden: Warden,
+        run_id: str,
+        *,
+        homes: Homes | None = None,
+        nice: int = 0,
+        sandbox_for: SandboxFor = unbounded,
+    ) -> None:
+        """Without `homes` every command sees the user's own home."""
         self._warden = warden
         self._run_id = run_id
+        self._homes = homes
+        self._nice = nice
+        self._sandbox_for = sandbox_for
 
     async def answer(self, attempt: Attempt) -> Answer:
+        if self._homes is None:
+            return await self._answer(attempt, None)
+        async with self._homes.lease() as own:
+            return await self._answer(attempt, own)
+
+    async def _answer(self, attempt: Attempt, own: OwnHome | None) -> Answer:
         target = attempt.trial.target
         assert isinstance(target, CommandTarget)
-        fields = template_fields(attempt.trial, attempt.folder)
+        fields = template_fields(attempt.trial, attempt.folder, attempt.workspace)
         if _uses_folder(target):
             os.makedirs(attempt.folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
-        file = _AnswerFile.of(target, fields)
-        command = self._command(attempt, target, fields)
+        command = self._command(attempt, fields, own)
+        file = _AnswerFile.of(target, command.cwd, fields)
         ended = await self._warden.run(command)
-        failure = _failure_of(ended, target, command)
-        artifacts = _artifacts(command, ended)
-        if failure is not None:
-            return Answer(
-                failure=failure,
-                exit_code=ended.exit_code,
-                artifacts=artifacts,
-                notes=_notes(ended),
-            )
-        try:
-            text, problem = file.read() if file is not None else _stdout(command, ended)
-            output = _parsed(text, target)
-        except InvalidOutputError as error:
-            return Answer(
-                failure=invalid(str(error)),
-                exit_code=ended.exit_code,
-                artifacts=artifacts,
-                notes=_notes(ended),
-            )
+        output, failure, problem = None, _failure_of(ended, target, command), ""
+        if failure is None:
+            try:
+                text, problem = file.read() if file is not None else _stdout(command, ended)
+                output = _parsed(text, target)
+            except InvalidOutputError as error:
+                failure, problem = invalid(str(error)), ""
         return Answer(
             output=output,
+            failure=failure,
             exit_code=ended.exit_code,
-            artifacts=artifacts,
-            notes=_notes(ended, problem),
+            artifacts=artifacts_of(command, ended),
+            notes=notes_of(ended, problem),
+            cpu_s=ended.cpu_s,
+            memory_bytes=ended.memory_bytes,
         )
 
     async def close(self) -> None:
         """The warden, which others use too, is closed by its owner."""
 
-    def _command(self, attempt: Attempt, target: CommandTarget, fields: TemplateFields) -> Command:
+    def _command(self, attempt: Attempt, fields: TemplateFields, own: OwnHome | None) -> Command:
+        target = attempt.trial.target
+        assert isinstance(target, CommandTarget)
         if target.shell:
             argv: tuple[str, ...] = ("/bin/sh", "-c", fill_shell(target.command[0], fields))
         else:
             argv = tuple(fill(part, fields) for part in target.command)
         env = {name: fill(value, fields) for name, value in target.env.items()}
-        marks = attempt_marks(self._run_id, attempt)
         stdin = fill(target.stdin, fields) if target.stdin is not None else ""
         return Command(
             argv=argv,
-            env=child_environment(env, target.pass_env, marks),
-            cwd=target.cwd,
+            env=child_environment(
+                {**own_places(own, target.home), **env},
+                target.pass_env,
+                attempt_marks(self._run_id, attempt),
+            ),
+            cwd=_folder_of(target, attempt.workspace),
             stdin=stdin.encode(errors="surrogateescape"),
             stdout=os.path.join(attempt.folder, "stdout.log"),  # noqa: PTH118 - text goes to the keeper
             stderr=os.path.join(attempt.folder, "stderr.log"),  # noqa: PTH118
             timeout=target.timeout,
             grace=target.grace,
+            limits=target.limits,
+            nice=self._nice,
+            tag=attempt.trial.index,
+            sandbox=self._sandbox_for(attempt, own),
         )
 
 
 def attempt_marks(run_id: str, attempt: Attempt) -> dict[str, str]:
     """Variables by which a child knows, and is known by, the attempt that it belongs to."""
-    return {
+    marks = {
         RUN_VARIABLE: run_id,
         "PARAVAL_CASE": attempt.trial.case.id,
         "PARAVAL_ATTEMPT": str(attempt.number),
         "PARAVAL_FOLDER": attempt.folder,
     }
+    if attempt.workspace is not None:
+        marks["PARAVAL_WORKSPACE"] = attempt.workspace
+    return marks
 
 
-def template_fields(trial: Trial, folder: str) -> TemplateFields:
+def template_fields(trial: Trial, folder: str, workspace: str | None = None) -> TemplateFields:
     return TemplateFields(
         input=trial.case.input,
         case_id=trial.case.id,
         repeat=trial.repeat,
         folder=folder,
         variant=trial.variant,
+        workspace=workspace,
     )
+
+
+def _folder_of(target: CommandTarget, workspace: str | None) -> str:
+    if workspace is None:
+        return target.cwd
+    return os.path.normpath(os.path.join(workspace, target.cwd))  # noqa: PTH118 - text, and quick
 
 
 def _uses_folder(target: CommandTarget) -> bool:
@@ -126,13 +156,13 @@ def _uses_folder(target: CommandTarget) -> bool:
 
 def _failure_of(ended: Ended, target: CommandTarget, command: Command) -> Failure | None:
     if ended.failure is not None:
-        return unexpected_end(ended, command.stderr)
+        return _unexpected(ended, command)
     if ended.timed_out:
         assert target.timeout is not None
         message = f"not done after {seconds(target.timeout)}; ended"
         return Failure(kind=Outcome.TIMEOUT, message=message)
     if ended.signal is not None:
-        return unexpected_end(ended, command.stderr)
+        return _unexpected(ended, command)
     if ended.log_error and target.output is not OutputForm.FILE:
         message = f"what it printed could not be kept: {ended.log_error}"
         return Failure(kind=Outcome.INFRA_ERROR, message=message)
@@ -141,36 +171,11 @@ def _failure_of(ended: Ended, target: CommandTarget, command: Command) -> Failur
     if ended.exit_code == TRY_AGAIN_EXIT_CODE:
         message = f"asked to be tried again (exit code 75){last_words(command.stderr)}"
         return Failure(kind=Outcome.INFRA_ERROR, message=message)
-    return unexpected_end(ended, command.stderr)
+    return _unexpected(ended, command)
 
 
-def _artifacts(command: Command, ended: Ended) -> dict[str, str]:
-    artifacts = {}
-    if ended.stdout_bytes:
-        artifacts["stdout"] = command.stdout
-    if ended.stderr_bytes:
-        artifacts["stderr"] = command.stderr
-    return artifacts
-
-
-def _notes(ended: Ended, *more: str) -> tuple[str, ...]:
-    notes = []
-    if ended.leaked:
-        plural = "process" if ended.leaked == 1 else "processes"
-        notes.append(f"left {ended.leaked} {plural} behind; ended")
-    notes.extend(
-        f"{name}: {total:,} bytes, of which the first part and the end are kept"
-        for name, total, cut in (
-            ("stdout", ended.stdout_bytes, ended.stdout_cut),
-            ("stderr", ended.stderr_bytes, ended.stderr_cut),
-        )
-        if cut
-    )
-    if ended.log_error:
-        notes.append(f"what it printed could not be kept: {ended.log_error}")
-    if ended.survivors:
-        notes.append(f"{ended.survivors} of its processes could not be ended yet")
-    return (*notes, *(note for note in more if note))
+def _unexpected(ended: Ended, command: Command) -> Failure:
+    return unexpected_end(ended, command.stderr, limits=command.limits)
 
 
 def _stdout(command: Command, ended: Ended) -> tuple[str, str]:
@@ -208,11 +213,11 @@ class _AnswerFile:
         self._before = self._mark()
 
     @classmethod
-    def of(cls, target: CommandTarget, fields: TemplateFields) -> _AnswerFile | None:
+    def of(cls, target: CommandTarget, cwd: str, fields: TemplateFields) -> _AnswerFile | None:
         if target.output is not OutputForm.FILE:
             return None
         assert target.output_file is not None
-        return cls(str(Path(target.cwd, fill(target.output_file, fields))))
+        return cls(str(Path(cwd, fill(target.output_file, fields))))
 
     def _mark(self) -> Any:
         try:
@@ -224,21 +229,4 @@ class _AnswerFile:
     def read(self) -> tuple[str, str]:
         if (mark := self._mark()) is None or mark == self._before:
             raise InvalidOutputError(f"it did not write '{self._path}'")
-        return _decoded(self._bytes())
-
-    def _bytes(self) -> bytes:
-        try:
-            # A link, a pipe or a device in its place must neither lead out nor block.
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError as error:
-            raise InvalidOutputError(f"'{self._path}' cannot be read: {error.strerror}") from error
-        try:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
-                raise InvalidOutputError(f"'{self._path}' is not a regular file")
-            if found.st_size > ANSWER_LIMIT_BYTES:
-                raise InvalidOutputError(too_long(found.st_size, "bytes"))
-            with os.fdopen(descriptor, "rb", closefd=False) as file:
-                return file.read(ANSWER_LIMIT_BYTES)
-        finally:
-            os.close(descriptor)
+        return _decoded(read_plain_file(self._path))

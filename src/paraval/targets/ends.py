@@ -1,4 +1,4 @@
-"""The end of a process in words, and as the failure that it is."""
+"""The end of a process in words, as the failure that it is, and what is remarkable about it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import os
 import signal
 from pathlib import Path
 
-from paraval.processes.children import Ended
+from paraval.isolation import TargetLimits
+from paraval.processes.children import Command, Ended
 from paraval.records import Failure, Outcome
 
 LAST_WORDS_BYTES = 4096
 
 
-def unexpected_end(ended: Ended, stderr: str, *, what: str = "") -> Failure:
+def unexpected_end(
+    ended: Ended, stderr: str, *, what: str = "", limits: TargetLimits | None = None
+) -> Failure:
     """An end that gave no answer: the machine's fault where it is, else a crash.
 
     `what` is put before, such as "its process ended: ".
@@ -20,10 +23,58 @@ def unexpected_end(ended: Ended, stderr: str, *, what: str = "") -> Failure:
     if ended.failure is not None:
         kind = Outcome.INFRA_ERROR if ended.failure.transient else Outcome.CRASHED
         return Failure(kind=kind, message=f"{what}{ended.failure.message}")
+    if ended.out_of_memory:
+        return _out_of_memory(limits or TargetLimits(), what)
     how = f"exit code {ended.exit_code}"
     if ended.signal is not None:
         how = f"killed by {signal_name(ended.signal)}"
     return Failure(kind=Outcome.CRASHED, message=f"{what}{how}{last_words(stderr)}")
+
+
+def _out_of_memory(limits: TargetLimits, what: str) -> Failure:
+    if limits.memory_bytes is None:
+        # Nothing was promised to it, and nothing forbidden: with fewer beside it, it may fit.
+        message = f"{what}out of memory: the system had none left, and killed it"
+        return Failure(kind=Outcome.INFRA_ERROR, message=message)
+    message = f"{what}out of memory: it took more than {megabytes(limits.memory_bytes)}"
+    return Failure(kind=Outcome.CRASHED, message=f"{message} (limits.memory)")
+
+
+def megabytes(amount: int) -> str:
+    """`500 MB`, `1.5 GB`."""
+    if amount >= 1_000_000_000:
+        return f"{amount / 1e9:.3g} GB"
+    return f"{amount / 1e6:.3g} MB"
+
+
+def artifacts_of(command: Command, ended: Ended) -> dict[str, str]:
+    """The logs that it left, by name."""
+    artifacts = {}
+    if ended.stdout_bytes:
+        artifacts["stdout"] = command.stdout
+    if ended.stderr_bytes:
+        artifacts["stderr"] = command.stderr
+    return artifacts
+
+
+def notes_of(ended: Ended, *more: str) -> tuple[str, ...]:
+    notes = []
+    if ended.leaked:
+        plural = "process" if ended.leaked == 1 else "processes"
+        notes.append(f"left {ended.leaked} {plural} behind; ended")
+    notes.extend(
+        f"{name}: {total:,} bytes, of which the first part and the end are kept"
+        for name, total, cut in (
+            ("stdout", ended.stdout_bytes, ended.stdout_cut),
+            ("stderr", ended.stderr_bytes, ended.stderr_cut),
+        )
+        if cut
+    )
+    if ended.log_error:
+        notes.append(f"what it printed could not be kept: {ended.log_error}")
+    if ended.survivors:
+        notes.append(f"{ended.survivors} of its processes could not be ended yet")
+    return (*notes, *(note for note in more if note))
 
 
 def signal_name(number: int) -> str:
