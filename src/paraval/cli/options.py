@@ -116,7 +116,7 @@ def selection_from(given: dict[str, Any]) -> Selection:
         parallel=_at_once(given.pop("parallel")),
         cases=given.pop("cases"),
         tags=given.pop("tags"),
-        variants=tuple(_axis_and_value(text) for text in given.pop("variants")),
+        variants=tuple(axis_and_value(text) for text in given.pop("variants")),
         repeats=given.pop("repeats"),
         timeout=given.pop("timeout"),
         fail_under=given.pop("fail_under"),
@@ -144,7 +144,8 @@ def _budget(usd: float | None) -> float | None:
     return usd
 
 
-def _axis_and_value(text: str) -> tuple[str, str]:
+def axis_and_value(text: str) -> tuple[str, str]:
+    """What a --variant names."""
     axis, equals, value = text.partition("=")
     if not (axis and equals):
         raise RequestError(f"--variant {text}: write it as axis=value, e.g. --variant model=small")

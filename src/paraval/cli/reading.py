@@ -119,8 +119,9 @@ def logs_command(run: str, *, as_json: bool, **given: Any) -> None:
     """Print what the attempts of a RUN wrote, one after another, each whole.
 
     Each is under a line that names it, unless there is only one stream. An attempt that has none,
-    as those at models, is told by how it ended, what it cost, and its answer. To a terminal, escape
-    codes are made visible; to a pipe or file, every byte is as it came.
+    as those at models, is told by how it ended, what it cost, and its answer; so is an agent's,
+    with the tools it called and what it changed, behind its streams. To a terminal, escape codes
+    are made visible; to a pipe or file, every byte is as it came.
     """
     opened = open_store(Options(store=given["store"]))
     info = opened.find(run)
@@ -133,14 +134,15 @@ def logs_command(run: str, *, as_json: bool, **given: Any) -> None:
         rows = [_attempt_mapping(info, attempt, streams) for attempt in attempts]
         click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
         return
-    is_alone = len(attempts) == 1
     for attempt in attempts:
         paths = {name: path for name in streams if (path := _path(info, attempt, name)) is not None}
+        # What an agent prints is for programs: how it went is told behind it.
+        is_told = not given["stream"] and (not paths or _is_agents(attempt))
         for stream, path in paths.items():
-            if len(paths) > 1 or not is_alone:
+            if len(paths) > 1 or len(attempts) > 1 or is_told:
                 click.echo(f"==> {_title(attempt)} · {stream} <==")
             _print_log(path)
-        if not paths and not given["stream"]:
+        if is_told:
             click.echo(f"==> {_title(attempt)} <==")
             for line in end_in_lines(attempt.result, goes_on=info.running):
                 _print_line(line)
@@ -150,6 +152,10 @@ def _attempts(reader: RunReader, given: dict[str, Any]) -> Iterator[AttemptRecor
     for attempt in reader.attempts(case=given["case"], index=given["index"]):
         if given["number"] in (None, attempt.number):
             yield attempt
+
+
+def _is_agents(attempt: AttemptRecord) -> bool:
+    return attempt.result is not None and attempt.result.activity is not None
 
 
 def _title(attempt: AttemptRecord) -> str:

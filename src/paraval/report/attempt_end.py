@@ -1,4 +1,6 @@
-"""How one attempt ended, in lines: for attempts that left no streams behind, such as at models."""
+"""How one attempt ended, in lines: for attempts that left no streams behind, such as at models,
+and for those whose streams don't say it to a person, such as agents'.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from paraval.records import AttemptResult, Outcome, Spend
+from paraval.report.attempt_deeds import deeds_in_lines
 from paraval.report.costs import NO_PRICE, is_known, told_usd
+from paraval.report.deeds_as_dict import attempt_deeds
 from paraval.report.wording import money, reason, tokens
 
 
@@ -22,6 +26,7 @@ def end_in_lines(result: AttemptResult | None, *, goes_on: bool) -> Iterator[str
     for name, spend in (("cost", result.spend), ("judges", result.judging)):
         if words := _in_words(spend):
             yield f"{name}: {words}"
+    yield from deeds_in_lines(result.activity, result.change)
     if result.output is not None:
         yield "answer:"
         yield result.output.text
@@ -31,12 +36,14 @@ def end_as_dict(result: AttemptResult | None) -> dict[str, Any]:
     """The same for programs; `cost_usd` is what is known, judges apart."""
     spend, judging = (None, None) if result is None else (result.spend, result.judging)
     output = None if result is None else result.output
+    did = attempt_deeds(result or AttemptResult(outcome=Outcome.SKIPPED))
     return {
         "output": None if output is None else output.text,
         "cost_usd": told_usd(spend),
         "cost_unknown": spend is not None and not is_known(spend),
         "judging_cost_usd": told_usd(judging),
         "judging_cost_unknown": judging is not None and not is_known(judging),
+        **did,
     }
 
 

@@ -1,0 +1,189 @@
+"""`paraval diff`: what attempts changed in their workspaces, as the patches that were kept."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from paraval.cli.complaints import talk
+from paraval.cli.options import axis_and_value, run_argument, store_option
+from paraval.cli.patches import PATCH, copy_patch, show_patch
+from paraval.cli.showing import has_unicode
+from paraval.composition import open_store
+from paraval.errors import RequestError
+from paraval.isolation import Change
+from paraval.records import AttemptRecord, RunInfo, TrialResult, value_text
+from paraval.report.attempt_deeds import stat_lines
+from paraval.report.text import one_line, to_ascii
+from paraval.report.wording import reason, variant_label
+from paraval.settings import Options
+from paraval.store.reader import RunReader
+
+Found = TrialResult | AttemptRecord
+"""A trial by the attempt that decided, or one attempt."""
+
+LONGEST_LABEL = 200
+
+
+@click.command("diff", short_help="Print what attempts changed in their workspaces.")
+@run_argument
+@click.option("--case", "case", metavar="GLOB", help="Only trials of these cases.")
+@click.option("--variant", "variants", multiple=True, metavar="AXIS=VALUE", help="Only this value.")
+@click.option("--repeat", type=int, help="Only trials of this repeat.")
+@click.option("--attempt", "number", type=int, help="This attempt, not the one that decided.")
+@click.option("--stat", is_flag=True, help="Count by file instead.")
+@store_option
+def diff_command(run: str, **given: Any) -> None:
+    """Print what the trials of a RUN changed in their workspaces, as patches.
+
+    Of each trial the attempt that decided. To a pipe or file, every byte is as it was kept, so that
+    `git apply` takes it: paraval diff last --case fix-it | git apply. Several trials come one after
+    another, each under a line that begins with #.
+    """
+    wanted = _Wanted.from_options(given)
+    opened = open_store(Options(store=given["store"]))
+    info = opened.find(run)
+    with opened.reader(info) as reader:
+        fitting = _fitting(reader, info, wanted)
+    shown = [(found, change) for found in fitting if (change := _change(found)) is not None]
+    if not shown:
+        raise _nothing_known(info, fitting)
+    is_alone = len(shown) == 1
+    for found, change in shown:
+        if not change.files_in_all:
+            talk(f"{_label(found)} changed nothing")
+        elif given["stat"]:
+            _say(None if is_alone else found, *stat_lines(change))
+        else:
+            _print_patch(info, found, is_alone=is_alone)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """Which trials are asked for."""
+
+    case: str | None
+    choices: tuple[tuple[str, str], ...]
+    repeat: int | None
+    number: int | None
+
+    @classmethod
+    def from_options(cls, given: dict[str, Any]) -> _Wanted:
+        return cls(
+            case=given["case"],
+            choices=tuple(map(axis_and_value, given["variants"])),
+            repeat=given["repeat"],
+            number=given["number"],
+        )
+
+    def has_case(self, case_id: str) -> bool:
+        # A case's own name goes before a glob: `fix[1]` is both.
+        return self.case in (None, case_id) or fnmatch.fnmatchcase(case_id, self.case or "")
+
+    def has(self, found: Found) -> bool:
+        told = {axis: value_text(value) for axis, value in found.variant.items()}
+        return (
+            all(told.get(axis) == value for axis, value in self.choices)
+            and self.repeat in (None, found.repeat)
+            and (not isinstance(found, AttemptRecord) or found.number == self.number)
+        )
+
+
+def _fitting(reader: RunReader, info: RunInfo, wanted: _Wanted) -> list[Found]:
+    """Those that are asked for; RequestError that names what there is, where none fits."""
+    cases: dict[str, None] = {}
+    values: dict[str, dict[str, None]] = {}
+    fitting: list[Found] = []
+    for found in _all(reader, wanted):
+        cases[found.case_id] = None
+        for axis, value in found.variant.items():
+            values.setdefault(axis, {})[value_text(value)] = None
+        if wanted.has_case(found.case_id) and wanted.has(found):
+            fitting.append(found)
+    if fitting:
+        return fitting
+    if not any(map(wanted.has_case, cases)):
+        raise _no_such_case(info, wanted.case or "", list(cases))
+    for axis, value in wanted.choices:
+        if value not in values.get(axis, {}):
+            raise _no_such_value(info, f"{axis}={value}", values)
+    raise RequestError(
+        f"run {info.id} has no {'trial' if wanted.number is None else 'attempt'} that fits",
+        hint="leave out --repeat or --attempt to see all",
+    )
+
+
+def _all(reader: RunReader, wanted: _Wanted) -> Iterator[Found]:
+    if wanted.number is None:
+        yield from reader.results()
+    else:
+        yield from reader.attempts()
+
+
+def _no_such_case(info: RunInfo, case: str, cases: list[str]) -> RequestError:
+    near = difflib.get_close_matches(case, cases, n=3) or cases[:3]
+    hint = f"it has {', '.join(one_line(name, LONGEST_LABEL) for name in near)}" if near else None
+    return RequestError(f"run {info.id} has no case '{case}'", hint=hint)
+
+
+def _no_such_value(info: RunInfo, asked: str, values: dict[str, dict[str, None]]) -> RequestError:
+    there = [f"{axis}={value}" for axis, known in values.items() for value in known]
+    near = difflib.get_close_matches(asked, there, n=3) or there[:3]
+    hint = f"it has {', '.join(near)}" if near else "it has no variants"
+    return RequestError(f"run {info.id} has no variant with {asked}", hint=one_line(hint, 500))
+
+
+def _nothing_known(info: RunInfo, fitting: list[Found]) -> RequestError:
+    """Why there is no change to show: no workspace, or no end."""
+    first = fitting[0]
+    if first.result is None:
+        why = "has not ended yet" if info.running else "never ended"
+        return RequestError(f"{_label(first)} {why}")
+    if not first.result.outcome.is_judged:
+        why = one_line(f"{first.result.outcome}: {reason(first.result)}", 500)
+        return RequestError(f"nothing is known of what {_label(first)} changed: {why}")
+    return RequestError(
+        f"run {info.id} had no workspaces, so that no changes were kept",
+        hint="say where attempts work, for example workspace: {git: .}",
+    )
+
+
+def _change(found: Found) -> Change | None:
+    return None if found.result is None else found.result.change
+
+
+def _print_patch(info: RunInfo, found: Found, *, is_alone: bool) -> None:
+    assert found.result is not None, "only those with a change are printed"
+    kept = found.result.artifacts.get(PATCH)
+    if kept is None:
+        why = "".join(f"; {note}" for note in found.result.notes)
+        talk(one_line(f"{_label(found)}: no patch was kept{why}", 500))
+        return
+    if not is_alone:
+        _say(found)
+    sys.stdout.flush()
+    path = Path(info.folder, kept)
+    if sys.stdout.isatty():
+        show_patch(path, sys.stdout)
+    else:
+        copy_patch(path, sys.stdout.buffer)
+
+
+def _say(titled: Found | None, *lines: str) -> None:
+    """Lines on stdout, under one that names the trial; git takes such a line for talk."""
+    for line in (*([] if titled is None else [f"# {_label(titled)}"]), *lines):
+        click.echo(line if has_unicode(sys.stdout) else to_ascii(line))
+
+
+def _label(found: Found) -> str:
+    repeat = f"#{found.repeat}" if found.repeat > 1 else ""
+    attempt = f"attempt {found.number}" if isinstance(found, AttemptRecord) else ""
+    parts = (found.case_id, variant_label(found.variant), repeat, attempt)
+    return one_line(" · ".join(filter(None, parts)), LONGEST_LABEL)
