@@ -1026,7 +1026,10 @@ def test_the_warden_s_own_interpreter_loads_only_light_modules() -> None:
         "paraval.processes",
         *(
             f"paraval.processes.{name}"
-            for name in ("capture", "keeper", "launch", "light", "tree", "warden", "wire")
+            for name in (
+                *("capture", "cgroups", "keeper", "launch", "light", "niceness", "tree"),
+                *("warden", "wire"),
+            )
         ),
     }
 

@@ -25,9 +25,10 @@ from paraval.processes.commands import (
 )
 from paraval.processes.identity import ProcessIdentity
 from paraval.processes.links import KEEPER_PATIENCE_S, Link, Seat
+from paraval.processes.load import TreeLoad, look_at
 from paraval.processes.warden_process import MARGIN_S, WardenProcess
 
-__all__ = ["Captured", "Child", "Command", "Ended", "SpawnFailure", "Warden"]
+__all__ = ["Captured", "Child", "Command", "Ended", "SpawnFailure", "TreeLoad", "Warden"]
 
 MOST_STARTS_IN_A_ROW = 5
 """Starts of a warden without a command that came through; after them, the machine is at fault."""
@@ -127,6 +128,14 @@ class Warden:
         """SIGKILL to everything that was started here; whoever waits for it hears of its end."""
         for link in self._links:
             link.kill()
+
+    def loads(self) -> dict[int, TreeLoad]:
+        """What the running commands take now, by their tags; those of one tag together.
+
+        It blocks, and is for a thread. Sessions that a command started for itself since the last
+        look become as nice as it is.
+        """
+        return look_at(tuple(self._links))
 
     async def close(self) -> None:
         """Kill what still runs, and let the warden go."""

@@ -16,8 +16,10 @@ import time
 from paraval.processes.capture import Log, Stream
 from paraval.processes.launch import CHANNEL_FD, LaunchError, launch
 from paraval.processes.light import Socket, signal
+from paraval.processes.niceness import be_nice
 from paraval.processes.tree import (
     HAS_SUBREAPER,
+    Entry,
     become_subreaper,
     descendants,
     kill_entries,
@@ -32,12 +34,19 @@ TYPE_CHECKING = False  # without `typing`, which takes longer to load than all t
 if TYPE_CHECKING:
     from typing import Any
 
+    from paraval.processes.cgroups import Box, Cgroups
+
 DRAIN_S = 1.0
 """How long a pipe may stay open after the last process of the tree: someone outside holds it."""
 KILL_PATIENCE_S = 10.0
 """How long a killed tree may take to go before the engine is told that some of it is stuck."""
 _KILL_AGAIN_S = 0.02
 _KILL_STUCK_AGAIN_S = 1.0
+_OUTRUN_S = 0.3
+"""How long a tree may be killed process by process; then its whole control group is."""
+_NICE_AGAIN_S = 0.25
+_MOST_TRIES_TO_BE_NICE = 100
+_SANDBOX_NAME = b"bwrap"
 _LONGEST_WAIT_S = 3600.0  # poll() takes milliseconds, and no more than fit into 31 bits
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _WRITTEN_AT_ONCE = 64 << 10
@@ -66,7 +75,13 @@ def become_keeper() -> Wake:
     return Wake()
 
 
-def keep(control: Socket, channel: int | None, lifeline: int, wake: Wake) -> None:
+def keep(
+    control: Socket,
+    channel: int | None,
+    lifeline: int,
+    wake: Wake,
+    cgroups: Cgroups | None = None,
+) -> None:
     """Serve one command. `lifeline` is a pipe that the warden holds open as long as it lives."""
     inbox = Inbox(control)
     request, stdin = inbox.wait_for_frame(), inbox.wait_for_frame()
@@ -74,7 +89,7 @@ def keep(control: Socket, channel: int | None, lifeline: int, wake: Wake) -> Non
         if channel is not None:
             os.close(channel)
         return
-    keeper = Keeper(inbox, lifeline, wake, read_message(request))
+    keeper = Keeper(inbox, lifeline, wake, read_message(request), cgroups)
     try:
         keeper.start(stdin, channel)
     except LaunchError as error:
@@ -170,11 +185,24 @@ class Feed:
 class Keeper:
     """The state of one command."""
 
-    def __init__(self, inbox: Inbox, lifeline: int, wake: Wake, command: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        inbox: Inbox,
+        lifeline: int,
+        wake: Wake,
+        command: dict[str, Any],
+        cgroups: Cgroups | None,
+    ) -> None:
         self._inbox = inbox
         self._lifeline = lifeline
         self._wake = wake
         self._command = command
+        self._cgroups = cgroups
+        self._box: Box | None = None
+        """The control group of this command alone; None: it has no limits that can be enforced."""
+        self._nice_at: float | None = None
+        """When to ask again for what the kernel had no time for; None: nothing is left to ask."""
+        self._tries_to_be_nice = 0
         self._feed = Feed(b"")
         self._streams: tuple[Stream, ...] = ()
 
@@ -203,14 +231,34 @@ class Keeper:
             self._streams += (Stream(reading, self._new_log(target, self._command)),)
         if channel is not None:
             fds[CHANNEL_FD] = channel
+        if self._cgroups is not None:
+            self._box = self._cgroups.box(self._command["memory"], self._command["processes"])
+        spent = os.times()
         try:
-            self._leader = launch(self._command, fds)
+            self._leader = launch(self._command, fds, self._box)
         finally:
             for fd in fds.values():
                 os.close(fd)
         entry = read_entry(self._leader)
-        start_time = entry.start_time if entry else None
-        self.send({"started": {"pid": self._leader, "start_time": start_time}})
+        self.send(
+            {
+                "started": {
+                    "pid": self._leader,
+                    "start_time": entry.start_time if entry else None,
+                    "keeper": os.getpid(),
+                    "spent_before": spent.children_user + spent.children_system,
+                }
+            }
+        )
+        self._be_nice()
+
+    def _be_nice(self) -> None:
+        self._nice_at = None
+        nice: int = self._command["nice"]
+        if nice and not be_nice(self._leader, nice):
+            self._tries_to_be_nice += 1
+            if self._tries_to_be_nice < _MOST_TRIES_TO_BE_NICE:
+                self._nice_at = time.monotonic() + _NICE_AGAIN_S
 
     def _new_log(self, target: int, paths: dict[str, Any]) -> Log:
         return Log(paths["stdout" if target == 1 else "stderr"], self._command["log_limit"])
@@ -233,6 +281,8 @@ class Keeper:
         if self._killing_since is not None:
             return _KILL_STUCK_AGAIN_S if self._reported else _KILL_AGAIN_S
         until = self._kill_at if self._kill_at is not None else self._timeout_at
+        if self._nice_at is not None and (until is None or self._nice_at < until):
+            until = self._nice_at
         return None if until is None else max(0.0, until - time.monotonic())
 
     @property
@@ -284,6 +334,8 @@ class Keeper:
     def _decide(self, now: float) -> None:
         if self._is_empty:
             return
+        if self._nice_at is not None and now >= self._nice_at and self._status is None:
+            self._be_nice()
         timeout_at = self._timeout_at
         if self._kill_at is None and self._status is not None:
             self._kill_at = now
@@ -302,7 +354,7 @@ class Keeper:
         if not HAS_SUBREAPER:
             send_group_signal(self._leader, signal.SIGTERM)
             return
-        entries = descendants([os.getpid()], process_table())
+        entries = self._own_work(descendants([os.getpid()], process_table()))
         signal_entries(entries, signal.SIGTERM)
         # One that is stopped hears nothing until it goes on.
         signal_entries((entry for entry in entries if entry.state in "Tt"), signal.SIGCONT)
@@ -319,13 +371,29 @@ class Keeper:
                 entry for entry in descendants([os.getpid()], process_table()) if not entry.is_dead
             ]
             if self._left_by_itself:
-                self._strays.update((entry.pid, entry.start_time) for entry in entries)
+                strays = self._own_work(entries)
+                self._strays.update((entry.pid, entry.start_time) for entry in strays)
+            if self._box is not None:
+                self._box.kill()
             kill_entries(entries)
+            if self._cgroups is not None and now - self._killing_since > _OUTRUN_S:
+                self._cgroups.kill_all_but_this()
         else:
             entries = []
             send_group_signal(self._leader, signal.SIGKILL)
         if now - self._killing_since > KILL_PATIENCE_S and not self._reported:
             self._report(survivors=len(entries))
+
+    def _own_work(self, entries: list[Entry]) -> list[Entry]:
+        """Without the processes of the sandbox itself: they end when there is none left in it, and
+        the one outside would take its grace from the command if it heard SIGTERM.
+        """
+        if not self._command["sandboxed"]:
+            return entries
+        outside = {os.getpid(), self._leader}
+        return [
+            entry for entry in entries if entry.name != _SANDBOX_NAME or entry.parent not in outside
+        ]
 
     @property
     def _left_by_itself(self) -> bool:
@@ -348,7 +416,10 @@ class Keeper:
                 poller.poll(int(left_s * 1000) + 1)
 
     def close(self) -> None:
-        """Let go of the command's pipes."""
+        """Let go of the command's pipes, and of its control group."""
+        if self._box is not None and (self._is_empty or not self._leader):
+            self._box.remove()
+            self._box = None
         self._feed.close()
         for stream in self._streams:
             stream.close()
@@ -383,6 +454,7 @@ class Keeper:
     def _report(self, *, survivors: int) -> None:
         self._reported = True
         logs = [stream.log for stream in self._streams]
+        memory = self._memory()
         self.close()
         for log in logs:
             log.finish()
@@ -397,13 +469,22 @@ class Keeper:
             "wall_s": left_at - self._started_at,
             "cpu_s": self._usage.cpu_s,
             "max_rss_bytes": self._usage.max_rss_bytes,
+            **memory,
         }
         if self._lost:
             message = (
-                f"'{self._command['argv'][0]}' was ended: the process that watched over it is gone"
+                f"'{self._command['program']}' was ended: the process that watched over it is gone"
             )
             ended["failure"] = {"code": "LOST", "message": message, "transient": True}
         self.send({"ended": ended})
+
+    def _memory(self) -> dict[str, Any]:
+        box = self._box
+        peak = box.peak_bytes if box is not None else 0
+        return {
+            "memory_bytes": max(peak, self._usage.max_rss_bytes),
+            "out_of_memory": box is not None and box.out_of_memory,
+        }
 
     def send(self, message: dict[str, Any]) -> None:
         try:

@@ -1,17 +1,25 @@
-"""Start one command, or say in a sentence why it cannot be started."""
+"""Start one command, or say in a sentence why it cannot be started.
+
+It is spawned without a copy of this process being made. Only one that has limits is forked, since
+it must be in its control group before its program runs.
+"""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 
 from paraval.processes.light import signal
 
 TYPE_CHECKING = False  # without `typing`, which takes longer to load than all the rest
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, NoReturn
+
+    from paraval.processes.cgroups import Box
 
 CHANNEL_FD = 3
+_ABOVE_TARGETS = 10
 _RESETTABLE = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 _TRANSIENT = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY}
 
@@ -28,20 +36,24 @@ class LaunchError(Exception):
         }
 
 
-def launch(request: dict[str, Any], fds: dict[int, int]) -> int:
+def launch(request: dict[str, Any], fds: dict[int, int], box: Box | None = None) -> int:
     """Start it in a session of its own with exactly these file descriptors, and tell its pid.
 
     It changes the folder of the calling process, which must be single-threaded. All descriptors
     there must be close-on-exec (Python's default), and those in `fds` lie above their targets.
     """
-    argv, env, folder = request["argv"], request["env"], request["cwd"]
-    _enter(folder, argv[0])
+    env, folder, program = request["env"], request["cwd"], request["program"]
+    _enter(folder, program)
     try:
-        return _spawn_first(argv, env, fds)
+        if request["sandboxed"]:
+            # The sandbox itself would tell of it in its own words, and with an exit code.
+            _look_for(program, env)
+        return _start_first(request["argv"], env, fds, box)
     except ValueError as error:
-        raise LaunchError(errno.EINVAL, f"cannot start '{argv[0]}': {error}") from error
+        raise LaunchError(errno.EINVAL, f"cannot start '{program}': {error}") from error
     except OSError as error:
-        raise LaunchError(error.errno or 0, _sentence(argv, env, error)) from error
+        message = _sentence(program, request["argv"], env, error)
+        raise LaunchError(error.errno or 0, message) from error
     finally:
         # A keeper must not hold on to a workspace that someone wants to remove or unmount.
         os.chdir("/")
@@ -57,11 +69,20 @@ def _enter(folder: str, program: str) -> None:
         raise LaunchError(error.errno or 0, message) from error
 
 
-def _spawn_first(argv: list[str], env: dict[str, str], fds: dict[int, int]) -> int:
+def _look_for(program: str, env: dict[str, str]) -> None:
+    places = [path for path in _places(program, env) if os.access(path, os.F_OK)]
+    if not any(os.access(path, os.X_OK) for path in places):
+        number = errno.EACCES if places else errno.ENOENT
+        raise OSError(number, os.strerror(number))
+
+
+def _start_first(argv: list[str], env: dict[str, str], fds: dict[int, int], box: Box | None) -> int:
     """Start the first program of this name on the command's own PATH that may be started."""
     refusal: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     for path in _places(argv[0], env):
         try:
+            if box is not None:
+                return _fork_into(box, path, argv, env, fds)
             return _spawn(path, argv, env, fds)
         except PermissionError as error:
             refusal = error
@@ -89,8 +110,50 @@ def _spawn(path: str, argv: list[str], env: dict[str, str], fds: dict[int, int])
     )
 
 
-def _sentence(argv: list[str], env: dict[str, str], error: OSError) -> str:
-    program = argv[0]
+def _fork_into(
+    box: Box, path: str, argv: list[str], env: dict[str, str], fds: dict[int, int]
+) -> int:
+    """As `_spawn`, for a command that must be in its control group before it can do anything."""
+    reading, writing = os.pipe()
+    refusal = fcntl.fcntl(writing, fcntl.F_DUPFD_CLOEXEC, _ABOVE_TARGETS)
+    os.close(writing)
+    try:
+        pid = os.fork()
+        if not pid:
+            _become(box, path, argv, env, fds, refusal)
+    finally:
+        os.close(refusal)
+        # Nothing: the program runs, or was killed for its limit before it could.
+        number = os.read(reading, 16)
+        os.close(reading)
+    if number:
+        os.waitpid(pid, 0)
+        raise OSError(int(number), os.strerror(int(number)), path)
+    return pid
+
+
+def _become(
+    box: Box, path: str, argv: list[str], env: dict[str, str], fds: dict[int, int], refusal: int
+) -> NoReturn:
+    try:
+        box.enter()
+        os.setsid()
+        for target, fd in fds.items():
+            os.dup2(fd, target)
+        for signum in _RESETTABLE:
+            signal.signal(signum, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.execve(path, argv, env)  # noqa: S606 - what this package is for
+    except OSError as error:
+        os.write(refusal, b"%d" % (error.errno or errno.EIO))
+    except ValueError:
+        os.write(refusal, b"%d" % errno.EINVAL)
+    finally:
+        # Whatever went wrong: the keeper's own way on is not this process's.
+        os._exit(127)
+
+
+def _sentence(program: str, argv: list[str], env: dict[str, str], error: OSError) -> str:
     if error.errno == errno.ENOENT:
         if error.filename is not None and os.access(error.filename, os.F_OK):
             return f"cannot start '{program}': the interpreter that its first line names is missing"

@@ -41,6 +41,15 @@ class Seat:
     number: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeeperSeen:
+    """Whose descendants a command is."""
+
+    pid: int
+    spent_before: float
+    """CPU seconds of what it served before."""
+
+
 class Link(asyncio.Protocol):
     """The connection to a keeper, for one command."""
 
@@ -48,6 +57,14 @@ class Link(asyncio.Protocol):
         self._loop = loop = asyncio.get_running_loop()
         self.seat: Seat | None = None
         self.identity: ProcessIdentity | None = None
+        self.tag = command.tag
+        self.nice = command.nice
+        self.niced: set[tuple[int, int]] = set()
+        """Leaders of sessions, by pid and start, that yield already; of the thread that looks."""
+        self.keeper: KeeperSeen | None = None
+        """None: nothing has been started yet."""
+        self.most_memory = 0
+        """Bytes that its tree was seen to hold; written by the thread that looks."""
         self.ended: asyncio.Future[Ended] = loop.create_future()
         self._timeout = command.timeout
         self._grace = command.grace
@@ -187,6 +204,7 @@ class Link(asyncio.Protocol):
     def _hear(self, kind: str, content: dict[str, Any]) -> None:
         if kind == "started":
             self.identity = _identity(content)
+            self.keeper = KeeperSeen(pid=content["keeper"], spent_before=content["spent_before"])
             self._started.set_result(None)
         elif kind == "switched":
             switched = self._switches.popleft()
@@ -204,6 +222,8 @@ class Link(asyncio.Protocol):
         ended = self._end or Ended(failure=LOST)
         if self._is_given_up and ended.failure is not None and ended.failure.code == LOST.code:
             ended = replace(ended, failure=SILENT)
+        if self.most_memory > ended.memory_bytes:
+            ended = replace(ended, memory_bytes=self.most_memory)
         self.ended.set_result(ended)
         if not self._started.done():
             self._started.set_result(None)

@@ -79,7 +79,7 @@ def _namespaces(sandbox: Sandbox) -> Iterator[str]:
 def _mounts(sandbox: Sandbox, cwd: str, env: Mapping[str, str]) -> Iterator[str]:
     """A folder before those within it: what is mounted later lies on top."""
     writable, covered = _real(sandbox.writable), _covered(sandbox, env)
-    mounts = {folder: ("--tmpfs", folder) for folder in covered}
+    mounts: dict[str, tuple[str, ...]] = {folder: ("--tmpfs", folder) for folder in covered}
     mounts |= {folder: ("--ro-bind-try", folder, folder) for folder in _KEPT_OF_SOCKETS}
     if _lies_in(cwd, covered):
         mounts[cwd] = ("--ro-bind", cwd, cwd)

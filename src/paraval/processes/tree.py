@@ -26,18 +26,27 @@ _libc = ctypes.CDLL(None, use_errno=True) if HAS_SUBREAPER else None
 class Entry:
     """One process as /proc/<pid>/stat tells it."""
 
-    __slots__ = ("group", "parent", "pid", "session", "start_time", "state")
+    __slots__ = (
+        *("group", "parent", "pid", "session", "start_time", "state"),
+        *("cpu_ticks", "name", "reaped_ticks", "rss_pages"),
+    )
 
     def __init__(self, pid: int, stat: bytes) -> None:
         # The name stands in brackets and may itself hold brackets and blanks: the last one counts.
-        fields = stat[stat.rindex(b")") + 2 :].split(None, 20)
+        closing = stat.rindex(b")")
+        fields = stat[closing + 2 :].split(None, 22)
         self.pid = pid
+        self.name = stat[stat.index(b"(") + 1 : closing]
         self.state = fields[0].decode()
         self.parent = int(fields[1])
         self.group = int(fields[2])
         self.session = int(fields[3])
         self.start_time = int(fields[19])
         """In clock ticks since the machine started."""
+        self.cpu_ticks = int(fields[11]) + int(fields[12])
+        self.reaped_ticks = int(fields[13]) + int(fields[14])
+        """Of the children that it has waited for, and theirs."""
+        self.rss_pages = int(fields[21])
 
     @property
     def is_dead(self) -> bool:
@@ -77,15 +86,24 @@ def process_table() -> dict[int, Entry]:
 
 def descendants(roots: Iterable[int], table: dict[int, Entry]) -> list[Entry]:
     """All that descends from the roots, without them, parents before their children."""
+    return below(roots, by_parent(table))
+
+
+def by_parent(table: dict[int, Entry]) -> dict[int, list[Entry]]:
     children: dict[int, list[Entry]] = {}
     for entry in table.values():
         children.setdefault(entry.parent, []).append(entry)
+    return children
+
+
+def below(roots: Iterable[int], children: dict[int, list[Entry]]) -> list[Entry]:
+    """As `descendants`; what it finds is taken out of `children`."""
     found: list[Entry] = []
     waiting = list(roots)
     while waiting:
-        below = children.pop(waiting.pop(), [])
-        found += below
-        waiting += [entry.pid for entry in below]
+        born = children.pop(waiting.pop(), [])
+        found += born
+        waiting += [entry.pid for entry in born]
     return found
 
 

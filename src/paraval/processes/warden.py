@@ -11,9 +11,11 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
+import resource
 import select
 import time
 
+from paraval.processes.cgroups import Cgroups, find_places
 from paraval.processes.keeper import Wake, become_keeper, keep
 from paraval.processes.light import (
     Socket,
@@ -64,6 +66,7 @@ def main(engine_fd: int, engine_pid: int, expected: int) -> None:
         signal.signal(ignored, signal.SIG_IGN)
     os.chdir("/")
     become_subreaper()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # What is there now is shared with every keeper, as long as nobody writes to it.
     gc.disable()
     gc.freeze()
@@ -95,6 +98,8 @@ class ForkServer:
         self._engine_pid = engine_pid
         self._engine_handle = _open_process(engine_pid)
         self._wake = Wake()
+        self._cgroups = Cgroups(find_places())
+        self._cgroups.heal()
         self._lifeline, self._lifeline_held = os.pipe()
         self._poller = select.poll()
         self._keepers: dict[int, _Hired] = {}
@@ -135,6 +140,10 @@ class ForkServer:
 
     def close(self) -> None:
         """Let the keepers end their trees, then whatever is left."""
+        self._end_keepers()
+        self._cgroups.close()
+
+    def _end_keepers(self) -> None:
         os.close(self._lifeline_held)
         for keeper in self._keepers.values():
             keeper.line.close()
@@ -232,7 +241,8 @@ class ForkServer:
             kept_line = _above_standard(line.fileno())
             lifeline = _above_standard(self._lifeline)
             _close_all_but((kept_line, lifeline))
-            _keep_one_after_another(socket_of(kept_line), lifeline)
+            self._cgroups.settle()
+            _keep_one_after_another(socket_of(kept_line), lifeline, self._cgroups)
             code = 0
         finally:
             # Whatever went wrong: the warden's own way on is not this process's.
@@ -286,6 +296,7 @@ class ForkServer:
             if keeper is None:
                 continue
             self._hang_up(keeper)
+            self._cgroups.forget(pid)
             if keeper.control is None:
                 continue
             if status == 0:
@@ -310,7 +321,7 @@ class ForkServer:
         return adopted + descendants([entry.pid for entry in adopted], table)
 
 
-def _keep_one_after_another(line: Socket, lifeline: int) -> None:
+def _keep_one_after_another(line: Socket, lifeline: int, cgroups: Cgroups) -> None:
     """A keeper's life: commands as they are given, until the line is closed."""
     wake = become_keeper()
     for left in reversed(range(MOST_COMMANDS_OF_A_KEEPER)):
@@ -321,7 +332,7 @@ def _keep_one_after_another(line: Socket, lifeline: int) -> None:
         for fd in fds:
             os.close(fd)
         control = socket_of(kept[0])
-        keep(control, kept[1] if len(kept) > 1 else None, lifeline, wake)
+        keep(control, kept[1] if len(kept) > 1 else None, lifeline, wake, cgroups)
         control.close()
         # Who is about to leave must not say that it is free.
         if left and not _say_free(line):

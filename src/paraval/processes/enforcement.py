@@ -1,0 +1,55 @@
+"""Which means this machine has to end process trees and to hold them to limits: for `doctor`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from paraval.processes.cgroups import PREFIX, Place, find_places
+from paraval.processes.tree import HAS_SUBREAPER
+
+
+class Means(StrEnum):
+    CGROUP_V2 = "cgroup v2"
+    CGROUP_V1 = "cgroup v1"
+    SUBREAPER = "subreaper"
+    """The process table is searched for all that descends from a command."""
+    PROCESS_GROUP = "process group"
+    """What leaves the command's group is not found again."""
+    NONE = "none"
+    """The limit is not enforced."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enforcement:
+    """By which means; what users are told."""
+
+    kill: Means
+    memory: Means
+    processes: Means
+
+
+def limits_enforced() -> Enforcement:
+    """As tried now: a group is made and removed again for each."""
+    places = find_places()
+    table = Means.SUBREAPER if HAS_SUBREAPER else Means.PROCESS_GROUP
+    return Enforcement(
+        kill=_means(places.kill, table),
+        memory=_means(places.memory, Means.NONE),
+        processes=_means(places.processes, Means.NONE),
+    )
+
+
+def _means(place: Place | None, otherwise: Means) -> Means:
+    if place is None:
+        return otherwise
+    # Not the name of a warden's groups, which others clear when it is gone.
+    trial = Path(place.folder, f"{PREFIX}trial-{os.getpid()}")
+    try:
+        trial.mkdir()
+        trial.rmdir()
+    except OSError:
+        return otherwise
+    return Means.CGROUP_V2 if place.version == 2 else Means.CGROUP_V1
