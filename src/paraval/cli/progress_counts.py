@@ -65,9 +65,9 @@ class Room:
         self._told: str | None = None
 
     def watch(self, capacity: Capacity, now: float) -> None:
-        if self._held_by != capacity.held_by:
+        before, self._capacity = self._held_by, capacity
+        if self._held_by != before:
             self._since = now
-        self._capacity = capacity
 
     def take(self, now: float) -> Capacity | None:
         """What to tell in a log: another hold than the one told last, and not just a moment's."""
@@ -78,12 +78,12 @@ class Room:
 
     @property
     def _held_by(self) -> str | None:
-        return None if self._capacity is None else self._capacity.held_by
+        return (self._capacity and self._capacity.held_by) or None
 
     def __str__(self) -> str:
         """` (6 of 20, memory)`, to stand behind what runs; empty where nothing holds it back."""
         told = self._capacity
-        if told is None or told.held_by is None:
+        if told is None or not told.held_by:
             return ""
         return f" ({told.at_once:,} of {told.wanted:,}, {told.held_by})"
 

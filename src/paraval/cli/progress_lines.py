@@ -144,7 +144,7 @@ class Wording:
         )
 
     def held(self, capacity: Capacity) -> str:
-        if capacity.held_by is None:
+        if not capacity.held_by:
             return f"{self._place()} … nothing holds the run back any more"
         return (
             f"{self._place()} … {capacity.at_once:,} of {capacity.wanted:,} at once: "
