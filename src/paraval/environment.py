@@ -25,6 +25,17 @@ PASSED_ALWAYS = frozenset(
 )
 """What programs need to find their way, and every LC_*. Not TERM: a child has no terminal."""
 
+PROXY_VARIABLES = (
+    "HTTPS_PROXY",
+    "https_proxy",
+    "HTTP_PROXY",
+    "http_proxy",
+    "NO_PROXY",
+    "no_proxy",
+    "NODE_EXTRA_CA_CERTS",
+)
+"""What programs need that are to reach a provider from where there is no other way out."""
+
 
 def child_environment(
     env: Mapping[str, str],

@@ -1,16 +1,310 @@
-"""Agents as targets: one process tree for each attempt, told and read by its `AgentProgram`."""
+"""Agents as targets: one process tree for each attempt, told and read by its `AgentProgram`.
+
+The run's own clock decides a timeout, whatever the agent printed; what it had said and spent until
+then is still read. What its end means is told by `agent_ends`.
+"""
 
 from __future__ import annotations
 
-from paraval.records import Attempt
-from paraval.targets.answer import Answer
+import asyncio
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from paraval.agents.catalogue import AGENTS, find_program
+from paraval.agents.custom import custom_fields
+from paraval.agents.keys import keys_for
+from paraval.agents.program import AgentProgram, Endpoint, Job, Launch, Reading, Transcript
+from paraval.environment import PROXY_VARIABLES, child_environment
+from paraval.isolation import Home, McpServer
+from paraval.models.prices import Prices
+from paraval.models.secrets import Redactor
+from paraval.processes.children import Command, Ended, Warden
+from paraval.records import AgentTarget, Attempt, Failure, Outcome, Provider
+from paraval.scratch import Homes, OwnHome
+from paraval.targets.agent_ends import AgentCall, answer_of, without_key
+from paraval.targets.answer import Answer, InvalidOutputError
+from paraval.targets.command import attempt_marks, template_fields
+from paraval.targets.ends import artifacts_of
+from paraval.targets.plain_files import read_plain_file
+from paraval.targets.surroundings import SandboxFor, own_places, unbounded
+from paraval.templates import TemplateFields, fill
+
+LONGEST_ARGUMENT_BYTES = (128 << 10) - 1
+"""Of one argument, or of one variable with its name: Linux takes no more."""
+RESULT_FILE_LIMIT_BYTES = 32 << 20
+READ_IN_A_THREAD_FROM = 1 << 20
+"""Bytes of output: to read more than this would hold up the other attempts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAccess:
+    """What agents need to be sent to the models of the registry."""
+
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """Of simulated models, by their name in the registry: the base URL."""
+    prices: Prices | None = None
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    """Where keys are."""
+
+
+class CannotStart(Exception):  # noqa: N818 - says what is the case
+    """Nothing is started; the message says why, and what to do."""
 
 
 class AgentAnswerer:
     """Runs agent programs."""
 
+    def __init__(
+        self,
+        warden: Warden | None = None,
+        run_id: str = "",
+        *,
+        homes: Homes | None = None,
+        models: ModelAccess | None = None,
+        nice: int = 0,
+        sandbox_for: SandboxFor = unbounded,
+    ) -> None:
+        """Without `warden` and `homes`: for runs that have no agents."""
+        self._warden = warden
+        self._run_id = run_id
+        self._homes = homes
+        self._models = models or ModelAccess()
+        self._nice = nice
+        self._sandbox_for = sandbox_for
+
     async def answer(self, attempt: Attempt) -> Answer:
-        raise NotImplementedError
+        target = attempt.trial.target
+        assert isinstance(target, AgentTarget)
+        model = target.model
+        if model is not None and model.api_key_env and not self._key(model.api_key_env):
+            return without_key(model)
+        assert self._homes is not None
+        async with self._homes.lease() as own:
+            try:
+                return await self._answer(attempt, target, own)
+            except CannotStart as error:
+                failure = Failure(kind=Outcome.CRASHED, message=str(error), lasting=True)
+                return Answer(failure=failure)
 
     async def close(self) -> None:
         """The warden, which others use too, is closed by its owner."""
+
+    async def _answer(self, attempt: Attempt, target: AgentTarget, own: OwnHome) -> Answer:
+        program = AGENTS[target.agent]
+        job = self._job(attempt, target, own)
+        launch = program.launch(job)
+        _check_sizes(launch, target.agent)
+        _write_files(launch.files, own)
+        keys = keys_for(program, self._models.environment) if job.endpoint is None else {}
+        command = self._command(attempt, launch, {**keys, **launch.env}, own)
+        _check_sizes(replace(launch, argv=(), env=command.env), target.agent)
+        assert self._warden is not None
+        ended = await self._warden.run(command)
+        redactor = Redactor(self._secrets(target, job.endpoint, keys))
+        transcript = _transcript(command, ended, redactor)
+        files = _result_files(program.result_files(job), job, own)
+        reading = await _read(program, job, transcript, files)
+        call = AgentCall(
+            target=target,
+            program=program,
+            timeout=target.timeout,
+            has_key=bool(keys) or job.endpoint is not None,
+            prices=self._models.prices,
+        )
+        answer = answer_of(call, ended, reading, redactor)
+        return replace(answer, artifacts=artifacts_of(command, ended))
+
+    # ---- what it is told
+
+    def _job(self, attempt: Attempt, target: AgentTarget, own: OwnHome) -> Job:
+        workspace = _working_folder(attempt)
+        fields = template_fields(attempt.trial, attempt.folder, workspace)
+        endpoint = self._endpoint(target)
+        job = Job(
+            prompt=fill(target.prompt, fields),
+            system=None if target.system is None else fill(target.system, fields),
+            workspace=workspace,
+            home=own.home if target.home is Home.OWN else None,
+            temp=own.temp,
+            model=target.model_name if endpoint is None else endpoint.model,
+            endpoint=endpoint,
+            max_turns=target.max_turns,
+            mcp=tuple(_filled_server(server, fields) for server in target.mcp),
+            arguments=tuple(fill(argument, fields) for argument in target.arguments),
+            program=self._program(target, fields),
+            timeout=target.timeout,
+            custom=target.custom,
+        )
+        return job if job.custom is None else _with_command(job, fields)
+
+    def _program(self, target: AgentTarget, fields: TemplateFields) -> tuple[str, ...]:
+        program = AGENTS[target.agent]
+        if target.program or target.custom is not None:
+            return tuple(fill(part, fields) for part in target.program)
+        path = target.env.get("PATH", os.environ.get("PATH"))
+        found = find_program(program, path)
+        if found is None:
+            names = " or ".join(f"'{name}'" for name in program.programs)
+            raise CannotStart(
+                f"{target.agent} is not installed: there is no {names} on PATH; install it"
+                f" ({program.install}), or name its program in target.program"
+            )
+        return found
+
+    def _endpoint(self, target: AgentTarget) -> Endpoint | None:
+        model = target.model
+        if model is None:
+            return None
+        simulated = model.provider is Provider.LOOPBACK
+        # By its key a server tells one account from another; a simulated one has no secret.
+        key = model.account if simulated else self._key(model.api_key_env)
+        return Endpoint(
+            provider=model.provider,
+            base_url=self._models.addresses[model.name] if simulated else model.base_url,
+            model=model.model,
+            api_key=key or "none",
+        )
+
+    def _key(self, variable: str | None) -> str:
+        return self._models.environment.get(variable, "").strip() if variable else ""
+
+    def _command(
+        self, attempt: Attempt, launch: Launch, own_env: Mapping[str, str], own: OwnHome
+    ) -> Command:
+        target = attempt.trial.target
+        assert isinstance(target, AgentTarget)
+        workspace = _working_folder(attempt)
+        fields = template_fields(attempt.trial, attempt.folder, workspace)
+        told = {name: fill(value, fields) for name, value in target.env.items()}
+        simulated = target.model is not None and target.model.provider is Provider.LOOPBACK
+        return Command(
+            argv=launch.argv,
+            env=child_environment(
+                {**own_places(own, target.home), **own_env, **told},
+                # Who has no proxy to this machine itself would be sent to one.
+                target.pass_env if simulated else (*PROXY_VARIABLES, *target.pass_env),
+                {**attempt_marks(self._run_id, attempt), "PARAVAL_WORKSPACE": workspace},
+            ),
+            cwd=workspace,
+            stdin=launch.stdin.encode(errors="surrogateescape"),
+            stdout=os.path.join(attempt.folder, "stdout.log"),  # noqa: PTH118 - text goes to the keeper
+            stderr=os.path.join(attempt.folder, "stderr.log"),  # noqa: PTH118
+            timeout=target.timeout,
+            grace=target.grace,
+            limits=target.limits,
+            nice=self._nice,
+            tag=attempt.trial.index,
+            sandbox=self._sandbox_for(attempt, own),
+        )
+
+    def _secrets(
+        self, target: AgentTarget, endpoint: Endpoint | None, keys: Mapping[str, str]
+    ) -> list[str]:
+        if endpoint is None:
+            return list(keys.values())
+        has_key = target.model is not None and target.model.api_key_env is not None
+        return [endpoint.api_key] if has_key else []
+
+
+def _working_folder(attempt: Attempt) -> str:
+    """Its workspace; without one an empty folder beside its logs, which it should not meet."""
+    if attempt.workspace is not None:
+        return attempt.workspace
+    folder = f"{attempt.folder}/work"
+    os.makedirs(folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
+    return folder
+
+
+def _filled_server(server: McpServer, fields: TemplateFields) -> McpServer:
+    return replace(
+        server,
+        command=tuple(fill(part, fields) for part in server.command),
+        env={name: fill(value, fields) for name, value in server.env.items()},
+        url=None if server.url is None else fill(server.url, fields),
+    )
+
+
+def _with_command(job: Job, fields: TemplateFields) -> Job:
+    """A custom agent's own templates, which know the rest of the job."""
+    assert job.custom is not None
+    known = replace(fields, extra=custom_fields(job))
+    stdin = job.custom.stdin
+    return replace(
+        job,
+        custom=replace(
+            job.custom,
+            command=tuple(fill(part, known) for part in job.custom.command),
+            stdin=None if stdin is None else fill(stdin, known),
+        ),
+    )
+
+
+def _check_sizes(launch: Launch, agent: str) -> None:
+    told = (*launch.argv, *(f"{name}={value}" for name, value in launch.env.items()))
+    longest = max(len(one.encode(errors="surrogateescape")) for one in told)
+    if longest > LONGEST_ARGUMENT_BYTES:
+        raise CannotStart(
+            f"{agent} takes its prompt as an argument, and no program can be handed one of"
+            f" {longest:,} bytes (at most {LONGEST_ARGUMENT_BYTES:,}); put the long part into a"
+            " file of the workspace"
+        )
+
+
+def _write_files(files: Mapping[str, str], own: OwnHome) -> None:
+    for path, text in files.items():
+        if not path.startswith((f"{own.home}/", f"{own.temp}/")):
+            raise ValueError(f"an agent's file belongs into its own home or temp, not to {path}")
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120 - text, and quick
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+
+
+# ---- what it left
+
+
+async def _read(
+    program: AgentProgram, job: Job, transcript: Transcript, files: Mapping[str, str]
+) -> Reading:
+    size = len(transcript.stdout) + sum(map(len, files.values()))
+    if size < READ_IN_A_THREAD_FROM:
+        return program.read(job, transcript, files)
+    return await asyncio.to_thread(program.read, job, transcript, files)
+
+
+def _transcript(command: Command, ended: Ended, redactor: Redactor) -> Transcript:
+    return Transcript(
+        stdout=_log(command.stdout, redactor) if ended.stdout_bytes else "",
+        stderr=_log(command.stderr, redactor) if ended.stderr_bytes else "",
+        exit_code=ended.exit_code,
+        signal=ended.signal,
+    )
+
+
+def _log(path: str, redactor: Redactor) -> str:
+    """What is in it, without secrets; they are taken out of the file, too."""
+    try:
+        text = Path(path).read_bytes().decode(errors="replace")
+        clean = redactor.text(text)
+        if clean is not text:
+            Path(path).write_text(clean, encoding="utf-8")
+    except OSError:
+        return ""
+    return clean
+
+
+def _result_files(paths: tuple[str, ...], job: Job, own: OwnHome) -> dict[str, str]:
+    """Those that are there, in its own folders, links on the way to them included."""
+    places = [os.path.realpath(place) for place in (job.home or own.home, own.temp)]
+    found = {}
+    for path in paths:
+        folder = os.path.realpath(os.path.dirname(path))  # noqa: PTH120 - text, and quick
+        if any(folder == place or folder.startswith(f"{place}/") for place in places):
+            try:
+                data = read_plain_file(path, RESULT_FILE_LIMIT_BYTES)
+            except InvalidOutputError:
+                continue
+            found[path] = data.decode(errors="replace")
+    return found

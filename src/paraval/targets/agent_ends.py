@@ -1,0 +1,250 @@
+"""What an agent's end means: an output, or a failure; what it used of its account; what it cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paraval.agents.program import AgentEnd, AgentProgram, Reading
+from paraval.isolation import Home
+from paraval.models.prices import Prices
+from paraval.models.secrets import Redactor
+from paraval.models.weather import no_key
+from paraval.processes.children import Ended
+from paraval.records import (
+    AccountUse,
+    AgentTarget,
+    Failure,
+    Model,
+    Outcome,
+    Output,
+    Provider,
+    Spend,
+    account_need,
+    model_need,
+)
+from paraval.targets.answer import Answer, InvalidOutputError, bounded, checked, invalid, seconds
+from paraval.targets.ends import notes_of, unexpected_end
+
+_UNBILLED = frozenset(
+    {
+        AgentEnd.RATE_LIMITED,
+        AgentEnd.NO_LOGIN,
+        AgentEnd.REFUSED_KEY,
+        AgentEnd.NO_CREDIT,
+        AgentEnd.NO_SUCH_MODEL,
+        AgentEnd.UNREACHABLE,
+        AgentEnd.BAD_REQUEST,
+    }
+)
+"""Where nothing else is told, nobody has paid for these."""
+_NOT_ASKED = frozenset({AgentEnd.NO_LOGIN, AgentEnd.UNREACHABLE})
+"""No request came to the provider."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentCall:
+    """What was asked, as far as its end is judged by it."""
+
+    target: AgentTarget
+    program: AgentProgram
+    timeout: float | None
+    has_key: bool
+    """It was handed a key; False: it has the login of its home, or none."""
+    prices: Prices | None = None
+
+    @property
+    def account(self) -> str:
+        return account_need(self.target.account)
+
+
+def without_key(model: Model) -> Answer:
+    """An attempt that is not made, because the model's key is not there."""
+    ended = no_key(model, "is not set")
+    return Answer(failure=ended.failure, spend=Spend(), uses=(ended.use,))
+
+
+def answer_of(call: AgentCall, ended: Ended, reading: Reading, redactor: Redactor) -> Answer:
+    """The answer without its artifacts; `redactor` knows the key."""
+    spend = _spend(call, ended, reading)
+    failure = _own_end(call, ended) or _failure(call, ended, reading)
+    output = None
+    if failure is None:
+        try:
+            output = checked(_output(reading, spend, redactor))
+        except InvalidOutputError as error:
+            failure = invalid(str(error))
+    if failure is not None:
+        failure = replace(failure, message=redactor.text(bounded(failure.message)))
+    return Answer(
+        output=output,
+        failure=failure,
+        exit_code=ended.exit_code,
+        notes=tuple(redactor.text(note) for note in notes_of(ended, *reading.notes)),
+        spend=spend,
+        uses=(_use(call, ended, reading),),
+        activity=reading.activity,
+        cpu_s=ended.cpu_s,
+        memory_bytes=ended.memory_bytes,
+    )
+
+
+# ---- failures
+
+
+def _own_end(call: AgentCall, ended: Ended) -> Failure | None:
+    """An end that was none of the agent's doing: whatever it printed, this decides."""
+    if ended.failure is not None or ended.out_of_memory:
+        # With its memory, its answer may be gone or half.
+        return unexpected_end(ended, "", limits=call.target.limits)
+    if ended.timed_out:
+        assert call.timeout is not None
+        message = f"not done after {seconds(call.timeout)}; ended"
+        return Failure(kind=Outcome.TIMEOUT, message=message)
+    if ended.log_error:
+        message = f"what it printed could not be kept: {ended.log_error}"
+        return Failure(kind=Outcome.INFRA_ERROR, message=message)
+    return None
+
+
+def _failure(call: AgentCall, ended: Ended, reading: Reading) -> Failure | None:
+    end = reading.end
+    if end is None:
+        return None
+    who = _who(call)
+    said = f": {reading.message}" if reading.message else ""
+    match end:
+        case AgentEnd.RATE_LIMITED:
+            return Failure(
+                kind=Outcome.RATE_LIMITED,
+                message=f"{who}: refused by a rate limit{said}",
+                retry_after=reading.retry_after,
+                account=call.account,
+            )
+        case AgentEnd.NO_LOGIN | AgentEnd.REFUSED_KEY | AgentEnd.NO_CREDIT:
+            message = f"{who}: {end.value}{said}; {_advice(call, end)}, then resume"
+            return _stops(call, message, call.account)
+        case AgentEnd.NO_SUCH_MODEL:
+            return _no_such_model(call, f"{who}: {end.value}{said}")
+        case AgentEnd.OVERLOADED | AgentEnd.UNREACHABLE:
+            message = f"{who}: {end.value}{said}"
+            return Failure(kind=Outcome.INFRA_ERROR, message=message, account=call.account)
+        case AgentEnd.BAD_REQUEST:
+            message = f"{who}: {end.value}{said}"
+            return Failure(kind=Outcome.CRASHED, message=message, lasting=True)
+        case AgentEnd.NO_RESULT | AgentEnd.BROKEN:
+            return Failure(kind=Outcome.CRASHED, message=f"{who}: {_how(ended, end)}{said}")
+
+
+def _how(ended: Ended, end: AgentEnd) -> str:
+    if ended.signal is not None or ended.exit_code:
+        return unexpected_end(ended, "").message
+    cut = ", which was cut" if ended.stdout_cut else ""
+    if end is AgentEnd.NO_RESULT:
+        return f"exit code 0 without a result in what it printed{cut}"
+    return f"{end.value}, with exit code 0"
+
+
+def _who(call: AgentCall) -> str:
+    model = call.target.model
+    return call.target.agent if model is None else f"{call.target.agent} on model '{model.name}'"
+
+
+def _stops(call: AgentCall, message: str, need: str) -> Failure:
+    return Failure(
+        kind=Outcome.INFRA_ERROR, message=message, account=call.account, lasting=True, stops=need
+    )
+
+
+def _no_such_model(call: AgentCall, message: str) -> Failure:
+    model = call.target.model
+    if model is not None:
+        return _stops(call, f"{message}; check 'model' in the registry", model_need(model.name))
+    return Failure(kind=Outcome.CRASHED, message=f"{message}; check target.model", lasting=True)
+
+
+def _advice(call: AgentCall, end: AgentEnd) -> str:
+    """What a person can do about a key or a login."""
+    model, login = call.target.model, call.program.login
+    if end is AgentEnd.NO_CREDIT:
+        return "top up the account"
+    if model is not None:
+        variable = model.api_key_env
+        return f"set a valid key in {variable}" if variable else "name a key in api_key_env"
+    variables = " or ".join(login.key_variables[:3])
+    log_in = f"log in ({login.command})" if login.command else "log in"
+    if call.target.home is Home.MINE:
+        return log_in + (f", or set {variables}" if variables else "")
+    if call.has_key:
+        return f"set a valid key in {variables}"
+    with_login = f"{log_in} and say `home: mine` in the target"
+    return f"set {variables}, or {with_login}" if variables else with_login
+
+
+# ---- use and cost
+
+
+def _requests(ended: Ended, reading: Reading) -> int:
+    if ended.failure is not None or reading.end in _NOT_ASKED:
+        return 0
+    # One that tells nothing has asked at least once, if it came to anything.
+    told = reading.requests if reading.requests is not None else reading.activity.turns
+    return max(1, told or 0)
+
+
+def _use(call: AgentCall, ended: Ended, reading: Reading) -> AccountUse:
+    refused = reading.end is AgentEnd.RATE_LIMITED or reading.refusals > 0
+    usage = reading.usage
+    return AccountUse(
+        account=call.account,
+        requests=_requests(ended, reading),
+        tokens=usage.get("input_tokens", 0) + usage.get("output_tokens", 0),
+        refused=refused,
+        retry_after=reading.retry_after,
+        overloaded=reading.end is AgentEnd.OVERLOADED,
+        reached=reading.end is not AgentEnd.UNREACHABLE,
+    )
+
+
+def _spend(call: AgentCall, ended: Ended, reading: Reading) -> Spend:
+    requests = _requests(ended, reading)
+    if requests == 0 or (reading.end in _UNBILLED and not any(reading.usage.values())):
+        return Spend(calls=requests)
+    usage = dict(reading.usage)
+    cost = _cost(call, reading)
+    if ended.timed_out and cost:
+        # It was ended in the middle of something that is not in the sum.
+        return Spend(calls=requests, cost_usd=None, part_usd=cost, usage=usage)
+    return Spend(calls=requests, cost_usd=cost, usage=usage)
+
+
+def _cost(call: AgentCall, reading: Reading) -> float | None:
+    """The registry's price where it says one: what an agent reckons by its own table is for its own
+    provider. A simulated model costs nothing."""
+    model = call.target.model
+    if model is None:
+        return reading.cost_usd
+    if model.price is None:
+        if model.provider is Provider.LOOPBACK:
+            return 0.0
+        if reading.cost_usd is not None:
+            return reading.cost_usd
+    if call.prices is None:
+        return None
+    return call.prices.cost_usd(model, reading.usage or None)
+
+
+def _output(reading: Reading, spend: Spend, redactor: Redactor) -> Output:
+    activity = reading.activity
+    told: dict[str, Any] = {
+        "turns": activity.turns,
+        "session": activity.session,
+        "stopped_at": reading.stopped_at,
+        "refused": reading.refused or None,
+    }
+    return Output(
+        text=redactor.text(reading.answer or ""),
+        usage=spend.usage,
+        cost_usd=spend.cost_usd,
+        metadata={name: value for name, value in told.items() if value is not None},
+    )
