@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.agents.conftest import Place
+from tests.agents.conftest import Place, asking
 
 pytestmark = pytest.mark.agents
 
@@ -13,10 +13,7 @@ pytestmark = pytest.mark.agents
 def test_rate_limits_are_waited_for_and_every_trial_passes(place: Place, limits: str) -> None:
     """Eight requests are refused; the agents' own patience is short, so that the run's counts."""
     place.write_suite(
-        cases=[
-            {"id": f"case-{number}", "input": f"Case {number} meets limits that {limits}."}
-            for number in range(4)
-        ]
+        cases=asking(*(f"Case {number} meets limits that {limits}." for number in range(4)))
     )
     report = place.run()
     assert report.all_ended("passed"), report.outcomes
@@ -27,7 +24,7 @@ def test_rate_limits_are_waited_for_and_every_trial_passes(place: Place, limits:
 
 
 def test_a_broken_server_is_no_wrong_answer_and_is_tried_again(place: Place) -> None:
-    place.write_suite(cases=["It meets a broken server."])
+    place.write_suite(cases=asking("It meets a broken server."))
     report = place.run()
     assert report.all_ended("passed"), report.outcomes
     assert set(report.summary["retries_by_kind"]) <= {"infra_error", "rate_limited"}

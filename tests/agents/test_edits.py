@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents.conftest import Place
+from tests.agents.conftest import Place, asking
 
 pytestmark = pytest.mark.agents
 
@@ -16,10 +16,7 @@ def test_each_edit_through_a_real_tool_lands_in_its_own_worktree(place: Place) -
     """Eight cases for two agents, eight at once: each kept patch holds exactly its own."""
     before = place.repository_as_it_is()
     place.write_suite(
-        cases=[
-            {"id": f"case-{number}", "input": f"Put word{number} into note{number}.txt."}
-            for number in range(8)
-        ],
+        cases=asking(*(f"Put word{number} into note{number}.txt." for number in range(8))),
         graders=[
             {"regex": "It holds:"},
             {"diff": {"max_files": 1, "only": ["note*.txt"]}},

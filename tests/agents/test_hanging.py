@@ -7,7 +7,7 @@ import uuid
 import psutil
 import pytest
 
-from tests.agents.conftest import Place
+from tests.agents.conftest import Place, asking
 
 pytestmark = pytest.mark.agents
 
@@ -25,7 +25,7 @@ def test_an_agent_whose_shell_hangs_is_ended_at_its_timeout_with_its_children(
     token = uuid.uuid4().hex
     before = place.repository_as_it_is()
     place.write_suite(
-        cases=[{"id": f"case-{number}", "input": f"Hang {token}"} for number in range(4)],
+        cases=asking(*[f"Hang {token}"] * 4),
         target={"agent": "{agent}", "prompt": "{input}", "timeout": 15, "grace": 1},
     )
     report = place.run()
@@ -37,9 +37,7 @@ def test_an_agent_whose_shell_hangs_is_ended_at_its_timeout_with_its_children(
 
 def test_what_an_agent_leaves_in_a_session_of_its_own_ends_with_it(place: Place) -> None:
     token = uuid.uuid4().hex
-    place.write_suite(
-        cases=[{"id": f"case-{number}", "input": f"Leave {token} behind."} for number in range(2)]
-    )
+    place.write_suite(cases=asking(*[f"Leave {token} behind."] * 2))
     report = place.run()
     assert report.all_ended("passed"), report.outcomes
     assert {trial["output"] for trial in report.trials} == {"Left."}
@@ -49,7 +47,7 @@ def test_what_an_agent_leaves_in_a_session_of_its_own_ends_with_it(place: Place)
 
 def test_an_agent_that_gets_no_answer_is_ended_at_its_timeout(place: Place) -> None:
     place.write_suite(
-        cases=["It meets silence."],
+        cases=asking("It meets silence."),
         target={"agent": "{agent}", "prompt": "{input}", "timeout": 8, "grace": 1},
     )
     report = place.run()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.agents.conftest import AGENTS, INSTALLED, Place, both
+from tests.agents.conftest import AGENTS, INSTALLED, Place, asking, both
 
 pytestmark = pytest.mark.agents
 
@@ -61,7 +61,7 @@ def test_calls_of_a_real_server_are_seen_and_counted(place: Place) -> None:
 
 
 def test_a_mode_that_never_calls_its_tool_is_said_to_be_void(place: Place) -> None:
-    _with_modes(place, ["Say something."])
+    _with_modes(place, asking("Say something."))
     report = place.run()
     assert report.all_ended("passed"), report.outcomes
     for variant in report.summary["variants"]:
@@ -70,5 +70,5 @@ def test_a_mode_that_never_calls_its_tool_is_said_to_be_void(place: Place) -> No
     assert report.told.count("never called notes") == len(AGENTS)
 
 
-def _with_modes(place: Place, cases: list[Any]) -> None:
+def _with_modes(place: Place, cases: list[dict[str, str]]) -> None:
     place.write_suite(cases=cases, matrix={"agent": both(), "mode": modes(place)})
