@@ -25,12 +25,18 @@ KEPT_MOST = 1024 * MEGABYTE
 cache, without which everything crawls. Past 1 GB neither needs more on a larger machine; where that
 is too little after all, pressure tells."""
 UNKNOWN_LEAST = 512 * MEGABYTE
+UNKNOWN_SHARE = 0.1
+UNKNOWN_MOST = 2560 * MEGABYTE
+PROVEN_S = 1.0
+"""What nothing is known of is taken to want a tenth of the memory, or 2.5 GB, until the eldest of
+its kind has shown for a second that it does not; less and less from then on. Most programs have
+what they need by then."""
 UNKNOWN_MARGIN = 1.25
 SEEN_MARGIN = 1.1
 RISING_BYTES_PER_S = 64 * MEGABYTE
 RISING_SHARE_PER_S = 0.01
 SLACK_CPUS = 0.25
-"""Cores are measured in ticks, and what is measured as 0.9 wants a whole one."""
+"""Cores are measured in ticks, and there is always somebody who takes a little."""
 OURS_CPUS = 0.5
 """Cores that attempts may keep busy together although others want all of them: most wait for a
 model, and a machine that is at work must not hold up those that cost it nothing."""
@@ -94,6 +100,8 @@ class Gate:
         """... and those that are in it, and no longer busy."""
         self._held: dict[Hashable, int] = {}
         """The most that a running one of the kind holds."""
+        self._eldest_s: dict[Hashable, float] = {}
+        """How long the eldest running one of the kind has been at it."""
         self._rising: dict[Hashable, float] = {}
         """Bytes a second that the running ones of a kind take more, together."""
         self._refused_by: str | None = None
@@ -145,7 +153,7 @@ class Gate:
 
     def _look(self, at: float, reading: MachineReading, passed_s: float) -> None:
         """What each of the running ones takes, and what its like may be expected to."""
-        self._held, self._rising = defaultdict(int), defaultdict(float)
+        self._held, self._rising, self._eldest_s = defaultdict(int), defaultdict(float), {}
         cpus: dict[Hashable, list[float]] = defaultdict(list)
         for index, occupant in self._occupants.items():
             load = reading.attempts.get(index)
@@ -153,6 +161,7 @@ class Gate:
                 occupant.show(load, passed_s)
             kind, age_s = occupant.work.kind, at - occupant.since
             self._held[kind] = max(self._held[kind], occupant.held)
+            self._eldest_s[kind] = max(self._eldest_s.get(kind, 0.0), age_s)
             self._rising[kind] += max(0.0, occupant.rise_per_s)
             is_new = self._seen.cpus(kind) is None
             if (occupant.is_seen and (is_new or age_s >= 0.8 * passed_s)) or (
@@ -239,12 +248,13 @@ class Gate:
         if not is_known and rising > fast:
             return False
         promised = sum(
-            max(0, self._reserved_bytes(one.work) - one.held) for one in self._occupants.values()
+            max(0, self._reserved_bytes(one.work, reading) - one.held)
+            for one in self._occupants.values()
         )
-        left = reading.memory_available - promised - self._reserved_bytes(work)
+        left = reading.memory_available - promised - self._reserved_bytes(work, reading)
         return left >= min(KEPT_SHARE * reading.memory_bytes, KEPT_MOST)
 
-    def _reserved_bytes(self, work: Work) -> int:
+    def _reserved_bytes(self, work: Work, reading: MachineReading) -> int:
         """What an attempt is thought to hold at most."""
         peak = self._seen.peak_bytes(work.kind)
         if work.memory_bytes is not None:
@@ -252,7 +262,10 @@ class Gate:
             return max(work.memory_bytes, peak or 0)
         if peak is not None:
             return int(SEEN_MARGIN * peak)
-        return max(UNKNOWN_LEAST, int(UNKNOWN_MARGIN * self._held.get(work.kind, 0)))
+        guess = min(UNKNOWN_SHARE * reading.memory_bytes, UNKNOWN_MOST)
+        proven_s = self._eldest_s.get(work.kind, 0.0) / PROVEN_S
+        held = UNKNOWN_MARGIN * self._held.get(work.kind, 0)
+        return int(max(UNKNOWN_LEAST, held, guess / max(1.0, proven_s)))
 
     def _has_cores(self, work: Work, reading: MachineReading) -> bool:
         if work.cpu is not None:
@@ -261,7 +274,8 @@ class Gate:
         each = self._expected_cpus(work)
         spare = reading.cpus - reading.busy_cpus - self._coming_cpus + self._gone_cpus
         for_us = OURS_CPUS - self._busy_by_us() - self._coming_cpus
-        return each <= max(spare + SLACK_CPUS, for_us)
+        # Half of what it wants will do, or a core and a half would be used by one alone.
+        return each <= max(2.0 * spare, for_us)
 
     def _expected_cpus(self, work: Work) -> float:
         if work.cpu is not None:

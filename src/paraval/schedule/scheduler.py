@@ -319,16 +319,20 @@ class Scheduler:
     def _with_room_in_the_machine(self, gate: Gate, lanes: list[Lane], now: float) -> list[Lane]:
         """The lanes whose next trial the machine can carry; the others may be overtaken, but not
         for ever."""
+        overdue = [
+            lane
+            for lane in lanes
+            if lane.overtaken_since is not None
+            and now - lane.overtaken_since >= OVERTAKEN_AT_MOST_S
+        ]
         admitted: list[Lane] = []
         refused: list[Lane] = []
-        for lane in lanes:
+        for lane in overdue or lanes:
             (admitted if gate.admits(self._next_of(lane)) else refused).append(lane)
-        if not admitted:
-            return []
-        for lane in refused:
-            lane.overtaken_since = now if lane.overtaken_since is None else lane.overtaken_since
-            if now - lane.overtaken_since >= OVERTAKEN_AT_MOST_S:
-                return []
+        if admitted:
+            for lane in refused:
+                if lane.overtaken_since is None:
+                    lane.overtaken_since = now
         return admitted
 
     def _next_of(self, lane: Lane) -> Work:
