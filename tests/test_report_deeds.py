@@ -99,6 +99,11 @@ def test_a_server_that_could_not_be_connected_is_told() -> None:
     assert "connected in 1" in " ".join(tools_of(report))
 
 
+def test_connections_are_counted_only_where_every_trial_tells_of_its_own() -> None:
+    report = compared(used(1), used(0, state=McpState.UNKNOWN))
+    assert "connected" not in " ".join(tools_of(report))
+
+
 def test_an_agent_that_does_not_tell_its_tools_is_unknown_and_not_void() -> None:
     silent = Activity(turns=None, mcp={SERVER: McpState.UNKNOWN}, tells_tools=False)
     report = compared(silent)

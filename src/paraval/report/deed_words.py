@@ -90,7 +90,9 @@ def _used(use: ServerUse) -> str:
         words = f"{called} ({counted(use.calls, 'call')}{errors})"
     else:
         words = "this agent does not tell which tools it calls"
-    return f"{words}, connected in {use.connected:,}" if use.connected or use.failed else words
+    # Some agents tell a connection only by what was called over it: that is nothing new.
+    is_told = use.connected + use.failed == use.handed
+    return f"{words}, connected in {use.connected:,}" if is_told else words
 
 
 def _turns_and_calls(deeds: Deeds, *, is_other: bool) -> Iterator[str]:
