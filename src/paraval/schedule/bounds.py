@@ -18,7 +18,8 @@ class Bound:
     """A run cannot end sooner than this, because of that."""
 
     name: str
-    """`parallel`, a limit's or an account's name as among the needs, or `longest trial`."""
+    """`parallel`, `exclusive`, a limit's or an account's name as among the needs, or `longest
+    trial`."""
     seconds: float
     text: str
     """What limits: `300 requests a minute`."""
@@ -40,11 +41,7 @@ def bounds(works: Sequence[Work], limits: Limits) -> tuple[Bound, ...]:
     if not works:
         return ()
     found = [
-        Bound(
-            name="parallel",
-            seconds=sum(work.expected_s for work in works) / max(1, limits.parallel),
-            text=f"{limits.parallel} at once",
-        ),
+        _bound_of_slots(works, limits),
         Bound(
             name="longest trial",
             seconds=max(work.expected_s for work in works),
@@ -54,6 +51,18 @@ def bounds(works: Sequence[Work], limits: Limits) -> tuple[Bound, ...]:
     for name, load in sorted(_loads(works).items()):
         found.extend(_bounds_of(name, load, limits))
     return tuple(sorted(found, key=lambda bound: -bound.seconds))
+
+
+def _bound_of_slots(works: Sequence[Work], limits: Limits) -> Bound:
+    """What runs alone comes on top of what does not; it is named after what takes longer."""
+    alone = [work.expected_s for work in works if work.exclusive]
+    alone_s = sum(alone)
+    shared_s = (sum(work.expected_s for work in works) - alone_s) / max(1, limits.parallel)
+    if alone_s > shared_s:
+        return Bound(
+            name="exclusive", seconds=shared_s + alone_s, text=f"{len(alone)} exclusive, one by one"
+        )
+    return Bound(name="parallel", seconds=shared_s + alone_s, text=f"{limits.parallel} at once")
 
 
 def _loads(works: Sequence[Work]) -> dict[str, _Load]:
