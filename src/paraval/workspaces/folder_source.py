@@ -1,0 +1,116 @@
+"""Slots that are copies of a folder, or empty ones: each lease has a fresh one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from pathlib import Path
+
+from paraval.git.borrowing import Lender, write_repository
+from paraval.git.folders import folder_contents
+from paraval.git.running import GitError, must_git
+from paraval.workspaces.own_repository import Beginning
+from paraval.workspaces.sources import (
+    AS_IT_IS,
+    CHECKOUT_PATIENCE_S,
+    LARGEST_HASHED_BYTES,
+    Baseline,
+    Place,
+    layout_of,
+)
+from paraval.workspaces.stock import within
+
+
+class FolderSource:
+    """A copy of a folder, or nothing at all; each lease has a fresh one.
+
+    The template is copied once at the start, so that what a user does to it meanwhile counts for
+    none of the attempts rather than for some.
+    """
+
+    is_used_again = False
+    beginning: Beginning | None = None
+
+    def __init__(self, folder: Path, template: str | None) -> None:
+        self.notes: tuple[str, ...] = ()
+        self._folder = folder
+        self._pristine = folder / "template"
+        self._pristine.mkdir()
+        if template is not None:
+            _copy_folder(template, self._pristine)
+        contents = folder_contents(self._pristine)
+        self.layout = layout_of(contents.folders, contents.files)
+        self._lock = threading.Lock()
+        """Guards the baseline: made once, when the first change is to be told."""
+        self._baseline: Baseline | None = None
+
+    def fill(self, place: Place) -> None:
+        _copy_folder(str(self._pristine), Path(place.top))
+
+    def put_back(self, place: Place, paths: list[bytes]) -> None:
+        for path in paths:
+            shutil.copy2(
+                os.path.join(os.fsencode(self._pristine), path),  # noqa: PTH118 - bytes
+                os.path.join(os.fsencode(place.top), path),  # noqa: PTH118
+                follow_symlinks=False,
+            )
+
+    def baseline(self, place: Place) -> Baseline:  # noqa: ARG002 - one serves all the slots
+        with self._lock:
+            if self._baseline is None:
+                self._baseline = self._make_baseline()
+            return self._baseline
+
+    def _make_baseline(self) -> Baseline:
+        git_dir = self._folder / "trusted.git"
+        lender = Lender(objects=())
+        write_repository(git_dir, lender, head="0" * 40, attributes=AS_IT_IS)
+        top = os.fsencode(self._pristine)
+        files = [within(folder, name) for folder, names in self.layout.items() for name in names]
+        large = frozenset(
+            path
+            for path in files
+            if os.lstat(os.path.join(top, path)).st_size > LARGEST_HASHED_BYTES  # noqa: PTH118
+        )
+        arguments = [f"--git-dir={git_dir}", f"--work-tree={self._pristine}"]
+        doing = "cannot take stock of the template"
+        hashed = b"".join(path + b"\0" for path in files if path not in large)
+        must_git(
+            [*arguments, "update-index", "--add", "-z", "--stdin"],
+            doing=doing,
+            stdin=hashed,
+            timeout=CHECKOUT_PATIENCE_S,
+        )
+        tree = must_git([*arguments, "write-tree"], doing=doing).decode().strip()
+        return Baseline(
+            git_dir=str(git_dir),
+            git_dir_as_it_is=str(git_dir),
+            tree=tree,
+            index=str(git_dir / "index"),
+            not_hashed=large,
+        )
+
+
+def _copy_folder(source: str, target: Path) -> None:
+    """All but `.git`, with permissions and times; never by hard links, which would be shared."""
+    contents = folder_contents(source)
+    top, copy = os.fsencode(source), os.fsencode(target)
+    for path in contents.folders:
+        os.mkdir(os.path.join(copy, path))  # noqa: PTH102, PTH118 - bytes
+    for path in contents.files:
+        try:
+            shutil.copy2(
+                os.path.join(top, path),  # noqa: PTH118 - bytes
+                os.path.join(copy, path),  # noqa: PTH118
+                follow_symlinks=False,
+            )
+        except PermissionError as error:
+            shown = os.path.join(top, path).decode(errors="backslashreplace")  # noqa: PTH118
+            raise GitError(
+                f"{shown} cannot be copied: {error.strerror}",
+                hint="attempts begin with a copy of the template: it must be readable",
+            ) from error
+    # Last, and from within: a folder may forbid what was just done in it.
+    for path in reversed(contents.folders):
+        shutil.copymode(os.path.join(top, path), os.path.join(copy, path))  # noqa: PTH118

@@ -1,0 +1,120 @@
+"""From what a suite asks for to a pool of workspaces.
+
+    async with open_workspaces(workspace, scratch=..., warden=..., at_most=8) as workspaces:
+        lease = await workspaces.lease()
+
+What can be known to fail for all attempts fails here, before the first of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from paraval.environment import child_environment
+from paraval.git.borrowing import lender_of
+from paraval.git.repositories import Repository, branch_of, find_repository, resolve, tree_of
+from paraval.git.snapshots import Snapshot, snapshot
+from paraval.isolation import Workspace, WorkspaceKind
+from paraval.processes.children import Warden
+from paraval.scratch import remove_tree
+from paraval.workspaces.folder_source import FolderSource
+from paraval.workspaces.own_repository import Beginning
+from paraval.workspaces.pool import Pool, Site
+from paraval.workspaces.setup import Setup, SetupCommand
+from paraval.workspaces.sources import Source
+from paraval.workspaces.tree_source import TreeSource
+from paraval.workspaces.workspace import WorkspaceError
+
+_NOT_IN_A_NAME = re.compile(r"[^\w.+-]", re.ASCII)
+
+
+@asynccontextmanager
+async def open_workspaces(
+    workspace: Workspace,
+    *,
+    scratch: Path,
+    warden: Warden,
+    at_most: int,
+    env: Mapping[str, str] | None = None,
+) -> AsyncIterator[Pool]:
+    """Workspaces for as long as this lasts; then nothing is left of them.
+
+    `env` is all of the environment of `setup`, but for its TMPDIR. Raises ParavalError where there
+    can be none.
+    """
+    folder = scratch / "workspaces"
+    (folder / "trusted").mkdir(parents=True)
+    try:
+        source = await asyncio.to_thread(_source_of, workspace, folder / "trusted")
+        _check_start(workspace, source)
+    except BaseException:
+        remove_tree(folder)
+        raise
+    setup = Setup(_setup_of(workspace, folder, env), warden)
+    site = Site(folder=folder, name=_name_of(workspace), start=workspace.start)
+    async with Pool(source, site, setup, at_most=at_most) as pool:
+        yield pool
+
+
+def _source_of(workspace: Workspace, folder: Path) -> Source:
+    if workspace.kind is WorkspaceKind.FOLDER:
+        return FolderSource(folder, workspace.source)
+    if workspace.kind is not WorkspaceKind.GIT or workspace.source is None:
+        raise ValueError(f"there are no workspaces of the kind '{workspace.kind}' to be leased")
+    repository = find_repository(workspace.source)
+    objects = folder / "objects"
+    beginning = _begin_with(repository, workspace, objects)
+    lender = lender_of(repository, *([str(objects)] if objects.exists() else []))
+    return TreeSource(
+        folder,
+        beginning.tree,
+        Beginning(
+            lender=lender, commit=beginning.commit, branch=branch_of(repository, workspace.ref)
+        ),
+    )
+
+
+def _begin_with(repository: Repository, workspace: Workspace, objects: Path) -> Snapshot:
+    if not workspace.uncommitted:
+        commit = workspace.commit or resolve(repository, workspace.ref)
+        return Snapshot(commit=commit, tree=tree_of(repository, commit))
+    taken = snapshot(repository, objects)
+    if workspace.tree not in (None, taken.tree):
+        raise WorkspaceError(
+            f"the working tree of {repository.top} has changed since the run was planned",
+            hint="run it again, and leave the working tree alone until the run has begun",
+        )
+    return taken
+
+
+def _check_start(workspace: Workspace, source: Source) -> None:
+    start = os.path.normpath(workspace.start)
+    if start != "." and os.fsencode(start) not in source.layout:
+        raise WorkspaceError(
+            f"there is no folder '{workspace.start}' in what workspaces begin with",
+            hint="it must be committed at the ref, or be there with `uncommitted: true`",
+        )
+
+
+def _setup_of(
+    workspace: Workspace, folder: Path, env: Mapping[str, str] | None
+) -> SetupCommand | None:
+    if not workspace.setup:
+        return None
+    return SetupCommand(
+        argv=workspace.setup,
+        timeout=workspace.setup_timeout,
+        env=child_environment({}) if env is None else env,
+        folder=folder / "setup",
+    )
+
+
+def _name_of(workspace: Workspace) -> str:
+    """As the user's own folder is called: programs show it, and may even need it."""
+    name = _NOT_IN_A_NAME.sub("-", Path(workspace.source).name) if workspace.source else ""
+    return name.removesuffix(".git").lstrip(".-")[:64] or "workspace"

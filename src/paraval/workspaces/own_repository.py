@@ -1,0 +1,163 @@
+"""The `.git` in a worktree, for the attempt's own use: what it commits there stays there.
+
+The engine reads nothing of it but to tell what was done to it that no plain use of git does.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from paraval.git.borrowing import Lender, read_config, write_repository
+from paraval.git.running import run_git
+from paraval.scratch import remove_tree
+from paraval.workspaces.stock import Stock, compare, take_stock
+
+_PLAIN_SECTIONS = frozenset(
+    {
+        *("advice", "branch", "color", "column", "commit", "format", "init", "log", "notes"),
+        *("pull", "push", "rebase", "rerere", "stash", "status", "tag", "user"),
+    }
+)
+_PLAIN_SETTINGS = frozenset(
+    {
+        *("core.abbrev", "core.autocrlf", "core.eol", "core.filemode", "core.quotepath"),
+        *("core.safecrlf", "core.whitespace", "diff.algorithm", "diff.renames", "gc.auto"),
+        *("merge.conflictstyle", "merge.ff"),
+    }
+)
+"""What people and agents set without leave, and what cannot run a program."""
+_LINKS_TO_NOWHERE_ELSE = ("HEAD", "config", "index", "objects", "refs", "info", "hooks")
+_MOST_CONFIG_BYTES = 1_000_000
+
+
+@dataclass(slots=True)
+class OwnRepository:
+    """As it was made for one slot."""
+
+    git_dir: str
+    stock: Stock
+    config: bytes
+    alternates: bytes
+
+    def is_untouched(self) -> bool:
+        return not compare(os.fsencode(self.git_dir), self.stock)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """What every slot's own repository begins with."""
+
+    lender: Lender
+    commit: str
+    branch: str | None = None
+
+
+def make_own_repository(top: str, beginning: Beginning, index: str) -> OwnRepository:
+    """Anew, whatever is there; its index is a copy of this one. Raises OSError."""
+    git_dir = Path(top, ".git")
+    if os.path.lexists(git_dir) and (left := remove_tree(git_dir)) is not None:
+        raise OSError(left)
+    write_repository(git_dir, beginning.lender, head=beginning.commit, branch=beginning.branch)
+    shutil.copy2(index, git_dir / "index")
+    return OwnRepository(
+        git_dir=str(git_dir),
+        stock=take_stock(os.fsencode(git_dir)),
+        config=(git_dir / "config").read_bytes(),
+        alternates=(git_dir / "objects/info/alternates").read_bytes(),
+    )
+
+
+def tampering(own: OwnRepository) -> tuple[str, ...]:
+    """What was done to it that no plain use of git does, each in words."""
+    git_dir = Path(own.git_dir)
+    replaced = _replaced(git_dir)
+    if replaced is not None:
+        return (replaced,)
+    if own.is_untouched():
+        return ()
+    told = [
+        f"made .git/{name} a link"
+        for name in _LINKS_TO_NOWHERE_ELSE
+        if (git_dir / name).is_symlink()
+    ]
+    told += _config_tampering(git_dir / "config", own.config)
+    told += _hooks(git_dir / "hooks")
+    if _content(git_dir / "objects/info/alternates") != own.alternates:
+        told.append("changed where .git takes its objects from (objects/info/alternates)")
+    told += [
+        f"put .git/{name} in"
+        for name in ("objects/info/http-alternates", "commondir", "gitdir", "config.worktree")
+        if os.path.lexists(git_dir / name)
+    ]
+    return tuple(told)
+
+
+def _replaced(git_dir: Path) -> str | None:
+    try:
+        mode = git_dir.lstat().st_mode
+    except OSError:
+        return "deleted .git"
+    if stat.S_ISLNK(mode):
+        return "replaced .git by a link"
+    if not stat.S_ISDIR(mode):
+        return "replaced .git by a file"
+    return None
+
+
+def _config_tampering(path: Path, made: bytes) -> list[str]:
+    content = _content(path)
+    if content == made:
+        return []
+    if content is None:
+        return ["deleted .git/config, or made it unreadable"]
+    before, after = _settings(made), _settings(content)
+    if after is None or before is None:
+        return ["made .git/config unreadable"]
+    names = sorted(name for name in after if after[name] != before.get(name))
+    told = [f"set {_shown(name)} in .git/config" for name in names if not _is_plain(name)]
+    told += [
+        f"removed {_shown(name)} from .git/config"
+        for name in sorted(before.keys() - after.keys())
+        if not _is_plain(name)
+    ]
+    return told
+
+
+def _settings(config: bytes) -> dict[str, str] | None:
+    # By stdin: git would follow a path, and wait for a pipe.
+    ended = run_git(["config", "--file", "-", "--no-includes", "--list", "-z"], stdin=config)
+    return read_config(ended.stdout) if ended.is_well else None
+
+
+def _is_plain(name: str) -> bool:
+    return name in _PLAIN_SETTINGS or name.partition(".")[0] in _PLAIN_SECTIONS
+
+
+def _hooks(folder: Path) -> list[str]:
+    try:
+        names = sorted(os.listdir(folder))  # noqa: PTH208 - names alone
+    except OSError:
+        return []
+    return [f"put in a hook: {_shown(name)}" for name in names if not name.endswith(".sample")]
+
+
+def _content(path: Path) -> bytes | None:
+    """Of a plain file; None of anything else."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            return None
+        return os.read(file, _MOST_CONFIG_BYTES)
+    finally:
+        os.close(file)
+
+
+def _shown(name: str) -> str:
+    return os.fsencode(name).decode(errors="backslashreplace").replace("\n", "\\n")[:200]

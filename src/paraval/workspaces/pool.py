@@ -1,0 +1,305 @@
+"""Who has which slot when: at most so many, first come, first served, none lost.
+
+A slot is made when there is none free, and cleaned when it is leased again. One that cannot be made
+lowers the pool; one that cannot be cleaned is thrown away, and another made in its place. A lease
+that is cancelled while its slot is being made ready leaves the slot to the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from paraval.git.running import GitError
+from paraval.isolation import Change
+from paraval.scratch import remove_tree
+from paraval.threads import Threads
+from paraval.workspaces.setup import Setup
+from paraval.workspaces.slots import Slot
+from paraval.workspaces.sources import Place, Source
+from paraval.workspaces.workspace import Kept, WorkspaceError
+
+_MOST_THREADS = 32
+_EXPECTED = (GitError, OSError, WorkspaceError)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where the slots of a pool are."""
+
+    folder: Path
+    name: str
+    """What each slot's folder is called: the same for all, so that no attempt is told apart."""
+    start: str = "."
+    """Where in it attempts begin."""
+
+    def place(self, number: int) -> Place:
+        return Place(
+            number=number,
+            top=str(self.folder / "slots" / str(number) / self.name),
+            index=str(self.folder / "trusted" / f"{number}.index"),
+        )
+
+    def path_in(self, place: Place) -> str:
+        return os.path.normpath(os.path.join(place.top, self.start))  # noqa: PTH118 - text
+
+
+class Pool:
+    """Slots that are filled from one source; an async context manager."""
+
+    def __init__(self, source: Source, site: Site, setup: Setup, *, at_most: int) -> None:
+        self._source = source
+        self._site = site
+        self._setup = setup
+        self._room = max(1, at_most)
+        """How many leases there may be at once."""
+        self._leased = 0
+        """Leases that are given out or being made ready; never more than there is room for."""
+        self._made = 0
+        """Slots of all times: no place is used twice."""
+        self._free: list[Slot] = []
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        """Slots being made ready, kept or removed: that outlives who asked for it."""
+        self._notes = source.notes
+        """For the next lease."""
+        self._threads = Threads(limit=min(_MOST_THREADS, self._room + 4))
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def lease(self) -> SlotLease:
+        """A clean workspace, when there is one. Raises WorkspaceError where none can be had."""
+        has_waited = False
+        while True:
+            await self._turn(ahead=has_waited)
+            try:
+                slot = await self._made_ready()
+            except WorkspaceError:
+                if not self._lower():
+                    raise
+                # Others have a slot: this one waits for theirs, before all that came later.
+                has_waited = True
+            else:
+                notes, self._notes = self._notes, ()
+                return SlotLease(self, slot, path=self._site.path_in(slot.place), notes=notes)
+
+    async def close(self) -> None:
+        """Nothing is left of any of them. Leases that are still out are worth nothing now."""
+        if self._closed:
+            return
+        self._closed = True
+        for turn in self._waiting:
+            if not turn.done():
+                turn.set_result(None)
+        for task in self._tasks:
+            task.cancel()
+        await _to_its_end(asyncio.ensure_future(self._clear()))
+        self._threads.close()
+
+    async def _clear(self) -> None:
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._threads.call(lambda: remove_tree(self._site.folder))
+
+    # ---- what leases call
+
+    def take_back(self, slot: Slot) -> None:
+        """A lease is over."""
+        if self._closed:
+            return
+        if self._source.is_used_again:
+            self._free.append(slot)
+        else:
+            self._throw_away(slot)
+        self._give_turn_back()
+
+    async def keep(self, slot: Slot, folder: str) -> Kept:
+        """What was changed in it; a cancel waits for the end of this, or the slot were in use."""
+        if self._closed:
+            return _nothing_kept("the run was over before it was looked at")
+        return await _to_its_end(self._start(self._in_thread(lambda: slot.keep(folder))))
+
+    # ---- turns
+
+    async def _turn(self, *, ahead: bool) -> None:
+        """Wait until there is room for one more lease, and take it."""
+        self._refuse_if_closed()
+        if self._leased < self._room and (ahead or not self._waiting):
+            self._leased += 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if ahead:
+            self._waiting.appendleft(turn)
+        else:
+            self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            with suppress(ValueError):
+                self._waiting.remove(turn)
+            if not turn.cancelled():
+                # It was given in the same moment.
+                self._give_turn_back()
+            raise
+        self._refuse_if_closed()
+
+    def _give_turn_back(self) -> None:
+        self._leased -= 1
+        while self._waiting and self._leased < self._room:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self._leased += 1
+                turn.set_result(None)
+
+    def _lower(self) -> bool:
+        """A slot could not be made: do with those that there are. False: there is none."""
+        others = self._leased - 1
+        self._room = max(1, min(self._room, others))
+        self._give_turn_back()
+        return others > 0 and not self._closed
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise WorkspaceError("the run is over: there are no workspaces any more")
+
+    # ---- slots
+
+    async def _made_ready(self) -> Slot:
+        """A slot for the lease whose turn it is; a cancel leaves it to another."""
+        task = self._start(self._make_ready())
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            this = asyncio.current_task()
+            if this is None or not this.cancelling():
+                # The pool is closed, and so ended the task.
+                self._refuse_if_closed()
+            task.add_done_callback(self._adopt)
+            raise
+        except WorkspaceError:
+            raise
+        except BaseException:
+            self._give_turn_back()
+            raise
+
+    def _adopt(self, task: asyncio.Task[Slot]) -> None:
+        """What was being made ready for a lease that was cancelled is free."""
+        if not task.cancelled() and task.exception() is None and not self._closed:
+            self._free.append(task.result())
+        self._give_turn_back()
+
+    async def _make_ready(self) -> Slot:
+        while True:
+            self._setup.refuse_if_it_failed()
+            is_new = not self._free
+            slot = self._new_slot() if is_new else self._free.pop()
+            try:
+                await self._in_thread(slot.make if is_new else slot.clean)
+                await self._set_up(slot)
+            except BaseException as error:
+                self._throw_away(slot)
+                if not isinstance(error, _EXPECTED):
+                    raise
+                if is_new:
+                    raise _told(error) from error
+            else:
+                return slot
+
+    def _new_slot(self) -> Slot:
+        self._made += 1
+        return Slot(self._site.place(self._made), self._source)
+
+    async def _set_up(self, slot: Slot) -> None:
+        if self._setup.is_asked_for and not slot.is_set_up:
+            await self._in_thread(slot.ready)
+            await self._setup.run(slot.place.number, self._site.path_in(slot.place))
+            notes = await self._in_thread(slot.settle_setup)
+            self._notes = tuple(dict.fromkeys((*self._notes, *notes)))
+        await self._in_thread(slot.ready)
+
+    def _throw_away(self, slot: Slot) -> None:
+        """What of it cannot be removed now is tried again at the end."""
+        self._start(self._in_thread(slot.discard))
+
+    # ---- work
+
+    async def _in_thread(self, function: Callable[[], T]) -> T:
+        return await _to_its_end(asyncio.ensure_future(self._threads.call(function)))
+
+    def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+class SlotLease:
+    """A slot while one attempt has it."""
+
+    def __init__(self, pool: Pool, slot: Slot, *, path: str, notes: tuple[str, ...]) -> None:
+        self.path = path
+        self.top = slot.place.top
+        self.notes = notes
+        self._pool = pool
+        self._slot: Slot | None = slot
+
+    async def keep(self, folder: str) -> Kept:
+        """What the attempt changed until now; the patch is written into this folder."""
+        if self._slot is None:
+            return _nothing_kept("it was given back before it was looked at")
+        return await self._pool.keep(self._slot, folder)
+
+    async def release(self) -> None:
+        """The attempt is over, and nothing of it runs any more. Never raises."""
+        slot, self._slot = self._slot, None
+        if slot is not None:
+            self._pool.take_back(slot)
+
+
+def _nothing_kept(reason: str) -> Kept:
+    return Kept(change=Change(), notes=(f"nothing is kept of the workspace: {reason}",))
+
+
+def _told(error: BaseException) -> WorkspaceError:
+    """Why there is no slot, to who wanted one."""
+    if isinstance(error, WorkspaceError):
+        return error
+    if isinstance(error, GitError):
+        return WorkspaceError(f"no workspace can be made: {error.message}", hint=error.hint)
+    return WorkspaceError(
+        f"no workspace can be made: {error}",
+        hint="PARAVAL_SCRATCH names another place for workspaces",
+    )
+
+
+async def _to_its_end(work: asyncio.Future[T]) -> T:
+    """What it brings; a cancel is heard when it is done: a thread cannot be ended before."""
+    cancelled: asyncio.CancelledError | None = None
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None:
+        return work.result()
+    if not work.cancelled():
+        work.exception()  # Looked at, or asyncio complains of it.
+    raise cancelled

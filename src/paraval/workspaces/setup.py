@@ -1,0 +1,122 @@
+"""`setup`: a command of the user's that makes a workspace ready, once in each.
+
+The first one runs alone. Where it fails, all would: it is remembered, and said at once to all who
+come after, instead of failing as often as there are attempts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from paraval.processes.children import Command, Ended, Warden
+from paraval.workspaces.workspace import WorkspaceError
+
+_LAST_WORDS_BYTES = 4_000
+_LAST_WORDS_LINES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetupCommand:
+    """What is run."""
+
+    argv: tuple[str, ...]
+    timeout: float
+    env: Mapping[str, str]
+    folder: Path
+    """For its logs and temporary files."""
+
+
+class Setup:
+    """Runs it, where there is one."""
+
+    def __init__(self, command: SetupCommand | None, warden: Warden) -> None:
+        self._command = command
+        self._warden = warden
+        self._first = asyncio.Lock()
+        """Guards the two below until one has been through."""
+        self._has_worked = False
+        self._failure: WorkspaceError | None = None
+
+    @property
+    def is_asked_for(self) -> bool:
+        return self._command is not None
+
+    def refuse_if_it_failed(self) -> None:
+        """Raises what it raised when it was run for the first time."""
+        if self._failure is not None:
+            raise self._failure
+
+    async def run(self, number: int, cwd: str) -> None:
+        """In this slot. Raises WorkspaceError with its last words."""
+        if self._command is None:
+            return
+        if self._has_worked:
+            await self._run(self._command, number, cwd)
+            return
+        async with self._first:
+            self.refuse_if_it_failed()
+            await self._run(self._command, number, cwd)
+            self._has_worked = True
+
+    async def _run(self, command: SetupCommand, number: int, cwd: str) -> None:
+        folder = command.folder / str(number)
+        temporary = folder / "tmp"
+        temporary.mkdir(parents=True)
+        logs = {name: str(folder / f"{name}.log") for name in ("stdout", "stderr")}
+        try:
+            ended = await self._warden.run(
+                Command(
+                    argv=command.argv,
+                    env={**command.env, "TMPDIR": str(temporary)},
+                    cwd=cwd,
+                    timeout=command.timeout,
+                    stdout=logs["stdout"],
+                    stderr=logs["stderr"],
+                )
+            )
+            if ended.exit_code != 0:
+                raise self._told(command, ended, logs)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _told(self, command: SetupCommand, ended: Ended, logs: Mapping[str, str]) -> WorkspaceError:
+        error = WorkspaceError(
+            f"workspace.setup ({shlex.join(command.argv)}) {_end_in_words(ended, command)}"
+            + _last_words(logs),
+            hint="it runs once in each workspace, with an environment of its own",
+        )
+        may_pass = ended.cancelled or (ended.failure is not None and ended.failure.transient)
+        if not self._has_worked and not may_pass:
+            self._failure = error
+        return error
+
+
+def _end_in_words(ended: Ended, command: SetupCommand) -> str:
+    if ended.failure is not None:
+        return f"did not run: {ended.failure.message}"
+    if ended.timed_out:
+        return f"was not done in {command.timeout:g} s"
+    if ended.signal is not None:
+        return f"was ended by signal {ended.signal}"
+    return f"failed with exit code {ended.exit_code}"
+
+
+def _last_words(logs: Mapping[str, str]) -> str:
+    for name in ("stderr", "stdout"):
+        try:
+            with Path(logs[name]).open("rb") as log:
+                log.seek(0, os.SEEK_END)
+                log.seek(max(0, log.tell() - _LAST_WORDS_BYTES))
+                text = log.read().decode(errors="replace").strip()
+        except OSError:
+            continue
+        if text:
+            lines = text.splitlines()[-_LAST_WORDS_LINES:]
+            return "; its last words:\n" + "\n".join(f"  {line.strip()}" for line in lines)
+    return ""

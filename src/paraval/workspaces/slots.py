@@ -1,0 +1,239 @@
+"""One slot of a pool: made, verified clean before each lease, told what changed in it.
+
+Everything here blocks, and belongs into a thread. Who has a slot when is for `pool`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from paraval.git.running import GitError, must_git
+from paraval.isolation import Change
+from paraval.scratch import remove_tree
+from paraval.workspaces.own_repository import OwnRepository, make_own_repository, tampering
+from paraval.workspaces.patches import Scene, keep_change, shown
+from paraval.workspaces.sources import Place, Source
+from paraval.workspaces.stock import (
+    Differences,
+    Stock,
+    compare,
+    mark_again,
+    outwait_the_tick,
+    take_stock,
+    within,
+)
+from paraval.workspaces.workspace import Kept, WorkspaceError
+
+_OWN = frozenset({b".git"})
+
+
+class Slot:
+    """A folder that is filled from a source, and what is known of it."""
+
+    def __init__(self, place: Place, source: Source) -> None:
+        self.place = place
+        self._source = source
+        self._top = os.fsencode(place.top)
+        self._leaving_out = _OWN if source.beginning is not None else frozenset()
+        self._stock = Stock()
+        self._own: OwnRepository | None = None
+        self.is_set_up = False
+        """True: what `setup` left is here, as it left it."""
+
+    def make(self) -> None:
+        """Fill it. Raises GitError or OSError, and leaves what there is to `discard`."""
+        Path(self.place.top).mkdir(parents=True)
+        self._source.fill(self.place)
+        self._stock = take_stock(self._top, leaving_out=self._leaving_out)
+        self._check_all_is_there()
+
+    def clean(self) -> None:
+        """Bring it back to where it began. Raises, where it cannot be trusted any more.
+
+        Where an attempt changed what `setup` left, all of that goes, and `is_set_up` with it.
+        """
+        self._remove_neighbours()
+        differences = self._compare()
+        if differences.remoded or differences.unreadable:
+            self._mend_modes(differences)
+            differences = self._compare()
+        if not differences:
+            return
+        if not (differences.is_lost or differences.unreadable):
+            self._mend(differences)
+            if not self._compare():
+                return
+        raise WorkspaceError(f"the workspace {self.place.top} cannot be cleaned")
+
+    def ready(self) -> None:
+        """The last step before a lease: its own repository, as new. Raises OSError."""
+        beginning = self._source.beginning
+        if beginning is not None and (self._own is None or not self._own.is_untouched()):
+            self._own = make_own_repository(self.place.top, beginning, self.place.index)
+        # What an attempt does right now must not get the time of what was done here.
+        outwait_the_tick(self._stock)
+
+    def settle_setup(self) -> tuple[str, ...]:
+        """After `setup`: what git ignores stays, all else is as before. Tells what was undone."""
+        differences = self._compare()
+        self._mend_modes(differences)
+        untracked = self._not_ignored()
+        for path in untracked:
+            self._remove(path)
+        tracked = self._tracked(differences.changed + differences.missing)
+        self._put_back(tracked, differences.missing_folders)
+        self._stock = take_stock(self._top, leaving_out=self._leaving_out)
+        self._check_all_is_there()
+        self.is_set_up = True
+        notes = []
+        if tracked:
+            notes.append(f"setup changed files of the repository; undone: {_some(tracked)}")
+        if untracked:
+            notes.append(f"setup left files that git does not ignore; removed: {_some(untracked)}")
+        return tuple(notes)
+
+    def keep(self, folder: str) -> Kept:
+        """What changed since the lease began. Never raises."""
+        told: tuple[str, ...] = ()
+        try:
+            told = tampering(self._own) if self._own is not None else ()
+            differences = self._compare()
+            if differences.is_lost:
+                note = "the workspace's folder was deleted or replaced: its change cannot be told"
+                return Kept(change=Change(tampering=told), notes=(note,))
+            if not differences:
+                return Kept(change=Change(tampering=told))
+            scene = Scene(
+                top=self.place.top,
+                layout=self._source.layout,
+                stock=self._stock,
+                baseline=self._source.baseline(self.place),
+            )
+            kept = keep_change(scene, differences, folder)
+        except (GitError, OSError, ValueError) as error:
+            return Kept(
+                change=Change(tampering=told),
+                notes=(f"what was changed could not be kept: {error}",),
+            )
+        return replace(kept, change=replace(kept.change, tampering=told))
+
+    def discard(self) -> str | None:
+        """Remove it; tells what is left where that is not possible."""
+        with suppress(OSError):
+            os.unlink(self.place.index)  # noqa: PTH108 - text, and quick
+        return remove_tree(Path(self.place.top).parent)
+
+    # ---- cleaning
+
+    def _remove_neighbours(self) -> None:
+        """What an attempt put beside its workspace, where the next one would find it."""
+        room, name = os.path.split(self._top)
+        for neighbour in os.listdir(room):  # noqa: PTH208 - bytes
+            if neighbour != name:
+                self._remove(os.path.join(room, neighbour))  # noqa: PTH118 - bytes
+
+    def _mend(self, differences: Differences) -> None:
+        lost = differences.changed + differences.missing
+        tracked = self._tracked(lost)
+        folders = [path for path in differences.missing_folders if path not in self._source.layout]
+        for path in differences.extra:
+            self._remove(path)
+        if len(tracked) != len(lost) or folders:
+            self._remove_what_setup_left()
+        for path in differences.changed:
+            self._remove(path)
+        self._put_back(tracked, differences.missing_folders)
+
+    def _remove_what_setup_left(self) -> None:
+        """All of it: half of it could be worse than nothing."""
+        self.is_set_up = False
+        layout = self._source.layout
+        for folder in sorted(self._stock.files.keys() - layout.keys()):
+            self._remove(folder)
+        for folder, names in layout.items():
+            for name in self._stock.files[folder].keys() - names:
+                self._remove(within(folder, name))
+        self._stock.files = {
+            folder: {name: self._stock.files[folder][name] for name in names}
+            for folder, names in layout.items()
+        }
+        self._stock.modes = {path: self._stock.modes[path] for path in layout}
+
+    def _put_back(self, paths: list[bytes], folders: list[bytes]) -> None:
+        for folder in folders:
+            if folder in self._source.layout:
+                os.makedirs(self._under(folder), exist_ok=True)  # noqa: PTH103 - bytes
+                os.chmod(self._under(folder), stat.S_IMODE(self._stock.modes[folder]))  # noqa: PTH101
+        for path in paths:
+            # git looks at times in seconds to tell whether a file is as it left it: not so here.
+            self._remove(path)
+        if paths:
+            self._source.put_back(self.place, paths)
+            mark_again(self._top, self._stock, paths)
+
+    def _mend_modes(self, differences: Differences) -> None:
+        for path in sorted(differences.remoded):
+            if path in self._source.layout:
+                os.chmod(self._under(path), stat.S_IMODE(self._stock.modes[path]))  # noqa: PTH101 - bytes
+            else:
+                self._remove_what_setup_left()
+                return
+
+    def _remove(self, path: bytes) -> None:
+        """Whatever it is. Raises OSError where it stays."""
+        whole = self._under(path)
+        try:
+            os.unlink(whole)  # noqa: PTH108 - bytes
+        except FileNotFoundError:
+            return
+        except (IsADirectoryError, PermissionError):
+            left = remove_tree(os.fsdecode(whole))
+            if left is not None:
+                raise OSError(left) from None
+
+    # ---- looking
+
+    def _compare(self) -> Differences:
+        return compare(self._top, self._stock, leaving_out=self._leaving_out)
+
+    def _tracked(self, paths: list[bytes]) -> list[bytes]:
+        layout = self._source.layout
+        return [path for path in paths if path.rpartition(b"/")[2] in layout.get(_folder(path), ())]
+
+    def _not_ignored(self) -> list[bytes]:
+        baseline = self._source.baseline(self.place)
+        stdout = must_git(
+            [
+                *(f"--git-dir={baseline.git_dir}", f"--work-tree={self.place.top}"),
+                *("ls-files", "-z", "--others", "--exclude-standard"),
+            ],
+            doing="git cannot tell what setup left",
+            env={"GIT_INDEX_FILE": baseline.index},
+        )
+        return [path.rstrip(b"/") for path in stdout.split(b"\0") if path]
+
+    def _check_all_is_there(self) -> None:
+        for folder, names in self._source.layout.items():
+            missing = names - self._stock.files.get(folder, {}).keys()
+            if missing or folder not in self._stock.files:
+                path = within(folder, next(iter(missing), b""))
+                raise WorkspaceError(
+                    f"{shown(path)} is not there after the checkout",
+                    hint="names that differ only in case cannot be together on this disk",
+                )
+
+    def _under(self, path: bytes) -> bytes:
+        return os.path.join(self._top, path)  # noqa: PTH118 - bytes
+
+
+def _folder(path: bytes) -> bytes:
+    return path.rpartition(b"/")[0]
+
+
+def _some(paths: list[bytes]) -> str:
+    first = ", ".join(shown(path) for path in sorted(paths)[:3])
+    return first + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")

@@ -1,0 +1,87 @@
+"""What the slots of a pool are filled with: a tree of a repository, or a copy of a folder.
+
+A source knows what belongs into a slot, puts it there, and puts back what is missing. When, and
+what else is in a slot, is for `slots`; what an attempt changed is told by `patches`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from paraval.workspaces.own_repository import Beginning
+
+CHECKOUT_PATIENCE_S = 600.0
+LARGEST_HASHED_BYTES = 10_000_000
+"""Larger files are listed among what changed, and not looked into."""
+AS_IT_IS = "* -text -filter -ident -working-tree-encoding\n"
+"""Attributes by which git takes every file byte for byte."""
+
+Layout = dict[bytes, frozenset[bytes]]
+"""By folder, the names of its files; every folder is there, the topmost is b''."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a slot is."""
+
+    number: int
+    top: str
+    index: str
+    """A file outside of the slot: what git knows of it, and no attempt can reach through it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """What changes are told against: a tree, and an index that holds it."""
+
+    git_dir: str
+    git_dir_as_it_is: str
+    """The same without any conversion of contents."""
+    tree: str
+    index: str
+    not_hashed: frozenset[bytes] = frozenset()
+    """Files that the tree lacks because they are too large."""
+
+
+class Source(Protocol):
+    """What a slot is filled with."""
+
+    layout: Layout
+    notes: tuple[str, ...]
+    """What of it is not as its owner may expect it."""
+    beginning: Beginning | None
+    """Of the slot's own repository; None: it has none."""
+    is_used_again: bool
+    """False: every lease has a slot of its own."""
+
+    def fill(self, place: Place) -> None:
+        """Put all of it into an empty folder. Raises GitError or OSError."""
+        ...
+
+    def put_back(self, place: Place, paths: list[bytes]) -> None:
+        """Put these files back, none of which is there. Raises GitError or OSError."""
+        ...
+
+    def baseline(self, place: Place) -> Baseline:
+        """Raises GitError or OSError."""
+        ...
+
+
+def layout_of(folders: Iterable[bytes], files: Iterable[bytes]) -> Layout:
+    """Folders that are only told by what is in them are added."""
+    names: dict[bytes, set[bytes]] = {b"": set()}
+    for folder in folders:
+        _add_folder(names, folder)
+    for path in files:
+        folder, _, name = path.rpartition(b"/")
+        _add_folder(names, folder)
+        names[folder].add(name)
+    return {folder: frozenset(inner) for folder, inner in names.items()}
+
+
+def _add_folder(names: dict[bytes, set[bytes]], folder: bytes) -> None:
+    while folder not in names:
+        names[folder] = set()
+        folder = folder.rpartition(b"/")[0]

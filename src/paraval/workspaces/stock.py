@@ -1,0 +1,203 @@
+"""What is in a folder, and what became of it since: by looking at every entry, not at contents.
+
+A file's mark is made of all that changes with it and that no program can set back: the kernel's own
+time of change among them. Pipes, sockets, devices, empty folders and repositories within are seen
+too, which git itself looks past.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+TICK_NS = 10_000_000
+"""The kernel's clock for files stands still for so long at most (HZ=100)."""
+_MOST_SEEN = 200_000
+"""Entries of folders that are not known, looked at for what git would stumble over."""
+
+
+@dataclass(slots=True)
+class Stock:
+    """All that is in a folder at one moment. Paths are relative; b'' is the folder itself."""
+
+    identity: tuple[int, int] = (0, 0)
+    files: dict[bytes, dict[bytes, int]] = field(default_factory=dict)
+    """By folder, then by name: the mark of everything that is no folder."""
+    modes: dict[bytes, int] = field(default_factory=dict)
+    """Of every folder."""
+    newest_ns: int = 0
+    """When the last of them was changed."""
+
+
+@dataclass(slots=True)
+class Differences:
+    """How a folder differs from its stock."""
+
+    is_lost: bool = False
+    """True: the folder itself is gone, or another is in its place. Nothing else is told then."""
+    changed: list[bytes] = field(default_factory=list)
+    """Files that are there and differ, or are no files any more."""
+    missing: list[bytes] = field(default_factory=list)
+    missing_folders: list[bytes] = field(default_factory=list)
+    """Parents before what was in them."""
+    extra: list[bytes] = field(default_factory=list)
+    """New ones; of a new folder, the folder alone."""
+    remoded: list[bytes] = field(default_factory=list)
+    """Folders whose permissions were changed."""
+    unreadable: list[bytes] = field(default_factory=list)
+    """Folders that could not be looked into."""
+
+    def __bool__(self) -> bool:
+        return self.is_lost or any(
+            (
+                self.changed,
+                self.missing,
+                self.missing_folders,
+                self.extra,
+                self.remoded,
+                self.unreadable,
+            )
+        )
+
+
+def take_stock(top: bytes, *, leaving_out: frozenset[bytes] = frozenset()) -> Stock:
+    """All that is in the folder now, but for these names at its top. Raises OSError."""
+    whole = os.lstat(top)
+    stock = Stock(identity=(whole.st_dev, whole.st_ino), modes={b"": whole.st_mode})
+    pending = [b""]
+    while pending:
+        folder = pending.pop()
+        names = stock.files[folder] = {}
+        with os.scandir(_under(top, folder)) as entries:
+            for entry in entries:
+                if not folder and entry.name in leaving_out:
+                    continue
+                found = entry.stat(follow_symlinks=False)
+                if stat.S_ISDIR(found.st_mode):
+                    path = within(folder, entry.name)
+                    stock.modes[path] = found.st_mode
+                    pending.append(path)
+                else:
+                    names[entry.name] = _mark(found)
+                    stock.newest_ns = max(stock.newest_ns, found.st_ctime_ns)
+    return stock
+
+
+def mark_again(top: bytes, stock: Stock, paths: list[bytes]) -> None:
+    """These files were put back: their marks are new ones. Raises OSError."""
+    for path in paths:
+        folder, _, name = path.rpartition(b"/")
+        found = os.lstat(_under(top, path))
+        stock.files[folder][name] = _mark(found)
+        stock.newest_ns = max(stock.newest_ns, found.st_ctime_ns)
+
+
+def outwait_the_tick(stock: Stock) -> None:
+    """Return when no change can get the same time as the last one of these files."""
+    left_ns = stock.newest_ns + TICK_NS - time.time_ns()
+    if 0 < left_ns <= TICK_NS:
+        time.sleep(left_ns / 1e9)
+
+
+def compare(
+    top: bytes, stock: Stock, *, leaving_out: frozenset[bytes] = frozenset()
+) -> Differences:
+    """How the folder differs from its stock. Changes nothing, and never raises."""
+    mode = _mode_if_same(top, stock)
+    if mode is None:
+        return Differences(is_lost=True)
+    differences = Differences(remoded=[b""] if mode != stock.modes[b""] else [])
+    visited = {b""}
+    pending = [b""]
+    while pending:
+        folder = pending.pop()
+        try:
+            inner = _compare_folder(top, folder, stock, differences, leaving_out)
+        except OSError:
+            differences.unreadable.append(folder)
+            continue
+        visited.update(inner)
+        pending += inner
+    if len(visited) != len(stock.files):
+        differences.missing_folders = sorted(stock.files.keys() - visited)
+        for folder in differences.missing_folders:
+            differences.missing += [within(folder, name) for name in stock.files[folder]]
+    return differences
+
+
+def _mode_if_same(top: bytes, stock: Stock) -> int | None:
+    """The folder's mode; None: it is not that folder any more."""
+    try:
+        found = os.lstat(top)
+    except OSError:
+        return None
+    is_same = stat.S_ISDIR(found.st_mode) and (found.st_dev, found.st_ino) == stock.identity
+    return found.st_mode if is_same else None
+
+
+def special_files(top: bytes, paths: list[bytes]) -> Iterator[bytes]:
+    """Of these and all that is in them: what is no file, folder or link."""
+    pending = list(paths)
+    seen = 0
+    while pending and seen < _MOST_SEEN:
+        path = pending.pop()
+        seen += 1
+        try:
+            mode = os.lstat(_under(top, path)).st_mode
+            if stat.S_ISDIR(mode):
+                pending += [within(path, name) for name in os.listdir(_under(top, path))]  # noqa: PTH208 - bytes
+            elif not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+                yield path
+        except OSError:
+            continue
+
+
+def within(folder: bytes, name: bytes) -> bytes:
+    return folder + b"/" + name if folder else name
+
+
+def _compare_folder(
+    top: bytes,
+    folder: bytes,
+    stock: Stock,
+    differences: Differences,
+    leaving_out: frozenset[bytes],
+) -> list[bytes]:
+    """Book what differs in one folder; tells which of its folders are to be looked into."""
+    marks = stock.files[folder]
+    inner: list[bytes] = []
+    seen = 0
+    with os.scandir(_under(top, folder)) as entries:
+        for entry in entries:
+            name = entry.name
+            mark = marks.get(name)
+            if mark is not None:
+                seen += 1
+                if _mark(entry.stat(follow_symlinks=False)) != mark:
+                    differences.changed.append(within(folder, name))
+                continue
+            path = within(folder, name)
+            mode = stock.modes.get(path)
+            if not folder and name in leaving_out:
+                continue
+            if mode is None or not entry.is_dir(follow_symlinks=False):
+                differences.extra.append(path)
+                continue
+            if entry.stat(follow_symlinks=False).st_mode != mode:
+                differences.remoded.append(path)
+            inner.append(path)
+    if seen != len(marks):
+        there = set(os.listdir(_under(top, folder)))  # noqa: PTH208 - bytes
+        differences.missing += [within(folder, name) for name in marks if name not in there]
+    return inner
+
+
+def _mark(found: os.stat_result) -> int:
+    return hash((found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_size, found.st_mode))
+
+
+def _under(top: bytes, path: bytes) -> bytes:
+    return top + b"/" + path if path else top
