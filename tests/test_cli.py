@@ -393,13 +393,36 @@ def test_the_demo_tells_errors_from_wrong_answers(paraval: Paraval, folder: Path
 
 def test_doctor_tells_what_is_here(paraval: Paraval) -> None:
     found = {row["name"]: row for row in json.loads(paraval("doctor", "--json").stdout)}
-    assert {"python", "git", "sqlite", "machine", "store"} <= set(found)
+    assert {"python", "git", "sqlite", "machine", "store", "sandbox", "trees"} <= set(found)
     assert paraval("doctor").returncode == 0
+
+
+def test_doctor_tells_which_agents_are_here_and_misses_none(paraval: Paraval, folder: Path) -> None:
+    (folder / "bin").mkdir()
+    claude = folder / "bin" / "claude"
+    claude.write_text("#!/bin/sh\necho '9.8.7 (Claude Code)'\n")
+    claude.chmod(0o755)
+    env = {
+        "PATH": f"{folder / 'bin'}:{os.defpath}",
+        "HOME": str(folder),
+        "ANTHROPIC_API_KEY": "sk-very-secret",
+        "OPENAI_API_KEY": "",
+    }
+    ended = paraval("doctor", "--json", env=env)
+    assert ended.returncode == 0, "no agent is needed"
+    rows = [row for row in json.loads(ended.stdout) if row["name"] == "agent"]
+    (here,) = (row for row in rows if row["text"].startswith("claude-code"))
+    assert here["mark"] == "ok"
+    assert "9.8.7" in here["text"]
+    (missing,) = (row for row in rows if row["text"].startswith("codex"))
+    assert missing["mark"] == "note"
+    assert "not installed" in missing["text"]
+    assert "sk-very-secret" not in ended.stdout
 
 
 @pytest.mark.parametrize(
     "command",
-    ["run", "resume", "plan", "runs", "report", "logs", "init", "schema", "demo", "doctor"],
+    ["run", "resume", "plan", "runs", "report", "logs", "diff", "init", "schema", "demo", "doctor"],
 )
 def test_every_command_has_help(paraval: Paraval, command: str) -> None:
     ended = paraval(command, "--help")

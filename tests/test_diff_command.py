@@ -32,7 +32,9 @@ def keep(ledger: Ledger) -> Keep:
     """Ends a trial whose attempt changed something; its patch is kept as workspaces keep it."""
     desk = Desk(ledger)
 
-    def keep_patch(index: int, patch: bytes | None, *, final: bool = True, **counts: int) -> None:
+    def keep_patch(
+        index: int, patch: bytes | None, *, final: bool = True, files: int | None = None
+    ) -> None:
         attempt = desk.start(index)
         artifacts = {}
         if patch is not None:
@@ -40,7 +42,8 @@ def keep(ledger: Ledger) -> Keep:
             place.parent.mkdir(parents=True)
             place.write_bytes(patch)
             artifacts["patch"] = str(place.relative_to(ledger.run.folder))
-        change = Change(**(counts or {"files_added": int(patch is not None), "lines_added": 1}))
+        added = int(patch is not None) if files is None else files
+        change = Change(files_added=added, lines_added=added)
         result = AttemptResult(outcome=Outcome.PASSED, change=change, artifacts=artifacts)
         desk.end(attempt, result, final=final)
         desk.wait()
@@ -215,7 +218,7 @@ def test_a_patch_that_is_gone_and_one_that_was_never_kept_are_told(
     folder: Path, ledger: Ledger, keep: Keep, paraval: Paraval
 ) -> None:
     keep(0, patch_of("a"))
-    keep(1, None, files_added=1)
+    keep(1, None, files=1)
     ledger.close(interrupted=True)
     assert "no patch was kept" in paraval("diff", "--repeat", "2").stderr
     (patch,) = Path(ledger.run.folder).rglob("patch")

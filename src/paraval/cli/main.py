@@ -37,11 +37,12 @@ COMMANDS = {
     "runs": ("reading", "List the runs in the store."),
     "report": ("reading", "Show a run's report, or write it to files."),
     "logs": ("reading", "Print what the attempts of a run wrote to stdout and stderr."),
+    "diff": ("changes", "Print what attempts changed in their workspaces."),
     "init": ("starting", "Write a suite that runs, to begin with."),
     "demo": ("starting", "Run a bundled suite: no key, no network."),
     "schema": ("planning", "Print the JSON Schema of suite files, for editors."),
     "loopback": ("serving", "Serve simulated models on this machine, for tests and agents."),
-    "doctor": ("starting", "Tell what is here and what is missing."),
+    "doctor": ("doctor", "Tell what is here and what is missing."),
 }
 
 

@@ -19,12 +19,15 @@ from paraval.cli.options import (
 )
 from paraval.composition import forecast_of, suite_schema
 from paraval.expectations import Forecast, models_of, needs_of
-from paraval.records import account_need
+from paraval.isolation import Workspace, WorkspaceKind
+from paraval.records import Limits, account_need
 from paraval.report.text import one_line
 from paraval.report.wording import counted, duration, listed, money
 from paraval.settings import Options
 
 SHOWN = 50
+SHOWN_OF_A_COMMIT = 8
+LONGEST_PATH = 90
 MOST_OF_IT = 0.8
 """A limit that accounts for less than this of a run does not decide its end."""
 LONGEST_TRIAL, PARALLEL = "longest trial", "parallel"
@@ -59,6 +62,8 @@ def _as_mapping(forecast: Forecast) -> dict[str, Any]:
         "suite": plan.name,
         "trials": len(plan.trials),
         "parallel": plan.limits.parallel,
+        "auto": plan.limits.auto,
+        "workspace": _workspace_mapping(plan.workspace),
         "limits": dict(plan.limits.named),
         "estimate": {
             "from_history": forecast.from_history,
@@ -93,15 +98,31 @@ def _bound_mapping(forecast: Forecast) -> dict[str, Any] | None:
     return {"limit": bound.name, "text": bound.text, "seconds": bound.seconds}
 
 
+def _workspace_mapping(workspace: Workspace) -> dict[str, Any] | None:
+    if workspace.kind is WorkspaceKind.NONE:
+        return None
+    return {
+        "kind": workspace.kind.value,
+        "source": workspace.source,
+        "commit": workspace.commit,
+        "uncommitted": workspace.uncommitted,
+        "tree": workspace.tree,
+    }
+
+
 def _print(forecast: Forecast, limit: int | None) -> None:
     plan = forecast.plan
     cases = len({trial.case.id for trial in plan.trials})
     click.echo(
         f"{plan.name}: {counted(len(plan.trials), 'trial')} ({counted(cases, 'case')}, "
-        f"{counted(len(plan.variants), 'variant')}), {plan.limits.parallel} at once"
+        f"{counted(len(plan.variants), 'variant')}), {_at_once(plan.limits)}"
     )
+    if (where := _workspace(plan.workspace)) is not None:
+        click.echo(where)
     for name, capacity in plan.limits.named.items():
         click.echo(f"at most {capacity} at once of {name}")
+    if alone := sum(trial.exclusive for trial in plan.trials):
+        click.echo(f"{counted(alone, 'trial')} with nothing beside")
     click.echo("")
     width = len(str(len(plan.trials)))
     for place, (trial, start_s, expected_s) in enumerate(forecast.starts[:limit], start=1):
@@ -112,6 +133,24 @@ def _print(forecast: Forecast, limit: int | None) -> None:
     click.echo("")
     for sentence in sentences(forecast):
         click.echo(sentence)
+
+
+def _at_once(limits: Limits) -> str:
+    if limits.auto:
+        return f"as many at once as the machine carries, {limits.parallel} at most"
+    return f"{limits.parallel} at once"
+
+
+def _workspace(workspace: Workspace) -> str | None:
+    """`each in a worktree of /home/me/code at 0f31c2b4`."""
+    if workspace.kind is WorkspaceKind.NONE:
+        return None
+    source = one_line(workspace.source or "", LONGEST_PATH)
+    if workspace.kind is WorkspaceKind.FOLDER:
+        return f"each in a copy of {source}" if source else "each in an empty folder"
+    commit = (workspace.commit or "")[:SHOWN_OF_A_COMMIT]
+    at = f"as it is, on {commit}" if workspace.uncommitted else f"at {commit}"
+    return f"each in a worktree of {source} {at}"
 
 
 def sentences(forecast: Forecast) -> list[str]:
