@@ -7,7 +7,9 @@ from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
+from paraval.agents.catalogue import AGENTS
 from paraval.environment import PASSED_ALWAYS
+from paraval.plan.agent_forms import AgentTargetForm, CustomOutputForm, McpServerForm
 from paraval.plan.form_types import Form, Told, Words
 from paraval.plan.grader_forms import GRADER_FORMS, GraderForm
 from paraval.plan.model import BudgetForm, CaseForm, LimitsForm, RetryForm, SuiteForm
@@ -18,10 +20,26 @@ from paraval.plan.target_forms import (
     CommandTargetForm,
     FunctionTargetForm,
     MessageForm,
+    TargetLimitsForm,
 )
+from paraval.plan.workspace_forms import FolderWorkspaceForm, GitWorkspaceForm
 from paraval.records import RetryPolicy
 from paraval.schedule.scheduler import LONGEST_REFUSAL_S
+from paraval.settings import AUTO_LEAST_MOST, AUTO_MOST_PER_CORE
 from paraval.targets.command import TRY_AGAIN_EXIT_CODE
+
+
+def _names(names: frozenset[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names))
+
+
+def _agent_rows() -> str:
+    rows = [
+        f"| `{name}` | {_names(agent.speaks) or 'its own alone'} | {_names(agent.takes)} |"
+        for name, agent in AGENTS.items()
+    ]
+    return "\n".join(rows)
+
 
 INTRODUCTION = """\
 # The suite file
@@ -105,6 +123,26 @@ budget: {usd: 5}
 cache: reuse
 ```
 
+Coding agents on a repository, one worktree for each attempt, with and without a tool:
+
+```yaml
+cases: cases/*.jsonl
+matrix:
+  agent: [claude-code, codex]
+  mode:
+    with-mcp:    {mcp: {repo-search: {command: [repo-search, mcp]}}}
+    without-mcp: {}
+repeats: 3
+target: {agent: "{agent}", prompt: "{input}", model: haiku, max_turns: 20, timeout: 600}
+workspace:
+  git: .                            # a repository, at ref (default HEAD)
+  setup: [make, deps]               # once per worktree
+graders:
+  - mentions: {files: [], symbols: []}   # as the case's expect, or its ground_truth, says
+  - command: [pytest, -q]           # runs in the attempt's workspace
+  - diff: {max_files: 5}
+```
+
 YAML is read by its version 1.2: `no`, `on` and `12:30:00` are texts. Anchors, aliases, tags and
 keys that are there twice are refused. A key whose value is `null` is as good as left out.
 """
@@ -127,8 +165,8 @@ those run that the matrix lists for it; without such an axis in the matrix, the 
 registry alone. `--models` and the variable `TEST_MODELS` choose others of the registry, whether the
 matrix lists them or not, in the registry's order: names or globs with commas between
 (`haiku,gpt-*`), or `all`. Each must fit at least one model: nothing is guessed. An axis whose
-values have target keys of their own can only give those. With a command or a Python function the
-axis is `model`, if the matrix has it.
+values have target keys of their own can only give those. An agent's `model` is such a template too.
+With a command or a Python function the axis is `model`, if the matrix has it.
 """
 
 ACCOUNTS = """\
@@ -148,8 +186,8 @@ Prompts are templates, also in files, in which `{folder}` and `{python}` have no
 TEMPLATES = """\
 ## Templates
 
-The arguments of a command, the values of `env`, `stdin`, the path in `output` and the messages to a
-model are templates:
+The arguments of a command, the values of `env`, `stdin`, the path in `output`, the messages to a
+model, and an agent's prompt, arguments and tool servers are templates:
 
 | field | what is filled in |
 | --- | --- |
@@ -159,6 +197,8 @@ model are templates:
 | `{repeat}` | the number of the repeat, from 1 |
 | `{folder}` | the attempt's own scratch folder |
 | `{python}` | the Python that paraval runs with |
+| `{suite}` | the suite's own folder: for commands and agents that run elsewhere |
+| `{workspace}` | where the attempt runs, if it has a workspace |
 | `{model}` | the variant's value of the axis of this name |
 
 `{{` and `}}` are plain braces. A field that any trial would not have is told when the suite is
@@ -168,21 +208,30 @@ loaded. With `shell: true` each value is quoted, so that it stays one word, what
 CASES = """\
 Files of cases are `.yaml`, `.yml` and `.json` (a list of cases), `.jsonl` (one case a line; empty
 lines and lines that start with `//` are skipped) and `.csv` (the first line names the columns:
-`id`, `input` or `input.<key>`, `expect`, `tags` separated by `;`; any other column goes to
-`metadata`, but a near miss such as `Input` or `expected` is refused). An empty cell is no id and no
-`expect`; an empty `input` is an empty text. Ids name files and folders, so they are 1 to 64
-letters, digits, `.`, `_` and `-`, and unique over all files.
+`id`, `input` or `input.<key>`, `expect`, `tags` and `lock` separated by `;`, and `exclusive`, which
+is `true` or `false`; any other column goes to `metadata`, but a near miss such as `Input` or
+`expected` is refused). An empty cell is no id and no `expect`; an empty `input` is an empty text.
+Ids name files and folders, so they are 1 to 64 letters, digits, `.`, `_` and `-`, and unique over
+all files.
+
+A `.md` or `.txt` file is one case: its name without the ending is the id, its text the input. Front
+matter (YAML between two lines of `---` at its top) may hold the keys of a case; anything else there
+goes to `metadata`.
+
+A case with `prompt` and `ground_truth`, as repo-search-eval and codetect-eval keep them, is read as
+it is: the prompt is the input, the ground truth is what `mentions` looks for, `category` and
+`difficulty` are tags, and `description` goes to `metadata`.
 """
 
 MATRIX = """\
 ## Matrix
 
 Each axis has a list of values, or a mapping of values to keys of the target, which are laid over
-the target for that value: `env` and `chat` are merged, any other key replaces the target's own. An
-axis is named with letters, digits, `_` and `-`; `input`, `case`, `repeat`, `folder`, `python` and
-`parallel` are taken. `exclude` lists mappings of axes to values; a variant that fits all values of
-one of them is left out. Numbers are the same however they are written: `--variant size=1` chooses
-`1.0`.
+the target for that value: `env`, `mcp` and `chat` are merged, any other key replaces the target's
+own. An axis is named with letters, digits, `_` and `-`; `input`, `case`, `repeat`, `folder`,
+`python`, `parallel`, `suite` and `workspace` are taken. `exclude` lists mappings of axes to values;
+a variant that fits all values of one of them is left out. Numbers are the same however they are
+written: `--variant size=1` chooses `1.0`.
 """
 
 COMMANDS = f"""\
@@ -220,6 +269,54 @@ a service refuses (`retry_after` where it is known), and `paraval.TransientError
 service fails: an `infra_error`. Any other exception is `crashed`.
 """
 
+AGENTS_KNOWN = f"""\
+What an agent cannot be told (`system`, `model`, `mcp`) is an error of the suite. `max_turns` may be
+written for several agents of which some take it: it bounds those, and `timeout` the others. A model
+of the registry must be of a provider that the agent speaks to:
+
+| agent | providers | can be told |
+| --- | --- | --- |
+{_agent_rows()}
+
+Where the model is none of the registry's, the agent's own name is what shares a limit.
+
+The keys of a tool server in `mcp`:
+"""
+
+CUSTOM = """\
+The templates of a custom agent's `command` and `stdin` know `{prompt}`, `{workspace}` (also where
+the suite has none: the attempt's own folder), `{model}`, `{mcp_config}` (the path of a file that
+lists the tool servers as `{"mcpServers": {...}}`) and `{max_turns}`. These go before axes of the
+same names.
+
+```yaml
+cases: [{id: hello, input: Say hello.}]
+target:
+  agent: custom
+  command: ["{python}", "{suite}/agent.py", --model, "{model}", "{prompt}"]
+  model: haiku
+  output: {format: json, answer: result.text, turns: turns, rate_limited: "429|rate limit"}
+```
+
+The keys of `output`:
+"""
+
+TARGET_LIMITS = """\
+### `limits` of a command or an agent
+
+What one attempt may take of the machine. It starts when there is room for it.
+"""
+
+WORKSPACES = """\
+## Workspace
+
+Where the attempts of commands and agents run, and their grader commands. With `workspace: none`, as
+without the key, a command runs in its `cwd`, and an agent in an empty folder. With a workspace,
+`cwd` is relative to where attempts begin in it, and what an attempt changed is kept as a patch.
+What `ref`, the working tree or the template stands for is found out when the plan is made, and is
+part of every trial's key; so a resume after a new commit tells that the suite has changed.
+"""
+
 BUDGET = """\
 What attempts are expected to cost is reserved before they start, and what they did cost takes its
 place. Trials that no longer fit are `skipped`, and a resume with a larger budget runs them.
@@ -244,9 +341,12 @@ It does not count as an attempt, but a trial is given up as `rate_limited` after
 {RetryPolicy().refusals} refusals, or when it is told to wait more than {LONGEST_REFUSAL_S:g} s.
 """
 
-LIMITS = """\
+LIMITS = f"""\
+With `auto` at most {AUTO_LEAST_MOST} attempts run at once; on a machine of many cores, \
+{AUTO_MOST_PER_CORE} for each.
+
 Beside `parallel`, every axis may stand here, with a mapping of its values to how many attempts of
-that value run at once: `mode: {with-tool: 2}`.
+that value run at once: `mode: {{with-tool: 2}}`.
 """
 
 GRADERS = """\
@@ -273,7 +373,7 @@ def suite_page() -> str:
         _section("### `price` of a model", PriceForm),
         CHOOSING,
         MATRIX,
-        "## Target\n\nExactly one of `command`, `python` and `chat`.\n",
+        "## Target\n\nExactly one of `command`, `python`, `chat` and `agent`.\n",
         _section("### A command", CommandTargetForm),
         COMMANDS,
         _section("### A Python function", FunctionTargetForm),
@@ -284,6 +384,16 @@ def suite_page() -> str:
         CHATS,
         "The keys of a message:\n",
         _table(MessageForm, ()),
+        _section("### An agent", AgentTargetForm),
+        AGENTS_KNOWN,
+        _table(McpServerForm, ()),
+        CUSTOM,
+        _table(CustomOutputForm, ()),
+        TARGET_LIMITS,
+        _table(TargetLimitsForm, ()),
+        WORKSPACES,
+        _section("### `folder`", FolderWorkspaceForm),
+        _section("### `git`", GitWorkspaceForm),
         TEMPLATES,
         GRADERS,
         _table(GraderForm, ()),

@@ -254,9 +254,9 @@ def test_what_is_wrong_with_cases_is_told_with_its_key(cases: Any, problem: str)
             ["c.json:2: [1].tags: must be a list of texts, not 5"],
         ),
         (
-            "c.txt",
+            "c.xml",
             "x",
-            ["c.txt: cases cannot be read from a '.txt' file; use .yaml, .yml, .json, .jsonl"],
+            ["c.xml: cases cannot be read from a '.xml' file; use .yaml, .yml, .json, .jsonl"],
         ),
     ],
 )

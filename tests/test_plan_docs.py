@@ -11,16 +11,20 @@ import pytest
 
 from paraval.environment import PASSED_ALWAYS
 from paraval.errors import RateLimitedError, TransientError
+from paraval.plan.agent_forms import AgentTargetForm, CustomOutputForm, McpServerForm
 from paraval.plan.build import build_plan
+from paraval.plan.form_types import Form
 from paraval.plan.grader_forms import GRADER_FORMS
-from paraval.plan.model import BudgetForm, SuiteForm
+from paraval.plan.model import BudgetForm, CaseForm, SuiteForm
 from paraval.plan.registry_forms import AccountLimitsForm, ModelForm, PriceForm
 from paraval.plan.suite import Suite
-from paraval.plan.target_forms import ChatForm, ChatTargetForm, MessageForm
+from paraval.plan.target_forms import ChatForm, ChatTargetForm, MessageForm, TargetLimitsForm
+from paraval.plan.workspace_forms import FolderWorkspaceForm, GitWorkspaceForm
 from paraval.records import Attempt, Case, CommandTarget, Grade, Output, Trial
 from paraval.settings import Selection
 from paraval.targets.command import attempt_marks
 from tests.conftest import WriteSuite
+from tests.repositories import make_repository, put_on_path
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = (DOCS / "suite.md").read_text(encoding="utf-8")
@@ -33,10 +37,12 @@ def test_the_page_is_what_the_models_say_now() -> None:
 
 
 def test_the_page_has_every_key_and_grader() -> None:
-    forms = (SuiteForm, ModelForm, AccountLimitsForm, PriceForm, BudgetForm)
-    for form in (*forms, ChatTargetForm, ChatForm, MessageForm):
-        for name in form.model_fields:
-            assert f"| `{name}` |" in PAGE
+    forms: tuple[type[Form], ...] = (SuiteForm, ModelForm, AccountLimitsForm, PriceForm, BudgetForm)
+    forms += (ChatTargetForm, ChatForm, MessageForm, AgentTargetForm, McpServerForm)
+    forms += (CustomOutputForm, TargetLimitsForm, FolderWorkspaceForm, GitWorkspaceForm, CaseForm)
+    for form in forms:
+        for name, field in form.model_fields.items():
+            assert f"| `{field.alias or name}` |" in PAGE
     for kind in GRADER_FORMS:
         assert f"### `{kind}`" in PAGE
 
@@ -64,10 +70,23 @@ def test_the_page_has_all_that_functions_may_return_and_raise() -> None:
         assert f"`paraval.{error.__name__}(" in PAGE
 
 
-@pytest.mark.parametrize(("example", "trials"), list(zip(EXAMPLES, [18, 1, 3], strict=True)))
+@pytest.fixture
+def programs(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The programs that the examples name, on a PATH of their own, with git."""
+    put_on_path(tmp_path_factory.mktemp("bin"), monkeypatch, "claude", "codex", "repo-search")
+
+
+@pytest.mark.usefixtures("programs")
+@pytest.mark.parametrize(("example", "trials"), list(zip(EXAMPLES, [18, 1, 3, 12, 1], strict=True)))
 def test_the_examples_on_the_page_load(
     write: WriteSuite, folder: Path, example: str, trials: int
 ) -> None:
+    make_repository(folder)
+    (folder / "cases").mkdir()
+    write(
+        "cases/find.jsonl",
+        '{"id": "find", "prompt": "Where?", "ground_truth": {"files": ["a.py"]}}\n',
+    )
     (folder / "questions").mkdir()
     write("questions/all.jsonl", '{"id": "a", "input": "?", "expect": 5}\n')
     write("answers.py", "def answer(case):\n    return case.id\n")

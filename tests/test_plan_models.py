@@ -471,7 +471,7 @@ NO_CHOICE = "models cannot be chosen in this suite: its target"
         ({}, "GPT", f"{NONE_FITS} 'GPT'\nhint: near ones: gpt"),
         (FIXED, "gpt", f"{NO_CHOICE} always asks 'gpt'; to choose, write model: \"{{model}}\""),
         (PARTS, "gpt", f"{NO_CHOICE}'s model is made of parts, {{v}}-{{s}}; choose them with"),
-        (COMMAND, "gpt", f"{NO_CHOICE} is no chat model, and its matrix has no axis 'model'"),
+        (COMMAND, "gpt", f"{NO_CHOICE} asks no model, and its matrix has no axis 'model'"),
         (OVERLAID, "all", "keys for 'gpt' and 'haiku' alone, so 'gpt-mini' cannot be chosen\nhint"),
         ({**COMMAND, "models": None}, "gpt", "the suite has no registry of models to choose from"),
         (EXCLUDED, "gpt,haiku", "the suite excludes every variant with the model 'haiku'"),

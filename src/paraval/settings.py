@@ -11,7 +11,9 @@ from typing import Any, Literal
 from paraval.errors import RequestError
 
 DEFAULT_PARALLEL = 4
-AUTO_MOST = max(64, 4 * (os.cpu_count() or 1))
+AUTO_LEAST_MOST = 64
+AUTO_MOST_PER_CORE = 4
+AUTO_MOST = max(AUTO_LEAST_MOST, AUTO_MOST_PER_CORE * (os.cpu_count() or 1))
 """The most attempts at once where the machine decides: past it, starting them is all it does."""
 Parallel = int | Literal["auto"]
 """How many attempts run at once; `auto`: as many as the machine can carry."""

@@ -9,21 +9,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from paraval.errors import Problem, RequestError, SuiteError
+from paraval.isolation import Workspace, lock_need
 from paraval.plan.fitting import find_shared_file
 from paraval.plan.matrix import Axis
 from paraval.plan.model_axis import VariantTargets, choose_models
 from paraval.plan.places import listed, nearest, suggestion
+from paraval.plan.placing import place_target
 from paraval.plan.registry import Registry
 from paraval.plan.rules import limit_name
 from paraval.plan.scalars import scalar_text
 from paraval.plan.suite import TRIAL_LIMIT, Definition, Suite
-from paraval.plan.trial_keys import case_words, grading_words, trial_key, variant_words
+from paraval.plan.trial_keys import (
+    case_words,
+    grading_words,
+    trial_key,
+    variant_words,
+    workspace_words,
+)
 from paraval.records import (
     AccountLimits,
+    AgentTarget,
     Budget,
     CacheUse,
     Case,
     ChatTarget,
+    CommandTarget,
     Grading,
     Limits,
     Model,
@@ -35,7 +45,7 @@ from paraval.records import (
     account_need,
     model_need,
 )
-from paraval.settings import Selection
+from paraval.settings import AUTO_MOST, DEFAULT_PARALLEL, Parallel, Selection
 
 
 def build_plan(suite: Suite, selection: Selection) -> Plan:
@@ -51,7 +61,9 @@ def build_plan(suite: Suite, selection: Selection) -> Plan:
     if selection.models or repeats != definition.repeats:
         # What the suite says for itself was checked when it was loaded.
         _check_files(definition, cases, variants, repeats)
-    trials = _trials(definition, cases, variants, repeats)
+    workspace = definition.workspace.resolve()
+    parts = _variant_parts(definition, variants, workspace)
+    trials = _trials(definition, cases, parts, repeats)
     fail_under = definition.fail_under if selection.fail_under is None else selection.fail_under
     return Plan(
         name=definition.name,
@@ -60,16 +72,19 @@ def build_plan(suite: Suite, selection: Selection) -> Plan:
         variants=tuple(variant for variant, _ in variants),
         trials=trials,
         grading=definition.grading,
-        limits=_limits(definition, selection.parallel, variants),
+        limits=_limits(definition, selection.parallel, parts, cases, len(trials)),
         retry=definition.retry,
         fail_under=fail_under,
         budget=_budget(definition.budget, selection.budget_usd),
         cache=definition.cache if selection.cache is None else CacheUse(selection.cache),
+        workspace=workspace,
         selection=selection.as_mapping(),
     )
 
 
 def _check_overrides(selection: Selection) -> None:
+    if isinstance(selection.parallel, str) and selection.parallel != "auto":
+        raise RequestError(f"parallel must be a number or 'auto', not '{selection.parallel}'")
     if selection.repeats is not None and selection.repeats < 1:
         raise RequestError(f"repeats must be 1 or more, not {selection.repeats}")
     timeout = selection.timeout
@@ -87,19 +102,36 @@ def _check_overrides(selection: Selection) -> None:
         raise RequestError(f"there is no cache '{selection.cache}'{near}")
 
 
-def _limits(definition: Definition, parallel: int | None, variants: VariantTargets) -> Limits:
+def _limits(
+    definition: Definition,
+    asked: Parallel | None,
+    parts: Sequence[_VariantPart],
+    cases: Sequence[Case],
+    trials: int,
+) -> Limits:
+    parallel = _parallel(definition, asked, parts)
     known = definition.offer.registry.limits
-    needs = {
-        account_need(model.account)
-        for _, target in variants
-        for model in models_called(target, definition.grading)
-    }
-    limits = definition.limits
-    return replace(
-        limits,
-        parallel=limits.parallel if parallel is None else max(1, parallel),
-        accounts={need: known.get(need, AccountLimits()) for need in sorted(needs)},
+    accounts = {need for part in parts for need in part.needs if need.startswith(account_need(""))}
+    locks = {lock_need(name): 1 for case in cases for name in case.locks}
+    return Limits(
+        parallel=min(AUTO_MOST, trials) if parallel == "auto" else max(1, parallel),
+        auto=parallel == "auto",
+        named={**definition.named_limits, **locks},
+        accounts={need: known.get(need, AccountLimits()) for need in sorted(accounts)},
     )
+
+
+def _parallel(
+    definition: Definition, asked: Parallel | None, parts: Sequence[_VariantPart]
+) -> Parallel:
+    """What a person asks for, what the suite says, or what suits the targets: programs take of this
+    machine, and only it can tell how many it carries."""
+    if asked is not None:
+        return asked
+    if definition.parallel is not None:
+        return definition.parallel
+    has_programs = any(isinstance(part.target, CommandTarget | AgentTarget) for part in parts)
+    return "auto" if has_programs else DEFAULT_PARALLEL
 
 
 def _budget(budget: Budget | None, usd: float | None) -> Budget | None:
@@ -219,7 +251,8 @@ def _check_size(trials: int) -> None:
 def _check_files(
     definition: Definition, cases: Sequence[Case], variants: VariantTargets, repeats: int
 ) -> None:
-    shared = find_shared_file(variants, cases, repeats)
+    placed = [(variant, place_target(target, definition.folder)) for variant, target in variants]
+    shared = find_shared_file(placed, cases, repeats)
     if shared is not None:
         problem = Problem(message=shared.message, file=definition.source, key="target.output")
         raise SuiteError([problem])
@@ -239,10 +272,9 @@ class _VariantPart:
 
 
 def _trials(
-    definition: Definition, cases: Sequence[Case], variants: VariantTargets, repeats: int
+    definition: Definition, cases: Sequence[Case], parts: Sequence[_VariantPart], repeats: int
 ) -> tuple[Trial, ...]:
     grading = grading_words(definition.grading, definition.offer.registry)
-    parts = [_variant_part(definition, variant, target) for variant, target in variants]
     endings = [(repeat, grading + repeat.to_bytes(8)) for repeat in range(1, repeats + 1)]
     index = itertools.count()
     trials: list[Trial] = []
@@ -250,6 +282,7 @@ def _trials(
         words = case_words(case)
         for part in parts:
             start = part.words + words
+            needs = part.needs if not case.locks else _with_locks(part.needs, case)
             for repeat, ending in endings:
                 trials.append(
                     Trial(
@@ -259,26 +292,50 @@ def _trials(
                         variant=part.variant,
                         repeat=repeat,
                         target=part.target,
-                        needs=part.needs,
+                        needs=needs,
+                        exclusive=case.exclusive,
                     )
                 )
     return tuple(trials)
 
 
-def _variant_part(definition: Definition, variant: Variant, target: Target) -> _VariantPart:
+def _with_locks(needs: tuple[str, ...], case: Case) -> tuple[str, ...]:
+    return tuple(sorted({*needs, *map(lock_need, case.locks)}))
+
+
+def _variant_parts(
+    definition: Definition, variants: VariantTargets, workspace: Workspace
+) -> list[_VariantPart]:
+    placed: dict[int, Target] = {}
+    """Variants that share a target still do."""
+    parts = []
+    for variant, target in variants:
+        if id(target) not in placed:
+            placed[id(target)] = place_target(target, definition.folder)
+        words = variant_words(variant, target, definition.folder, definition.offer.registry)
+        parts.append(
+            _VariantPart(
+                variant=variant,
+                target=placed[id(target)],
+                needs=_needs(definition, variant, target),
+                words=words + workspace_words(workspace),
+            )
+        )
+    return parts
+
+
+def _needs(definition: Definition, variant: Variant, target: Target) -> tuple[str, ...]:
     axis_limits = (limit_name(axis, value) for axis, value in variant.items())
-    needs = {name for name in axis_limits if name in definition.limits.named}
+    needs = {name for name in axis_limits if name in definition.named_limits}
     for model in models_called(target, definition.grading):
         needs |= {account_need(model.account), model_need(model.name)}
-    return _VariantPart(
-        variant=variant,
-        target=target,
-        needs=tuple(sorted(needs)),
-        words=variant_words(variant, target, definition.folder, definition.offer.registry),
-    )
+    if isinstance(target, AgentTarget):
+        needs.add(account_need(target.account))
+    return tuple(sorted(needs))
 
 
 def models_called(target: Target, grading: Grading) -> list[Model]:
-    """The models that an attempt calls: its target's, then its judges'."""
-    asked = [target.model] if isinstance(target, ChatTarget) else []
-    return asked + [spec.model for spec in grading.graders if spec.model is not None]
+    """The models of the registry that an attempt calls: its target's, then its judges'."""
+    asked = target.model if isinstance(target, ChatTarget | AgentTarget) else None
+    judges = [spec.model for spec in grading.graders if spec.model is not None]
+    return judges if asked is None else [asked, *judges]

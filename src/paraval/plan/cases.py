@@ -20,9 +20,10 @@ from typing import Any
 from paraval.errors import Problem
 from paraval.functions import is_async
 from paraval.plan.documents import read_document, why_unreadable
+from paraval.plan.foreign_cases import from_ground_truth, read_prompt_case
 from paraval.plan.forms import check, unknown_key
 from paraval.plan.json_text import decode_json
-from paraval.plan.model import CaseForm, FunctionCasesForm
+from paraval.plan.model import LOCK_NAME, CaseForm, FunctionCasesForm
 from paraval.plan.places import Spot, Step, shown
 from paraval.plan.scalars import loses_digits, plain, scalar_text
 from paraval.plan.surroundings import Surroundings
@@ -31,9 +32,10 @@ from paraval.records import Case
 CELL_LIMIT_BYTES = 10 << 20
 NEAR_MISS = 0.8
 """`expected` and `tag` are slips; `stage` and `expectation` are columns of their own."""
-FILE_KINDS = (".yaml", ".yml", ".json", ".jsonl", ".csv")
+FILE_KINDS = (".yaml", ".yml", ".json", ".jsonl", ".csv", ".md", ".txt")
 
-_KEYS = frozenset(("id", "input", "expect", "tags", "metadata"))
+_KEYS = frozenset(("id", "input", "expect", "tags", "metadata", "lock", "exclusive"))
+_LOCK = re.compile(LOCK_NAME)
 _ID = re.compile(
     r"\A(?!(?i:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\.|\Z))(?!.*\.\.)"
     r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(?<!\.)(?<!\.lock)\Z"
@@ -93,6 +95,11 @@ class CaseList:
                 f"a case must be a mapping with id, input and expect, not {shown(written)}"
             )
             return None
+        if "ground_truth" in written and "prompt" in written:
+            found = len(self.problems)
+            written = from_ground_truth(written, spot_of(address))
+            if len(self.problems) > found:
+                return None
         case = _as_case(written, self.count)
         sound = _is_sound(case, address)
         if written.keys() <= _KEYS:
@@ -110,13 +117,23 @@ def _as_case(written: dict[str, Any], number: int) -> Case:
         identity = f"case-{number}" if identity is None else _number_as_id(identity)
     tags: Any = given("tags")
     metadata: Any = given("metadata")
+    locks: Any = given("lock")
+    exclusive: Any = given("exclusive")
     return Case(
         id=identity,
         input=given("input"),
         expect=given("expect"),
         tags=() if tags is None else tuple(tags) if type(tags) is list else tags,
         metadata={} if metadata is None else metadata,
+        locks=() if locks is None else _as_locks(locks),
+        exclusive=False if exclusive is None else exclusive,
     )
+
+
+def _as_locks(written: Any) -> Any:
+    if isinstance(written, str):
+        return (written,)
+    return tuple(written) if isinstance(written, list) else written
 
 
 def _number_as_id(identity: Any) -> Any:
@@ -146,6 +163,8 @@ def _is_sound(case: Case, address: Address) -> bool:
         and type(case.input) in _PLAIN
         and type(case.metadata) is dict
         and (not case.tags or _are_texts(case.tags))
+        and case.locks == ()
+        and case.exclusive is False
         and is_case_id(case.id)
     ):
         return True
@@ -174,6 +193,20 @@ def _case_problems(case: Case) -> Iterator[tuple[str, str]]:
     metadata: Any = case.metadata
     if not isinstance(metadata, Mapping):
         yield "metadata", f"must be a mapping, not {shown(metadata)}"
+    locks: Any = case.locks
+    if not isinstance(locks, tuple) or not all(_is_lock(name) for name in locks):
+        one = locks[0] if isinstance(locks, tuple) and len(locks) == 1 else locks
+        yield "lock", f"must be {_LOCK_RULE}, or a list of such, not {shown(one)}"
+    exclusive: Any = case.exclusive
+    if not isinstance(exclusive, bool):
+        yield "exclusive", f"must be true or false, not {shown(exclusive)}"
+
+
+_LOCK_RULE = "a name of letters, digits and any of '_.:/@+-'"
+
+
+def _is_lock(name: Any) -> bool:
+    return isinstance(name, str) and _LOCK.fullmatch(name) is not None
 
 
 # ---- where cases come from
@@ -309,6 +342,10 @@ def _read_file(path: Path, spot: Spot, into: CaseList) -> None:
             _read_table(path, spot, into)
         case ".yaml" | ".yml" | ".json":
             _read_case_document(path, spot, into)
+        case ".md" | ".txt":
+            case = read_prompt_case(path, spot)
+            if case is not None:
+                into.add(case.data, (case.spot, None, ()))
         case suffix:
             kinds = ", ".join(FILE_KINDS)
             spot.report(f"cases cannot be read from a '{suffix}' file; use {kinds}")
@@ -386,7 +423,9 @@ def _columns(header: list[str], spot: Spot) -> list[str] | None:
     if near_misses:
         return None
     if not any(name in _KEYS or name.startswith("input.") for name in names):
-        first_line.report("the first line must name the columns: id, input, expect, tags")
+        first_line.report(
+            "the first line must name the columns: id, input, expect, tags, lock, exclusive"
+        )
         return None
     wrong = False
     for name in dict.fromkeys(names):
@@ -411,6 +450,12 @@ def _near_misses(names: list[str]) -> Iterator[tuple[str, str]]:
         # `id` is so short that `uid` and `bid` are near it; only its own letters are a slip.
         if near and (near[0] != "id" or words == "id") and (not dot or near[0] == "input"):
             yield name, f"{near[0]}{dot}{rest}"
+        elif words in ("lock", "locks", "exclusive") and name not in ("lock", "exclusive"):
+            # Only these: `block` and `clock` are columns of their own.
+            yield name, words.removesuffix("s")
+
+
+_FLAGS = {"": False, "false": False, "true": True}
 
 
 def _add_row(columns: list[str], row: list[str], address: Address, into: CaseList) -> None:
@@ -423,6 +468,10 @@ def _add_row(columns: list[str], row: list[str], address: Address, into: CaseLis
             case["tags"] = [tag.strip() for tag in cell.split(";") if tag.strip()]
         elif name == "input":
             case["input"] = cell
+        elif name == "lock":
+            case["lock"] = [lock.strip() for lock in cell.split(";") if lock.strip()]
+        elif name == "exclusive":
+            case["exclusive"] = _FLAGS.get(cell.strip().casefold(), cell)
         elif name in ("id", "expect"):
             case[name] = cell or None
         elif name.startswith("input."):

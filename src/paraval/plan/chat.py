@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from paraval.plan.axis_texts import spelled_out
 from paraval.plan.forms import Locate, check
-from paraval.plan.matrix import Choice, Comparison, variant_of
-from paraval.plan.places import Spot, shown, suggestion
+from paraval.plan.matrix import Choice, Comparison
+from paraval.plan.places import Spot, shown
 from paraval.plan.prompts import Prompt, read_prompt
 from paraval.plan.registry import Registry
 from paraval.plan.target_forms import ChatForm, ChatTargetForm, MessageForm
 from paraval.records import ChatTarget, Message, Model, Provider
-from paraval.templates import Field, TemplateError, TemplateFields, field_names, fill, parse
 
 ONLY_THE_INPUT = "{input}"
 
@@ -126,15 +126,6 @@ def _turn(role: str, text: str, spot: Spot, folder: Path) -> Turn | None:
 # ---- the model
 
 
-def lone_field(template: str) -> str | None:
-    """The name of the one field that a template is, as in `{model}`."""
-    try:
-        pieces = parse(template)
-    except TemplateError:
-        return None
-    return pieces[0].name if len(pieces) == 1 and isinstance(pieces[0], Field) else None
-
-
 STAND_IN = Model(name="", provider=Provider.OPENAI, model="", base_url="", account="")
 """In the place of a model that is not there, which was told: what else is wrong is told too."""
 
@@ -154,22 +145,5 @@ def _model_of(
         if not registry.spots:
             registry.find(draft.model, spot)
         return None
-    try:
-        names = field_names(draft.model)
-    except TemplateError as error:
-        spot.report(f"{error.message} in {shown(draft.model)}")
-        return None
-    for name in names:
-        if name not in comparison.names:
-            near = suggestion(name, comparison.names)
-            spot.report(f"there is no axis '{name}'{near}; a model is told by axes alone")
-    axes = [axis.name for axis in comparison.axes]
-    if not set(names) <= set(axes):
-        return None
-    axis = lone_field(draft.model)
-    if axis is not None:
-        # The matrix spells the name out, so that is where it would be wrong.
-        spot = choice[axes.index(axis)].spot
-    variant = variant_of(comparison.axes, choice)
-    fields = TemplateFields(input=None, case_id="", repeat=1, folder="", variant=variant)
-    return registry.find(fill(draft.model, fields), spot)
+    named = spelled_out(draft.model, spot, choice, comparison, "a model")
+    return None if named is None else registry.find(named.text, named.spot)

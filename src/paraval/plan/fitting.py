@@ -7,15 +7,25 @@ import itertools
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from paraval.plan.cases import CaseList
 from paraval.plan.places import Step, nearest, shown, suggestion
+from paraval.plan.placing import SUITE_FIELD
 from paraval.plan.prompts import Prompt
 from paraval.plan.target import VariantTarget
-from paraval.records import Case, ChatTarget, CommandTarget, Target, Variant
+from paraval.records import (
+    AgentTarget,
+    Case,
+    ChatTarget,
+    CommandTarget,
+    FunctionTarget,
+    Target,
+    Variant,
+)
 from paraval.templates import (
     FIXED_FIELDS,
     TemplateError,
@@ -42,6 +52,8 @@ class Template:
     """What is read from stdin, or sent to a model, may be of any length and hold any character."""
     fields: tuple[str, ...] = FIXED_FIELDS
     """What it may ask for beside axes and the parts of the input."""
+    unsaid: tuple[str, ...] = ()
+    """Keys of the target that it would ask for in vain, even where an axis has the name."""
 
     @property
     def text(self) -> str:
@@ -65,15 +77,60 @@ def templates_of(target: VariantTarget) -> Iterator[Template]:
         for prompt in target.prompts:
             yield Template(prompt=prompt, is_free=True, fields=CHAT_FIELDS)
         return
+    fields = FIXED_FIELDS
+    if not isinstance(record, FunctionTarget):
+        fields = (*FIXED_FIELDS, SUITE_FIELD, *(("workspace",) if target.has_workspace else ()))
 
     def template(text: str, *steps: Step) -> Template:
         prompt = Prompt(text=text, spot=target.locate(steps))
-        return Template(prompt=prompt, is_free=steps == ("stdin",))
+        return Template(prompt=prompt, is_free=steps == ("stdin",), fields=fields)
 
     for name, value in record.env.items():
         yield template(value, "env", name)
-    if not isinstance(record, CommandTarget):
+    match record:
+        case CommandTarget():
+            yield from _of_command(record, template)
+        case AgentTarget():
+            for prompt in target.prompts:
+                yield Template(prompt=prompt, is_free=True, fields=fields)
+            yield from _of_agent(record, template)
+
+
+Make = Callable[..., Template]
+
+
+def _of_agent(record: AgentTarget, template: Make) -> Iterator[Template]:
+    for number, item in enumerate(record.arguments):
+        yield template(item, "arguments", number)
+    for server in record.mcp:
+        for number, item in enumerate(server.command):
+            yield template(item, "mcp", server.name, "command", number)
+        for name, value in server.env.items():
+            yield template(value, "mcp", server.name, "env", name)
+        if server.url is not None:
+            yield template(server.url, "mcp", server.name, "url")
+    if record.custom is None:
         return
+    for number, item in enumerate(record.custom.command):
+        yield _of_custom(template(item, "command", number), record)
+    if record.custom.stdin is not None:
+        yield _of_custom(template(record.custom.stdin, "stdin"), record)
+
+
+def _of_custom(template: Template, record: AgentTarget) -> Template:
+    """A template that may ask for what the agent is told, which goes before an axis of the name."""
+    said = {
+        "model": record.model is not None or record.model_name is not None,
+        "max_turns": record.max_turns is not None,
+    }
+    return replace(
+        template,
+        fields=(*template.fields, "prompt", "workspace", "mcp_config", *said),
+        unsaid=tuple(name for name, is_said in said.items() if not is_said),
+    )
+
+
+def _of_command(record: CommandTarget, template: Make) -> Iterator[Template]:
     for number, item in enumerate(record.command):
         yield template(item, "command") if record.shell else template(item, "command", number)
     if record.stdin is not None:
@@ -92,7 +149,8 @@ def check_templates(targets: Sequence[VariantTarget], axes: Sequence[str], cases
         seen.add(id(target.record))
         for template in templates_of(target):
             spot = template.prompt.spot
-            mark = (template.text, spot.file, spot.path, template.is_free)
+            kind = (template.is_free, template.fields, template.unsaid)
+            mark = (template.text, spot.file, spot.path, kind)
             if mark not in checked:
                 checked.add(mark)
                 _check_template(template, axes, cases)
@@ -111,11 +169,16 @@ def _check_template(template: Template, axes: Sequence[str], cases: CaseList) ->
         template.report("holds a NUL character, which no command can be given")
     known = (*template.fields, *axes)
     for name in names:
-        if name == "input" or (name.startswith("input.") and len(name) > len("input.")):
+        if name in template.unsaid:
+            told = f"{{{name}}} is what the target's {name} says, which it does not; add {name}:"
+            template.report(told, template.offset_of(name))
+        elif name == "input" or (name.startswith("input.") and len(name) > len("input.")):
             _check_input_field(name, template, cases)
         elif name not in known:
             near = suggestion(name, known)
             braces = "" if near.endswith("?") else "; write {{ and }} for plain braces"
+            if name == "workspace":
+                near, braces = "", "; it needs workspace: in the suite"
             # Braces of JSON make long names.
             field = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..."
             template.report(
@@ -219,6 +282,8 @@ def find_shared_file(
     for position, (variant, target) in enumerate(variants):
         if not isinstance(target, CommandTarget) or target.output_file is None:
             continue
+        if not Path(target.cwd).is_absolute() and _is_in_workspace(target.output_file):
+            continue
         names = _names_or_none(target.output_file)
         if "folder" in names:
             continue
@@ -232,6 +297,11 @@ def find_shared_file(
         return None
     path = shared[0]
     return SharedFile(path=path, trials=trials[path], variant=first[path], others=len(shared) - 1)
+
+
+def _is_in_workspace(output: str) -> bool:
+    """Whether a file is each attempt's own, because its workspace is."""
+    return not output.startswith("/")
 
 
 def _names_or_none(template: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ editors use, and in the reference page.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -20,6 +20,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from paraval.plan.scalars import scalar_text
+from paraval.plan.sizes import read_size
 
 
 class Words:
@@ -67,6 +68,10 @@ def _item_text(value: Any) -> Any:
     return scalar_text(value) if isinstance(value, bool | int | float) else value
 
 
+def _bytes(value: Any) -> Any:
+    return read_size(scalar_text(value)) if isinstance(value, str | int | float) else value
+
+
 Text = Annotated[str, Words("text")]
 Name = Annotated[
     str,
@@ -94,6 +99,15 @@ FunctionName = Annotated[
 VariableName = Annotated[
     str, Field(pattern=r"^[^=\x00\s]+$"), Words("the name of an environment variable")
 ]
+Memory = Annotated[
+    int,
+    BeforeValidator(_bytes, json_schema_input_type=int | str),
+    Words("an amount of memory such as 500MB, 2GB or 1.5GiB"),
+]
+AtOnce = Annotated[
+    Annotated[int, Field(ge=1)] | Literal["auto"], Words("a whole number, 1 or more, or 'auto'")
+]
+Texts = Annotated[list[Annotated[str, Field(min_length=1)]], Words("a list of texts")]
 Environment = dict[VariableName, TextOrNumber]
 Arguments = Annotated[list[Item], Field(min_length=1)]
 

@@ -21,6 +21,7 @@ from paraval.plan.form_types import (
     Share,
     Shorthand,
     Text,
+    Texts,
     Told,
     VariableName,
     Words,
@@ -123,9 +124,13 @@ class FunctionGraderForm(GraderForm):
     timeout: Seconds = Field(600.0, description="After this it is given up: a `grader_error`.")
 
 
+FailingCode = Annotated[int, Field(ge=1, le=255)]
+
+
 class CommandGraderForm(GraderForm):
     """A program judges: it gets the trial as JSON on stdin; exit code 0 passes, 1 fails. The last
-    line of its output is the reason, a score, or a JSON object with both."""
+    line of its output is the reason, a score, or a JSON object with both. It runs in the attempt's
+    workspace, if there is one, else in the suite's folder."""
 
     command: Annotated[Arguments, Words("a list of texts and numbers")] = Field(
         description="The program and its arguments."
@@ -136,6 +141,18 @@ class CommandGraderForm(GraderForm):
     )
     pass_env: Annotated[list[VariableName], Told("a list of names of variables")] = Field(
         [], description="Variables to pass on from the environment that paraval itself has."
+    )
+    failing: (
+        Annotated[
+            Literal["any"] | Annotated[list[FailingCode], Field(min_length=1)],
+            Words("'any', or a list of exit codes from 1 to 255"),
+        ]
+        | None
+    ) = Field(
+        None,
+        description="Which exit codes say that the answer is wrong: `any` but 0, or these; by"
+        " default 1 alone, and any other is a `grader_error`. `make` fails with 2, `cargo` with"
+        " 101.",
     )
 
 
@@ -156,6 +173,58 @@ class JudgeForm(GraderForm):
     )
 
 
+Line = Annotated[int, Field(ge=1)]
+Lines = Annotated[
+    dict[Annotated[str, Field(min_length=1)], Annotated[list[Line], Field(min_length=1)]],
+    Words("a mapping of files to lists of line numbers"),
+]
+
+
+class MentionsForm(GraderForm):
+    """The answer mentions these files, symbols, lines and pieces of text. What is empty or left out
+    comes from the case's `expect`: a mapping of the same keys, or one with `ground_truth`."""
+
+    files: Texts = Field([], description="Paths; one that ends in `/` is any file below it.")
+    symbols: Texts = Field([], description="Names, as whole words.")
+    lines: Lines = Field({}, description="Line numbers by file: `{src/a.py: [8]}`.")
+    content: Texts = Field([], description="Pieces of text; spaces and line breaks are the same.")
+    score: Annotated[
+        Literal["recall", "f1", "precision"], Words("'recall', 'f1' or 'precision'")
+    ] = Field(
+        "recall",
+        description="`recall`: the share of all this that is mentioned; `precision`: the share of"
+        " the files in the answer that were asked for; `f1`: their harmonic mean.",
+    )
+    pass_at: Share = Field(1.0, description="The score that passes.")
+
+
+Globs = Annotated[
+    list[Annotated[str, Field(min_length=1)]],
+    Field(min_length=1),
+    Words("a list of globs such as 'src/**'"),
+]
+Most = Annotated[int, Field(ge=0), Words("a whole number, 0 or more")]
+
+
+class DiffForm(GraderForm):
+    """What the attempt changed in its workspace is within these bounds. It fails as well where the
+    attempt tampered with `.git`."""
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    max_files: Most | None = Field(None, description="The most files that may have changed.")
+    max_lines: Most | None = Field(None, description="The most lines, added and deleted together.")
+    only: Globs | None = Field(None, description="Every changed path fits one of these.")
+    not_: Globs | None = Field(None, alias="not", description="No changed path fits any of these.")
+    empty: Flag | None = Field(
+        None, description="`true`: nothing may have changed; `false`: something must have."
+    )
+    binary: Flag | None = Field(None, description="`false`: no binary file may have changed.")
+
+
+DIFF_CHECKS = ("max_files", "max_lines", "only", "not", "empty", "binary")
+
+
 class OneGraderForm(Form):
     """A grader: its kind, with a value or options."""
 
@@ -172,6 +241,8 @@ class OneGraderForm(Form):
     python: Annotated[FunctionGraderForm, Shorthand("function")] | None = None
     command: Annotated[CommandGraderForm, Shorthand("command")] | None = None
     judge: JudgeForm | None = None
+    mentions: MentionsForm | None = None
+    diff: DiffForm | None = None
 
 
 GRADER_FORMS: dict[str, type[GraderForm]] = {
@@ -184,6 +255,8 @@ GRADER_FORMS: dict[str, type[GraderForm]] = {
     "python": FunctionGraderForm,
     "command": CommandGraderForm,
     "judge": JudgeForm,
+    "mentions": MentionsForm,
+    "diff": DiffForm,
 }
 MAIN_KEYS = {
     "equals": "value",
@@ -195,4 +268,4 @@ MAIN_KEYS = {
     "command": "command",
 }
 """The key that a grader's value alone stands for."""
-BareKind = Literal["equals", "contains", "regex", "json", "number", "exit_code"]
+BareKind = Literal["equals", "contains", "regex", "json", "number", "exit_code", "mentions"]

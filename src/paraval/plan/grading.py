@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,20 +12,26 @@ from paraval.plan.cases import CaseList
 from paraval.plan.documents import read_beside
 from paraval.plan.forms import check
 from paraval.plan.grader_forms import (
+    DIFF_CHECKS,
     GRADER_FORMS,
     MAIN_KEYS,
     CommandGraderForm,
+    DiffForm,
     FunctionGraderForm,
     GraderForm,
     JsonForm,
     JudgeForm,
+    MentionsForm,
     RegexForm,
 )
+from paraval.plan.mentions import check_mentions, mentions_problem
+from paraval.plan.patterns import pattern_problem
 from paraval.plan.places import Spot, listed, shown, suggestion
+from paraval.plan.programs import check_executable, search_path
 from paraval.plan.prompts import read_prompt
 from paraval.plan.scalars import plain
 from paraval.plan.surroundings import Surroundings
-from paraval.plan.target import check_executable, check_function
+from paraval.plan.target import check_function
 from paraval.records import GraderSpec, Model
 
 TOLD_CASES = 10
@@ -129,7 +133,7 @@ def _check_contents(
 ) -> None:
     match form:
         case RegexForm(pattern=str() as pattern):
-            problem = _pattern_problem(pattern)
+            problem = pattern_problem(pattern)
             if problem:
                 spot.at("pattern").report(problem)
         case JsonForm(schema_=str() as path):
@@ -139,23 +143,34 @@ def _check_contents(
         case FunctionGraderForm():
             check_function(form.function, ("output", "case"), around, spot.at("function"))
         case CommandGraderForm():
-            path = form.env.get("PATH", os.environ.get("PATH", os.defpath))
-            check_executable(form.command[0], str(around.folder), path, spot.at("command"))
+            _check_program(form, spot.at("command"), around)
+        case MentionsForm():
+            check_mentions(form, spot)
+        case DiffForm():
+            _check_diff(options, spot, around)
         case _ if _is_blank(options.get("value")) and spot.path[-1] == "contains":
             spot.at("value").report("is empty, and every answer contains that")
+
+
+def _check_program(form: CommandGraderForm, spot: Spot, around: Surroundings) -> None:
+    program = form.command[0]
+    # What is in the workspace is there or not when an attempt has one.
+    if not (around.has_workspace and "/" in program and not Path(program).is_absolute()):
+        check_executable(program, str(around.folder), search_path(form.env), spot)
+
+
+def _check_diff(options: Mapping[str, Any], spot: Spot, around: Surroundings) -> None:
+    if not around.has_workspace:
+        spot.report("there is nothing to compare without a workspace; add workspace: to the suite")
+    if not options:
+        spot.report(f"says nothing to check; give any of {listed(DIFF_CHECKS)}")
+    if options.get("empty") and options.get("max_files", options.get("max_lines")) is not None:
+        spot.at("empty").report("says that nothing may change; leave max_files and max_lines out")
 
 
 def _is_blank(value: Any) -> bool:
     texts = value if isinstance(value, list) else [value]
     return any(isinstance(text, str) and not text.strip() for text in texts)
-
-
-def _pattern_problem(pattern: str) -> str | None:
-    try:
-        re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as error:
-        return f"{shown(pattern)} is no regular expression: {error}"
-    return None
 
 
 def _read_schema(name: str, spot: Spot, folder: Path) -> Any:
@@ -218,6 +233,8 @@ def _expectation_check(grader: GraderSpec) -> Callable[[Any], str | None] | None
             return lambda expect: _unless(_is_number(expect), "a number", expect)
         case "json" if "path" in grader.options:
             return lambda expect: _unless(expect is not None, "something", expect)
+        case "mentions":
+            return lambda expect: mentions_problem(grader.options, expect)
     return None
 
 
@@ -238,7 +255,7 @@ def _contains_problem(expect: Any) -> str | None:
 def _regex_problem(expect: Any) -> str | None:
     if not isinstance(expect, str):
         return _unless(False, "text", expect)
-    problem = _pattern_problem(expect)
+    problem = pattern_problem(expect)
     return None if problem is None else f"a regular expression in expect: {problem}"
 
 

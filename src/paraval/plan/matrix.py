@@ -16,7 +16,9 @@ from paraval.plan.scalars import loses_digits, plain, scalar_text
 from paraval.records import Scalar, Variant
 
 VARIANT_LIMIT = 100_000
-RESERVED = frozenset(("input", "case", "repeat", "folder", "python", "parallel"))
+RESERVED = frozenset(
+    ("input", "case", "repeat", "folder", "python", "parallel", "suite", "workspace")
+)
 """Names that mean something else in templates and limits."""
 
 
@@ -76,6 +78,16 @@ class Comparison:
     choices: list[Choice]
     names: tuple[str, ...]
     """As written: an axis with a problem of its own is not missing."""
+    offered: tuple[str, frozenset[str]] | None = None
+    """The axis of models, and those of its values that run only when they are chosen."""
+
+    def is_only_offered(self, choice: Choice) -> bool:
+        """Whether the suite itself does not ask for a choice."""
+        if self.offered is None:
+            return False
+        name, texts = self.offered
+        pairs = zip(self.axes, choice, strict=True)
+        return any(axis.name == name and value.text in texts for axis, value in pairs)
 
 
 def variant_of(axes: Sequence[Axis], choice: Choice) -> Variant:

@@ -12,9 +12,12 @@ from pydantic import ConfigDict, Field, SkipValidation
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+from paraval.plan.agent_forms import AgentTargetForm, OverlayForm
 from paraval.plan.form_types import (
+    AtOnce,
     Count,
     Delay,
+    Flag,
     Form,
     FunctionName,
     Name,
@@ -30,8 +33,8 @@ from paraval.plan.target_forms import (
     ChatTargetForm,
     CommandTargetForm,
     FunctionTargetForm,
-    OverlayForm,
 )
+from paraval.plan.workspace_forms import WorkspaceWritten
 from paraval.records import Outcome
 
 AXIS_NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
@@ -39,6 +42,10 @@ RETRIABLE = tuple(outcome.value for outcome in Outcome if outcome.is_error)
 
 
 # ---- cases
+
+
+LOCK_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.:/@+-]{0,99}"
+LockName = Annotated[str, Field(pattern=f"^{LOCK_NAME}$")]
 
 
 class CaseForm(Form):
@@ -63,6 +70,12 @@ class CaseForm(Form):
     metadata: Annotated[dict[str, Any], Told("a mapping")] = Field(
         {}, description="Anything else; Python targets and graders see it."
     )
+    lock: Annotated[LockName | list[LockName], Told("a name, or a list of names")] = Field(
+        [], description="No two trials that hold the same lock run at once."
+    )
+    exclusive: Flag = Field(
+        False, description="While a trial of this case runs, nothing else does."
+    )
 
 
 class FunctionCasesForm(Form):
@@ -82,7 +95,11 @@ class LimitsForm(Form):
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, dict[str, Count]] = Field(init=False)
 
-    parallel: Count = Field(4, description="How many attempts run at once.")
+    parallel: AtOnce | None = Field(
+        None,
+        description="How many attempts run at once; `auto`: as many as the machine can carry. By"
+        " default `auto` for commands and agents, and 4 for functions and chat models.",
+    )
 
 
 ErrorName = Annotated[
@@ -132,8 +149,8 @@ class SuiteForm(Form):
         ],
         Words("a list of cases, a path or glob (or a list of them), or {python: module:function}"),
     ] = Field(
-        description="The inputs. Files may be .yaml, .yml, .json, .jsonl or .csv, relative to the"
-        " suite's folder."
+        description="The inputs. Files may be .yaml, .yml, .json, .jsonl, .csv, .md or .txt,"
+        " relative to the suite's folder."
     )
     models: Annotated[
         SkipValidation[
@@ -145,7 +162,7 @@ class SuiteForm(Form):
             | None
         ],
         Words("a mapping of names to models, or the path of a file that holds one"),
-    ] = Field(None, description="The registry of models, for chat targets and judges.")
+    ] = Field(None, description="The registry of models, for chat targets, agents and judges.")
     matrix: Annotated[
         SkipValidation[
             dict[
@@ -162,9 +179,15 @@ class SuiteForm(Form):
     ] = Field([], description="Variants to leave out: those that fit all of a mapping's values.")
     repeats: Count = Field(1, description="How often each case runs with each variant.")
     target: Annotated[
-        SkipValidation[CommandTargetForm | FunctionTargetForm | ChatTargetForm],
-        Words("a mapping with command, python or chat"),
+        SkipValidation[CommandTargetForm | FunctionTargetForm | ChatTargetForm | AgentTargetForm],
+        Words("a mapping with command, python, chat or agent"),
     ] = Field(description="What is evaluated.")
+    workspace: Annotated[
+        SkipValidation[WorkspaceWritten | None], Told("'none', or a mapping with folder or git")
+    ] = Field(
+        None,
+        description="Where attempts of commands and agents run; by default in the suite's folder.",
+    )
     graders: Annotated[
         SkipValidation[list[BareKind | OneGraderForm]],
         Words("a list of kinds, or of mappings of a kind to its value or options"),

@@ -13,16 +13,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paraval.errors import RequestError
-from paraval.plan.chat import lone_field
+from paraval.plan.asked_axes import USUAL_AXIS, check_axes_are_asked
+from paraval.plan.axis_texts import lone_field
 from paraval.plan.matrix import RESERVED, Axis, AxisValue
 from paraval.plan.model import AXIS_NAME
 from paraval.plan.places import Spot, listed, nearest
 from paraval.plan.registry import Registry
 from paraval.plan.scalars import scalar_text
-from paraval.records import Target, Variant
-from paraval.templates import TemplateError, field_names
+from paraval.records import AgentTarget, Target, Variant
 
-USUAL_AXIS = "model"
 VariantTargets = Sequence[tuple[Variant, Target]]
 
 
@@ -42,6 +41,13 @@ class ModelAxis:
         """Whether a variant runs where nothing is said of models."""
         return self.name is None or scalar_text(variant[self.name]) in self.usual
 
+    def only_offered(self, axes: tuple[Axis, ...]) -> tuple[str, frozenset[str]] | None:
+        """The axis, and its values that run only when they are chosen."""
+        for axis in axes:
+            if axis.name == self.name:
+                return axis.name, frozenset(axis.texts()).difference(self.usual)
+        return None
+
     def usual_of(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         """The axes without the models that only `--models` chooses."""
         return _narrowed(axes, self.name, lambda value: value.text in self.usual)
@@ -54,8 +60,7 @@ def find_model_axis(
     matrix = written.get("matrix")
     matrix = matrix if isinstance(matrix, Mapping) else {}
     template = _asked_model(written.get("target"))
-    if template is not None:
-        _check_listed_models_are_asked(template, axes, registry, spot.at("matrix"))
+    check_axes_are_asked(written.get("target"), axes, registry, spot.at("matrix"))
     name = lone_field(template) if template is not None else USUAL_AXIS
     by_name = {axis.name: axis for axis in axes}
     if name is None or (template is None and name not in by_name):
@@ -74,37 +79,20 @@ def find_model_axis(
 
 
 def _asked_model(target: Any) -> str | None:
-    """What the target's own words say of its model; None where it is no chat model."""
-    chat = target.get("chat") if isinstance(target, Mapping) else None
-    model = chat.get("model") if isinstance(chat, Mapping) else None
+    """What the target's own words say of its model; None where they say nothing."""
+    if not isinstance(target, Mapping):
+        return None
+    asks = target if target.get("agent") is not None else target.get("chat")
+    model = asks.get("model") if isinstance(asks, Mapping) else None
     return model if isinstance(model, str) else None
 
 
 def _why_none(template: str | None) -> str:
     if template is None:
-        return f"its target is no chat model, and its matrix has no axis '{USUAL_AXIS}'"
+        return f"its target asks no model, and its matrix has no axis '{USUAL_AXIS}'"
     if "{" in template:
         return f"its target's model is made of parts, {template}; choose them with --variant"
     return f"its target always asks '{template}'; to choose, write model: \"{{model}}\" there"
-
-
-def _check_listed_models_are_asked(
-    template: str, axes: tuple[Axis, ...], registry: Registry, spot: Spot
-) -> None:
-    """An axis of models that changes nothing would show one model's answers as those of several."""
-    try:
-        asked = field_names(template)
-    except TemplateError:
-        return  # This is told where the model is looked for.
-    for axis in axes:
-        known = [value.text in registry.spots for value in axis.values]
-        lists_models = all(known) or (any(known) and bool(nearest(axis.name, [USUAL_AXIS])))
-        has_overlays = any("chat" in value.overlay for value in axis.values)
-        if lists_models and not has_overlays and axis.name not in asked:
-            spot.at(axis.name).report(
-                f"lists models, but chat.model is '{template}' and does not ask them; write"
-                f' model: "{{{axis.name}}}" there, or give the values a chat.model'
-            )
 
 
 def _values(registry: Registry, taken: Sequence[str]) -> tuple[AxisValue, ...]:
@@ -152,7 +140,9 @@ def choose_models(offer: Offer, patterns: Sequence[str]) -> tuple[tuple[Axis, ..
     _check_listed(offer.model_axis, names)
     axes = _in_order(_narrowed(offer.axes, axis, lambda value: value.text in names), axis, names)
     variants = [pair for pair in offer.variants if scalar_text(pair[0][axis]) in names]
-    _check_excluded(patterns, {scalar_text(variant[axis]) for variant, _ in variants})
+    present = {scalar_text(variant[axis]) for variant, _ in variants}
+    has_agents = any(isinstance(target, AgentTarget) for _, target in offer.variants)
+    _check_left(patterns, present, has_agents=has_agents)
     places = {each.name: {text: place for place, text in enumerate(each.texts())} for each in axes}
     return axes, sorted(
         variants,
@@ -184,10 +174,11 @@ def _check_listed(model_axis: ModelAxis, names: Sequence[str]) -> None:
         )
 
 
-def _check_excluded(patterns: Sequence[str], present: set[str]) -> None:
+def _check_left(patterns: Sequence[str], present: set[str], *, has_agents: bool) -> None:
     for name in patterns:
         if name != "all" and not set("*?[") & set(name) and name not in present:
-            raise RequestError(f"the suite excludes every variant with the model '{name}'")
+            agents = ", or no agent of it can be sent there" if has_agents else ""
+            raise RequestError(f"the suite excludes every variant with the model '{name}'{agents}")
 
 
 def _narrowed(

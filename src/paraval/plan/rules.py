@@ -10,24 +10,27 @@ from paraval.plan.matrix import Axis, find_value
 from paraval.plan.model import BudgetForm, LimitsForm, RetryForm
 from paraval.plan.places import Spot, suggestion
 from paraval.plan.scalars import scalar_text
-from paraval.records import Budget, Limits, Outcome, RetryPolicy, Scalar
-from paraval.settings import DEFAULT_PARALLEL
+from paraval.records import Budget, Outcome, RetryPolicy, Scalar
+from paraval.settings import Parallel
 
 
-def read_limits(written: Any, spot: Spot, axes: Sequence[Axis]) -> Limits:
+def read_limits(
+    written: Any, spot: Spot, axes: Sequence[Axis]
+) -> tuple[Parallel | None, dict[str, int]]:
+    """How many may run at once, where that is said; and how many of each axis value."""
     by_name = {axis.name: axis for axis in axes}
     if isinstance(written, Mapping):
         written = _known_limits(written, spot, ["parallel", *by_name])
     form = None if written is None else check(LimitsForm, written, spot)
     if form is None:
-        return Limits(parallel=DEFAULT_PARALLEL)
+        return None, {}
     named: dict[str, int] = {}
     for name, values in (form.model_extra or {}).items():
         for text, limit in values.items():
             value = find_value(by_name, name, text, spot.at(name, text))
             if value is not None:
                 named[limit_name(name, value.value)] = int(limit)
-    return Limits(parallel=int(form.parallel), named=named)
+    return form.parallel if form.parallel in (None, "auto") else int(form.parallel), named
 
 
 def _known_limits(

@@ -14,6 +14,7 @@ from typing import Any
 
 from paraval.errors import Problem, SuiteError
 from paraval.garbage import no_collections
+from paraval.isolation import WorkspaceKind
 from paraval.plan.cases import CaseList, read_cases
 from paraval.plan.documents import read_document
 from paraval.plan.fitting import check_templates, find_shared_file
@@ -23,11 +24,14 @@ from paraval.plan.matrix import Axis, Comparison, read_choices, read_matrix, var
 from paraval.plan.model import SuiteForm
 from paraval.plan.model_axis import ModelAxis, Offer, find_model_axis
 from paraval.plan.places import Spot
+from paraval.plan.placing import place_target
 from paraval.plan.registry import read_registry
 from paraval.plan.rules import read_budget, read_limits, read_retry
 from paraval.plan.surroundings import Surroundings
 from paraval.plan.target import VariantTarget, read_targets
+from paraval.plan.workspace import AskedWorkspace, read_workspace
 from paraval.records import (
+    AgentTarget,
     Budget,
     CacheUse,
     Case,
@@ -35,11 +39,11 @@ from paraval.records import (
     CommandTarget,
     GraderSpec,
     Grading,
-    Limits,
     RetryPolicy,
     Target,
     Variant,
 )
+from paraval.settings import Parallel
 
 TRIAL_LIMIT = 1_000_000
 """More than this is a slip of the pen, and would fill the memory before it failed."""
@@ -61,7 +65,11 @@ class Definition:
     offer: Offer
     repeats: int
     grading: Grading
-    limits: Limits
+    parallel: Parallel | None
+    """None: as the kinds of its targets ask for."""
+    named_limits: Mapping[str, int]
+    """`mode=with-tool` -> 2."""
+    workspace: AskedWorkspace
     retry: RetryPolicy
     budget: Budget | None
     cache: CacheUse
@@ -91,6 +99,7 @@ class Suite:
         matrix: Mapping[str, Any] | None = None,
         exclude: Sequence[Mapping[str, Any]] | None = None,
         repeats: int | None = None,
+        workspace: Mapping[str, Any] | str | None = None,
         graders: Sequence[Any] | None = None,
         pass_at: float | None = None,
         limits: Mapping[str, Any] | None = None,
@@ -251,15 +260,19 @@ def _define(written: Any, spot: Spot, around: Surroundings, *, default_name: str
     if not isinstance(written, Mapping):
         raise SuiteError(list(spot.problems))
     registry = read_registry(written.get("models"), spot.at("models"), around.folder)
-    words = _Words(written=written, spot=spot, around=replace(around, registry=registry))
+    workspace = read_workspace(written.get("workspace"), spot.at("workspace"), around.folder)
+    has_workspace = workspace.record.kind is not WorkspaceKind.NONE
+    around = replace(around, registry=registry, has_workspace=has_workspace)
+    words = _Words(written=written, spot=spot, around=around)
     cases = _read_cases(words)
     variants = _read_variants(words)
     graders = read_graders(*words.key("graders"), words.around)
-    limits = read_limits(*words.key("limits"), variants.comparison.axes)
+    parallel, named_limits = read_limits(*words.key("limits"), variants.comparison.axes)
     retry = read_retry(*words.key("retry"))
     budget = read_budget(*words.key("budget"))
     _check_pass_at(words, graders)
     _check_exit_codes(words, variants)
+    _check_workspace(words, variants)
     check_expectations(graders, cases)
     repeats = 1 if form is None else form.repeats
     _check_against_cases(words, variants, cases, repeats)
@@ -282,7 +295,9 @@ def _define(written: Any, spot: Spot, around: Surroundings, *, default_name: str
         offer=offer,
         repeats=int(repeats),
         grading=Grading(graders=graders, pass_at=float(form.pass_at)),
-        limits=limits,
+        parallel=parallel,
+        named_limits=named_limits,
+        workspace=workspace,
         retry=retry,
         budget=budget,
         cache=CacheUse(form.cache),
@@ -318,6 +333,7 @@ def _read_variants(words: _Words) -> _Variants:
         axes=axes,
         choices=read_choices(axes, words.written.get("exclude"), words.spot),
         names=tuple(dict.fromkeys((*names, *(axis.name for axis in axes)))),
+        offered=model_axis.only_offered(axes),
     )
     targets = read_targets(*words.key("target"), comparison, words.around)
     variants = tuple(
@@ -329,12 +345,29 @@ def _read_variants(words: _Words) -> _Variants:
 
 
 def _check_exit_codes(words: _Words, variants: _Variants) -> None:
-    if not any(isinstance(target.record, ChatTarget) for _, target in variants.targets):
+    problem = None
+    for _, target in variants.targets:
+        if isinstance(target.record, ChatTarget):
+            problem = "a chat model has no exit code; use another grader"
+        elif isinstance(target.record, AgentTarget):
+            problem = "an agent's exit code says nothing of its answer; use another grader"
+    if problem is None:
         return
     written, spot = words.key("graders")
     for number, grader in enumerate(written if isinstance(written, list | tuple) else ()):
         if grader == "exit_code" or (isinstance(grader, Mapping) and "exit_code" in grader):
-            spot.at(number).report("a chat model has no exit code; use another grader")
+            spot.at(number).report(problem)
+
+
+def _check_workspace(words: _Words, variants: _Variants) -> None:
+    if not words.around.has_workspace:
+        return
+    for _, target in variants.targets:
+        if not isinstance(target.record, CommandTarget | AgentTarget):
+            what = "a chat model" if isinstance(target.record, ChatTarget) else "a Python function"
+            words.spot.at("workspace").report(
+                f"is for commands and agents; {what} does not run in a folder of its own"
+            )
 
 
 def _check_pass_at(words: _Words, graders: Sequence[GraderSpec]) -> None:
@@ -353,9 +386,9 @@ def _check_against_cases(words: _Words, variants: _Variants, cases: CaseList, re
         return
     targets = [target for _, target in variants.targets]
     check_templates(targets, variants.comparison.names, cases)
-    shared = find_shared_file(
-        [(variant, target.record) for variant, target in usual], cases.cases, repeats
-    )
+    folder = str(words.around.folder)
+    placed = [(variant, place_target(target.record, folder)) for variant, target in usual]
+    shared = find_shared_file(placed, cases.cases, repeats)
     if shared is not None:
         usual[shared.variant][1].locate(("output",)).report(shared.message)
 

@@ -20,6 +20,8 @@ class Surroundings:
     folder: Path
     functions: Functions
     registry: Registry = field(default_factory=Registry)
+    has_workspace: bool = False
+    """True: attempts run in a folder of their own, not in the suite's."""
 
     def function(self, reference: str, spot: Spot) -> Callable[..., Any] | None:
         """The function that a reference stands for; None after telling why it cannot be had."""

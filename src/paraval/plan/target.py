@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,16 +14,25 @@ from typing import Any
 
 from paraval.errors import ParavalError
 from paraval.functions import load_function, positional_arguments
+from paraval.isolation import Home
+from paraval.plan.agent import AgentDraft, read_agent, resolve_agent
+from paraval.plan.agent_fit import Asked, check_shared_keys
+from paraval.plan.agent_forms import AgentTargetForm
 from paraval.plan.chat import ChatDraft, read_chat, resolve
 from paraval.plan.form_types import Form
 from paraval.plan.forms import Locate, check, keys_of
-from paraval.plan.matrix import AxisValue, Comparison
+from paraval.plan.matrix import AxisValue, Choice, Comparison
 from paraval.plan.places import Spot, Step, nearest, shown, suggestion
+from paraval.plan.placing import placed
+from paraval.plan.programs import check_executable, check_started_in_workspace, search_path
 from paraval.plan.prompts import Prompt
 from paraval.plan.surroundings import Surroundings
 from paraval.plan.target_forms import ChatTargetForm, CommandTargetForm, FunctionTargetForm
+from paraval.plan.target_limits import read_target_limits
 from paraval.records import CommandTarget, FunctionTarget, OutputForm, Target
-from paraval.templates import TemplateError, field_names
+
+MERGED = ("env", "mcp", "chat")
+"""Keys of a target that an overlay adds to; any other it replaces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +50,12 @@ class WrittenTarget:
         return self.spot.at(*steps)
 
     def under(self, value: AxisValue) -> WrittenTarget:
-        """This target with a value's overlay on it: env and chat merge, the rest replaces."""
+        """This target with a value's overlay on it."""
         keys, moved = dict(self.keys), dict(self.moved)
         for key, given in value.overlay.items():
             name = str(key)
             if (
-                name in ("env", "chat")
+                name in MERGED
                 and isinstance(given, Mapping)
                 and isinstance(keys.get(name), Mapping)
             ):
@@ -68,10 +76,12 @@ class VariantTarget:
     record: Target
     locate: Locate
     prompts: tuple[Prompt, ...] = ()
-    """Of a chat target: the templates of its messages, and where they stand."""
+    """Of a chat target: the templates of its messages, and where they stand; of an agent: its
+    prompt, then what is added to its instructions."""
+    has_workspace: bool = False
 
 
-_ReadTarget = VariantTarget | ChatDraft | None
+_ReadTarget = VariantTarget | ChatDraft | AgentDraft | None
 
 
 def read_targets(
@@ -86,6 +96,7 @@ def read_targets(
     base = WrittenTarget(keys=written, spot=spot)
     made: dict[tuple[int, ...], _ReadTarget] = {(): _read_target(base, around)}
     targets = []
+    agents: dict[tuple[tuple[int, ...], str], tuple[Asked, str]] = {}
     for choice in comparison.choices:
         overlays = tuple(value for value in choice if value.overlay)
         mark = tuple(id(value) for value in overlays)
@@ -95,27 +106,54 @@ def read_targets(
                 laid = laid.under(value)
             made[mark] = _read_target(laid, around)
         read = made[mark]
-        if isinstance(read, ChatDraft):
-            read = VariantTarget(
+        target = _of_choice(read, choice, comparison, around)
+        if isinstance(read, AgentDraft) and target is not None:
+            agent = getattr(target.record, "agent", "")
+            agents[mark, agent] = (read.asked, agent)
+        targets.append(target)
+    if agents:
+        check_shared_keys(agents.values())
+    return targets
+
+
+def _of_choice(
+    read: _ReadTarget, choice: Choice, comparison: Comparison, around: Surroundings
+) -> VariantTarget | None:
+    """What was read, with the model and the agent of one choice."""
+    match read:
+        case ChatDraft():
+            return VariantTarget(
                 record=resolve(read, choice, comparison, around.registry),
                 locate=read.locate,
                 prompts=tuple(turn.prompt for turn in read.turns),
             )
-        targets.append(read)
-    return targets
+        case AgentDraft():
+            record = resolve_agent(read, choice, comparison, around)
+            if record is None:
+                return None
+            return VariantTarget(
+                record=record,
+                locate=read.locate,
+                prompts=read.prompts,
+                has_workspace=around.has_workspace,
+            )
+    return read
 
 
 FORMS: Mapping[str, type[Form]] = {
     "command": CommandTargetForm,
     "python": FunctionTargetForm,
     "chat": ChatTargetForm,
+    "agent": AgentTargetForm,
 }
 """The kinds of targets, by the key that tells them."""
-_KINDS = "command, python or chat"
+_KINDS = "command, python, chat or agent"
 
 
 def _read_target(written: WrittenTarget, around: Surroundings) -> _ReadTarget:
     kinds = [kind for kind in FORMS if written.keys.get(kind) is not None]
+    if "agent" in kinds and "command" in kinds:
+        kinds.remove("command")  # That of a custom agent.
     known = _known_keys(kinds if len(kinds) == 1 else list(FORMS))
     unknown = [str(key) for key in written.keys if key not in known]
     for key in unknown:
@@ -128,9 +166,13 @@ def _read_target(written: WrittenTarget, around: Surroundings) -> _ReadTarget:
     keys = {key: value for key, value in written.keys.items() if key in known}
     if kinds == ["chat"]:
         return read_chat(keys, written.locate, around.folder)
+    if kinds == ["agent"]:
+        return read_agent(keys, written.locate, around)
     read = _read_command if kinds == ["command"] else _read_function
     record = read(replace(written, keys=keys), around)
-    return None if record is None else VariantTarget(record=record, locate=written.locate)
+    if record is None:
+        return None
+    return VariantTarget(record=record, locate=written.locate, has_workspace=around.has_workspace)
 
 
 def _known_keys(kinds: Sequence[str]) -> list[str]:
@@ -162,11 +204,14 @@ def _read_command(written: WrittenTarget, around: Surroundings) -> CommandTarget
     if not isinstance(command, str) and form.shell:
         at_command.report("must be one line of text with shell: true, not a list")
         return None
-    cwd = _folder(form.cwd, written.locate(("cwd",)), around.folder)
+    cwd = _cwd(form.cwd, written.locate(("cwd",)), around)
     argv = (command,) if isinstance(command, str) else tuple(command)
-    if not form.shell:
-        path = form.env.get("PATH", os.environ.get("PATH", os.defpath))
-        check_executable(argv[0], cwd, path, at_command)
+    if not form.shell and around.has_workspace:
+        check_started_in_workspace(argv[0], search_path(form.env), at_command, around)
+    elif not form.shell:
+        check_executable(
+            placed(argv[0], str(around.folder)), cwd, search_path(form.env), at_command
+        )
     is_file = form.output not in ("stdout", "json")
     return CommandTarget(
         command=argv,
@@ -179,11 +224,23 @@ def _read_command(written: WrittenTarget, around: Surroundings) -> CommandTarget
         output_file=form.output if is_file else None,
         timeout=None if form.timeout is None else float(form.timeout),
         grace=float(form.grace),
+        home=Home(form.home),
+        limits=read_target_limits(written.keys.get("limits"), written.locate),
     )
 
 
 def _as_list(line: str) -> str:
     return f"[{', '.join(line.split())}]"
+
+
+def _cwd(cwd: str, spot: Spot, around: Surroundings) -> str:
+    """An absolute folder; with a workspace, one that is relative to where attempts begin in it."""
+    if not around.has_workspace:
+        return _folder(cwd, spot, around.folder)
+    path = os.path.normpath(cwd)
+    if "\0" in cwd or Path(path).is_absolute() or Path(path).parts[:1] == ("..",):
+        spot.report(f"must be a folder in the workspace, relative to its start, not {shown(cwd)}")
+    return path
 
 
 def _folder(cwd: str, spot: Spot, folder: Path) -> str:
@@ -193,33 +250,6 @@ def _folder(cwd: str, spot: Spot, folder: Path) -> str:
         spot.report(f"there is no folder '{path}'")
         return str(folder)
     return path
-
-
-def check_executable(program: str, cwd: str, search_path: str, spot: Spot) -> None:
-    """Tells where a program that a command starts with is not to be found."""
-    try:
-        if not program or "\0" in program:
-            spot.report(f"must start with the name of a program, not {shown(program)}")
-            return
-        if field_names(program):
-            return
-    except TemplateError:
-        return
-    if "/" in program:
-        if shutil.which(os.path.normpath(Path(cwd) / program)) is None:
-            state = "cannot be executed" if (Path(cwd) / program).exists() else "is not there"
-            spot.report(f"the program '{program}' {state} (looked for in {cwd})")
-    elif shutil.which(program, path=search_path) is None:
-        beside = (Path(cwd) / program).is_file()
-        spot.report(f"there is no program '{program}' on PATH{_program_hint(program, beside)}")
-
-
-def _program_hint(program: str, beside: bool) -> str:
-    if program.startswith("python"):
-        return "; {python} is the Python that paraval runs with"
-    if beside:
-        return f"; write ./{program} for the file of this name"
-    return "; install it, or give its path"
 
 
 # ---- functions

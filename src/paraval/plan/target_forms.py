@@ -1,10 +1,13 @@
-"""Targets as suites write them: every key of a command, a function and a chat model."""
+"""Targets as suites write them: every key of a command, a function and a chat model.
+
+Those of agents are in `agent_forms`, with which all that may be laid over a target is known.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, SkipValidation
+from pydantic import Field, SkipValidation
 
 from paraval.plan.form_types import (
     Arguments,
@@ -14,7 +17,9 @@ from paraval.plan.form_types import (
     Flag,
     Form,
     FunctionName,
+    Memory,
     NotNegative,
+    Positive,
     Prompt,
     Seconds,
     Text,
@@ -41,7 +46,35 @@ class ProcessForm(Form):
     )
 
 
-class CommandTargetForm(ProcessForm):
+class TargetLimitsForm(Form):
+    """What one attempt may take of the machine. An attempt starts when there is room for it."""
+
+    cpu: Positive | None = Field(
+        None, description="Cores that it keeps busy: reserved for it, not enforced."
+    )
+    memory: Memory | None = Field(
+        None,
+        description="Of its whole process tree: reserved for it, and enforced where cgroups allow.",
+    )
+    processes: Count | None = Field(
+        None, description="How many processes it may have at once; enforced where cgroups allow."
+    )
+
+
+class ProgramForm(ProcessForm):
+    """What commands and agents have in common."""
+
+    home: Annotated[Literal["own", "mine"], Words("'own' or 'mine'")] = Field(
+        "own",
+        description="Which home folder it sees: `own`, a fresh one for each attempt; or `mine`,"
+        " the user's, with all that is logged in there.",
+    )
+    limits: Annotated[SkipValidation[TargetLimitsForm | None], Told("a mapping, see below")] = (
+        Field(None, description="What one attempt may take of the machine.")
+    )
+
+
+class CommandTargetForm(ProgramForm):
     """A program that is started once for each attempt."""
 
     command: Annotated[
@@ -52,7 +85,11 @@ class CommandTargetForm(ProcessForm):
         description="Run the command, one line of text, with `/bin/sh`. Values that templates fill"
         " in are quoted.",
     )
-    cwd: Text = Field(".", description="The folder to run in, relative to the suite's own folder.")
+    cwd: Text = Field(
+        ".",
+        description="The folder to run in, relative to the suite's own folder; with a workspace, to"
+        " where attempts begin in it.",
+    )
     stdin: Text | None = Field(None, description="A template for what the command reads.")
     output: Annotated[
         str,
@@ -130,18 +167,3 @@ class ChatOverlayForm(ChatForm):
     """Keys of `chat`, laid over the target's own."""
 
     model: Text | None = Field(None, description="Another model of the registry.")  # type: ignore[assignment]  # an overlay need not say it
-
-
-def _with_all_target_keys(schema: dict[str, Any]) -> None:
-    """The overlay's keys are those of every kind of target."""
-    for form in (CommandTargetForm, FunctionTargetForm):
-        schema.setdefault("properties", {}).update(form.model_json_schema()["properties"])
-
-
-class OverlayForm(Form):
-    """Keys of the target, laid over it for one value of an axis. `env` and `chat` are merged; other
-    keys replace the target's own."""
-
-    model_config = ConfigDict(json_schema_extra=_with_all_target_keys)
-
-    chat: ChatOverlayForm | None = Field(None, description="Keys of a chat target.")

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from paraval.isolation import Workspace, WorkspaceKind
 from paraval.plan.registry import Registry
 from paraval.records import (
+    AgentTarget,
     Case,
     ChatTarget,
     CommandTarget,
@@ -24,6 +26,20 @@ from paraval.records import (
 from paraval.settings import JUDGE_PROMPT_VERSION
 
 DIGEST_BYTES = 16
+NO_MATTER = frozenset(
+    (
+        "timeout",
+        "grace",
+        "folder",
+        "any_exit_code",
+        "home",
+        "limits",
+        "account",
+        "program",
+    )
+)
+"""What of a target decides how long an attempt may take, what it may use and where things are, but
+not what comes out."""
 
 
 def trial_key(words: bytes) -> str:
@@ -44,14 +60,26 @@ def case_words(case: Case) -> bytes:
 def variant_words(variant: Variant, target: Target, folder: str, registry: Registry) -> bytes:
     """What a variant adds, with its target. Not how long that may take, nor where the suite's
     folder is: a moved checkout keeps its keys."""
-    if isinstance(target, ChatTarget):
-        return _digest([dict(variant), _chat_words(target, registry)])
-    words = asdict(target)
-    for name in ("timeout", "grace", "folder", "any_exit_code"):
-        words.pop(name, None)
+    match target:
+        case ChatTarget():
+            words = _chat_words(target, registry)
+        case AgentTarget():
+            words = _agent_words(target, registry)
+        case _:
+            words = {name: value for name, value in asdict(target).items() if name not in NO_MATTER}
     if isinstance(target, CommandTarget):
-        words["cwd"] = os.path.relpath(target.cwd, folder)
+        is_absolute = os.path.isabs(target.cwd)  # noqa: PTH117 - text
+        words["cwd"] = os.path.relpath(target.cwd, folder) if is_absolute else target.cwd
     return _digest([dict(variant), {"kind": type(target).__name__, **words}])
+
+
+def workspace_words(workspace: Workspace) -> bytes:
+    """What a workspace adds: what attempts find there. Not where it comes from, nor by which name;
+    nothing where there is none."""
+    if workspace.kind is WorkspaceKind.NONE:
+        return b""
+    words = [workspace.kind, workspace.tree, workspace.start, workspace.setup, workspace.sandbox]
+    return _digest(words)
 
 
 def grading_words(grading: Grading, registry: Registry) -> bytes:
@@ -68,9 +96,15 @@ def _grader_words(spec: GraderSpec, registry: Registry) -> list[Any]:
     return [spec.name, spec.kind, decisive, spec.weight, judge, JUDGE_PROMPT_VERSION]
 
 
+def _agent_words(target: AgentTarget, registry: Registry) -> dict[str, Any]:
+    words = {name: value for name, value in asdict(target).items() if name not in NO_MATTER}
+    if target.model is not None:
+        words["model"] = _model_words(target.model, registry)
+    return words
+
+
 def _chat_words(target: ChatTarget, registry: Registry) -> dict[str, Any]:
     return {
-        "kind": type(target).__name__,
         "model": _model_words(target.model, registry),
         "messages": [(message.role, message.content) for message in target.messages],
         "temperature": target.temperature,

@@ -1,0 +1,263 @@
+"""Agent targets: what an agent is asked, as written; and which agent and model each variant has.
+
+Whether the agent can do what it is told is another question, asked in `agent_fit`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from paraval.isolation import Home, McpServer
+from paraval.plan.agent_fit import (
+    Asked,
+    can_speak,
+    check_fit,
+    check_program,
+    check_speech,
+    known_agent,
+)
+from paraval.plan.agent_forms import (
+    PATHS,
+    SERVER_NAME,
+    AgentTargetForm,
+    CustomOutputForm,
+    McpServerForm,
+)
+from paraval.plan.axis_texts import AxisText, spelled_out
+from paraval.plan.chat import STAND_IN
+from paraval.plan.forms import Locate, check
+from paraval.plan.matrix import Choice, Comparison
+from paraval.plan.patterns import pattern_problem
+from paraval.plan.places import Spot, shown, suggestion
+from paraval.plan.placing import SUITE_FIELD
+from paraval.plan.programs import check_started_in_workspace, search_path
+from paraval.plan.prompts import Prompt, read_prompt
+from paraval.plan.surroundings import Surroundings
+from paraval.plan.target_limits import read_target_limits
+from paraval.records import AgentTarget, CustomAgent, Model, Reads
+from paraval.templates import TemplateError, TemplateFields, fill
+
+CUSTOM = "custom"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentDraft:
+    """An agent target whose agent and model are not known yet: each variant may have others."""
+
+    agent: str
+    """A template over axes; so is the model."""
+    model: str | None
+    common: AgentTarget
+    """All else, as every agent gets it."""
+    prompts: tuple[Prompt, ...]
+    """The prompt, then what is added to the agent's own instructions, if anything is."""
+    asked: Asked
+    locate: Locate
+    _targets: dict[tuple[str, str | None], AgentTarget] = field(default_factory=dict, repr=False)
+    """By the agent's and the model's name: variants with the same share one."""
+
+    def asking(self, agent: str, name: str | None, model: Model | None) -> AgentTarget:
+        if (agent, name) not in self._targets:
+            self._targets[agent, name] = replace(
+                self.common,
+                agent=agent,
+                model=model,
+                model_name=name if model is None else None,
+                account=agent if model is None else model.account,
+                custom=self.common.custom if agent == CUSTOM else None,
+            )
+        return self._targets[agent, name]
+
+
+def read_agent(keys: Mapping[str, Any], locate: Locate, around: Surroundings) -> AgentDraft | None:
+    """What a target's keys say, except for which agent and model; None after telling why not."""
+    found = len(locate(()).problems)
+    form = check(AgentTargetForm, keys, locate(()), locate)
+    if form is None:
+        return None
+    prompt = read_prompt(form.prompt, locate(("prompt",)), around.folder)
+    system = None
+    if form.system is not None:
+        system = read_prompt(form.system, locate(("system",)), around.folder)
+    common = AgentTarget(
+        agent="",
+        prompt="" if prompt is None else prompt.text,
+        system=None if system is None else system.text,
+        account="",
+        max_turns=None if form.max_turns is None else int(form.max_turns),
+        mcp=_read_servers(keys.get("mcp"), form, locate, around),
+        arguments=tuple(form.arguments),
+        program=_read_program(form, locate(("program",)), around.folder),
+        custom=_read_custom(form, locate, around),
+        home=Home(form.home),
+        env=form.env,
+        pass_env=tuple(form.pass_env),
+        timeout=None if form.timeout is None else float(form.timeout),
+        grace=float(form.grace),
+        limits=read_target_limits(keys.get("limits"), locate),
+    )
+    if len(locate(()).problems) > found:
+        return None
+    said = frozenset(name for name, value in keys.items() if value is not None)
+    return AgentDraft(
+        agent=form.agent,
+        model=form.model,
+        common=common,
+        prompts=tuple(each for each in (prompt, system) if each is not None),
+        asked=Asked(keys=said, locate=locate, target=common),
+        locate=locate,
+    )
+
+
+def resolve_agent(
+    draft: AgentDraft, choice: Choice, comparison: Comparison, around: Surroundings
+) -> AgentTarget | None:
+    """The target of a choice, with its agent and model; what is wrong with them is told.
+
+    None for a choice that no one asked for, and whose agent cannot be sent to its model.
+    """
+    named = spelled_out(draft.agent, draft.locate(("agent",)), choice, comparison, "an agent")
+    if named is None:
+        return draft.asking("", None, None)
+    program = known_agent(named)
+    model, name = _model_of(draft, choice, comparison, around)
+    if program is None:
+        return draft.asking(named.text, None if name is None else name.text, model)
+    if model is not None and name is not None:
+        if comparison.is_only_offered(choice) and not can_speak(program, model):
+            return None
+        check_speech(program, model, name.spot)
+    check_fit(program, draft.asked, named)
+    if named.text != CUSTOM:
+        check_program(program, draft.asked, named)
+    elif draft.common.custom is None:
+        named.spot.report("agent: custom needs command: the program to start, with its arguments")
+    return draft.asking(named.text, None if name is None else name.text, model)
+
+
+def _model_of(
+    draft: AgentDraft, choice: Choice, comparison: Comparison, around: Surroundings
+) -> tuple[Model | None, AxisText | None]:
+    """The registry's model, where it has one of this name, and the name."""
+    if draft.model is None:
+        return None, None
+    named = spelled_out(draft.model, draft.locate(("model",)), choice, comparison, "a model")
+    if named is None or named.text not in around.registry.spots:
+        return None, named
+    # A wrong entry was told of already.
+    return around.registry.models.get(named.text, STAND_IN), named
+
+
+# ---- tool servers
+
+
+def _read_servers(
+    written: Any, form: AgentTargetForm, locate: Locate, around: Surroundings
+) -> tuple[McpServer, ...]:
+    if written is None:
+        return ()
+    if not isinstance(written, Mapping):
+        locate(("mcp",)).report(f"must be a mapping of names to servers, not {shown(written)}")
+        return ()
+    servers = []
+    for name, entry in written.items():
+        spot = locate(("mcp", str(name)))
+        if not re.fullmatch(SERVER_NAME, str(name)):
+            spot.report("a server is named with 1 to 64 letters, digits, '_' and '-'")
+        elif entry is not None:  # an overlay leaves a server of the target out in this way
+            servers.append(_read_server(str(name), entry, spot, search_path(form.env), around))
+    return tuple(server for server in servers if server is not None)
+
+
+def _read_server(
+    name: str, written: Any, spot: Spot, path: str, around: Surroundings
+) -> McpServer | None:
+    form = check(McpServerForm, written, spot)
+    if form is None:
+        return None
+    if (form.command is None) == (form.url is None):
+        has = "neither command nor url" if form.url is None else "both command and url"
+        spot.report(f"has {has}; give exactly one")
+        return None
+    if form.env and form.command is None:
+        spot.at("env").report("is for a server that is started by a command")
+    if form.command is not None:
+        path = form.env.get("PATH", path)
+        check_started_in_workspace(form.command[0], path, spot.at("command"), around)
+    return McpServer(name=name, command=tuple(form.command or ()), env=form.env, url=form.url)
+
+
+# ---- programs of one's own
+
+
+def _read_program(form: AgentTargetForm, spot: Spot, folder: Path) -> tuple[str, ...]:
+    """What is started in the place of the agent's program; a path is made absolute, because an
+    attempt begins elsewhere."""
+    if form.program is None:
+        return ()
+    words = [form.program] if isinstance(form.program, str) else form.program
+    here = {SUITE_FIELD: str(folder)}
+    fields = TemplateFields(input=None, case_id="", repeat=1, folder="", variant=here)
+    try:
+        filled = [fill(word, fields) for word in words]
+    except TemplateError as error:
+        spot.report(f"{error.message}; a program knows {{suite}} and {{python}} alone")
+        return ()
+    first = os.path.normpath(folder / filled[0]) if "/" in filled[0] else filled[0]
+    return (first, *filled[1:])
+
+
+def _read_custom(form: AgentTargetForm, locate: Locate, around: Surroundings) -> CustomAgent | None:
+    output = _read_output(form.output, locate)
+    if form.command is None or output is None:
+        return None
+    path = search_path(form.env)
+    check_started_in_workspace(form.command[0], path, locate(("command",)), around)
+    return CustomAgent(
+        command=tuple(form.command),
+        stdin=form.stdin,
+        like=output.like,
+        reads=Reads(output.format),
+        paths={name: path for name in PATHS if isinstance(path := getattr(output, name), str)},
+        rate_limited=output.rate_limited,
+        refused=output.refused,
+    )
+
+
+def _read_output(written: Any, locate: Locate) -> CustomOutputForm | None:
+    if isinstance(written, str):
+        written = {"format" if written in tuple(Reads) else "like": written}
+    at_output: Locate = lambda steps: locate(("output", *steps))  # noqa: E731 - a name for one use
+    form = check(CustomOutputForm, {} if written is None else written, at_output(()), at_output)
+    if form is None:
+        return None
+    spot = at_output(())
+    has_paths = any(getattr(form, name) is not None for name in PATHS)
+    if form.like is not None:
+        _check_like(form.like, spot)
+        if has_paths or "format" in form.model_fields_set:
+            spot.report(f"reads what '{form.like}' prints; leave format and paths out, or like")
+    elif form.format == "text" and has_paths:
+        spot.report("text has no paths; set format: json or jsonl, or leave them out")
+    elif form.format != "text" and form.answer is None:
+        spot.report(f"{form.format} needs answer: the path of the answer, such as result.text")
+    for key in ("rate_limited", "refused"):
+        pattern = getattr(form, key)
+        problem = None if pattern is None else pattern_problem(pattern)
+        if problem:
+            at_output((key,)).report(problem)
+    return form
+
+
+def _check_like(name: str, spot: Spot) -> None:
+    from paraval.agents.catalogue import AGENTS  # noqa: PLC0415 - see agent_fit
+
+    known = [agent for agent in AGENTS if agent != CUSTOM]
+    if name not in known:
+        near = suggestion(name, [*Reads, *known])
+        spot.report(f"there is no agent '{name}' whose output could be read{near}")
