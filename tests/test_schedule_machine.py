@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -177,12 +178,12 @@ class Machine:
         return reading if self.readable else None
 
 
-def works_of(count: int, **facts: object) -> list[Work]:
+def works_of(count: int, **facts: Any) -> list[Work]:
     return [Work(index=index)._replace(**facts) for index in range(count)]
 
 
 def play(
-    machine: Machine, program: Program, count: int, parallel: int = 64, **facts: object
+    machine: Machine, program: Program, count: int, parallel: int = 64, **facts: Any
 ) -> Machine:
     machine.play(works_of(count, **facts), [program] * count, parallel)
     return machine

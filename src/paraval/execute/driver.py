@@ -16,11 +16,14 @@ from typing import Protocol
 from paraval.errors import ParavalError
 from paraval.execute.pace import Pace
 from paraval.execute.telling import end_of, hold_words, stop_words
+from paraval.execute.watching import Measure, Watch
+from paraval.isolation import MachineReading
 from paraval.records import (
     Attempt,
     AttemptEnded,
     AttemptResult,
     AttemptStarted,
+    Capacity,
     Failure,
     Happening,
     Notice,
@@ -35,9 +38,11 @@ from paraval.records import (
 from paraval.schedule.messages import (
     Abandoned,
     Begin,
+    CapacityChanged,
     Conclude,
     Event,
     Held,
+    Measured,
     Over,
     RetryLater,
     Skip,
@@ -146,6 +151,7 @@ class Driver:
         self._failure: Exception | None = None
         """What ends the run before its time: the store's, or an onlooker's."""
         self._finished = asyncio.Event()
+        self._watch: Watch | None = None
         self._loop = asyncio.get_running_loop()
         self._began_at = self._loop.time()
         self._group = asyncio.TaskGroup()
@@ -160,18 +166,46 @@ class Driver:
         """Trials that were left for later, on purpose."""
         return self._skipped
 
-    async def run(self) -> None:
-        """Until every trial has its result, a stop was asked for, or the store fails."""
+    async def run(self, measure: Measure | None = None) -> None:
+        """Until every trial has its result, a stop was asked for, or the store fails.
+
+        `measure` is asked how the machine does, where the scheduler wants to know.
+        """
         self._began_at = self._loop.time()
         async with self._group:
+            watching: asyncio.Task[None] | None = None
             try:
                 self._handle(Begin(at=self._began_at))
+                watching = self._watching(measure)
                 await self._finished.wait()
             except asyncio.CancelledError:
                 self._stop_at_once()
                 raise
+            finally:
+                if watching is not None:
+                    watching.cancel()
         if self._failure is not None:
             raise self._failure
+
+    def _watching(self, measure: Measure | None) -> asyncio.Task[None] | None:
+        if not self._scheduler.wants_readings:
+            return None
+        if measure is None:
+            self._measured(None)
+            return None
+        self._watch = Watch(
+            measure,
+            on_reading=self._measured,
+            warn=lambda message: self._tell(Notice(message=message)),
+        )
+        return self._group.create_task(self._watch.run())
+
+    def _measured(self, reading: MachineReading | None) -> None:
+        self._handle(Measured(at=self._loop.time(), reading=reading))
+
+    def _stir(self) -> None:
+        if self._watch is not None:
+            self._watch.stir()
 
     def stop(self, reason: str) -> None:
         """Nothing new starts; what runs has its grace. A second call ends it at once."""
@@ -239,6 +273,8 @@ class Driver:
                     self._tell(Notice(message=stop_words(instruction)))
                 case Held() if instruction.until - event.at >= SHORTEST_TOLD_HOLD_S:
                     self._tell_of_hold(instruction, event.at)
+                case CapacityChanged(at_once=at_once, wanted=wanted, held_by=held_by):
+                    self._tell(Capacity(at_once=at_once, wanted=wanted, held_by=held_by))
                 case WakeAt(at=at):
                     self._loop.call_at(at, self._tick)
                 case Over():
@@ -281,6 +317,7 @@ class Driver:
             self._handle(Abandoned(at=self._loop.time(), index=index))
             return
         self._tell(AttemptStarted(attempt=attempt))
+        self._stir()
         self._tasks[index] = self._group.create_task(self._attempt(attempt))
 
     async def _attempt(self, attempt: Attempt) -> None:
@@ -292,6 +329,7 @@ class Driver:
             self._handle(Abandoned(at=self._loop.time(), index=index))
             return
         del self._tasks[index]
+        self._stir()
         self._courses[index].add(result)
         self._pace.observe(attempt.trial, result)
         self._handle(end_of(attempt, result, self._loop.time()), (attempt, result))

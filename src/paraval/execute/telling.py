@@ -22,6 +22,7 @@ def end_of(attempt: Attempt, result: AttemptResult, at: float) -> Ended:
         reason=error.message,
         uses=result.uses,
         cost_usd=_cost_usd(attempt, result),
+        memory_bytes=result.memory_bytes,
     )
 
 

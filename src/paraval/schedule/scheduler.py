@@ -99,6 +99,11 @@ class Scheduler:
     def running(self) -> int:
         return len(self._running)
 
+    @property
+    def wants_readings(self) -> bool:
+        """Whether it matters to it how the machine does."""
+        return self._gate is not None
+
     def handle(self, event: Event) -> list[Instruction]:
         """Takes in what happened, and says what to do now."""
         instructions: list[Instruction] = []

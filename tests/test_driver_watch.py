@@ -1,0 +1,216 @@
+"""The driver looks at the machine while a run lasts, and the run does not hang on it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from paraval.execute.driver import Driver
+from paraval.execute.pace import Pace
+from paraval.isolation import AttemptLoad, MachineReading
+from paraval.records import (
+    Attempt,
+    AttemptResult,
+    Capacity,
+    Case,
+    FunctionTarget,
+    Happening,
+    Limits,
+    Notice,
+    Outcome,
+    RetryPolicy,
+    Trial,
+    TrialEnded,
+)
+from paraval.schedule.messages import Work
+from paraval.schedule.scheduler import Scheduler
+
+GB = 1 << 30
+IDLE = MachineReading(cpus=2.0, busy_cpus=0.0, memory_bytes=24 * GB, memory_available=23 * GB)
+
+
+class Book:
+    """A ledger whose disk is quick."""
+
+    done: Mapping[int, Outcome] = {}
+
+    def record_start(self, attempt: Attempt, at: float, on_durable: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_soon(on_durable)
+
+    def record_end(
+        self,
+        attempt: Attempt,
+        result: AttemptResult,
+        *,
+        final: bool,
+        queued_s: float | None,
+        on_durable: Callable[[], None],
+    ) -> None:
+        asyncio.get_running_loop().call_soon(on_durable)
+
+    def attempts_made(self, index: int) -> int:
+        return 0
+
+    def attempt_folder(self, trial: Trial, number: int) -> str:
+        return f"{trial.index}-{number}"
+
+
+class Sleeping:
+    """Performs attempts by waiting, and remembers how many did so at once."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.running: set[int] = set()
+        self.most = 0
+
+    async def perform(self, attempt: Attempt) -> AttemptResult:
+        self.running.add(attempt.trial.index)
+        self.most = max(self.most, len(self.running))
+        try:
+            await asyncio.sleep(self.seconds)
+        finally:
+            self.running.discard(attempt.trial.index)
+        return AttemptResult(outcome=Outcome.PASSED, duration_s=self.seconds, memory_bytes=10 << 20)
+
+    def forget(self, index: int) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+def trial(index: int) -> Trial:
+    target = FunctionTarget(reference="m:f", folder="/")
+    case = Case(id=f"case-{index}")
+    return Trial(index=index, key=str(index), case=case, variant={}, repeat=1, target=target)
+
+
+class Run:
+    """A run of sleeping attempts, and what was told of it."""
+
+    def __init__(self, count: int, seconds: float, *, auto: bool = True) -> None:
+        self.told: list[Happening] = []
+        self.performer = Sleeping(seconds)
+        self.count = count
+        self.auto = auto
+
+    async def go(self, measure: Callable[[], MachineReading] | None) -> None:
+        trials = {index: trial(index) for index in range(self.count)}
+        scheduler = Scheduler(
+            [Work(index=index) for index in trials],
+            limits=Limits(parallel=32, auto=self.auto),
+            retry=RetryPolicy(),
+            seed=0,
+        )
+        driver = Driver(
+            trials,
+            scheduler=scheduler,
+            performer=self.performer,
+            ledger=Book(),
+            tell=self.told.append,
+            pace=Pace(lambda _: 1.0, from_history=False),
+        )
+        await driver.run(measure)
+
+    def ended(self) -> int:
+        return sum(isinstance(one, TrialEnded) for one in self.told)
+
+    def notices(self) -> list[str]:
+        return [one.message for one in self.told if isinstance(one, Notice)]
+
+
+def test_with_readings_of_an_idle_machine_many_run_at_once() -> None:
+    run = Run(24, 0.4)
+    began = time.monotonic()
+    asyncio.run(run.go(lambda: IDLE))
+    assert run.ended() == 24
+    assert run.performer.most >= 8
+    assert time.monotonic() - began < 24 * 0.4 / 2
+
+
+def test_the_readings_of_each_attempt_reach_the_gate() -> None:
+    """Attempts that hold 8 GB each: no third is let in."""
+    run = Run(6, 0.5)
+
+    def measure() -> MachineReading:
+        running = tuple(run.performer.running)
+        return MachineReading(
+            cpus=8.0,
+            busy_cpus=0.0,
+            memory_bytes=24 * GB,
+            memory_available=(23 - 8 * len(running)) * GB,
+            attempts={index: AttemptLoad(memory_bytes=8 * GB, cpus=0.0) for index in running},
+        )
+
+    asyncio.run(run.go(measure))
+    assert run.ended() == 6
+    assert run.performer.most <= 2
+    held = [one for one in run.told if isinstance(one, Capacity) and one.held_by]
+    assert {one.held_by for one in held} == {"memory"}
+    assert all(one.at_once < one.wanted for one in held)
+
+
+def test_a_machine_that_cannot_be_measured_is_told_once_and_the_run_goes_on() -> None:
+    run = Run(12, 0.15)
+
+    def measure() -> MachineReading:
+        raise PermissionError("/proc/stat")
+
+    asyncio.run(run.go(measure))
+    assert run.ended() == 12
+    assert run.performer.most == 4
+    assert len(run.notices()) == 1
+    assert "PermissionError" in run.notices()[0]
+
+
+def test_a_reading_that_hangs_holds_no_finished_run() -> None:
+    run = Run(1, 0.15)
+    let_go = threading.Event()
+
+    def measure() -> MachineReading:
+        let_go.wait(30)
+        return IDLE
+
+    began = time.monotonic()
+    try:
+        asyncio.run(run.go(measure))
+    finally:
+        let_go.set()
+    assert run.ended() == 1
+    assert time.monotonic() - began < 10
+
+
+def test_auto_without_anybody_to_measure_runs_a_few_at_once() -> None:
+    run = Run(8, 0.05)
+    asyncio.run(run.go(None))
+    assert run.ended() == 8
+    assert run.performer.most == 4
+
+
+def test_nobody_looks_at_the_machine_where_the_number_is_given() -> None:
+    run = Run(8, 0.15, auto=False)
+    asyncio.run(run.go(lambda: pytest.fail("it was looked at")))
+    assert run.performer.most == 8
+
+
+def test_a_cancelled_run_stops_looking() -> None:
+    run = Run(8, 30.0)
+    looks: list[float] = []
+
+    def measure() -> MachineReading:
+        looks.append(time.monotonic())
+        return IDLE
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(run.go(measure))
+        await asyncio.sleep(0.25)
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+        assert not run.performer.running
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(cancelled())
+    assert 1 <= len(looks) <= 4
