@@ -1,0 +1,161 @@
+"""A user's own agent: what its command is told, and how what it prints is read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paraval.agents.catalogue import AGENTS
+from paraval.agents.custom import CUSTOM_FIELDS, custom_fields
+from paraval.agents.program import AgentEnd, Endpoint, Job, Reading, Transcript
+from paraval.isolation import McpServer, McpState
+from paraval.records import CustomAgent, Provider, Reads
+from tests.agent_streams import hostile_streams
+
+CUSTOM = AGENTS["custom"]
+SERVER = McpServer(name="search", command=("search", "mcp"))
+PATHS = {
+    name: name
+    for name in ("answer", "turns", "cost_usd", "input_tokens", "output_tokens", "tools", "error")
+}
+
+
+def job_with(custom: CustomAgent, **changes: Any) -> Job:
+    known: dict[str, Any] = {
+        "prompt": "do it",
+        "workspace": "/w",
+        "home": "/h",
+        "temp": "/t",
+        "program": (),
+        "custom": custom,
+        "mcp": (SERVER,),
+    }
+    return Job(**{**known, **changes})
+
+
+def agent(reads: Reads = Reads.TEXT, **fields: Any) -> CustomAgent:
+    return CustomAgent(command=("run", "it"), reads=reads, **fields)
+
+
+def read(
+    custom: CustomAgent, stdout: str, *, exit_code: int | None = 0, stderr: str = ""
+) -> Reading:
+    transcript = Transcript(stdout=stdout, stderr=stderr, exit_code=exit_code)
+    return CUSTOM.read(job_with(custom), transcript, {})
+
+
+def test_its_templates_know_the_job() -> None:
+    fields = custom_fields(job_with(agent(), model="m", max_turns=4))
+    assert tuple(fields) == CUSTOM_FIELDS
+    assert fields == {
+        "prompt": "do it",
+        "workspace": "/w",
+        "model": "m",
+        "mcp_config": "/t/mcp.json",
+        "max_turns": "4",
+    }
+
+
+def test_its_servers_are_in_a_file_also_where_there_are_none() -> None:
+    launch = CUSTOM.launch(job_with(agent(), mcp=(), arguments=("-x",)))
+    assert launch.argv == ("run", "it", "-x")
+    assert json.loads(launch.files["/t/mcp.json"]) == {"mcpServers": {}}
+
+
+@pytest.mark.parametrize(
+    ("provider", "names"),
+    [
+        (Provider.OPENAI, {"OPENAI_BASE_URL", "OPENAI_API_KEY"}),
+        (Provider.ANTHROPIC, {"ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"}),
+        (
+            Provider.LOOPBACK,
+            {"OPENAI_BASE_URL", "OPENAI_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"},
+        ),
+    ],
+)
+def test_it_is_told_where_its_model_is(provider: Provider, names: set[str]) -> None:
+    endpoint = Endpoint(provider=provider, base_url="http://h/v1", model="m", api_key="k")
+    env = CUSTOM.launch(job_with(agent(), endpoint=endpoint, model="m")).env
+    assert set(env) == names | {"PARAVAL_MODEL"}
+
+
+def test_text_is_the_answer_as_it_is() -> None:
+    reading = read(agent(), "hello\n")
+    assert reading.answer == "hello\n"
+    assert not reading.activity.tells_tools
+    assert reading.activity.mcp == {"search": McpState.UNKNOWN}
+
+
+def test_silence_and_another_exit_code_are_no_answer() -> None:
+    assert read(agent(), " \n").end is AgentEnd.NO_RESULT
+    broken = read(agent(), "half", exit_code=2, stderr="warned\nboom\n")
+    assert (broken.end, broken.message) == (AgentEnd.BROKEN, "boom")
+
+
+def test_a_json_object_is_read_by_its_paths() -> None:
+    paths = {
+        "answer": "result.text",
+        "turns": "steps",
+        "cost_usd": "cost",
+        "input_tokens": "usage.0",
+        "tools": "calls",
+    }
+    calls = ["Bash", {"name": "find", "server": "search"}, "mcp__search__find", {"name": 1}]
+    told = {"result": {"text": "yes"}, "steps": 3, "cost": 0.5, "usage": [7], "calls": calls}
+    reading = read(agent(Reads.JSON, paths=paths), f"log line\n{json.dumps(told)}\n")
+    assert reading.answer == "yes"
+    assert reading.activity.turns == 3
+    assert reading.cost_usd == 0.5
+    assert reading.usage == {"input_tokens": 7}
+    assert reading.activity.calls_of("search") == 2
+    assert reading.activity.mcp == {"search": McpState.CONNECTED}
+
+
+def test_of_lines_the_last_that_has_it_counts() -> None:
+    lines = '{"answer": "a", "turns": 1}\n{"turns": 2}\nnoise\n'
+    reading = read(agent(Reads.JSONL, paths=PATHS), lines)
+    assert (reading.answer, reading.activity.turns) == ("a", 2)
+
+
+def test_tools_may_be_counts_by_name() -> None:
+    told = {"answer": "a", "tools": {"mcp__search__find": 4, "Bash": 10**12, "no": "x"}}
+    reading = read(agent(Reads.JSON, paths=PATHS), json.dumps(told))
+    assert reading.activity.calls_of("search") == 4
+
+
+def test_an_error_that_it_tells_is_no_answer() -> None:
+    reading = read(agent(Reads.JSON, paths=PATHS), '{"answer": "x", "error": {"m": 1}}')
+    assert (reading.end, reading.message) == (AgentEnd.BROKEN, '{"m": 1}')
+
+
+def test_its_refusals_are_told_by_the_suites_patterns_where_it_did_not_end_well() -> None:
+    custom = agent(rate_limited="slow down", refused="who are you")
+    limited = read(custom, "", exit_code=1, stderr="slow down, retry after 7\nbye\n")
+    assert (limited.end, limited.retry_after) == (AgentEnd.RATE_LIMITED, 7.0)
+    assert read(custom, "who are you?", exit_code=1).end is AgentEnd.REFUSED_KEY
+    assert read(custom, "he said: slow down").answer == "he said: slow down"
+
+
+def test_it_may_print_what_a_known_agent_does() -> None:
+    custom = agent(like="claude-code")
+    line = '{"type":"result","subtype":"success","is_error":false,"result":"hi"}'
+    assert read(custom, line).answer == "hi"
+    assert read(custom, "hi").end is AgentEnd.NO_RESULT
+
+
+@given(
+    hostile_streams(types=("a",), words=("x",), keys=tuple(PATHS)),
+    st.sampled_from([Reads.TEXT, Reads.JSON, Reads.JSONL]),
+    st.sampled_from([0, 1, None]),
+)
+def test_whatever_it_prints_there_is_one_reading(
+    stdout: str, reads: Reads, exit_code: int | None
+) -> None:
+    paths = {**PATHS, "answer": "answer.0.text"} if exit_code is None else PATHS
+    reading = read(agent(reads, paths=paths), stdout, exit_code=exit_code)
+    assert (reading.answer is None) != (reading.end is None)
+    json.dumps([reading.answer, reading.usage], allow_nan=False).encode()
