@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from paraval.records import AccountLimits, Limits
 from paraval.schedule.messages import Work, draws_of
 
+ALONE = "what runs alone"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
     """A run cannot end sooner than this, because of that."""
 
     name: str
-    """`parallel`, `exclusive`, a limit's or an account's name as among the needs, or `longest
-    trial`."""
+    """`parallel`, `what runs alone`, a limit's or an account's name as among the needs, or
+    `longest trial`."""
     seconds: float
     text: str
     """What limits: `300 requests a minute`."""
@@ -55,13 +57,10 @@ def bounds(works: Sequence[Work], limits: Limits) -> tuple[Bound, ...]:
 
 def _bound_of_slots(works: Sequence[Work], limits: Limits) -> Bound:
     """What runs alone comes on top of what does not; it is named after what takes longer."""
-    alone = [work.expected_s for work in works if work.exclusive]
-    alone_s = sum(alone)
+    alone_s = sum(work.expected_s for work in works if work.exclusive)
     shared_s = (sum(work.expected_s for work in works) - alone_s) / max(1, limits.parallel)
     if alone_s > shared_s:
-        return Bound(
-            name="exclusive", seconds=shared_s + alone_s, text=f"{len(alone)} exclusive, one by one"
-        )
+        return Bound(name=ALONE, seconds=shared_s + alone_s, text="one at a time")
     return Bound(name="parallel", seconds=shared_s + alone_s, text=f"{limits.parallel} at once")
 
 

@@ -256,10 +256,9 @@ class Gate:
 
     def _reserved_bytes(self, work: Work, reading: MachineReading) -> int:
         """What an attempt is thought to hold at most."""
-        peak = self._seen.peak_bytes(work.kind)
         if work.memory_bytes is not None:
-            # Where nothing enforces the suite's word, or history's, what was seen is worth more.
-            return max(work.memory_bytes, peak or 0)
+            return work.memory_bytes
+        peak = self._seen.peak_bytes(work.kind)
         if peak is not None:
             return int(SEEN_MARGIN * peak)
         guess = min(UNKNOWN_SHARE * reading.memory_bytes, UNKNOWN_MOST)

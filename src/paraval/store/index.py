@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from paraval.errors import StoreError
 from paraval.records import Outcome, RunInfo, Variant
 from paraval.store.connection import RUN_FILE, ReadingFile, explaining, fingerprint, has_run
-from paraval.store.encoding import to_json
+from paraval.store.encoding import content_of, to_json
 from paraval.store.folder import RUNS_FOLDER, unreadable
 from paraval.store.locks import is_worked_on
 from paraval.store.reader import RunReader
@@ -72,13 +72,24 @@ class HistoryRow(NamedTuple):
     """Of an attempt, judges included; None where no cost is known."""
     mean_tokens: float | None = None
     """Input and output, of the target alone; None where none was told."""
+    memory_bytes: int | None = None
+    """The most that one of them held; None where nobody saw."""
+    cores: float | None = None
+    """That they kept busy each; None where nobody saw."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What the last runs of a suite tell about durations and costs."""
+    """What the last runs of a suite tell about durations, costs and needs."""
 
     rows: tuple[HistoryRow, ...] = ()
+
+
+class _Taken(NamedTuple):
+    """What an attempt took of the machine; None where nobody saw."""
+
+    memory_bytes: float | None = None
+    cpu_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -91,6 +102,9 @@ class _Sums:
     sum_usd: float = 0.0
     measured: int = 0
     sum_tokens: float = 0.0
+    most_memory: int = 0
+    watched_s: float = 0.0
+    sum_cpu_s: float = 0.0
 
     def row(self) -> tuple[float, ...]:
         """In the order of the history's columns; `astuple` takes ten times as long."""
@@ -101,6 +115,9 @@ class _Sums:
             self.sum_usd,
             self.measured,
             self.sum_tokens,
+            self.most_memory,
+            self.watched_s,
+            self.sum_cpu_s,
         )
 
     def add(self, other: _Sums) -> None:
@@ -110,8 +127,11 @@ class _Sums:
         self.sum_usd += other.sum_usd
         self.measured += other.measured
         self.sum_tokens += other.sum_tokens
+        self.most_memory = max(self.most_memory, other.most_memory)
+        self.watched_s += other.watched_s
+        self.sum_cpu_s += other.sum_cpu_s
 
-    def add_attempt(self, duration_s: float, spent: Spent) -> None:
+    def add_attempt(self, duration_s: float, spent: Spent, taken: _Taken) -> None:
         self.n += 1
         self.sum_log += math.log(max(duration_s, SHORTEST_S))
         if (cost := whole_usd(spent)) is not None:
@@ -120,6 +140,11 @@ class _Sums:
         if (tokens := tokens_of(spent.target)) is not None:
             self.measured += 1
             self.sum_tokens += tokens
+        if taken.memory_bytes is not None:
+            self.most_memory = max(self.most_memory, int(taken.memory_bytes))
+        if taken.cpu_s is not None:
+            self.watched_s += duration_s
+            self.sum_cpu_s += taken.cpu_s
 
 
 _ByTrials = dict[tuple[str, str], _Sums]
@@ -324,7 +349,7 @@ def _replace_run(connection: sqlite3.Connection, info: RunInfo, mark: str, sums:
     row = (info.id, mark, info.suite, info.started_at, to_json(facts))
     connection.execute("INSERT INTO run VALUES (?, ?, ?, ?, ?)", row)
     connection.executemany(
-        "INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [(info.id, *trials, *their.row()) for trials, their in sums.items()],
     )
     connection.execute(
@@ -380,7 +405,7 @@ def _read_run(folder: Path) -> RunInfo | None:
 
 
 def _read_sums(folder: Path) -> _ByTrials:
-    """Durations and costs of the attempts that decided, by case and variant.
+    """Durations, costs and needs of the attempts that decided, by case and variant.
 
     A timeout would have taken longer still: its duration is a lower bound, and better than none.
     How long a refusal or a fault of the machine took says nothing about the trial, and an answer
@@ -399,11 +424,25 @@ def _read_sums(folder: Path) -> _ByTrials:
             for case, variant, duration_s, content in file.connection.execute(_DECIDED, silent):
                 spent = spent_in(content)
                 if not (is_from_cache(spent.target) or is_carried_over(spent)):
-                    sums[case, variant].add_attempt(duration_s, spent)
+                    sums[case, variant].add_attempt(duration_s, spent, _taken_in(content))
             return sums
     except StoreError as error:
         _log.debug("%s tells no durations: %s", folder, error.message)
         return {}
+
+
+def _taken_in(content: str) -> _Taken:
+    """From an attempt's stored content; most are not even read."""
+    if '"cpu_s"' not in content and '"memory_bytes"' not in content:
+        return _Taken()
+    parsed = content_of(content)
+    return _Taken(*(_amount(parsed.get(name)) for name in _Taken._fields))
+
+
+def _amount(told: object) -> float | None:
+    if isinstance(told, bool) or not isinstance(told, int | float):
+        return None
+    return told if 0 <= told < 2**62 else None
 
 
 def _history_rows(totals: _ByTrials) -> Iterator[HistoryRow]:
@@ -420,11 +459,14 @@ def _history_rows(totals: _ByTrials) -> Iterator[HistoryRow]:
             sums.sum_log / sums.n,
             sums.sum_usd / sums.priced if sums.priced else None,
             sums.sum_tokens / sums.measured if sums.measured else None,
+            sums.most_memory or None,
+            sums.sum_cpu_s / sums.watched_s if sums.watched_s > 0.0 else None,
         )
 
 
 _REMEMBERED = """
-    SELECT case_id, variant, n, sum_log, priced, sum_usd, measured, sum_tokens
+    SELECT case_id, variant, n, sum_log, priced, sum_usd, measured, sum_tokens,
+           most_memory, watched_s, sum_cpu_s
     FROM history WHERE run_id = ?
 """
 

@@ -105,8 +105,8 @@ CREATE TABLE run (
 );
 
 CREATE TABLE history (
-    -- How long the trials of a run took and what they cost, by case and variant. Kept for a suite's
-    -- last runs only.
+    -- How long the trials of a run took, what they cost and what they took of the machine, by case
+    -- and variant. Kept for a suite's last runs only.
     run_id      TEXT NOT NULL REFERENCES run (id) ON DELETE CASCADE,
     case_id     TEXT NOT NULL,
     variant     TEXT NOT NULL,     -- JSON: axis -> value.
@@ -116,6 +116,9 @@ CREATE TABLE history (
     sum_usd     REAL NOT NULL,     -- ... and what they cost together.
     measured    INTEGER NOT NULL,  -- How many of them told how many tokens they took ...
     sum_tokens  REAL NOT NULL,     -- ... and how many they took together.
+    most_memory INTEGER NOT NULL,  -- Bytes: the most that one of them held; 0 where nobody saw.
+    watched_s   REAL NOT NULL,     -- How long those of them took whose CPU time is known ...
+    sum_cpu_s   REAL NOT NULL,     -- ... and their CPU time.
     PRIMARY KEY (run_id, case_id, variant)
 ) WITHOUT ROWID;
 """
