@@ -93,7 +93,7 @@ def read_agent(keys: Mapping[str, Any], locate: Locate, around: Surroundings) ->
         mcp=_read_servers(keys.get("mcp"), form, locate, around),
         arguments=tuple(form.arguments),
         program=_read_program(form, locate(("program",)), around.folder),
-        custom=_read_custom(form, locate, around),
+        custom=_read_custom(form, locate),
         home=Home(form.home),
         env=form.env,
         pass_env=tuple(form.pass_env),
@@ -133,11 +133,20 @@ def resolve_agent(
             return None
         check_speech(program, model, name.spot)
     check_fit(program, draft.asked, named)
-    if named.text != CUSTOM:
+    if named.text == CUSTOM:
+        _check_custom(draft, named, around)
+    else:
         check_program(program, draft.asked, named)
-    elif draft.common.custom is None:
-        named.spot.report("agent: custom needs command: the program to start, with its arguments")
     return draft.asking(named.text, None if name is None else name.text, model)
+
+
+def _check_custom(draft: AgentDraft, named: AxisText, around: Surroundings) -> None:
+    custom = draft.common.custom
+    if custom is None:
+        named.spot.report("agent: custom needs command: the program to start, with its arguments")
+        return
+    path = search_path(draft.common.env)
+    check_started_in_workspace(custom.command[0], path, draft.locate(("command",)), around)
 
 
 def _model_of(
@@ -180,11 +189,12 @@ def _read_server(
     form = check(McpServerForm, written, spot)
     if form is None:
         return None
-    if (form.command is None) == (form.url is None):
-        has = "neither command nor url" if form.url is None else "both command and url"
+    given = [key for key in ("command", "url") if written.get(key) is not None]
+    if len(given) != 1:
+        has = "both command and url" if given else "neither command nor url"
         spot.report(f"has {has}; give exactly one")
         return None
-    if form.env and form.command is None:
+    if form.env and given == ["url"]:
         spot.at("env").report("is for a server that is started by a command")
     if form.command is not None:
         path = form.env.get("PATH", path)
@@ -212,12 +222,10 @@ def _read_program(form: AgentTargetForm, spot: Spot, folder: Path) -> tuple[str,
     return (first, *filled[1:])
 
 
-def _read_custom(form: AgentTargetForm, locate: Locate, around: Surroundings) -> CustomAgent | None:
+def _read_custom(form: AgentTargetForm, locate: Locate) -> CustomAgent | None:
     output = _read_output(form.output, locate)
     if form.command is None or output is None:
         return None
-    path = search_path(form.env)
-    check_started_in_workspace(form.command[0], path, locate(("command",)), around)
     return CustomAgent(
         command=tuple(form.command),
         stdin=form.stdin,
