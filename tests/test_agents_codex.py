@@ -82,13 +82,16 @@ def test_it_is_started_headless_with_the_prompt_on_stdin() -> None:
     assert list(launch.files) == ["/h/.codex/config.toml"], "its home must be there"
 
 
-def test_in_the_users_home_nothing_is_written() -> None:
+def test_in_the_users_home_nothing_is_written_and_only_the_login_is_used() -> None:
+    """His own servers would be there with and without those of the suite."""
     launch = CODEX.launch(job_with(home=None))
+    assert "--ignore-user-config" in launch.argv
+    assert "--ignore-user-config" not in CODEX.launch(job_with()).argv
     assert launch.env == {}
     assert launch.files == {}
 
 
-def test_servers_are_required_and_none_but_those_are_there() -> None:
+def test_servers_are_required() -> None:
     told = settings(job_with(mcp=(SERVER, McpServer(name="far", url="http://x/mcp"))))
     assert told["mcp_servers"] == {
         "fakectx": {

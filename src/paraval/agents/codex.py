@@ -37,6 +37,10 @@ class Codex:
     def launch(self, job: Job) -> Launch:
         argv = [*job.program, "exec", "--json", "--skip-git-repo-check", "--ephemeral"]
         argv += ["-C", job.workspace, "--dangerously-bypass-approvals-and-sandbox"]
+        if job.home is None:
+            # His login is wanted; his servers would be there in one mode and in the other, and
+            # settings on the command line only add to them.
+            argv.append("--ignore-user-config")
         # Each of these would reach for the network, or wait for ever where there is none.
         for feature in ("plugins", "apps", "unbounded_connection_retries"):
             argv += ["--disable", feature]
@@ -77,7 +81,6 @@ def _settings(job: Job) -> list[str]:
         "check_for_update_on_startup=false",
         "analytics.enabled=false",
         'otel.exporter="none"',
-        # All of them, also none: the user's own would be there in one mode and in the other.
         f"mcp_servers={_servers(job.mcp)}",
     ]
     if job.endpoint is not None:
