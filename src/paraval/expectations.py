@@ -1,4 +1,5 @@
-"""What is expected of a plan before it runs: how long, how many tokens, how much money.
+"""What is expected of a plan before it runs: how long, how many tokens, how much money, and what
+it takes of the machine.
 
 From the store's history of the suite where there is one, else by estimate. The scheduler reserves
 by it, `paraval plan` tells it; what really happened is the ledger's.
@@ -7,16 +8,20 @@ by it, `paraval plan` tells it; what really happened is the ledger's.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from paraval.grade.grader import Subject
 from paraval.grade.judge import judge_request
+from paraval.isolation import MachineReading
+from paraval.machine.reader import MachineReader
 from paraval.models.conversation import Request
 from paraval.models.estimates import DEFAULT_OUTPUT_TOKENS, expected_tokens, longest_answer
 from paraval.records import (
+    AgentTarget,
     ChatTarget,
     GraderSpec,
+    Limits,
     Model,
     Output,
     Plan,
@@ -25,8 +30,9 @@ from paraval.records import (
     account_need,
     model_need,
 )
-from paraval.schedule.bounds import Bound, bounds
+from paraval.schedule.bounds import PARALLEL, Bound, bounds
 from paraval.schedule.estimates import Estimates, Observation
+from paraval.schedule.machine_needs import MachineNeeds
 from paraval.schedule.messages import Draw, Work
 from paraval.schedule.scheduler import Scheduler
 from paraval.schedule.simulation import Imagined, simulate
@@ -39,6 +45,9 @@ CACHED_S = 0.001
 """What an answer takes that is in the cache."""
 HISTORY_MARGIN = 1.5
 """What is reserved over what such attempts cost before."""
+ROUNDING = 0.25
+"""Two that keep a little more than a core busy each still share two cores well."""
+THIS_MACHINE = "this machine"
 
 
 class PriceTable(Protocol):
@@ -90,20 +99,24 @@ class Expectations:
 
     def __init__(self, plan: Plan, history: Sequence[HistoryRow], asking: Asking) -> None:
         self.plan = plan
-        self.estimates = Estimates(
+        observed = [
             Observation(
                 case_id=row.case_id,
                 variant=row.variant,
                 count=row.n,
                 mean_log_s=row.mean_log,
+                memory_bytes=row.memory_bytes,
+                cores=row.cores,
             )
             for row in history
             if row.n
-        )
+        ]
+        self.estimates = Estimates(observed)
         self._asking = asking
         self._history = {_history_key(row.case_id, row.variant): row for row in history}
         self._judges = [spec for spec in plan.grading.graders if spec.model is not None]
         self._prices: dict[str, Price | None] = {}
+        self._needs = MachineNeeds(observed) if plan.limits.auto else None
         self.cached = 0
         """Trials whose answer is in the cache, of those that were looked at."""
 
@@ -113,13 +126,15 @@ class Expectations:
     def work(self, trial: Trial, calls: Sequence[Call]) -> Work:
         """The trial as the scheduler sees it, with the calls that have to be made for it."""
         is_cached = isinstance(trial.target, ChatTarget) and not calls
-        return Work(
+        work = Work(
             index=trial.index,
             needs=_needs(trial, calls),
             expected_s=CACHED_S if is_cached else self.seconds(trial),
             draws=_draws(calls),
             cost_usd=self._reserved_usd(trial, calls),
+            exclusive=trial.exclusive,
         )
+        return work if self._needs is None else self._needs.fill_in(work, trial)
 
     def possible_usd(self, trial: Trial) -> float:
         """What an attempt may have cost that never told it."""
@@ -153,8 +168,12 @@ class Expectations:
         return [call, *calls]
 
     def unpriced(self) -> tuple[str, ...]:
-        """The registry names of the models whose price nobody knows."""
-        return tuple(model.name for model in models_of(self.plan) if self._price(model) is None)
+        """The registry names of the models whose price nobody knows; agents tell theirs."""
+        targets = {id(trial.target): trial.target for trial in self.plan.trials}.values()
+        models = [target.model for target in targets if isinstance(target, ChatTarget)]
+        models += [spec.model for spec in self._judges if spec.model is not None]
+        named = {model.name: model for model in models}
+        return tuple(name for name, model in named.items() if self._price(model) is None)
 
     def cost(self, trial: Trial, calls: Sequence[Call]) -> ExpectedCost:
         prices = [self._price(call.model) for call in calls]
@@ -198,13 +217,14 @@ def needs_of(model: Model) -> tuple[str, str]:
 
 def models_of(plan: Plan, chosen: frozenset[int] | None = None) -> tuple[Model, ...]:
     """Every model that a plan calls, or only its chosen trials: targets' in plan order, then
-    judges', each once."""
+    judges', each once. Those that agents are sent to are among them."""
     targets = {
         id(trial.target): trial.target
         for trial in plan.trials
         if chosen is None or trial.index in chosen
     }.values()
-    models = [target.model for target in targets if isinstance(target, ChatTarget)]
+    asked = [target.model for target in targets if isinstance(target, ChatTarget | AgentTarget)]
+    models = [model for model in asked if model is not None]
     models += [spec.model for spec in plan.grading.graders if spec.model is not None]
     return tuple({model.name: model for model in models}.values())
 
@@ -231,6 +251,9 @@ def _judge_call(spec: GraderSpec, trial: Trial, answer_tokens: float) -> Call:
 
 def _needs(trial: Trial, calls: Sequence[Call]) -> tuple[str, ...]:
     """Without the models that need not be called: what is in the cache waits for nobody."""
+    if isinstance(trial.target, AgentTarget):
+        # It calls whom it will, and that is never in our cache.
+        return trial.needs
     called = {name for call in calls for name in needs_of(call.model)}
     return tuple(need for need in trial.needs if need in called or not need.startswith(MODEL_NEEDS))
 
@@ -274,19 +297,31 @@ class Forecast:
     """Trials whose answer is in the cache."""
     decides: Bound | None
     """What decides how long it takes at least, where anything is known of that."""
+    at_once: int | None = None
+    """How many this machine is thought to carry, where the suite leaves that to it."""
 
 
-def foresee(plan: Plan, store: Store, asking: Asking, seed: int = 0) -> Forecast:
-    """What would run, in which order, how long it would take, and what it would cost."""
+def foresee(
+    plan: Plan, store: Store, asking: Asking, seed: int = 0, machine: MachineReading | None = None
+) -> Forecast:
+    """What would run, in which order, how long it would take, and what it would cost.
+
+    `machine` is the one it would run on; None: this one, as it is now.
+    """
     expected = Expectations(plan, store.history(plan.name).rows, asking)
     calls = [expected.calls(trial) for trial in plan.trials]
     works = [expected.work(*each) for each in zip(plan.trials, calls, strict=True)]
     seconds = [work.expected_s for work in works]
-    scheduler = Scheduler(works, limits=plan.limits, retry=plan.retry, seed=seed)
+    limits = plan.limits
+    if limits.auto:
+        limits = _carried(works, limits, machine or MachineReader().read({}))
+    scheduler = Scheduler(works, limits=limits, retry=plan.retry, seed=seed)
     trace = simulate(scheduler, lambda index, _: Imagined(duration_s=seconds[index]))
     known = expected.estimates.known
     costs = [expected.cost(*each) for each in zip(plan.trials, calls, strict=True)]
-    has_models = bool(models_of(plan))
+    # What agents spend at most, nobody can tell.
+    agents = any(isinstance(trial.target, AgentTarget) for trial in plan.trials)
+    has_models = bool(models_of(plan)) and not agents
     return Forecast(
         plan=plan,
         starts=tuple(
@@ -300,8 +335,22 @@ def foresee(plan: Plan, store: Store, asking: Asking, seed: int = 0) -> Forecast
         cost_is_bounded=all(cost.bounded for cost in costs),
         unpriced=expected.unpriced(),
         cached=expected.cached,
-        decides=_deciding(works, plan, known=known),
+        decides=_deciding(works, limits, plan, known=known),
+        at_once=limits.parallel if plan.limits.auto else None,
     )
+
+
+def _carried(works: Sequence[Work], limits: Limits, machine: MachineReading) -> Limits:
+    """A plain number in the place of what the machine will show: by the cores and the memory that
+    such trials took on average, where anything is known of that."""
+    at_once = float(limits.parallel)
+    cores = [work.cores if work.cpu is None else work.cpu for work in works if not work.exclusive]
+    memory = [work.memory_bytes for work in works if not work.exclusive]
+    for there_is, needs in ((machine.cpus, cores), (machine.memory_available, memory)):
+        known = [need for need in needs if need is not None]
+        if sum(known) > 0:
+            at_once = min(at_once, there_is * len(known) / sum(known))
+    return replace(limits, auto=False, parallel=max(1, int(at_once + ROUNDING)))
 
 
 def _sum(costs: Sequence[float | None]) -> float | None:
@@ -309,9 +358,9 @@ def _sum(costs: Sequence[float | None]) -> float | None:
     return sum(known) if known and len(known) == len(costs) else None
 
 
-def _deciding(works: Sequence[Work], plan: Plan, *, known: bool) -> Bound | None:
+def _deciding(works: Sequence[Work], limits: Limits, plan: Plan, *, known: bool) -> Bound | None:
     """The bound that takes longest; without history, only rates tell anything."""
-    for bound in bounds(works, plan.limits):
-        if known or bound.is_rate:
-            return bound
-    return None
+    found = next((one for one in bounds(works, limits) if known or one.is_rate), None)
+    if found is None or found.name != PARALLEL or limits.parallel == plan.limits.parallel:
+        return found
+    return replace(found, name=THIS_MACHINE, text=f"about {found.text}")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from paraval.records import AccountLimits, Limits
 from paraval.schedule.messages import Work, draws_of
 
+PARALLEL = "parallel"
 ALONE = "what runs alone"
 
 
@@ -61,7 +62,7 @@ def _bound_of_slots(works: Sequence[Work], limits: Limits) -> Bound:
     shared_s = (sum(work.expected_s for work in works) - alone_s) / max(1, limits.parallel)
     if alone_s > shared_s:
         return Bound(name=ALONE, seconds=shared_s + alone_s, text="one at a time")
-    return Bound(name="parallel", seconds=shared_s + alone_s, text=f"{limits.parallel} at once")
+    return Bound(name=PARALLEL, seconds=shared_s + alone_s, text=f"{limits.parallel} at once")
 
 
 def _loads(works: Sequence[Work]) -> dict[str, _Load]:

@@ -21,12 +21,17 @@ UPPER_QUARTILE_SDS = 0.6745
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What is known of a case in a variant: how many attempts, and their mean log duration."""
+    """What is known of a case in a variant: how many attempts, their mean log duration, and what
+    they took of the machine."""
 
     case_id: str
     variant: Variant
     count: int
     mean_log_s: float
+    memory_bytes: int | None = None
+    """The most that one held; None: nobody saw."""
+    cores: float | None = None
+    """That each kept busy; None: nobody saw."""
 
 
 def shrunken_mean(prior: float, count: float, total: float) -> float:
@@ -34,7 +39,7 @@ def shrunken_mean(prior: float, count: float, total: float) -> float:
     return (PRIOR_WEIGHT * prior + total) / (PRIOR_WEIGHT + count)
 
 
-def _variant_key(variant: Variant) -> Hashable:
+def variant_key(variant: Variant) -> Hashable:
     return tuple(sorted((axis, str(value)) for axis, value in variant.items()))
 
 
@@ -48,7 +53,7 @@ class Estimates:
         by_variant: dict[Hashable, list[Observation]] = defaultdict(list)
         self._by_trial: dict[Hashable, Observation] = {}
         for one in known:
-            variant = _variant_key(one.variant)
+            variant = variant_key(one.variant)
             by_case[one.case_id].append(one)
             by_variant[variant].append(one)
             self._by_trial[one.case_id, variant] = one
@@ -66,7 +71,7 @@ class Estimates:
         """The expected duration in seconds; 1.0 for all where nothing is known of the suite."""
         if not self.known:
             return 1.0
-        key = _variant_key(variant)
+        key = variant_key(variant)
         by_variant = self._variants.get(key, self._suite)
         if case_id not in self._cases:
             return math.exp(by_variant + UPPER_QUARTILE_SDS * self._spread)
