@@ -19,10 +19,10 @@ from typing import Any, Protocol, TypeVar
 
 from paraval.equipment import (
     Gear,
+    access_for,
     asking_for,
     at_once_with_files,
     attempts_with,
-    models_for,
     starts_processes,
 )
 from paraval.errors import RequestError, RunBrokenOffError, StoreError
@@ -33,6 +33,9 @@ from paraval.execute.stopping import Stopping, stopping_on_signals
 from paraval.expectations import Expectations, Forecast, foresee
 from paraval.garbage import no_collections
 from paraval.grade.panel import Panel
+from paraval.isolation import MachineReading
+from paraval.lodging import check_sandbox
+from paraval.machine.reader import MachineReader
 from paraval.models.prices import Prices
 from paraval.plan.build import build_plan
 from paraval.plan.model import json_schema
@@ -172,7 +175,8 @@ async def _run(
             plan = _plan(suite, asked, store, resumed)
         chosen = None if resumed is None else chosen_now(suite, asked, plan)
         prices = Prices()
-        models = await stack.enter_async_context(models_for(plan, store, prices, chosen))
+        check_sandbox(plan)
+        access = await stack.enter_async_context(access_for(plan, store, prices, chosen))
         asking = asking_for(plan, store, prices)
         # Made once to see that it can be, before there is a run.
         Panel(
@@ -180,7 +184,7 @@ async def _run(
             functions=suite.functions,
             threads=Threads(),
             warden=warden,
-            models=models,
+            models=access.models,
         )
         at_once = _prepare(warden, plan)
         with no_collections():
@@ -189,7 +193,9 @@ async def _run(
             suite=suite,
             ledger=ledger,
             warden=warden,
-            models=models,
+            access=access,
+            prices=prices,
+            store_root=store.root,
             asking=asking,
             chosen=chosen,
             at_once=at_once,
@@ -337,10 +343,18 @@ async def _execute(gear: Gear, store: Store, onlooker: Onlooker, stopping: Stopp
         async with _heartbeat(onlooker):
             with stopping(driver):
                 try:
-                    await driver.run()
+                    await driver.run(_measure(gear))
                 except StoreError as error:
                     raise _broken_off(error, ledger.run) from error
     return _ending(driver, len(trials))
+
+
+def _measure(gear: Gear) -> Callable[[], MachineReading] | None:
+    """How the machine does, for a scheduler that follows it."""
+    if not gear.ledger.plan.limits.auto:
+        return None
+    reader = MachineReader()
+    return lambda: reader.read(gear.warden.loads())
 
 
 def _ending(driver: Driver, trials: int) -> Ending:

@@ -1,4 +1,5 @@
-"""What a run works with: threads, processes, models, judges. Made before it, cleared after it."""
+"""What a run works with: threads, processes, models, judges, workspaces. Made before it, cleared
+after it."""
 
 from __future__ import annotations
 
@@ -6,14 +7,17 @@ import contextlib
 import os
 import resource
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paraval.errors import RequestError
 from paraval.execute.attempts import Answerers, Attempts
 from paraval.expectations import Asking, models_of
 from paraval.garbage import no_collections
+from paraval.grade.command import CommandRoom
 from paraval.grade.panel import Panel
+from paraval.lodging import Lodging, lodging_for
 from paraval.models.cache import Cache, request_key
 from paraval.models.conversation import Request
 from paraval.models.prices import Prices
@@ -21,7 +25,9 @@ from paraval.models.providers import missing_keys
 from paraval.plan.suite import Suite
 from paraval.processes.children import Warden
 from paraval.processes.identity import RUN_VARIABLE
+from paraval.processes.privacy import unreadable_environment
 from paraval.records import (
+    AgentTarget,
     CacheUse,
     CommandTarget,
     FunctionTarget,
@@ -33,7 +39,7 @@ from paraval.records import (
 from paraval.report.wording import counted, listed
 from paraval.store.ledger import Ledger
 from paraval.store.store import Store
-from paraval.targets.agent import AgentAnswerer
+from paraval.targets.agent import AgentAnswerer, ModelAccess
 from paraval.targets.capture import routed_streams
 from paraval.targets.chat import ChatAnswerer
 from paraval.targets.command import CommandAnswerer
@@ -45,9 +51,21 @@ if TYPE_CHECKING:
     from paraval.loopback.scenario import Scenario
     from paraval.models.client import Models
 
+NICE = 10
+"""How much attempts yield to what else runs on the machine, this engine included."""
 FILES_PER_PROCESS = 4
 FILES_FOR_THE_REST = 200
 CACHE_FOLDER = "cache"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How the models of a plan are reached."""
+
+    models: Models | None = None
+    """Who asks them; None: the plan itself asks none."""
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """Where the simulated ones answer, by their names in the registry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +75,9 @@ class Gear:
     suite: Suite
     ledger: Ledger
     warden: Warden
-    models: Models | None
-    """None: the plan calls none."""
+    access: Access
+    prices: Prices
+    store_root: Path
     asking: Asking
     chosen: frozenset[int] | None
     """The trials that may run now; None: all that have no result."""
@@ -81,16 +100,17 @@ class Gear:
 
 
 @contextlib.asynccontextmanager
-async def models_for(
+async def access_for(
     plan: Plan, store: Store, prices: Prices, chosen: frozenset[int] | None
-) -> AsyncIterator[Models | None]:
-    """The client of every model that the chosen trials of a plan call; None where they call none.
+) -> AsyncIterator[Access]:
+    """The way to every model that the chosen trials of a plan call, or hand to their agents.
 
     Whatever can be known to be wrong with them is told before anything is spent.
     """
-    models = models_of(plan, chosen)
+    asked, handed = models_of(plan, chosen), agent_models_of(plan, chosen)
+    models = tuple({model.name: model for model in (*asked, *handed)}.values())
     if not models:
-        yield None
+        yield Access()
         return
     with no_collections():
         # Only here: it is slow to import, and most commands ask no model.
@@ -107,13 +127,29 @@ async def models_for(
     async with contextlib.AsyncExitStack() as stack:
         addresses = await _loopback_addresses(scenarios, stack)
         wire = Wire(environment=os.environ, addresses=addresses)
-        yield Models(
-            wire=await stack.enter_async_context(wire),
-            cache=Cache(store.root / CACHE_FOLDER),
-            use=plan.cache,
-            prices=prices,
-            identities={name: scenario.identity for name, scenario in scenarios.items()},
+        yield Access(
+            models=Models(
+                wire=await stack.enter_async_context(wire),
+                cache=Cache(store.root / CACHE_FOLDER),
+                use=plan.cache,
+                prices=prices,
+                identities={name: scenario.identity for name, scenario in scenarios.items()},
+            ),
+            addresses=addresses,
         )
+
+
+def agent_models_of(plan: Plan, chosen: frozenset[int] | None = None) -> tuple[Model, ...]:
+    """The models that the plan's agents are sent to, each once; the agents ask them, not we."""
+    return tuple(
+        {
+            trial.target.model.name: trial.target.model
+            for trial in plan.trials
+            if isinstance(trial.target, AgentTarget)
+            and trial.target.model is not None
+            and (chosen is None or trial.index in chosen)
+        }.values()
+    )
 
 
 def _check_keys(models: tuple[Model, ...]) -> None:
@@ -204,7 +240,7 @@ def at_once_with_files(plan: Plan) -> int:
 
 def _files_each(plan: Plan) -> int:
     """Files that an attempt holds open: pipes, or connections, both ends of simulated ones."""
-    called = models_of(plan)
+    called = (*models_of(plan), *agent_models_of(plan))
     simulated = any(model.provider is Provider.LOOPBACK for model in called)
     of_processes = FILES_PER_PROCESS if starts_processes(plan) else 0
     return of_processes + (2 if simulated else 1 if called else 0)
@@ -212,7 +248,8 @@ def _files_each(plan: Plan) -> int:
 
 def starts_processes(plan: Plan) -> bool:
     return any(
-        isinstance(target, CommandTarget) or (isinstance(target, FunctionTarget) and target.isolate)
+        isinstance(target, CommandTarget | AgentTarget)
+        or (isinstance(target, FunctionTarget) and target.isolate)
         for target in {id(trial.target): trial.target for trial in plan.trials}.values()
     )
 
@@ -220,25 +257,48 @@ def starts_processes(plan: Plan) -> bool:
 @contextlib.asynccontextmanager
 async def attempts_with(gear: Gear, say: Callable[[str], None]) -> AsyncIterator[Attempts]:
     """What performs the attempts of a run; `say` tells a person of what it left behind."""
-    threads = Threads()
-    attempts = _attempts(gear, threads)
-    try:
-        with routed_streams():
-            yield attempts
-    finally:
-        await attempts.close()
-        threads.close()
-        if threads.left_behind:
-            left = counted(threads.left_behind, "function")
-            say(f"Still running in threads of this process: {left}.")
+    async with contextlib.AsyncExitStack() as stack:
+        lodging = Lodging()
+        if starts_processes(gear.ledger.plan):
+            stack.enter_context(unreadable_environment())
+            lodging = await stack.enter_async_context(_lodging(gear, say))
+        threads = Threads()
+        attempts = _attempts(gear, threads, lodging)
+        try:
+            with routed_streams():
+                yield attempts
+        finally:
+            await attempts.close()
+            threads.close()
+            if threads.left_behind:
+                left = counted(threads.left_behind, "function")
+                say(f"Still running in threads of this process: {left}.")
 
 
-def _attempts(gear: Gear, threads: Threads) -> Attempts:
+def _lodging(
+    gear: Gear, say: Callable[[str], None]
+) -> contextlib.AbstractAsyncContextManager[Lodging]:
+    return lodging_for(
+        gear.ledger.plan,
+        warden=gear.warden,
+        at_most=gear.at_once,
+        hidden=gear.store_root,
+        say=say,
+    )
+
+
+def _attempts(gear: Gear, threads: Threads, lodging: Lodging) -> Attempts:
     ledger, functions, warden = gear.ledger, gear.suite.functions, gear.warden
     run_id = ledger.run.id
     return Attempts(
         Answerers(
-            commands=CommandAnswerer(warden, run_id),
+            commands=CommandAnswerer(
+                warden,
+                run_id,
+                homes=lodging.homes,
+                nice=NICE,
+                sandbox_for=lodging.sandbox_for,
+            ),
             functions=FunctionAnswerer(functions, threads),
             isolated=IsolatedAnswerer(
                 warden,
@@ -246,17 +306,29 @@ def _attempts(gear: Gear, threads: Threads) -> Attempts:
                 folder=str(ledger.folder / "workers"),
                 most=ledger.plan.limits.parallel,
             ),
-            chats=ChatAnswerer(gear.models),
-            agents=AgentAnswerer(),
+            chats=ChatAnswerer(gear.access.models),
+            agents=AgentAnswerer(
+                warden,
+                run_id,
+                homes=lodging.homes,
+                models=ModelAccess(addresses=gear.access.addresses, prices=gear.prices),
+                nice=NICE,
+                sandbox_for=lodging.sandbox_for,
+            ),
         ),
         panel=Panel(
             ledger.plan.grading,
             functions=functions,
             threads=threads,
             warden=warden,
-            marks={RUN_VARIABLE: run_id},
-            models=gear.models,
+            room=CommandRoom(
+                marks={RUN_VARIABLE: run_id},
+                homes=lodging.homes,
+                sandbox_for=lodging.grader_sandbox_for,
+            ),
+            models=gear.access.models,
         ),
         warden=warden,
         run_folder=ledger.folder,
+        workspaces=lodging.workspaces,
     )

@@ -1,4 +1,4 @@
-"""One attempt from beginning to end: the target answers, the panel judges.
+"""One attempt from beginning to end: a workspace is had, the target answers, the panel judges.
 
 Whatever goes wrong in it is its result. Only a cancel comes out as an exception, after what ran is
 gone.
@@ -10,7 +10,7 @@ import os
 import time
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from paraval.grade.grader import Subject
@@ -25,6 +25,7 @@ from paraval.records import (
     CommandTarget,
     Failure,
     FunctionTarget,
+    Grade,
     Outcome,
     Output,
     Spend,
@@ -37,9 +38,12 @@ from paraval.targets.chat import ChatAnswerer
 from paraval.targets.command import CommandAnswerer
 from paraval.targets.function import FunctionAnswerer
 from paraval.targets.isolated import IsolatedAnswerer
+from paraval.workspaces.workspace import Kept, WorkspaceError, Workspaces
 
 NOTHING = Spend()
 """What an answer costs that was paid for by an earlier attempt."""
+PATCH = "patch"
+"""The artifact that holds what an attempt changed in its workspace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,29 +70,62 @@ class Answerers:
                 return self.agents
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Unjudged:
+    """An answer whose judge could not be had, with all that was found out about it before."""
+
+    answer: Answer
+    kept: Kept | None
+    grades: Mapping[int, Grade]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Course:
+    """What is known of an attempt on its way."""
+
+    attempt: Attempt
+    began: float = field(default_factory=time.perf_counter)
+    kept: Kept | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def duration_s(self) -> float:
+        return time.perf_counter() - self.began
+
+
 class Attempts:
     """Performs attempts at every kind of target."""
 
     def __init__(
-        self, answerers: Answerers, *, panel: Panel, warden: Warden, run_folder: Path
+        self,
+        answerers: Answerers,
+        *,
+        panel: Panel,
+        warden: Warden,
+        run_folder: Path,
+        workspaces: Workspaces | None = None,
     ) -> None:
+        """`workspaces`: None where attempts run where their target says."""
         self._answerers = answerers
         self._panel = panel
         self._warden = warden
+        self._workspaces = workspaces
         self._run_folder = os.fspath(run_folder)
-        self._unjudged: dict[int, Answer] = {}
-        """Answers whose judge could not be had: the next attempt at the trial begins with it, and
-        pays the target no second time."""
+        self._unjudged: dict[int, _Unjudged] = {}
+        """The next attempt at the trial begins with it, and pays the target no second time."""
 
     async def perform(self, attempt: Attempt) -> AttemptResult:
-        began = time.perf_counter()
+        course = _Course(attempt=attempt)
         try:
-            answer = self._unjudged.pop(attempt.trial.index, None)
-            if answer is None:
-                answer = await self._answerers.for_target(attempt.trial.target).answer(attempt)
-            return await self._judged(attempt, answer, began)
+            unjudged = self._unjudged.pop(attempt.trial.index, None)
+            if unjudged is not None:
+                course.kept = unjudged.kept
+                return await self._judged(course, unjudged.answer, unjudged.grades)
+            if self._workspaces is not None:
+                return await self._in_a_workspace(course, self._workspaces)
+            return await self._judged(course, await self._answer(attempt))
         except Exception as error:  # noqa: BLE001 - a bug of ours must not cost the other trials
-            return _our_own_bug(error, time.perf_counter() - began)
+            return _our_own_bug(error, course.duration_s)
 
     def forget(self, index: int) -> None:
         self._unjudged.pop(index, None)
@@ -99,20 +136,37 @@ class Attempts:
     async def close(self) -> None:
         await self._answerers.isolated.close()
 
-    async def _judged(self, attempt: Attempt, answer: Answer, began: float) -> AttemptResult:
+    # ---- the way of an attempt
+
+    async def _in_a_workspace(self, course: _Course, workspaces: Workspaces) -> AttemptResult:
+        try:
+            lease = await workspaces.lease()
+        except WorkspaceError as error:
+            message = error.message if error.hint is None else f"{error.message} ({error.hint})"
+            failure = Failure(kind=Outcome.INFRA_ERROR, message=message)
+            return AttemptResult(outcome=failure.kind, error=failure, duration_s=course.duration_s)
+        try:
+            # To wait for a workspace is to queue, and tells nothing of how long attempts take.
+            course.began = time.perf_counter()
+            course.notes = lease.notes
+            course.attempt = replace(course.attempt, workspace=lease.path)
+            answer = await self._answer(course.attempt)
+            # Before the graders, which may leave files of their own there.
+            course.kept = await lease.keep(course.attempt.folder)
+            return await self._judged(course, answer)
+        finally:
+            await lease.release()
+
+    async def _answer(self, attempt: Attempt) -> Answer:
+        return await self._answerers.for_target(attempt.trial.target).answer(attempt)
+
+    async def _judged(
+        self, course: _Course, answer: Answer, grades: Mapping[int, Grade] | None = None
+    ) -> AttemptResult:
+        """`grades`: of graders that judged this answer in an earlier attempt."""
         if answer.output is None:
-            assert answer.failure is not None
-            return AttemptResult(
-                outcome=answer.failure.kind,
-                error=answer.failure,
-                duration_s=time.perf_counter() - began,
-                exit_code=answer.exit_code,
-                artifacts=self._relative(answer.artifacts),
-                notes=answer.notes,
-                spend=answer.spend,
-                uses=answer.uses,
-            )
-        trial = attempt.trial
+            return self._failed(course, answer)
+        attempt, trial = course.attempt, course.attempt.trial
         subject = Subject(
             case=trial.case,
             variant=trial.variant,
@@ -120,26 +174,60 @@ class Attempts:
             output=answer.output,
             exit_code=answer.exit_code,
             label=trial.label,
+            workspace=attempt.workspace,
+            change=None if course.kept is None else course.kept.change,
         )
         logs = Logs(f"{attempt.folder}/graders")
         with captured(logs):
-            verdict = await self._panel.judge(subject, attempt.folder)
+            verdict = await self._panel.judge(subject, attempt.folder, grades or {})
         if verdict.outcome not in (Outcome.PASSED, Outcome.FAILED, Outcome.GRADER_ERROR):
-            self._unjudged[trial.index] = replace(answer, spend=NOTHING, uses=())
+            self._unjudged[trial.index] = _Unjudged(
+                answer=replace(answer, spend=NOTHING, uses=()),
+                kept=course.kept,
+                grades=verdict.marks,
+            )
         said = {f"graders.{stream}": path for stream, path in logs.close().items()}
-        return AttemptResult(
+        return replace(
+            self._result(course, answer, {**verdict.artifacts, **said}),
             outcome=verdict.outcome,
             output=answer.output,
             grades=verdict.grades,
             score=verdict.score,
             error=verdict.error,
-            duration_s=time.perf_counter() - began,
-            exit_code=answer.exit_code,
-            artifacts=self._relative({**answer.artifacts, **verdict.artifacts, **said}),
-            notes=answer.notes,
             spend=answer.spend if answer.spend is not None else _told_spend(answer.output),
             judging=verdict.judging,
             uses=merged_uses((*answer.uses, *verdict.uses)),
+        )
+
+    def _failed(self, course: _Course, answer: Answer) -> AttemptResult:
+        assert answer.failure is not None
+        return replace(
+            self._result(course, answer, {}), outcome=answer.failure.kind, error=answer.failure
+        )
+
+    def _result(
+        self, course: _Course, answer: Answer, artifacts: Mapping[str, str]
+    ) -> AttemptResult:
+        """What every end of an answer has in common; its outcome is yet to be said."""
+        kept = course.kept
+        all_artifacts = {**answer.artifacts, **artifacts}
+        notes = (*course.notes, *answer.notes)
+        if kept is not None:
+            notes += kept.notes
+            if kept.patch is not None:
+                all_artifacts[PATCH] = kept.patch
+        return AttemptResult(
+            outcome=Outcome.INFRA_ERROR,
+            duration_s=course.duration_s,
+            exit_code=answer.exit_code,
+            artifacts=self._relative(all_artifacts),
+            notes=notes,
+            spend=answer.spend,
+            uses=answer.uses,
+            activity=answer.activity,
+            change=None if kept is None else kept.change,
+            cpu_s=answer.cpu_s,
+            memory_bytes=answer.memory_bytes,
         )
 
     def _relative(self, artifacts: Mapping[str, str]) -> Mapping[str, str]:

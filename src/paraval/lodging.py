@@ -1,0 +1,106 @@
+"""Where the attempts of a run live: its scratch place, their homes, workspaces and sandboxes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from paraval.errors import RequestError
+from paraval.isolation import Home, Workspace, WorkspaceKind
+from paraval.processes.children import Warden
+from paraval.processes.sandbox import Sandbox, why_no_sandbox
+from paraval.records import AgentTarget, Attempt, CommandTarget, Plan
+from paraval.scratch import Homes, OwnHome, open_scratch
+from paraval.targets.surroundings import SandboxFor, unbounded
+from paraval.workspaces.opening import open_workspaces
+from paraval.workspaces.workspace import Workspaces
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lodging:
+    """What attempts that are processes are given of a place."""
+
+    homes: Homes | None = None
+    """None: nothing of the run is a process."""
+    workspaces: Workspaces | None = None
+    """None: attempts run where their target says."""
+    sandbox_for: SandboxFor = unbounded
+    grader_sandbox_for: Callable[[str], Sandbox | None] | None = None
+    """By the attempt's workspace."""
+
+
+def check_sandbox(plan: Plan) -> None:
+    """Refuse a sandbox that cannot be had, before there is a run."""
+    if not plan.workspace.sandbox:
+        return
+    reason = why_no_sandbox()
+    if reason is not None:
+        raise RequestError(f"workspace.sandbox: {reason}")
+    for trial in plan.trials:
+        target = trial.target
+        if isinstance(target, AgentTarget | CommandTarget) and target.home is Home.MINE:
+            raise RequestError(
+                "workspace.sandbox: with home: mine a target must write to your home, which a"
+                " sandbox does not let it",
+                hint="use a key and a home of its own, or leave the sandbox out",
+            )
+
+
+@asynccontextmanager
+async def lodging_for(
+    plan: Plan, *, warden: Warden, at_most: int, hidden: Path, say: Callable[[str], None]
+) -> AsyncIterator[Lodging]:
+    """For as long as a run lasts; `hidden` is what a sandbox covers, `say` tells of what is left
+    behind."""
+    scratch = open_scratch()
+    try:
+        async with AsyncExitStack() as stack:
+            workspaces: Workspaces | None = None
+            if plan.workspace.kind is not WorkspaceKind.NONE:
+                workspaces = await stack.enter_async_context(
+                    open_workspaces(
+                        plan.workspace, scratch=scratch.folder, warden=warden, at_most=at_most
+                    )
+                )
+            homes = Homes(scratch.folder)
+            if plan.workspace.sandbox:
+                bounds = _Bounds(plan.workspace, hidden)
+                yield Lodging(
+                    homes=homes,
+                    workspaces=workspaces,
+                    sandbox_for=bounds.of_attempt,
+                    grader_sandbox_for=bounds.of_grader,
+                )
+            else:
+                yield Lodging(homes=homes, workspaces=workspaces)
+    finally:
+        left = scratch.close()
+        if left is not None:
+            say(f"Left behind: {left}.")
+
+
+class _Bounds:
+    """What a sandbox lets the processes of a run do: write to what is their own, and no more."""
+
+    def __init__(self, workspace: Workspace, hidden: Path) -> None:
+        self._start = os.path.normpath(workspace.start)
+        self._hidden = (str(hidden),)
+
+    def of_attempt(self, attempt: Attempt, own: OwnHome | None) -> Sandbox:
+        """Targets may use the network: most of them ask a model there."""
+        os.makedirs(attempt.folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
+        writable = [attempt.folder]
+        if attempt.workspace is not None:
+            writable.append(self._top(attempt.workspace))
+        if own is not None:
+            writable += [own.home, own.temp]
+        return Sandbox(writable=tuple(writable), hidden=self._hidden, network=True)
+
+    def of_grader(self, workspace: str) -> Sandbox:
+        return Sandbox(writable=(self._top(workspace),), hidden=self._hidden, network=False)
+
+    def _top(self, workspace: str) -> str:
+        return workspace if self._start == "." else workspace.removesuffix(f"/{self._start}")
