@@ -719,7 +719,10 @@ def test_a_program_gets_the_trial_on_its_stdin(tmp_path: Path) -> None:
         "expect": ["a"],
         "tags": ["t"],
         "metadata": {"nan": None},
+        "locks": [],
+        "exclusive": False,
     }
+    assert seen["workspace"] is None
     assert (seen["variant"], seen["repeat"], seen["exit_code"]) == ({"model": "small"}, 2, 4)
     assert seen["output"]["text"] == "\ud800 \x00 é"
 

@@ -1,7 +1,8 @@
 """The grader that asks a Python function.
 
 It is called as `function(output, case)` or `function(output, case, variant)`, with the Output and
-the Case as records, and answers with True or False, a score from 0 to 1, `(score, reason)`, a
+the Case as records; one that has a parameter `workspace` is told by that name where the attempt
+worked, or None. It answers with True or False, a score from 0 to 1, `(score, reason)`, a
 mapping with `score`, `passed` and `reason`, or a Grade. A score passes at `pass_at`, which is 1.0
 unless the suite says otherwise.
 """
@@ -9,8 +10,9 @@ unless the suite says otherwise.
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Any
 
@@ -40,7 +42,8 @@ class FunctionGrader:
             load_function(reference, spec.folder) if handed_over is None else handed_over
         )
         self._is_async = is_async(self._function)
-        self._arguments = min(3, positional_arguments(self._function))
+        self.wants_workspace = takes_workspace(self._function)
+        self._arguments = min(3, _arguments_before_workspace(self._function))
         if self._arguments == 0:
             raise ParavalError(
                 f"grader '{spec.name}': {reference} takes no arguments",
@@ -61,17 +64,43 @@ class FunctionGrader:
     async def _ask(self, subject: Subject) -> Any:
         everything = (subject.output, subject.case, subject.variant)
         arguments = everything[: self._arguments]
+        function = self._function
+        if self.wants_workspace:
+            function = functools.partial(function, workspace=subject.workspace)
         try:
-            return await self._answer(arguments)
+            return await self._answer(function, arguments)
         except GeneratorExit as error:
             raise FunctionExit.of(error) from error
 
-    async def _answer(self, arguments: tuple[Any, ...]) -> Any:
+    async def _answer(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         if self._is_async:
-            return await await_safely(self._function, arguments)
-        answer = await self._threads.call(lambda: self._function(*arguments))
+            return await await_safely(function, arguments)
+        answer = await self._threads.call(lambda: function(*arguments))
         # A plain function may hand over a coroutine that another one made.
         return await await_safely(lambda: answer, ()) if inspect.isawaitable(answer) else answer
+
+
+def takes_workspace(function: Callable[..., Any]) -> bool:
+    """Whether it has a parameter of that name."""
+    return _workspace_position(function) is not None
+
+
+def _arguments_before_workspace(function: Callable[..., Any]) -> int:
+    position = _workspace_position(function)
+    arguments = positional_arguments(function)
+    return arguments if position is None else min(arguments, position)
+
+
+def _workspace_position(function: Callable[..., Any]) -> int | None:
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return None
+    found = parameters.get("workspace")
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    if found is None or found.kind not in by_name:
+        return None
+    return list(parameters).index("workspace")
 
 
 def read_answer(answer: Any, *, grader: str, pass_at: float) -> Grade:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from paraval.isolation import Change
 from paraval.records import Case, Grade, Output, Variant
 
 SHOWN_CHARACTERS = 60
@@ -29,6 +30,10 @@ class Subject:
     label: str = ""
     folder: str = ""
     """Where graders may leave files; the panel fills it in."""
+    workspace: str | None = None
+    """Where the attempt ran, absolute, as it left it; None: it had no workspace."""
+    change: Change | None = None
+    """What it changed there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

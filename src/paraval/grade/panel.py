@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 from paraval.errors import ParavalError
 from paraval.functions import Functions
-from paraval.grade.command import CommandGrader
+from paraval.grade.command import CommandGrader, CommandRoom
+from paraval.grade.diff import DiffGrader
 from paraval.grade.exit_code import ExitCodeGrader
 from paraval.grade.function import FunctionGrader
 from paraval.grade.grader import CannotGrade, Grader, GraderProblem, Subject
 from paraval.grade.judge import JudgeAsker, Judged, JudgeGrader
+from paraval.grade.mentions import MentionsGrader
 from paraval.grade.structured import JsonGrader, NumberGrader
 from paraval.grade.text import ContainsGrader, EqualsGrader, RegexGrader
 from paraval.models.conversation import merged_uses
@@ -28,6 +30,7 @@ from paraval.records import AccountUse, Failure, Grade, GraderSpec, Grading, Out
 from paraval.threads import FunctionExit, Threads
 
 LONGEST_MESSAGE = 1000
+NO_GRADES: Mapping[int, Grade] = MappingProxyType({})
 FLOAT_DUST = 1e-9
 """0.1 + 0.2 + 0.6 must reach a `pass_at` of 0.9."""
 
@@ -49,12 +52,15 @@ class Verdict:
     """What judges took, also those of no avail; None where there is none."""
     uses: tuple[AccountUse, ...] = ()
     """Of the judges' accounts."""
+    marks: Mapping[int, Grade] = field(default_factory=dict)
+    """Where a judge could not be asked: what the others said, by their position, so that they need
+    not be asked again when it can be."""
 
 
 class Panel:
     """The graders of a suite, ready to judge any number of subjects at once."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - `marks` is a short form of a room with nothing else in it
         self,
         grading: Grading,
         *,
@@ -62,11 +68,13 @@ class Panel:
         threads: Threads,
         warden: Warden,
         marks: Mapping[str, str] | None = None,
+        room: CommandRoom | None = None,
         models: JudgeAsker | None = None,
     ) -> None:
-        """`marks` are laid over the environment of grader commands, to find their leftovers by;
-        `models` is who asks the models that judge."""
-        makers = _Makers(functions=functions, threads=threads, warden=warden, marks=marks or {})
+        """`room` is what grader commands get of the run, `marks` alone where that is all;
+        `models` asks the models that judge."""
+        room = room or CommandRoom(marks=marks or {})
+        makers = _Makers(functions=functions, threads=threads, warden=warden, room=room)
         self._grading = grading
         self._graders: dict[int, Grader] = {}
         self._judges: dict[int, JudgeGrader] = {}
@@ -78,11 +86,18 @@ class Panel:
         self._commands = [one for one in self._graders.values() if isinstance(one, CommandGrader)]
         self._at_once = sum(grader.may_block for grader in self._graders.values()) > 1
 
-    async def judge(self, subject: Subject, folder: str) -> Verdict:
-        """The verdict on a subject. What a grader raises is part of it; cancelling goes through."""
+    async def judge(
+        self, subject: Subject, folder: str, earlier: Mapping[int, Grade] = NO_GRADES
+    ) -> Verdict:
+        """The verdict on a subject. What a grader raises is part of it; cancelling goes through.
+
+        `earlier` are the marks of a verdict on the same answer that a judge was missing for.
+        """
         if self._commands:
             subject = replace(subject, folder=folder)
-        marks = dict(zip(self._graders, await self._ask_graders(subject), strict=True))
+        marks: dict[int, Grade | GraderProblem] = {**earlier}
+        marks.update(await self._ask_graders(subject, set(earlier)))
+        marks = {position: marks[position] for position in sorted(marks)}
         artifacts: dict[str, str] = {}
         for command in self._commands:
             artifacts.update(command.artifacts(folder))
@@ -90,13 +105,26 @@ class Panel:
             return weigh(self._grading, list(marks.values()), artifacts)
         return await self._with_judges(subject, marks, artifacts)
 
-    async def _ask_graders(self, subject: Subject) -> list[Grade | GraderProblem]:
+    async def _ask_graders(
+        self, subject: Subject, done: Collection[int]
+    ) -> dict[int, Grade | GraderProblem]:
+        asked = {number: one for number, one in self._graders.items() if number not in done}
         if not self._at_once:
-            return [await _ask(grader, subject) for grader in self._graders.values()]
+            return {number: await _ask(one, subject) for number, one in asked.items()}
+        # In one workspace they could disturb one another: these go one after the other.
+        waiting = asyncio.Lock()
+        shares = subject.workspace is not None
         # A task group waits for all, also when it is cancelled: no grader's program outlives it.
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_ask(one, subject)) for one in self._graders.values()]
-        return [task.result() for task in tasks]
+            tasks = {
+                number: group.create_task(
+                    _ask_in_turn(one, subject, waiting)
+                    if shares and _works_in_workspace(one)
+                    else _ask(one, subject)
+                )
+                for number, one in asked.items()
+            }
+        return {number: task.result() for number, task in tasks.items()}
 
     def _is_decided(self, marks: Iterable[Grade | GraderProblem]) -> bool:
         """Whether a judge could change nothing: a grader broke, or all must pass and one has not.
@@ -113,17 +141,19 @@ class Panel:
         heard: list[Judged] = []
         failure: Failure | None = None
         for position, judge in self._judges.items():
+            if position in marks:
+                continue
             judged = await judge.judge(subject)
             heard.append(judged)
             if isinstance(judged.mark, Failure):
                 failure = judged.mark
                 break
             marks[position] = judged.mark
-        in_order = [marks[position] for position in sorted(marks)]
+        marks = {position: marks[position] for position in sorted(marks)}
         return replace(
-            _unjudged(failure, in_order, artifacts)
+            _unjudged(failure, marks, artifacts)
             if failure is not None
-            else weigh(self._grading, in_order, artifacts),
+            else weigh(self._grading, list(marks.values()), artifacts),
             judging=sum((one.spend for one in heard), Spend()),
             uses=merged_uses(use for one in heard for use in one.uses),
         )
@@ -136,7 +166,7 @@ class _Makers:
     functions: Functions
     threads: Threads
     warden: Warden
-    marks: Mapping[str, str]
+    room: CommandRoom
 
     def make(self, spec: GraderSpec, position: int) -> Grader:
         match spec.kind:
@@ -155,20 +185,26 @@ class _Makers:
             case "python":
                 return FunctionGrader(spec, functions=self.functions, threads=self.threads)
             case "command":
-                return CommandGrader(spec, position=position, warden=self.warden, marks=self.marks)
+                return CommandGrader(spec, position=position, warden=self.warden, room=self.room)
+            case "mentions":
+                return MentionsGrader(spec, threads=self.threads)
+            case "diff":
+                return DiffGrader(spec)
         raise ParavalError(f"grader '{spec.name}': there is no kind '{spec.kind}'")
 
 
 def _unjudged(
-    failure: Failure, marks: Sequence[Grade | GraderProblem], artifacts: Mapping[str, str]
+    failure: Failure, marks: Mapping[int, Grade | GraderProblem], artifacts: Mapping[str, str]
 ) -> Verdict:
     """No verdict for now: another attempt may get one, whatever else went wrong in this."""
+    grades = {number: mark for number, mark in marks.items() if isinstance(mark, Grade)}
     return Verdict(
         outcome=failure.kind,
         score=None,
-        grades=tuple(mark for mark in marks if isinstance(mark, Grade)),
+        grades=tuple(grades.values()),
         error=failure,
         artifacts=artifacts,
+        marks=grades,
     )
 
 
@@ -204,6 +240,19 @@ def _score(grading: Grading, grades: tuple[Grade, ...]) -> tuple[float, bool]:
     weighted = (weight * grade.score for weight, grade in zip(weights, grades, strict=True))
     mean = math.fsum(weighted) / math.fsum(weights)
     return min(mean, 1.0), mean >= grading.pass_at - FLOAT_DUST
+
+
+def _works_in_workspace(grader: Grader) -> bool:
+    return isinstance(grader, CommandGrader) or (
+        isinstance(grader, FunctionGrader) and grader.wants_workspace
+    )
+
+
+async def _ask_in_turn(
+    grader: Grader, subject: Subject, turn: asyncio.Lock
+) -> Grade | GraderProblem:
+    async with turn:
+        return await _ask(grader, subject)
 
 
 async def _ask(grader: Grader, subject: Subject) -> Grade | GraderProblem:

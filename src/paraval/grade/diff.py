@@ -1,0 +1,98 @@
+"""The grader that looks at what an attempt changed in its workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from paraval.grade.globs import fits_any
+from paraval.grade.grader import CannotGrade, Subject
+from paraval.isolation import Change
+from paraval.records import Grade, GraderSpec
+
+TOLD_PATHS = 3
+
+
+class DiffGrader:
+    """The change is within its bounds, and nothing was done to `.git`."""
+
+    may_block = False
+
+    def __init__(self, spec: GraderSpec) -> None:
+        self.name = spec.name
+        self._options = spec.options
+
+    async def grade(self, subject: Subject) -> Grade:
+        change = subject.change
+        if change is None:
+            raise CannotGrade("there is no change to judge: the attempt had no workspace")
+        problems = [*_tampering(change), *_amounts(change, self._options)]
+        problems += _places(change, self._options, is_decided=bool(problems))
+        return Grade(
+            score=0.0 if problems else 1.0,
+            passed=not problems,
+            reason="; ".join(problems) or _told(change),
+            grader=self.name,
+        )
+
+
+def _tampering(change: Change) -> Iterator[str]:
+    if change.tampering:
+        yield f"it tampered with .git: {_listed(change.tampering)}"
+
+
+def _amounts(change: Change, options: Mapping[str, Any]) -> Iterator[str]:
+    files, lines = change.files_in_all, change.lines_added + change.lines_deleted
+    most_files, most_lines = options.get("max_files"), options.get("max_lines")
+    if most_files is not None and files > most_files:
+        yield f"{_count(files, 'file')} changed, where at most {most_files} may"
+    if most_lines is not None and lines > most_lines:
+        yield f"{_count(lines, 'line')} added and deleted, where at most {most_lines} may be"
+    if options.get("empty") is True and files:
+        yield f"{_count(files, 'file')} changed, where none may: {_first_paths(change)}"
+    if options.get("empty") is False and not files:
+        yield "nothing changed"
+    if options.get("binary") is False and change.binary_files:
+        binary = [file.path for file in change.files if file.is_binary]
+        told = f": {_listed(binary)}" if binary else ""
+        yield f"{_count(change.binary_files, 'binary file')} changed, where none may{told}"
+
+
+def _places(change: Change, options: Mapping[str, Any], *, is_decided: bool) -> Iterator[str]:
+    """Paths outside of those that it may touch. Only the first of very many files are listed: then
+    there is no verdict, unless there is one already."""
+    only, never = options.get("only"), options.get("not")
+    paths = [file.path for file in change.files]
+    outside = [path for path in paths if only is not None and not fits_any(path, only)]
+    forbidden = [path for path in paths if never is not None and fits_any(path, never)]
+    if outside:
+        yield f"it may change {_listed(only or ())} only, and changed {_listed(outside)}"
+    if forbidden:
+        yield f"it may not change {_listed(forbidden)}"
+    if (only or never) and not (outside or forbidden or is_decided):
+        unseen = change.files_in_all - len(paths)
+        if unseen > 0:
+            raise CannotGrade(
+                f"{change.files_in_all} files changed, and the last {unseen} are not listed: nobody"
+                " knows whether it may change them; max_files would have failed it"
+            )
+
+
+def _told(change: Change) -> str:
+    if not change.files_in_all:
+        return "nothing changed"
+    added, deleted = change.lines_added, change.lines_deleted
+    return f"{_count(change.files_in_all, 'file')} changed, +{added} -{deleted}"
+
+
+def _first_paths(change: Change) -> str:
+    return _listed([file.path for file in change.files])
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _listed(items: Sequence[str]) -> str:
+    shown = ", ".join(items[:TOLD_PATHS])
+    return shown if len(items) <= TOLD_PATHS else f"{shown} and {len(items) - TOLD_PATHS} more"
