@@ -14,7 +14,7 @@ from pathlib import Path
 from paraval.git.borrowing import Lender, read_config, write_repository
 from paraval.git.running import run_git
 from paraval.scratch import remove_tree
-from paraval.workspaces.stock import Stock, compare, take_stock
+from paraval.workspaces.stock import Stock, compare, mark_again, take_stock
 
 _PLAIN_SECTIONS = frozenset(
     {
@@ -43,8 +43,21 @@ class OwnRepository:
     config: bytes
     alternates: bytes
 
+    index_ns: int
+    """When the index that it has a copy of was written."""
+
     def is_untouched(self) -> bool:
         return not compare(os.fsencode(self.git_dir), self.stock)
+
+    def take_index(self, index: str) -> None:
+        """A copy of this one, if it is another: a stale one would make every `status` slow."""
+        index_ns = Path(index).stat().st_mtime_ns
+        if index_ns != self.index_ns:
+            # To write over a file makes ext4 wait for the disk.
+            Path(self.git_dir, "index").unlink()
+            shutil.copy2(index, Path(self.git_dir, "index"))
+            mark_again(os.fsencode(self.git_dir), self.stock, [b"index"])
+            self.index_ns = index_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +81,7 @@ def make_own_repository(top: str, beginning: Beginning, index: str) -> OwnReposi
         stock=take_stock(os.fsencode(git_dir)),
         config=(git_dir / "config").read_bytes(),
         alternates=(git_dir / "objects/info/alternates").read_bytes(),
+        index_ns=Path(index).stat().st_mtime_ns,
     )
 
 

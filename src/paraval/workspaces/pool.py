@@ -46,6 +46,7 @@ class Site:
             number=number,
             top=str(self.folder / "slots" / str(number) / self.name),
             index=str(self.folder / "trusted" / f"{number}.index"),
+            trash=str(self.folder / "trash" / str(number)),
         )
 
     def path_in(self, place: Place) -> str:
@@ -214,6 +215,7 @@ class Pool:
             try:
                 await self._in_thread(slot.make if is_new else slot.clean)
                 await self._set_up(slot)
+                self._start(self._in_thread(slot.empty_trash))
             except BaseException as error:
                 self._throw_away(slot)
                 if not isinstance(error, _EXPECTED):
@@ -229,11 +231,9 @@ class Pool:
 
     async def _set_up(self, slot: Slot) -> None:
         if self._setup.is_asked_for and not slot.is_set_up:
-            await self._in_thread(slot.ready)
             await self._setup.run(slot.place.number, self._site.path_in(slot.place))
             notes = await self._in_thread(slot.settle_setup)
             self._notes = tuple(dict.fromkeys((*self._notes, *notes)))
-        await self._in_thread(slot.ready)
 
     def _throw_away(self, slot: Slot) -> None:
         """What of it cannot be removed now is tried again at the end."""

@@ -21,6 +21,8 @@ from paraval.workspaces.stock import (
     Differences,
     Stock,
     compare,
+    folder_of,
+    look_again,
     mark_again,
     outwait_the_tick,
     take_stock,
@@ -41,6 +43,8 @@ class Slot:
         self._leaving_out = _OWN if source.beginning is not None else frozenset()
         self._stock = Stock()
         self._own: OwnRepository | None = None
+        self._thrown_away = 0
+        """Folders, of all times."""
         self.is_set_up = False
         """True: what `setup` left is here, as it left it."""
 
@@ -50,6 +54,7 @@ class Slot:
         self._source.fill(self.place)
         self._stock = take_stock(self._top, leaving_out=self._leaving_out)
         self._check_all_is_there()
+        self._hand_over()
 
     def clean(self) -> None:
         """Bring it back to where it began. Raises, where it cannot be trusted any more.
@@ -61,19 +66,23 @@ class Slot:
         if differences.remoded or differences.unreadable:
             self._mend_modes(differences)
             differences = self._compare()
-        if not differences:
-            return
-        if not (differences.is_lost or differences.unreadable):
+        if differences and not (differences.is_lost or differences.unreadable):
             self._mend(differences)
-            if not self._compare():
-                return
-        raise WorkspaceError(f"the workspace {self.place.top} cannot be cleaned")
+            differences = look_again(
+                self._top, self._stock, differences, leaving_out=self._leaving_out
+            )
+        if differences:
+            raise WorkspaceError(f"the workspace {self.place.top} cannot be cleaned")
+        self._hand_over()
 
-    def ready(self) -> None:
-        """The last step before a lease: its own repository, as new. Raises OSError."""
+    def _hand_over(self) -> None:
+        """The last step: its own repository, as new. Raises OSError."""
         beginning = self._source.beginning
-        if beginning is not None and (self._own is None or not self._own.is_untouched()):
-            self._own = make_own_repository(self.place.top, beginning, self.place.index)
+        if beginning is not None:
+            if self._own is not None and self._own.is_untouched():
+                self._own.take_index(self.place.index)
+            else:
+                self._own = make_own_repository(self.place.top, beginning, self.place.index)
         # What an attempt does right now must not get the time of what was done here.
         outwait_the_tick(self._stock)
 
@@ -88,6 +97,7 @@ class Slot:
         self._put_back(tracked, differences.missing_folders)
         self._stock = take_stock(self._top, leaving_out=self._leaving_out)
         self._check_all_is_there()
+        self._hand_over()
         self.is_set_up = True
         notes = []
         if tracked:
@@ -125,7 +135,17 @@ class Slot:
         """Remove it; tells what is left where that is not possible."""
         with suppress(OSError):
             os.unlink(self.place.index)  # noqa: PTH108 - text, and quick
+        self.empty_trash()
         return remove_tree(Path(self.place.top).parent)
+
+    def empty_trash(self) -> None:
+        """Remove what was put out of the way; what stays is tried again at the end."""
+        try:
+            names = os.listdir(self.place.trash)  # noqa: PTH208 - names alone
+        except OSError:
+            return
+        for name in names:
+            remove_tree(Path(self.place.trash, name))
 
     # ---- cleaning
 
@@ -191,7 +211,16 @@ class Slot:
         except FileNotFoundError:
             return
         except (IsADirectoryError, PermissionError):
-            left = remove_tree(os.fsdecode(whole))
+            self._remove_folder(os.fsdecode(whole))
+
+    def _remove_folder(self, path: str) -> None:
+        """Out of the way first: who waits for the slot need not wait for what is in there."""
+        self._thrown_away += 1
+        try:
+            os.makedirs(self.place.trash, exist_ok=True)  # noqa: PTH103 - text, and quick
+            os.rename(path, f"{self.place.trash}/{self._thrown_away}")  # noqa: PTH104
+        except OSError:
+            left = remove_tree(path)
             if left is not None:
                 raise OSError(left) from None
 
@@ -202,7 +231,9 @@ class Slot:
 
     def _tracked(self, paths: list[bytes]) -> list[bytes]:
         layout = self._source.layout
-        return [path for path in paths if path.rpartition(b"/")[2] in layout.get(_folder(path), ())]
+        return [
+            path for path in paths if path.rpartition(b"/")[2] in layout.get(folder_of(path), ())
+        ]
 
     def _not_ignored(self) -> list[bytes]:
         baseline = self._source.baseline(self.place)
@@ -228,10 +259,6 @@ class Slot:
 
     def _under(self, path: bytes) -> bytes:
         return os.path.join(self._top, path)  # noqa: PTH118 - bytes
-
-
-def _folder(path: bytes) -> bytes:
-    return path.rpartition(b"/")[0]
 
 
 def _some(paths: list[bytes]) -> str:

@@ -30,6 +30,8 @@ class Place:
     top: str
     index: str
     """A file outside of the slot: what git knows of it, and no attempt can reach through it."""
+    trash: str
+    """A folder outside of the slot, for what is to be removed from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """What is in a folder, and what became of it since: by looking at every entry, not at contents.
 
-A file's mark is made of all that changes with it and that no program can set back: the kernel's own
-time of change among them. Pipes, sockets, devices, empty folders and repositories within are seen
+A file's mark is made of what changes with it and no program can set back: the kernel's own time of
+its last change. Pipes, sockets, devices, empty folders and repositories within are seen
 too, which git itself looks past.
 """
 
@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-TICK_NS = 10_000_000
-"""The kernel's clock for files stands still for so long at most (HZ=100)."""
+_FILE_CLOCK = 5 if sys.platform == "linux" else None
+"""CLOCK_REALTIME_COARSE, by which Linux dates files: it moves once in 1 to 10 ms."""
+_TICK_NS = 10_000_000
+"""How long such a clock may stand still, where it cannot be read."""
+_MOST_TICKS = 100
 _MOST_SEEN = 200_000
 """Entries of folders that are not known, looked at for what git would stumble over."""
 
@@ -97,9 +101,11 @@ def mark_again(top: bytes, stock: Stock, paths: list[bytes]) -> None:
 
 def outwait_the_tick(stock: Stock) -> None:
     """Return when no change can get the same time as the last one of these files."""
-    left_ns = stock.newest_ns + TICK_NS - time.time_ns()
-    if 0 < left_ns <= TICK_NS:
-        time.sleep(left_ns / 1e9)
+    for _ in range(_MOST_TICKS):
+        now_ns = time.clock_gettime_ns(_FILE_CLOCK) if _FILE_CLOCK else time.time_ns() - _TICK_NS
+        if now_ns > stock.newest_ns:
+            return
+        time.sleep(0.0005)
 
 
 def compare(
@@ -128,6 +134,22 @@ def compare(
     return differences
 
 
+def look_again(
+    top: bytes, stock: Stock, found: Differences, *, leaving_out: frozenset[bytes]
+) -> Differences:
+    """How the folders in which something was found differ now; the others were seen to be well."""
+    paths = found.changed + found.missing + found.extra + found.missing_folders
+    folders = {folder_of(path) for path in paths}
+    folders.update(folder for folder in found.missing_folders if folder in stock.files)
+    differences = Differences()
+    for folder in folders & stock.files.keys():
+        try:
+            _compare_folder(top, folder, stock, differences, leaving_out)
+        except OSError:
+            differences.unreadable.append(folder)
+    return differences
+
+
 def _mode_if_same(top: bytes, stock: Stock) -> int | None:
     """The folder's mode; None: it is not that folder any more."""
     try:
@@ -153,6 +175,10 @@ def special_files(top: bytes, paths: list[bytes]) -> Iterator[bytes]:
                 yield path
         except OSError:
             continue
+
+
+def folder_of(path: bytes) -> bytes:
+    return path.rpartition(b"/")[0]
 
 
 def within(folder: bytes, name: bytes) -> bytes:
@@ -196,7 +222,8 @@ def _compare_folder(
 
 
 def _mark(found: os.stat_result) -> int:
-    return hash((found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_size, found.st_mode))
+    # Whatever changes contents, permissions or names changes the time, which nobody can set.
+    return hash((found.st_ctime_ns, found.st_ino, found.st_size))
 
 
 def _under(top: bytes, path: bytes) -> bytes:
