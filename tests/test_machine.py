@@ -272,7 +272,7 @@ GARBAGE = st.sampled_from(
 
 
 @given(st.dictionaries(st.sampled_from(FILES), GARBAGE), st.integers(-5, 500))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_garbage_in_any_file_costs_that_file_alone(files: dict[str, str], passed_ms: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         tree = Tree(Path(folder))
