@@ -26,7 +26,8 @@ _DENIAL = re.compile(
 )
 """The clause that it is in denies what it names."""
 _EXCEPTION = re.compile(
-    r"(?:\bnot|n['\u2019]t)\s+(?:in|at|from|by)\b|\b(?:rather\s+than|instead\s+of)\b",
+    r"(?:\bnot|n['\u2019]t)\s+(?:in|at|from|by)\b|\b(?:rather\s+than|instead\s+of)\b"
+    r"|,\s{0,3}not\s+(?!only\b|just\b)",
     re.IGNORECASE,
 )
 """What stands behind it in its clause is denied."""

@@ -213,13 +213,22 @@ def look_for(wanted: Wanted, answer: str) -> Found:
 
 def _has_whole(text: str, name: str) -> bool:
     """Whether a name stands there as a whole word, where its ends are letters."""
-    begin = r"(?<!\w)" if _is_word(name[0]) else ""
-    end = r"(?!\w)" if _is_word(name[-1]) else ""
-    return re.search(f"{begin}{re.escape(name)}{end}", text) is not None
+    at = text.find(name)
+    while at >= 0:
+        before, behind = text[at - 1 : at], text[at + len(name) : at + len(name) + 1]
+        if not (_is_word(name[0]) and _is_word(before)) and not (
+            _is_word(name[-1]) and _is_word(behind)
+        ):
+            return True
+        at = text.find(name, at + 1)
+    return False
 
 
 def _is_word(character: str) -> bool:
-    return character.isalnum() or character == "_"
+    """Marks are parts of letters: `\\w` does not know them."""
+    if not character:
+        return False
+    return character.isalnum() or character == "_" or unicodedata.category(character)[0] == "M"
 
 
 def _composed(text: str) -> str:

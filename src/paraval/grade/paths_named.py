@@ -72,6 +72,7 @@ class ExpectedPaths:
         self.paths = tuple(paths)
         self._folders = tuple(path for path in self.paths if path.endswith("/"))
         self._by_name = _by_name(self.paths)
+        self._above = frozenset(above for path in self.paths for above in _folders_above(path))
         self.names = frozenset(self._by_name)
         """Of the files: the last parts of their paths."""
 
@@ -88,8 +89,8 @@ class ExpectedPaths:
 
     def is_above(self, word: str) -> bool:
         """Whether a word is a folder that one of them is in: true, but no answer."""
-        folder = f"/{word.strip('/')}/"
-        return any(folder in f"/{path}" for path in self.paths)
+        place = f"/{word.strip('/')}/"
+        return any(place.endswith(above) or above.endswith(place) for above in self._above)
 
     def _folder_of(self, word: str) -> str | None:
         if "/" not in word:
@@ -97,6 +98,12 @@ class ExpectedPaths:
         place = f"/{word.strip('/')}/"
         fitting = [path for path in self._folders if f"/{path.lstrip('/')}" in place]
         return max(fitting, key=len) if fitting else None
+
+
+def _folders_above(path: str) -> Iterator[str]:
+    """`/a/` and `/a/b/` of `a/b/c.go`."""
+    parts = path.strip("/").split("/")[:-1]
+    return (f"/{'/'.join(parts[: count + 1])}/" for count in range(len(parts)))
 
 
 def _by_name(paths: Iterable[str]) -> dict[str, list[str]]:
