@@ -109,8 +109,9 @@ def test_the_suite_of_agents_with_and_without_a_tool_means_what_it_says(
 
 
 def test_the_schema_for_editors_takes_the_suite_of_agents() -> None:
-    jsonschema.validate(yaml.safe_load(OF_THE_ISSUE), json_schema())
-    everything = {
+    schema = json_schema()
+    jsonschema.validate(yaml.safe_load(OF_THE_ISSUE), schema)
+    everything: dict[str, Any] = {
         "cases": [{"id": "a", "lock": ["db"], "exclusive": True}],
         "matrix": {
             "who": {
@@ -129,11 +130,12 @@ def test_the_schema_for_editors_takes_the_suite_of_agents() -> None:
         "limits": {"parallel": "auto"},
         "graders": ["mentions", {"diff": {"not": ["*.lock"]}}],
     }
-    jsonschema.validate(everything, json_schema())
-    for wrong in ({"memory": []}, {"cpus": 1}):
+    jsonschema.validate(everything, schema)
+    wrong_limits: list[dict[str, Any]] = [{"memory": []}, {"cpus": 1}]
+    for wrong in wrong_limits:
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(
-                {**everything, "target": {"agent": "codex", "limits": wrong}}, json_schema()
+                {**everything, "target": {"agent": "codex", "limits": wrong}}, schema
             )
 
 

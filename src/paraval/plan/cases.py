@@ -345,7 +345,7 @@ def _read_file(path: Path, spot: Spot, into: CaseList) -> None:
         case ".md" | ".txt":
             case = read_prompt_case(path, spot)
             if case is not None:
-                into.add(case.data, (case.spot, None, ()))
+                _add_plain(case.data, (case.spot, None, ()), into)
         case suffix:
             kinds = ", ".join(FILE_KINDS)
             spot.report(f"cases cannot be read from a '{suffix}' file; use {kinds}")

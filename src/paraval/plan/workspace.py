@@ -45,21 +45,21 @@ class AskedWorkspace:
 
 def read_workspace(written: Any, spot: Spot, folder: Path) -> AskedWorkspace:
     """The workspace that the key names; what is wrong with it is told."""
-    none = AskedWorkspace(spot=spot, record=Workspace())
     if written is None or written == "none":
-        return none
+        return AskedWorkspace(spot=spot, record=Workspace())
+    # One that is wrong is there all the same, for what else is said of it.
+    some = AskedWorkspace(spot=spot, record=Workspace(kind=WorkspaceKind.FOLDER))
     if not isinstance(written, Mapping):
         spot.report(f"must be 'none', or a mapping with folder or git, not {shown(written)}")
-        return none
+        return some
     kinds = [kind for kind in ("folder", "git") if kind in written]
     if len(kinds) != 1:
         has = "both folder and git" if kinds else "neither folder nor git"
         spot.report(f"has {has}; give exactly one, or write workspace: none")
-        return none
+        return some
     read = _read_git if kinds == ["git"] else _read_folder
     record = read(written, spot, folder)
-    # One that is wrong is there all the same, for what else is said of it.
-    return AskedWorkspace(spot=spot, record=record or Workspace(kind=WorkspaceKind(kinds[0])))
+    return some if record is None else replace(some, record=record)
 
 
 def _read_folder(written: Mapping[str, Any], spot: Spot, folder: Path) -> Workspace | None:

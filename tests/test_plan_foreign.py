@@ -1,0 +1,204 @@
+"""Cases as other programs keep them, and what `mentions` looks for in cases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from paraval.errors import SuiteError
+from paraval.plan.build import build_plan
+from paraval.plan.foreign_cases import read_prompt_case
+from paraval.plan.places import Spot
+from paraval.plan.suite import Suite
+from paraval.records import Case
+from paraval.settings import Selection
+from tests.conftest import WriteSuite
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+COMMAND = {"command": ["true"]}
+NAVIGATE = (
+    '{"id":"navigate-001","category":"navigate","description":"Find function definition",'
+    '"prompt":"Find where the function CosineSimilarity is defined.",'
+    '"ground_truth":{"files":["internal/embedding/math.go"],"symbols":["CosineSimilarity"],'
+    '"lines":{"internal/embedding/math.go":[8]},"content":["expected snippet"]},'
+    '"difficulty":"easy"}'
+)
+
+
+def problems_of(cases: Any, **words: Any) -> list[str]:
+    with pytest.raises(SuiteError) as refused:
+        Suite(cases=cases, target=COMMAND, **words)
+    return [str(problem) for problem in refused.value.problems]
+
+
+# ---- prompts with a ground truth
+
+
+def test_cases_of_repo_search_eval_load_as_they_are(write: WriteSuite) -> None:
+    write("navigate.jsonl", f"// navigation\n\n{NAVIGATE}\n")
+    suite = Suite(cases="navigate.jsonl", target=COMMAND, graders=["mentions"])
+    assert suite.cases == (
+        Case(
+            id="navigate-001",
+            input="Find where the function CosineSimilarity is defined.",
+            expect={
+                "files": ["internal/embedding/math.go"],
+                "symbols": ["CosineSimilarity"],
+                "lines": {"internal/embedding/math.go": [8]},
+                "content": ["expected snippet"],
+            },
+            tags=("navigate", "easy"),
+            metadata={"description": "Find function definition"},
+        ),
+    )
+    plan = build_plan(suite, Selection(tags=("easy",)))
+    assert plan.grading.graders[0].options == {
+        "files": [],
+        "symbols": [],
+        "lines": {},
+        "content": [],
+        "score": "recall",
+        "pass_at": 1.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("case", "problem"),
+    [
+        ({"prompt": "x"}, "unknown key 'prompt'"),
+        ({"input": "x", "ground_truth": {}}, "unknown key 'ground_truth'"),
+        ({"prompt": "x", "ground_truth": {}, "dificulty": "y"}, "did you mean 'difficulty'?"),
+        ({"prompt": "x", "ground_truth": {}, "input": "y"}, "unknown key 'input' in a case with"),
+        ({"prompt": "x", "ground_truth": {}, "category": 5}, "category: must be text, not 5"),
+        ({"prompt": 5, "ground_truth": {}}, "input: must be text, or a mapping, not 5"),
+    ],
+)
+def test_a_near_miss_of_such_a_case_is_an_error(case: dict[str, Any], problem: str) -> None:
+    told = problems_of([{"id": "a", **case}])
+    assert any(problem in each for each in told), told
+
+
+# ---- a prompt a file
+
+
+def test_a_text_file_is_a_case(write: WriteSuite, folder: Path) -> None:
+    (folder / "prompts").mkdir()
+    write("prompts/two.txt", "Do that.")
+    write(
+        "prompts/one.md",
+        "---\ntags: [smoke]\nexpect: done\nlock: db\nowner: I\nlevel: 1.10\n---\n# Do it\n\nNow.\n",
+    )
+    both: Any = ["prompts/*.md", "prompts/*.txt"]
+    suite = Suite(cases=both, target=COMMAND)
+    assert type(suite.cases[0].metadata["level"]) is float
+    assert suite.cases == (
+        Case(
+            id="one",
+            input="# Do it\n\nNow.",
+            expect="done",
+            tags=("smoke",),
+            locks=("db",),
+            metadata={"owner": "I", "level": 1.1},
+        ),
+        Case(id="two", input="Do that."),
+    )
+
+
+def test_a_rule_in_a_text_is_no_front_matter(write: WriteSuite) -> None:
+    write("a.md", "Before\n---\nAfter\n")
+    write("b.md", "---\nno end of it\n")
+    first, second = Suite(cases="*.md", target=COMMAND).cases
+    assert first.input == "Before\n---\nAfter"
+    assert second.input == "---\nno end of it"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("a.md", "", "a.md: the file is empty"),
+        ("a.md", "---\nx: 1\n---\n\n", "a.md: the file is empty"),
+        ("a.md", "---\n- x\n---\nText", "a.md:1: front matter must be a mapping"),
+        ("a.md", "---\nx: [\n---\nText", "a.md:"),
+        ("a.md", "---\nowner: me\ntags: 5\n---\nText", "a.md:3: tags: must be a list of texts"),
+        ("a b.md", "Text", "a b.md: id: must be 1 to 64 letters"),
+    ],
+)
+def test_what_is_wrong_in_a_text_file_is_told(
+    write: WriteSuite, name: str, text: str, problem: str
+) -> None:
+    write(name, text)
+    [told] = problems_of(name)
+    assert problem in told
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(st.sampled_from("-\n: ax[{#\r\t\"'"), max_size=40))
+def test_any_text_is_a_case_or_told(folder: Path, text: str) -> None:
+    (folder / "a.md").write_text(text, newline="")
+    spot = Spot(problems={}, file="a.md")
+    assert (read_prompt_case(folder / "a.md", spot) is None) == bool(spot.problems)
+
+
+# ---- what mentions looks for
+
+
+@pytest.mark.parametrize(
+    "expect",
+    [
+        {"files": ["a.py"]},
+        {"symbols": ["f"], "files": None},
+        {"lines": {"a.py": [8]}},
+        {"content": ["x"], "more": 1},
+        {"ground_truth": {"files": ["a.py"]}},
+    ],
+)
+def test_a_case_tells_what_to_look_for(expect: Any) -> None:
+    cases = [{"expect": expect}]
+    assert Suite(cases=cases, target=COMMAND, graders=["mentions"]).cases[0].expect == expect
+
+
+@pytest.mark.parametrize(
+    ("expect", "problem"),
+    [
+        (None, "grader 'mentions' needs a mapping of files, symbols, lines or content in expect"),
+        ("a.py", "lines or content in expect, not 'a.py'"),
+        ({}, "finds nothing to look for"),
+        ({"files": []}, "finds nothing to look for"),
+        ({"files": "a.py"}, "needs a list of texts in expect.files, not 'a.py'"),
+        ({"symbols": [""]}, "needs a list of texts in expect.symbols"),
+        ({"lines": [8]}, "a mapping of files to lists of line numbers in expect.lines"),
+        ({"lines": {"a.py": [0]}}, "a mapping of files to lists of line numbers"),
+        ({"ground_truth": {"files": 5}}, "a list of texts in expect.files, not 5"),
+    ],
+)
+def test_a_case_without_anything_to_look_for_is_told(expect: Any, problem: str) -> None:
+    [told] = problems_of([{"id": "a", "expect": expect}], graders=["mentions"])
+    assert told.startswith("cases[0].expect: case 'a': ")
+    assert problem in told
+
+
+def test_a_grader_may_tell_itself_what_to_look_for() -> None:
+    mentions = {"files": ["a.py"], "lines": {"a.py": [1, 2]}, "score": "f1", "pass_at": 0.5}
+    suite = Suite(cases=[{}], target=COMMAND, graders=[{"mentions": mentions}])
+    options = build_plan(suite, Selection()).grading.graders[0].options
+    assert options == {"symbols": [], "content": [], **mentions}
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"files": "a"}, "graders[0].mentions.files: must be a list of texts, not 'a'"),
+        ({"files": [" "]}, "graders[0].mentions.files[0]: is empty, and every answer mentions"),
+        ({"lines": {"a": [0]}}, "mentions.lines: must be a mapping of files to lists of line"),
+        ({"files": ["a"], "score": "best"}, "score: must be 'recall', 'f1' or 'precision'"),
+        ({"files": ["a"], "pass_at": 2}, "pass_at: must be a number from 0 to 1"),
+    ],
+)
+def test_wrong_words_of_mentions_are_told(options: dict[str, Any], problem: str) -> None:
+    told = problems_of([{}], graders=[{"mentions": options}])
+    assert any(problem in each for each in told), told
