@@ -361,6 +361,28 @@ def test_plan_tells_the_order_and_from_the_second_run_on_the_time(
     assert 0.3 < plan["estimate"]["wall_s"] < 3
 
 
+def test_plan_tells_where_attempts_run_and_how_many_at_once(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    (folder / "template").mkdir()
+    write(
+        "suite.yaml",
+        """
+        cases: [{id: a}, {id: b, exclusive: true}, {id: c, lock: db}]
+        target: {command: [echo, hi]}
+        workspace: {folder: template}
+        """,
+    )
+    planned = paraval("plan", "suite.yaml").stdout.splitlines()
+    assert "as many at once as the machine carries, " in planned[0]
+    assert planned[1] == f"each in a copy of {folder / 'template'}"
+    assert "at most 1 at once of lock:db" in planned
+    assert "1 trial with nothing beside" in planned
+    told = json.loads(paraval("plan", "suite.yaml", "-j", "2", "--json").stdout)
+    assert (told["parallel"], told["auto"]) == (2, False)
+    assert told["workspace"]["kind"] == "folder"
+
+
 def test_the_schema_is_one_that_accepts_the_starter(paraval: Paraval) -> None:
     schema = json.loads(paraval("schema").stdout)
     assert schema["properties"]["target"]

@@ -48,7 +48,7 @@ def runs_command(store: Path | None, *, as_json: bool) -> None:
         suite = one_line(info.suite, 30)
         click.echo(
             f"{info.id}  {suite:<30}  {info.done:>6,}/{info.trials:,} trials  "
-            f"{duration(info.wall_s):>12}  {_state(info)}"
+            f"{duration(info.wall_s):>12}  {_state(info).replace('_', ' ')}"
         )
 
 
