@@ -15,7 +15,7 @@ from paraval.plan.sizes import LEAST_BYTES, read_size
 from paraval.plan.suite import Suite
 from paraval.records import Case, Limits, Plan
 from paraval.settings import AUTO_MOST, Selection
-from tests.conftest import WriteSuite
+from tests.conftest import Paraval, WriteSuite
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -67,6 +67,16 @@ def test_another_word_than_auto_is_refused() -> None:
         plan_of(Selection(parallel=wrong))
     with pytest.raises(SuiteError, match="1 or more, or 'auto', not 'many'"):
         plan_of(limits={"parallel": "many"})
+
+
+def test_auto_can_be_asked_for_on_the_command_line(paraval: Paraval, write: WriteSuite) -> None:
+    write("suite.yaml", "cases: [{}, {}]\ntarget: {command: ['true']}\nlimits: {parallel: 1}\n")
+    asked = paraval("plan", "suite.yaml", "-j", "auto", "--json")
+    assert asked.returncode == 0, asked.stderr
+    assert json.loads(asked.stdout)["parallel"] == 2
+    refused = paraval("plan", "suite.yaml", "-j", "many")
+    assert refused.returncode == 2
+    assert "'many' is neither a whole number nor auto" in refused.stderr
 
 
 # ---- amounts of memory

@@ -5,7 +5,6 @@ Whether the agent can do what it is told is another question, asked in `agent_fi
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -34,13 +33,12 @@ from paraval.plan.forms import Locate, check
 from paraval.plan.matrix import Choice, Comparison
 from paraval.plan.patterns import pattern_problem
 from paraval.plan.places import Spot, shown, suggestion
-from paraval.plan.placing import SUITE_FIELD
+from paraval.plan.placing import placed
 from paraval.plan.programs import check_started_in_workspace, search_path
 from paraval.plan.prompts import Prompt, read_prompt
 from paraval.plan.surroundings import Surroundings
 from paraval.plan.target_limits import read_target_limits
 from paraval.records import AgentTarget, CustomAgent, Model, Reads
-from paraval.templates import TemplateError, TemplateFields, fill
 
 CUSTOM = "custom"
 
@@ -92,7 +90,7 @@ def read_agent(keys: Mapping[str, Any], locate: Locate, around: Surroundings) ->
         max_turns=None if form.max_turns is None else int(form.max_turns),
         mcp=_read_servers(keys.get("mcp"), form, locate, around),
         arguments=tuple(form.arguments),
-        program=_read_program(form, locate(("program",)), around.folder),
+        program=_read_program(form, around.folder),
         custom=_read_custom(form, locate),
         home=Home(form.home),
         env=form.env,
@@ -205,21 +203,18 @@ def _read_server(
 # ---- programs of one's own
 
 
-def _read_program(form: AgentTargetForm, spot: Spot, folder: Path) -> tuple[str, ...]:
+def _read_program(form: AgentTargetForm, folder: Path) -> tuple[str, ...]:
     """What is started in the place of the agent's program; a path is made absolute, because an
     attempt begins elsewhere."""
     if form.program is None:
         return ()
     words = [form.program] if isinstance(form.program, str) else form.program
-    here = {SUITE_FIELD: str(folder)}
-    fields = TemplateFields(input=None, case_id="", repeat=1, folder="", variant=here)
-    try:
-        filled = [fill(word, fields) for word in words]
-    except TemplateError as error:
-        spot.report(f"{error.message}; a program knows {{suite}} and {{python}} alone")
-        return ()
-    first = os.path.normpath(folder / filled[0]) if "/" in filled[0] else filled[0]
-    return (first, *filled[1:])
+    first, *others = [placed(word, str(folder)) for word in words]
+    is_path = "/" in first and not first.startswith(("/", "{"))
+    return (
+        placed(f"{{suite}}/{first.removeprefix('./')}", str(folder)) if is_path else first,
+        *others,
+    )
 
 
 def _read_custom(form: AgentTargetForm, locate: Locate) -> CustomAgent | None:

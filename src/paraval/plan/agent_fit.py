@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,11 +76,13 @@ def _says(target: AgentTarget, key: str) -> bool:
 
 def check_program(program: AgentProgram, asked: Asked, named: AxisText) -> None:
     """Tells where an agent is not installed."""
+    from paraval.agents.catalogue import find_program  # noqa: PLC0415 - see known_agent
+
     path = search_path(asked.target.env)
     if asked.target.program:
         first = asked.target.program[0]
         check_executable(first, str(Path.cwd()), path, asked.locate(("program",)))
-    elif not any(shutil.which(name, path=path) for name in program.programs):
+    elif find_program(program, path) is None:
         named.spot.report(
             f"{named.text} is not installed: there is no program {listed(program.programs)} on"
             f" PATH; get it with: {program.install}; or name it with program:"

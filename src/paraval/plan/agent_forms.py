@@ -125,8 +125,8 @@ class AgentTargetForm(ProgramForm):
     )
     program: Annotated[Arguments | str, Words("a path, or a list of texts")] | None = Field(
         None,
-        description="What is started in the place of the agent's usual program; a path is relative"
-        " to the suite's folder.",
+        description="What is started in the place of the agent's usual program: a path, relative to"
+        " the suite's folder, or a program with arguments. Each is a template.",
     )
     command: Annotated[Arguments, Words("a list of texts and numbers")] | None = Field(
         None, description="Of `custom`: the program and its arguments. Each is a template."

@@ -100,6 +100,8 @@ Make = Callable[..., Template]
 
 
 def _of_agent(record: AgentTarget, template: Make) -> Iterator[Template]:
+    for number, item in enumerate(record.program):
+        yield template(item, "program", number)
     for number, item in enumerate(record.arguments):
         yield template(item, "arguments", number)
     for server in record.mcp:
