@@ -142,7 +142,7 @@ class Gate:
         self._pressures.feel(reading, passed_s)
         if is_first:
             free = int(reading.cpus - reading.busy_cpus + SLACK_CPUS)
-            self._allowance = max(1, len(self._occupants), free - 1)
+            self._allowance = max(1, 2 * self._peak, free - 1)
         elif self._is_crowded(reading):
             self._cut(at, reading)
         elif self._peak >= self._allowance and self._pressures.closed_by is None:
