@@ -212,9 +212,33 @@ def test_what_cannot_be_started_is_told_alike(command: Command, limits: TargetLi
 # ---- nothing left behind
 
 
+KEEPER = """
+import subprocess
+from paraval.processes.cgroups import Cgroups, find_places
+
+cgroups = Cgroups(find_places())
+cgroups.settle()
+home = open("/proc/self/cgroup").read()
+sleeps = [subprocess.Popen(["setsid", "sleep", "300"]) for _ in range(5)]
+cgroups.kill_all_but_this()
+print(*[sleep.wait() for sleep in sleeps], open("/proc/self/cgroup").read() == home)
+"""
+
+
 @needs_kill
-def test_a_tree_that_outruns_the_walk_is_killed_as_a_group(command: Command) -> None:
-    """Each of its processes starts the next in a session of its own and ends."""
+def test_a_keeper_kills_its_whole_group_at_one_stroke_and_lives() -> None:
+    ended = subprocess.run(
+        [PYTHON, "-c", KEEPER], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (ended.stdout, ended.stderr) == ("-9 -9 -9 -9 -9 True\n", "")
+    Cgroups(find_places()).heal()
+
+
+@needs_linux
+def test_a_tree_whose_processes_each_flee_into_a_session_of_their_own_is_ended(
+    command: Command,
+) -> None:
+    """Each of them starts the next and ends: none is there for long, and no group holds two."""
     script = (
         "import os, time\n"
         "def run_away():\n"
@@ -523,7 +547,8 @@ def test_commands_of_one_tag_are_told_together(command: Command) -> None:
             await _kill(child)
         return loads
 
-    assert with_warden(use).keys() == {3}
+    loads = with_warden(use)
+    assert loads.keys() == {3}
 
 
 @needs_linux
