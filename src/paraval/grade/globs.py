@@ -21,7 +21,7 @@ def fits(path: str, glob: str) -> bool:
     # What ends in a slash is a folder, and so never the last part of a file's path.
     below = parts[:-1] if written.endswith("/") else parts
     steps = [step for step in written.split("/") if step]
-    if "/" not in written.rstrip("/"):
+    if steps and "/" not in written.rstrip("/"):
         steps = ["**", *steps]
     return bool(steps) and _leads_into(below, steps)
 

@@ -1,0 +1,429 @@
+"""Graders that look at a workspace: what changed in it, commands in it, and their order."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paraval.grade.command import CommandRoom
+from paraval.grade.globs import fits
+from paraval.grade.grader import Subject
+from paraval.grade.panel import Panel, Verdict
+from paraval.isolation import Change, FileChange
+from paraval.models.conversation import Answered, Request, Unanswered
+from paraval.processes.children import Warden
+from paraval.processes.sandbox import Sandbox, why_no_sandbox
+from paraval.records import (
+    AccountUse,
+    Case,
+    Failure,
+    Grade,
+    GraderSpec,
+    Grading,
+    Model,
+    Outcome,
+    Output,
+    Provider,
+    Spend,
+)
+from paraval.scratch import Homes
+from paraval.threads import Threads
+
+PASSED, FAILED, GRADER_ERROR = Outcome.PASSED, Outcome.FAILED, Outcome.GRADER_ERROR
+
+
+def subject(workspace: Path | None = None, change: Change | None = None) -> Subject:
+    return Subject(
+        case=Case(id="fix", input="Fix it."),
+        variant={},
+        repeat=1,
+        output=Output(text="done"),
+        workspace=None if workspace is None else str(workspace),
+        change=change,
+    )
+
+
+def judged(
+    graders: list[GraderSpec],
+    what: Subject,
+    *,
+    folder: Path | str = "/nowhere",
+    room: CommandRoom | None = None,
+    functions: Mapping[str, Callable[..., Any]] | None = None,
+) -> Verdict:
+    async def judge() -> Verdict:
+        threads = Threads()
+        try:
+            async with Warden() as warden:
+                panel = Panel(
+                    Grading(graders=tuple(graders)),
+                    functions=functions or {},
+                    threads=threads,
+                    warden=warden,
+                    room=room,
+                )
+                return await panel.judge(what, str(folder))
+        finally:
+            threads.close()
+
+    return asyncio.run(judge())
+
+
+def said(verdict: Verdict) -> str:
+    return verdict.error.message if verdict.error is not None else verdict.grades[0].reason
+
+
+# ---- diff
+
+
+def changed(*paths: str, lines: int = 1, binary: bool = False) -> Change:
+    files = tuple(
+        FileChange(
+            path=path,
+            status="changed",
+            lines_added=None if binary else lines,
+            lines_deleted=None if binary else 0,
+        )
+        for path in paths
+    )
+    return Change(
+        files_changed=len(paths),
+        binary_files=len(paths) if binary else 0,
+        lines_added=0 if binary else lines * len(paths),
+        files=files,
+    )
+
+
+def diffed(change: Change | None, **options: Any) -> Verdict:
+    spec = GraderSpec(name="diff", kind="diff", options=options)
+    return judged([spec], subject(Path("/work"), change))
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "outcome", "reason"),
+    [
+        (changed("a.py"), {"max_files": 1}, PASSED, "1 file changed, +1 -0"),
+        (changed("a.py", "b.py"), {"max_files": 1}, FAILED, "2 files changed, where at most 1 may"),
+        (changed("a.py", lines=9), {"max_lines": 8}, FAILED, "9 lines added and deleted"),
+        (Change(), {"max_files": 0, "max_lines": 0}, PASSED, "nothing changed"),
+        (Change(), {"empty": True}, PASSED, "nothing changed"),
+        (changed("a.py"), {"empty": True}, FAILED, "1 file changed, where none may: a.py"),
+        (Change(), {"empty": False}, FAILED, "nothing changed"),
+        (changed("a.py"), {"empty": False}, PASSED, "1 file changed"),
+        (changed("a.png", binary=True), {"binary": False}, FAILED, "1 binary file changed"),
+        (changed("a.png", binary=True), {"binary": None, "max_files": 1}, PASSED, "1 file"),
+        (changed("src/a.py"), {"only": ["src/**"]}, PASSED, "1 file"),
+        (changed("src/a.py", "x.py"), {"only": ["src/"]}, FAILED, "only, and changed x.py"),
+        (changed("tests/a.py"), {"not": ["tests/**"]}, FAILED, "may not change tests/a.py"),
+        (changed("src/a.py"), {"not": ["tests/**", "*.lock"]}, PASSED, "1 file"),
+    ],
+)
+def test_a_change_is_held_to_its_bounds(
+    change: Change, options: dict[str, Any], outcome: Outcome, reason: str
+) -> None:
+    verdict = diffed(change, **options)
+    assert verdict.outcome is outcome
+    assert reason in said(verdict)
+
+
+def test_every_bound_that_is_broken_is_told() -> None:
+    verdict = diffed(changed("a", "b", lines=5), max_files=1, max_lines=1, only=["c"])
+    assert said(verdict).count(";") == 2
+
+
+def test_tampering_fails_whatever_else_is_right() -> None:
+    verdict = diffed(Change(tampering=("a hook was added: post-commit",)), max_files=5)
+    assert verdict.outcome is FAILED
+    assert said(verdict) == "it tampered with .git: a hook was added: post-commit"
+
+
+def test_without_a_workspace_there_is_no_change_to_judge() -> None:
+    assert diffed(None, max_files=1).outcome is GRADER_ERROR
+
+
+def test_paths_that_are_not_listed_leave_no_verdict_unless_there_is_one_already() -> None:
+    many = Change(files_added=2000, files=changed("src/a.py").files)
+    assert "1999 are not listed" in said(diffed(many, only=["src/"]))
+    assert diffed(many, only=["docs/"]).outcome is FAILED
+    assert diffed(many, only=["src/"], max_files=10).outcome is FAILED
+
+
+@pytest.mark.parametrize(
+    ("path", "glob", "does"),
+    [
+        ("src/a.py", "src/**", True),
+        ("src", "src/**", False),
+        ("src/a/b/c.py", "src/**/*.py", True),
+        ("src/c.py", "src/**/*.py", True),
+        ("a/b/c.py", "*.py", True),
+        ("a/b/c.py", "/*.py", False),
+        ("c.py", "/*.py", True),
+        ("a/src/c.py", "src/", True),
+        ("a/src", "src/", False),
+        ("a/b/c.py", "a/*/c.py", True),
+        ("a/b/d/c.py", "a/*/c.py", False),
+        ("a/b/c.py", "a", True),
+        ("ab/c.py", "a", False),
+        ("x/y/z", "**/y/**", True),
+        ("A.py", "a.py", False),
+        ("a.py", "**", True),
+        ("a.py", "./a.py", True),
+        ("a[1].py", "a[[]1].py", True),
+        ("a.py", "", False),
+    ],
+)
+def test_globs_are_those_of_ignore_files(path: str, glob: str, does: bool) -> None:
+    assert fits(path, glob) is does
+
+
+@given(
+    path=st.lists(st.sampled_from(["a", "b", "aa"]), min_size=1, max_size=200).map("/".join),
+    glob=st.lists(st.sampled_from(["**", "*", "a", "*a*a*", "b"]), max_size=40).map("/".join),
+)
+def test_any_glob_is_decided_soon(path: str, glob: str) -> None:
+    fits(path, glob)
+    assert fits(path, path)
+    assert fits(f"{path}/below", path)
+
+
+# ---- commands in a workspace
+
+
+def command(*program: str, name: str = "tests", **options: Any) -> GraderSpec:
+    argv = [sys.executable, "-c", *program]
+    return GraderSpec(name=name, kind="command", options={"command": argv, **options}, folder="/")
+
+
+def test_a_command_runs_in_the_workspace_and_is_told_of_it(tmp_path: Path) -> None:
+    where = "import os; print(os.getcwd() == os.environ['PARAVAL_WORKSPACE'], os.getcwd())"
+    verdict = judged([command(where)], subject(tmp_path), folder=tmp_path / "logs")
+    assert said(verdict) == f"True {tmp_path}"
+    outside = judged([command(where.replace("['", ".get('").replace("']", "')"))], subject())
+    assert said(outside) == "False /"
+
+
+@pytest.mark.parametrize(
+    ("code", "options", "outcome"),
+    [
+        (0, {}, PASSED),
+        (1, {}, FAILED),
+        (2, {}, GRADER_ERROR),
+        (2, {"failing": "any"}, FAILED),
+        (101, {"failing": "any"}, FAILED),
+        (2, {"failing": [1, 2]}, FAILED),
+        (1, {"failing": [2]}, GRADER_ERROR),
+        (3, {"failing": [1, 2]}, GRADER_ERROR),
+        (0, {"failing": "any"}, PASSED),
+        (2, {"failing": None}, GRADER_ERROR),
+    ],
+)
+def test_the_suite_says_which_exit_codes_fail(
+    tmp_path: Path, code: int, options: dict[str, Any], outcome: Outcome
+) -> None:
+    verdict = judged([command(f"raise SystemExit({code})", **options)], subject(tmp_path))
+    assert verdict.outcome is outcome
+
+
+def test_an_exit_code_without_a_meaning_comes_with_advice_in_a_workspace(tmp_path: Path) -> None:
+    stop = command("print('2 errors'); raise SystemExit(2)")
+    told = said(judged([stop], subject(tmp_path), folder=tmp_path / "logs"))
+    assert told == (
+        "grader 'tests': it ended with exit code 2, where 0 is passed and 1 is failed; it said "
+        "\"2 errors\"; for a program that fails with other codes, say 'failing: any'"
+    )
+    assert "failing: any" not in said(judged([stop], subject(), folder=tmp_path / "logs"))
+
+
+UNITTEST = """
+import unittest
+class Sums(unittest.TestCase):
+    def test_that_fails(self):
+        self.assertEqual(1 + 1, 3)
+unittest.main(argv=["sums"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "options", "outcome"),
+    [
+        ("import os; os.kill(os.getpid(), 9)", {"failing": "any"}, GRADER_ERROR),
+        ("raise ValueError('a broken judge')", {}, GRADER_ERROR),
+        ("raise ValueError('a broken judge')", {"failing": [1]}, FAILED),
+        ("assert 1 == 2, 'wrong'", {}, FAILED),
+        (UNITTEST, {}, FAILED),
+    ],
+)
+def test_a_test_that_fails_is_told_from_a_judge_that_breaks(
+    tmp_path: Path, program: str, options: dict[str, Any], outcome: Outcome
+) -> None:
+    verdict = judged([command(program, **options)], subject(tmp_path), folder=tmp_path / "logs")
+    assert verdict.outcome is outcome
+
+
+def test_a_command_has_a_temporary_folder_of_its_own_that_is_gone_afterwards(
+    tmp_path: Path,
+) -> None:
+    leave = "import tempfile; print(tempfile.mkstemp()[1])"
+    room = CommandRoom(homes=Homes(tmp_path / "scratch"))
+    verdict = judged([command(leave)], subject(tmp_path), folder=tmp_path / "logs", room=room)
+    left = Path(said(verdict))
+    assert left.is_relative_to(tmp_path / "scratch")
+    assert not left.exists()
+
+
+def test_a_sandbox_is_made_for_commands_in_a_workspace_alone(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def no_sandbox(workspace: str) -> None:
+        asked.append(workspace)
+
+    room = CommandRoom(sandbox_for=no_sandbox)
+    judged([command("pass")], subject(tmp_path), room=room)
+    judged([command("pass")], subject(), room=room)
+    assert asked == [str(tmp_path)]
+
+
+@pytest.mark.skipif(why_no_sandbox() is not None, reason=str(why_no_sandbox()))
+@pytest.mark.parametrize(
+    ("program", "outcome"),
+    [
+        ("import tempfile; open('made', 'w'); tempfile.mkstemp()", PASSED),
+        ("import sys; open(sys.argv[1], 'w')", GRADER_ERROR),
+        ("import os; os.kill(os.getpid(), 9)", GRADER_ERROR),
+        ("print('wrong'); raise SystemExit(1)", FAILED),
+    ],
+)
+def test_a_sandboxed_command_writes_its_workspace_and_its_temporary_folder_alone(
+    tmp_path: Path, program: str, outcome: Outcome
+) -> None:
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    room = CommandRoom(
+        homes=Homes(tmp_path / "scratch"), sandbox_for=lambda path: Sandbox(writable=(path,))
+    )
+    asked = command(program, str(tmp_path / "outside"))
+    verdict = judged([asked], subject(workspace), folder=tmp_path / "logs", room=room)
+    assert verdict.outcome is outcome, said(verdict)
+    assert not (tmp_path / "outside").exists()
+
+
+def test_commands_in_one_workspace_run_one_after_the_other(tmp_path: Path) -> None:
+    # It fails if another one is there.
+    alone = "import os, time; os.mkdir('busy'); time.sleep(0.1); os.rmdir('busy')"
+    several = [command(alone, name=f"c{number}") for number in range(4)]
+    verdict = judged(several, subject(tmp_path), folder=tmp_path / "logs")
+    assert verdict.outcome is PASSED
+    assert [grade.grader for grade in verdict.grades] == ["c0", "c1", "c2", "c3"]
+
+
+# ---- functions
+
+
+def python(name: str = "python") -> GraderSpec:
+    return GraderSpec(name=name, kind="python", options={"function": "m:f"})
+
+
+def test_a_function_that_asks_for_the_workspace_is_told_of_it(tmp_path: Path) -> None:
+    told: list[Any] = []
+
+    def third(output: Output, case: Case, workspace: str | None) -> bool:
+        told.append((output.text, case.id, workspace))
+        return True
+
+    async def by_name(output: Output, case: Case, variant: Any, *, workspace: str) -> bool:
+        told.append(workspace)
+        return True
+
+    def with_default(output: Output, workspace: str = "") -> bool:
+        told.append(workspace)
+        return True
+
+    for function in (third, by_name, with_default):
+        verdict = judged([python()], subject(tmp_path), functions={"m:f": function})
+        assert verdict.outcome is PASSED
+    assert told == [("done", "fix", str(tmp_path)), str(tmp_path), str(tmp_path)]
+    judged([python()], subject(), functions={"m:f": third})
+    assert told[-1] == ("done", "fix", None)
+
+
+def test_functions_in_one_workspace_take_turns_with_commands(tmp_path: Path) -> None:
+    def judge(output: Output, case: Case, workspace: str) -> bool:
+        return not (tmp_path / "busy").exists()
+
+    slow = command("import os, time; os.mkdir('busy'); time.sleep(0.1); os.rmdir('busy')")
+    graders = [slow, python("p1"), command("pass", name="c2")]
+    verdict = judged(graders, subject(tmp_path), folder=tmp_path / "logs", functions={"m:f": judge})
+    assert verdict.outcome is PASSED
+
+
+# ---- marks that stay
+
+
+JUDGE = Model(
+    name="haiku", provider=Provider.OPENAI, model="m", base_url="http://x", account="team-a"
+)
+
+
+class Judges:
+    """Answers as told, in this order."""
+
+    def __init__(self, *replies: str | None) -> None:
+        self.replies = list(replies)
+
+    async def ask(self, request: Request) -> Answered | Unanswered:
+        reply = self.replies.pop(0)
+        use = AccountUse(account="account:team-a", requests=1)
+        if reply is None:
+            failure = Failure(kind=Outcome.RATE_LIMITED, message="no", account="account:team-a")
+            return Unanswered(failure=failure, use=use)
+        return Answered(text=reply, spend=Spend(calls=1), use=use)
+
+    def forget(self, request: Request) -> None:
+        raise AssertionError("nothing to forget")
+
+
+def test_only_the_judge_that_was_missing_is_asked_when_the_workspace_is_gone(
+    tmp_path: Path,
+) -> None:
+    """Neither the command, whose workspace is gone by then, nor the judge that has spoken."""
+    runs = tmp_path / "runs"
+    count = f"open({str(runs)!r}, 'a').write('.')"
+    good = '{"reason": "fine", "score": 1}'
+    judges = Judges(good, None, good)
+    graders = (
+        GraderSpec(name="first", kind="judge", options={"rubric": "?"}, model=JUDGE),
+        command(count),
+        GraderSpec(name="second", kind="judge", options={"rubric": "!"}, model=JUDGE),
+    )
+
+    async def judge_twice() -> tuple[Verdict, Verdict]:
+        threads = Threads()
+        async with Warden() as warden:
+            panel = Panel(
+                Grading(graders=graders),
+                functions={},
+                threads=threads,
+                warden=warden,
+                models=judges,
+            )
+            missing = await panel.judge(subject(tmp_path), str(tmp_path / "1"))
+            whole = await panel.judge(subject(), str(tmp_path / "2"), missing.marks)
+        threads.close()
+        return missing, whole
+
+    missing, whole = asyncio.run(judge_twice())
+    assert missing.outcome is Outcome.RATE_LIMITED
+    assert list(missing.marks) == [1, 2]
+    assert all(isinstance(mark, Grade) for mark in missing.marks.values())
+    assert whole.outcome is PASSED
+    assert [grade.grader for grade in whole.grades] == ["first", "tests", "second"]
+    assert whole.marks == {}
+    assert runs.read_text() == "."
+    assert judges.replies == []
