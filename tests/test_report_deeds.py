@@ -191,6 +191,11 @@ def test_changes_are_one_line_a_variant_and_tampering_is_red() -> None:
     assert red(report) == ["with-mcp: 1 trial tampered with .git: hook put in (1)"]
 
 
+def test_one_line_is_a_line() -> None:
+    text = plain(report_of(did(WITH, change=changed(1, 1, 0))), 100)
+    assert "median 1 file, 1 line added, 0 deleted" in text
+
+
 def test_much_tampering_is_told_in_few_words() -> None:
     report = report_of(did(WITH, change=changed(1, 1, 1, *(f"thing {n}" for n in range(50)))))
     (alarm,) = red(report)

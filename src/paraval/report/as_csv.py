@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from paraval.records import Outcome, Scalar, Spend, TrialResult
-from paraval.report.as_json import seconds
 from paraval.report.contents import Contents
-from paraval.report.costs import finite, is_known, spend_of, told_usd, usage_of
+from paraval.report.costs import finite, is_known, seconds, spend_of, told_usd, usage_of
 from paraval.report.deed_columns import DeedColumns
 from paraval.report.inert import Cell, inert
 from paraval.report.summary import Summary

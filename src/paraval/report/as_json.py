@@ -65,7 +65,7 @@ from paraval.records import (
     Variant,
 )
 from paraval.report.contents import Contents
-from paraval.report.costs import Costs, finite, is_known, spend_of, told_usd, usage_of
+from paraval.report.costs import Costs, finite, is_known, seconds, spend_of, told_usd, usage_of
 from paraval.report.deeds_as_dict import attempt_deeds, summed_deeds
 from paraval.report.gate import Gate
 from paraval.report.summary import Summary, Tally
@@ -132,12 +132,6 @@ def moment(epoch_s: float | None) -> str | None:
         return None
     told = datetime.fromtimestamp(epoch_s, UTC).isoformat(timespec="milliseconds")
     return told.removesuffix("+00:00") + "Z"
-
-
-def seconds(value: float | None) -> float | None:
-    """To the microsecond."""
-    number = finite(value)
-    return None if number is None else round(number, 6)
 
 
 def _head(contents: Contents) -> dict[str, Any]:

@@ -153,3 +153,9 @@ def finite(value: object) -> float | None:
         return value if math.isfinite(value) else None
     except OverflowError:  # an integer beyond what a float can hold
         return None
+
+
+def seconds(value: float | None) -> float | None:
+    """To the microsecond."""
+    number = finite(value)
+    return None if number is None else round(number, 6)

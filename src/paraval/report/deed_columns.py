@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from paraval.isolation import Activity, Change
 from paraval.records import AttemptResult
-from paraval.report.costs import finite
+from paraval.report.costs import finite, seconds
 from paraval.report.deeds import Deeds
 from paraval.report.inert import Cell, inert
 
@@ -51,7 +51,7 @@ class DeedColumns:
         if self.changes:
             found += _change(end.change)
         if self.machine:
-            found += [finite(end.cpu_s), end.memory_bytes]
+            found += [seconds(end.cpu_s), end.memory_bytes]
         return found
 
 

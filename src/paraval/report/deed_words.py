@@ -87,7 +87,8 @@ def _used(use: ServerUse) -> str:
     if use.telling:
         called = f"called in {use.called:,} of {counted(use.telling, 'trial')}"
         errors = f", {use.errors:,} more with an error" if use.errors else ""
-        words = f"{called} ({counted(use.calls, 'call')}{errors})"
+        calls = f" ({counted(use.calls, 'call')}{errors})" if use.calls or errors else ""
+        words = called + calls
     else:
         words = "this agent does not tell which tools it calls"
     # Some agents tell a connection only by what was called over it: that is nothing new.
@@ -98,7 +99,7 @@ def _used(use: ServerUse) -> str:
 def _turns_and_calls(deeds: Deeds, *, is_other: bool) -> Iterator[str]:
     told = []
     if deeds.median_turns is not None:
-        told.append(f"{deeds.median_turns:,.4g} {'turn' if deeds.median_turns == 1 else 'turns'}")
+        told.append(_amount(deeds.median_turns, "turn"))
     if deeds.telling:
         what = "call of other tools" if is_other else "call of tools"
         many = "calls of other tools" if is_other else "calls of tools"
@@ -114,12 +115,14 @@ def _changed(changes: Changes) -> str:
     trials = f"{changes.changed:,} of {counted(changes.trials, 'trial')} changed files"
     if not changes.changed:
         return trials
-    files = "file" if changes.median_files == 1 else "files"
-    return (
-        f"{trials}; median {changes.median_files:,.4g} {files}, "
-        f"{changes.median_lines_added:,.4g} lines added, "
-        f"{changes.median_lines_deleted:,.4g} deleted"
-    )
+    files = _amount(changes.median_files, "file")
+    added = _amount(changes.median_lines_added, "line")
+    return f"{trials}; median {files}, {added} added, {changes.median_lines_deleted:,.6g} deleted"
+
+
+def _amount(median: float, noun: str) -> str:
+    """`1 line`, `2.5 lines`."""
+    return f"{median:,.6g} {noun if median == 1 else noun + 's'}"
 
 
 def _tampered(changes: Changes, quote: Quote) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from paraval.isolation import Activity, Change, ToolUse
 from paraval.records import AttemptResult
-from paraval.report.costs import finite
+from paraval.report.costs import seconds
 from paraval.report.deeds import Changes, Deeds, ServerUse
 from paraval.report.text import well_formed
 
@@ -19,7 +19,7 @@ def attempt_deeds(end: AttemptResult) -> dict[str, Any]:
     return {
         "activity": None if end.activity is None else _activity(end.activity),
         "change": None if end.change is None else _change(end.change),
-        "cpu_s": _seconds(end.cpu_s),
+        "cpu_s": seconds(end.cpu_s),
         "memory_bytes": end.memory_bytes,
     }
 
@@ -29,7 +29,7 @@ def summed_deeds(deeds: Deeds) -> dict[str, Any]:
     return {
         "agents": _agents(deeds) if deeds.agents else None,
         "changes": None if deeds.changes is None else _changes(deeds.changes),
-        "cpu_s": _seconds(deeds.cpu_s),
+        "cpu_s": seconds(deeds.cpu_s),
         "most_memory_bytes": deeds.most_memory_bytes,
     }
 
@@ -109,11 +109,6 @@ def _changes(changes: Changes) -> dict[str, Any]:
         "tampered": changes.tampered,
         "tampering": {well_formed(words): number for words, number in changes.tampering.items()},
     }
-
-
-def _seconds(value: float | None) -> float | None:
-    number = finite(value)
-    return None if number is None else round(number, 6)
 
 
 def _text(text: str | None) -> str | None:
