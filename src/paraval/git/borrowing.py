@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paraval.git.repositories import Repository
-from paraval.git.running import read_settings
+from paraval.git.running import read_settings, run_git
 
 _TAKEN_OVER = (
     "core.autocrlf",
@@ -81,6 +81,27 @@ def write_repository(
         reference.parent.mkdir(parents=True, exist_ok=True)
         reference.write_text(f"{head}\n")
         (folder / "HEAD").write_text(f"ref: refs/heads/{branch}\n", errors="surrogateescape")
+
+
+def lend_copies(arguments: Sequence[str], hashes: Sequence[str], objects: str) -> None:
+    """Copy these objects into a folder of objects, as far as they are there.
+
+    Where git writes an object that an alternate has too, it writes a new time onto the lender's
+    file. So it writes where there are no alternates, with copies of what it may have to read.
+    """
+    pack = os.path.join(objects, "pack", "pack")  # noqa: PTH118 - text goes to git
+    os.makedirs(os.path.dirname(pack), exist_ok=True)  # noqa: PTH103, PTH120
+    stdin = "".join(f"{name}\n" for name in hashes).encode()
+    if hashes:
+        run_git([*arguments, "pack-objects", "-q", pack], stdin=stdin)
+
+
+def alternates_variable(folder: str) -> dict[str, str]:
+    """Where else git finds objects; `:` parts folders there, unless they are in quotes."""
+    if folder.startswith('"') or ":" in folder:
+        escaped = folder.replace("\\", "\\\\").replace('"', '\\"')
+        folder = f'"{escaped}"'
+    return {"GIT_ALTERNATE_OBJECT_DIRECTORIES": folder}
 
 
 def read_config(text: bytes) -> dict[str, str]:

@@ -14,9 +14,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from paraval.git.borrowing import lender_of, write_repository
+from paraval.git.borrowing import (
+    alternates_variable,
+    lend_copies,
+    lender_of,
+    write_repository,
+)
 from paraval.git.repositories import Repository, resolve, tree_of
 from paraval.git.running import GitError, failure, must_git, run_git
+from paraval.processes.quick import QuickEnd
 
 _PATIENCE_S = 600.0
 _SIGNED = {
@@ -38,18 +44,19 @@ class Snapshot:
 def snapshot(repository: Repository, objects_folder: str | Path) -> Snapshot:
     """Tracked changes and untracked files that git does not ignore, as objects in this folder."""
     head = resolve(repository, "HEAD")
+    objects = os.fspath(objects_folder)
     with _borrowing(repository, head) as arguments:
-        # Not in the repository itself: what is new must outlive it.
-        env = {"GIT_OBJECT_DIRECTORY": os.fspath(objects_folder)}
-        env["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = _as_list(repository.objects)
-        Path(objects_folder).mkdir(parents=True, exist_ok=True)
-        tree = _write_tree(repository, arguments, env)
+        tree = _write_tree(repository, arguments, objects)
         if tree == tree_of(repository, head):
             return Snapshot(commit=head, tree=tree)
         commit = must_git(
             [*arguments, "commit-tree", tree, "-p", head, "-m", "The working tree as it was"],
             doing=f"cannot take the working tree of {repository.top} as it is",
-            env={**env, **_SIGNED, **_date_of(arguments, head)},
+            env={
+                **_with_alternates(repository, objects),
+                **_SIGNED,
+                **_date_of(arguments, head),
+            },
         )
         return Snapshot(commit=commit.decode().strip(), tree=tree)
 
@@ -80,15 +87,39 @@ def _borrowing(repository: Repository, head: str) -> Iterator[list[str]]:
         yield [f"--git-dir={git_dir}", f"--work-tree={repository.top}"]
 
 
-def _write_tree(repository: Repository, arguments: list[str], env: dict[str, str]) -> str:
+def _write_tree(repository: Repository, arguments: list[str], objects: str) -> str:
     doing = f"cannot take the working tree of {repository.top} as it is"
-    added = run_git([*arguments, "add", "-A"], env=env, timeout=_PATIENCE_S)
-    if "does not have a commit checked out" in added.stderr:
-        # A repository within, without a commit, cannot be part of a tree: all the rest can.
-        run_git([*arguments, "add", "-A", "--ignore-errors"], env=env, timeout=_PATIENCE_S)
-    elif not added.is_well:
+    alone = {"GIT_OBJECT_DIRECTORY": objects}
+    _copy_what_may_be_read(arguments, objects)
+    added = _add(arguments, alone)
+    if not added.is_well:
+        # An index that leaves folders out needs to read trees to fill them in.
+        added = _add(arguments, _with_alternates(repository, objects))
+    if not added.is_well:
         raise failure(doing, added)
-    return must_git([*arguments, "write-tree"], doing=doing, env=env).decode().strip()
+    written = must_git([*arguments, "write-tree", "--missing-ok"], doing=doing, env=alone)
+    return written.decode().strip()
+
+
+def _copy_what_may_be_read(arguments: list[str], objects: str) -> None:
+    """Of files that changed: whether git converts line ends hangs on how they were before."""
+    stdout = run_git([*arguments, "diff-files", "-z", "--raw", "--abbrev=64"]).stdout
+    records = [part.split(b" ") for part in stdout.split(b"\0") if part.startswith(b":")]
+    files = [record[2].decode() for record in records if record[0] in (b":100644", b":100755")]
+    lend_copies(arguments, files, objects)
+
+
+def _add(arguments: list[str], env: dict[str, str]) -> QuickEnd:
+    added = run_git([*arguments, "add", "-A"], env=env, timeout=_PATIENCE_S)
+    if "does not have a commit checked out" not in added.stderr:
+        return added
+    # A repository within, without a commit, cannot be part of a tree: all the rest can.
+    run_git([*arguments, "add", "-A", "--ignore-errors"], env=env, timeout=_PATIENCE_S)
+    return QuickEnd(exit_code=0)
+
+
+def _with_alternates(repository: Repository, objects: str) -> dict[str, str]:
+    return {"GIT_OBJECT_DIRECTORY": objects, **alternates_variable(repository.objects)}
 
 
 def _date_of(arguments: list[str], commit: str) -> dict[str, str]:
@@ -98,11 +129,3 @@ def _date_of(arguments: list[str], commit: str) -> dict[str, str]:
     )
     date = f"{stdout.decode().strip()} +0000"
     return {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
-
-
-def _as_list(folder: str) -> str:
-    """As git takes it in a variable: `:` parts folders, unless they are in quotes."""
-    if not folder.startswith('"') and ":" not in folder:
-        return folder
-    escaped = folder.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'

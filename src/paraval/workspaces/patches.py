@@ -14,6 +14,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from paraval.git.borrowing import alternates_variable, lend_copies
 from paraval.git.running import GitError, last_line, must_git, run_git
 from paraval.isolation import Change, FileChange
 from paraval.processes.quick import QuickEnd
@@ -79,16 +80,17 @@ class _Stage:
     def __init__(self, scene: Scene, temporary: Path) -> None:
         self._scene = scene
         self._index = temporary / "index"
-        (temporary / "objects").mkdir()
+        self._objects = temporary / "objects"
+        self._objects.mkdir()
         self._env = {
             "GIT_INDEX_FILE": str(self._index),
-            "GIT_OBJECT_DIRECTORY": str(temporary / "objects"),
-            "GIT_ALTERNATE_OBJECT_DIRECTORIES": f"{scene.baseline.git_dir}/objects",
+            "GIT_OBJECT_DIRECTORY": str(self._objects),
         }
         self._git_dir = scene.baseline.git_dir
 
     def add(self, selection: _Selection) -> list[str]:
         """Bring the index to where the workspace is; tells what was remarkable."""
+        self._copy_what_may_be_read(selection)
         ended = self._add_by(self._scene.baseline.git_dir, selection)
         if ended.is_well:
             return []
@@ -98,6 +100,11 @@ class _Stage:
             note = "the patch holds files byte for byte: git cannot convert them as .gitattributes"
             return [f"{note} asks for ({last_line(ended)})"]
         raise GitError(f"git cannot tell what was changed: {last_line(again)}")
+
+    def _copy_what_may_be_read(self, selection: _Selection) -> None:
+        baseline = self._scene.baseline
+        hashes = [baseline.hashes[path] for path in selection.written if path in baseline.hashes]
+        lend_copies([f"--git-dir={baseline.git_dir}"], hashes, str(self._objects))
 
     def _add_by(self, git_dir: str, selection: _Selection) -> QuickEnd:
         shutil.copyfile(self._scene.baseline.index, self._index)
@@ -134,7 +141,7 @@ class _Stage:
                 *(self._scene.baseline.tree, "--"),
             ],
             doing="git cannot tell what was changed",
-            env=self._env,
+            env={**self._env, **alternates_variable(f"{self._scene.baseline.git_dir}/objects")},
             timeout=_PATIENCE_S,
         )
 

@@ -6,8 +6,8 @@ what else is in a slot, is for `slots`; what an attempt changed is told by `patc
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from paraval.workspaces.own_repository import Beginning
@@ -43,6 +43,8 @@ class Baseline:
     """The same without any conversion of contents."""
     tree: str
     index: str
+    hashes: Mapping[bytes, str] = field(default_factory=dict)
+    """Of the tree's files, where git may have to read them to tell what a changed one is."""
     not_hashed: frozenset[bytes] = frozenset()
     """Files that the tree lacks because they are too large."""
 

@@ -18,6 +18,8 @@ from paraval.workspaces.sources import (
     layout_of,
 )
 
+_FILES = (0o100644, 0o100755)
+
 
 class TreeSource:
     """A tree of a repository; git fills and mends the slots."""
@@ -32,6 +34,7 @@ class TreeSource:
         _write_trusted(beginning.lender, beginning.commit, self._git_dir, self._git_dir_as_it_is)
         entries = tree_entries(self._git_dir, tree)
         self.layout = _layout(entries)
+        self._hashes = {entry.path: entry.hash for entry in entries if entry.mode in _FILES}
         self.notes = tree_notes(self._git_dir, entries)
 
     def fill(self, place: Place) -> None:
@@ -47,6 +50,7 @@ class TreeSource:
             git_dir_as_it_is=self._git_dir_as_it_is,
             tree=self._tree,
             index=place.index,
+            hashes=self._hashes,
         )
 
     def _checkout(self, place: Place, *arguments: str, stdin: bytes = b"") -> None:
