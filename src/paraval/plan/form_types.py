@@ -115,4 +115,5 @@ Arguments = Annotated[list[Item], Field(min_length=1)]
 class Form(BaseModel):
     """A mapping in a suite file: only the keys named here, and nothing is guessed."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    # Built when first used: most suites use few of the forms.
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
