@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paraval.errors import ParavalError
+from paraval.grade.command import CommandRoom
 from paraval.grade.grader import GraderProblem, Subject
 from paraval.grade.panel import Panel, Verdict, weigh
 from paraval.grade.structured import same_data
@@ -751,7 +752,7 @@ def test_the_runs_marks_are_laid_over_a_programs_environment(tmp_path: Path) -> 
                 functions={},
                 threads=Threads(),
                 warden=warden,
-                marks={"MARK": "run-1"},
+                room=CommandRoom(marks={"MARK": "run-1"}),
             )
             return await panel.judge(subject("hello"), str(tmp_path))
 

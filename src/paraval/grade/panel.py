@@ -60,20 +60,18 @@ class Verdict:
 class Panel:
     """The graders of a suite, ready to judge any number of subjects at once."""
 
-    def __init__(  # noqa: PLR0913 - `marks` is a short form of a room with nothing else in it
+    def __init__(
         self,
         grading: Grading,
         *,
         functions: Functions,
         threads: Threads,
         warden: Warden,
-        marks: Mapping[str, str] | None = None,
         room: CommandRoom | None = None,
         models: JudgeAsker | None = None,
     ) -> None:
-        """`room` is what grader commands get of the run, `marks` alone where that is all;
-        `models` asks the models that judge."""
-        room = room or CommandRoom(marks=marks or {})
+        """`room` is what grader commands get of the run; `models` asks the models that judge."""
+        room = room or CommandRoom()
         makers = _Makers(functions=functions, threads=threads, warden=warden, room=room)
         self._grading = grading
         self._graders: dict[int, Grader] = {}
