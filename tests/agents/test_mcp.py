@@ -32,7 +32,12 @@ def modes(place: Place) -> dict[str, Any]:
     server = place.folder / "notes.py"
     server.write_text(textwrap.dedent(SERVER))
     python = str(INSTALLED / "venv" / "bin" / "python")
-    return {"with-mcp": {"mcp": {"notes": {"command": [python, str(server)]}}}, "without-mcp": {}}
+    with_mcp = {
+        "mcp": {"notes": {"command": [python, str(server)]}},
+        # Claude Code waits 30 s for it: little, where eight agents start on a busy machine.
+        "env": {"MCP_TIMEOUT": "90000"},
+    }
+    return {"with-mcp": with_mcp, "without-mcp": {}}
 
 
 def test_calls_of_a_real_server_are_seen_and_counted(place: Place) -> None:

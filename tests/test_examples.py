@@ -1,0 +1,78 @@
+"""The examples run from a clone, offline, and print what their pages show."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import Paraval
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+VARYING = re.compile(r"(?:\d[\d.,]* (?:ms|s|min|h)\b ?)+|\d[\d.,]*(?= times)")
+
+
+def run_example(name: str, folder: Path, paraval: Paraval) -> dict[str, Any]:
+    """Its report, after it printed what its page shows."""
+    shutil.copytree(EXAMPLES / name, folder / "examples" / name)
+    ended = paraval("run", f"examples/{name}/suite.yaml", "-o", "report.json")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert steady(shown_by(name)) == steady(ended.stdout)
+    report: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    return report
+
+
+def shown_by(name: str) -> str:
+    """What the example's page says that it prints."""
+    page = (EXAMPLES / name / "README.md").read_text()
+    shown = page.partition("```console\n")[2].partition("```")[0]
+    return shown.partition("\n")[2]
+
+
+def steady(text: str) -> list[str]:
+    """Its lines, without what differs from run to run and from machine to machine."""
+    lines = (" ".join(VARYING.sub("# ", line).split()) for line in text.splitlines())
+    return [line for line in lines if line and not line.startswith("Memory:")]
+
+
+def test_with_the_tool_it_is_called_in_every_trial_and_without_it_in_none(
+    folder: Path, paraval: Paraval
+) -> None:
+    report = run_example("with-and-without-mcp", folder, paraval)
+    with_it, without = report["summary"]["variants"]
+    assert (with_it["passed"], without["passed"]) == (8, 4)
+    search = with_it["agents"]["mcp"]["code-search"]
+    assert (search["handed"], search["called"], search["calls"]) == (8, 8, 8)
+    assert without["agents"]["mcp"] == {}
+
+
+def test_each_agent_is_judged_by_its_own_change(folder: Path, paraval: Paraval) -> None:
+    """Who is careful mends what he was told too little of; nobody passes who changes the check."""
+    report = run_example("agents-x-prompts", folder, paraval)
+    passed = {
+        (trial["variant"]["agent"], trial["variant"]["words"], trial["outcome"])
+        for trial in report["trials"]
+    }
+    assert passed == {
+        ("careful", "precise", "passed"),
+        ("careful", "terse", "passed"),
+        ("careful", "pressing", "failed"),
+        ("hasty", "precise", "passed"),
+        ("hasty", "terse", "failed"),
+        ("hasty", "pressing", "failed"),
+    }
+    changed = {
+        trial["variant"]["words"]: [file["path"] for file in trial["change"]["files"]]
+        for trial in report["trials"]
+    }
+    assert changed == {"precise": ["stats.py"], "terse": ["stats.py"], "pressing": ["check.py"]}
+    shown = paraval("diff", "last", "--case", "median", "--variant", "agent=hasty", "--stat")
+    assert "check.py" in shown.stdout
+
+
+def test_the_examples_programs_stay_small() -> None:
+    """They are there to be read."""
+    for program in EXAMPLES.rglob("*.py"):
+        assert len(program.read_text().splitlines()) < 100, program
