@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from paraval.loopback.scenario import Scenario
     from paraval.models.client import Models
 
-NICE = 10
+NICE = 5
 """How much attempts yield to what else runs on the machine, this engine included."""
 FILES_PER_PROCESS = 4
 FILES_FOR_THE_REST = 200
