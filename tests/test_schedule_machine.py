@@ -50,8 +50,12 @@ class Program:
     """How long it takes to have it all ..."""
     after_s: float = 0.0
     """... and how long it waits before."""
+    by_cpu: bool = False
+    """True: it has as much of it as it has burnt of its CPU time."""
 
-    def memory(self, age_s: float) -> int:
+    def memory(self, age_s: float, burnt_s: float) -> int:
+        if self.by_cpu:
+            return int(self.holds * min(1.0, burnt_s / self.burns_s))
         if age_s < self.after_s:
             return min(self.holds, 2 * MB)
         share = 1.0 if self.takes_s <= 0.0 else min(1.0, (age_s - self.after_s) / self.takes_s)
@@ -147,13 +151,14 @@ class Machine:
         ended = []
         for index, one in self.running.items():
             age_s = self.now - one.since
-            one.peak = max(one.peak, one.program.memory(age_s))
+            one.peak = max(one.peak, one.program.memory(age_s, one.burnt_s))
             if age_s >= one.program.lasts_s - 1e-9 and one.burnt_s >= one.program.burns_s - 1e-9:
                 ended.append(index)
         return ended
 
     def _ours(self) -> int:
-        return sum(one.program.memory(self.now - one.since) for one in self.running.values())
+        running = self.running.values()
+        return sum(one.program.memory(self.now - one.since, one.burnt_s) for one in running)
 
     def _available(self) -> int:
         return self.memory - self.others_memory - self._ours()
@@ -163,7 +168,7 @@ class Machine:
         loads = {}
         for index, one in self.running.items():
             burnt_s, one.read_s = one.burnt_s - one.read_s, one.burnt_s
-            memory = one.program.memory(self.now - one.since)
+            memory = one.program.memory(self.now - one.since, one.burnt_s)
             loads[index] = AttemptLoad(memory_bytes=memory, cpus=burnt_s / passed_s)
         reading = MachineReading(
             cpus=self.cpus,
@@ -265,6 +270,16 @@ def test_hogs_that_take_their_memory_at_once_never_pass_what_there_is() -> None:
 def test_hogs_of_unknown_need_are_not_started_all_at_once(takes_s: float, after_s: float) -> None:
     program = Program(holds=2 * GB, takes_s=takes_s, after_s=after_s, lasts_s=15.0)
     machine = play(Machine(), program, 32)
+    assert machine.least_available >= 0
+
+
+@pytest.mark.parametrize("others_cpus", [0.0, 4.0, 16.0, 64.0])
+@pytest.mark.parametrize("burns_s", [1.0, 5.0])
+def test_hogs_that_are_slowed_down_by_others_are_not_taken_for_small_ones(
+    burns_s: float, others_cpus: float
+) -> None:
+    program = Program(holds=2 * GB, burns_s=burns_s, by_cpu=True, lasts_s=100.0)
+    machine = play(Machine(others_cpus=others_cpus), program, 24)
     assert machine.least_available >= 0
 
 

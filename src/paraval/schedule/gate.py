@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from paraval.isolation import AttemptLoad, MachineReading
 from paraval.schedule.messages import CapacityChanged, Work
-from paraval.schedule.pressure import Pressures
+from paraval.schedule.pressure import Average, Pressures
 from paraval.schedule.seen import Seen
 
 MEGABYTE = 1 << 20
@@ -28,16 +28,20 @@ UNKNOWN_LEAST = 512 * MEGABYTE
 UNKNOWN_SHARE = 0.1
 UNKNOWN_MOST = 2560 * MEGABYTE
 PROVEN_S = 1.0
-"""What nothing is known of is taken to want a tenth of the memory, or 2.5 GB, until the eldest of
-its kind has shown for a second that it does not; less and less from then on. Most programs have
-what they need by then."""
+"""What nothing is known of is taken to want a tenth of the memory, or 2.5 GB, until one of its kind
+has taken no more for a second; less and less from then on."""
 UNKNOWN_MARGIN = 1.25
+AHEAD_S = 20.0
+"""What grows is taken to go on so long: on a machine that is at work even 2 GB take their time."""
 SEEN_MARGIN = 1.1
 RISING_BYTES_PER_S = 64 * MEGABYTE
 RISING_SHARE_PER_S = 0.01
+RISEN_SHARE = 1.05
+RISEN_BYTES = 4 * MEGABYTE
+"""What is taken in smaller steps is no rise."""
 SLACK_CPUS = 0.25
 """Cores are measured in ticks, and there is always somebody who takes a little."""
-OURS_CPUS = 0.5
+OURS_CPUS = 0.25
 """Cores that attempts may keep busy together although others want all of them: most wait for a
 model, and a machine that is at work must not hold up those that cost it nothing."""
 UNKNOWN_CPUS = 1.0
@@ -69,13 +73,46 @@ class _Occupant:
     is_seen: bool = False
     held: int = 0
     cpus: float = 0.0
-    rise_per_s: float = 0.0
+    growth: Average = field(default_factory=Average)
+    """Bytes a second, of late."""
+    _mark: float = 0.0
+    _rose_at: float = 0.0
 
-    def show(self, load: AttemptLoad, passed_s: float) -> None:
-        self.rise_per_s = (load.memory_bytes - self.held) / max(passed_s, SHORTEST_S)
+    def show(self, at: float, load: AttemptLoad, passed_s: float) -> None:
+        more = load.memory_bytes - self.held
+        self.growth.add(max(0, more) / max(passed_s, SHORTEST_S), passed_s)
         self.held = load.memory_bytes
         self.cpus = load.cpus
         self.is_seen = True
+        if self.held > self._mark:
+            self._mark = RISEN_SHARE * self.held + RISEN_BYTES
+            self._rose_at = at
+
+    def settled_s(self, at: float) -> float:
+        """How long it has not taken much more."""
+        return at - self._rose_at if self.is_seen else 0.0
+
+    @property
+    def heading_for(self) -> float:
+        """What it will hold, if it goes on like this."""
+        return max(UNKNOWN_MARGIN * self.held, self.held + AHEAD_S * self.growth.level)
+
+
+@dataclass(slots=True)
+class _KindNow:
+    """What the running attempts of a kind do at this moment."""
+
+    heading_for: float = 0.0
+    """Of the one that will hold the most."""
+    growth: float = 0.0
+    """Of all together."""
+    settled_s: float = 0.0
+    """Of the one that has taken no more for the longest."""
+
+    def add(self, one: _Occupant, at: float) -> None:
+        self.heading_for = max(self.heading_for, one.heading_for)
+        self.growth += one.growth.level
+        self.settled_s = max(self.settled_s, one.settled_s(at))
 
 
 class Gate:
@@ -98,12 +135,7 @@ class Gate:
         """Cores that will be busy and are not yet in the reading ..."""
         self._gone_cpus = 0.0
         """... and those that are in it, and no longer busy."""
-        self._held: dict[Hashable, int] = {}
-        """The most that a running one of the kind holds."""
-        self._eldest_s: dict[Hashable, float] = {}
-        """How long the eldest running one of the kind has been at it."""
-        self._rising: dict[Hashable, float] = {}
-        """Bytes a second that the running ones of a kind take more, together."""
+        self._now: dict[Hashable, _KindNow] = {}
         self._refused_by: str | None = None
         """Why something that could have started did not, at the last reading or since."""
         self._told: CapacityChanged | None = None
@@ -153,16 +185,14 @@ class Gate:
 
     def _look(self, at: float, reading: MachineReading, passed_s: float) -> None:
         """What each of the running ones takes, and what its like may be expected to."""
-        self._held, self._rising, self._eldest_s = defaultdict(int), defaultdict(float), {}
+        self._now = defaultdict(_KindNow)
         cpus: dict[Hashable, list[float]] = defaultdict(list)
         for index, occupant in self._occupants.items():
             load = reading.attempts.get(index)
             if load is not None:
-                occupant.show(load, passed_s)
+                occupant.show(at, load, passed_s)
             kind, age_s = occupant.work.kind, at - occupant.since
-            self._held[kind] = max(self._held[kind], occupant.held)
-            self._eldest_s[kind] = max(self._eldest_s.get(kind, 0.0), age_s)
-            self._rising[kind] += max(0.0, occupant.rise_per_s)
+            self._now[kind].add(occupant, at)
             is_new = self._seen.cpus(kind) is None
             if (occupant.is_seen and (is_new or age_s >= 0.8 * passed_s)) or (
                 # What has no process of its own will never be seen, and keeps none busy.
@@ -242,10 +272,11 @@ class Gate:
 
     def _has_memory(self, work: Work, reading: MachineReading) -> bool:
         is_known = work.memory_bytes is not None or self._seen.peak_bytes(work.kind) is not None
-        rising = self._rising.get(work.kind, 0.0)
+        growth = self._now[work.kind].growth if work.kind in self._now else 0.0
         # Those that run have not come to an end of it, and nobody knows where that is.
-        fast = max(RISING_BYTES_PER_S, RISING_SHARE_PER_S * reading.memory_bytes)
-        if not is_known and rising > fast:
+        if not is_known and growth > max(
+            RISING_BYTES_PER_S, RISING_SHARE_PER_S * reading.memory_bytes
+        ):
             return False
         promised = sum(
             max(0, self._reserved_bytes(one.work, reading) - one.held)
@@ -261,10 +292,10 @@ class Gate:
         peak = self._seen.peak_bytes(work.kind)
         if peak is not None:
             return int(SEEN_MARGIN * peak)
+        now = self._now.get(work.kind, _KindNow())
         guess = min(UNKNOWN_SHARE * reading.memory_bytes, UNKNOWN_MOST)
-        proven_s = self._eldest_s.get(work.kind, 0.0) / PROVEN_S
-        held = UNKNOWN_MARGIN * self._held.get(work.kind, 0)
-        return int(max(UNKNOWN_LEAST, held, guess / max(1.0, proven_s)))
+        unproven = guess / max(1.0, now.settled_s / PROVEN_S)
+        return int(max(UNKNOWN_LEAST, now.heading_for, unproven))
 
     def _has_cores(self, work: Work, reading: MachineReading) -> bool:
         if work.cpu is not None:
