@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -22,21 +20,7 @@ from paraval.git.repositories import (
 from paraval.git.running import GitError, check_git, run_git
 from paraval.git.snapshots import snapshot, snapshot_tree
 
-
-def git(folder: Path, *arguments: str) -> str:
-    identity = ("-c", "user.name=someone", "-c", "user.email=someone@localhost")
-    argv = ["git", "-C", str(folder), *identity, "-c", "init.defaultBranch=main", *arguments]
-    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
-
-
-def fingerprint(folder: Path) -> dict[str, tuple[int, int, str]]:
-    """Every file's contents, permissions and time of change."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        status = path.lstat()
-        content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
-        found[str(path)] = (status.st_mode, status.st_mtime_ns, content)
-    return found
+from .workspace_kit import fingerprint, git
 
 
 @pytest.fixture
@@ -110,10 +94,11 @@ def test_a_repository_of_another_user_is_used_only_with_leave(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    if os.getuid() != 0:
+    try:
+        os.chown(repository, 12345, 12345)
+        os.chown(repository / ".git", 12345, 12345)
+    except PermissionError:
         pytest.skip("only root can give a folder to another user")
-    os.chown(repository, 12345, 12345)
-    os.chown(repository / ".git", 12345, 12345)
     with pytest.raises(GitError, match="belongs to another user") as caught:
         find_repository(repository)
     assert "safe.directory" in str(caught.value)

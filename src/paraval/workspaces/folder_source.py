@@ -35,23 +35,24 @@ class FolderSource:
     def __init__(self, folder: Path, template: str | None) -> None:
         self.notes: tuple[str, ...] = ()
         self._folder = folder
-        self._pristine = folder / "template"
-        self._pristine.mkdir()
+        self.pristine = folder / "template"
+        """The copy that all the others are made of."""
+        self.pristine.mkdir()
         if template is not None:
-            _copy_folder(template, self._pristine)
-        contents = folder_contents(self._pristine)
+            _copy_folder(template, self.pristine)
+        contents = folder_contents(self.pristine)
         self.layout = layout_of(contents.folders, contents.files)
         self._lock = threading.Lock()
         """Guards the baseline: made once, when the first change is to be told."""
         self._baseline: Baseline | None = None
 
     def fill(self, place: Place) -> None:
-        _copy_folder(str(self._pristine), Path(place.top))
+        _copy_folder(str(self.pristine), Path(place.top))
 
     def put_back(self, place: Place, paths: list[bytes]) -> None:
         for path in paths:
             shutil.copy2(
-                os.path.join(os.fsencode(self._pristine), path),  # noqa: PTH118 - bytes
+                os.path.join(os.fsencode(self.pristine), path),  # noqa: PTH118 - bytes
                 os.path.join(os.fsencode(place.top), path),  # noqa: PTH118
                 follow_symlinks=False,
             )
@@ -66,14 +67,14 @@ class FolderSource:
         git_dir = self._folder / "trusted.git"
         lender = Lender(objects=())
         write_repository(git_dir, lender, head="0" * 40, attributes=AS_IT_IS)
-        top = os.fsencode(self._pristine)
+        top = os.fsencode(self.pristine)
         files = [within(folder, name) for folder, names in self.layout.items() for name in names]
         large = frozenset(
             path
             for path in files
             if os.lstat(os.path.join(top, path)).st_size > LARGEST_HASHED_BYTES  # noqa: PTH118
         )
-        arguments = [f"--git-dir={git_dir}", f"--work-tree={self._pristine}"]
+        arguments = [f"--git-dir={git_dir}", f"--work-tree={self.pristine}"]
         doing = "cannot take stock of the template"
         hashed = b"".join(path + b"\0" for path in files if path not in large)
         must_git(

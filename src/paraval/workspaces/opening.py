@@ -17,6 +17,7 @@ from pathlib import Path
 
 from paraval.environment import child_environment
 from paraval.git.borrowing import lender_of
+from paraval.git.folders import folder_tree
 from paraval.git.repositories import Repository, branch_of, find_repository, resolve, tree_of
 from paraval.git.snapshots import Snapshot, snapshot
 from paraval.isolation import Workspace, WorkspaceKind
@@ -28,7 +29,7 @@ from paraval.workspaces.pool import Pool, Site
 from paraval.workspaces.setup import Setup, SetupCommand
 from paraval.workspaces.sources import Source
 from paraval.workspaces.tree_source import TreeSource
-from paraval.workspaces.workspace import WorkspaceError
+from paraval.workspaces.workspace import WorkspaceError, Workspaces
 
 _NOT_IN_A_NAME = re.compile(r"[^\w.+-]", re.ASCII)
 
@@ -41,7 +42,7 @@ async def open_workspaces(
     warden: Warden,
     at_most: int,
     env: Mapping[str, str] | None = None,
-) -> AsyncIterator[Pool]:
+) -> AsyncIterator[Workspaces]:
     """Workspaces for as long as this lasts; then nothing is left of them.
 
     `env` is all of the environment of `setup`, but for its TMPDIR. Raises ParavalError where there
@@ -63,7 +64,7 @@ async def open_workspaces(
 
 def _source_of(workspace: Workspace, folder: Path) -> Source:
     if workspace.kind is WorkspaceKind.FOLDER:
-        return FolderSource(folder, workspace.source)
+        return _folder_source(workspace, folder)
     if workspace.kind is not WorkspaceKind.GIT or workspace.source is None:
         raise ValueError(f"there are no workspaces of the kind '{workspace.kind}' to be leased")
     repository = find_repository(workspace.source)
@@ -77,6 +78,16 @@ def _source_of(workspace: Workspace, folder: Path) -> Source:
             lender=lender, commit=beginning.commit, branch=branch_of(repository, workspace.ref)
         ),
     )
+
+
+def _folder_source(workspace: Workspace, folder: Path) -> FolderSource:
+    source = FolderSource(folder, workspace.source)
+    if workspace.tree not in (None, folder_tree(source.pristine)):
+        raise WorkspaceError(
+            f"the template {workspace.source} has changed since the run was planned",
+            hint="run it again, and leave the template alone until the run has begun",
+        )
+    return source
 
 
 def _begin_with(repository: Repository, workspace: Workspace, objects: Path) -> Snapshot:
