@@ -37,6 +37,7 @@ from paraval.isolation import MachineReading
 from paraval.lodging import check_sandbox
 from paraval.machine.reader import MachineReader
 from paraval.models.prices import Prices
+from paraval.plan.agent_fit import unbounded_agents
 from paraval.plan.build import build_plan
 from paraval.plan.model import json_schema
 from paraval.plan.suite import Suite
@@ -199,7 +200,7 @@ async def _run(
             asking=asking,
             chosen=chosen,
             at_once=at_once,
-            notes=tuple(_news_of_the_environment(asked, suite)),
+            notes=(*_news_of_the_environment(asked, suite), *_news_of_agents(plan)),
         )
         ended = Ending.INTERRUPTED
         try:
@@ -384,6 +385,11 @@ def _spent_usd(ledger: Ledger, expected: Expectations) -> float:
     return ledger.spent_usd() + sum(
         attempts * expected.possible_usd(trials[index]) for index, attempts in unpriced
     )
+
+
+def _news_of_agents(plan: Plan) -> Iterator[str]:
+    for name in unbounded_agents(plan):
+        yield f"{name} cannot be told max_turns: for it, only the timeout bounds an attempt."
 
 
 def _news_of_the_machine(gear: Gear) -> Iterator[str]:

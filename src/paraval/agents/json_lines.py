@@ -7,7 +7,6 @@ come in any order, and values of any type. What a reader asks for by a wrong typ
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -52,7 +51,8 @@ def amount_in(told: Mapping[str, Any], *path: str) -> float | None:
 def as_amount(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return value if math.isfinite(value) and 0 <= value <= LARGEST_AMOUNT else None
+    # NaN and infinity are in no range; `isfinite` fails with the largest of whole numbers.
+    return value if 0 <= value <= LARGEST_AMOUNT else None
 
 
 def count_in(told: Mapping[str, Any], *path: str) -> int | None:

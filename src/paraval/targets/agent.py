@@ -58,15 +58,15 @@ class AgentAnswerer:
 
     def __init__(
         self,
-        warden: Warden | None = None,
-        run_id: str = "",
+        warden: Warden,
+        run_id: str,
         *,
-        homes: Homes | None = None,
+        homes: Homes | None,
         models: ModelAccess | None = None,
         nice: int = 0,
         sandbox_for: SandboxFor = unbounded,
     ) -> None:
-        """Without `warden` and `homes`: for runs that have no agents."""
+        """Without `homes`: for runs that have no agents."""
         self._warden = warden
         self._run_id = run_id
         self._homes = homes
@@ -100,7 +100,6 @@ class AgentAnswerer:
         keys = keys_for(program, self._models.environment) if job.endpoint is None else {}
         command = self._command(attempt, launch, {**keys, **launch.env}, own)
         _check_sizes(replace(launch, argv=(), env=command.env), target.agent)
-        assert self._warden is not None
         ended = await self._warden.run(command)
         redactor = Redactor(self._secrets(target, job.endpoint, keys))
         transcript = _transcript(command, ended, redactor)
