@@ -17,7 +17,7 @@ VARYING = re.compile(r"(?:\d[\d.,]* (?:ms|s|min|h)\b ?)+|\d[\d.,]*(?= times)")
 def run_example(name: str, folder: Path, paraval: Paraval) -> dict[str, Any]:
     """Its report, after it printed what its page shows."""
     shutil.copytree(EXAMPLES / name, folder / "examples" / name)
-    ended = paraval("run", f"examples/{name}/suite.yaml", "-o", "report.json")
+    ended = paraval("run", f"examples/{name}/suite.yaml", "-j", "6", "-o", "report.json")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert steady(shown_by(name)) == steady(ended.stdout)
     report: dict[str, Any] = json.loads((folder / "report.json").read_text())

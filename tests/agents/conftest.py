@@ -112,6 +112,16 @@ class Place:
 
     # ---- what is looked at afterwards
 
+    def transcripts(self, report: Report, agent: str) -> list[str]:
+        """What the agent printed in each of its trials."""
+        return [
+            self.paraval(
+                "logs", "last", "--trial", str(trial["index"]), "--stream", "stdout"
+            ).stdout
+            for trial in report.trials
+            if trial["variant"]["agent"] == agent
+        ]
+
     def repository_as_it_is(self) -> dict[str, tuple[str, int, int]]:
         """Every file of it, git's own too: what is in it, its mode, and when it was written."""
         return {

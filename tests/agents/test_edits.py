@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -38,6 +39,18 @@ def test_each_edit_through_a_real_tool_lands_in_its_own_worktree(place: Place) -
         assert shown.stdout == (patch / trial["artifacts"]["patch"]).read_text()
     assert place.leftovers() == []
     assert place.repository_as_it_is() == before
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+def test_agents_work_in_a_sandbox_as_they_do_without_one(place: Place) -> None:
+    place.write_suite(
+        cases=asking("Put inside into note.txt."),
+        workspace={"git": "repository", "sandbox": True},
+        graders=[{"command": ["grep", "-qx", "inside", "note.txt"]}],
+    )
+    report = place.run()
+    assert report.all_ended("passed"), report.outcomes
+    assert place.leftovers() == []
 
 
 def _agent(trial: dict[str, dict[str, str]]) -> str:

@@ -7,7 +7,7 @@ import uuid
 import psutil
 import pytest
 
-from tests.agents.conftest import Place, asking
+from tests.agents.conftest import AGENTS, Place, asking
 
 pytestmark = pytest.mark.agents
 
@@ -26,10 +26,13 @@ def test_an_agent_whose_shell_hangs_is_ended_at_its_timeout_with_its_children(
     before = place.repository_as_it_is()
     place.write_suite(
         cases=asking(*[f"Hang {token}"] * 4),
-        target={"agent": "{agent}", "prompt": "{input}", "timeout": 15, "grace": 1},
+        target={"agent": "{agent}", "prompt": "{input}", "timeout": 25, "grace": 1},
     )
     report = place.run()
     assert report.all_ended("timeout"), report.outcomes
+    for agent in AGENTS:
+        told = place.transcripts(report, agent)
+        assert any(f"time.sleep(300)  # {token}" in text for text in told), "no shell was reached"
     assert commands_with(token) == []
     assert place.leftovers() == []
     assert place.repository_as_it_is() == before
@@ -41,6 +44,8 @@ def test_what_an_agent_leaves_in_a_session_of_its_own_ends_with_it(place: Place)
     report = place.run()
     assert report.all_ended("passed"), report.outcomes
     assert {trial["output"] for trial in report.trials} == {"Left."}
+    tools = [tool for trial in report.trials for tool in trial["activity"]["tools"]]
+    assert [(tool["calls"], tool["failed"]) for tool in tools] == [(1, 0)] * 4
     assert commands_with(token) == []
     assert place.leftovers() == []
 
