@@ -27,7 +27,7 @@ HELD = 2 << 30
 KEPT = 1 << 30
 """What auto leaves free, of a machine of 10 GB or more."""
 BURN = "import time\nwhile time.process_time() < 1.0: pass"
-HOLD = f"import time\nmemory = bytearray({HELD})\ntime.sleep(12)"
+HOLD = f"import time\nmemory = bytearray({HELD})\ntime.sleep(15)"
 
 
 @dataclass(slots=True)

@@ -36,6 +36,7 @@ AHEAD_S = 20.0
 SEEN_MARGIN = 1.1
 RISING_BYTES_PER_S = 64 * MEGABYTE
 RISING_SHARE_PER_S = 0.01
+GROWTH_MOST = 512 * MEGABYTE
 RISEN_SHARE = 1.05
 RISEN_BYTES = 4 * MEGABYTE
 """What is taken in smaller steps is no rise."""
@@ -73,14 +74,15 @@ class _Occupant:
     is_seen: bool = False
     held: int = 0
     cpus: float = 0.0
-    growth: Average = field(default_factory=Average)
+    growth: Average = field(default_factory=lambda: Average(over_s=0.5))
     """Bytes a second, of late."""
     _mark: float = 0.0
     _rose_at: float = 0.0
 
     def show(self, at: float, load: AttemptLoad, passed_s: float) -> None:
         more = load.memory_bytes - self.held
-        self.growth.add(max(0, more) / max(passed_s, SHORTEST_S), passed_s)
+        # What came in one go says little of what is still to come.
+        self.growth.add(min(GROWTH_MOST, max(0, more) / max(passed_s, SHORTEST_S)), passed_s)
         self.held = load.memory_bytes
         self.cpus = load.cpus
         self.is_seen = True

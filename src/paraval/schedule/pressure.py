@@ -17,12 +17,13 @@ READINGS_TO_CLOSE = 2
 
 @dataclass(slots=True)
 class Average:
-    """A share of time, the latest second counting most."""
+    """Of what is read again and again, the latest counting most."""
 
     level: float = 0.0
+    over_s: float = SMOOTHED_OVER_S
 
     def add(self, share: float, passed_s: float) -> None:
-        weight = 1.0 - math.exp(-max(0.0, passed_s) / SMOOTHED_OVER_S)
+        weight = 1.0 - math.exp(-max(0.0, passed_s) / self.over_s)
         self.level += weight * (share - self.level)
 
 
