@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from paraval.errors import StoreError
+from paraval.processes.quick import QuickEnd
 from paraval.scratch import (
     SCRATCH_VARIABLE,
     Homes,
@@ -64,6 +66,29 @@ def test_a_folder_whose_owner_was_killed_is_cleared_by_the_next(base: Path) -> N
     assert len(list(base.iterdir())) == 1
     with scratch_folder() as scratch:
         assert list(base.iterdir()) == [scratch.folder]
+
+
+def test_what_cannot_be_removed_now_is_found_again(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Someone may still write there while it is removed: the lock must not be gone before."""
+    scratch = open_scratch()
+    (scratch.folder / "busy").mkdir()
+    (scratch.folder / "quiet").mkdir()
+    real = shutil.rmtree
+
+    def fails_on_busy(path: Path) -> None:
+        if path.name == "busy":
+            raise OSError("Directory not empty")
+        real(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("paraval.scratch.shutil.rmtree", fails_on_busy)
+        patch.setattr("paraval.scratch.run_quickly", lambda *_, **__: QuickEnd(exit_code=1))
+        assert "busy" in (scratch.close() or "")
+    assert (scratch.folder / "owner.lock").exists()
+    assert clear_dead(base) == 1
+    assert list(base.iterdir()) == []
 
 
 def test_a_folder_whose_owner_lives_is_left_alone(base: Path) -> None:

@@ -34,7 +34,7 @@ class Scratch:
 
     def close(self) -> str | None:
         """Remove all of it; tells what is left where that is not possible."""
-        left = remove_tree(self.folder)
+        left = _remove(self.folder)
         os.close(self._lock)
         return left
 
@@ -85,10 +85,19 @@ def clear_dead(base: Path) -> int:
     for folder in base.glob(f"{PREFIX}{os.getuid()}-*"):
         lock = _lock_of_the_dead(folder)
         if lock is not None:
-            remove_tree(folder)
+            cleared += _remove(folder) is None
             os.close(lock)
-            cleared += 1
     return cleared
+
+
+def _remove(folder: Path) -> str | None:
+    """The lock goes last: what cannot be removed now is found by it, and cleared, another time."""
+    try:
+        within = [path for path in folder.iterdir() if path.name != LOCK]
+    except OSError:
+        within = []
+    left = [reason for path in within if (reason := remove_tree(path)) is not None]
+    return left[0] if left else remove_tree(folder)
 
 
 def _lock_of_the_dead(folder: Path) -> int | None:
