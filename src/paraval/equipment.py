@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from paraval.errors import RequestError
 from paraval.execute.attempts import Answerers, Attempts
-from paraval.expectations import Asking, models_of
+from paraval.expectations import Asking, asked_models_of, models_of
 from paraval.garbage import no_collections
 from paraval.grade.command import CommandRoom
 from paraval.grade.panel import Panel
@@ -107,8 +107,7 @@ async def access_for(
 
     Whatever can be known to be wrong with them is told before anything is spent.
     """
-    asked, handed = models_of(plan, chosen), agent_models_of(plan, chosen)
-    models = tuple({model.name: model for model in (*asked, *handed)}.values())
+    models = models_of(plan, chosen)
     if not models:
         yield Access()
         return
@@ -122,7 +121,8 @@ async def access_for(
         # The table is slow to load, which must not hold up the first answers.
         prices.price(model)
     if plan.budget is not None:
-        _check_prices(models, prices)
+        # What agents spend they tell, or nobody knows it before.
+        _check_prices(asked_models_of(plan, chosen), prices)
     scenarios = scenarios_of(models)
     async with contextlib.AsyncExitStack() as stack:
         addresses = await _loopback_addresses(scenarios, stack)
@@ -137,19 +137,6 @@ async def access_for(
             ),
             addresses=addresses,
         )
-
-
-def agent_models_of(plan: Plan, chosen: frozenset[int] | None = None) -> tuple[Model, ...]:
-    """The models that the plan's agents are sent to, each once; the agents ask them, not we."""
-    return tuple(
-        {
-            trial.target.model.name: trial.target.model
-            for trial in plan.trials
-            if isinstance(trial.target, AgentTarget)
-            and trial.target.model is not None
-            and (chosen is None or trial.index in chosen)
-        }.values()
-    )
 
 
 def _check_keys(models: tuple[Model, ...]) -> None:
@@ -240,7 +227,7 @@ def at_once_with_files(plan: Plan) -> int:
 
 def _files_each(plan: Plan) -> int:
     """Files that an attempt holds open: pipes, or connections, both ends of simulated ones."""
-    called = (*models_of(plan), *agent_models_of(plan))
+    called = models_of(plan)
     simulated = any(model.provider is Provider.LOOPBACK for model in called)
     of_processes = FILES_PER_PROCESS if starts_processes(plan) else 0
     return of_processes + (2 if simulated else 1 if called else 0)

@@ -7,7 +7,7 @@ by it, `paraval plan` tells it; what really happened is the ledger's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -26,6 +26,7 @@ from paraval.records import (
     Output,
     Plan,
     Price,
+    Target,
     Trial,
     account_need,
     model_need,
@@ -169,11 +170,8 @@ class Expectations:
 
     def unpriced(self) -> tuple[str, ...]:
         """The registry names of the models whose price nobody knows; agents tell theirs."""
-        targets = {id(trial.target): trial.target for trial in self.plan.trials}.values()
-        models = [target.model for target in targets if isinstance(target, ChatTarget)]
-        models += [spec.model for spec in self._judges if spec.model is not None]
-        named = {model.name: model for model in models}
-        return tuple(name for name, model in named.items() if self._price(model) is None)
+        models = asked_models_of(self.plan)
+        return tuple(model.name for model in models if self._price(model) is None)
 
     def cost(self, trial: Trial, calls: Sequence[Call]) -> ExpectedCost:
         prices = [self._price(call.model) for call in calls]
@@ -216,17 +214,28 @@ def needs_of(model: Model) -> tuple[str, str]:
 
 
 def models_of(plan: Plan, chosen: frozenset[int] | None = None) -> tuple[Model, ...]:
-    """Every model that a plan calls, or only its chosen trials: targets' in plan order, then
-    judges', each once. Those that agents are sent to are among them."""
-    targets = {
+    """Every model that a plan calls, or only its chosen trials, each once: those that it asks
+    itself, then those that its agents are sent to."""
+    targets = _targets_of(plan, chosen)
+    handed = [target.model for target in targets if isinstance(target, AgentTarget)]
+    models = [*asked_models_of(plan, chosen), *(model for model in handed if model is not None)]
+    return tuple({model.name: model for model in models}.values())
+
+
+def asked_models_of(plan: Plan, chosen: frozenset[int] | None = None) -> tuple[Model, ...]:
+    """Without those of agents: chat targets' in plan order, then judges'."""
+    targets = _targets_of(plan, chosen)
+    models = [target.model for target in targets if isinstance(target, ChatTarget)]
+    models += [spec.model for spec in plan.grading.graders if spec.model is not None]
+    return tuple({model.name: model for model in models}.values())
+
+
+def _targets_of(plan: Plan, chosen: frozenset[int] | None) -> Iterable[Target]:
+    return {
         id(trial.target): trial.target
         for trial in plan.trials
         if chosen is None or trial.index in chosen
     }.values()
-    asked = [target.model for target in targets if isinstance(target, ChatTarget | AgentTarget)]
-    models = [model for model in asked if model is not None]
-    models += [spec.model for spec in plan.grading.graders if spec.model is not None]
-    return tuple({model.name: model for model in models}.values())
 
 
 def _history_key(case_id: str, variant: Mapping[str, object]) -> Hashable:
