@@ -143,6 +143,16 @@ def test_a_429_that_it_could_not_get_past_is_a_rate_limit() -> None:
     assert "429" in reading.message
 
 
+def test_a_rate_limit_lasts_as_long_as_it_was_waited_for() -> None:
+    """It tells no Retry-After, but for how long it waits, which is that where there is one."""
+    retry = {"type": "system", "subtype": "api_retry", "error_status": 429, "retry_delay_ms": 7000}
+    refused = result(result="API Error: 429", is_error=True, api_error_status=429)
+    reading = read(f"{json.dumps(retry)}\n{refused}", exit_code=1)
+    assert (reading.end, reading.retry_after) == (AgentEnd.RATE_LIMITED, 7.0)
+    passed = read(f"{json.dumps(retry)}\n{result(result='done')}")
+    assert (passed.answer, passed.refusals, passed.retry_after) == ("done", 1, None)
+
+
 def test_tools_that_were_not_permitted_are_a_note() -> None:
     reading = read_file("claude-2.1.197-permission-denied.json")
     assert reading.answer == "all done"

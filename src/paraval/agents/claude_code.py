@@ -65,6 +65,8 @@ def _environment(job: Job) -> dict[str, str]:
         "CLAUDE_CODE_MAX_RETRIES": RETRIES,
         # Else it begins before its servers are there, and the first calls of their tools fail.
         "MCP_CONNECTION_NONBLOCKING": "0",
+        # Its own patience is 30 s; several that start at once on a busy machine may take longer.
+        "MCP_TIMEOUT": "90000",
     }
     if os.geteuid() == 0:
         # It refuses to work unattended as root unless it is told that this is a sandbox.

@@ -42,7 +42,7 @@ def read_stream(transcript: Transcript, servers: Sequence[McpServer]) -> Reading
         "usage": told.usage(),
         "cost_usd": told.cost_usd(),
         "requests": told.requests(),
-        "refusals": sum(status in (429, 529) for status in told.retries),
+        "refusals": len(told.refusals),
         "notes": told.notes(servers),
     }
     if not result:
@@ -55,7 +55,7 @@ def read_stream(transcript: Transcript, servers: Sequence[McpServer]) -> Reading
         return Reading(answer=words or told.last_text(), refused=True, **said)
     if value_in(result, "is_error") is True or text_in(result, "subtype").startswith("error"):
         end = end_told(words, count_in(result, "api_error_status")) or AgentEnd.BROKEN
-        return _ended(end, words or text_in(result, "subtype"), said)
+        return _ended(end, words or text_in(result, "subtype"), told, said)
     if transcript.exit_code != 0:
         how = f"exit code {transcript.exit_code}"
         how = how if transcript.signal is None else f"signal {transcript.signal}"
@@ -71,11 +71,14 @@ def _without_result(told: _Told, transcript: Transcript, said: Mapping[str, Any]
         end, words = end_told(words, status), words or f"it was asking again after status {status}"
     if end is None:
         end = AgentEnd.NO_RESULT if transcript.exit_code == 0 else AgentEnd.BROKEN
-    return _ended(end, words, said)
+    return _ended(end, words, told, said)
 
 
-def _ended(end: AgentEnd, words: str, said: Mapping[str, Any]) -> Reading:
-    wait = wait_told(words) if end is AgentEnd.RATE_LIMITED else None
+def _ended(end: AgentEnd, words: str, told: _Told, said: Mapping[str, Any]) -> Reading:
+    wait: float | None = None
+    if end is AgentEnd.RATE_LIMITED:
+        # Else as long as it waited itself: what the provider asked for, if that asked.
+        wait = wait_told(words) or next(iter(told.refusals[-1:]), None)
     return Reading(end=end, message=in_words(words), retry_after=wait, **said)
 
 
@@ -108,6 +111,8 @@ class _Told:
     """By the call's id: whether it gave an error."""
     retries: list[int] = field(default_factory=list)
     """The statuses that it met and asked again after; 0: none was told."""
+    refusals: list[float] = field(default_factory=list)
+    """Of these, the rate limits: for how many seconds it waited after each."""
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> _Told:
@@ -120,6 +125,8 @@ class _Told:
                     init = init or event
                 case "system", "api_retry":
                     told.retries.append(count_in(event, "error_status") or 0)
+                    if told.retries[-1] in (429, 529):
+                        told.refusals.append((amount_in(event, "retry_delay_ms") or 0.0) / 1000)
                 case "assistant", _:
                     told.messages.append(event)
                 case "user", _:
@@ -132,6 +139,7 @@ class _Told:
             messages=told.messages,
             tool_results=told.tool_results,
             retries=told.retries,
+            refusals=told.refusals,
         )
 
     def last_text(self) -> str:
