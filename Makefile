@@ -56,6 +56,8 @@ faults: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python bench/engine.py
 	$(BIN)/python bench/models.py
+	$(BIN)/python bench/workspaces.py
+	$(BIN)/python bench/machine.py
 
 # Each peer has an environment of its own. One that cannot be made is left out, and that is said.
 PEERS := inspect-ai pydantic-evals

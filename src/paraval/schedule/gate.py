@@ -33,7 +33,7 @@ has taken no more for a second; less and less from then on."""
 UNKNOWN_MARGIN = 1.25
 AHEAD_S = 20.0
 """What grows is taken to go on so long: on a machine that is at work even 2 GB take their time."""
-SEEN_MARGIN = 1.1
+SEEN_MARGIN = 1.05
 RISING_BYTES_PER_S = 64 * MEGABYTE
 RISING_SHARE_PER_S = 0.01
 GROWTH_MOST = 512 * MEGABYTE
