@@ -81,6 +81,8 @@ class Change:
     """By path; the first thousand."""
     tampering: tuple[str, ...] = ()
     """What it did to the worktree's `.git` that no plain use of git does."""
+    unknown: str | None = None
+    """Why not all of it is known; what is told is a lower bound then. None: this is all."""
 
     @property
     def files_in_all(self) -> int:
@@ -100,6 +102,10 @@ class TargetLimits:
     """Of its whole process tree: reserved for it, and enforced where cgroups allow."""
     processes: int | None = None
     """At once; enforced where cgroups allow."""
+    open_files: int | None = None
+    """Of one process."""
+    file_bytes: int | None = None
+    """The largest file that it may write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

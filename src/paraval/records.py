@@ -511,6 +511,12 @@ class Attempt:
     """Where it runs, absolute: set while it has one."""
 
     @property
+    def own_folder(self) -> str:
+        """What the target may write to: `{folder}`. Its logs and its patch stand beside it, where
+        it cannot lay links in their place."""
+        return f"{self.folder}/files"
+
+    @property
     def id(self) -> tuple[int, int]:
         return (self.trial.index, self.number)
 

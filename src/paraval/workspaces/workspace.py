@@ -12,6 +12,9 @@ from paraval.isolation import Change
 class WorkspaceError(ParavalError):
     """A workspace could not be had: no fault of the attempt."""
 
+    lasting = False
+    """True: nor can any other in this run."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
