@@ -59,6 +59,7 @@ class Aider:
     )
     speaks = frozenset({Provider.OPENAI, Provider.LOOPBACK})
     takes = frozenset({"model"})
+    takes_in_own_home: frozenset[str] = frozenset()
     install = "python -m pip install aider-chat"
 
     def launch(self, job: Job) -> Launch:

@@ -36,6 +36,7 @@ class Auggie:
     )
     speaks: frozenset[Provider] = frozenset()
     takes = frozenset({"system", "max_turns", "mcp", "model"})
+    takes_in_own_home: frozenset[str] = frozenset()
     install = "npm install -g @augmentcode/auggie"
 
     def launch(self, job: Job) -> Launch:

@@ -25,6 +25,7 @@ class ClaudeCode:
     )
     speaks = frozenset({Provider.ANTHROPIC, Provider.LOOPBACK})
     takes = frozenset({"system", "max_turns", "mcp", "model"})
+    takes_in_own_home: frozenset[str] = frozenset()
     install = "npm install -g @anthropic-ai/claude-code"
 
     def launch(self, job: Job) -> Launch:

@@ -32,6 +32,7 @@ class Codex:
     )
     speaks = frozenset({Provider.OPENAI_RESPONSES, Provider.LOOPBACK})
     takes = frozenset({"system", "mcp", "model"})
+    takes_in_own_home: frozenset[str] = frozenset()
     install = "npm install -g @openai/codex"
 
     def launch(self, job: Job) -> Launch:

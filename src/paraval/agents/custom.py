@@ -55,6 +55,7 @@ class Custom:
     login = Login(key_variables=())
     speaks = frozenset(Provider)
     takes = frozenset({"system", "max_turns", "mcp", "model"})
+    takes_in_own_home: frozenset[str] = frozenset()
     install = ""
 
     def __init__(self, known: Mapping[str, AgentProgram]) -> None:

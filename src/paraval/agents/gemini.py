@@ -41,6 +41,7 @@ class Gemini:
     )
     speaks: frozenset[Provider] = frozenset()
     takes = frozenset({"max_turns", "mcp", "model"})
+    takes_in_own_home: frozenset[str] = frozenset({"max_turns", "mcp"})
     install = "npm install -g @google/gemini-cli"
 
     def launch(self, job: Job) -> Launch:

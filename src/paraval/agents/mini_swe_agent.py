@@ -39,6 +39,7 @@ class MiniSweAgent:
     )
     speaks = frozenset({Provider.OPENAI, Provider.LOOPBACK})
     takes = frozenset({"max_turns", "model"})
+    takes_in_own_home: frozenset[str] = frozenset()
     # Without mcp, which its litellm imports and does not ask for, it fails in the middle of a run.
     install = "python -m pip install mini-swe-agent mcp"
 

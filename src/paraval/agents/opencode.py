@@ -67,6 +67,7 @@ class OpenCode:
     )
     speaks = frozenset(_PACKAGES)
     takes = frozenset({"system", "mcp", "model"})
+    takes_in_own_home: frozenset[str] = frozenset()
     install = "npm install -g opencode-ai"
 
     def launch(self, job: Job) -> Launch:

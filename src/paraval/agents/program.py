@@ -65,7 +65,8 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transcript:
-    """What an agent left when it ended by itself: never after a timeout or a cancel."""
+    """What an agent left, however it ended: of one that was ended from outside, what it had told
+    until then."""
 
     stdout: str
     """The first part and the end, where it is very long."""
@@ -105,6 +106,12 @@ class Reading:
     """input_tokens (cached ones included), output_tokens, cached_tokens, reasoning_tokens."""
     cost_usd: float | None = None
     """As the agent reckons it itself; None: it doesn't."""
+    is_settled: bool = False
+    """`usage` and `cost_usd` are its own last word on the whole attempt. Else, without an answer,
+    they are what it had told until it broke off."""
+    has_worked: bool | None = None
+    """Whether the model was seen to answer (a message, a call of a tool, a turn), which somebody
+    pays for; None: this agent would not show it."""
     requests: int | None = None
     """Calls of the model, where it tells."""
     refusals: int = 0
@@ -144,6 +151,9 @@ class AgentProgram(Protocol):
     takes: frozenset[str]
     """Of `system`, `max_turns`, `mcp`, `model`: what it can be told; anything else that a suite
     says is an error of the suite."""
+    takes_in_own_home: frozenset[str]
+    """Of `takes`: what it can be told in a home of its own alone; with `home: mine` a suite that
+    says it is wrong."""
     install: str
     """How to get it: `npm install -g @openai/codex`."""
 
