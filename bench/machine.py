@@ -83,7 +83,7 @@ def run(command: list[str], count: int) -> Ran:
         "target": {"command": command},
         "limits": {"parallel": "auto"},
     }
-    with tempfile.TemporaryDirectory(dir=".") as name:
+    with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "suite.yaml").write_text(json.dumps(suite), encoding="utf-8")
         with watching() as watched:

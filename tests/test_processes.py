@@ -644,9 +644,8 @@ def test_a_keeper_that_its_command_stopped_is_killed_after_the_timeout(place: Pl
 
     lost, spared, after = with_warden(use)
     assert place.survivors() == []
-    assert _is_lost(lost)
-    assert lost.failure is not None
-    assert "said nothing" in lost.failure.message
+    # The engine's own clock decides, and the command gains no second try by it.
+    assert (lost.timed_out, lost.failure) == (True, None)
     assert (spared.exit_code, after.exit_code) == (4, 3)
 
 

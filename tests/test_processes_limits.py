@@ -642,3 +642,31 @@ def test_a_session_that_a_nice_command_starts_yields_after_the_next_look(command
 def test_a_niceness_that_does_not_exist_is_misuse(command: Command, nice: int) -> None:
     with pytest.raises(ValueError, match="niceness goes from 0 to 19"):
         replace(command, nice=nice)
+
+
+# ---- what the kernel holds each process to
+
+
+def test_open_files_and_the_size_of_files_are_bounded_without_any_cgroup(command: Command) -> None:
+    script = (
+        "import resource as r; print(*r.getrlimit(r.RLIMIT_NOFILE), *r.getrlimit(r.RLIMIT_FSIZE),"
+        " *r.getrlimit(r.RLIMIT_CORE))"
+    )
+    limits = TargetLimits(open_files=64, file_bytes=5 * MB)
+    ended = run(python(command, script, limits=limits))
+    assert ended.exit_code == 0
+    assert Path(command.stdout).read_text().split() == [
+        "64",
+        "64",
+        f"{5 * MB}",
+        f"{5 * MB}",
+        "0",
+        "0",
+    ]
+
+
+def test_a_file_that_would_grow_over_its_bound_ends_the_command(command: Command) -> None:
+    limits = TargetLimits(file_bytes=MB)
+    ended = run(replace(command, argv=("sh", "-c", "exec cat /dev/zero > big"), limits=limits))
+    assert ended.signal == signal.SIGXFSZ
+    assert Path(command.cwd, "big").stat().st_size == MB

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paraval.records import Budget, Limits, Outcome, RetryPolicy
-from paraval.schedule.budget import Purse
+from paraval.schedule.budget import Cost, Purse
 from paraval.schedule.messages import (
     Abandoned,
     Begin,
@@ -39,7 +39,7 @@ def scheduler(
     )
 
 
-def trials(count: int, cost_usd: float = 1.0) -> list[Work]:
+def trials(count: int, cost_usd: float | None = 1.0) -> list[Work]:
     return [Work(index=index, cost_usd=cost_usd) for index in range(count)]
 
 
@@ -63,7 +63,7 @@ def test_attempts_that_cost_nothing_teach_nothing_of_what_the_others_cost() -> N
     """A server that refuses eight times must not make the ninth look free."""
     purse = Purse(Budget(usd=5.0), 0.0)
     for _ in range(60):
-        purse.settle(costing(1.0), purse.reserve(costing(1.0)), 0.0)
+        purse.settle(costing(1.0), purse.reserve(costing(1.0)), Cost(0.0))
     assert purse.fits(costing(1.0))
     assert not purse.fits(costing(5.1))
     for _ in range(4):
@@ -193,8 +193,18 @@ def test_a_budget_is_used_to_its_last_cent() -> None:
 @pytest.mark.parametrize("told", [float("nan"), float("inf"), -1.0])
 def test_a_senseless_cost_is_an_unknown_one(told: float) -> None:
     purse = Purse(Budget(usd=5.0), 0.0)
-    purse.settle(costing(2.0), purse.reserve(costing(2.0)), told)
+    purse.settle(costing(2.0), purse.reserve(costing(2.0)), Cost(told))
     assert purse.spent_usd == 2.0
+
+
+def test_what_is_known_of_an_unknown_cost_counts() -> None:
+    """Agents that told $0.40 and were then ended at their timeout have spent at least that."""
+    trace = simulate(
+        scheduler(trials(6, cost_usd=None), usd=1.0, parallel=1),
+        lambda *_: Imagined(duration_s=1, cost_usd=None, at_least_usd=0.4),
+    )
+    assert len(trace.concluded) == 2
+    assert len(trace.skipped) == 4
 
 
 # ---- what must hold always

@@ -18,6 +18,7 @@ from paraval.processes.quick import QuickEnd
 from paraval.scratch import (
     SCRATCH_VARIABLE,
     Homes,
+    OwnHome,
     clear_dead,
     open_scratch,
     remove_tree,
@@ -149,6 +150,37 @@ def test_a_tree_is_removed_whatever_was_done_to_it(tmp_path: Path) -> None:
     assert (outside / "kept").exists()
 
 
+def test_another_name_of_somebody_elses_file_keeps_its_mode(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.touch(mode=0o400)
+    here = Path.cwd()
+    try:
+        (tmp_path / "tree").mkdir()
+        os.chdir(tmp_path / "tree")
+        for _ in range(1500):
+            Path("deep").mkdir()
+            os.chdir("deep")
+        os.link(mine, "link")
+    finally:
+        os.chdir(here)
+    assert remove_tree(tmp_path / "tree") is None
+    assert mine.stat().st_mode & 0o777 == 0o400
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_what_was_mounted_in_a_tree_is_not_removed_with_it(tmp_path: Path) -> None:
+    victim = tmp_path / "somebody else's"
+    victim.mkdir()
+    (victim / "data").touch()
+    place = tmp_path / "tree" / "a b"
+    place.mkdir(parents=True)
+    mounted = subprocess.run(["mount", "--bind", victim, place], check=False, capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"nothing can be mounted here: {mounted.stderr.decode()}")
+    assert remove_tree(tmp_path / "tree") is None
+    assert (victim / "data").exists()
+
+
 def test_removing_what_is_not_there_is_no_failure(tmp_path: Path) -> None:
     assert remove_tree(tmp_path / "nothing") is None
 
@@ -166,6 +198,29 @@ def test_each_attempt_has_a_home_of_its_own_and_untouched_ones_are_used_again(
         assert not _is_there(again.temp)
         async with homes.lease() as clean:
             assert _contents(clean.home) == _contents(clean.temp) == []
+
+    asyncio.run(attempts())
+
+
+@pytest.mark.parametrize("deed", ["mode", "beside", "replaced"])
+def test_a_home_that_was_tampered_with_is_nobody_elses(tmp_path: Path, deed: str) -> None:
+    def tamper(own: OwnHome) -> None:
+        home = Path(own.home)
+        if deed == "mode":
+            home.chmod(0o500)
+        elif deed == "beside":
+            (home.parent / "note").touch()
+        else:
+            home.rmdir()
+            home.symlink_to(own.temp)
+
+    async def attempts() -> None:
+        homes = Homes(tmp_path)
+        async with homes.lease() as own:
+            tamper(own)
+        async with homes.lease() as clean:
+            assert clean != own
+            assert not _is_there(own.home)
 
     asyncio.run(attempts())
 

@@ -234,7 +234,7 @@ def _files_each(plan: Plan) -> int:
 
 
 def starts_processes(plan: Plan) -> bool:
-    return any(
+    return any(spec.kind == "command" for spec in plan.grading.graders) or any(
         isinstance(target, CommandTarget | AgentTarget)
         or (isinstance(target, FunctionTarget) and target.isolate)
         for target in {id(trial.target): trial.target for trial in plan.trials}.values()

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from paraval.grade.grader import Subject
 from paraval.grade.judge import judge_request
-from paraval.isolation import MachineReading
+from paraval.isolation import WORKSPACE_NEED, MachineReading, WorkspaceKind
 from paraval.machine.reader import MachineReader
 from paraval.models.conversation import Request
 from paraval.models.estimates import DEFAULT_OUTPUT_TOKENS, expected_tokens, longest_answer
@@ -129,13 +129,19 @@ class Expectations:
         is_cached = isinstance(trial.target, ChatTarget) and not calls
         work = Work(
             index=trial.index,
-            needs=_needs(trial, calls),
+            needs=self._needs_of(trial, calls),
             expected_s=CACHED_S if is_cached else self.seconds(trial),
             draws=_draws(calls),
             cost_usd=self._reserved_usd(trial, calls),
             exclusive=trial.exclusive,
         )
         return work if self._needs is None else self._needs.fill_in(work, trial)
+
+    def _needs_of(self, trial: Trial, calls: Sequence[Call]) -> tuple[str, ...]:
+        needs = _needs(trial, calls)
+        if self.plan.workspace.kind is WorkspaceKind.NONE:
+            return needs
+        return tuple(sorted((*needs, WORKSPACE_NEED)))
 
     def possible_usd(self, trial: Trial) -> float:
         """What an attempt may have cost that never told it."""

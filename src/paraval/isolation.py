@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+WORKSPACE_NEED = "workspace"
+"""What every trial of a plan with workspaces needs: without any, none of them can run."""
+
 
 def lock_need(name: str) -> str:
     """What a lock is called among a trial's needs."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from paraval.errors import RequestError
-from paraval.isolation import Home, Workspace, WorkspaceKind
+from paraval.isolation import Home, WorkspaceKind
 from paraval.processes.children import Warden
 from paraval.processes.sandbox import Sandbox, why_no_sandbox
 from paraval.records import AgentTarget, Attempt, CommandTarget, Plan
@@ -55,7 +57,7 @@ async def lodging_for(
 ) -> AsyncIterator[Lodging]:
     """For as long as a run lasts; `hidden` is what a sandbox covers, `say` tells of what is left
     behind."""
-    scratch = open_scratch()
+    scratch = await asyncio.to_thread(open_scratch)
     try:
         async with AsyncExitStack() as stack:
             workspaces: Workspaces | None = None
@@ -67,7 +69,7 @@ async def lodging_for(
                 )
             homes = Homes(scratch.folder)
             if plan.workspace.sandbox:
-                bounds = _Bounds(plan.workspace, hidden)
+                bounds = _Bounds(plan, hidden, _seen(plan, scratch.folder))
                 yield Lodging(
                     homes=homes,
                     workspaces=workspaces,
@@ -77,30 +79,49 @@ async def lodging_for(
             else:
                 yield Lodging(homes=homes, workspaces=workspaces)
     finally:
-        left = scratch.close()
+        left = await asyncio.to_thread(scratch.close)
         if left is not None:
             say(f"Left behind: {left}.")
+
+
+def _seen(plan: Plan, scratch: Path) -> tuple[str, ...]:
+    """What attempts and graders need that may lie in a temporary folder: the suite, the objects
+    that their worktrees borrow, and the Python that `{python}` names."""
+    places = [str(scratch / "workspaces" / "trusted"), sys.prefix, sys.base_prefix]
+    if plan.source is not None:
+        places.append(str(Path(plan.source).absolute().parent))
+    if plan.workspace.source is not None:
+        places.append(plan.workspace.source)
+    return tuple(places)
 
 
 class _Bounds:
     """What a sandbox lets the processes of a run do: write to what is their own, and no more."""
 
-    def __init__(self, workspace: Workspace, hidden: Path) -> None:
-        self._start = os.path.normpath(workspace.start)
+    def __init__(self, plan: Plan, hidden: Path, seen: tuple[str, ...]) -> None:
+        self._start = os.path.normpath(plan.workspace.start)
         self._hidden = (str(hidden),)
+        self._seen = seen
 
     def of_attempt(self, attempt: Attempt, own: OwnHome | None) -> Sandbox:
         """Targets may use the network: most of them ask a model there."""
-        os.makedirs(attempt.folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
-        writable = [attempt.folder]
+        os.makedirs(attempt.own_folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
+        writable = [attempt.own_folder]
         if attempt.workspace is not None:
             writable.append(self._top(attempt.workspace))
         if own is not None:
             writable += [own.home, own.temp]
-        return Sandbox(writable=tuple(writable), hidden=self._hidden, network=True)
+        return Sandbox(
+            writable=tuple(writable), hidden=self._hidden, readable=self._seen, network=True
+        )
 
     def of_grader(self, workspace: str) -> Sandbox:
-        return Sandbox(writable=(self._top(workspace),), hidden=self._hidden, network=False)
+        return Sandbox(
+            writable=(self._top(workspace),),
+            hidden=self._hidden,
+            readable=self._seen,
+            network=False,
+        )
 
     def _top(self, workspace: str) -> str:
         return workspace if self._start == "." else workspace.removesuffix(f"/{self._start}")

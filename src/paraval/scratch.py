@@ -10,6 +10,7 @@ import asyncio
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -17,12 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paraval.errors import StoreError
-from paraval.processes.quick import run_quickly
+from paraval.processes.quick import QuickEnd, run_quickly
 
 SCRATCH_VARIABLE = "PARAVAL_SCRATCH"
 PREFIX = "paraval-"
 LOCK = "owner.lock"
 REMOVAL_PATIENCE_S = 120.0
+MOUNTS = Path("/proc/self/mountinfo")
+OWN_MODE = stat.S_IFDIR | 0o700
 
 
 class Scratch:
@@ -122,6 +125,9 @@ def remove_tree(folder: str | Path) -> str | None:
     Links are removed, not followed. None: nothing is left; else why something is.
     """
     path = Path(folder)
+    # What is mounted there is somebody else's: to remove it would be to empty it.
+    if mounted := unmount_below(path):
+        return f"{path} could not be removed: {mounted[0]} is mounted there"
     with suppress(OSError, RecursionError):
         if path.is_symlink() or path.is_file():
             path.unlink()
@@ -129,14 +135,47 @@ def remove_tree(folder: str | Path) -> str | None:
             shutil.rmtree(path)
     if not os.path.lexists(path):
         return None
-    # Folders without permissions, or nested deeper than Python can go.
-    env = {"PATH": os.environ.get("PATH", os.defpath)}
-    run_quickly(["chmod", "-R", "u+rwX", "--", str(path)], env=env, timeout=REMOVAL_PATIENCE_S)
-    ended = run_quickly(["rm", "-rf", "--", str(path)], env=env, timeout=REMOVAL_PATIENCE_S)
+    # Folders without permissions, or nested deeper than Python can go. Not files: another name of
+    # one may be somebody else's.
+    opening = ["find", str(path), "-type", "d", "!", "-perm", "-700", "-exec", "chmod", "u+rwx"]
+    _quick(*opening, "{}", ";")
+    said = _quick("rm", "-rf", "--", str(path)).stderr.splitlines()
     if not os.path.lexists(path):
         return None
-    said = ended.stderr.splitlines()
     return f"{path} could not be removed" + (f": {said[-1]}" if said else "")
+
+
+def unmount_below(folder: Path) -> list[str]:
+    """Take away what an attempt has mounted at or below a folder; tells what stays mounted."""
+    for place in _mounts_below(folder):
+        _quick("umount", "--lazy", "--", place)
+    return _mounts_below(folder)
+
+
+def _mounts_below(folder: Path) -> list[str]:
+    """The deepest first; nothing where this system does not tell."""
+    try:
+        table = MOUNTS.read_bytes()
+    except OSError:
+        return []
+    top = os.fsencode(folder.parent.resolve() / folder.name)
+    if top not in table:
+        # Nearly always; and an escaped name of ours there is none.
+        return []
+    places = [line.split()[4] for line in table.splitlines() if line.count(b" ") > 4]
+    below = [place for place in places if place == top or place.startswith(top + b"/")]
+    return sorted(map(_unescaped, below), reverse=True)
+
+
+def _unescaped(place: bytes) -> str:
+    for escape, character in ((b"\\040", b" "), (b"\\011", b"\t"), (b"\\012", b"\n")):
+        place = place.replace(escape, character)
+    return os.fsdecode(place.replace(b"\\134", b"\\"))
+
+
+def _quick(*argv: str) -> QuickEnd:
+    env = {"PATH": os.environ.get("PATH", os.defpath)}
+    return run_quickly(argv, env=env, timeout=REMOVAL_PATIENCE_S)
 
 
 # ---- homes
@@ -165,7 +204,7 @@ class Homes:
         try:
             yield own
         finally:
-            if _is_empty(own.home) and _is_empty(own.temp):
+            if _is_untouched(own):
                 self._free.append(own)
             else:
                 # A cancel must not leave it behind, so that nothing is awaited that can be.
@@ -177,16 +216,25 @@ class Homes:
         place = self._folder / str(self._made)
         own = OwnHome(home=str(place / "home"), temp=str(place / "tmp"))
         for path in (own.home, own.temp):
-            os.makedirs(path, mode=0o700)  # noqa: PTH103 - quick, and in any loop
+            os.makedirs(path)  # noqa: PTH103 - quick, and in any loop
+            # Not as its mode: a umask may take from that.
+            os.chmod(path, 0o700)  # noqa: PTH101
         return own
 
 
-def _is_empty(folder: str) -> bool:
-    """Whether it is still the plain empty folder that it was."""
+def _is_untouched(own: OwnHome) -> bool:
+    """Whether the two are still the plain empty folders that they were, with nothing beside."""
+    place = os.path.dirname(own.home)  # noqa: PTH120 - text, and quick
     try:
-        if os.path.islink(folder):  # noqa: PTH114 - text, and quick
+        if sorted(os.listdir(place)) != ["home", "tmp"]:  # noqa: PTH208
             return False
-        with os.scandir(folder) as entries:
-            return next(entries, None) is None
+        return all(_is_empty(folder) for folder in (own.home, own.temp))
     except OSError:
         return False
+
+
+def _is_empty(folder: str) -> bool:
+    found = os.lstat(folder)
+    if found.st_mode != OWN_MODE or found.st_uid != os.getuid():
+        return False
+    return not os.listdir(folder)  # noqa: PTH208 - quick

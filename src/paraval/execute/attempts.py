@@ -15,6 +15,7 @@ from pathlib import Path
 
 from paraval.grade.grader import Subject
 from paraval.grade.panel import Panel
+from paraval.isolation import WORKSPACE_NEED
 from paraval.models.conversation import merged_uses
 from paraval.processes.children import Warden
 from paraval.records import (
@@ -41,7 +42,7 @@ from paraval.targets.isolated import IsolatedAnswerer
 from paraval.workspaces.workspace import Kept, WorkspaceError, Workspaces
 
 NOTHING = Spend()
-"""What an answer costs that was paid for by an earlier attempt."""
+"""What an answer costs that was paid for by an earlier attempt, or an attempt that never began."""
 PATCH = "patch"
 """The artifact that holds what an attempt changed in its workspace."""
 
@@ -142,9 +143,7 @@ class Attempts:
         try:
             lease = await workspaces.lease()
         except WorkspaceError as error:
-            message = error.message if error.hint is None else f"{error.message} ({error.hint})"
-            failure = Failure(kind=Outcome.INFRA_ERROR, message=message)
-            return AttemptResult(outcome=failure.kind, error=failure, duration_s=course.duration_s)
+            return _without_a_workspace(error, course.duration_s)
         try:
             # To wait for a workspace is to queue, and tells nothing of how long attempts take.
             course.began = time.perf_counter()
@@ -233,6 +232,16 @@ class Attempts:
     def _relative(self, artifacts: Mapping[str, str]) -> Mapping[str, str]:
         """Paths within the run's folder, so that it can be moved."""
         return {name: os.path.relpath(path, self._run_folder) for name, path in artifacts.items()}
+
+
+def _without_a_workspace(error: WorkspaceError, duration_s: float) -> AttemptResult:
+    failure = Failure(
+        kind=Outcome.INFRA_ERROR,
+        message=error.message if error.hint is None else f"{error.message} ({error.hint})",
+        lasting=error.lasting,
+        stops=WORKSPACE_NEED if error.lasting else None,
+    )
+    return AttemptResult(outcome=failure.kind, error=failure, duration_s=duration_s, spend=NOTHING)
 
 
 def _told_spend(output: Output) -> Spend | None:

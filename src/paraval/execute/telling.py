@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paraval.isolation import WORKSPACE_NEED
 from paraval.records import Attempt, AttemptResult, ChatTarget, Failure, Outcome
 from paraval.schedule.messages import Ended, Held, Stopped
 
@@ -22,6 +23,9 @@ def end_of(attempt: Attempt, result: AttemptResult, at: float) -> Ended:
         reason=error.message,
         uses=result.uses,
         cost_usd=_cost_usd(attempt, result),
+        at_least_usd=sum(
+            spend.known_usd for spend in (result.spend, result.judging) if spend is not None
+        ),
         memory_bytes=result.memory_bytes,
     )
 
@@ -37,8 +41,10 @@ def _cost_usd(attempt: Attempt, result: AttemptResult) -> float | None:
 
 
 def stop_words(stopped: Stopped) -> str:
-    kind, _, name = stopped.need.partition(":")
     reason = stopped.reason.rstrip(".")
+    if stopped.need == WORKSPACE_NEED:
+        return f"Stopped: {reason}. The trials are skipped; a resume runs them."
+    kind, _, name = stopped.need.partition(":")
     return f"Stopped {kind} '{name}': {reason}. Its trials are skipped; a resume runs them."
 
 

@@ -73,7 +73,10 @@ class Log:
 
 
 def _create(path: str) -> int:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+    # A link or a pipe in its place may be the command's: to lead where that may not write, or to
+    # hold up its keeper.
+    kept_out = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | kept_out
     try:
         return os.open(path, flags, 0o666)
     except FileNotFoundError:

@@ -37,7 +37,8 @@ class Command:
     """Seconds between SIGTERM and SIGKILL."""
     log_limit: int = LOG_LIMIT_BYTES
     limits: TargetLimits = field(default_factory=TargetLimits)
-    """Memory and processes are held to where cgroups allow; `limits_enforced` tells."""
+    """Memory and processes are held to where cgroups allow, which `limits_enforced` tells; open
+    files and the size of files everywhere."""
     nice: int = 0
     """How much it yields to what else runs on the machine, from 0 to 19."""
     tag: int | None = None
@@ -130,6 +131,8 @@ def request_of(command: Command) -> bytes:
         "log_limit": command.log_limit,
         "memory": command.limits.memory_bytes,
         "processes": command.limits.processes,
+        "open_files": command.limits.open_files,
+        "file_bytes": command.limits.file_bytes,
         "nice": command.nice,
         "sandboxed": command.sandbox is not None,
     }

@@ -1,7 +1,7 @@
 """Start one command, or say in a sentence why it cannot be started.
 
 It is spawned without a copy of this process being made. Only one that has limits is forked, since
-it must be in its control group before its program runs.
+they must hold before its program runs.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import resource
 
 from paraval.processes.light import signal
 
@@ -36,6 +37,32 @@ class LaunchError(Exception):
         }
 
 
+class Confines:
+    """What holds a command from before its program runs: its control group, its own limits."""
+
+    __slots__ = ("_box", "_limits")
+
+    def __init__(self, box: Box | None, request: dict[str, Any]) -> None:
+        limits = (
+            (resource.RLIMIT_NOFILE, request.get("open_files")),
+            (resource.RLIMIT_FSIZE, request.get("file_bytes")),
+        )
+        self._box = box
+        self._limits = [(which, most) for which, most in limits if most is not None]
+
+    @property
+    def are_any(self) -> bool:
+        return self._box is not None or bool(self._limits)
+
+    def enter(self) -> None:
+        if self._box is not None:
+            self._box.enter()
+        for which, most in self._limits:
+            hard = resource.getrlimit(which)[1]
+            bounded = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.setrlimit(which, (bounded, bounded))
+
+
 def launch(request: dict[str, Any], fds: dict[int, int], box: Box | None = None) -> int:
     """Start it in a session of its own with exactly these file descriptors, and tell its pid.
 
@@ -48,7 +75,7 @@ def launch(request: dict[str, Any], fds: dict[int, int], box: Box | None = None)
         if request["sandboxed"]:
             # The sandbox itself would tell of it in its own words, and with an exit code.
             _look_for(program, env)
-        return _start_first(request["argv"], env, fds, box)
+        return _start_first(request["argv"], env, fds, Confines(box, request))
     except ValueError as error:
         raise LaunchError(errno.EINVAL, f"cannot start '{program}': {error}") from error
     except OSError as error:
@@ -76,13 +103,15 @@ def _look_for(program: str, env: dict[str, str]) -> None:
         raise OSError(number, os.strerror(number))
 
 
-def _start_first(argv: list[str], env: dict[str, str], fds: dict[int, int], box: Box | None) -> int:
+def _start_first(
+    argv: list[str], env: dict[str, str], fds: dict[int, int], confines: Confines
+) -> int:
     """Start the first program of this name on the command's own PATH that may be started."""
     refusal: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     for path in _places(argv[0], env):
         try:
-            if box is not None:
-                return _fork_into(box, path, argv, env, fds)
+            if confines.are_any:
+                return _fork_into(confines, path, argv, env, fds)
             return _spawn(path, argv, env, fds)
         except PermissionError as error:
             refusal = error
@@ -111,16 +140,16 @@ def _spawn(path: str, argv: list[str], env: dict[str, str], fds: dict[int, int])
 
 
 def _fork_into(
-    box: Box, path: str, argv: list[str], env: dict[str, str], fds: dict[int, int]
+    confines: Confines, path: str, argv: list[str], env: dict[str, str], fds: dict[int, int]
 ) -> int:
-    """As `_spawn`, for a command that must be in its control group before it can do anything."""
+    """As `_spawn`, for a command that must be held before it can do anything."""
     reading, writing = os.pipe()
     refusal = fcntl.fcntl(writing, fcntl.F_DUPFD_CLOEXEC, _ABOVE_TARGETS)
     os.close(writing)
     try:
         pid = os.fork()
         if not pid:
-            _become(box, path, argv, env, fds, refusal)
+            _become(confines, path, argv, env, fds, refusal)
     finally:
         os.close(refusal)
         # Nothing: the program runs, or was killed for its limit before it could.
@@ -133,10 +162,15 @@ def _fork_into(
 
 
 def _become(
-    box: Box, path: str, argv: list[str], env: dict[str, str], fds: dict[int, int], refusal: int
+    confines: Confines,
+    path: str,
+    argv: list[str],
+    env: dict[str, str],
+    fds: dict[int, int],
+    refusal: int,
 ) -> NoReturn:
     try:
-        box.enter()
+        confines.enter()
         os.setsid()
         for target, fd in fds.items():
             os.dup2(fd, target)

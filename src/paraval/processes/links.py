@@ -76,6 +76,7 @@ class Link(asyncio.Protocol):
         self._socket: socket.socket | None = None
         """The transport's own."""
         self._has_begun = False
+        self._began_at = loop.time()
         self._end: Ended | None = None
         """What is known of the end; `ended` follows when the connection is closed too."""
         self._overdue: asyncio.TimerHandle | None = None
@@ -92,6 +93,7 @@ class Link(asyncio.Protocol):
         """Tell the keeper what to start, unless it is over already."""
         if self._end is None and self._transport is not None:
             self._has_begun = True
+            self._began_at = self._loop.time()
             self._transport.write(request)
             if self._timeout is not None:
                 self._expect_end_in(self._timeout + self._grace)
@@ -221,7 +223,7 @@ class Link(asyncio.Protocol):
             self._overdue.cancel()
         ended = self._end or Ended(failure=LOST)
         if self._is_given_up and ended.failure is not None and ended.failure.code == LOST.code:
-            ended = replace(ended, failure=SILENT)
+            ended = self._ended_in_silence(ended)
         if self.most_memory > ended.memory_bytes:
             ended = replace(ended, memory_bytes=self.most_memory)
         self.ended.set_result(ended)
@@ -230,6 +232,13 @@ class Link(asyncio.Protocol):
         for switched in self._switches:
             if not switched.done():
                 switched.set_result(None)
+
+    def _ended_in_silence(self, ended: Ended) -> Ended:
+        """A command that stopped its keeper gains nothing by it: its time is up all the same."""
+        passed_s = self._loop.time() - self._began_at
+        if self._timeout is not None and passed_s >= self._timeout:
+            return replace(ended, failure=None, timed_out=True, wall_s=passed_s)
+        return replace(ended, failure=SILENT)
 
 
 def _identity(started: dict[str, Any]) -> ProcessIdentity | None:

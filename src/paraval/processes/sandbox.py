@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from paraval.processes.quick import run_quickly
 
 PROGRAM = "bwrap"
-_TEMP = "/tmp"  # noqa: S108 - the one in the sandbox
+_TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - those in the sandbox
 _SOCKETS = "/run"
 _KEPT_OF_SOCKETS = (
     "/run/systemd/resolve",
@@ -41,11 +41,14 @@ class Sandbox:
     """Absolute folders that exist. All else is read-only."""
     hidden: tuple[str, ...] = ()
     """Absolute folders that look empty in it; what is writable within them can be seen."""
+    readable: tuple[str, ...] = ()
+    """Absolute paths that can be seen although they lie in what is hidden. Temporary folders always
+    are: other programs have their sockets there."""
     network: bool = False
     """False: a loopback interface of its own, and nothing else."""
 
     def __post_init__(self) -> None:
-        for folder in (*self.writable, *self.hidden):
+        for folder in (*self.writable, *self.hidden, *self.readable):
             if not folder.startswith("/"):
                 raise ValueError(f"a sandbox needs absolute folders, not '{folder}'")
 
@@ -58,6 +61,8 @@ def sandboxed(
         shutil.which(PROGRAM) or PROGRAM,
         *_namespaces(sandbox),
         *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
+        # Root could set there which program the kernel starts, outside.
+        *("--ro-bind", "/proc/sys", "/proc/sys"),
         *_mounts(sandbox, os.path.realpath(cwd), env),
         *("--chdir", cwd, "--"),
         *argv,
@@ -78,11 +83,13 @@ def _namespaces(sandbox: Sandbox) -> Iterator[str]:
 
 def _mounts(sandbox: Sandbox, cwd: str, env: Mapping[str, str]) -> Iterator[str]:
     """A folder before those within it: what is mounted later lies on top."""
-    writable, covered = _real(sandbox.writable), _covered(sandbox, env)
+    writable, covered = _real(sandbox.writable), _covered(sandbox)
     mounts: dict[str, tuple[str, ...]] = {folder: ("--tmpfs", folder) for folder in covered}
     mounts |= {folder: ("--ro-bind-try", folder, folder) for folder in _KEPT_OF_SOCKETS}
-    if _lies_in(cwd, covered):
-        mounts[cwd] = ("--ro-bind", cwd, cwd)
+    programs = [folder for folder in env.get("PATH", "").split(os.pathsep) if folder]
+    for folder in _real((*sandbox.readable, *programs, cwd)):
+        if _lies_in(folder, covered) and folder not in covered:
+            mounts[folder] = ("--ro-bind-try", folder, folder)
     mounts |= {folder: ("--bind", folder, folder) for folder in writable}
     for folder in sorted(mounts, key=lambda folder: len(PurePosixPath(folder).parts)):
         # A folder of its own within one that may be written to would make it read-only again.
@@ -90,12 +97,9 @@ def _mounts(sandbox: Sandbox, cwd: str, env: Mapping[str, str]) -> Iterator[str]
             yield from mounts[folder]
 
 
-def _covered(sandbox: Sandbox, env: Mapping[str, str]) -> set[str]:
+def _covered(sandbox: Sandbox) -> set[str]:
     # A socket can be written to on a read-only file system too: docker's would be a way out.
-    wanted = {*sandbox.hidden, _SOCKETS}
-    temp = os.path.realpath(env.get("TMPDIR", _TEMP))
-    if not _lies_in(temp, _real(sandbox.writable)):
-        wanted.add(_TEMP)
+    wanted = {*sandbox.hidden, _SOCKETS, *_TEMPORARY}
     # Where there is none, nothing can be made on what is read-only.
     return {folder for folder in _real(wanted) if Path(folder).is_dir()}
 

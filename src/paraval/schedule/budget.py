@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from paraval.amounts import dollars
 from paraval.records import Budget
@@ -19,6 +20,18 @@ OF_LATE = 50
 FEWEST = 5
 """So many attempts must have told their cost before the thought ones are corrected."""
 ROUNDING_USD = 1e-9
+
+
+class Cost(NamedTuple):
+    """What an attempt cost."""
+
+    usd: float | None
+    """None: unknown, but for ..."""
+    at_least_usd: float = 0.0
+    """... what is known of it."""
+
+
+UNKNOWN_COST = Cost(None)
 
 
 @dataclass(slots=True)
@@ -76,19 +89,19 @@ class Purse:
         self._in_flight += 1
         return reserved
 
-    def settle(self, work: Work, reserved: float, actual_usd: float | None) -> None:
-        """What is not known is taken to be what was reserved."""
-        if actual_usd is not None and not 0.0 <= actual_usd < math.inf:
-            actual_usd = None
-        self.spent_usd += reserved if actual_usd is None else actual_usd
+    def settle(self, work: Work, reserved: float, cost: Cost) -> None:
+        """What is not known is taken to be what was reserved, and no less than what is known."""
+        known_usd = _amount(cost.at_least_usd) or 0.0
+        actual_usd = _amount(cost.usd)
+        self.spent_usd += max(reserved, known_usd) if actual_usd is None else actual_usd
         if is_free(work):
             return
         self._in_flight -= 1
         # Sums of floats leave dust, and dust must not keep the last trial from starting.
         self.reserved_usd = self.reserved_usd - reserved if self._in_flight else 0.0
-        if actual_usd:
+        if seen_usd := (known_usd if actual_usd is None else actual_usd):
             # What was refused, or came from the cache, says nothing of what an answer costs.
-            self._kinds.setdefault(work.needs, _Kind()).observe(work.cost_usd, actual_usd)
+            self._kinds.setdefault(work.needs, _Kind()).observe(work.cost_usd, seen_usd)
 
     def refusal(self) -> str:
         """Why a trial is skipped."""
@@ -97,6 +110,11 @@ class Purse:
     def _expected_usd(self, work: Work) -> float:
         kind = self._kinds.get(work.needs)
         return (work.cost_usd or 0.0) if kind is None else kind.expected_usd(work.cost_usd)
+
+
+def _amount(usd: float | None) -> float | None:
+    """None for what is none, as programs may tell it."""
+    return usd if usd is not None and 0.0 <= usd < math.inf else None
 
 
 def is_free(work: Work) -> bool:

@@ -87,7 +87,9 @@ class Ended:
     """Why it failed, for those that are skipped for it."""
     uses: tuple[AccountUse, ...] = ()
     cost_usd: float | None = None
-    """None: unknown, and taken to be what was reserved for it."""
+    """None: unknown, and taken to be what was reserved for it ..."""
+    at_least_usd: float = 0.0
+    """... but never less than what is known of it."""
     memory_bytes: int | None = None
     """The most that it held at once; None: nobody saw."""
 

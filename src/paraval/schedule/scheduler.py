@@ -15,7 +15,7 @@ from operator import attrgetter
 
 from paraval.records import AccountUse, Budget, Limits, Outcome, RetryPolicy
 from paraval.schedule.accounts import Account, Grant
-from paraval.schedule.budget import Purse, is_free
+from paraval.schedule.budget import UNKNOWN_COST, Cost, Purse, is_free
 from paraval.schedule.capacities import Lane, Lanes
 from paraval.schedule.gate import Gate
 from paraval.schedule.messages import (
@@ -154,7 +154,7 @@ class Scheduler:
 
     def _end(self, event: Ended, instructions: list[Instruction]) -> None:
         place = self._place[event.index]
-        running = self._release(event.index, event.cost_usd, event.memory_bytes)
+        running = self._release(event.index, event)
         accounts = self._lanes.accounts_of(place)
         for account, grant in zip(accounts, running.grants, strict=True):
             self._settle(account, grant, event, instructions)
@@ -225,19 +225,20 @@ class Scheduler:
         return RetryLater(index=event.index, delay_s=max(0.0, account.held_until - event.at))
 
     def _abandon(self, event: Abandoned) -> None:
-        running = self._release(event.index, None, None)
+        running = self._release(event.index, None)
         accounts = self._lanes.accounts_of(self._place[event.index])
         for account, grant in zip(accounts, running.grants, strict=True):
             account.give_up(grant)
 
-    def _release(self, index: int, cost_usd: float | None, memory_bytes: int | None) -> Running:
+    def _release(self, index: int, end: Ended | None) -> Running:
         running = self._running.pop(index)
         if self._gate is not None:
-            self._gate.end(index, memory_bytes)
+            self._gate.end(index, None if end is None else end.memory_bytes)
         place = self._place[index]
         self._lanes.give_back(place)
         if self._purse is not None:
-            self._purse.settle(self._order[place], running.reserved_usd, cost_usd)
+            cost = UNKNOWN_COST if end is None else Cost(end.cost_usd, end.at_least_usd)
+            self._purse.settle(self._order[place], running.reserved_usd, cost)
         return running
 
     # ---- what will not run

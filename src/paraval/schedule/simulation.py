@@ -44,6 +44,7 @@ class Imagined:
     reason: str = ""
     uses: tuple[AccountUse, ...] = ()
     cost_usd: float | None = None
+    at_least_usd: float = 0.0
     memory_bytes: int | None = None
 
 
@@ -165,6 +166,7 @@ class _Simulation:
                 reason=end.reason,
                 uses=end.uses,
                 cost_usd=end.cost_usd,
+                at_least_usd=end.at_least_usd,
                 memory_bytes=end.memory_bytes,
             )
         )
