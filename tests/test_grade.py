@@ -643,9 +643,9 @@ def command(tmp_path: Path, program: str, what: Subject | None = None, **options
         ("print('0.25'); raise SystemExit(1)", FAILED, 0.25, ""),
         ("print('talk'); print('0.75')", PASSED, 0.75, ""),
         ("print('42')", PASSED, 1.0, "42"),
-        ("""print('{"score": 0.5, "reason": "half"}'); exit(1)""", FAILED, 0.5, "half"),
-        ("""print('{"reason": "only this"}')""", PASSED, 1.0, "only this"),
-        ("""print('{"other": 1}')""", PASSED, 1.0, '{"other": 1}'),
+        ("""print('{{"score": 0.5, "reason": "half"}}'); exit(1)""", FAILED, 0.5, "half"),
+        ("""print('{{"reason": "only this"}}')""", PASSED, 1.0, "only this"),
+        ("""print('{{"other": 1}}')""", PASSED, 1.0, '{"other": 1}'),
         ("print('[' * 100000)", PASSED, 1.0, "[" * 65_536),
         ("print('true')", PASSED, 1.0, "true"),
         ("print('wrong tool'); raise ValueError", FAILED, 0.0, "wrong tool"),
@@ -669,8 +669,8 @@ def test_exit_code_and_last_line_decide(
         ("raise SystemExit(2)", "exit code 2"),
         ("raise ValueError('broken judge')", "ValueError: broken judge"),
         ("import os; os.kill(os.getpid(), 9)", "signal 9"),
-        ("""print('{"score": 7}')""", "7"),
-        ("""print('{"score": "high"}')""", '"high"'),
+        ("""print('{{"score": 7}}')""", "7"),
+        ("""print('{{"score": "high"}}')""", '"high"'),
     ],
 )
 def test_a_program_without_a_verdict_is_an_error(tmp_path: Path, program: str, said: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ from paraval.grade.command import CommandRoom
 from paraval.grade.globs import fits
 from paraval.grade.grader import Subject
 from paraval.grade.panel import Panel, Verdict
-from paraval.isolation import Change, FileChange
+from paraval.isolation import Change, FileChange, TargetLimits
 from paraval.models.conversation import Answered, Request, Unanswered
-from paraval.processes.children import Warden
+from paraval.processes.children import Command, Ended, Warden
 from paraval.processes.sandbox import Sandbox, why_no_sandbox
 from paraval.records import (
     AccountUse,
@@ -90,6 +91,7 @@ def changed(*paths: str, lines: int = 1, binary: bool = False) -> Change:
             status="changed",
             lines_added=None if binary else lines,
             lines_deleted=None if binary else 0,
+            binary=binary,
         )
         for path in paths
     )
@@ -146,6 +148,25 @@ def test_tampering_fails_whatever_else_is_right() -> None:
 
 def test_without_a_workspace_there_is_no_change_to_judge() -> None:
     assert diffed(None, max_files=1).outcome is GRADER_ERROR
+
+
+@pytest.mark.parametrize(
+    "options", [{"max_files": 5}, {"max_lines": 5}, {"empty": True}, {"empty": False}, {}]
+)
+def test_a_change_that_is_not_wholly_known_keeps_no_bound(options: dict[str, Any]) -> None:
+    verdict = diffed(Change(unknown="the workspace was moved away"), **options)
+    assert verdict.outcome is GRADER_ERROR
+    assert "the workspace was moved away" in said(verdict)
+
+
+def test_what_is_known_of_a_change_may_break_a_bound() -> None:
+    known = replace(changed("a", "b", lines=5), unknown="a folder cannot be read")
+    assert diffed(known, max_files=1).outcome is FAILED
+    assert diffed(known, max_lines=9).outcome is FAILED
+    assert diffed(known, only=["a"]).outcome is FAILED
+    assert diffed(known, max_files=2).outcome is GRADER_ERROR
+    tampered = Change(tampering=("deleted .git",), unknown="git was gone")
+    assert diffed(tampered, max_files=2).outcome is FAILED
 
 
 def test_paths_that_are_not_listed_leave_no_verdict_unless_there_is_one_already() -> None:
@@ -214,14 +235,18 @@ def test_a_command_runs_in_the_workspace_and_is_told_of_it(tmp_path: Path) -> No
     [
         (0, {}, PASSED),
         (1, {}, FAILED),
-        (2, {}, GRADER_ERROR),
+        (2, {}, FAILED),
+        (101, {}, FAILED),
+        (126, {}, GRADER_ERROR),
+        (127, {}, GRADER_ERROR),
+        (127, {"failing": "any"}, FAILED),
         (2, {"failing": "any"}, FAILED),
         (101, {"failing": "any"}, FAILED),
         (2, {"failing": [1, 2]}, FAILED),
         (1, {"failing": [2]}, GRADER_ERROR),
         (3, {"failing": [1, 2]}, GRADER_ERROR),
         (0, {"failing": "any"}, PASSED),
-        (2, {"failing": None}, GRADER_ERROR),
+        (2, {"failing": None}, FAILED),
     ],
 )
 def test_the_suite_says_which_exit_codes_fail(
@@ -231,14 +256,38 @@ def test_the_suite_says_which_exit_codes_fail(
     assert verdict.outcome is outcome
 
 
-def test_an_exit_code_without_a_meaning_comes_with_advice_in_a_workspace(tmp_path: Path) -> None:
-    stop = command("print('2 errors'); raise SystemExit(2)")
-    told = said(judged([stop], subject(tmp_path), folder=tmp_path / "logs"))
-    assert told == (
+def test_an_edit_that_breaks_the_tests_is_a_wrong_answer_and_says_how(tmp_path: Path) -> None:
+    """pytest ends with 2 where a module cannot be imported: that is the edit's fault."""
+    broken = command("import sys; print('SyntaxError: x', file=sys.stderr); sys.exit(2)")
+    verdict = judged([broken], subject(tmp_path), folder=tmp_path / "logs")
+    assert (verdict.outcome, said(verdict)) == (FAILED, "exit code 2: SyntaxError: x")
+    outside = judged([broken], subject(), folder=tmp_path / "logs")
+    assert said(outside) == (
         "grader 'tests': it ended with exit code 2, where 0 is passed and 1 is failed; it said "
-        "\"2 errors\"; for a program that fails with other codes, say 'failing: any'"
+        '"SyntaxError: x"'
     )
-    assert "failing: any" not in said(judged([stop], subject(), folder=tmp_path / "logs"))
+
+
+def test_what_cannot_be_started_says_nothing_of_the_answer(tmp_path: Path) -> None:
+    lost = command("import sys; print('sh: pytset: not found', file=sys.stderr); sys.exit(127)")
+    told = said(judged([lost], subject(tmp_path), folder=tmp_path / "logs"))
+    assert told == (
+        "grader 'tests': it ended with exit code 127: what it runs cannot be started; it said "
+        '"sh: pytset: not found"'
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "outcome"), [({}, GRADER_ERROR), ({"on_timeout": "fail"}, FAILED)]
+)
+def test_the_suite_says_whose_fault_a_hanging_test_is(
+    tmp_path: Path, options: dict[str, Any], outcome: Outcome
+) -> None:
+    hanging = command("import time; time.sleep(60)", timeout=0.3, **options)
+    verdict = judged([hanging], subject(tmp_path), folder=tmp_path / "logs")
+    assert verdict.outcome is outcome
+    assert "it did not end within 0.3 s" in said(verdict)
+    assert ("on_timeout: fail" in said(verdict)) is (outcome is GRADER_ERROR)
 
 
 UNITTEST = """
@@ -254,8 +303,9 @@ unittest.main(argv=["sums"])
     ("program", "options", "outcome"),
     [
         ("import os; os.kill(os.getpid(), 9)", {"failing": "any"}, GRADER_ERROR),
-        ("raise ValueError('a broken judge')", {}, GRADER_ERROR),
-        ("raise ValueError('a broken judge')", {"failing": [1]}, FAILED),
+        ("import os; os.kill(os.getpid(), 9)", {}, GRADER_ERROR),
+        ("raise ValueError('broken by the edit')", {}, FAILED),
+        ("raise ValueError('broken by the edit')", {"failing": [2]}, GRADER_ERROR),
         ("assert 1 == 2, 'wrong'", {}, FAILED),
         (UNITTEST, {}, FAILED),
     ],
@@ -278,6 +328,60 @@ def test_a_command_has_a_temporary_folder_of_its_own_that_is_gone_afterwards(
     assert not left.exists()
 
 
+@pytest.mark.parametrize(
+    ("in_workspace", "options", "is_own"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (True, {"pass_env": ["HOME"]}, False),
+        (True, {"env": {"HOME": "/home/me"}}, False),
+    ],
+)
+def test_what_runs_an_attempts_code_does_not_see_the_users_home(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    in_workspace: bool,
+    options: dict[str, Any],
+    is_own: bool,
+) -> None:
+    """Unless the suite hands it over."""
+    monkeypatch.setenv("HOME", "/home/me")
+    room = CommandRoom(homes=Homes(tmp_path / "scratch"))
+    asked = command("import os; print(os.environ['HOME'])", **options)
+    what = subject(tmp_path if in_workspace else None)
+    told = said(judged([asked], what, folder=tmp_path / "logs", room=room))
+    assert told.startswith(str(tmp_path / "scratch")) if is_own else told == "/home/me"
+
+
+def test_a_command_yields_to_others_and_is_told_by_its_trial(tmp_path: Path) -> None:
+    class Listening(Warden):
+        async def run(self, command: Command) -> Ended:
+            started.append(command)
+            return Ended(exit_code=0)
+
+    started: list[Command] = []
+    limits = TargetLimits(memory_bytes=1 << 30)
+    what = replace(subject(tmp_path), index=7, limits=limits)
+
+    async def judge() -> None:
+        async with Listening() as warden:
+            grading = Grading(graders=(command("pass"),))
+            panel = Panel(grading, functions={}, threads=Threads(), warden=warden)
+            await panel.judge(what, str(tmp_path))
+
+    asyncio.run(judge())
+    [one] = started
+    assert (one.tag, one.nice, one.limits) == (7, 5, limits)
+
+
+def test_a_commands_arguments_and_variables_are_filled_in(tmp_path: Path) -> None:
+    show = "import os, sys; print(*sys.argv[1:], os.environ['WHAT'])"
+    asked = command(show, "{workspace}/x", "{case.id}", "{mode}", "{{}}", env={"WHAT": "#{repeat}"})
+    what = replace(subject(tmp_path), variant={"mode": "fast"})
+    told = said(judged([asked], what, folder=tmp_path / "logs"))
+    assert told == f"{tmp_path}/x fix fast {{}} #1"
+
+
 def test_a_sandbox_is_made_for_commands_in_a_workspace_alone(tmp_path: Path) -> None:
     asked: list[str] = []
 
@@ -295,7 +399,7 @@ def test_a_sandbox_is_made_for_commands_in_a_workspace_alone(tmp_path: Path) -> 
     ("program", "outcome"),
     [
         ("import tempfile; open('made', 'w'); tempfile.mkstemp()", PASSED),
-        ("import sys; open(sys.argv[1], 'w')", GRADER_ERROR),
+        ("import sys; open(sys.argv[1], 'w')", FAILED),
         ("import os; os.kill(os.getpid(), 9)", GRADER_ERROR),
         ("print('wrong'); raise SystemExit(1)", FAILED),
     ],
@@ -308,10 +412,11 @@ def test_a_sandboxed_command_writes_its_workspace_and_its_temporary_folder_alone
     room = CommandRoom(
         homes=Homes(tmp_path / "scratch"), sandbox_for=lambda path: Sandbox(writable=(path,))
     )
-    asked = command(program, str(tmp_path / "outside"))
+    outside = Path(__file__).with_name("outside-of-the-sandbox")
+    asked = command(program, str(outside))
     verdict = judged([asked], subject(workspace), folder=tmp_path / "logs", room=room)
     assert verdict.outcome is outcome, said(verdict)
-    assert not (tmp_path / "outside").exists()
+    assert not outside.exists()
 
 
 def test_commands_in_one_workspace_run_one_after_the_other(tmp_path: Path) -> None:

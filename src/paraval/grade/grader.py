@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from paraval.isolation import Change
+from paraval.isolation import Change, TargetLimits
 from paraval.records import Case, Grade, Output, Variant
 
 SHOWN_CHARACTERS = 60
@@ -34,6 +34,10 @@ class Subject:
     """Where the attempt ran, absolute, as it left it; None: it had no workspace."""
     change: Change | None = None
     """What it changed there."""
+    index: int | None = None
+    """The trial's, by which what its graders take of the machine is told; None: it is not."""
+    limits: TargetLimits = field(default_factory=TargetLimits)
+    """Of the trial's target: its graders' commands are held to them too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,16 +128,22 @@ FailingCode = Annotated[int, Field(ge=1, le=255)]
 
 
 class CommandGraderForm(GraderForm):
-    """A program judges: it gets the trial as JSON on stdin; exit code 0 passes, 1 fails. The last
-    line of its output is the reason, a score, or a JSON object with both. It runs in the attempt's
-    workspace, if there is one, else in the suite's folder."""
+    """A program judges: it gets the trial as JSON on stdin, and exit code 0 passes. The last line
+    of its output is the reason, a score, or a JSON object with both. It runs in the attempt's
+    workspace, if there is one, with a home and a temporary folder of its own; else in the suite's
+    folder."""
 
     command: Annotated[Arguments, Words("a list of texts and numbers")] = Field(
-        description="The program and its arguments."
+        description="The program and its arguments. Each is a template, see above."
     )
-    timeout: Seconds = Field(60.0, description="After this it is ended: a `grader_error`.")
+    timeout: Seconds = Field(60.0, description="After this it is ended; see `on_timeout`.")
+    on_timeout: Annotated[Literal["error", "fail"], Words("'error' or 'fail'")] = Field(
+        "error",
+        description="What a program means that takes too long: `error`, a `grader_error`; `fail`, a"
+        " wrong answer, for tests that hang by what they test.",
+    )
     env: Annotated[Environment, Told("a mapping of names to texts")] = Field(
-        {}, description="Environment variables to set."
+        {}, description="Environment variables to set. Values are templates."
     )
     pass_env: Annotated[list[VariableName], Told("a list of names of variables")] = Field(
         [], description="Variables to pass on from the environment that paraval itself has."
@@ -150,9 +156,10 @@ class CommandGraderForm(GraderForm):
         | None
     ) = Field(
         None,
-        description="Which exit codes say that the answer is wrong: `any` but 0, or these; by"
-        " default 1 alone, and any other is a `grader_error`. `make` fails with 2, `cargo` with"
-        " 101.",
+        description="Which exit codes say that the answer is wrong: `any` but 0, or these; any"
+        " other is a `grader_error`. By default 1 alone; in a workspace any but 126 and 127, by"
+        " which shells say that a program cannot be started. An end by a signal is always a"
+        " `grader_error`.",
     )
 
 
