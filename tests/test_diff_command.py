@@ -145,24 +145,47 @@ def test_an_attempt_that_did_not_decide_is_shown_by_its_number(
 def test_stat_counts_by_file(ledger: Ledger, paraval: Paraval) -> None:
     files = (
         FileChange(path="src/long/name.py", status="changed", lines_added=12, lines_deleted=3),
-        FileChange(path="x\x1b[31m\n.bin", status="added", lines_added=None, lines_deleted=None),
+        FileChange(
+            path="x\x1b[31m\n.bin",
+            status="added",
+            lines_added=None,
+            lines_deleted=None,
+            binary=True,
+        ),
+        FileChange(path="large", status="added", lines_added=None, lines_deleted=None),
     )
     change = Change(
-        files_added=2,
+        files_added=3,
         files_changed=1,
-        binary_files=2,
+        binary_files=1,
         lines_added=12,
         lines_deleted=3,
         files=files,
+        unknown="the lines of 1 file\x1b[31m",
     )
     Desk(ledger).run(0, AttemptResult(outcome=Outcome.PASSED, change=change))
     ledger.close(interrupted=True)
     assert paraval("diff", "--stat").stdout.splitlines() == [
         " src/long/name.py  changed  +12 -3",
         " x .bin            added    binary",
+        " large             added    not looked into",
         " and 1 more file",
-        " 3 files: 2 added, 1 changed (2 binary); 12 lines added, 3 deleted",
+        " at least 4 files: 3 added, 1 changed (1 binary); 12 lines added, 3 deleted",
+        " not all of it is known: the lines of 1 file",
     ]
+
+
+def test_a_change_that_is_not_known_is_told_with_why(ledger: Ledger, paraval: Paraval) -> None:
+    change = Change(unknown="the workspace's folder was deleted or replaced")
+    Desk(ledger).run(0, AttemptResult(outcome=Outcome.PASSED, change=change))
+    ledger.close(interrupted=True)
+    ended = paraval("diff", "--case", "case-0", "--repeat", "1", "--variant", "model=small")
+    assert (ended.returncode, ended.stdout) == (0, "")
+    assert ended.stderr == (
+        "case-0 · small: what it changed was not kept: the workspace's folder was deleted or"
+        " replaced\n"
+    )
+    assert "changes: unknown" in paraval("logs").stdout
 
 
 def test_nothing_changed_is_told_and_is_no_error(

@@ -196,6 +196,28 @@ def test_one_line_is_a_line() -> None:
     assert "median 1 file, 1 line added, 0 deleted" in text
 
 
+def test_a_change_that_is_not_known_is_neither_none_nor_in_a_median() -> None:
+    lost = Change(unknown="the workspace was moved away")
+    report = report_of(did(WITH, change=lost), did(WITH, change=lost))
+    assert "  with-mcp  unknown in 2 of 2 trials\n" in plain(report, 100).replace(
+        "-mcp   ", "-mcp "
+    )
+    changes = report.to_dict()["summary"]["variants"][0]["changes"]
+    assert (changes["unknown"], changes["median_files"]) == (2, None)
+    some = report_of(
+        did(WITH, change=changed(2, 4, 0)), did(WITH, change=replace(lost, files_deleted=9))
+    )
+    assert (
+        "2 of 2 trials changed files; median 2 files, 4 lines added, 0 deleted; unknown in 1 of 2"
+        in plain(some, 130)
+    )
+    first, second = csv.DictReader(io.StringIO(written(some, ".csv")))
+    assert (first["files_changed"], first["change_unknown"]) == ("2", "")
+    assert (second["files_changed"], second["change_unknown"]) == ("", lost.unknown)
+    told = json.loads(written(some, ".json"))["trials"][1]["change"]
+    assert (told["unknown"], told["files_deleted"]) == (lost.unknown, 9)
+
+
 def test_much_tampering_is_told_in_few_words() -> None:
     report = report_of(did(WITH, change=changed(1, 1, 1, *(f"thing {n}" for n in range(50)))))
     (alarm,) = red(report)
@@ -246,7 +268,13 @@ def test_json_tells_deeds_by_variant_and_by_trial() -> None:
         "failed": 1,
     }
     assert first["change"]["files"] == [
-        {"path": "a.py", "status": "changed", "lines_added": 3, "lines_deleted": 1}
+        {
+            "path": "a.py",
+            "status": "changed",
+            "lines_added": 3,
+            "lines_deleted": 1,
+            "binary": False,
+        }
     ]
     assert (first["cpu_s"], first["memory_bytes"]) == (1.25, 1_000)
     assert (second["change"], second["cpu_s"]) == (None, None)
@@ -292,6 +320,7 @@ def hostile(words: str, variant: Variant) -> TrialResult:
         files_added=1,
         files=(FileChange(path=words, status="added", lines_added=None, lines_deleted=None),),
         tampering=(words,),
+        unknown=words,
     )
     return did(variant, activity, change=change)
 

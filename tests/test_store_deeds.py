@@ -46,10 +46,12 @@ changes = st.builds(
             status=st.sampled_from(["added", "changed", "deleted"]),
             lines_added=st.none() | counts,
             lines_deleted=st.none() | counts,
+            binary=st.booleans(),
         ),
         max_size=4,
     ).map(tuple),
     tampering=st.lists(text, max_size=3).map(tuple),
+    unknown=maybe_text,
 )
 
 

@@ -61,12 +61,15 @@ class FileChange:
     status: str
     """added, changed, deleted."""
     lines_added: int | None
-    """None for a binary file, and for one that is too large to be looked into."""
+    """None for a binary file, and for one that could not be looked into."""
     lines_deleted: int | None
+    binary: bool = False
+    """False where nobody knows."""
 
     @property
-    def is_binary(self) -> bool:
-        return self.lines_added is None
+    def is_unknown(self) -> bool:
+        """How many lines were changed is not known."""
+        return self.lines_added is None and not self.binary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

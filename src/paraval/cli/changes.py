@@ -57,11 +57,14 @@ def diff_command(run: str, **given: Any) -> None:
         raise _nothing_known(info, fitting)
     is_alone = len(shown) == 1
     for found, change in shown:
-        if not change.files_in_all:
-            talk(f"{_label(found)} changed nothing")
-        elif given["stat"]:
+        if given["stat"] and change.files_in_all:
             _say(None if is_alone else found, *stat_lines(change))
-        else:
+            continue
+        if change.unknown is not None:
+            _tell_unknown(found, change.unknown)
+        elif not change.files_in_all:
+            talk(f"{_label(found)} changed nothing")
+        if change.files_in_all:
             _print_patch(info, found, is_alone=is_alone)
 
 
@@ -159,10 +162,19 @@ def _change(found: Found) -> Change | None:
     return None if found.result is None else found.result.change
 
 
+def _tell_unknown(found: Found, why: str) -> None:
+    assert found.result is not None, "only those with a change are told"
+    is_kept = PATCH in found.result.artifacts
+    what = "the patch is not all that it changed" if is_kept else "what it changed was not kept"
+    talk(one_line(f"{_label(found)}: {what}: {why}", 500))
+
+
 def _print_patch(info: RunInfo, found: Found, *, is_alone: bool) -> None:
     assert found.result is not None, "only those with a change are printed"
     kept = found.result.artifacts.get(PATCH)
     if kept is None:
+        if found.result.change is not None and found.result.change.unknown is not None:
+            return  # It was told why.
         why = "".join(f"; {note}" for note in found.result.notes)
         talk(one_line(f"{_label(found)}: no patch was kept{why}", 500))
         return

@@ -1,4 +1,7 @@
-"""The grader that looks at what an attempt changed in its workspace."""
+"""The grader that looks at what an attempt changed in its workspace.
+
+Where not all of that is known, what is known may break a bound, and never keeps one.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,8 @@ class DiffGrader:
             raise CannotGrade("there is no change to judge: the attempt had no workspace")
         problems = [*_tampering(change), *_amounts(change, self._options)]
         problems += _places(change, self._options, is_decided=bool(problems))
+        if change.unknown is not None and not problems:
+            raise CannotGrade(f"not all that it changed is known: {change.unknown}")
         return Grade(
             score=0.0 if problems else 1.0,
             passed=not problems,
@@ -50,10 +55,10 @@ def _amounts(change: Change, options: Mapping[str, Any]) -> Iterator[str]:
         yield f"{_count(lines, 'line')} added and deleted, where at most {most_lines} may be"
     if options.get("empty") is True and files:
         yield f"{_count(files, 'file')} changed, where none may: {_first_paths(change)}"
-    if options.get("empty") is False and not files:
+    if options.get("empty") is False and not files and change.unknown is None:
         yield "nothing changed"
     if options.get("binary") is False and change.binary_files:
-        binary = [file.path for file in change.files if file.is_binary]
+        binary = [file.path for file in change.files if file.binary]
         told = f": {_listed(binary)}" if binary else ""
         yield f"{_count(change.binary_files, 'binary file')} changed, where none may{told}"
 

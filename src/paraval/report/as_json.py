@@ -13,9 +13,9 @@
              "skipped_by_reason": {reason: trials}, "retries_by_kind": {outcome: attempts},
              "agents": {"trials", "trials_telling_tools", "median_turns", "other_calls",
              "mcp": {server: {"handed", "telling", "connected", "failed", "called", "calls",
-             "errors", "never_called"}}} | null, "changes": {"trials", "changed", "median_files",
-             "median_lines_added", "median_lines_deleted", "tampered", "tampering": {what: trials}}
-             | null, "cpu_s", "most_memory_bytes",
+             "errors", "never_called"}}} | null, "changes": {"trials", "changed", "unknown",
+             "median_files", "median_lines_added", "median_lines_deleted", "tampered",
+             "tampering": {what: trials}} | null, "cpu_s", "most_memory_bytes",
              "variants": [{"variant": {axis: value}, ...the same but for "speedup"...}]},
  "gate": {"verdict": met | missed | unknown, "exit_code", "sentence"},
  "trials": [{"index", "case", "variant": {axis: value}, "repeat", "outcome", "passed", "score",
@@ -28,8 +28,8 @@
              "server", "calls", "failed"}], "mcp": {server: connected | failed | unknown},
              "session", "version", "model"} | null, "change": {"files_added", "files_changed",
              "files_deleted", "binary_files", "lines_added", "lines_deleted", "files": [{"path",
-             "status", "lines_added", "lines_deleted"}], "tampering": [...]} | null, "cpu_s",
-             "memory_bytes"}]}
+             "status", "lines_added", "lines_deleted", "binary"}], "tampering": [...], "unknown"} |
+             null, "cpu_s", "memory_bytes"}]}
 
 `passed` is null for a trial without a verdict; a trial's `duration_s` is that of all its attempts,
 so that they add up to `serial_s`; a number that JSON cannot say (NaN, infinity) is null. `retries`
@@ -44,7 +44,9 @@ that changed or left the suite since: a budget counts it, the summary does not.
 `activity` is of agents, `change` of attempts with a workspace; both are of the attempt that
 decided. In `agents`, `handed` are trials that were handed a server and told what they did, `called`
 those that called a tool of it without an error, and `calls` such calls; a server that was `handed`
-to no trial was called all the same. Where `telling` is 0, the agent does not tell its tools.
+to no trial was called all the same. Where `telling` is 0, the agent does not tell its tools. Where
+a change's `unknown` says why not all of it is known, its numbers are lower bounds, and in no median
+of `changes`, which are null where nothing else is there.
 """
 
 from __future__ import annotations

@@ -114,6 +114,8 @@ def _of_deeds(deeds: Deeds) -> dict[str, str]:
             told[f"mcp.{name}.calls"] = str(use.calls)
     if deeds.changes is not None:
         told["trials_that_changed_files"] = str(deeds.changes.changed)
+        if deeds.changes.unknown:
+            told["trials_whose_change_is_unknown"] = str(deeds.changes.unknown)
         if deeds.changes.tampered:
             told["trials_that_tampered"] = str(deeds.changes.tampered)
     return told

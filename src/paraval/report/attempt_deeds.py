@@ -21,6 +21,8 @@ def stat_lines(change: Change) -> Iterator[str]:
     if more := change.files_in_all - len(change.files):
         yield f" and {counted(more, 'more file')}"
     yield f" {change_in_words(change)}"
+    if change.unknown is not None:
+        yield f" {one_line(f'not all of it is known: {change.unknown}', _LONGEST_LINE)}"
 
 
 def change_in_words(change: Change) -> str:
@@ -32,11 +34,12 @@ def change_in_words(change: Change) -> str:
     )
     files = ", ".join(f"{number:,} {kind}" for number, kind in kinds if number)
     if not files:
-        return "nothing changed"
+        return "nothing changed" if change.unknown is None else "unknown"
     binary = f" ({change.binary_files:,} binary)" if change.binary_files else ""
     lines = counted(change.lines_added, "line")
+    bound = "" if change.unknown is None else "at least "
     return (
-        f"{counted(change.files_in_all, 'file')}: {files}{binary}; {lines} added, "
+        f"{bound}{counted(change.files_in_all, 'file')}: {files}{binary}; {lines} added, "
         f"{change.lines_deleted:,} deleted"
     )
 
@@ -47,6 +50,8 @@ def deeds_in_lines(activity: Activity | None, change: Change | None) -> Iterator
         yield from _activity_lines(activity)
     if change is not None:
         yield f"changes: {change_in_words(change)}"
+        if change.unknown is not None:
+            yield one_line(f"not all changes are known: {change.unknown}", _LONGEST_LINE)
         for words in change.tampering:
             yield one_line(f"tampering: {words}", _LONGEST_LINE)
 
@@ -67,6 +72,8 @@ def _activity_lines(activity: Activity) -> Iterator[str]:
 
 
 def _lines(file: FileChange) -> str:
-    if file.lines_added is None:
+    if file.binary:
         return "binary"
+    if file.is_unknown:
+        return "not looked into"
     return f"+{file.lines_added:,} -{file.lines_deleted or 0:,}"

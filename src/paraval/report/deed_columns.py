@@ -38,6 +38,7 @@ class DeedColumns:
             found += [inert(f"mcp.{server}"), inert(f"mcp_calls.{server}")]
         if self.changes:
             found += ["files_changed", "lines_added", "lines_deleted", "tampering"]
+            found += ["change_unknown"]
         if self.machine:
             found += ["cpu_s", "memory_bytes"]
         return found
@@ -75,11 +76,12 @@ def _server(activity: Activity | None, server: str) -> list[Cell]:
 
 
 def _change(change: Change | None) -> list[Cell]:
+    """Numbers only where they are known: a lower bound in a column would be taken for one."""
     if change is None:
-        return [None, None, None, None]
+        return [None, None, None, None, None]
+    numbers: list[Cell] = [change.files_in_all, change.lines_added, change.lines_deleted]
     return [
-        change.files_in_all,
-        change.lines_added,
-        change.lines_deleted,
+        *(numbers if change.unknown is None else (None, None, None)),
         inert("; ".join(change.tampering)),
+        inert(change.unknown or ""),
     ]

@@ -112,12 +112,18 @@ def _turns_and_calls(deeds: Deeds, *, is_other: bool) -> Iterator[str]:
 
 def _changed(changes: Changes) -> str:
     """`28 of 30 trials changed files; median 2 files, 14 lines added, 3 deleted`."""
-    trials = f"{changes.changed:,} of {counted(changes.trials, 'trial')} changed files"
-    if not changes.changed:
-        return trials
-    files = _amount(changes.median_files, "file")
-    added = _amount(changes.median_lines_added, "line")
-    return f"{trials}; median {files}, {added} added, {changes.median_lines_deleted:,.6g} deleted"
+    trials = counted(changes.trials, "trial")
+    unknown = f"unknown in {changes.unknown:,} of {trials}"
+    known = (changes.median_files, changes.median_lines_added, changes.median_lines_deleted)
+    if None in known:
+        at_least = f"; at least {changes.changed:,} changed files" if changes.changed else ""
+        return unknown + at_least
+    told = [f"{changes.changed:,} of {trials} changed files"]
+    if changes.changed:
+        files, added, deleted = (number or 0 for number in known)
+        lines = f"{_amount(added, 'line')} added, {deleted:,.6g} deleted"
+        told.append(f"median {_amount(files, 'file')}, {lines}")
+    return "; ".join([*told, unknown] if changes.unknown else told)
 
 
 def _amount(median: float, noun: str) -> str:

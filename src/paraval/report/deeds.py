@@ -53,10 +53,13 @@ class Changes:
     trials: int
     """That had one."""
     changed: int
-    """Of these, those that changed a file."""
-    median_files: float
-    median_lines_added: float
-    median_lines_deleted: float
+    """Of these, those that changed a file, as far as it is known."""
+    unknown: int
+    """Of these, those of which not all is known; they are in no median."""
+    median_files: float | None
+    """None: nothing is known of any."""
+    median_lines_added: float | None
+    median_lines_deleted: float | None
     tampered: int
     tampering: Mapping[str, int]
     """What was done to `.git` -> in how many trials."""
@@ -109,7 +112,7 @@ class DeedCount:
         return Deeds(
             agents=agents.trials,
             telling=agents.telling,
-            median_turns=median(agents.turns) if agents.turns else None,
+            median_turns=_median(agents.turns),
             servers={name: count.use() for name, count in agents.servers.items()},
             other_calls=agents.other_calls,
             changes=self._changes.changes(),
@@ -176,32 +179,41 @@ class _ServerCount:
 
 class _ChangeCount:
     def __init__(self) -> None:
-        self._changed = self._tampered = 0
+        self._trials = self._changed = self._unknown = self._tampered = 0
         self._files, self._added, self._deleted = array("d"), array("d"), array("d")
         self._tampering: Counter[str] = Counter()
 
     def add(self, change: Change) -> None:
+        self._trials += 1
         self._changed += change.files_in_all > 0
-        self._files.append(change.files_in_all)
-        self._added.append(change.lines_added)
-        self._deleted.append(change.lines_deleted)
+        if change.unknown is None:
+            self._files.append(change.files_in_all)
+            self._added.append(change.lines_added)
+            self._deleted.append(change.lines_deleted)
+        else:
+            self._unknown += 1
         self._tampered += bool(change.tampering)
         for words in dict.fromkeys(change.tampering):
             known = words in self._tampering or len(self._tampering) < MOST_TAMPERING
             self._tampering[words if known else OTHER_TAMPERING] += 1
 
     def changes(self) -> Changes | None:
-        if not self._files:
+        if not self._trials:
             return None
         return Changes(
-            trials=len(self._files),
+            trials=self._trials,
             changed=self._changed,
-            median_files=median(self._files),
-            median_lines_added=median(self._added),
-            median_lines_deleted=median(self._deleted),
+            unknown=self._unknown,
+            median_files=_median(self._files),
+            median_lines_added=_median(self._added),
+            median_lines_deleted=_median(self._deleted),
             tampered=self._tampered,
             tampering=dict(sorted(self._tampering.items(), key=_rank)),
         )
+
+
+def _median(values: array[float]) -> float | None:
+    return median(values) if values else None
 
 
 def _rank(tampering: tuple[str, int]) -> tuple[bool, int]:

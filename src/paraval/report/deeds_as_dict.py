@@ -69,10 +69,12 @@ def _change(change: Change) -> dict[str, Any]:
                 "status": file.status,
                 "lines_added": file.lines_added,
                 "lines_deleted": file.lines_deleted,
+                "binary": file.binary,
             }
             for file in change.files
         ],
         "tampering": [well_formed(words) for words in change.tampering],
+        "unknown": _text(change.unknown),
     }
 
 
@@ -103,6 +105,7 @@ def _changes(changes: Changes) -> dict[str, Any]:
     return {
         "trials": changes.trials,
         "changed": changes.changed,
+        "unknown": changes.unknown,
         "median_files": changes.median_files,
         "median_lines_added": changes.median_lines_added,
         "median_lines_deleted": changes.median_lines_deleted,

@@ -53,18 +53,32 @@ def change_content(change: Change) -> dict[str, Any]:
         name: number for name in _COUNTS if (number := getattr(change, name))
     }
     if change.files:
-        content["files"] = [
-            [file.path, file.status, file.lines_added, file.lines_deleted] for file in change.files
-        ]
+        content["files"] = [_file_content(file) for file in change.files]
     if change.tampering:
         content["tampering"] = change.tampering
+    if change.unknown is not None:
+        content["unknown"] = change.unknown
     return content
 
 
 def change_from(content: Any) -> Change:
     told = dict(content)
-    files = [
-        FileChange(path=path, status=status, lines_added=added, lines_deleted=deleted)
-        for path, status, added, deleted in told.pop("files", ())
-    ]
+    files = [_file_from(*file) for file in told.pop("files", ())]
     return Change(files=tuple(files), tampering=tuple(told.pop("tampering", ())), **told)
+
+
+def _file_content(file: FileChange) -> list[Any]:
+    content = [file.path, file.status, file.lines_added, file.lines_deleted]
+    return [*content, True] if file.binary else content
+
+
+def _file_from(
+    path: str, status: str, added: int | None, deleted: int | None, *binary: bool
+) -> FileChange:
+    return FileChange(
+        path=path,
+        status=status,
+        lines_added=added,
+        lines_deleted=deleted,
+        binary=any(binary),
+    )

@@ -275,6 +275,7 @@ def _read_counts(stdout: bytes) -> list[FileChange]:
                     status=statuses.get(path, "changed"),
                     lines_added=None if added == b"-" else int(added),
                     lines_deleted=None if deleted == b"-" else int(deleted),
+                    binary=added == b"-",
                 )
             )
     return files
@@ -291,7 +292,7 @@ def _change(in_patch: list[FileChange], listed: list[FileChange]) -> Change:
         files_added=statuses.count("added"),
         files_changed=statuses.count("changed"),
         files_deleted=statuses.count("deleted"),
-        binary_files=sum(file.is_binary for file in files),
+        binary_files=sum(file.binary for file in files),
         lines_added=sum(file.lines_added or 0 for file in files),
         lines_deleted=sum(file.lines_deleted or 0 for file in files),
         files=tuple(files[:MOST_LISTED]),
