@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -215,7 +216,14 @@ def test_every_key_of_an_agent_reaches_it(write: WriteSuite, folder: Path) -> No
                 "env": {"A": "{suite}"},
                 "pass_env": ["B"],
                 "grace": 1,
-                "limits": {"cpu": 2, "memory": "1.5GiB", "processes": 50},
+                "account": "team-b",
+                "limits": {
+                    "cpu": 2,
+                    "memory": "1.5GiB",
+                    "processes": 50,
+                    "open_files": 256,
+                    "file_size": "2GB",
+                },
             },
             workspace={"folder": True},
         )
@@ -224,14 +232,20 @@ def test_every_key_of_an_agent_reaches_it(write: WriteSuite, folder: Path) -> No
         agent="claude-code",
         prompt="Fix {input}\nin {workspace}.",
         system="Be brief.",
-        account="claude-code",
+        account="team-b",
         arguments=("--effort", "3", f"{folder}/x"),
         program=(f"{folder}/claude", f"{folder}/{{{{x}}}}"),
         home=Home.MINE,
         env={"A": str(folder)},
         pass_env=("B",),
         grace=1.0,
-        limits=TargetLimits(cpu=2.0, memory_bytes=3 << 29, processes=50),
+        limits=TargetLimits(
+            cpu=2.0,
+            memory_bytes=3 << 29,
+            processes=50,
+            open_files=256,
+            file_bytes=2_000_000_000,
+        ),
     )
 
 
@@ -276,7 +290,38 @@ def test_a_custom_agent_stands_beside_known_ones() -> None:
     known, custom = targets_of(plan)
     assert known.custom is None
     assert custom.custom is not None
-    assert custom.account == "custom"
+    assert (known.account, custom.account) == ("claude-code", "'{python}' '{prompt}'")
+
+
+def test_programs_of_ones_own_share_no_account_unless_they_are_told_to() -> None:
+    """A rate limit or a refused key of one is nothing to another."""
+    long = ["{python}", *("x" * 20 for _ in range(5))]
+    programs = {
+        "one": {"command": ["git", "one", "{prompt}"]},
+        "two": {"command": ["git", "two", "{prompt}"]},
+        "long": {"command": [*long, "a", "{prompt}"]},
+        "longer": {"command": [*long, "b", "{prompt}"]},
+        "shared": {"command": ["git", "three", "{prompt}"], "account": "team-a"},
+    }
+    plan = plan_of(matrix={"who": programs}, target={"agent": "custom"})
+    accounts = [target.account for target in targets_of(plan)]
+    assert accounts[0] == "git one '{prompt}'"
+    assert accounts[-1] == "team-a"
+    assert len(set(accounts)) == 5
+    assert max(map(len, accounts)) <= 60
+    [target] = targets_of(
+        plan_of(models=REGISTRY, target={**AGENT, "model": "haiku", "account": "mine"})
+    )
+    assert target.account == "mine"
+
+
+def test_an_agent_that_needs_a_home_of_its_own_for_a_key_cannot_have_it_in_the_users() -> None:
+    gemini = {"agent": "gemini", "max_turns": 3, "mcp": {"s": SERVER}}
+    assert plan_of(target=gemini).trials
+    told = problems_of(target={**gemini, "home": "mine"})
+    for key, each in zip(("max_turns", "mcp"), told, strict=True):
+        only = f"gemini can be told {key} in a home of its own alone"
+        assert each == f"target.{key}: {only}; leave out {key} or home: mine"
 
 
 def test_the_suites_folder_in_templates_may_have_any_name(
@@ -439,6 +484,8 @@ def keys_of(target: dict[str, Any], **words: Any) -> list[str]:
         {"arguments": ["--x"]},
         {"env": {"A": "1"}},
         {"agent": "codex"},
+        {"home": "mine"},
+        {"program": "git"},
     ],
 )
 def test_a_key_holds_all_that_decides_what_an_agent_does(change: dict[str, Any]) -> None:
@@ -446,8 +493,9 @@ def test_a_key_holds_all_that_decides_what_an_agent_does(change: dict[str, Any])
 
 
 def test_a_key_holds_nothing_else() -> None:
-    same = {"timeout": 9, "grace": 1, "home": "mine", "limits": {"cpu": 1}, "program": "git"}
+    same = {"timeout": 9, "grace": 1, "limits": {"cpu": 1}, "account": "mine"}
     assert keys_of(same) == keys_of({})
+    assert keys_of({"program": "git"}) == keys_of({"program": shutil.which("git")})
     one = {"haiku": {**REGISTRY["haiku"], "account": "team-b", "timeout": 5}}
     model = {"model": "haiku"}
     assert keys_of(model, models=one) == keys_of(model, models=REGISTRY)

@@ -5,7 +5,9 @@ Whether the agent can do what it is told is another question, asked in `agent_fi
 
 from __future__ import annotations
 
+import hashlib
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -41,6 +43,7 @@ from paraval.plan.target_limits import read_target_limits
 from paraval.records import AgentTarget, CustomAgent, Model, Reads
 
 CUSTOM = "custom"
+LONGEST_ACCOUNT = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +69,24 @@ class AgentDraft:
                 agent=agent,
                 model=model,
                 model_name=name if model is None else None,
-                account=agent if model is None else model.account,
+                account=self.common.account or _usual_account(agent, model, self.common.custom),
                 custom=self.common.custom if agent == CUSTOM else None,
             )
         return self._targets[agent, name]
+
+
+def _usual_account(agent: str, model: Model | None, custom: CustomAgent | None) -> str:
+    """What shares a limit where the suite does not say it: two programs of one's own are as
+    different as two agents."""
+    if model is not None:
+        return model.account
+    if agent != CUSTOM or custom is None:
+        return agent
+    command = shlex.join(custom.command)
+    if len(command) <= LONGEST_ACCOUNT:
+        return command
+    digest = hashlib.blake2b(command.encode(), digest_size=4).hexdigest()
+    return f"{command[: LONGEST_ACCOUNT - len(digest) - 2]}… {digest}"
 
 
 def read_agent(keys: Mapping[str, Any], locate: Locate, around: Surroundings) -> AgentDraft | None:
@@ -86,7 +103,7 @@ def read_agent(keys: Mapping[str, Any], locate: Locate, around: Surroundings) ->
         agent="",
         prompt="" if prompt is None else prompt.text,
         system=None if system is None else system.text,
-        account="",
+        account=form.account or "",
         max_turns=None if form.max_turns is None else int(form.max_turns),
         mcp=_read_servers(keys.get("mcp"), form, locate, around),
         arguments=tuple(form.arguments),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paraval.isolation import Home
 from paraval.plan.axis_texts import AxisText
 from paraval.plan.forms import Locate
 from paraval.plan.places import Spot, listed, suggestion
@@ -68,6 +69,14 @@ def check_fit(program: AgentProgram, asked: Asked, named: AxisText) -> None:
             asked.locate((key,)).report(
                 f"{named.text} cannot be told {words}; leave it out for this agent"
             )
+
+    if asked.target.home is Home.MINE:
+        for key in sorted(program.takes_in_own_home & asked.keys):
+            if _says(asked.target, key):
+                asked.locate((key,)).report(
+                    f"{named.text} can be told {key} in a home of its own alone; leave out {key} or"
+                    " home: mine"
+                )
 
 
 def _says(target: AgentTarget, key: str) -> bool:

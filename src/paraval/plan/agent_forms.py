@@ -12,6 +12,7 @@ from paraval.plan.form_types import (
     Environment,
     Form,
     Item,
+    Name,
     Prompt,
     Text,
     Told,
@@ -110,6 +111,11 @@ class AgentTargetForm(ProgramForm):
         description="A name of the registry, or a template over axes: the agent's requests go where"
         " that entry says. Any other name is handed to the agent as it is; by default it chooses"
         " by itself.",
+    )
+    account: Name | None = Field(
+        None,
+        description="What shares a limit, and a refused key. By default that of the registry's"
+        " model; else the agent's name, and of `custom` its command.",
     )
     max_turns: Count | None = Field(
         None, description="After so many turns the agent ends by itself, where it takes that."

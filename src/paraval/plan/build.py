@@ -14,7 +14,7 @@ from paraval.plan.fitting import find_shared_file
 from paraval.plan.matrix import Axis
 from paraval.plan.model_axis import VariantTargets, choose_models
 from paraval.plan.places import listed, nearest, suggestion
-from paraval.plan.placing import place_target
+from paraval.plan.placing import place_grading, place_target, place_workspace
 from paraval.plan.registry import Registry
 from paraval.plan.rules import limit_name
 from paraval.plan.scalars import scalar_text
@@ -71,13 +71,13 @@ def build_plan(suite: Suite, selection: Selection) -> Plan:
         axes=_remaining_axes(axes, variants),
         variants=tuple(variant for variant, _ in variants),
         trials=trials,
-        grading=definition.grading,
+        grading=place_grading(definition.grading, definition.folder),
         limits=_limits(definition, selection.parallel, parts, cases, len(trials)),
         retry=definition.retry,
         fail_under=fail_under,
         budget=_budget(definition.budget, selection.budget_usd),
         cache=definition.cache if selection.cache is None else CacheUse(selection.cache),
-        workspace=workspace,
+        workspace=place_workspace(workspace, definition.folder),
         selection=selection.as_mapping(),
     )
 

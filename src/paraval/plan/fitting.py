@@ -155,10 +155,11 @@ def check_templates(targets: Sequence[VariantTarget], axes: Sequence[str], cases
             mark = (template.text, spot.file, spot.path, kind)
             if mark not in checked:
                 checked.add(mark)
-                _check_template(template, axes, cases)
+                check_template(template, axes, cases)
 
 
-def _check_template(template: Template, axes: Sequence[str], cases: CaseList) -> None:
+def check_template(template: Template, axes: Sequence[str], cases: CaseList) -> None:
+    """Tells every field of one template that some trial would not have."""
     try:
         names = field_names(template.text)
     except TemplateError as error:
@@ -174,7 +175,7 @@ def _check_template(template: Template, axes: Sequence[str], cases: CaseList) ->
         if name in template.unsaid:
             told = f"{{{name}}} is what the target's {name} says, which it does not; add {name}:"
             template.report(told, template.offset_of(name))
-        elif name == "input" or (name.startswith("input.") and len(name) > len("input.")):
+        elif "input" in template.fields and _is_of_input(name):
             _check_input_field(name, template, cases)
         elif name not in known:
             near = suggestion(name, known)
@@ -186,6 +187,10 @@ def _check_template(template: Template, axes: Sequence[str], cases: CaseList) ->
             template.report(
                 f"there is no field {{{field}}}{near}{braces}", template.offset_of(name)
             )
+
+
+def _is_of_input(name: str) -> bool:
+    return name == "input" or (name.startswith("input.") and len(name) > len("input."))
 
 
 def _check_input_field(name: str, template: Template, cases: CaseList) -> None:

@@ -104,6 +104,11 @@ Memory = Annotated[
     BeforeValidator(_bytes, json_schema_input_type=int | str),
     Words("an amount of memory such as 500MB, 2GB or 1.5GiB"),
 ]
+FileSize = Annotated[
+    int,
+    BeforeValidator(_bytes, json_schema_input_type=int | str),
+    Words("an amount such as 500MB, 2GB or 1.5GiB"),
+]
 AtOnce = Annotated[
     Annotated[int, Field(ge=1)] | Literal["auto"], Words("a whole number, 1 or more, or 'auto'")
 ]

@@ -137,10 +137,10 @@ class CommandGraderForm(GraderForm):
         description="The program and its arguments. Each is a template, see above."
     )
     timeout: Seconds = Field(60.0, description="After this it is ended; see `on_timeout`.")
-    on_timeout: Annotated[Literal["error", "fail"], Words("'error' or 'fail'")] = Field(
-        "error",
-        description="What a program means that takes too long: `error`, a `grader_error`; `fail`, a"
-        " wrong answer, for tests that hang by what they test.",
+    on_timeout: Annotated[Literal["error", "fail"], Words("'error' or 'fail'")] | None = Field(
+        None,
+        description="What a program means that takes too long: `error`, the default, is a"
+        " `grader_error`; `fail` is a wrong answer, for tests that hang by what they test.",
     )
     env: Annotated[Environment, Told("a mapping of names to texts")] = Field(
         {}, description="Environment variables to set. Values are templates."

@@ -27,6 +27,7 @@ from paraval.plan.grader_forms import (
 from paraval.plan.mentions import check_mentions, mentions_problem
 from paraval.plan.patterns import pattern_problem
 from paraval.plan.places import Spot, listed, shown, suggestion
+from paraval.plan.placing import placed
 from paraval.plan.programs import check_executable, search_path
 from paraval.plan.prompts import read_prompt
 from paraval.plan.scalars import plain
@@ -153,7 +154,7 @@ def _check_contents(
 
 
 def _check_program(form: CommandGraderForm, spot: Spot, around: Surroundings) -> None:
-    program = form.command[0]
+    program = placed(form.command[0], str(around.folder))
     # What is in the workspace is there or not when an attempt has one.
     if not (around.has_workspace and "/" in program and not Path(program).is_absolute()):
         check_executable(program, str(around.folder), search_path(form.env), spot)

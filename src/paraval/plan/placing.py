@@ -11,8 +11,9 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from paraval.isolation import McpServer
-from paraval.records import AgentTarget, CommandTarget, CustomAgent, Target
+from paraval.isolation import McpServer, Workspace
+from paraval.records import AgentTarget, CommandTarget, CustomAgent, GraderSpec, Grading, Target
+from paraval.templates import TemplateFields, fill
 
 SUITE_FIELD = "suite"
 
@@ -41,6 +42,27 @@ def place_target(target: Target, folder: str) -> Target:
         case AgentTarget():
             return _place_agent(target, place)
     return target
+
+
+def place_grading(grading: Grading, folder: str) -> Grading:
+    """Graders whose commands hold the suite's folder."""
+    return replace(grading, graders=tuple(_place_grader(spec, folder) for spec in grading.graders))
+
+
+def _place_grader(spec: GraderSpec, folder: str) -> GraderSpec:
+    if spec.kind != "command":
+        return spec
+    options = dict(spec.options)
+    options["command"] = [placed(argument, folder) for argument in options["command"]]
+    options["env"] = _values(options.get("env") or {}, lambda text: placed(text, folder))
+    return replace(spec, options=options)
+
+
+def place_workspace(workspace: Workspace, folder: str) -> Workspace:
+    """A workspace whose setup is filled in: it has no other fields than a plan knows."""
+    nothing = TemplateFields(input=None, case_id="", repeat=0, folder="")
+    setup = (fill(placed(argument, folder), nothing) for argument in workspace.setup)
+    return replace(workspace, setup=tuple(setup))
 
 
 def _filled(template: str, folder: str) -> str:

@@ -16,6 +16,7 @@ from paraval.errors import Problem, SuiteError
 from paraval.garbage import no_collections
 from paraval.isolation import WorkspaceKind
 from paraval.plan.cases import CaseList, read_cases
+from paraval.plan.command_templates import check_grader_templates, check_setup_templates
 from paraval.plan.documents import read_document
 from paraval.plan.fitting import check_templates, find_shared_file
 from paraval.plan.forms import check
@@ -385,7 +386,13 @@ def _check_against_cases(words: _Words, variants: _Variants, cases: CaseList, re
         words.spot.report(f"the suite makes {trials:,} trials; at most {TRIAL_LIMIT:,} can run")
         return
     targets = [target for _, target in variants.targets]
-    check_templates(targets, variants.comparison.names, cases)
+    axes = variants.comparison.names
+    check_templates(targets, axes, cases)
+    has_workspace = words.around.has_workspace
+    check_grader_templates(
+        *words.key("graders"), axes=axes, cases=cases, has_workspace=has_workspace
+    )
+    check_setup_templates(*words.key("workspace"), cases)
     folder = str(words.around.folder)
     placed = [(variant, place_target(target.record, folder)) for variant, target in usual]
     shared = find_shared_file(placed, cases.cases, repeats)

@@ -14,6 +14,7 @@ from paraval.plan.form_types import (
     Count,
     Delay,
     Environment,
+    FileSize,
     Flag,
     Form,
     FunctionName,
@@ -58,6 +59,12 @@ class TargetLimitsForm(Form):
     )
     processes: Count | None = Field(
         None, description="How many processes it may have at once; enforced where cgroups allow."
+    )
+    open_files: Count | None = Field(
+        None, description="How many files, pipes and sockets each of its processes may have open."
+    )
+    file_size: FileSize | None = Field(
+        None, description="The largest file that it may write; one that goes past it is ended."
     )
 
 

@@ -18,4 +18,6 @@ def read_target_limits(written: Any, locate: Locate) -> TargetLimits:
         cpu=None if form.cpu is None else float(form.cpu),
         memory_bytes=form.memory,
         processes=None if form.processes is None else int(form.processes),
+        open_files=None if form.open_files is None else int(form.open_files),
+        file_bytes=form.file_size,
     )

@@ -98,6 +98,10 @@ def _grader_words(spec: GraderSpec, registry: Registry) -> list[Any]:
 
 def _agent_words(target: AgentTarget, registry: Registry) -> dict[str, Any]:
     words = {name: value for name, value in asdict(target).items() if name not in NO_MATTER}
+    # The user's home brings the user's settings and tools.
+    words["home"] = target.home
+    if target.program:
+        words["program"] = [os.path.basename(word) for word in target.program]  # noqa: PTH119 - text
     if target.model is not None:
         words["model"] = _model_words(target.model, registry)
     return words

@@ -15,6 +15,7 @@ from paraval.errors import ParavalError, SuiteError
 from paraval.isolation import Workspace, WorkspaceKind
 from paraval.plan.forms import check
 from paraval.plan.places import Spot, shown
+from paraval.plan.placing import placed
 from paraval.plan.programs import check_executable, search_path
 from paraval.plan.workspace_forms import FolderWorkspaceForm, GitWorkspaceForm, WorkspaceForm
 
@@ -97,8 +98,10 @@ def _path(written: str, spot: Spot, folder: Path) -> str:
 
 def _common(form: WorkspaceForm, spot: Spot, folder: Path) -> Workspace:
     setup = tuple(form.setup or ())
-    if setup and "/" not in setup[0]:
-        check_executable(setup[0], str(folder), search_path({}), spot.at("setup"))
+    program = placed(setup[0], str(folder)) if setup else ""
+    # What is in the workspace is looked for when there is one.
+    if setup and ("/" not in program or Path(program).is_absolute()):
+        check_executable(program, str(folder), search_path({}), spot.at("setup"))
     return Workspace(
         setup=setup, setup_timeout=float(form.setup_timeout), sandbox=bool(form.sandbox)
     )
