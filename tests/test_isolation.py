@@ -1,0 +1,219 @@
+"""Isolation from end to end: real runs of programs that would like to reach out of their place."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paraval.processes.sandbox import why_no_sandbox
+from tests.conftest import Paraval
+from tests.repositories import make_repository
+
+needs_sandbox = pytest.mark.skipif(
+    why_no_sandbox() is not None and "CI" not in os.environ, reason="bubblewrap is not to be had"
+)
+
+
+@pytest.fixture
+def repository(folder: Path) -> Path:
+    repository = folder / "repository"
+    (repository / "src").mkdir(parents=True)
+    (repository / "src" / "a.py").write_text("x = 1\n")
+    make_repository(repository)
+    return repository
+
+
+@pytest.fixture
+def scratch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = folder / "scratch"
+    monkeypatch.setenv("PARAVAL_SCRATCH", str(place))
+    return place
+
+
+def suite_of(script: str, **more: Any) -> dict[str, Any]:
+    """One case, whose command is a script of the shell in a worktree."""
+    return {
+        "cases": [{"id": "only", "input": ""}],
+        "target": {"command": ["bash", "-c", script], "timeout": 30},
+        "workspace": {"git": "repository"},
+        **more,
+    }
+
+
+def run(paraval: Paraval, suite: dict[str, Any], *flags: str) -> dict[str, Any]:
+    """The report of a run, as JSON."""
+    Path("suite.json").write_text(json.dumps(suite))
+    ended = paraval("run", "suite.json", "-o", "report.json", *flags)
+    assert ended.returncode in (0, 1, 3), ended.stderr
+    report: dict[str, Any] = json.loads(Path("report.json").read_text())
+    report["stderr"] = ended.stderr
+    return report
+
+
+def only_trial(report: dict[str, Any]) -> dict[str, Any]:
+    (trial,) = report["trials"]
+    return dict(trial)
+
+
+@pytest.mark.usefixtures("repository")
+def test_nothing_is_left_in_the_scratch_place_whatever_was_left_there(
+    paraval: Paraval, scratch: Path
+) -> None:
+    script = (
+        "mkdir -p deep/er; touch $HOME/x $TMPDIR/y; chmod 000 deep; (setsid sleep 60 &); echo ok"
+    )
+    trial = only_trial(run(paraval, suite_of(script)))
+    assert trial["outcome"] == "passed"
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.usefixtures("repository", "scratch")
+def test_an_attempt_sees_nothing_of_the_one_before(paraval: Paraval) -> None:
+    script = "ls -A $HOME $TMPDIR; git status --short; git stash list; git branch -q x; echo y > z"
+    suite = suite_of(script, repeats=6)
+    suite["limits"] = {"parallel": 2}
+    outputs = {trial["output"] for trial in run(paraval, suite)["trials"]}
+    assert len(outputs) <= 6
+    assert all("z" not in text.split("\n") for text in outputs)
+    assert all("already exists" not in text for text in outputs)
+
+
+@needs_sandbox
+@pytest.mark.usefixtures("repository", "scratch")
+@pytest.mark.parametrize("log", ["stdout.log", "stderr.log", "changes.patch", "grader-1.stdout"])
+def test_a_sandboxed_attempt_writes_nowhere_through_its_own_logs(
+    paraval: Paraval, folder: Path, log: str
+) -> None:
+    victim = folder / "victim"
+    victim.write_text("mine")
+    script = (
+        f"ln -sf {victim} $PARAVAL_FOLDER/{log}; ln -sf {victim} $PARAVAL_FOLDER/../{log};"
+        " sleep 0.1; echo yours; echo yours >&2; echo yours > src/a.py"
+    )
+    suite = suite_of(script, graders=[{"command": ["cat", "src/a.py"]}])
+    suite["workspace"]["sandbox"] = True
+    assert only_trial(run(paraval, suite))["outcome"] == "passed"
+    assert victim.read_text() == "mine"
+
+
+@needs_sandbox
+@pytest.mark.usefixtures("repository", "scratch")
+def test_a_sandbox_bounds_what_is_written_and_hides_the_store(
+    paraval: Paraval, folder: Path
+) -> None:
+    script = (
+        f"touch {folder}/out 2>/dev/null && echo wrote; ls -A {folder}/.paraval;"
+        " echo here > src/b.py; touch $HOME/a $TMPDIR/b $PARAVAL_FOLDER/c; git status --short;"
+        " echo 1 > /proc/sys/vm/swappiness 2>/dev/null && echo tuned; true"
+    )
+    suite = suite_of(script)
+    suite["workspace"]["sandbox"] = True
+    trial = only_trial(run(paraval, suite))
+    assert trial["outcome"] == "passed", trial
+    lines = trial["output"].split("\n")
+    assert "wrote" not in lines
+    assert "tuned" not in lines
+    assert "index.db" not in lines
+    assert "?? src/b.py" in lines
+
+
+@contextmanager
+def listening() -> Iterator[str]:
+    """A server on a socket in the system's own temporary folder, as other programs have them."""
+    with tempfile.TemporaryDirectory() as place, socket.socket(socket.AF_UNIX) as server:
+        path = f"{place}/socket"
+        server.bind(path)
+        server.listen()
+        threading.Thread(target=_greet, args=(server,), daemon=True).start()
+        yield path
+
+
+def _greet(server: socket.socket) -> None:
+    try:
+        while True:
+            with server.accept()[0] as connection:
+                connection.sendall(b"hello")
+    except OSError:
+        return
+
+
+@needs_sandbox
+@pytest.mark.usefixtures("repository", "scratch")
+def test_a_sandboxed_grader_reaches_no_network_and_no_socket_of_others(paraval: Paraval) -> None:
+    with listening() as path:
+        ask = f"import socket; s = socket.socket(socket.AF_UNIX); s.connect({path!r}); s.recv(9)"
+        suite = suite_of("echo ok", graders=[{"command": [sys.executable, "-c", ask]}])
+        assert only_trial(run(paraval, suite))["outcome"] == "passed"
+        suite["workspace"]["sandbox"] = True
+        bounded = only_trial(run(paraval, suite))
+    assert bounded["outcome"] != "passed"
+
+
+@pytest.mark.usefixtures("repository", "scratch")
+def test_a_sandbox_and_the_users_own_home_are_not_to_be_had_together(paraval: Paraval) -> None:
+    suite = suite_of("true")
+    suite["workspace"]["sandbox"] = True
+    suite["target"]["home"] = "mine"
+    Path("suite.json").write_text(json.dumps(suite))
+    ended = paraval("run", "suite.json")
+    assert ended.returncode == 2
+    assert "sandbox" in ended.stderr
+
+
+@pytest.mark.usefixtures("repository", "scratch")
+@pytest.mark.parametrize("log", ["stdout.log", "stderr.log"])
+def test_a_pipe_in_the_place_of_a_log_holds_nobody_up(paraval: Paraval, log: str) -> None:
+    place = "$PARAVAL_FOLDER/.."
+    script = f"echo real; echo real >&2; rm -f {place}/{log}; mkfifo {place}/{log}; echo more >&2"
+    trial = only_trial(run(paraval, suite_of(script)))
+    assert trial["outcome"] in ("passed", "invalid_output", "infra_error")
+
+
+@pytest.mark.usefixtures("repository", "scratch")
+def test_a_setup_that_fails_ends_the_run_once_and_with_its_last_words(paraval: Paraval) -> None:
+    suite = suite_of("true", repeats=30)
+    suite["workspace"]["setup"] = ["sh", "-c", "echo there is no rule for deps >&2; exit 2"]
+    suite["budget"] = {"usd": 5, "per_attempt_usd": 1}
+    report = run(paraval, suite)
+    assert report["stderr"].count("Stopped:") == 1
+    assert "there is no rule for deps" in report["stderr"]
+    reasons = [trial["error"]["message"] for trial in report["trials"] if trial["error"]]
+    assert not any("budget" in reason for reason in reasons)
+
+
+def test_agents_without_a_login_end_the_run_early_with_what_to_do(
+    paraval: Paraval, folder: Path
+) -> None:
+    """Not sixty times the same failure."""
+    claude = folder / "bin" / "claude"
+    claude.parent.mkdir()
+    claude.write_text(
+        '#!/bin/sh\necho started >> "$STARTS"\n'
+        'echo \'{"type":"result","subtype":"success","is_error":true,'
+        '"result":"Not logged in · Please run /login"}\'\nexit 1\n'
+    )
+    claude.chmod(0o755)
+    suite = {
+        "cases": [{"id": f"case-{number}", "input": "hello"} for number in range(20)],
+        "target": {
+            "agent": "claude-code",
+            "program": [str(claude)],
+            "env": {"STARTS": str(folder / "starts")},
+        },
+        "limits": {"parallel": 2},
+    }
+    report = run(paraval, suite)
+    assert "ANTHROPIC_API_KEY" in report["stderr"]
+    assert "home: mine" in report["stderr"]
+    assert len((folder / "starts").read_text().splitlines()) <= 4
+    assert {trial["outcome"] for trial in report["trials"]} == {"skipped"}
