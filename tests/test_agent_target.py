@@ -154,7 +154,7 @@ def test_home_mine_is_the_users_own_but_temporary_files_are_not(
     assert temp.startswith(str(tmp_path))
 
 
-def test_without_a_workspace_it_works_beside_its_logs(tmp_path: Path) -> None:
+def test_without_a_workspace_it_works_in_the_folder_that_is_its_own(tmp_path: Path) -> None:
     async def run() -> Answer:
         async with Warden() as warden:
             answerer = AgentAnswerer(warden, "run-1", homes=Homes(tmp_path / "scratch"))
@@ -162,7 +162,7 @@ def test_without_a_workspace_it_works_beside_its_logs(tmp_path: Path) -> None:
             return await answerer.answer(attempt)
 
     assert asyncio.run(run()).output is not None
-    assert (tmp_path / "attempt-0" / "work" / "x").is_file()
+    assert (tmp_path / "attempt-0" / "files" / "x").is_file()
 
 
 # ---- ends

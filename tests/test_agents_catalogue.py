@@ -7,18 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from paraval.agents.catalogue import AGENTS, agent_named, agent_names, find_program
+from paraval.agents.catalogue import AGENTS, find_program
 from paraval.agents.complaints import end_told, status_in, wait_told
 from paraval.agents.presence import AgentPresence, presence
 from paraval.agents.program import AgentEnd
 from paraval.agents.tool_names import split_name
-from paraval.errors import RequestError
 from paraval.isolation import McpServer
 from paraval.records import Provider
 
 
 def test_every_agent_is_there_by_its_name() -> None:
-    assert agent_names() == (
+    assert tuple(AGENTS) == (
         "claude-code",
         "codex",
         "opencode",
@@ -31,18 +30,9 @@ def test_every_agent_is_there_by_its_name() -> None:
     for name, agent in AGENTS.items():
         assert agent.name == name
         assert agent.takes <= {"system", "max_turns", "mcp", "model"}
+        assert agent.takes_in_own_home <= agent.takes
         assert isinstance(agent.programs, tuple)
         assert agent.speaks <= set(Provider)
-
-
-def test_a_wrong_name_is_told_with_the_one_that_may_be_meant() -> None:
-    assert agent_named("codex") is AGENTS["codex"]
-    with pytest.raises(RequestError, match="there is no agent 'claude_code'") as told:
-        agent_named("claude_code")
-    assert told.value.hint == "did you mean 'claude-code'?"
-    with pytest.raises(RequestError) as told:
-        agent_named("zzz")
-    assert "claude-code, codex" in str(told.value.hint)
 
 
 def program_in(folder: Path, name: str, script: str) -> Path:

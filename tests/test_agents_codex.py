@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from paraval.agents.codex import Codex
 from paraval.agents.keys import keys_for
 from paraval.agents.program import AgentEnd, Endpoint, Job, Reading, Transcript
 from paraval.isolation import McpServer, McpState
+from paraval.processes.quick import run_quickly
 from paraval.records import Provider
 from tests.agent_streams import hostile_streams
 
@@ -59,6 +61,11 @@ def settings(job: Job) -> dict[str, Any]:
     return {name: _value(text) for name, text in pairs}
 
 
+def configuration(job: Job) -> Any:
+    """The servers that the file in its home tells it."""
+    return tomllib.loads(CODEX.launch(job).files["/h/.codex/config.toml"])["mcp_servers"]
+
+
 def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
@@ -92,8 +99,8 @@ def test_in_the_users_home_nothing_is_written_and_only_the_login_is_used() -> No
 
 
 def test_servers_are_required() -> None:
-    told = settings(job_with(mcp=(SERVER, McpServer(name="far", url="http://x/mcp"))))
-    assert told["mcp_servers"] == {
+    told = configuration(job_with(mcp=(SERVER, McpServer(name="far", url="http://x/mcp"))))
+    assert told == {
         "fakectx": {
             "command": "python",
             "args": ["server.py"],
@@ -103,7 +110,30 @@ def test_servers_are_required() -> None:
         },
         "far": {"url": "http://x/mcp", "required": True, "startup_timeout_sec": 60},
     }
-    assert settings(job_with())["mcp_servers"] == {}
+    assert configuration(job_with()) == {}
+
+
+def test_what_servers_are_told_is_not_on_the_command_line() -> None:
+    """Everyone on the machine may read it there."""
+    server = McpServer(name="s", command=("serve", "a b"), env={"TOKEN": "sk-2 'x'\n$HOME"})
+    assert "sk-2" not in " ".join(CODEX.launch(job_with(mcp=(server,))).argv)
+    launch = CODEX.launch(job_with(mcp=(server,), home=None))
+    assert "sk-2" not in " ".join(launch.argv)
+    assert list(launch.files) == ["/t/codex-server-0.env"]
+
+
+def test_in_the_users_home_a_server_has_its_variables_all_the_same(tmp_path: Path) -> None:
+    """Whatever is in them; the shell that reads them becomes the server."""
+    show = "import json, os, sys; print(json.dumps([os.environ['TOKEN'], sys.argv[1:]]))"
+    server = McpServer(
+        name="s", command=(sys.executable, "-c", show, "a b"), env={"TOKEN": "sk-2 'x'\n$HOME é"}
+    )
+    job = job_with(mcp=(server,), home=None, temp=str(tmp_path))
+    for path, text in CODEX.launch(job).files.items():
+        Path(path).write_text(text)
+    told = settings(job)["mcp_servers"]["s"]
+    ended = run_quickly([told["command"], *told["args"]], env={"TOKEN": "other"})
+    assert json.loads(ended.stdout) == ["sk-2 'x'\n$HOME é", ["a b"]]
 
 
 def test_an_endpoint_is_a_provider_whose_key_is_in_a_variable() -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paraval.agents import custom_patterns
 from paraval.agents.catalogue import AGENTS
 from paraval.agents.custom import CUSTOM_FIELDS, custom_fields
 from paraval.agents.program import AgentEnd, Endpoint, Job, Reading, Transcript
-from paraval.isolation import McpServer, McpState
+from paraval.isolation import McpServer, McpState, ToolUse
 from paraval.records import CustomAgent, Provider, Reads
 from tests.agent_streams import hostile_streams
 
@@ -46,6 +48,14 @@ def read(
 ) -> Reading:
     transcript = Transcript(stdout=stdout, stderr=stderr, exit_code=exit_code)
     return CUSTOM.read(job_with(custom), transcript, {})
+
+
+def by_patterns(
+    custom: CustomAgent, stdout: str, *, exit_code: int = 0, stderr: str = ""
+) -> Reading:
+    transcript = Transcript(stdout=stdout, stderr=stderr, exit_code=exit_code)
+    reading = read(custom, stdout, exit_code=exit_code, stderr=stderr)
+    return custom_patterns.read_by_patterns(reading, custom, transcript)
 
 
 def test_its_templates_know_the_job() -> None:
@@ -91,7 +101,9 @@ def test_text_is_the_answer_as_it_is() -> None:
 
 
 def test_silence_and_another_exit_code_are_no_answer() -> None:
-    assert read(agent(), " \n").end is AgentEnd.NO_RESULT
+    silent = read(agent(), " \n")
+    assert silent.end is AgentEnd.NO_RESULT
+    assert silent.message == "it printed nothing on stdout; the answer is what it prints"
     broken = read(agent(), "half", exit_code=2, stderr="warned\nboom\n")
     assert (broken.end, broken.message) == (AgentEnd.BROKEN, "boom")
 
@@ -127,6 +139,56 @@ def test_tools_may_be_counts_by_name() -> None:
     assert reading.activity.calls_of("search") == 4
 
 
+def test_calls_that_are_told_line_by_line_are_added_up() -> None:
+    lines = [
+        {"tools": "Bash"},
+        {"tools": {"name": "find", "server": "search"}},
+        {"tools": {"name": "find", "server": "search", "error": "no"}},
+        {"tools": ["mcp__search__find", {"name": "Bash"}]},
+        {"tools": {"Read": 1}},
+        {"tools": {"Read": 3}},
+        {"answer": "a"},
+    ]
+    activity = read(agent(Reads.JSONL, paths=PATHS), "\n".join(map(json.dumps, lines))).activity
+    assert activity.tools == (
+        ToolUse(name="Bash", calls=2),
+        ToolUse(name="Read", calls=3),
+        ToolUse(name="find", server="search", calls=3, failed=1),
+    )
+    assert activity.tells_tools
+
+
+def test_a_single_call_may_stand_for_a_list() -> None:
+    told = {"answer": "a", "tools": {"name": "find", "server": "search"}}
+    assert read(agent(Reads.JSON, paths=PATHS), json.dumps(told)).activity.calls_of("search") == 1
+
+
+@pytest.mark.parametrize("reads", [Reads.JSON, Reads.JSONL])
+@pytest.mark.parametrize(
+    ("told", "tells"),
+    [
+        ({"answer": "a", "tools": []}, True),
+        ({"answer": "a", "tools": {}}, True),
+        ({"answer": "a"}, False),
+        ({"answer": "a", "tools": None}, False),
+        ({"answer": "a", "tools": 3}, False),
+        ({"answer": "a", "tools": [1, {"nom": "x"}]}, False),
+        ({"answer": "a", "tools": {"Bash": "many"}}, False),
+    ],
+)
+def test_what_cannot_be_read_is_unknown_and_not_never(
+    reads: Reads, told: dict[str, Any], tells: bool
+) -> None:
+    reading = read(agent(reads, paths=PATHS), json.dumps(told))
+    assert reading.activity.tells_tools is tells
+    assert reading.activity.tools == ()
+
+
+def test_its_cost_is_told_also_where_it_failed() -> None:
+    reading = read(agent(Reads.JSON, paths=PATHS), '{"cost_usd": 0.5}', exit_code=2)
+    assert (reading.end, reading.cost_usd, reading.is_settled) == (AgentEnd.BROKEN, 0.5, True)
+
+
 def test_an_error_that_it_tells_is_no_answer() -> None:
     reading = read(agent(Reads.JSON, paths=PATHS), '{"answer": "x", "error": {"m": 1}}')
     assert (reading.end, reading.message) == (AgentEnd.BROKEN, '{"m": 1}')
@@ -134,10 +196,22 @@ def test_an_error_that_it_tells_is_no_answer() -> None:
 
 def test_its_refusals_are_told_by_the_suites_patterns_where_it_did_not_end_well() -> None:
     custom = agent(rate_limited="slow down", refused="who are you")
-    limited = read(custom, "", exit_code=1, stderr="slow down, retry after 7\nbye\n")
+    limited = by_patterns(custom, "", exit_code=1, stderr="slow down, retry after 7\nbye\n")
     assert (limited.end, limited.retry_after) == (AgentEnd.RATE_LIMITED, 7.0)
-    assert read(custom, "who are you?", exit_code=1).end is AgentEnd.REFUSED_KEY
-    assert read(custom, "he said: slow down").answer == "he said: slow down"
+    assert by_patterns(custom, "who are you?", exit_code=1).end is AgentEnd.REFUSED_KEY
+    assert by_patterns(custom, "nothing of it", exit_code=1).end is AgentEnd.BROKEN
+    assert by_patterns(custom, "he said: slow down").answer == "he said: slow down"
+
+
+def test_a_pattern_that_would_take_for_ever_is_given_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And holds up nobody else meanwhile: this process goes on."""
+    monkeypatch.setattr(custom_patterns, "PATIENCE_S", 1.0)
+    began, busy = time.monotonic(), time.process_time()
+    reading = by_patterns(agent(rate_limited="(a+)+$"), "a" * 400 + "b", exit_code=1)
+    assert time.monotonic() - began < 20
+    assert time.process_time() - busy < 0.5
+    assert reading.end is AgentEnd.BROKEN
+    assert any("(a+)+" in note for note in reading.notes)
 
 
 def test_it_may_print_what_a_known_agent_does() -> None:

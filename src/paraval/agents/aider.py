@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from paraval.agents.complaints import end_told, wait_told
-from paraval.agents.json_lines import clean, in_words, last_line
+from paraval.agents.json_lines import clean, in_words, last_line, last_lines
 from paraval.agents.litellm_errors import end_of_litellm
 from paraval.agents.program import AgentEnd, Job, Launch, Login, Reading, Transcript
 from paraval.isolation import Activity
@@ -34,10 +34,12 @@ _RETRY = re.compile(
     r"^litellm\.RateLimitError\b.*\n(?:.*\n){0,3}?Retrying in [\d.]+ seconds", re.MULTILINE
 )
 _OTHER_ERROR = re.compile(
-    r"^(?:.*\bAPI Error\b.*|No LLM model was specified.*|.*API provider.*(?:authenticate|down|limit"
-    r"|refused|timed out).*|Model .* (?:has hit a token limit|not found).*)$",
+    r"^(?:API Error: \d{3}\b.*|No LLM model was specified and no API keys were provided.*"
+    r"|The (?:\w+ )?API provider(?:'s servers)? (?:is|are|has|was|timed out)\b.*"
+    r"|Insufficient credits with the API provider.*|Model \S+ has hit a token limit!.*)$",
     re.MULTILINE,
 )
+"""In its own words, each a line of its own: what it talks about is in none of these forms."""
 
 
 class Aider:
@@ -113,6 +115,7 @@ class Aider:
             ),
             usage=_usage(answers),
             cost_usd=cost,
+            has_worked=bool(answers),
             requests=len(answers) or None,
             refusals=len(_RETRY.findall(text)),
         )
@@ -120,16 +123,18 @@ class Aider:
 
 def _ended(text: str, answered: int | None, transcript: Transcript) -> Reading:
     rest = text[answered or 0 :]
-    error = _error_in(f"{rest}\n{transcript.stderr[-4000:]}")
+    error = _error_in(f"{rest}\n{last_lines(transcript.stderr)}")
     if error is not None:
         return error
     if transcript.exit_code == 0 and answered is not None:
         return Reading(
             answer=_without_banner(text), notes=("aider tells its tokens rounded, and no tools",)
         )
-    said = last_line(transcript.stderr) or last_line(rest)
-    end = AgentEnd.NO_RESULT if transcript.exit_code == 0 else end_told(said) or AgentEnd.BROKEN
-    return Reading(end=end, message=said or "it said nothing")
+    complaint = last_line(transcript.stderr)
+    said = complaint or last_line(rest) or "it said nothing"
+    if transcript.exit_code == 0:
+        return Reading(end=AgentEnd.NO_RESULT, message=said)
+    return Reading(end=end_told(complaint) or AgentEnd.BROKEN, message=said)
 
 
 def _error_in(text: str) -> Reading | None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from paraval.agents.complaints import end_told, wait_told
-from paraval.agents.json_lines import in_words, last_line, objects_in, text_in
+from paraval.agents.json_lines import in_words, last_line, last_lines, objects_in, text_in
 from paraval.agents.program import AgentEnd, Job, Launch, Login, Reading, Transcript
 from paraval.isolation import Activity, McpServer, McpState
 from paraval.records import Provider
@@ -110,7 +110,7 @@ def _ended(result: Mapping[str, Any], transcript: Transcript) -> Reading:
     answer = result.get("result")
     if transcript.exit_code == 0 and isinstance(answer, str) and result.get("is_error") is False:
         return Reading(answer=text_in(result, "result"))
-    said = text_in(result, "result") or transcript.stderr[-4000:]
+    said = text_in(result, "result") or last_lines(transcript.stderr)
     message = in_words(text_in(result, "result")) or last_line(transcript.stderr)
     if transcript.exit_code == 0 and not result:
         return Reading(

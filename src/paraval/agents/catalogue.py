@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shutil
 from collections.abc import Mapping
 
@@ -15,7 +14,6 @@ from paraval.agents.gemini import Gemini
 from paraval.agents.mini_swe_agent import MiniSweAgent
 from paraval.agents.opencode import OpenCode
 from paraval.agents.program import AgentProgram
-from paraval.errors import RequestError
 
 _KNOWN: tuple[AgentProgram, ...] = (
     ClaudeCode(),
@@ -29,19 +27,6 @@ _KNOWN: tuple[AgentProgram, ...] = (
 KNOWN_AGENTS: Mapping[str, AgentProgram] = {agent.name: agent for agent in _KNOWN}
 AGENTS: Mapping[str, AgentProgram] = {**KNOWN_AGENTS, "custom": Custom(KNOWN_AGENTS)}
 """By the name that suites write."""
-
-
-def agent_names() -> tuple[str, ...]:
-    return tuple(AGENTS)
-
-
-def agent_named(name: str) -> AgentProgram:
-    """RequestError where there is none of this name; it says which may be meant."""
-    if name in AGENTS:
-        return AGENTS[name]
-    near = difflib.get_close_matches(name.casefold().replace("_", "-"), AGENTS, n=1)
-    hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(AGENTS)}"
-    raise RequestError(f"there is no agent '{name}'", hint=hint)
 
 
 def find_program(agent: AgentProgram, path: str | None) -> tuple[str, ...] | None:

@@ -41,6 +41,8 @@ def read_stream(transcript: Transcript, servers: Sequence[McpServer]) -> Reading
         "activity": told.activity(servers),
         "usage": told.usage(),
         "cost_usd": told.cost_usd(),
+        "is_settled": bool(result),
+        "has_worked": told.has_worked(),
         "requests": told.requests(),
         "refusals": len(told.refusals),
         "notes": told.notes(servers),
@@ -164,6 +166,12 @@ class _Told:
         return (
             event for event in self.messages if text_in(event, "message", "model") != "<synthetic>"
         )
+
+    def has_worked(self) -> bool | None:
+        if not self.init and not self.messages:
+            # The `json` form holds the result alone.
+            return None if self.result else False
+        return any(True for _ in self._real_messages())
 
     def cost_usd(self) -> float | None:
         """By its own price table; for a model that is not in there, it would be a guess."""

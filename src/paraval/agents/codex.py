@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
+from paraval.agents.codex_servers import codex_servers, quoted, table
 from paraval.agents.codex_stream import read_stream
 from paraval.agents.program import Endpoint, Job, Launch, Login, Reading, Transcript
-from paraval.isolation import McpServer
 from paraval.records import Provider
 
 KEY_VARIABLE = "CODEX_API_KEY"
@@ -17,8 +16,6 @@ ENDPOINT_KEY_VARIABLE = "PARAVAL_MODEL_KEY"
 RETRIES = 1
 """Of its own: waiting for a rate limit is the scheduler's, which knows of the other attempts."""
 _UNKNOWN_MODEL = "Model metadata for"
-SERVER_START_S = 60
-"""What an MCP server may take to start; its own 10 s are short where many start at once."""
 
 
 class Codex:
@@ -50,6 +47,9 @@ class Codex:
         if job.model is not None:
             argv += ["-m", job.model]
         env = {"CODEX_HOME": _home(job.home)} if job.home is not None else {}
+        servers = codex_servers(job.mcp, None if job.home is not None else job.temp)
+        if job.home is None:
+            argv += ["-c", servers.setting]
         if job.endpoint is not None:
             env[ENDPOINT_KEY_VARIABLE] = job.endpoint.api_key
         return Launch(
@@ -57,8 +57,12 @@ class Codex:
             argv=(*argv, *job.arguments, "-"),
             env=env,
             stdin=job.prompt,
-            # Its home must be there, which this makes it be.
-            files={f"{_home(job.home)}/config.toml": ""} if job.home is not None else {},
+            files=(
+                servers.files
+                if job.home is None
+                # Its home must be there, which this makes it be.
+                else {f"{_home(job.home)}/config.toml": f"{servers.setting}\n"}
+            ),
         )
 
     def result_files(self, job: Job) -> tuple[str, ...]:  # noqa: ARG002 - none for any job
@@ -82,48 +86,22 @@ def _settings(job: Job) -> list[str]:
         "check_for_update_on_startup=false",
         "analytics.enabled=false",
         'otel.exporter="none"',
-        f"mcp_servers={_servers(job.mcp)}",
     ]
     if job.endpoint is not None:
         settings += ["model_provider=paraval", f"model_providers.paraval={_provider(job.endpoint)}"]
     if job.system:
-        settings.append(f"developer_instructions={_quoted(job.system)}")
+        settings.append(f"developer_instructions={quoted(job.system)}")
     return settings
 
 
 def _provider(endpoint: Endpoint) -> str:
-    return _table(
+    return table(
         {
-            "name": _quoted("paraval"),
-            "base_url": _quoted(endpoint.base_url),
-            "env_key": _quoted(ENDPOINT_KEY_VARIABLE),
-            "wire_api": _quoted("responses"),
+            "name": quoted("paraval"),
+            "base_url": quoted(endpoint.base_url),
+            "env_key": quoted(ENDPOINT_KEY_VARIABLE),
+            "wire_api": quoted("responses"),
             "request_max_retries": str(RETRIES),
             "stream_max_retries": str(RETRIES),
         }
     )
-
-
-def _servers(servers: Iterable[McpServer]) -> str:
-    return _table({server.name: _server(server) for server in servers})
-
-
-def _server(server: McpServer) -> str:
-    # Required: else it goes on in silence without a server that did not start.
-    fields = {"required": "true", "startup_timeout_sec": str(SERVER_START_S)}
-    if server.url is not None:
-        return _table({"url": _quoted(server.url), **fields})
-    program, *arguments = server.command
-    listed = ",".join(_quoted(argument) for argument in arguments)
-    env = _table({name: _quoted(value) for name, value in server.env.items()})
-    return _table({"command": _quoted(program), "args": f"[{listed}]", "env": env, **fields})
-
-
-def _table(fields: Mapping[str, str]) -> str:
-    """An inline table of TOML."""
-    return "{" + ",".join(f"{_quoted(name)}={value}" for name, value in fields.items()) + "}"
-
-
-def _quoted(text: str) -> str:
-    """A string of TOML: JSON's form, but for one character."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -45,6 +45,7 @@ def read_stream(transcript: Transcript, servers: Sequence[McpServer]) -> Reading
     said: dict[str, Any] = {
         "activity": told.activity(servers, _state(told, transcript)),
         "usage": told.usage(),
+        "has_worked": told.has_worked(),
         "refusals": sum(end_told(one) is AgentEnd.RATE_LIMITED for one in told.reconnects),
         "notes": told.notes(),
     }
@@ -120,6 +121,10 @@ class _Told:
         said = [item for item in self.items.values() if value_in(item, "type") == "agent_message"]
         return text_in(said[-1], "text") if said else ""
 
+    def has_worked(self) -> bool:
+        """An error is an item too, and no work."""
+        return any(text_in(item, "type") != "error" for item in self.items.values())
+
     def usage(self) -> dict[str, float]:
         told = mapping_in(self.completed or {}, "usage")
         amounts = {ours: amount_in(told, theirs) for theirs, ours in _USAGE.items()}
@@ -147,6 +152,8 @@ class _Told:
         return Activity(
             tools=tally.tools(),
             mcp={server.name: state for server in servers},
+            # One that did not come to begin has not kept from calling anything.
+            tells_tools=self.session is not None or bool(self.items),
             session=self.session,
         )
 

@@ -25,13 +25,18 @@ _BEFORE_ITS_NAME = re.compile(
     r"|[a-z_]+_error)",
     re.IGNORECASE,
 )
+_BEGINS = r"(?:^|[:.!·❌] {0,3}|\byou are |\byou're )"
+"""Of a complaint, not of a part of some other sentence."""
 _NO_LOGIN = re.compile(
-    r"not logged in|please run /login|please (?:log|sign) ?in|login required|no auth provided"
-    r"|missing bearer|oauth token (?:has )?(?:expired|been revoked|revoked)"
-    r"|access token could not be refreshed|authentication required|run .{0,30}\blogin\b"
-    r"|no api key (?:found|was found|provided|configured)|api key (?:is )?(?:missing|not set)"
+    rf"{_BEGINS}(?:not logged in|(?:login|authentication) required)\b"
+    r"|please run /login|please (?:log|sign) ?in(?: with\b| to continue\b| again\b|[.!]?$)"
+    r"|\brun [`'\"]?(?:claude|codex|opencode|gemini|auggie|mini-extra)(?: auth| config)? /?login\b"
+    r"|no auth provided|missing bearer|oauth token (?:has )?(?:expired|been revoked|revoked)"
+    r"|access token could not be refreshed"
+    rf"|{_BEGINS}no api key (?:found|was found|provided|configured)\b"
+    rf"|{_BEGINS}(?:the |your )?api key (?:is )?(?:missing|not set)\b"
     r"|must specify .{0,40}(?:api.?key|environment variable)|didn't provide an api key",
-    re.IGNORECASE,
+    re.IGNORECASE | re.MULTILINE,
 )
 _REFUSED_KEY = re.compile(
     r"invalid (?:x-)?api[ -]key|incorrect api key|api key not valid|invalid bearer token"
@@ -46,7 +51,9 @@ _NO_CREDIT = re.compile(
 )
 """Not "exceeded your current quota": Google says it of every limit by the minute."""
 _RATE_LIMITED = re.compile(
-    r"rate[_ -]?limit|too many requests|usage limit|hit your .{0,20}limit|\blimit reached"
+    r"rate[_ -]?limit(?:ed\b|_?error|_exceeded|s?(?: is| was| has been| for \S+)?"
+    r" (?:exceeded|reached|hit)\b)|\b(?:exceed(?:ed|s)?|hit|reached) .{0,40}\brate[_ -]?limits?\b"
+    r"|too many requests|hit your .{0,20}limit|\blimit reached\b|\busage limit (?:exceeded|hit)\b"
     r"|resource_exhausted|overloaded_error|exceeded your current quota",
     re.IGNORECASE,
 )

@@ -28,6 +28,10 @@ from paraval.records import Provider
 
 TURN_LIMIT_EXIT = 53
 NO_LOGIN_EXIT = 41
+_WORK = frozenset({"init", "message", "tool_use", "tool_result"})
+"""What it tells of once it has begun."""
+_STATUSES = frozenset({400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 501, 502, 503, 504})
+"""That its provider answers with. Any other exit code is no status."""
 
 
 class Gemini:
@@ -132,8 +136,10 @@ class _Heard:
         """... and until then."""
         self._error = ""
         self._result: Mapping[str, Any] = {}
+        self._began = False
 
     def take(self, event: Mapping[str, Any]) -> None:
+        self._began = self._began or text_in(event, "type") in _WORK
         match event.get("type"):
             case "init":
                 self._activity = Activity(
@@ -166,8 +172,15 @@ class _Heard:
         }
         return replace(
             self._ended(transcript),
-            activity=replace(self._activity, tools=self._tools.tools(), mcp=self._tools.states()),
+            activity=replace(
+                self._activity,
+                tools=self._tools.tools(),
+                mcp=self._tools.states(),
+                tells_tools=self._began,
+            ),
             usage=usage if stats else {},
+            is_settled=bool(stats),
+            has_worked=bool(self._said or self._said_before or self._tools.tools()),
         )
 
     def _ended(self, transcript: Transcript) -> Reading:
@@ -182,7 +195,7 @@ class _Heard:
             return Reading(end=AgentEnd.NO_RESULT, message=message)
         words = in_words(told) or last_line(transcript.stderr)
         return Reading(
-            end=_end(transcript.exit_code, f"{told}\n{transcript.stderr[-4000:]}"),
+            end=_end(transcript.exit_code, told or words),
             message=words or "it said nothing",
             retry_after=wait_told(told),
         )
@@ -196,6 +209,5 @@ def _end(exit_code: int | None, words: str) -> AgentEnd:
 
 def _status(exit_code: int | None) -> int | None:
     """Its exit code is the HTTP status, of which only the last eight bits come through."""
-    if exit_code is None or not 144 <= exit_code <= 255:
-        return None
-    return 256 + exit_code
+    status = 256 + (exit_code or 0)
+    return status if status in _STATUSES else None

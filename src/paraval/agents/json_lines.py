@@ -97,6 +97,12 @@ def in_words(text: str) -> str:
     return line if len(line) <= LONGEST_WORDS else f"{line[:LONGEST_WORDS]}…"
 
 
+def last_lines(text: str, most: int = 3) -> str:
+    """The last lines that are not empty: a complaint that a program died of is among them."""
+    lines = [line for line in text[-64_000:].split("\n") if line.strip()]
+    return "\n".join(line[:LONGEST_WORDS] for line in lines[-most:])
+
+
 def last_line(text: str) -> str:
     """The last line that is not empty, in words."""
     lines = (line.strip() for line in reversed(text[-64_000:].split("\n")))

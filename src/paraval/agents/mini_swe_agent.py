@@ -14,6 +14,7 @@ from paraval.agents.json_lines import (
     count_in,
     in_words,
     last_line,
+    last_lines,
     mappings_in,
     text_in,
 )
@@ -77,12 +78,16 @@ class MiniSweAgent:
             activity=Activity(
                 turns=calls,
                 tools=_commands(trajectory),
+                tells_tools=bool(trajectory),
                 version=text_in(trajectory, "info", "mini_version") or None,
                 model=text_in(trajectory, "info", "config", "model", "model_name") or None,
             ),
             usage=_usage(trajectory),
             # 0 is what it says of a model whose price it does not know.
             cost_usd=amount_in(trajectory, "info", "model_stats", "instance_cost") or None,
+            # It is written after every step, and with a status when all is over.
+            is_settled=bool(text_in(trajectory, "info", "exit_status")),
+            has_worked=_has_worked(trajectory, calls),
             requests=calls,
         )
 
@@ -111,7 +116,8 @@ def _ended(job: Job, trajectory: Mapping[str, Any], transcript: Transcript) -> R
         limit = "max_turns" if by_turns else "budget"
     if limit is not None:
         return Reading(answer=_last_words(trajectory), stopped_at=limit)
-    told = _exit_words(trajectory) or transcript.stderr[-4000:] or transcript.stdout[-4000:]
+    # What it printed else is talk: a task about rate limits is no rate limit.
+    told = _exit_words(trajectory) or last_lines(transcript.stderr)
     message = in_words(_exit_words(trajectory)) or last_line(transcript.stderr)
     if not status and transcript.exit_code == 0:
         return Reading(
@@ -131,6 +137,11 @@ def _exit_words(trajectory: Mapping[str, Any]) -> str:
         if message.get("role") == "exit":
             last = text_in(message, "extra", "exception_str") or text_in(message, "content")
     return last
+
+
+def _has_worked(trajectory: Mapping[str, Any], calls: int | None) -> bool:
+    messages = mappings_in(trajectory, "messages")
+    return bool(calls) or any(message.get("role") == "assistant" for message in messages)
 
 
 def _last_words(trajectory: Mapping[str, Any]) -> str:

@@ -47,6 +47,9 @@ _NAMED_ENDS = {
     "ContextOverflowError": AgentEnd.BAD_REQUEST,
 }
 
+_WORK = frozenset({"step_start", "text", "tool_use", "step_finish"})
+"""What it tells of once it has begun."""
+
 
 class OpenCode:
     """`opencode run --format json`."""
@@ -159,8 +162,11 @@ class _Heard:
         self._usage: dict[str, float] = {}
         self._cost = 0.0
         self._error: Mapping[str, Any] = {}
+        self._began = False
+        """A step has, or something of one was heard."""
 
     def take(self, event: Mapping[str, Any]) -> None:
+        self._began = self._began or text_in(event, "type") in _WORK
         self._session = text_in(event, "sessionID") or self._session
         part = mapping_in(event, "part")
         match event.get("type"):
@@ -204,6 +210,7 @@ class _Heard:
             turns=self._steps,
             tools=self._tools.tools(),
             mcp=self._tools.states(),
+            tells_tools=self._began,
             session=self._session,
         )
         return replace(
@@ -212,6 +219,7 @@ class _Heard:
             usage=self._usage,
             # Of a model whose price it does not know it says 0, which would be a lie.
             cost_usd=self._cost or None,
+            has_worked=bool(self._steps or self._texts or self._tools.tools()),
             requests=self._steps,
         )
 

@@ -10,10 +10,10 @@ import asyncio
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from paraval.agents.catalogue import AGENTS, find_program
 from paraval.agents.custom import custom_fields
+from paraval.agents.custom_patterns import has_patterns, read_by_patterns
 from paraval.agents.keys import keys_for
 from paraval.agents.program import AgentProgram, Endpoint, Job, Launch, Reading, Transcript
 from paraval.environment import PROXY_VARIABLES, child_environment
@@ -21,19 +21,28 @@ from paraval.isolation import Home, McpServer
 from paraval.models.prices import Prices
 from paraval.models.secrets import Redactor
 from paraval.processes.children import Command, Ended, Warden
-from paraval.records import AgentTarget, Attempt, Failure, Outcome, Provider
+from paraval.records import AgentTarget, Attempt, Failure, Outcome, Provider, Spend
 from paraval.scratch import Homes, OwnHome
+from paraval.settings import LOG_LIMIT_BYTES
 from paraval.targets.agent_ends import AgentCall, answer_of, without_key
+from paraval.targets.agent_start import (
+    CannotStart,
+    check_arguments,
+    check_home,
+    check_variables,
+    write_files,
+)
 from paraval.targets.answer import Answer, InvalidOutputError
 from paraval.targets.command import attempt_marks, template_fields
 from paraval.targets.ends import artifacts_of
 from paraval.targets.plain_files import read_plain_file
+from paraval.targets.redaction import redact_files
 from paraval.targets.surroundings import SandboxFor, own_places, unbounded
 from paraval.templates import TemplateFields, fill
 
-LONGEST_ARGUMENT_BYTES = (128 << 10) - 1
-"""Of one argument, or of one variable with its name: Linux takes no more."""
 RESULT_FILE_LIMIT_BYTES = 32 << 20
+LARGEST_LOG_BYTES = 2 * LOG_LIMIT_BYTES
+"""With room for what is said of the part that was left out."""
 READ_IN_A_THREAD_FROM = 1 << 20
 """Bytes of output: to read more than this would hold up the other attempts."""
 
@@ -47,10 +56,6 @@ class ModelAccess:
     prices: Prices | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     """Where keys are."""
-
-
-class CannotStart(Exception):  # noqa: N818 - says what is the case
-    """Nothing is started; the message says why, and what to do."""
 
 
 class AgentAnswerer:
@@ -86,40 +91,58 @@ class AgentAnswerer:
                 return await self._answer(attempt, target, own)
             except CannotStart as error:
                 failure = Failure(kind=Outcome.CRASHED, message=str(error), lasting=True)
-                return Answer(failure=failure)
+                return Answer(failure=failure, spend=Spend())
 
     async def close(self) -> None:
         """The warden, which others use too, is closed by its owner."""
 
     async def _answer(self, attempt: Attempt, target: AgentTarget, own: OwnHome) -> Answer:
         program = AGENTS[target.agent]
+        os.makedirs(attempt.own_folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
+        check_home(target, os.environ)
         job = self._job(attempt, target, own)
         launch = program.launch(job)
-        _check_sizes(launch, target.agent)
-        _write_files(launch.files, own)
-        keys = keys_for(program, self._models.environment) if job.endpoint is None else {}
+        check_arguments(launch, job, target.agent)
+        keys = self._keys(target)
         command = self._command(attempt, launch, {**keys, **launch.env}, own)
-        _check_sizes(replace(launch, argv=(), env=command.env), target.agent)
-        ended = await self._warden.run(command)
-        redactor = Redactor(self._secrets(target, job.endpoint, keys))
-        transcript = _transcript(command, ended, redactor)
+        check_variables(command.env, target.agent)
+        write_files(launch.files, own)
+        redactor = self.redactor_for(target)
+        try:
+            ended = await self._warden.run(command)
+        finally:
+            # Also of one that was cancelled: what it had printed is kept.
+            await redact_files((command.stdout, command.stderr), redactor)
+        transcript = _transcript(command, ended)
         files = _result_files(program.result_files(job), job, own)
         reading = await _read(program, job, transcript, files)
         call = AgentCall(
             target=target,
             program=program,
-            timeout=target.timeout,
             has_key=bool(keys) or job.endpoint is not None,
             prices=self._models.prices,
         )
         answer = answer_of(call, ended, reading, redactor)
         return replace(answer, artifacts=artifacts_of(command, ended))
 
+    def redactor_for(self, target: AgentTarget) -> Redactor:
+        """Knows the keys that an attempt at this target is handed; for all that is kept of it."""
+        model = target.model
+        if model is None:
+            return Redactor(self._keys(target).values())
+        return Redactor([self._key(model.api_key_env)] if model.api_key_env else [])
+
+    def _keys(self, target: AgentTarget) -> dict[str, str]:
+        """The user's own, where it has no model of the registry."""
+        if target.model is not None:
+            return {}
+        return keys_for(AGENTS[target.agent], self._models.environment)
+
     # ---- what it is told
 
     def _job(self, attempt: Attempt, target: AgentTarget, own: OwnHome) -> Job:
         workspace = _working_folder(attempt)
-        fields = template_fields(attempt.trial, attempt.folder, workspace)
+        fields = template_fields(attempt.trial, attempt.own_folder, workspace)
         endpoint = self._endpoint(target)
         job = Job(
             prompt=fill(target.prompt, fields),
@@ -175,7 +198,7 @@ class AgentAnswerer:
         target = attempt.trial.target
         assert isinstance(target, AgentTarget)
         workspace = _working_folder(attempt)
-        fields = template_fields(attempt.trial, attempt.folder, workspace)
+        fields = template_fields(attempt.trial, attempt.own_folder, workspace)
         told = {name: fill(value, fields) for name, value in target.env.items()}
         simulated = target.model is not None and target.model.provider is Provider.LOOPBACK
         return Command(
@@ -198,22 +221,10 @@ class AgentAnswerer:
             sandbox=self._sandbox_for(attempt, own),
         )
 
-    def _secrets(
-        self, target: AgentTarget, endpoint: Endpoint | None, keys: Mapping[str, str]
-    ) -> list[str]:
-        if endpoint is None:
-            return list(keys.values())
-        has_key = target.model is not None and target.model.api_key_env is not None
-        return [endpoint.api_key] if has_key else []
-
 
 def _working_folder(attempt: Attempt) -> str:
-    """Its workspace; without one an empty folder beside its logs, which it should not meet."""
-    if attempt.workspace is not None:
-        return attempt.workspace
-    folder = f"{attempt.folder}/work"
-    os.makedirs(folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
-    return folder
+    """Its workspace; without one, the empty folder that it may write to."""
+    return attempt.own_folder if attempt.workspace is None else attempt.workspace
 
 
 def _filled_server(server: McpServer, fields: TemplateFields) -> McpServer:
@@ -240,27 +251,6 @@ def _with_command(job: Job, fields: TemplateFields) -> Job:
     )
 
 
-def _check_sizes(launch: Launch, agent: str) -> None:
-    told = (*launch.argv, *(f"{name}={value}" for name, value in launch.env.items()))
-    longest = max(len(one.encode(errors="surrogateescape")) for one in told)
-    if longest > LONGEST_ARGUMENT_BYTES:
-        raise CannotStart(
-            f"{agent} takes its prompt as an argument, and no program can be handed one of"
-            f" {longest:,} bytes (at most {LONGEST_ARGUMENT_BYTES:,}); put the long part into a"
-            " file of the workspace"
-        )
-
-
-def _write_files(files: Mapping[str, str], own: OwnHome) -> None:
-    for path, text in files.items():
-        if not path.startswith((f"{own.home}/", f"{own.temp}/")):
-            raise ValueError(f"an agent's file belongs into its own home or temp, not to {path}")
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120 - text, and quick
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(text)
-
-
 # ---- what it left
 
 
@@ -269,29 +259,29 @@ async def _read(
 ) -> Reading:
     size = len(transcript.stdout) + sum(map(len, files.values()))
     if size < READ_IN_A_THREAD_FROM:
-        return program.read(job, transcript, files)
-    return await asyncio.to_thread(program.read, job, transcript, files)
+        reading = program.read(job, transcript, files)
+    else:
+        reading = await asyncio.to_thread(program.read, job, transcript, files)
+    if job.custom is None or reading.end is None or not has_patterns(job.custom):
+        return reading
+    return await asyncio.to_thread(read_by_patterns, reading, job.custom, transcript)
 
 
-def _transcript(command: Command, ended: Ended, redactor: Redactor) -> Transcript:
+def _transcript(command: Command, ended: Ended) -> Transcript:
+    """By what is on disk: where those who counted its bytes were killed, they counted none."""
     return Transcript(
-        stdout=_log(command.stdout, redactor) if ended.stdout_bytes else "",
-        stderr=_log(command.stderr, redactor) if ended.stderr_bytes else "",
+        stdout=_log(command.stdout),
+        stderr=_log(command.stderr),
         exit_code=ended.exit_code,
         signal=ended.signal,
     )
 
 
-def _log(path: str, redactor: Redactor) -> str:
-    """What is in it, without secrets; they are taken out of the file, too."""
+def _log(path: str) -> str:
     try:
-        text = Path(path).read_bytes().decode(errors="replace")
-        clean = redactor.text(text)
-        if clean is not text:
-            Path(path).write_text(clean, encoding="utf-8")
-    except OSError:
+        return read_plain_file(path, LARGEST_LOG_BYTES).decode(errors="replace")
+    except InvalidOutputError:
         return ""
-    return clean
 
 
 def _result_files(paths: tuple[str, ...], job: Job, own: OwnHome) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What an agent's end means: an output, or a failure; what it used of its account; what it cost."""
+"""What an agent's end means: an output, or a failure. What it cost is told in `agent_costs`."""
 
 from __future__ import annotations
 
@@ -12,34 +12,18 @@ from paraval.models.secrets import Redactor
 from paraval.models.weather import no_key
 from paraval.processes.children import Ended
 from paraval.records import (
-    AccountUse,
     AgentTarget,
     Failure,
     Model,
     Outcome,
     Output,
-    Provider,
     Spend,
     account_need,
     model_need,
 )
+from paraval.targets.agent_costs import spend_of, use_of
 from paraval.targets.answer import Answer, InvalidOutputError, bounded, checked, invalid, seconds
 from paraval.targets.ends import notes_of, unexpected_end
-
-_UNBILLED = frozenset(
-    {
-        AgentEnd.RATE_LIMITED,
-        AgentEnd.NO_LOGIN,
-        AgentEnd.REFUSED_KEY,
-        AgentEnd.NO_CREDIT,
-        AgentEnd.NO_SUCH_MODEL,
-        AgentEnd.UNREACHABLE,
-        AgentEnd.BAD_REQUEST,
-    }
-)
-"""Where nothing else is told, nobody has paid for these."""
-_NOT_ASKED = frozenset({AgentEnd.NO_LOGIN, AgentEnd.UNREACHABLE})
-"""No request came to the provider."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +32,6 @@ class AgentCall:
 
     target: AgentTarget
     program: AgentProgram
-    timeout: float | None
     has_key: bool
     """It was handed a key; False: it has the login of its home, or none."""
     prices: Prices | None = None
@@ -66,7 +49,7 @@ def without_key(model: Model) -> Answer:
 
 def answer_of(call: AgentCall, ended: Ended, reading: Reading, redactor: Redactor) -> Answer:
     """The answer without its artifacts; `redactor` knows the key."""
-    spend = _spend(call, ended, reading)
+    spend = spend_of(call.target, call.prices, ended, reading)
     failure = _own_end(call, ended) or _failure(call, ended, reading)
     output = None
     if failure is None:
@@ -82,7 +65,7 @@ def answer_of(call: AgentCall, ended: Ended, reading: Reading, redactor: Redacto
         exit_code=ended.exit_code,
         notes=tuple(redactor.text(note) for note in notes_of(ended, *reading.notes)),
         spend=spend,
-        uses=(_use(call, ended, reading),),
+        uses=(use_of(call.target, ended, reading),),
         activity=reading.activity,
         cpu_s=ended.cpu_s,
         memory_bytes=ended.memory_bytes,
@@ -98,8 +81,8 @@ def _own_end(call: AgentCall, ended: Ended) -> Failure | None:
         # With its memory, its answer may be gone or half.
         return unexpected_end(ended, "", limits=call.target.limits)
     if ended.timed_out:
-        assert call.timeout is not None
-        message = f"not done after {seconds(call.timeout)}; ended"
+        assert call.target.timeout is not None
+        message = f"not done after {seconds(call.target.timeout)}; ended"
         return Failure(kind=Outcome.TIMEOUT, message=message)
     if ended.log_error:
         message = f"what it printed could not be kept: {ended.log_error}"
@@ -181,57 +164,7 @@ def _advice(call: AgentCall, end: AgentEnd) -> str:
     return f"set {variables}, or {with_login}" if variables else with_login
 
 
-# ---- use and cost
-
-
-def _requests(ended: Ended, reading: Reading) -> int:
-    if ended.failure is not None or reading.end in _NOT_ASKED:
-        return 0
-    # One that tells nothing has asked at least once, if it came to anything.
-    told = reading.requests if reading.requests is not None else reading.activity.turns
-    return max(1, told or 0)
-
-
-def _use(call: AgentCall, ended: Ended, reading: Reading) -> AccountUse:
-    refused = reading.end is AgentEnd.RATE_LIMITED or reading.refusals > 0
-    usage = reading.usage
-    return AccountUse(
-        account=call.account,
-        requests=_requests(ended, reading),
-        tokens=usage.get("input_tokens", 0) + usage.get("output_tokens", 0),
-        refused=refused,
-        retry_after=reading.retry_after,
-        overloaded=reading.end is AgentEnd.OVERLOADED,
-        reached=reading.end is not AgentEnd.UNREACHABLE,
-    )
-
-
-def _spend(call: AgentCall, ended: Ended, reading: Reading) -> Spend:
-    requests = _requests(ended, reading)
-    if requests == 0 or (reading.end in _UNBILLED and not any(reading.usage.values())):
-        return Spend(calls=requests)
-    usage = dict(reading.usage)
-    cost = _cost(call, reading)
-    if ended.timed_out and cost:
-        # It was ended in the middle of something that is not in the sum.
-        return Spend(calls=requests, cost_usd=None, part_usd=cost, usage=usage)
-    return Spend(calls=requests, cost_usd=cost, usage=usage)
-
-
-def _cost(call: AgentCall, reading: Reading) -> float | None:
-    """The registry's price where it says one: what an agent reckons by its own table is for its own
-    provider. A simulated model costs nothing."""
-    model = call.target.model
-    if model is None:
-        return reading.cost_usd
-    if model.price is None:
-        if model.provider is Provider.LOOPBACK:
-            return 0.0
-        if reading.cost_usd is not None:
-            return reading.cost_usd
-    if call.prices is None:
-        return None
-    return call.prices.cost_usd(model, reading.usage or None)
+# ---- outputs
 
 
 def _output(reading: Reading, spend: Spend, redactor: Redactor) -> Output:

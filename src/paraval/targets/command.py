@@ -59,9 +59,9 @@ class CommandAnswerer:
     async def _answer(self, attempt: Attempt, own: OwnHome | None) -> Answer:
         target = attempt.trial.target
         assert isinstance(target, CommandTarget)
-        fields = template_fields(attempt.trial, attempt.folder, attempt.workspace)
+        fields = template_fields(attempt.trial, attempt.own_folder, attempt.workspace)
         if _uses_folder(target):
-            os.makedirs(attempt.folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
+            os.makedirs(attempt.own_folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
         command = self._command(attempt, fields, own)
         file = _AnswerFile.of(target, command.cwd, fields)
         ended = await self._warden.run(command)
@@ -120,7 +120,7 @@ def attempt_marks(run_id: str, attempt: Attempt) -> dict[str, str]:
         RUN_VARIABLE: run_id,
         "PARAVAL_CASE": attempt.trial.case.id,
         "PARAVAL_ATTEMPT": str(attempt.number),
-        "PARAVAL_FOLDER": attempt.folder,
+        "PARAVAL_FOLDER": attempt.own_folder,
     }
     if attempt.workspace is not None:
         marks["PARAVAL_WORKSPACE"] = attempt.workspace
@@ -185,8 +185,8 @@ def _stdout(command: Command, ended: Ended) -> tuple[str, str]:
     if ended.stdout_bytes == 0:
         return "", ""
     try:
-        return _decoded(Path(command.stdout).read_bytes())
-    except OSError as error:
+        return _decoded(read_plain_file(command.stdout))
+    except InvalidOutputError as error:
         raise InvalidOutputError(f"what it printed could not be read back: {error}") from error
 
 

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
 from paraval.isolation import TargetLimits
 from paraval.processes.children import Command, Ended
+from paraval.processes.commands import LOST
 from paraval.records import Failure, Outcome
+from paraval.targets.answer import InvalidOutputError
+from paraval.targets.plain_files import is_plain_file, open_plain_file
 
 LAST_WORDS_BYTES = 4096
+
+
+def never_started(ended: Ended) -> bool:
+    """It was certainly not: of one whose watchers were killed, nobody knows."""
+    return ended.failure is not None and ended.failure.code != LOST.code
 
 
 def unexpected_end(
@@ -48,13 +55,12 @@ def megabytes(amount: int) -> str:
 
 
 def artifacts_of(command: Command, ended: Ended) -> dict[str, str]:
-    """The logs that it left, by name."""
-    artifacts = {}
-    if ended.stdout_bytes:
-        artifacts["stdout"] = command.stdout
-    if ended.stderr_bytes:
-        artifacts["stderr"] = command.stderr
-    return artifacts
+    """The logs that it left, by name; those whose watchers were killed leave some uncounted."""
+    logs = (
+        ("stdout", ended.stdout_bytes, command.stdout),
+        ("stderr", ended.stderr_bytes, command.stderr),
+    )
+    return {name: path for name, size, path in logs if size or is_plain_file(path)}
 
 
 def notes_of(ended: Ended, *more: str) -> tuple[str, ...]:
@@ -87,11 +93,12 @@ def signal_name(number: int) -> str:
 def last_words(path: str) -> str:
     """The last line that it wrote to stderr, as `: line`; nothing where there is none."""
     try:
-        with Path(path).open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - LAST_WORDS_BYTES))
-            lines = file.read().decode(errors="replace").split("\n")
-    except OSError:
+        descriptor = open_plain_file(path)
+    except InvalidOutputError:
         return ""
+    with os.fdopen(descriptor, "rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - LAST_WORDS_BYTES))
+        lines = file.read(LAST_WORDS_BYTES).decode(errors="replace").split("\n")
     said = [line.strip() for line in lines if line.strip()]
     return f": {said[-1][:500]}" if said else ""

@@ -24,7 +24,7 @@ from paraval.records import Attempt, Failure, FunctionTarget, Outcome, Output
 from paraval.targets.answer import Answer, seconds
 from paraval.targets.command import template_fields
 from paraval.targets.ends import unexpected_end
-from paraval.templates import fill
+from paraval.templates import field_names, fill
 
 START_LIMIT_S = 60.0
 """How long a worker may take to import the function."""
@@ -74,7 +74,9 @@ class IsolatedAnswerer:
     async def answer(self, attempt: Attempt) -> Answer:
         target = attempt.trial.target
         assert isinstance(target, FunctionTarget)
-        fields = template_fields(attempt.trial, attempt.folder)
+        fields = template_fields(attempt.trial, attempt.own_folder)
+        if any("folder" in field_names(value) for value in target.env.values()):
+            os.makedirs(attempt.own_folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
         env = {name: fill(value, fields) for name, value in target.env.items()}
         self._busy += 1
         try:
