@@ -106,3 +106,31 @@ def test_running_out_of_memory_is_said_to_be_that() -> None:
     unlimited = unexpected_end(ended, "")
     assert unlimited.kind is Outcome.INFRA_ERROR
     assert "out of memory" in unlimited.message
+
+
+def test_its_folder_is_there_and_is_not_that_of_its_logs(tmp_path: Path) -> None:
+    script = "import os, sys; open(sys.argv[1] + '/x', 'w'); print(os.environ['PARAVAL_FOLDER'])"
+    target = command(script, cwd=str(tmp_path))
+    target = replace(target, command=(*target.command, "{folder}"))
+    assert text(answer(tmp_path, target)).strip() == str(tmp_path / "attempt" / "files")
+    assert (tmp_path / "attempt" / "files" / "x").exists()
+
+
+def test_a_link_in_its_logs_place_is_not_read(tmp_path: Path) -> None:
+    """Neither as its answer nor as its last words."""
+    secret = tmp_path / "secret"
+    secret.write_text("stolen\n")
+    lay = tmp_path / "lay.py"
+    lay.write_text(
+        "import os, sys\n"
+        "print('x', flush=True); print('y', file=sys.stderr, flush=True)\n"
+        "logs = os.path.dirname(os.environ['PARAVAL_FOLDER'])\n"
+        "for log in (logs + '/stdout.log', logs + '/stderr.log'):\n"
+        f"    os.unlink(log); os.symlink({str(secret)!r}, log)\n"
+        "sys.exit(int(sys.argv[1]))\n"
+    )
+    for end in ("0", "3"):
+        target = replace(command("", cwd=str(tmp_path)), command=(sys.executable, str(lay), end))
+        given = answer(tmp_path / end, target)
+        assert given.failure is not None
+        assert "stolen" not in given.failure.message
