@@ -24,7 +24,7 @@ from tests.repositories import commit_all, make_repository, put_on_path, run_git
 pytestmark = pytest.mark.usefixtures("folder", "programs")
 
 CASES = [{"id": "a", "input": "x"}]
-COMMAND = {"command": ["./run.sh", "{workspace}"]}
+COMMAND = {"command": ["sh", "run.sh", "{workspace}"]}
 
 
 @pytest.fixture
@@ -127,8 +127,67 @@ def test_what_is_wrong_with_a_repository_is_told_with_its_line(
     where = f"suite.yaml:4: workspace.git: {os.path.realpath(folder)} is in no git repository"
     assert where in str(refused.value)
     make_repository(folder)
-    with pytest.raises(SuiteError, match=r"workspace\.git: 'gone' is no branch, tag or commit"):
+    with pytest.raises(SuiteError) as refused:
         build_plan(suite, Selection())
+    top = os.path.realpath(folder)
+    where = f"suite.yaml:5: workspace.ref: 'gone' is no branch, tag or commit of {top}; `git -C"
+    assert str(refused.value).startswith(str(folder / where))
+
+
+def test_a_repository_is_told_of_together_with_all_else_that_is_wrong(folder: Path) -> None:
+    told = problems_of(workspace={"git": "."}, retry={"atempts": 2})
+    assert [each.partition(":")[0] for each in told] == ["retry.atempts", "workspace.git"]
+
+
+def test_a_folder_that_is_not_in_the_tree_is_told_with_its_key(folder: Path) -> None:
+    (folder / ".gitignore").write_text("build/\n")
+    (folder / "build").mkdir()
+    (folder / "build" / "x").write_text("x")
+    commit = make_repository(folder)
+    top = os.path.realpath(folder)
+    [told] = problems_of(workspace={"git": "build"})
+    where = f"commit {commit[:12]} of {top}"
+    assert told.startswith(f"workspace.git: the folder 'build' is not in {where}, so that no")
+    [told] = problems_of(workspace={"git": "build", "uncommitted": True})
+    assert f"is not in the working tree of {top}, as git sees it" in told
+
+
+# ---- programs that are looked for in the workspace
+
+
+def program(*words: str, **others: Any) -> dict[str, Any]:
+    return {"target": {"agent": "custom", "command": [*words, "{prompt}"]}, **others}
+
+
+@pytest.mark.parametrize("written", ["./agent.sh", "../agent.sh", "sub/agent.sh"])
+@pytest.mark.parametrize(
+    "workspace",
+    [{"folder": True}, {"folder": "."}, {"git": "."}, {"git": ".", "uncommitted": True}],
+)
+def test_a_program_that_no_workspace_has_is_told_with_the_way_to_name_one_beside_the_suite(
+    folder: Path, workspace: dict[str, Any], written: str
+) -> None:
+    make_repository(folder)
+    # For a command as for an agent of one's own.
+    for words in (program(written), {"target": {"command": [written]}}):
+        [told] = problems_of(workspace=workspace, **words)
+        assert told.startswith(f"target.command: '{written}' is not in ")
+        assert "relative programs are looked for in the workspace" in told
+        assert f"write {{suite}}/{written.removeprefix('./')} for one beside the suite" in told
+
+
+def test_a_program_that_the_tree_has_or_a_setup_may_make_is_fine(folder: Path) -> None:
+    (folder / "sub").mkdir()
+    (folder / "sub" / "agent.sh").write_text("x")
+    make_repository(folder)
+    for workspace in ({"git": "."}, {"git": ".", "uncommitted": True}, {"folder": "."}):
+        assert plan_of(workspace=workspace, **program("sub/agent.sh")).trials
+    assert plan_of(workspace={"git": "sub"}, **program("./agent.sh")).trials
+    in_folder = {"command": ["./agent.sh"], "cwd": "sub"}
+    assert plan_of(workspace={"git": "."}, target=in_folder).trials
+    assert plan_of(workspace={"git": ".", "setup": ["make"]}, **program("./made.sh")).trials
+    [told] = problems_of(workspace={"git": ".", "setup": ["./gone.sh"]}, **program("./made.sh"))
+    assert told.startswith("workspace.setup: './gone.sh' is not in commit")
 
 
 def test_the_users_repository_is_not_touched_by_a_plan(folder: Path) -> None:
@@ -189,7 +248,7 @@ def test_a_command_runs_relative_to_where_attempts_begin() -> None:
     target = {**COMMAND, "cwd": "sub/../pkg", "home": "mine", "limits": limits}
     [trial] = plan_of(target=target, workspace={"folder": True}).trials
     assert trial.target == CommandTarget(
-        command=("./run.sh", "{workspace}"),
+        command=("sh", "run.sh", "{workspace}"),
         cwd="pkg",
         home=Home.MINE,
         limits=TargetLimits(cpu=0.5, memory_bytes=500_000_000),
@@ -221,9 +280,11 @@ def test_each_attempt_may_write_the_same_file_of_its_own_workspace() -> None:
     assert "3 trials would write the same file" in told
 
 
-def test_programs_of_graders_and_setups_may_be_in_the_workspace() -> None:
+def test_programs_of_graders_and_setups_may_be_in_the_workspace(folder: Path) -> None:
+    (folder / "template").mkdir()
+    (folder / "template" / "setup.sh").write_text("x")
     plan = plan_of(
-        workspace={"folder": True, "setup": ["./setup.sh"]},
+        workspace={"folder": "template", "setup": ["./setup.sh"]},
         graders=[{"command": {"command": ["./test.sh"], "failing": "any"}}, {"command": ["make"]}],
     )
     assert plan.grading.graders[0].options["failing"] == "any"
@@ -241,6 +302,12 @@ FOLDER = {"folder": True}
         ({"workspace": {}}, "workspace: has neither folder nor git"),
         ({"workspace": {"git": ".", "folder": "."}}, "workspace: has both folder and git"),
         ({"workspace": {"git": "gone"}}, "workspace.git: there is no folder"),
+        ({"workspace": {"gti": "."}}, "workspace.gti: unknown key 'gti', did you mean 'git'?"),
+        (
+            {"workspace": {"git": "https://example.com/a.git"}},
+            "workspace.git: 'https://example.com/a.git' is an address; clone it first and give the",
+        ),
+        ({"workspace": {"git": "git@example.com:a/b"}}, "is an address; clone it first"),
         ({"workspace": {"folder": "gone"}}, "workspace.folder: there is no folder"),
         ({"workspace": {"folder": "\0"}}, "workspace.folder: there is no folder"),
         ({"workspace": {"folder": 5}}, "workspace.folder: must be the path of a folder, or true"),

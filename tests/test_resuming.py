@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import paraval as library
-from paraval.resuming import how_to_resume
+from paraval.errors import RequestError
+from paraval.plan.build import build_plan
+from paraval.records import RunInfo
+from paraval.resuming import how_to_resume, resumed_plan
+from paraval.settings import Selection
 from tests.conftest import Paraval, WriteSuite
+from tests.repositories import commit_all, make_repository
 
 SUITE = """
     name: resumable
@@ -154,3 +162,126 @@ def test_the_way_to_go_on_names_the_store_unless_it_is_the_usual_one(
     apart = library.run(suite, options=library.Options(store=folder / "my store")).run
     assert how_to_resume(usual) == f"paraval resume {usual.id}"
     assert how_to_resume(apart) == f"paraval resume {apart.id} --store '{folder}/my store'"
+
+
+# ---- in a repository
+
+
+IN_A_REPOSITORY = """
+    name: worktrees
+    cases: [{id: a}, {id: b}]
+    target: {command: "echo {case.id} >> {suite}/calls; cat version", shell: true}
+    workspace: {git: repo}
+    graders: [{equals: one}]
+"""
+
+
+def repository(folder: Path) -> Path:
+    repo = folder / "repo"
+    repo.mkdir()
+    (repo / "version").write_text("one\n")
+    make_repository(repo)
+    return repo
+
+
+def test_a_run_goes_on_from_the_commit_that_it_began_with(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    repo = repository(folder)
+    write("suite.yaml", IN_A_REPOSITORY)
+    assert paraval("run", "suite.yaml", "--case", "a").returncode == 0
+    paraval("run", "suite.yaml")
+    (repo / "version").write_text("two\n")
+    commit_all(repo)
+    finished = paraval("resume", "last")
+    assert finished.returncode == 0, finished.stderr
+    assert "0 to run now" in finished.stderr
+    assert calls(folder).count("a") == 2
+    more = paraval("resume", "last", "--repeats", "2")
+    assert more.returncode == 0, more.stderr
+    assert summary_of(paraval)["passed"] == 4
+    # A new run begins with what there is now.
+    assert paraval("run", "suite.yaml").returncode == 1
+
+
+def test_a_commit_that_is_gone_is_told(write: WriteSuite, paraval: Paraval, folder: Path) -> None:
+    repo = repository(folder)
+    write("suite.yaml", IN_A_REPOSITORY)
+    paraval("run", "suite.yaml")
+    shutil.rmtree(repo / ".git")
+    (repo / "version").write_text("other\n")
+    make_repository(repo)
+    refused = paraval("resume", "last")
+    assert refused.returncode == 2
+    assert "that the run began with is no longer in" in refused.stderr
+    assert "start a new run" in refused.stderr
+
+
+def test_another_ref_in_the_suite_is_another_start(folder: Path) -> None:
+    repo = repository(folder)
+    words: dict[str, Any] = {"cases": [{"id": "a"}], "target": {"command": ["true"]}}
+    suite = library.Suite(**words, workspace={"git": "repo"})
+    began = Selection.from_mapping(build_plan(suite, Selection()).selection)
+    first = began.commit
+    (repo / "version").write_text("two\n")
+    second = commit_all(repo)
+    assert resumed_plan(suite, Selection(), began).workspace.commit == first
+    other = library.Suite(**words, workspace={"git": "repo", "ref": "main"})
+    assert resumed_plan(other, Selection(), began).workspace.commit == second
+
+
+def test_a_working_tree_that_has_changed_since_is_not_run_anew_in_silence(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    repo = repository(folder)
+    (repo / "new").write_text("before\n")
+    write("suite.yaml", IN_A_REPOSITORY.replace("git: repo", "git: repo, uncommitted: true"))
+    paraval("run", "suite.yaml")
+    assert paraval("resume", "last").returncode == 0
+    (repo / "version").write_text("two\n")
+    refused = paraval("resume", "last")
+    assert refused.returncode == 2
+    assert "has changed since" in refused.stderr
+    assert "version" in refused.stderr
+    assert "put the tree back as it was, or start a new run" in refused.stderr
+    assert sorted(calls(folder)) == ["a", "b"]
+    (repo / "version").write_text("one\n")
+    assert paraval("resume", "last").returncode == 0
+
+
+def test_what_changed_since_a_run_began_is_named(folder: Path) -> None:
+    repo = repository(folder)
+    suite = library.Suite(
+        cases=[{"id": "a"}],
+        target={"command": ["true"]},
+        workspace={"git": "repo", "uncommitted": True},
+    )
+    (repo / "old").write_text("x")
+    os.utime(repo / "old", (1000, 1000))
+    began = Selection.from_mapping(build_plan(suite, Selection()).selection)
+    for name in ("n1", "n2", "n3", "n4"):
+        (repo / name).write_text("x")
+    with pytest.raises(RequestError) as refused:
+        resumed_plan(suite, Selection(), began, run_of(done=3, started_at=2000.0))
+    assert refused.value.message == (
+        f"the working tree of {os.path.realpath(repo)} has changed since run r1 began"
+        " (n1, n2, n3 and 1 more); its 3 results were of another one"
+    )
+
+
+def run_of(**fields: Any) -> RunInfo:
+    whole: dict[str, Any] = {
+        "id": "r1",
+        "suite": "s",
+        "source": None,
+        "folder": "/store/runs/r1",
+        "trials": 4,
+        "parallel": 1,
+        "seed": 0,
+        "ended_at": None,
+        "wall_s": 1.0,
+        "resumed": 0,
+        "interrupted": True,
+        "fail_under": None,
+    }
+    return RunInfo(**{**whole, **fields})

@@ -12,10 +12,13 @@ from pathlib import Path
 
 from paraval.errors import RequestError
 from paraval.plan.build import build_plan
+from paraval.plan.changed_files import changed_files
 from paraval.plan.suite import Suite
 from paraval.records import Plan, RunInfo
 from paraval.settings import Options, Selection, default_store
 from paraval.store.store import Store
+
+MOST_NAMED = 3
 
 
 def how_to_resume(info: RunInfo) -> str:
@@ -65,8 +68,14 @@ def _is_of(info: RunInfo, suite: Suite) -> bool:
     return info.source == suite.source or not Path(info.source).exists()
 
 
-def resumed_plan(suite: Suite, asked: Selection, earlier: Selection) -> Plan:
-    """The run's plan as the suite makes it now, with the new settings that don't shrink it."""
+def resumed_plan(
+    suite: Suite, asked: Selection, earlier: Selection, run: RunInfo | None = None
+) -> Plan:
+    """The run's plan as the suite makes it now, with the new settings that don't shrink it.
+
+    It begins with the commit that the run noted. A working tree as it is cannot be had again once
+    it has changed: such a run is refused, and not begun anew in silence.
+    """
     kept = replace(
         earlier,
         parallel=asked.parallel if asked.parallel is not None else earlier.parallel,
@@ -76,7 +85,28 @@ def resumed_plan(suite: Suite, asked: Selection, earlier: Selection) -> Plan:
         cache=asked.cache if asked.cache is not None else earlier.cache,
         repeats=_repeats(suite, asked, earlier),
     )
-    return build_plan(suite, kept)
+    plan = build_plan(suite, kept)
+    now = plan.workspace
+    if earlier.tree is not None and now.uncommitted and now.tree != earlier.tree:
+        raise _other_tree(now.source or "", run)
+    return plan
+
+
+def _other_tree(source: str, run: RunInfo | None) -> RequestError:
+    newer = changed_files(source, since=None if run is None else run.started_at)
+    more = f" and {len(newer) - MOST_NAMED} more" if len(newer) > MOST_NAMED else ""
+    which = f" ({', '.join(newer[:MOST_NAMED])}{more})" if newer else ""
+    results = "its results were" if run is None else _results(run)
+    began = "the run" if run is None else f"run {run.id}"
+    return RequestError(
+        f"the working tree of {source} has changed since {began} began{which};"
+        f" {results} of another one",
+        hint="put the tree back as it was, or start a new run",
+    )
+
+
+def _results(run: RunInfo) -> str:
+    return "its one result was" if run.done == 1 else f"its {run.done:,} results were"
 
 
 def _repeats(suite: Suite, asked: Selection, earlier: Selection) -> int | None:

@@ -48,6 +48,13 @@ class Selection:
     budget_usd: float | None = None
     cache: str | None = None
     """reuse, refresh or off."""
+    ref: str | None = None
+    """Of a git workspace, as the suite names it, with ..."""
+    commit: str | None = None
+    """... what it stood for when the run began: a resume begins there too, wherever the ref points
+    by now. Where the suite names another ref, it says nothing."""
+    tree: str | None = None
+    """Of an uncommitted working tree, when the run began."""
 
     def __post_init__(self) -> None:
         for name in ("cases", "tags", "variants", "models"):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from paraval.errors import Problem, RequestError, SuiteError
-from paraval.isolation import Workspace, lock_need
+from paraval.isolation import Workspace, WorkspaceKind, lock_need
 from paraval.plan.fitting import find_shared_file
 from paraval.plan.matrix import Axis
 from paraval.plan.model_axis import VariantTargets, choose_models
@@ -18,6 +18,7 @@ from paraval.plan.placing import place_grading, place_target, place_workspace
 from paraval.plan.registry import Registry
 from paraval.plan.rules import limit_name
 from paraval.plan.scalars import scalar_text
+from paraval.plan.standing import Noted, check_programs_within, stands_for
 from paraval.plan.suite import TRIAL_LIMIT, Definition, Suite
 from paraval.plan.trial_keys import (
     case_words,
@@ -61,7 +62,7 @@ def build_plan(suite: Suite, selection: Selection) -> Plan:
     if selection.models or repeats != definition.repeats:
         # What the suite says for itself was checked when it was loaded.
         _check_files(definition, cases, variants, repeats)
-    workspace = definition.workspace.resolve()
+    workspace = _workspace(definition, selection)
     parts = _variant_parts(definition, variants, workspace)
     trials = _trials(definition, cases, parts, repeats)
     fail_under = definition.fail_under if selection.fail_under is None else selection.fail_under
@@ -78,8 +79,28 @@ def build_plan(suite: Suite, selection: Selection) -> Plan:
         budget=_budget(definition.budget, selection.budget_usd),
         cache=definition.cache if selection.cache is None else CacheUse(selection.cache),
         workspace=place_workspace(workspace, definition.folder),
-        selection=selection.as_mapping(),
+        selection=_noting(selection, workspace).as_mapping(),
     )
+
+
+def _workspace(definition: Definition, selection: Selection) -> Workspace:
+    """What it stands for: now, or when the run that goes on began."""
+    asked, noted = definition.workspace, None
+    if selection.ref is not None and selection.commit is not None:
+        noted = Noted(ref=selection.ref, commit=selection.commit)
+    workspace = stands_for(asked.record, asked.spot, noted)
+    check_programs_within(definition.programs, workspace)
+    return workspace
+
+
+def _noting(selection: Selection, workspace: Workspace) -> Selection:
+    """The selection with what a resume must know of where the run began."""
+    bare = replace(selection, ref=None, commit=None, tree=None)
+    if workspace.kind is not WorkspaceKind.GIT:
+        return bare
+    if workspace.uncommitted:
+        return replace(bare, tree=workspace.tree)
+    return replace(bare, ref=workspace.ref, commit=workspace.commit)
 
 
 def _check_overrides(selection: Selection) -> None:

@@ -47,6 +47,7 @@ def check_setup_templates(written: Any, spot: Spot, cases: CaseList) -> None:
 
 def _items(written: Any, *steps: Step) -> Iterator[tuple[str, tuple[Step, ...]]]:
     """The texts in a list or a mapping, each with the way to it."""
+    pairs: list[tuple[Step, Any]]
     if isinstance(written, Mapping):
         pairs = [(str(name), value) for name, value in written.items()]
     elif isinstance(written, list | tuple):

@@ -28,8 +28,10 @@ from paraval.plan.places import Spot
 from paraval.plan.placing import place_target
 from paraval.plan.registry import read_registry
 from paraval.plan.rules import read_budget, read_limits, read_retry
+from paraval.plan.standing import ProgramWithin, tell_what_is_wrong
 from paraval.plan.surroundings import Surroundings
 from paraval.plan.target import VariantTarget, read_targets
+from paraval.plan.within import programs_within
 from paraval.plan.workspace import AskedWorkspace, read_workspace
 from paraval.records import (
     AgentTarget,
@@ -71,6 +73,8 @@ class Definition:
     named_limits: Mapping[str, int]
     """`mode=with-tool` -> 2."""
     workspace: AskedWorkspace
+    programs: tuple[ProgramWithin, ...]
+    """That are looked for in the workspace."""
     retry: RetryPolicy
     budget: Budget | None
     cache: CacheUse
@@ -278,6 +282,9 @@ def _define(written: Any, spot: Spot, around: Surroundings, *, default_name: str
     repeats = 1 if form is None else form.repeats
     _check_against_cases(words, variants, cases, repeats)
     if spot.problems or form is None:
+        if not any((problem.key or "").startswith("workspace") for problem in spot.problems):
+            # One that cannot be had would be told by a plan, after all else was mended.
+            tell_what_is_wrong(workspace.record, workspace.spot)
         raise SuiteError(_in_order(spot))
     offer = Offer(
         registry=registry,
@@ -299,6 +306,7 @@ def _define(written: Any, spot: Spot, around: Surroundings, *, default_name: str
         parallel=parallel,
         named_limits=named_limits,
         workspace=workspace,
+        programs=tuple(programs_within(workspace, variants.targets)) if has_workspace else (),
         retry=retry,
         budget=budget,
         cache=CacheUse(form.cache),

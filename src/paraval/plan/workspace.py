@@ -1,23 +1,23 @@
-"""Where attempts run: the key `workspace` as written, and what it stands for when a plan is made.
-
-A branch moves on and a folder changes, so that a plan holds the commit and the tree that it found.
-"""
+"""Where attempts run: the key `workspace` as written. What it stands for when a plan is made is
+found out in `standing`."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from paraval.errors import ParavalError, SuiteError
 from paraval.isolation import Workspace, WorkspaceKind
-from paraval.plan.forms import check
-from paraval.plan.places import Spot, shown
+from paraval.plan.forms import check, keys_of
+from paraval.plan.places import Spot, nearest, shown, suggestion
 from paraval.plan.placing import placed
 from paraval.plan.programs import check_executable, search_path
 from paraval.plan.workspace_forms import FolderWorkspaceForm, GitWorkspaceForm, WorkspaceForm
+
+_ADDRESS = re.compile(r"[a-z][a-z+]*://|[\w.-]+@[\w.-]+:")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,21 +27,6 @@ class AskedWorkspace:
     spot: Spot
     record: Workspace
     """Without commit and tree; its source is the path as the suite means it, absolute."""
-
-    def resolve(self) -> Workspace:
-        """What it stands for now; SuiteError where that cannot be had."""
-        spot = replace(self.spot, problems={})
-        try:
-            match self.record.kind:
-                case WorkspaceKind.GIT:
-                    return _resolve_git(self.record)
-                case WorkspaceKind.FOLDER:
-                    return _resolve_folder(self.record)
-        except ParavalError as error:
-            hint = f"; {error.hint}" if error.hint else ""
-            spot.at(self.record.kind.value).report(f"{error.message}{hint}")
-            raise SuiteError(list(spot.problems)) from error
-        return self.record
 
 
 def read_workspace(written: Any, spot: Spot, folder: Path) -> AskedWorkspace:
@@ -55,12 +40,22 @@ def read_workspace(written: Any, spot: Spot, folder: Path) -> AskedWorkspace:
         return some
     kinds = [kind for kind in ("folder", "git") if kind in written]
     if len(kinds) != 1:
-        has = "both folder and git" if kinds else "neither folder nor git"
-        spot.report(f"has {has}; give exactly one, or write workspace: none")
+        if kinds or not _report_slips(written, spot):
+            has = "both folder and git" if kinds else "neither folder nor git"
+            spot.report(f"has {has}; give exactly one, or write workspace: none")
         return some
     read = _read_git if kinds == ["git"] else _read_folder
     record = read(written, spot, folder)
     return some if record is None else replace(some, record=record)
+
+
+def _report_slips(written: Mapping[str, Any], spot: Spot) -> bool:
+    """Tells of unknown keys; whether one of them was meant to be folder or git."""
+    known = list(dict.fromkeys((*keys_of(GitWorkspaceForm), *keys_of(FolderWorkspaceForm))))
+    unknown = [str(key) for key in written if key not in known]
+    for key in unknown:
+        spot.at(key).report(f"unknown key '{key}'{suggestion(key, known)}")
+    return any(nearest(key, known)[:1] in (["folder"], ["git"]) for key in unknown)
 
 
 def _read_folder(written: Mapping[str, Any], spot: Spot, folder: Path) -> Workspace | None:
@@ -83,10 +78,17 @@ def _read_git(written: Mapping[str, Any], spot: Spot, folder: Path) -> Workspace
     return replace(
         _common(form, spot, folder),
         kind=WorkspaceKind.GIT,
-        source=_path(form.git, spot.at("git"), folder),
+        source=_repository(form.git, spot.at("git"), folder),
         ref=form.ref or "HEAD",
         uncommitted=form.uncommitted,
     )
+
+
+def _repository(written: str, spot: Spot, folder: Path) -> str:
+    if _ADDRESS.match(written) and not (folder / written).exists():
+        spot.report(f"{shown(written)} is an address; clone it first and give the folder")
+        return ""
+    return _path(written, spot, folder)
 
 
 def _path(written: str, spot: Spot, folder: Path) -> str:
@@ -105,24 +107,3 @@ def _common(form: WorkspaceForm, spot: Spot, folder: Path) -> Workspace:
     return Workspace(
         setup=setup, setup_timeout=float(form.setup_timeout), sandbox=bool(form.sandbox)
     )
-
-
-# ---- what it stands for
-
-
-def _resolve_git(asked: Workspace) -> Workspace:
-    # Only here, as below: most suites have no workspace.
-    from paraval.git.repositories import find_repository, resolve, tree_of  # noqa: PLC0415 - see above
-    from paraval.git.snapshots import snapshot_tree  # noqa: PLC0415 - see above
-
-    assert asked.source is not None
-    repository = find_repository(asked.source)
-    commit = resolve(repository, asked.ref)
-    tree = snapshot_tree(repository) if asked.uncommitted else tree_of(repository, commit)
-    return replace(asked, source=repository.top, start=repository.prefix, commit=commit, tree=tree)
-
-
-def _resolve_folder(asked: Workspace) -> Workspace:
-    from paraval.git.folders import folder_tree  # noqa: PLC0415 - see above
-
-    return asked if asked.source is None else replace(asked, tree=folder_tree(asked.source))
