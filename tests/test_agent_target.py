@@ -380,6 +380,30 @@ def test_only_an_agents_own_key_variables_are_passed_on(
     assert "PARAVAL_WORKSPACE" in given.output.text
 
 
+@pytest.mark.parametrize("start", ["", "sub"])
+def test_what_an_agent_makes_for_itself_is_none_of_its_work(tmp_path: Path, start: str) -> None:
+    """aider's cache at the repository's top is gone; what stood there before stays."""
+    top = tmp_path / "repository"
+    (top / ".git").mkdir(parents=True)
+    (top / "sub").mkdir()
+    (top / ".aider.tags.cache.v3").mkdir()
+    script = (
+        f"import os; os.mkdir({str(top)!r} + '/.aider.tags.cache.v4')\n"
+        f"open({str(top)!r} + '/.aider.tags.cache.v4/cache.db', 'w')\n"
+        "print('Tokens: 1 sent, 1 received.')"
+    )
+    target = replace(CLAUDE, agent="aider", program=(sys.executable, "-c", script))
+
+    async def run() -> Answer:
+        async with Warden() as warden:
+            answerer = AgentAnswerer(warden, "run-1", homes=Homes(tmp_path / "scratch"))
+            attempt = replace(attempt_at(target, "x", tmp_path), workspace=str(top / start))
+            return await answerer.answer(attempt)
+
+    assert asyncio.run(run()).output is not None
+    assert {path.name for path in top.iterdir()} == {".git", "sub", ".aider.tags.cache.v3"}
+
+
 def test_a_result_file_that_is_a_link_is_not_read(tmp_path: Path) -> None:
     """mini-swe-agent's trajectory is in its temp folder; a link to elsewhere is no trajectory."""
     secret = tmp_path / "secret.json"

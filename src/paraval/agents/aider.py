@@ -89,6 +89,8 @@ class Aider:
             ),
             env=env,
             files={prompt: job.prompt},
+            # Its map of the repository, which no option puts elsewhere.
+            litter=(".aider.tags.cache.v*",),
         )
 
     def result_files(self, job: Job) -> tuple[str, ...]:  # noqa: ARG002 - its histories say less

@@ -61,6 +61,9 @@ class Launch:
     """Empty: /dev/null."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Absolute path, in the home or the temp folder -> what to write there first (mode 0600)."""
+    litter: tuple[str, ...] = ()
+    """Patterns of names: what it makes for itself at the top of the repository it works in, which
+    is none of its work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

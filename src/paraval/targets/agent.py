@@ -25,6 +25,7 @@ from paraval.records import AgentTarget, Attempt, Failure, Outcome, Provider, Sp
 from paraval.scratch import Homes, OwnHome
 from paraval.settings import LOG_LIMIT_BYTES
 from paraval.targets.agent_ends import AgentCall, answer_of, without_key
+from paraval.targets.agent_litter import Litter
 from paraval.targets.agent_start import (
     CannotStart,
     check_arguments,
@@ -108,11 +109,13 @@ class AgentAnswerer:
         check_variables(command.env, target.agent)
         write_files(launch.files, own)
         redactor = self.redactor_for(target)
+        litter = Litter(attempt.workspace, launch.litter)
         try:
             ended = await self._warden.run(command)
         finally:
             # Also of one that was cancelled: what it had printed is kept.
             await redact_files((command.stdout, command.stderr), redactor)
+        await litter.clear()
         transcript = _transcript(command, ended)
         files = _result_files(program.result_files(job), job, own)
         reading = await _read(program, job, transcript, files)
