@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from paraval.workspaces import patches
+from paraval.workspaces import patches, selection
 from paraval.workspaces.workspace import Lease
 
 from .workspace_kit import (  # noqa: F401 - fixtures, used by their names
@@ -76,11 +76,13 @@ def test_what_cannot_be_in_a_patch_is_told(repository: Path, scratch: Path, kept
 
     (kept,) = run(attempts(worktrees(repository), scratch, work))
     told = "\n".join(kept.notes)
-    for words in ("pipes, sockets", "wait for that pipe", "larger than 10 MB", "within/"):
+    for words in ("pipes, sockets", "wait for that pipe", "larger than 10 MB", "within/.git"):
         assert words in told
+    assert kept.change.unknown is None
     by_path = {file.path: file for file in kept.change.files}
     assert by_path["a.txt"].status == "deleted"
-    assert by_path["large"].is_binary
+    assert by_path["large"].binary
+    assert by_path["within/x"].lines_added == 1
     assert "\\xff\\xfe" in by_path
     assert kept.patch is not None
 
@@ -88,9 +90,9 @@ def test_what_cannot_be_in_a_patch_is_told(repository: Path, scratch: Path, kept
 def test_a_change_without_bounds_is_cut_and_counted(
     repository: Path, scratch: Path, kept_in: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patches, "MOST_FILES", 20)
+    monkeypatch.setattr(selection, "MOST_FILES", 20)
     monkeypatch.setattr(patches, "MOST_LISTED", 10)
-    monkeypatch.setattr(patches, "LARGEST_PATCH_BYTES", 5_000)
+    monkeypatch.setattr(selection, "LARGEST_PATCH_BYTES", 5_000)
 
     async def many(lease: Lease) -> Any:
         for i in range(50):
@@ -106,6 +108,7 @@ def test_a_change_without_bounds_is_cut_and_counted(
     assert (first.change.files_added, len(first.change.files)) == (50, 10)
     assert first.change.lines_added == 20
     assert "30 (beyond the first 20 files)" in "".join(first.notes)
+    assert first.change.unknown == "the lines of 30 files (beyond the first 20 files)"
     assert second.change.files_added == 5
     assert "more than" in "".join(second.notes)
     assert Path(second.patch).stat().st_size <= 5_000
@@ -146,8 +149,13 @@ def test_line_ends_that_git_converts_are_no_change(
 # ---- tampering
 
 
-def _set(name: str) -> Callable[[Path], Any]:
-    return lambda top: git(top, "config", name, "/tmp/x")
+def _set(name: str, value: str = "/tmp/x") -> Callable[[Path], Any]:
+    return lambda top: git(top, "config", name, value)
+
+
+def _config_of_worktree(top: Path) -> None:
+    git(top, "config", "extensions.worktreeConfig", "true")
+    git(top, "config", "--worktree", "core.hooksPath", "/tmp/x")
 
 
 def _put_in_hook(top: Path) -> None:
@@ -180,8 +188,13 @@ def _config_pipe(top: Path) -> None:
         (_set("core.fsmonitor"), "set core.fsmonitor in .git/config"),
         (_set("core.hooksPath"), "set core.hookspath in .git/config"),
         (_set("filter.x.clean"), "set filter.x.clean in .git/config"),
-        (_set("alias.st"), "set alias.st in .git/config"),
-        (_set("remote.origin.url"), "set remote.origin.url in .git/config"),
+        (_set("alias.st", "!sh -c x"), "set alias.st in .git/config"),
+        (_set("submodule.x.update", "!x"), "set submodule.x.update in .git/config"),
+        (_set("remote.origin.uploadpack"), "set remote.origin.uploadpack in .git/config"),
+        (_set("credential.helper"), "set credential.helper in .git/config"),
+        (_set("core.sshCommand"), "set core.sshcommand in .git/config"),
+        (_set("diff.x.textconv"), "set diff.x.textconv in .git/config"),
+        (_config_of_worktree, "set core.hookspath in .git/config.worktree"),
         (_set("include.path"), "set include.path in .git/config"),
         (_put_in_hook, "put in a hook: pre-commit"),
         (_change_alternates, "changed where .git takes its objects from"),
@@ -220,6 +233,14 @@ def test_plain_use_of_git_is_no_tampering(repository: Path, scratch: Path, kept_
         git(top, "tag", "v1")
         git(top, "gc", "-q")
         git(top, "worktree", "add", "-q", "../beside")
+        git(top, "config", "alias.st", "status")
+        git(top, "remote", "add", "origin", str(repository))
+        git(top, "fetch", "-q", "origin")
+        git(top, "branch", "-q", "--set-upstream-to=origin/main")
+        git(top, "config", "submodule.x.url", "https://example.org/x")
+        git(top, "config", "submodule.x.active", "true")
+        git(top, "init", "-q")
+        git(top, "sparse-checkout", "set", "--no-cone", "/*")
         return await lease.keep(kept_in)
 
     (kept,) = run(attempts(worktrees(repository), scratch, work))

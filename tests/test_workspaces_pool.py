@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paraval.scratch import SCRATCH_VARIABLE, open_scratch
+from paraval.workspaces.room import Room
 from paraval.workspaces.slots import Slot
-from paraval.workspaces.workspace import Lease, WorkspaceError
+from paraval.workspaces.workspace import Kept, Lease, WorkspaceError
 
 from .workspace_kit import (  # noqa: F401 - fixtures, used by their names
     attempts,
@@ -119,7 +124,101 @@ def test_a_slot_that_cannot_be_made_lowers_the_pool_and_does_not_end_the_run(
             await asyncio.gather(*(attempt() for _ in range(30)))
         return tops
 
-    assert 1 <= len(run(main())) <= 3
+    assert 1 <= len(run(main())) <= 6
+
+
+def test_one_failure_does_not_make_the_run_serial(
+    repository: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = Slot.make
+
+    def make_but_the_first(slot: Slot) -> None:
+        if slot.place.number == 1:
+            raise OSError(5, "Input/output error")
+        make(slot)
+
+    monkeypatch.setattr(Slot, "make", make_but_the_first)
+
+    async def main() -> int:
+        async with opened(worktrees(repository), scratch, 4) as pool:
+            with pytest.raises(WorkspaceError, match="Input/output error"):
+                await pool.lease()
+            leases = await asyncio.gather(*(pool.lease() for _ in range(4)))
+            tops = {lease.top for lease in leases}
+            for lease in leases:
+                await lease.release()
+            return len(tops)
+
+    assert run(main()) == 4
+
+
+@given(
+    at_most=st.integers(1, 40),
+    events=st.lists(st.tuples(st.sampled_from(["fail", "new", "again"]), st.integers(0, 40))),
+)
+def test_room_stays_between_what_works_and_what_was_asked_for(
+    at_most: int, events: list[tuple[str, int]]
+) -> None:
+    room = Room(at_most)
+    for event, number in events:
+        before, working = room.size, min(number, room.size)
+        if event == "fail":
+            room.lower(working)
+            assert max(1, working) <= room.size <= before
+        else:
+            room.raise_after(is_new=event == "new")
+            assert before <= room.size <= before + 1
+        assert 1 <= room.size <= at_most
+    for _ in range(at_most):
+        room.raise_after(is_new=True)
+    assert room.size == at_most
+
+
+def test_a_machine_without_room_for_a_thread_has_no_workspace_for_now(
+    repository: Path, scratch: Path, kept_in: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        async with opened(worktrees(repository), scratch, 2) as pool:
+            with monkeypatch.context() as patched:
+                patched.setattr(threading.Thread, "start", refuse)
+                with pytest.raises(WorkspaceError, match="no room for another thread"):
+                    await pool.lease()
+            lease = await pool.lease()
+            await lease.release()
+
+    run(main())
+
+
+def test_closing_does_not_wait_for_a_git_that_stalls(
+    repository: Path, scratch: Path, kept_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    stalling = tmp_path / "bin" / "git"
+    stalling.write_text(
+        f"""#!/bin/sh
+        case "$*" in *update-index*) touch {tmp_path}/stalls; sleep 100 ;; esac
+        exec {shutil.which("git")} "$@"
+        """
+    )
+    stalling.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+
+    async def main() -> Kept:
+        async with opened(worktrees(repository), scratch, 1) as pool:
+            lease = await pool.lease()
+            (Path(lease.top) / "a.txt").write_text("edited\n")
+            keeping = asyncio.create_task(lease.keep(kept_in))
+            while not (tmp_path / "stalls").exists():
+                await asyncio.sleep(0.01)
+            started = time.monotonic()
+            await pool.close()
+            assert time.monotonic() - started < 20
+            return await keeping
+
+    assert "the run was over" in (run(main()).change.unknown or "")
 
 
 def test_only_when_no_slot_can_be_made_at_all_is_it_an_error(
@@ -141,7 +240,9 @@ def test_only_when_no_slot_can_be_made_at_all_is_it_an_error(
             ends = await asyncio.gather(*(pool.lease() for _ in range(9)), return_exceptions=True)
             for error in ends:
                 assert isinstance(error, WorkspaceError)
-                assert "No space left" in str(error)
+                assert f"no space left in {scratch.parent}" in str(error)
+                assert "PARAVAL_SCRATCH names another place" in str(error)
+                assert not error.lasting
             is_full = False
             lease = await pool.lease()
             await lease.release()
@@ -158,8 +259,22 @@ def test_a_commit_whose_objects_are_missing_is_told_as_that(
     async def work(lease: Lease) -> None:
         pytest.fail("there is no workspace to be had")
 
-    with pytest.raises(WorkspaceError, match="objects are missing"):
+    with pytest.raises(WorkspaceError, match="objects are missing") as caught:
         run(attempts(worktrees(repository), scratch, work))
+    assert caught.value.lasting
+
+
+def test_a_repository_that_is_gone_is_told_to_last(repository: Path, scratch: Path) -> None:
+    async def main() -> None:
+        async with opened(worktrees(repository), scratch, 2) as pool:
+            lease = await pool.lease()
+            shutil.rmtree(repository)
+            with pytest.raises(WorkspaceError) as caught:
+                await pool.lease()
+            assert caught.value.lasting
+            await lease.release()
+
+    run(main())
 
 
 def test_closing_ends_what_waits_and_what_is_being_made(
@@ -183,7 +298,7 @@ def test_closing_ends_what_waits_and_what_is_being_made(
     async def late() -> None:
         async with opened(worktrees(repository), scratch, 1) as pool:
             lease = await pool.lease()
-        assert "nothing is kept" in (await lease.keep(kept_in)).notes[0]
+        assert "the run was over" in ((await lease.keep(kept_in)).change.unknown or "")
         await lease.release()
 
     run(late())

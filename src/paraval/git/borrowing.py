@@ -26,6 +26,8 @@ _TAKEN_OVER = (
 )
 """Settings of the user's that decide what a checkout looks like, and who commits."""
 _MOST_EXCLUDES_BYTES = 1_000_000
+_MOST_TAGS = 1_000
+_TAGS_PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,8 @@ class Lender:
     """What the user has git ignore besides what `.gitignore` files say."""
     shallow: bytes | None = None
     """Commits whose parents the lender lacks."""
+    tags: bytes = b""
+    """As git keeps them in one file."""
 
 
 def lender_of(repository: Repository, *more_objects: str) -> Lender:
@@ -53,6 +57,27 @@ def lender_of(repository: Repository, *more_objects: str) -> Lender:
         excludes=_excludes(repository, told.get("core.excludesfile")),
         shallow=shallow.read_bytes() if shallow.is_file() else None,
     )
+
+
+def tags_before(repository: Repository, commit: str) -> bytes:
+    """The tags of a commit and of those before it, as `Lender` has them: for `git describe`.
+
+    Later ones could be what an attempt is to find out by itself. Where there are very many, or it
+    takes long to find them, there are none.
+    """
+    stdout = run_git(
+        [
+            *(f"--git-dir={repository.git_dir}", "for-each-ref", f"--count={_MOST_TAGS + 1}"),
+            *(f"--merged={commit}", "--format=%(objectname) %(refname)%0a^%(*objectname)"),
+            "refs/tags",
+        ],
+        timeout=_TAGS_PATIENCE_S,
+    ).stdout
+    lines = [line for line in stdout.splitlines() if line not in (b"^", b"")]
+    is_sane = sum(not line.startswith(b"^") for line in lines) <= _MOST_TAGS
+    if not lines or not is_sane:
+        return b""
+    return b"\n".join([b"# pack-refs with: peeled fully-peeled sorted ", *lines, b""])
 
 
 def write_repository(
@@ -74,6 +99,8 @@ def write_repository(
         (folder / "info/attributes").write_text(attributes)
     if lender.shallow is not None:
         (folder / "shallow").write_bytes(lender.shallow)
+    if lender.tags:
+        (folder / "packed-refs").write_bytes(lender.tags)
     if branch is None:
         (folder / "HEAD").write_text(f"{head}\n")
     else:

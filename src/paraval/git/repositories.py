@@ -15,7 +15,7 @@ from paraval.processes.quick import QuickEnd
 GITLINK = 0o160000
 _ATTRIBUTES = b".gitattributes"
 _FILTERED = b"filter="
-_MOST_LOOKED_INTO = 20
+_FILES = (0o100644, 0o100755)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +116,49 @@ def tree_entries(git_dir: str, tree: str) -> list[TreeEntry]:
     return entries
 
 
+def contents_named(git_dir: str, entries: list[TreeEntry], name: bytes) -> dict[bytes, bytes]:
+    """By path, the contents of all files of this name, in whichever folder; not of links."""
+    paths: dict[bytes, list[bytes]] = {}
+    for entry in entries:
+        if entry.mode in _FILES and entry.path.rpartition(b"/")[2] == name:
+            paths.setdefault(entry.hash.encode(), []).append(entry.path)
+    if not paths:
+        return {}
+    shown = must_git(
+        [f"--git-dir={git_dir}", "cat-file", "--batch"],
+        doing=f"cannot read {name.decode()}",
+        stdin=b"".join(hashed + b"\n" for hashed in paths),
+    )
+    found = {}
+    while shown:
+        head, _, shown = shown.partition(b"\n")
+        hashed, _, size = head.partition(b" blob ")
+        if size:
+            content, shown = shown[: int(size)], shown[int(size) + 1 :]
+            found.update(dict.fromkeys(paths[hashed], content))
+    return found
+
+
+def has_folder(repository: Repository, folder: str, *, commit: str | None) -> bool:
+    """Whether a folder, relative to the top, is in a commit; of None, in the working tree as it is.
+
+    A folder without a file that git does not ignore is in neither.
+    """
+    if os.path.normpath(folder) == ".":
+        return True
+    if commit is not None:
+        ended = _run_in(repository, "cat-file", "-t", f"{commit}:{os.path.normpath(folder)}")
+        return ended.stdout.strip() in (b"tree", b"commit")
+    ended = run_git(
+        [
+            *(f"--git-dir={repository.git_dir}", f"--work-tree={repository.top}", "ls-files", "-z"),
+            *("--cached", "--others", "--exclude-standard", "--", os.path.normpath(folder)),
+        ]
+    )
+    there = os.path.isdir(os.path.join(repository.top, folder))  # noqa: PTH112, PTH118 - text
+    return there and bool(ended.stdout)
+
+
 def tree_notes(git_dir: str, entries: list[TreeEntry]) -> tuple[str, ...]:
     """What of a tree will not be in a checkout as its owner may expect it."""
     notes = []
@@ -124,11 +167,9 @@ def tree_notes(git_dir: str, entries: list[TreeEntry]) -> tuple[str, ...]:
         first = submodules[0].decode(errors="backslashreplace")
         others = f" and {len(submodules) - 1} more" if len(submodules) > 1 else ""
         notes.append(f"submodules are empty folders in workspaces: {first}{others}")
-    attributes = [entry for entry in entries if entry.path.rpartition(b"/")[2] == _ATTRIBUTES]
-    for entry in attributes[:_MOST_LOOKED_INTO]:
-        shown = run_git([f"--git-dir={git_dir}", "cat-file", "blob", entry.hash])
-        if _FILTERED in shown.stdout:
-            name = entry.path.decode(errors="backslashreplace")
+    for path, content in contents_named(git_dir, entries, _ATTRIBUTES).items():
+        if _FILTERED in content:
+            name = path.decode(errors="backslashreplace")
             notes.append(
                 f"git's filters are not run in workspaces: files that {name} hands to one"
                 " (LFS and the like) are there as they are stored"

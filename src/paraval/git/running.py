@@ -39,6 +39,14 @@ class GitError(ParavalError):
     """git cannot do here what it was asked for; the hint says what to do about it."""
 
 
+class MissingObjectsError(GitError):
+    """What it was to read is not there, and will not be there another time."""
+
+
+class DiskFullError(GitError):
+    """There is no room where it was to write."""
+
+
 def run_git(
     arguments: Sequence[str],
     *,
@@ -84,12 +92,12 @@ def failure(doing: str, ended: QuickEnd) -> GitError:
     """What a failed call means to its user."""
     said = last_line(ended)
     if any(sign in ended.stderr for sign in _MISSING_OBJECT):
-        return GitError(
+        return MissingObjectsError(
             f"{doing}: objects are missing in the repository ({said})",
             hint="a partial or damaged clone: `git fetch --refetch` or a full clone has them all",
         )
     if "No space left" in ended.stderr:
-        return GitError(f"{doing}: the disk is full", hint="make room there")
+        return DiskFullError(f"{doing}: the disk is full", hint="make room there")
     return GitError(f"{doing}: {said}")
 
 
@@ -123,6 +131,9 @@ _MISSING_OBJECT = (
     "unable to read sha256 file",
     "missing blob",
     "missing tree",
+    "failed to unpack tree object",
+    "unable to read tree",
+    "check .git/objects/info/alternates",
     "could not fetch",
     "transport 'https' not allowed",
     "transport 'ssh' not allowed",

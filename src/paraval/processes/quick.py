@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 
@@ -27,6 +29,48 @@ class QuickEnd:
     @property
     def is_well(self) -> bool:
         return self.exit_code == 0
+
+
+class Leash:
+    """What is run on it, in whichever thread, can be ended at once from another one."""
+
+    def __init__(self) -> None:
+        # Guards the two below.
+        self._lock = threading.Lock()
+        self._processes: set[subprocess.Popen[bytes]] = set()
+        self._is_pulled = False
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Programs that are run within this are on the leash."""
+        token = _LEASH.set(self)
+        try:
+            yield
+        finally:
+            _LEASH.reset(token)
+
+    def pull(self) -> None:
+        """End all of them, and from now on each that is started."""
+        with self._lock:
+            self._is_pulled = True
+            for process in self._processes:
+                if process.poll() is None:
+                    _kill_group(process)
+
+    @contextmanager
+    def on(self, process: subprocess.Popen[bytes]) -> Iterator[None]:
+        with self._lock:
+            self._processes.add(process)
+            if self._is_pulled:
+                _kill_group(process)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._processes.discard(process)
+
+
+_LEASH: ContextVar[Leash | None] = ContextVar("leash", default=None)
 
 
 def run_quickly(
@@ -50,20 +94,23 @@ def run_quickly(
         )
     except (OSError, ValueError) as error:
         return QuickEnd(exit_code=None, stderr=f"cannot start '{argv[0]}': {error}")
-    with process:
+    with process, (_LEASH.get() or Leash()).on(process):
         try:
             stdout, stderr = process.communicate(stdin or None, timeout=timeout)
         except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _kill_group(process)
             process.wait()
             return QuickEnd(
                 exit_code=None, timed_out=True, stderr=f"'{argv[0]}' was not done in {timeout:g} s"
             )
         except BaseException:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _kill_group(process)
             raise
     return QuickEnd(
         exit_code=process.returncode, stdout=stdout, stderr=stderr.decode(errors="replace").strip()
     )
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

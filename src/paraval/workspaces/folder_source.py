@@ -11,6 +11,8 @@ from paraval.git.borrowing import Lender, write_repository
 from paraval.git.folders import folder_contents
 from paraval.git.running import GitError, must_git
 from paraval.workspaces.own_repository import Beginning
+from paraval.workspaces.rules import GITIGNORE, write_rules
+from paraval.workspaces.selection import is_binary
 from paraval.workspaces.sources import (
     AS_IT_IS,
     CHECKOUT_PATIENCE_S,
@@ -69,11 +71,11 @@ class FolderSource:
         write_repository(git_dir, lender, head="0" * 40, attributes=AS_IT_IS)
         top = os.fsencode(self.pristine)
         files = [within(folder, name) for folder, names in self.layout.items() for name in names]
-        large = frozenset(
-            path
+        large = {
+            path: is_binary(os.path.join(top, path)) is True  # noqa: PTH118 - bytes
             for path in files
             if os.lstat(os.path.join(top, path)).st_size > LARGEST_HASHED_BYTES  # noqa: PTH118
-        )
+        }
         arguments = [f"--git-dir={git_dir}", f"--work-tree={self.pristine}"]
         doing = "cannot take stock of the template"
         hashed = b"".join(path + b"\0" for path in files if path not in large)
@@ -89,8 +91,15 @@ class FolderSource:
             git_dir_as_it_is=str(git_dir),
             tree=tree,
             index=str(git_dir / "index"),
+            rules=write_rules(self._folder, _ignore_files(self.pristine, files)),
             not_hashed=large,
         )
+
+
+def _ignore_files(folder: Path, files: list[bytes]) -> dict[bytes, bytes]:
+    paths = [path for path in files if path.rpartition(b"/")[2] == GITIGNORE]
+    whole = {path: folder / os.fsdecode(path) for path in paths}
+    return {path: place.read_bytes() for path, place in whole.items() if not place.is_symlink()}
 
 
 def _copy_folder(source: str, target: Path) -> None:

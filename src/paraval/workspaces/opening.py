@@ -13,10 +13,11 @@ import os
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from paraval.environment import child_environment
-from paraval.git.borrowing import lender_of
+from paraval.git.borrowing import lender_of, tags_before
 from paraval.git.folders import folder_tree
 from paraval.git.repositories import Repository, branch_of, find_repository, resolve, tree_of
 from paraval.git.snapshots import Snapshot, snapshot
@@ -29,6 +30,7 @@ from paraval.workspaces.pool import Pool, Site
 from paraval.workspaces.setup import Setup, SetupCommand
 from paraval.workspaces.sources import Source
 from paraval.workspaces.tree_source import TreeSource
+from paraval.workspaces.trouble import no_workspace
 from paraval.workspaces.workspace import WorkspaceError, Workspaces
 
 _NOT_IN_A_NAME = re.compile(r"[^\w.+-]", re.ASCII)
@@ -53,6 +55,9 @@ async def open_workspaces(
     try:
         source = await asyncio.to_thread(_source_of, workspace, folder / "trusted")
         _check_start(workspace, source)
+    except OSError as error:
+        remove_tree(folder)
+        raise no_workspace(error) from error
     except BaseException:
         remove_tree(folder)
         raise
@@ -70,7 +75,10 @@ def _source_of(workspace: Workspace, folder: Path) -> Source:
     repository = find_repository(workspace.source)
     objects = folder / "objects"
     beginning = _begin_with(repository, workspace, objects)
-    lender = lender_of(repository, *([str(objects)] if objects.exists() else []))
+    lender = replace(
+        lender_of(repository, *([str(objects)] if objects.exists() else [])),
+        tags=tags_before(repository, workspace.commit or resolve(repository, workspace.ref)),
+    )
     return TreeSource(
         folder,
         beginning.tree,

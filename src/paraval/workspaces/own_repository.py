@@ -18,18 +18,24 @@ from paraval.workspaces.stock import Stock, compare, mark_again, take_stock
 
 _PLAIN_SECTIONS = frozenset(
     {
-        *("advice", "branch", "color", "column", "commit", "format", "init", "log", "notes"),
-        *("pull", "push", "rebase", "rerere", "stash", "status", "tag", "user"),
+        *("advice", "alias", "branch", "color", "column", "commit", "fetch", "format", "init"),
+        *("log", "notes", "pull", "push", "rebase", "remote", "rerere", "stash", "status"),
+        *("submodule", "tag", "user"),
     }
 )
 _PLAIN_SETTINGS = frozenset(
     {
-        *("core.abbrev", "core.autocrlf", "core.eol", "core.filemode", "core.quotepath"),
-        *("core.safecrlf", "core.whitespace", "diff.algorithm", "diff.renames", "gc.auto"),
-        *("merge.conflictstyle", "merge.ff"),
+        *("core.abbrev", "core.autocrlf", "core.bare", "core.eol", "core.filemode"),
+        *("core.ignorecase", "core.logallrefupdates", "core.precomposeunicode"),
+        *("core.quotepath", "core.repositoryformatversion", "core.safecrlf"),
+        *("core.sparsecheckout", "core.sparsecheckoutcone", "core.symlinks", "core.whitespace"),
+        *("diff.algorithm", "diff.renames", "extensions.worktreeconfig", "gc.auto"),
+        *("index.sparse", "merge.conflictstyle", "merge.ff"),
     }
 )
-"""What people and agents set without leave, and what cannot run a program."""
+"""What people, agents and git itself set without leave, and what cannot run a program."""
+_PROGRAMS = frozenset({"receivepack", "uploadpack", "vcs"})
+"""What a remote's settings of these names have git run."""
 _LINKS_TO_NOWHERE_ELSE = ("HEAD", "config", "index", "objects", "refs", "info", "hooks")
 _MOST_CONFIG_BYTES = 1_000_000
 
@@ -88,7 +94,11 @@ def make_own_repository(top: str, beginning: Beginning, index: str) -> OwnReposi
 def tampering(own: OwnRepository) -> tuple[str, ...]:
     """What was done to it that no plain use of git does, each in words."""
     git_dir = Path(own.git_dir)
-    replaced = _replaced(git_dir)
+    try:
+        replaced = _replaced(git_dir)
+    except PermissionError:
+        # The workspace around it cannot be looked into: that is told as what it is.
+        return ()
     if replaced is not None:
         return (replaced,)
     if own.is_untouched():
@@ -99,12 +109,14 @@ def tampering(own: OwnRepository) -> tuple[str, ...]:
         if (git_dir / name).is_symlink()
     ]
     told += _config_tampering(git_dir / "config", own.config)
+    if os.path.lexists(git_dir / "config.worktree"):
+        told += _config_tampering(git_dir / "config.worktree", b"")
     told += _hooks(git_dir / "hooks")
     if _content(git_dir / "objects/info/alternates") != own.alternates:
         told.append("changed where .git takes its objects from (objects/info/alternates)")
     told += [
         f"put .git/{name} in"
-        for name in ("objects/info/http-alternates", "commondir", "gitdir", "config.worktree")
+        for name in ("objects/info/http-alternates", "commondir", "gitdir")
         if os.path.lexists(git_dir / name)
     ]
     return tuple(told)
@@ -113,7 +125,7 @@ def tampering(own: OwnRepository) -> tuple[str, ...]:
 def _replaced(git_dir: Path) -> str | None:
     try:
         mode = git_dir.lstat().st_mode
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return "deleted .git"
     if stat.S_ISLNK(mode):
         return "replaced .git by a link"
@@ -123,20 +135,21 @@ def _replaced(git_dir: Path) -> str | None:
 
 
 def _config_tampering(path: Path, made: bytes) -> list[str]:
+    place = f".git/{path.name}"
     content = _content(path)
     if content == made:
         return []
     if content is None:
-        return ["deleted .git/config, or made it unreadable"]
+        return [f"deleted {place}, or made it unreadable"]
     before, after = _settings(made), _settings(content)
     if after is None or before is None:
-        return ["made .git/config unreadable"]
+        return [f"made {place} unreadable"]
     names = sorted(name for name in after if after[name] != before.get(name))
-    told = [f"set {_shown(name)} in .git/config" for name in names if not _is_plain(name)]
+    told = [f"set {_shown(name)} in {place}" for name in names if not _is_plain(name, after[name])]
     told += [
-        f"removed {_shown(name)} from .git/config"
+        f"removed {_shown(name)} from {place}"
         for name in sorted(before.keys() - after.keys())
-        if not _is_plain(name)
+        if not _is_plain(name, "")
     ]
     return told
 
@@ -147,8 +160,14 @@ def _settings(config: bytes) -> dict[str, str] | None:
     return read_config(ended.stdout) if ended.is_well else None
 
 
-def _is_plain(name: str) -> bool:
-    return name in _PLAIN_SETTINGS or name.partition(".")[0] in _PLAIN_SECTIONS
+def _is_plain(name: str, value: str) -> bool:
+    """Whether it can do nothing but what git itself does; `!` has it run a shell."""
+    if name in _PLAIN_SETTINGS:
+        return True
+    section = name.partition(".")[0]
+    if section == "remote" and name.rpartition(".")[2] in _PROGRAMS:
+        return False
+    return section in _PLAIN_SECTIONS and not value.lstrip().startswith("!")
 
 
 def _hooks(folder: Path) -> list[str]:

@@ -2,76 +2,77 @@
 
 Told against the tree that the attempt began with, by a git that the attempt cannot reach. Whatever
 is in the workspace, this ends in time and with something to tell: what is too large, too much or
-no file at all is said to be so.
+no file at all is said to be so. Which files those are is for `selection`.
 """
 
 from __future__ import annotations
 
-import os
+import re
 import shutil
-import stat
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 
 from paraval.git.borrowing import alternates_variable, lend_copies
-from paraval.git.running import GitError, last_line, must_git, run_git
+from paraval.git.running import GitError, failure, last_line, must_git, run_git
 from paraval.isolation import Change, FileChange
 from paraval.processes.quick import QuickEnd
-from paraval.workspaces.sources import LARGEST_HASHED_BYTES, Baseline, Layout
-from paraval.workspaces.stock import Differences, Stock, special_files
+from paraval.workspaces import selection as selecting
+from paraval.workspaces.selection import Scene, Selection, not_looked_into, select, shown
+from paraval.workspaces.stock import Differences
+from paraval.workspaces.trouble import in_words
 from paraval.workspaces.workspace import Kept
 
 PATCH_NAME = "changes.patch"
-MOST_FILES = 10_000
 MOST_LISTED = 1_000
-LARGEST_PATCH_BYTES = 50_000_000
 _PATIENCE_S = 120.0
-_READ_BY_GIT = (b".gitignore", b".gitattributes", b".gitmodules")
 _STATUSES = {"A": "added", "D": "deleted"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
-    """A workspace after an attempt, and what it was before."""
-
-    top: str
-    layout: Layout
-    """What it began with."""
-    stock: Stock
-    """With what `setup` left, which is no change of the attempt's."""
-    baseline: Baseline
-
-
-@dataclass(slots=True)
-class _Selection:
-    """What goes into the patch, and what is only listed."""
-
-    removed: list[bytes] = field(default_factory=list)
-    written: list[bytes] = field(default_factory=list)
-    listed: list[FileChange] = field(default_factory=list)
-    """Not looked into."""
-    notes: list[str] = field(default_factory=list)
+_ANY_NAME = ("-c", "core.protectNTFS=false", "-c", "core.protectHFS=false")
+"""A name that another system could take for `.git` is a file like any other here."""
 
 
 def keep_change(scene: Scene, differences: Differences, folder: str) -> Kept:
     """Write the patch into the folder, and tell what is in it. Raises GitError or OSError."""
-    notes = _clear_the_way(scene, differences)
-    untracked, more_notes = _untracked(scene, differences)
-    selection = _select(scene, differences, untracked)
-    notes += more_notes + selection.notes
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    selection = select(scene, differences)
     patch = str(Path(folder, PATCH_NAME))
+    try:
+        files = _write_patch(scene, selection, patch)
+    except (GitError, OSError) as error:
+        selection.unknown.append(in_words(error))
+        return _kept(selection, _surely_changed(selection))
+    _list_what_git_passed_over(selection, files)
+    if not files:
+        return _kept(selection, [])
+    selection.notes += _cut(patch)
+    return replace(_kept(selection, files), patch=patch)
+
+
+def _write_patch(scene: Scene, selection: Selection, patch: str) -> list[FileChange]:
+    """Tells what is in it; without anything, there is none."""
+    Path(patch).parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=Path(scene.baseline.git_dir).parent) as temporary:
         stage = _Stage(scene, Path(temporary))
-        notes += stage.add(selection)
+        selection.notes += stage.add(selection)
         files = stage.counted()
         if files:
             stage.write_patch(patch)
-    if not files:
-        return Kept(change=_change([], selection.listed), notes=tuple(notes))
-    notes += _cut(patch)
-    return Kept(change=_change(files, selection.listed), patch=patch, notes=tuple(notes))
+    return files
+
+
+def _surely_changed(selection: Selection) -> list[FileChange]:
+    """Without a look into them: a file that was there before may have been touched only."""
+    added = [not_looked_into(path, "added") for path in sorted(selection.new)]
+    return added + [not_looked_into(path, "deleted") for path in selection.removed]
+
+
+def _list_what_git_passed_over(selection: Selection, files: list[FileChange]) -> None:
+    """git takes no file under a name such as `.GIT`, and says nothing of it."""
+    told = {file.path for file in files}
+    passed_over = [path for path in sorted(selection.new) if shown(path) not in told]
+    if passed_over:
+        selection.listed += [not_looked_into(path, "added") for path in passed_over]
+        why = f"git takes no file of that name: {shown(passed_over[0])}"
+        selection.unknown.append(f"the lines of {len(passed_over):,} files ({why})")
 
 
 class _Stage:
@@ -87,8 +88,10 @@ class _Stage:
             "GIT_OBJECT_DIRECTORY": str(self._objects),
         }
         self._git_dir = scene.baseline.git_dir
+        self._tree = scene.baseline.tree
+        """What the index is compared with."""
 
-    def add(self, selection: _Selection) -> list[str]:
+    def add(self, selection: Selection) -> list[str]:
         """Bring the index to where the workspace is; tells what was remarkable."""
         self._copy_what_may_be_read(selection)
         ended = self._add_by(self._scene.baseline.git_dir, selection)
@@ -99,31 +102,50 @@ class _Stage:
         if again.is_well:
             note = "the patch holds files byte for byte: git cannot convert them as .gitattributes"
             return [f"{note} asks for ({last_line(ended)})"]
-        raise GitError(f"git cannot tell what was changed: {last_line(again)}")
+        raise failure("git cannot tell what was changed", again)
 
-    def _copy_what_may_be_read(self, selection: _Selection) -> None:
+    def _copy_what_may_be_read(self, selection: Selection) -> None:
         baseline = self._scene.baseline
         hashes = [baseline.hashes[path] for path in selection.written if path in baseline.hashes]
         lend_copies([f"--git-dir={baseline.git_dir}"], hashes, str(self._objects))
 
-    def _add_by(self, git_dir: str, selection: _Selection) -> QuickEnd:
+    def _add_by(self, git_dir: str, selection: Selection) -> QuickEnd:
         shutil.copyfile(self._scene.baseline.index, self._index)
-        ended = QuickEnd(exit_code=0)
-        for arguments, paths in (
-            (("--force-remove",), selection.removed),
-            (("--add", "--replace"), selection.written),
-        ):
-            if paths and ended.is_well:
-                ended = run_git(
-                    [
-                        *(f"--git-dir={git_dir}", f"--work-tree={self._scene.top}"),
-                        *("update-index", *arguments, "-z", "--stdin"),
-                    ],
-                    env=self._env,
-                    stdin=b"".join(path + b"\0" for path in paths),
-                    timeout=_PATIENCE_S,
-                )
+        filled = _filled(self._scene.baseline.submodules, selection.written)
+        if filled:
+            self._leave_out(git_dir, filled)
+        ended = self._update(git_dir, ("--force-remove",), selection.removed)
+        if ended.is_well:
+            ended = self._update(git_dir, ("--add", "--replace"), selection.written)
         return ended
+
+    def _leave_out(self, git_dir: str, submodules: list[bytes]) -> None:
+        """From both sides: an index cannot hold a submodule and files in it."""
+        ended = self._update(git_dir, ("--force-remove",), submodules)
+        if not ended.is_well:
+            raise failure("git cannot look into a submodule's folder", ended)
+        self._tree = (
+            must_git(
+                [f"--git-dir={git_dir}", "write-tree", "--missing-ok"],
+                doing="git cannot look into a submodule's folder",
+                env=self._env,
+            )
+            .decode()
+            .strip()
+        )
+
+    def _update(self, git_dir: str, arguments: tuple[str, ...], paths: list[bytes]) -> QuickEnd:
+        if not paths:
+            return QuickEnd(exit_code=0)
+        return run_git(
+            [
+                *(*_ANY_NAME, f"--git-dir={git_dir}", f"--work-tree={self._scene.top}"),
+                *("update-index", *arguments, "-z", "--stdin"),
+            ],
+            env=self._env,
+            stdin=b"".join(path + b"\0" for path in paths),
+            timeout=_PATIENCE_S,
+        )
 
     def counted(self) -> list[FileChange]:
         """What became of each file."""
@@ -138,7 +160,7 @@ class _Stage:
                 *(f"--git-dir={self._git_dir}", f"--work-tree={self._scene.top}"),
                 *("diff", "--cached", "--no-renames", "--no-ext-diff", "--no-textconv"),
                 *("--no-color", "--ignore-submodules=none", *arguments),
-                *(self._scene.baseline.tree, "--"),
+                *(self._tree, "--"),
             ],
             doing="git cannot tell what was changed",
             env={**self._env, **alternates_variable(f"{self._scene.baseline.git_dir}/objects")},
@@ -146,113 +168,12 @@ class _Stage:
         )
 
 
-# ---- what there is
-
-
-def _clear_the_way(scene: Scene, differences: Differences) -> list[str]:
-    """Remove what git would wait for without end; tells of it, and of what git cannot keep."""
-    top = os.fsencode(scene.top)
-    special = sorted(special_files(top, differences.changed + differences.extra))
-    notes = []
-    if special:
-        notes.append(
-            f"pipes, sockets and devices are not in the patch: {shown(special[0])}"
-            + (f" and {len(special) - 1} more" if len(special) > 1 else "")
-        )
-    for path in special:
-        if path.rpartition(b"/")[2] in _READ_BY_GIT:
-            os.unlink(os.path.join(top, path))  # noqa: PTH108, PTH118 - bytes
-            notes.append(f"{shown(path)} was removed: git would wait for that pipe without end")
-    unreadable = differences.unreadable
-    if unreadable:
-        notes.append(f"a folder that cannot be read is not in the patch: {shown(unreadable[0])}")
-    return notes
-
-
-def _untracked(scene: Scene, differences: Differences) -> tuple[list[bytes], list[str]]:
-    """New files that git does not ignore."""
-    if not differences.extra:
-        return [], []
-    stdout = must_git(
-        [
-            *(f"--git-dir={scene.baseline.git_dir}", f"--work-tree={scene.top}"),
-            *("ls-files", "-z", "--others", "--exclude-standard"),
-        ],
-        doing="git cannot tell what was added",
-        env={"GIT_INDEX_FILE": scene.baseline.index},
-        timeout=_PATIENCE_S,
-    )
-    paths = [path for path in stdout.split(b"\0") if path and not _is_known(scene.stock, path)]
-    repositories = [path for path in paths if path.endswith(b"/")]
-    notes = []
-    if repositories:
-        notes.append(
-            f"a repository within is not in the patch: {shown(repositories[0])}"
-            + (f" and {len(repositories) - 1} more" if len(repositories) > 1 else "")
-        )
-    return [path for path in paths if not path.endswith(b"/")], notes
-
-
-def _select(scene: Scene, differences: Differences, untracked: list[bytes]) -> _Selection:
-    """Decide what is looked into: no file that is too large, nor too many, nor too much in all."""
-    top = os.fsencode(scene.top)
-    selection = _Selection()
-    tracked = [path for path in differences.changed if _is_tracked(scene.layout, path)]
-    missing = [path for path in differences.missing if _is_tracked(scene.layout, path)]
-    candidates = [(path, "deleted") for path in missing]
-    candidates += [(path, "changed") for path in tracked]
-    candidates += [(path, "added") for path in untracked if not _is_tracked(scene.layout, path)]
-    left_out: dict[str, int] = {}
-    bytes_left = LARGEST_PATCH_BYTES
-    for count, (path, status) in enumerate(sorted(candidates)):
-        now, size, reason = _looked_at(os.path.join(top, path), status)  # noqa: PTH118 - bytes
-        if path in scene.baseline.not_hashed:
-            reason = "larger than 10 MB"
-        elif reason is None and count >= MOST_FILES:
-            reason = f"beyond the first {MOST_FILES:,} files"
-        elif reason is None and size > bytes_left:
-            reason = f"more than {LARGEST_PATCH_BYTES // 1_000_000} MB in all"
-        if reason is not None:
-            left_out[reason] = left_out.get(reason, 0) + 1
-            selection.listed.append(_not_looked_into(path, now))
-        elif now == "deleted":
-            selection.removed.append(path)
-        else:
-            bytes_left -= size
-            selection.written.append(path)
-    selection.notes += [
-        f"files that are listed and not in the patch: {count:,} ({reason})"
-        for reason, count in left_out.items()
-    ]
-    return selection
-
-
-def _looked_at(path: bytes, status: str) -> tuple[str, int, str | None]:
-    """What became of it at last, its size, and why it cannot be looked into if it cannot."""
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return "deleted", 0, None
-    if stat.S_ISLNK(found.st_mode):
-        return status, found.st_size, None
-    if not stat.S_ISREG(found.st_mode):
-        # A folder, a pipe or the like where a file was: as a file, it is gone.
-        return "deleted", 0, None
-    if found.st_size > LARGEST_HASHED_BYTES:
-        return status, found.st_size, "larger than 10 MB"
-    if not os.access(path, os.R_OK):
-        return status, found.st_size, "not readable"
-    return status, found.st_size, None
-
-
-def _is_tracked(layout: Layout, path: bytes) -> bool:
-    folder, _, name = path.rpartition(b"/")
-    return name in layout.get(folder, ())
-
-
-def _is_known(stock: Stock, path: bytes) -> bool:
-    folder, _, name = path.rpartition(b"/")
-    return name in stock.files.get(folder, ())
+def _filled(submodules: frozenset[bytes], paths: list[bytes]) -> list[bytes]:
+    """Those whose folder has files in it."""
+    if not submodules:
+        return []
+    above = {path[: at.start()] for path in paths for at in re.finditer(b"/", path)}
+    return sorted(submodules & above)
 
 
 # ---- what is told
@@ -281,14 +202,10 @@ def _read_counts(stdout: bytes) -> list[FileChange]:
     return files
 
 
-def _not_looked_into(path: bytes, status: str) -> FileChange:
-    return FileChange(path=shown(path), status=status, lines_added=None, lines_deleted=None)
-
-
-def _change(in_patch: list[FileChange], listed: list[FileChange]) -> Change:
-    files = sorted(in_patch + listed, key=lambda file: file.path)
+def _kept(selection: Selection, in_patch: list[FileChange]) -> Kept:
+    files = sorted(in_patch + selection.listed, key=lambda file: file.path)
     statuses = [file.status for file in files]
-    return Change(
+    change = Change(
         files_added=statuses.count("added"),
         files_changed=statuses.count("changed"),
         files_deleted=statuses.count("deleted"),
@@ -296,21 +213,19 @@ def _change(in_patch: list[FileChange], listed: list[FileChange]) -> Change:
         lines_added=sum(file.lines_added or 0 for file in files),
         lines_deleted=sum(file.lines_deleted or 0 for file in files),
         files=tuple(files[:MOST_LISTED]),
+        unknown="; ".join(selection.unknown) or None,
     )
+    return Kept(change=change, notes=tuple(selection.notes))
 
 
 def _cut(patch: str) -> list[str]:
     """A patch that is too large ends with the last file that is whole."""
     size = Path(patch).stat().st_size
-    if size <= LARGEST_PATCH_BYTES:
+    largest = selecting.LARGEST_PATCH_BYTES
+    if size <= largest:
         return []
     with Path(patch).open("r+b") as file:
-        head = file.read(LARGEST_PATCH_BYTES)
+        head = file.read(largest)
         end = head.rfind(b"\ndiff --git ") + 1
-        file.truncate(end or LARGEST_PATCH_BYTES)
+        file.truncate(end or largest)
     return [f"the patch was cut: it had {size / 1e6:,.0f} MB"]
-
-
-def shown(path: bytes) -> str:
-    """A path as text that any store and screen can take."""
-    return path.decode(errors="backslashreplace")

@@ -1,8 +1,8 @@
 """Who has which slot when: at most so many, first come, first served, none lost.
 
 A slot is made when there is none free, and cleaned when it is leased again. One that cannot be made
-lowers the pool; one that cannot be cleaned is thrown away, and another made in its place. A lease
-that is cancelled while its slot is being made ready leaves the slot to the next one.
+lowers the pool for a while; one that cannot be cleaned is thrown away, and another made in its
+place. A lease that is cancelled while its slot is being made ready leaves it to the next one.
 """
 
 from __future__ import annotations
@@ -17,17 +17,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from paraval.errors import TransientError
 from paraval.git.running import GitError
 from paraval.isolation import Change
+from paraval.processes.quick import Leash
 from paraval.scratch import remove_tree
 from paraval.threads import Threads
+from paraval.workspaces.room import Room
 from paraval.workspaces.setup import Setup
 from paraval.workspaces.slots import Slot
 from paraval.workspaces.sources import Place, Source
+from paraval.workspaces.trouble import in_words, no_workspace
 from paraval.workspaces.workspace import Kept, WorkspaceError
 
 _MOST_THREADS = 32
-_EXPECTED = (GitError, OSError, WorkspaceError)
+_EXPECTED = (GitError, OSError, TransientError, WorkspaceError)
+"""Of TransientError there is one: the machine has no room for another thread."""
+_CLOSING_S = 5.0
+"""How long what was ended may take to end."""
 T = TypeVar("T")
 
 
@@ -60,19 +67,24 @@ class Pool:
         self._source = source
         self._site = site
         self._setup = setup
-        self._room = max(1, at_most)
-        """How many leases there may be at once."""
+        self.notes = source.notes
+        self._room = Room(at_most)
         self._leased = 0
         """Leases that are given out or being made ready; never more than there is room for."""
         self._made = 0
         """Slots of all times: no place is used twice."""
         self._free: list[Slot] = []
+        self._working: set[Slot] = set()
+        """Slots that were made and not thrown away."""
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._tasks: set[asyncio.Task[Any]] = set()
         """Slots being made ready, kept or removed: that outlives who asked for it."""
-        self._notes = source.notes
+        self._calls: set[asyncio.Future[Any]] = set()
+        """What of that is in a thread."""
+        self._setup_notes: tuple[str, ...] = ()
         """For the next lease."""
-        self._threads = Threads(limit=min(_MOST_THREADS, self._room + 4))
+        self._threads = Threads(limit=min(_MOST_THREADS, self._room.size + 4))
+        self._leash = Leash()
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -93,13 +105,13 @@ class Pool:
             await self._turn(ahead=has_waited)
             try:
                 slot = await self._made_ready()
-            except WorkspaceError:
-                if not self._lower():
+            except WorkspaceError as error:
+                if not self._lower() or error.lasting:
                     raise
                 # Others have a slot: this one waits for theirs, before all that came later.
                 has_waited = True
             else:
-                notes, self._notes = self._notes, ()
+                notes, self._setup_notes = self._setup_notes, ()
                 return SlotLease(self, slot, path=self._site.path_in(slot.place), notes=notes)
 
     async def close(self) -> None:
@@ -112,13 +124,30 @@ class Pool:
                 turn.set_result(None)
         for task in self._tasks:
             task.cancel()
-        await _to_its_end(asyncio.ensure_future(self._clear()))
-        self._threads.close()
+        self._leash.pull()
+        clearing = asyncio.ensure_future(self._clear())
+        try:
+            await asyncio.shield(clearing)
+        except asyncio.CancelledError:
+            # Somebody is in a hurry: what is left is cleared with all of the run's scratch folder.
+            await asyncio.wait([clearing], timeout=_CLOSING_S)
+            clearing.cancel()
+            raise
+        finally:
+            self._threads.close()
 
     async def _clear(self) -> None:
-        while self._tasks:
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_CLOSING_S)
+        for call in self._calls:
+            # Its thread is left behind: it waits for a disk, and nothing can end that.
+            call.cancel()
+        if self._tasks:
             await asyncio.wait(self._tasks)
-        await self._threads.call(lambda: remove_tree(self._site.folder))
+        try:
+            await self._threads.call(lambda: remove_tree(self._site.folder))
+        except TransientError:
+            remove_tree(self._site.folder)
 
     # ---- what leases call
 
@@ -136,14 +165,22 @@ class Pool:
         """What was changed in it; a cancel waits for the end of this, or the slot were in use."""
         if self._closed:
             return _nothing_kept("the run was over before it was looked at")
-        return await _to_its_end(self._start(self._in_thread(lambda: slot.keep(folder))))
+        task = self._start(self._in_thread(lambda: slot.keep(folder)))
+        try:
+            return await _to_its_end(task)
+        except TransientError as error:
+            return _nothing_kept(in_words(error))
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            return _nothing_kept("the run was over before it was looked at")
 
     # ---- turns
 
     async def _turn(self, *, ahead: bool) -> None:
         """Wait until there is room for one more lease, and take it."""
         self._refuse_if_closed()
-        if self._leased < self._room and (ahead or not self._waiting):
+        if self._leased < self._room.size and (ahead or not self._waiting):
             self._leased += 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -164,16 +201,19 @@ class Pool:
 
     def _give_turn_back(self) -> None:
         self._leased -= 1
-        while self._waiting and self._leased < self._room:
+        self._give_turns()
+
+    def _give_turns(self) -> None:
+        while self._waiting and self._leased < self._room.size:
             turn = self._waiting.popleft()
             if not turn.done():
                 self._leased += 1
                 turn.set_result(None)
 
     def _lower(self) -> bool:
-        """A slot could not be made: do with those that there are. False: there is none."""
+        """A slot could not be made: do with fewer for a while. False: there are no others."""
         others = self._leased - 1
-        self._room = max(1, min(self._room, others))
+        self._room.lower(len(self._working))
         self._give_turn_back()
         return others > 0 and not self._closed
 
@@ -189,8 +229,7 @@ class Pool:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            this = asyncio.current_task()
-            if this is None or not this.cancelling():
+            if not _is_cancelled():
                 # The pool is closed, and so ended the task.
                 self._refuse_if_closed()
             task.add_done_callback(self._adopt)
@@ -215,14 +254,17 @@ class Pool:
             try:
                 await self._in_thread(slot.make if is_new else slot.clean)
                 await self._set_up(slot)
-                self._start(self._in_thread(slot.empty_trash))
             except BaseException as error:
                 self._throw_away(slot)
                 if not isinstance(error, _EXPECTED):
                     raise
                 if is_new:
-                    raise _told(error) from error
+                    raise no_workspace(error) from error
             else:
+                self._in_background(slot.empty_trash)
+                self._working.add(slot)
+                self._room.raise_after(is_new=is_new)
+                self._give_turns()
                 return slot
 
     def _new_slot(self) -> Slot:
@@ -233,16 +275,33 @@ class Pool:
         if self._setup.is_asked_for and not slot.is_set_up:
             await self._setup.run(slot.place.number, self._site.path_in(slot.place))
             notes = await self._in_thread(slot.settle_setup)
-            self._notes = tuple(dict.fromkeys((*self._notes, *notes)))
+            self._setup_notes = tuple(dict.fromkeys((*self._setup_notes, *notes)))
 
     def _throw_away(self, slot: Slot) -> None:
         """What of it cannot be removed now is tried again at the end."""
-        self._start(self._in_thread(slot.discard))
+        self._working.discard(slot)
+        self._in_background(slot.discard)
 
     # ---- work
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
-        return await _to_its_end(asyncio.ensure_future(self._threads.call(function)))
+        def on_the_leash() -> T:
+            with self._leash.held():
+                return function()
+
+        call = asyncio.ensure_future(self._threads.call(on_the_leash))
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        return await _to_its_end(call)
+
+    def _in_background(self, function: Callable[[], object]) -> None:
+        """Something that is done at the end at the latest, with all the rest."""
+        if not self._closed:
+            self._start(self._in_time(function))
+
+    async def _in_time(self, function: Callable[[], object]) -> None:
+        with suppress(TransientError):
+            await self._in_thread(function)
 
     def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)
@@ -275,23 +334,17 @@ class SlotLease:
 
 
 def _nothing_kept(reason: str) -> Kept:
-    return Kept(change=Change(), notes=(f"nothing is kept of the workspace: {reason}",))
+    return Kept(change=Change(unknown=reason))
 
 
-def _told(error: BaseException) -> WorkspaceError:
-    """Why there is no slot, to who wanted one."""
-    if isinstance(error, WorkspaceError):
-        return error
-    if isinstance(error, GitError):
-        return WorkspaceError(f"no workspace can be made: {error.message}", hint=error.hint)
-    return WorkspaceError(
-        f"no workspace can be made: {error}",
-        hint="PARAVAL_SCRATCH names another place for workspaces",
-    )
+def _is_cancelled() -> bool:
+    """Whether it is this task that was cancelled, and not one that it waits for."""
+    this = asyncio.current_task()
+    return this is not None and this.cancelling() > 0
 
 
 async def _to_its_end(work: asyncio.Future[T]) -> T:
-    """What it brings; a cancel is heard when it is done: a thread cannot be ended before."""
+    """What it brings; a cancel is heard when it is done: nothing may go on in a slot after it."""
     cancelled: asyncio.CancelledError | None = None
     while not work.done():
         try:

@@ -15,10 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paraval.processes.children import Command, Ended, Warden
-from paraval.workspaces.workspace import WorkspaceError
+from paraval.workspaces.workspace import LastingWorkspaceError, WorkspaceError
 
 _LAST_WORDS_BYTES = 4_000
 _LAST_WORDS_LINES = 8
+_LONGEST_LAST_WORD = 300
+_LONGEST_COMMAND = 80
+_NICE = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +79,7 @@ class Setup:
                     env={**command.env, "TMPDIR": str(temporary)},
                     cwd=cwd,
                     timeout=command.timeout,
+                    nice=_NICE,
                     stdout=logs["stdout"],
                     stderr=logs["stderr"],
                 )
@@ -86,15 +90,16 @@ class Setup:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _told(self, command: SetupCommand, ended: Ended, logs: Mapping[str, str]) -> WorkspaceError:
-        error = WorkspaceError(
-            f"workspace.setup ({shlex.join(command.argv)}) {_end_in_words(ended, command)}"
-            + _last_words(logs),
-            hint="it runs once in each workspace, with an environment of its own",
+        message = f"workspace.setup {_end_in_words(ended, command)}{_last_words(logs)}"
+        hint = (
+            f"it ran as: {_shortened(shlex.join(command.argv))}, once in each workspace and with an"
+            " environment of its own"
         )
         may_pass = ended.cancelled or (ended.failure is not None and ended.failure.transient)
-        if not self._has_worked and not may_pass:
-            self._failure = error
-        return error
+        if self._has_worked or may_pass:
+            return WorkspaceError(message, hint=hint)
+        self._failure = LastingWorkspaceError(message, hint=hint)
+        return self._failure
 
 
 def _end_in_words(ended: Ended, command: SetupCommand) -> str:
@@ -117,6 +122,16 @@ def _last_words(logs: Mapping[str, str]) -> str:
         except OSError:
             continue
         if text:
-            lines = text.splitlines()[-_LAST_WORDS_LINES:]
-            return "; its last words:\n" + "\n".join(f"  {line.strip()}" for line in lines)
+            *before, last = text.splitlines()[-_LAST_WORDS_LINES:]
+            # The last first: of a long message only the beginning may be shown.
+            told = [f": {last.strip()[:_LONGEST_LAST_WORD]}"]
+            if before:
+                told += ["; before that:", *(f"\n  {line.strip()}" for line in before)]
+            return "".join(told)
     return ""
+
+
+def _shortened(command: str) -> str:
+    if len(command) <= _LONGEST_COMMAND:
+        return command
+    return f"{command[: _LONGEST_COMMAND - 3]}..."

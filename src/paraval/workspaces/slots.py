@@ -15,7 +15,8 @@ from paraval.git.running import GitError, must_git
 from paraval.isolation import Change
 from paraval.scratch import remove_tree
 from paraval.workspaces.own_repository import OwnRepository, make_own_repository, tampering
-from paraval.workspaces.patches import Scene, keep_change, shown
+from paraval.workspaces.patches import keep_change
+from paraval.workspaces.selection import Scene, shown
 from paraval.workspaces.sources import Place, Source
 from paraval.workspaces.stock import (
     Differences,
@@ -28,6 +29,7 @@ from paraval.workspaces.stock import (
     take_stock,
     within,
 )
+from paraval.workspaces.trouble import in_words
 from paraval.workspaces.workspace import Kept, WorkspaceError
 
 _OWN = frozenset({b".git"})
@@ -113,8 +115,8 @@ class Slot:
             told = tampering(self._own) if self._own is not None else ()
             differences = self._compare()
             if differences.is_lost:
-                note = "the workspace's folder was deleted or replaced: its change cannot be told"
-                return Kept(change=Change(tampering=told), notes=(note,))
+                unknown = "the workspace's folder was deleted or replaced"
+                return Kept(change=Change(tampering=told, unknown=unknown))
             if not differences:
                 return Kept(change=Change(tampering=told))
             scene = Scene(
@@ -125,10 +127,7 @@ class Slot:
             )
             kept = keep_change(scene, differences, folder)
         except (GitError, OSError, ValueError) as error:
-            return Kept(
-                change=Change(tampering=told),
-                notes=(f"what was changed could not be kept: {error}",),
-            )
+            return Kept(change=Change(tampering=told, unknown=in_words(error)))
         return replace(kept, change=replace(kept.change, tampering=told))
 
     def discard(self) -> str | None:

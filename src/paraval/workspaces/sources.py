@@ -15,7 +15,9 @@ from paraval.workspaces.own_repository import Beginning
 CHECKOUT_PATIENCE_S = 600.0
 LARGEST_HASHED_BYTES = 10_000_000
 """Larger files are listed among what changed, and not looked into."""
-AS_IT_IS = "* -text -filter -ident -working-tree-encoding\n"
+AS_TEXT = "* !diff\n"
+"""Attributes by which a file is binary if it has a NUL byte, and not because it is said to be."""
+AS_IT_IS = f"* -text -filter -ident -working-tree-encoding\n{AS_TEXT}"
 """Attributes by which git takes every file byte for byte."""
 
 Layout = dict[bytes, frozenset[bytes]]
@@ -43,10 +45,14 @@ class Baseline:
     """The same without any conversion of contents."""
     tree: str
     index: str
+    rules: str
+    """A folder with nothing but the `.gitignore` files that attempts begin with."""
     hashes: Mapping[bytes, str] = field(default_factory=dict)
     """Of the tree's files, where git may have to read them to tell what a changed one is."""
-    not_hashed: frozenset[bytes] = frozenset()
-    """Files that the tree lacks because they are too large."""
+    not_hashed: Mapping[bytes, bool] = field(default_factory=dict)
+    """Files that the tree lacks because they are too large; True: binary ones."""
+    submodules: frozenset[bytes] = frozenset()
+    """Folders that stand for a commit of another repository in the tree."""
 
 
 class Source(Protocol):

@@ -11,7 +11,6 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 _FILE_CLOCK = 5 if sys.platform == "linux" else None
@@ -19,8 +18,9 @@ _FILE_CLOCK = 5 if sys.platform == "linux" else None
 _TICK_NS = 10_000_000
 """How long such a clock may stand still, where it cannot be read."""
 _MOST_TICKS = 100
-_MOST_SEEN = 200_000
-"""Entries of folders that are not known, looked at for what git would stumble over."""
+_MOST_SEEN = 500_000
+"""Entries of folders that are not known: what is beyond is told as that."""
+_GIT = b".git"
 
 
 @dataclass(slots=True)
@@ -128,7 +128,8 @@ def compare(
         visited.update(inner)
         pending += inner
     if len(visited) != len(stock.files):
-        differences.missing_folders = sorted(stock.files.keys() - visited)
+        gone = sorted(stock.files.keys() - visited)
+        differences.missing_folders = _outside_of(differences.unreadable, gone)
         for folder in differences.missing_folders:
             differences.missing += [within(folder, name) for name in stock.files[folder]]
     return differences
@@ -160,21 +161,56 @@ def _mode_if_same(top: bytes, stock: Stock) -> int | None:
     return found.st_mode if is_same else None
 
 
-def special_files(top: bytes, paths: list[bytes]) -> Iterator[bytes]:
-    """Of these and all that is in them: what is no file, folder or link."""
+@dataclass(slots=True)
+class Below:
+    """All that is at and below some paths."""
+
+    files: list[bytes] = field(default_factory=list)
+    """And links."""
+    special: list[bytes] = field(default_factory=list)
+    """Pipes, sockets and devices."""
+    repositories: list[bytes] = field(default_factory=list)
+    """Folders with a `.git`, which is not looked into."""
+    unreadable: list[bytes] = field(default_factory=list)
+    is_cut: bool = False
+    """True: there is more than was looked at."""
+
+
+def look_below(top: bytes, paths: list[bytes]) -> Below:
+    """Changes nothing, and never raises."""
+    below = Below()
     pending = list(paths)
     seen = 0
-    while pending and seen < _MOST_SEEN:
+    while pending and not below.is_cut:
         path = pending.pop()
         seen += 1
+        below.is_cut = seen >= _MOST_SEEN
+        if path.rpartition(b"/")[2] == _GIT:
+            below.repositories.append(folder_of(path))
+            continue
         try:
             mode = os.lstat(_under(top, path)).st_mode
             if stat.S_ISDIR(mode):
                 pending += [within(path, name) for name in os.listdir(_under(top, path))]  # noqa: PTH208 - bytes
-            elif not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
-                yield path
-        except OSError:
+            elif stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+                below.files.append(path)
+            else:
+                below.special.append(path)
+        except (FileNotFoundError, NotADirectoryError):
             continue
+        except OSError:
+            below.unreadable.append(path)
+    return below
+
+
+def _outside_of(folders: list[bytes], paths: list[bytes]) -> list[bytes]:
+    """Of these paths, those that are in none of the folders: nobody saw what is in there."""
+    if not folders:
+        return paths
+    if b"" in folders:
+        return []
+    within_them = tuple(folder + b"/" for folder in folders)
+    return [path for path in paths if not path.startswith(within_them)]
 
 
 def folder_of(path: bytes) -> bytes:

@@ -6,11 +6,19 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from paraval.git.borrowing import Lender, write_repository
-from paraval.git.repositories import GITLINK, TreeEntry, tree_entries, tree_notes
+from paraval.git.repositories import (
+    GITLINK,
+    TreeEntry,
+    contents_named,
+    tree_entries,
+    tree_notes,
+)
 from paraval.git.running import must_git
 from paraval.workspaces.own_repository import Beginning
+from paraval.workspaces.rules import GITIGNORE, write_rules
 from paraval.workspaces.sources import (
     AS_IT_IS,
+    AS_TEXT,
     CHECKOUT_PATIENCE_S,
     Baseline,
     Layout,
@@ -35,6 +43,8 @@ class TreeSource:
         entries = tree_entries(self._git_dir, tree)
         self.layout = _layout(entries)
         self._hashes = {entry.path: entry.hash for entry in entries if entry.mode in _FILES}
+        self._submodules = frozenset(entry.path for entry in entries if entry.mode == GITLINK)
+        self._rules = write_rules(folder, contents_named(self._git_dir, entries, GITIGNORE))
         self.notes = tree_notes(self._git_dir, entries)
 
     def fill(self, place: Place) -> None:
@@ -50,7 +60,9 @@ class TreeSource:
             git_dir_as_it_is=self._git_dir_as_it_is,
             tree=self._tree,
             index=place.index,
+            rules=self._rules,
             hashes=self._hashes,
+            submodules=self._submodules,
         )
 
     def _checkout(self, place: Place, *arguments: str, stdin: bytes = b"") -> None:
@@ -64,7 +76,7 @@ class TreeSource:
 
 
 def _write_trusted(lender: Lender, commit: str, git_dir: str, git_dir_as_it_is: str) -> None:
-    write_repository(git_dir, lender, head=commit)
+    write_repository(git_dir, lender, head=commit, attributes=AS_TEXT)
     write_repository(git_dir_as_it_is, lender, head=commit, attributes=AS_IT_IS)
 
 

@@ -16,6 +16,12 @@ class WorkspaceError(ParavalError):
     """True: nor can any other in this run."""
 
 
+class LastingWorkspaceError(WorkspaceError):
+    """What no later attempt can have either."""
+
+    lasting = True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
     """What is kept of a workspace after its attempt."""
@@ -47,6 +53,9 @@ class Lease(Protocol):
 
 class Workspaces(Protocol):
     """Where the leases of a run come from; an async context manager."""
+
+    notes: tuple[str, ...]
+    """What of all of them is not as their owner may expect it."""
 
     async def lease(self) -> Lease:
         """A clean workspace, when there is one. Raises WorkspaceError where none can be had."""
