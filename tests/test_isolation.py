@@ -217,3 +217,31 @@ def test_agents_without_a_login_end_the_run_early_with_what_to_do(
     assert "home: mine" in report["stderr"]
     assert len((folder / "starts").read_text().splitlines()) <= 4
     assert {trial["outcome"] for trial in report["trials"]} == {"skipped"}
+
+
+@pytest.mark.usefixtures("repository", "scratch")
+def test_an_agents_key_is_in_nothing_that_is_kept_of_it(paraval: Paraval, folder: Path) -> None:
+    key = "sk-ant-0123456789abcdefghijklmnop"
+    claude = folder / "claude"
+    claude.write_text(
+        '#!/bin/sh\necho "$ANTHROPIC_API_KEY" > leak.txt\necho "$ANTHROPIC_API_KEY" >&2\n'
+        'echo "{\\"type\\":\\"result\\",\\"subtype\\":\\"success\\",\\"is_error\\":false,'
+        '\\"result\\":\\"$ANTHROPIC_API_KEY\\"}"\n'
+    )
+    claude.chmod(0o755)
+    suite = {
+        "cases": [{"id": "only", "input": "hello"}],
+        "target": {"agent": "claude-code", "program": [str(claude)]},
+        "workspace": {"git": "repository"},
+    }
+    Path("suite.json").write_text(json.dumps(suite))
+    ended = paraval("run", "suite.json", "-o", "report.json", env={"ANTHROPIC_API_KEY": key})
+    assert ended.returncode == 0, ended.stderr
+    assert "leak.txt" in paraval("diff", "last", "--case", "only").stdout
+    holders = [
+        path
+        for path in (folder / ".paraval").rglob("*")
+        if path.is_file() and key.encode() in path.read_bytes()
+    ]
+    assert holders == []
+    assert key not in Path("report.json").read_text() + ended.stdout + ended.stderr

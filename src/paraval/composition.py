@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import replace
@@ -17,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from paraval import news
 from paraval.equipment import (
     Gear,
     access_for,
@@ -37,7 +37,6 @@ from paraval.isolation import MachineReading
 from paraval.lodging import check_sandbox
 from paraval.machine.reader import MachineReader
 from paraval.models.prices import Prices
-from paraval.plan.agent_fit import unbounded_agents
 from paraval.plan.build import build_plan
 from paraval.plan.model import json_schema
 from paraval.plan.suite import Suite
@@ -54,11 +53,9 @@ from paraval.records import (
     TrialResult,
 )
 from paraval.report.document import Report
-from paraval.report.wording import counted
 from paraval.resuming import chosen_now, how_to_resume, resumed_plan, run_to_resume
 from paraval.schedule.scheduler import Scheduler
 from paraval.settings import (
-    MODELS_VARIABLE,
     Options,
     Selection,
     default_store,
@@ -200,7 +197,7 @@ async def _run(
             asking=asking,
             chosen=chosen,
             at_once=at_once,
-            notes=(*_news_of_the_environment(asked, suite), *_news_of_agents(plan)),
+            notes=(*news.of_the_request(suite, asked), *news.of_the_plan(plan)),
         )
         ended = Ending.INTERRUPTED
         try:
@@ -220,12 +217,6 @@ def _with_models_of_environment(asked: Selection, suite: Suite) -> Selection:
     if asked.models or not suite.chooses_models:
         return asked
     return replace(asked, models=models_from_environment())
-
-
-def _news_of_the_environment(asked: Selection, suite: Suite) -> Iterator[str]:
-    named = models_from_environment() if suite.has_models and not suite.chooses_models else ()
-    if named and not asked.models:
-        yield f"{MODELS_VARIABLE} is set, but this suite leaves no choice of models: it is ignored."
 
 
 def _prepare(warden: Warden, plan: Plan) -> int:
@@ -325,8 +316,11 @@ async def _execute(gear: Gear, store: Store, onlooker: Onlooker, stopping: Stopp
             spent_unknown=spent.is_partly_unknown,
         )
     )
-    news = _news_of_a_resume(ledger, len(trials)), _news_of_the_machine(gear), gear.notes
-    for message in itertools.chain(*news):
+    for message in (
+        *news.of_a_resume(ledger, len(trials)),
+        *news.of_the_machine(plan, gear.at_once),
+        *gear.notes,
+    ):
         onlooker(Notice(message=message))
     async with attempts_with(gear, lambda words: onlooker(Notice(message=words))) as attempts:
         driver = Driver(
@@ -385,39 +379,6 @@ def _spent_usd(ledger: Ledger, expected: Expectations) -> float:
     return ledger.spent_usd() + sum(
         attempts * expected.possible_usd(trials[index]) for index, attempts in unpriced
     )
-
-
-def _news_of_agents(plan: Plan) -> Iterator[str]:
-    for name in unbounded_agents(plan):
-        yield f"{name} cannot be told max_turns: for it, only the timeout bounds an attempt."
-
-
-def _news_of_the_machine(gear: Gear) -> Iterator[str]:
-    plan = gear.ledger.plan
-    wanted = min(plan.limits.parallel, len(plan.trials))
-    if gear.at_once < wanted:
-        yield (
-            f"Only {gear.at_once:,} of {wanted:,} at once: no more files may be open here"
-            " (ulimit -Hn)."
-        )
-
-
-def _news_of_a_resume(ledger: Ledger, to_run: int) -> Iterator[str]:
-    """What a person should know before it goes on."""
-    if not ledger.run.resumed:
-        return
-    done, total = len(ledger.done), len(ledger.plan.trials)
-    yield (
-        f"Going on with run {ledger.run.id}: {done:,} of {counted(total, 'trial')} done,"
-        f" {to_run:,} to run now."
-    )
-    if ledger.changed:
-        yield f"Changed since this run began, so run again: {counted(ledger.changed, 'trial')}."
-    if ledger.dropped:
-        yield (
-            f"No longer in the suite, so no longer in the report: "
-            f"{counted(ledger.dropped, 'trial')} with a result."
-        )
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[T], None], what: T) -> None:

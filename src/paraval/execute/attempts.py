@@ -15,7 +15,7 @@ from pathlib import Path
 
 from paraval.grade.grader import Subject
 from paraval.grade.panel import Panel
-from paraval.isolation import WORKSPACE_NEED
+from paraval.isolation import WORKSPACE_NEED, TargetLimits
 from paraval.models.conversation import merged_uses
 from paraval.processes.children import Warden
 from paraval.records import (
@@ -39,10 +39,12 @@ from paraval.targets.chat import ChatAnswerer
 from paraval.targets.command import CommandAnswerer
 from paraval.targets.function import FunctionAnswerer
 from paraval.targets.isolated import IsolatedAnswerer
+from paraval.targets.redaction import redact_files
 from paraval.workspaces.workspace import Kept, WorkspaceError, Workspaces
 
 NOTHING = Spend()
 """What an answer costs that was paid for by an earlier attempt, or an attempt that never began."""
+KEY_IN_PATCH = "a key was taken out of the patch, which may not apply as it is"
 PATCH = "patch"
 """The artifact that holds what an attempt changed in its workspace."""
 
@@ -151,10 +153,22 @@ class Attempts:
             course.attempt = replace(course.attempt, workspace=lease.path)
             answer = await self._answer(course.attempt)
             # Before the graders, which may leave files of their own there.
-            course.kept = await lease.keep(course.attempt.folder)
+            course.kept = await self._without_keys(
+                course.attempt, await lease.keep(course.attempt.folder)
+            )
             return await self._judged(course, answer)
         finally:
             await lease.release()
+
+    async def _without_keys(self, attempt: Attempt, kept: Kept) -> Kept:
+        """What an agent wrote of its own key into a file is not kept."""
+        target = attempt.trial.target
+        if kept.patch is None or not isinstance(target, AgentTarget):
+            return kept
+        redactor = self._answerers.agents.redactor_for(target)
+        if not await redact_files((kept.patch,), redactor):
+            return kept
+        return replace(kept, notes=(*kept.notes, KEY_IN_PATCH))
 
     async def _answer(self, attempt: Attempt) -> Answer:
         return await self._answerers.for_target(attempt.trial.target).answer(attempt)
@@ -175,6 +189,8 @@ class Attempts:
             label=trial.label,
             workspace=attempt.workspace,
             change=None if course.kept is None else course.kept.change,
+            index=trial.index,
+            limits=_limits_of(trial.target),
         )
         logs = Logs(f"{attempt.folder}/graders")
         with captured(logs):
@@ -232,6 +248,11 @@ class Attempts:
     def _relative(self, artifacts: Mapping[str, str]) -> Mapping[str, str]:
         """Paths within the run's folder, so that it can be moved."""
         return {name: os.path.relpath(path, self._run_folder) for name, path in artifacts.items()}
+
+
+def _limits_of(target: Target) -> TargetLimits:
+    """What graders' programs are held to, too: they run what the target wrote."""
+    return target.limits if isinstance(target, AgentTarget | CommandTarget) else TargetLimits()
 
 
 def _without_a_workspace(error: WorkspaceError, duration_s: float) -> AttemptResult:

@@ -1,0 +1,53 @@
+"""What a person should know before a run begins, each in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from paraval.plan.agent_fit import unbounded_agents
+from paraval.plan.machine_limits import unenforced
+from paraval.plan.suite import Suite
+from paraval.records import Plan
+from paraval.report.wording import counted
+from paraval.settings import MODELS_VARIABLE, Selection, models_from_environment
+from paraval.store.ledger import Ledger
+
+
+def of_the_request(suite: Suite, asked: Selection) -> Iterator[str]:
+    named = models_from_environment() if suite.has_models and not suite.chooses_models else ()
+    if named and not asked.models:
+        yield f"{MODELS_VARIABLE} is set, but this suite leaves no choice of models: it is ignored."
+
+
+def of_a_resume(ledger: Ledger, to_run: int) -> Iterator[str]:
+    if not ledger.run.resumed:
+        return
+    done, total = len(ledger.done), len(ledger.plan.trials)
+    yield (
+        f"Going on with run {ledger.run.id}: {done:,} of {counted(total, 'trial')} done,"
+        f" {to_run:,} to run now."
+    )
+    if ledger.changed:
+        yield f"Changed since this run began, so run again: {counted(ledger.changed, 'trial')}."
+    if ledger.dropped:
+        yield (
+            f"No longer in the suite, so no longer in the report: "
+            f"{counted(ledger.dropped, 'trial')} with a result."
+        )
+
+
+def of_the_plan(plan: Plan) -> Iterator[str]:
+    """What of it cannot be held to."""
+    for name in unbounded_agents(plan):
+        yield f"{name} cannot be told max_turns: for it, only the timeout bounds an attempt."
+    loose = unenforced(plan)
+    if loose is not None:
+        yield loose
+
+
+def of_the_machine(plan: Plan, at_once: int) -> Iterator[str]:
+    wanted = min(plan.limits.parallel, len(plan.trials))
+    if at_once < wanted:
+        yield (
+            f"Only {at_once:,} of {wanted:,} at once: no more files may be open here (ulimit -Hn)."
+        )
