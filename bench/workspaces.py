@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import statistics
 import subprocess
 import tempfile
@@ -80,9 +81,16 @@ def as_asked(repository: Path) -> Workspace:
     return Workspace(kind=WorkspaceKind.GIT, source=found.top, commit=commit, tree=tree)
 
 
-async def lease_times(workspace: Workspace, scratch: Path, bare: Path, rounds: int) -> float:
-    """The median of our times over the median of bare git's, one after the other in each round."""
-    ours, theirs = [], []
+async def lease_times(
+    workspace: Workspace, scratch: Path, bare: Path, rounds: int
+) -> tuple[float, float]:
+    """The median of our times over the median of bare git's, one after the other in each round.
+
+    Twice: as attempts wait for it, and with all that is done for it. New folders are put out of the
+    way at once and removed behind the lease, by a thread that shares the machine with the attempt:
+    the first figure leaves that out, the second waits for it.
+    """
+    ours, with_removal, theirs = [], [], []
     async with (
         Warden() as warden,
         open_workspaces(workspace, scratch=scratch, warden=warden, at_most=1) as workspaces,
@@ -94,38 +102,72 @@ async def lease_times(workspace: Workspace, scratch: Path, bare: Path, rounds: i
             started = time.perf_counter()
             lease = await workspaces.lease()
             ours.append(time.perf_counter() - started)
+            await asyncio.to_thread(wait_until_emptied, scratch / "workspaces" / "trash")
+            with_removal.append(time.perf_counter() - started)
             await lease.release()
-            await asyncio.sleep(0.05)  # Folders are removed behind the lease: not in git's time.
             dirty(bare, seed)
             theirs.append(clean_by_git(bare))
-    print(
-        f"         {'':44} {statistics.median(ours) * 1e3:.1f} ms, bare git"
-        f" {statistics.median(theirs) * 1e3:.1f} ms"
-    )
-    return statistics.median(ours) / statistics.median(theirs)
+    medians = [statistics.median(times) for times in (ours, with_removal, theirs)]
+    lease_ms, removed_ms, git_ms = (1e3 * median for median in medians)
+    told = f"{lease_ms:.1f} ms, {removed_ms:.1f} ms with removal, bare git {git_ms:.1f} ms"
+    print(f"         {'':44} {told}")
+    return lease_ms / git_ms, removed_ms / git_ms
+
+
+def wait_until_emptied(trash: Path) -> None:
+    """What is put there is removed by threads of the pool."""
+    while any(any(slot.iterdir()) for slot in trash.glob("*")):
+        time.sleep(0.0005)
 
 
 def clean_lease(repository: Path, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as folder, scratch_folder() as scratch:
         bare = Path(folder, "bare")
         git(Path(folder), "clone", "-q", str(repository), str(bare))
-        ratio = asyncio.run(lease_times(as_asked(repository), scratch.folder, bare, rounds))
+        times = lease_times(as_asked(repository), scratch.folder, bare, rounds)
+        ratio, removed = asyncio.run(times)
     name = "clean worktree of 2,000 files, after an attempt"
     say(name, f"{ratio:.2f} x reset --hard && clean -ffdx", "<= 1.3 x", reached=ratio <= 1.3)
+    name = "the same, with what is removed behind it"
+    say(name, f"{removed:.2f} x reset --hard && clean -ffdx", "<= 1.3 x", reached=removed <= 1.3)
 
 
-async def lease_many(workspace: Workspace, scratch: Path, leases: int, slots: int) -> int:
-    """How many of them were not clean or could not be had."""
-    failures = 0
+def contents(folder: Path) -> dict[str, bytes]:
+    """By path, what is in every file; of a folder, the names in it. All but `.git`."""
+    found: dict[str, bytes] = {}
+    pending = [""]
+    while pending:
+        within = pending.pop()
+        with os.scandir(folder / within) as entries:
+            names = {entry.name: entry for entry in entries if entry.name != ".git"}
+        found[within] = "/".join(sorted(names)).encode()
+        for name, entry in names.items():
+            path = f"{within}{name}"
+            if entry.is_dir(follow_symlinks=False):
+                pending.append(f"{path}/")
+            else:
+                file = os.open(entry.path, os.O_RDONLY)
+                found[path] = os.read(file, 1_000_000)
+                os.close(file)
+    return found
+
+
+async def lease_many(
+    workspace: Workspace, scratch: Path, leases: int, slots: int
+) -> tuple[int, int]:
+    """How many of them could not be had, and how many were not clean: every byte is looked at."""
+    failures = unclean = 0
+    expected = contents(Path(str(workspace.source)))
     async with (
         Warden() as warden,
         open_workspaces(workspace, scratch=scratch, warden=warden, at_most=slots) as workspaces,
     ):
 
         async def one(seed: int) -> None:
-            nonlocal failures
+            nonlocal failures, unclean
             try:
                 lease = await workspaces.lease()
+                unclean += await asyncio.to_thread(contents, Path(lease.top)) != expected
                 dirty(Path(lease.top), seed)
                 await lease.release()
             except (OSError, ParavalError) as error:
@@ -133,18 +175,19 @@ async def lease_many(workspace: Workspace, scratch: Path, leases: int, slots: in
                 failures += 1
 
         await asyncio.gather(*(one(seed) for seed in range(leases)))
-    return failures
+    return failures, unclean
 
 
 def many_leases(repository: Path, leases: int, slots: int) -> None:
     with scratch_folder() as scratch:
         started = time.perf_counter()
-        failures = asyncio.run(lease_many(as_asked(repository), scratch.folder, leases, slots))
+        leasing = lease_many(as_asked(repository), scratch.folder, leases, slots)
+        failures, unclean = asyncio.run(leasing)
         wall_s = time.perf_counter() - started
         left = [path for path in scratch.folder.iterdir() if path.name != "owner.lock"]
     name = f"{leases:,} leases over {slots} slots"
-    value = f"{failures} failed, {len(left)} left, {wall_s:.1f} s"
-    say(name, value, "none failed, none left", reached=not failures and not left)
+    value = f"{failures} failed, {unclean} unclean, {len(left)} left, {wall_s:.1f} s"
+    say(name, value, "none of all", reached=not (failures or unclean or left))
 
 
 if __name__ == "__main__":

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from paraval.git.borrowing import lender_of, write_repository
+from paraval.git.borrowing import lender_of, tags_before, write_repository
 from paraval.git.folders import folder_tree
 from paraval.git.repositories import (
     branch_of,
     find_repository,
+    has_folder,
     resolve,
     tree_entries,
     tree_notes,
@@ -42,6 +44,35 @@ def test_a_repository_is_found_from_any_folder_in_it(repository: Path) -> None:
     assert (found.top, found.prefix, found.bare) == (str(repository), "src", False)
     assert found.git_dir == found.common_dir == str(repository / ".git")
     assert find_repository(repository).prefix == "."
+
+
+def test_a_folder_is_in_a_commit_or_in_the_working_tree_or_in_neither(repository: Path) -> None:
+    for name in ("new", "ignored", "empty"):
+        (repository / name).mkdir()
+    (repository / "new" / "x").write_text("x")
+    (repository / "ignored" / "x.log").write_text("x")
+    found = find_repository(repository)
+    head = resolve(found, "HEAD")
+    folders = (".", "src", "src/", "new", "ignored", "empty", "a.txt", "nowhere")
+    assert [name for name in folders if has_folder(found, name, commit=head)] == [
+        *(".", "src", "src/")
+    ]
+    assert [name for name in folders if has_folder(found, name, commit=None)] == [
+        *(".", "src", "src/", "new")
+    ]
+
+
+def test_tags_are_taken_over_unless_there_are_very_many(repository: Path) -> None:
+    found = find_repository(repository)
+    head = resolve(found, "HEAD")
+    assert tags_before(found, head) == b""
+    git(repository, "tag", "v1")
+    assert tags_before(found, head).splitlines()[1:] == [f"{head} refs/tags/v1".encode()]
+    refs = "".join(f"create refs/tags/t{number} {head}\n" for number in range(1_000))
+    subprocess.run(
+        ["git", "-C", str(repository), "update-ref", "--stdin"], input=refs.encode(), check=True
+    )
+    assert tags_before(found, head) == b""
 
 
 def test_a_worktree_of_the_users_own_has_the_objects_of_its_repository(repository: Path) -> None:

@@ -211,7 +211,7 @@ def test_closing_does_not_wait_for_a_git_that_stalls(
             lease = await pool.lease()
             (Path(lease.top) / "a.txt").write_text("edited\n")
             keeping = asyncio.create_task(lease.keep(kept_in))
-            while not (tmp_path / "stalls").exists():
+            while not (tmp_path / "stalls").exists():  # noqa: ASYNC110 - another program tells
                 await asyncio.sleep(0.01)
             started = time.monotonic()
             await pool.close()
