@@ -543,3 +543,36 @@ def test_nothing_heavy_is_loaded_before_it_is_used(code: str) -> None:
     )
     loaded = {name.partition(".")[0] for name in ended.stderr.split()}
     assert not loaded & set(HEAVY)
+
+
+def test_logs_show_what_graders_printed_and_are_chosen_by_variant_and_repeat(
+    write: WriteSuite, paraval: Paraval
+) -> None:
+    write(
+        "suite.yaml",
+        """
+        cases: [{id: a}]
+        matrix: {mode: [fast, slow]}
+        repeats: 2
+        target: {command: [echo, "{mode}"]}
+        graders:
+          - command: {command: [sh, -c, "echo tested {mode}; echo oh >&2"], name: tests}
+          - python: judging:judge
+        """,
+    )
+    write("judging.py", "def judge(output, case):\n    print('judged')\n    return True\n")
+    paraval("run", "suite.yaml")
+    chosen = ("--variant", "mode=slow", "--repeat", "2")
+    printed = paraval("logs", "last", *chosen).stdout
+    title = "==> a · slow · #2 · attempt 1"
+    assert printed == (
+        f"{title} · stdout <==\nslow\n"
+        f"{title} · tests.stdout <==\ntested slow\n"
+        f"{title} · tests.stderr <==\noh\n"
+        f"{title} · graders.stdout <==\njudged\n"
+    )
+    assert paraval("logs", "last", *chosen, "--stream", "stdout").stdout == "slow\n"
+    [row] = json.loads(paraval("logs", "last", *chosen, "--json").stdout)
+    assert list(row["graders"]) == ["tests.stdout", "tests.stderr", "graders.stdout"]
+    assert Path(row["graders"]["tests.stdout"]).read_text() == "tested slow\n"
+    assert paraval("logs", "last", "--variant", "mode=none").returncode == 2

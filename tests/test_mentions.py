@@ -116,7 +116,16 @@ def test_a_line_belongs_to_the_path_that_it_stands_by(text: str, lines: bool) ->
 def test_a_path_is_named_in_full_or_by_an_end_that_no_other_has(
     expected: tuple[str, ...], word: str, named: str | None
 ) -> None:
-    assert ExpectedPaths(expected).named_by(word) == named
+    assert ExpectedPaths(expected).named_by(word) == (() if named is None else (named,))
+
+
+def test_one_path_may_be_several_things_that_were_asked_for() -> None:
+    wanted = Wanted(
+        files=("internal/", "internal/x/", "internal/x/y.go"), lines=(("internal/x/y.go", 8),)
+    )
+    found = look_for(wanted, "It is in internal/x/y.go:8.")
+    assert (found.recall, found.precision, found.missing) == (1, 1, ())
+    assert look_for(wanted, "It is in internal/x/z.go:8.").recall == 0.5
 
 
 @pytest.mark.parametrize("word", ["np.dot", "e.g", "and/or", "2024/01/02", "v1.2.3", "main.foo"])

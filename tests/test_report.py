@@ -301,7 +301,7 @@ def test_trials_that_an_interrupted_run_left_are_not_said_to_have_ended() -> Non
     report = report_of(ended(cost=0.5), ended(Outcome.FAILED, cost=0.5), *left, interrupted=True)
     assert report.gate.sentence.startswith("The run was interrupted after 2 of 5 trials")
     text = plain(report)
-    assert "\n2 trials in 2.0 s; one after" in text
+    assert "\n2 trials in 2.0 s.\n" in text
     assert "3 trials were skipped and count in no rate." in text
     assert "Cost: $1.00.\n" in text
 

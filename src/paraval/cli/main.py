@@ -36,7 +36,7 @@ COMMANDS = {
     "plan": ("planning", "Tell what would run, in which order, and how long it would take."),
     "runs": ("reading", "List the runs in the store."),
     "report": ("reading", "Show a run's report, or write it to files."),
-    "logs": ("reading", "Print what the attempts of a run wrote to stdout and stderr."),
+    "logs": ("logs", "Print what the attempts of a run and their graders wrote."),
     "diff": ("changes", "Print what attempts changed in their workspaces."),
     "init": ("starting", "Write a suite that runs, to begin with."),
     "demo": ("starting", "Run a bundled suite: no key, no network."),

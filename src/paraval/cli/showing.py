@@ -1,10 +1,11 @@
-"""The report of a run on stdout, as fits where stdout goes."""
+"""The report of a run on stdout, as fits where stdout goes; and times as programs read them."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
+from datetime import UTC, datetime
 from typing import TextIO
 
 from paraval.report.document import Report
@@ -45,3 +46,8 @@ def print_report(report: Report) -> None:
     )
     stream.write(f"{text}\n")
     stream.flush()
+
+
+def iso(at: float) -> str:
+    """Seconds since the epoch as `2026-03-01T12:00:00.000Z`."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

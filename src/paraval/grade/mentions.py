@@ -182,7 +182,7 @@ def look_for(wanted: Wanted, answer: str) -> Found:
     paths = ExpectedPaths(dict.fromkeys((*wanted.files, *(path for path, _ in wanted.lines))))
     words = list(paths_in(text, paths.names))
     named = {word: paths.named_by(word) for word in {one.path for one in words}}
-    right = {path for path in named.values() if path is not None}
+    right = {path for several in named.values() for path in several}
     right |= {path for path in wanted.files if " " in path and _has_whole(text, path)}
     lines = _lines_named(text, words, named) if wanted.lines else set()
     squeezed = " ".join(text.split()) if wanted.content else ""
@@ -199,7 +199,7 @@ def look_for(wanted: Wanted, answer: str) -> Found:
     wrong = (
         path
         for path, expected in named.items()
-        if expected is None and looks_like_a_file(path) and not paths.is_above(path)
+        if not expected and looks_like_a_file(path) and not paths.is_above(path)
     )
     every = (wanted.files, wanted.symbols, wanted.lines, wanted.content)
     return Found(
@@ -245,23 +245,22 @@ _RANGE = re.compile(r"(\d{1,7})(?:\s*(?:-|\u2013|to)\s*L?(\d{1,7}))?")
 
 
 def _lines_named(
-    text: str, words: Sequence[NamedPath], named: Mapping[str, str | None]
+    text: str, words: Sequence[NamedPath], named: Mapping[str, tuple[str, ...]]
 ) -> set[tuple[str, int]]:
     """(path, line) for every number of a line that stands by a path, nearer than any other path."""
     places = [
-        (one, named[one.path])
-        for one in words
-        if named[one.path] is not None or looks_like_a_file(one.path)
+        (one, named[one.path]) for one in words if named[one.path] or looks_like_a_file(one.path)
     ]
     lines: set[tuple[str, int]] = set()
-    for number, (place, path) in enumerate(places):
-        if path is None:
+    for number, (place, paths) in enumerate(places):
+        if not paths:
             continue
         last = places[number - 1][0].end if number else 0
         following = places[number + 1][0].begin if number + 1 < len(places) else len(text)
         behind = text[place.end : min(following, place.end + _BEHIND)]
         before = text[max(last, place.begin - _BEFORE) : place.begin]
-        lines.update((path, line) for line in (*_numbers(behind), *_numbers(before)))
+        numbers = (*_numbers(behind), *_numbers(before))
+        lines.update((path, line) for path in paths for line in numbers)
     return lines
 
 

@@ -76,28 +76,34 @@ class ExpectedPaths:
         self.names = frozenset(self._by_name)
         """Of the files: the last parts of their paths."""
 
-    def named_by(self, word: str) -> str | None:
-        """The one that a word names: in full, with more before it, or by its end alone, at least
-        the whole name of the file, where no other of them ends so."""
+    def named_by(self, word: str) -> tuple[str, ...]:
+        """Those that a word names: a file, and every folder that the word lies in.
+
+        A file is named in full, with more before it, or by its end alone, at least its whole name,
+        where no other of them ends so.
+        """
+        file = self._file_of(word)
+        return (*((file,) if file is not None else ()), *self._folders_of(word))
+
+    def _file_of(self, word: str) -> str | None:
         name = word.rpartition("/")[2]
         fitting = [path for path in self._by_name.get(name, ()) if _ends_alike(word, path)]
         if len(fitting) > 1:
             # The longest that is there in full: `a/b.go` is not `b.go`, if both are expected.
             full = [path for path in fitting if _is_end_of(path, word)]
             return max(full, key=len) if full else None
-        return fitting[0] if fitting else self._folder_of(word)
+        return fitting[0] if fitting else None
 
     def is_above(self, word: str) -> bool:
         """Whether a word is a folder that one of them is in: true, but no answer."""
         place = f"/{word.strip('/')}/"
         return any(place.endswith(above) or above.endswith(place) for above in self._above)
 
-    def _folder_of(self, word: str) -> str | None:
+    def _folders_of(self, word: str) -> list[str]:
         if "/" not in word:
-            return None
+            return []
         place = f"/{word.strip('/')}/"
-        fitting = [path for path in self._folders if f"/{path.lstrip('/')}" in place]
-        return max(fitting, key=len) if fitting else None
+        return [path for path in self._folders if f"/{path.lstrip('/')}" in place]
 
 
 def _folders_above(path: str) -> Iterator[str]:

@@ -14,9 +14,11 @@ from paraval.report.wording import counted, duration, listed, money, percent, si
 
 _MOST_REASONS = 5
 _WHY_UNKNOWN = (
-    "A cost is unknown where a model has no `price` in the registry, and where a call told no"
-    " tokens or never ended."
+    "A cost is unknown where a model has no `price` in the registry, where a call told no tokens or"
+    " never ended, or where an agent does not tell it."
 )
+LEAST_GAIN = 1.05
+"""Below it, nothing was gained by running side by side that would be worth a word."""
 
 Quote = Callable[[str], str]
 """Makes text of others safe to show."""
@@ -41,11 +43,11 @@ def closing_sentences(contents: Contents, quote: Quote) -> list[str]:
 
 def _time(summary: Summary) -> str:
     done = f"{counted(summary.ended, 'trial')} in {duration(summary.wall_s)}"
-    if summary.ended < 2 or not summary.speedup:
+    if summary.ended < 2 or not summary.speedup or summary.speedup < LEAST_GAIN:
         return f"{done}."
-    times = f" ({summary.speedup:.1f} times as long)" if summary.speedup >= 1.05 else ""
+    times = f"{summary.speedup:.1f} times as long"
     serial = duration(summary.serial_s)
-    return f"{done}; one after the other they would have taken {serial}{times}."
+    return f"{done}; one after the other they would have taken {serial} ({times})."
 
 
 def _missing(summary: Summary, quote: Quote, *, going_on: bool) -> Iterator[str]:

@@ -116,10 +116,12 @@ class RunReader:
         held_back = self._connection.execute(_HELD_BACK, {"key": row.key, "worked_on": worked_on})
         if (columns := held_back.fetchone()) is not None:
             return from_columns(EndedColumns(*columns))
-        if not worked_on:
-            message = "not run: the run was interrupted"
-        elif row.unended:
+        if worked_on and row.unended:
             message = "still running"
+        elif not worked_on and row.unended:
+            message = "ended by the interrupt; a resume runs them again"
+        elif not worked_on:
+            message = "not run: the run was interrupted"
         else:
             message = "not run yet: the run goes on"
         failure = Failure(kind=Outcome.SKIPPED, message=message)
