@@ -17,7 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paraval.errors import TransientError
 from paraval.scratch import SCRATCH_VARIABLE, open_scratch
+from paraval.threads import Threads
 from paraval.workspaces.room import Room
 from paraval.workspaces.slots import Slot
 from paraval.workspaces.workspace import Kept, Lease, WorkspaceError
@@ -180,6 +182,9 @@ def test_a_machine_without_room_for_a_thread_has_no_workspace_for_now(
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
+    def no_room(threads: Threads) -> None:
+        raise TransientError("the machine has no room for another thread")
+
     async def main() -> None:
         async with opened(worktrees(repository), scratch, 2) as pool:
             with monkeypatch.context() as patched:
@@ -188,23 +193,55 @@ def test_a_machine_without_room_for_a_thread_has_no_workspace_for_now(
                     await pool.lease()
             lease = await pool.lease()
             await lease.release()
+        with monkeypatch.context() as patched:
+            patched.setattr(Threads, "_start_thread", no_room)
+            with pytest.raises(WorkspaceError, match="no room for another thread"):
+                async with opened(worktrees(repository), scratch, 2):
+                    pytest.fail("there is no workspace to be had")
 
     run(main())
+
+
+def test_opening_that_is_cancelled_does_not_wait_for_a_git_that_stalls(
+    repository: Path, scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stall_git(tmp_path, "ls-tree", monkeypatch)
+
+    async def main() -> None:
+        async def open_them() -> None:
+            async with opened(worktrees(repository), scratch, 1):
+                pytest.fail("there is no workspace to be had")
+
+        opening = asyncio.create_task(open_them())
+        while not (tmp_path / "stalls").exists():  # noqa: ASYNC110 - another program tells
+            await asyncio.sleep(0.01)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+
+    started = time.monotonic()
+    run(main())
+    assert time.monotonic() - started < 20
+
+
+def stall_git(folder: Path, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A git that stands still at one command, and tells so by a file."""
+    (folder / "bin").mkdir()
+    program = folder / "bin" / "git"
+    program.write_text(
+        f"""#!/bin/sh
+        case "$*" in *{command}*) touch {folder}/stalls; sleep 100 ;; esac
+        exec {shutil.which("git")} "$@"
+        """
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}/bin:{os.environ['PATH']}")
 
 
 def test_closing_does_not_wait_for_a_git_that_stalls(
     repository: Path, scratch: Path, kept_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "bin").mkdir()
-    stalling = tmp_path / "bin" / "git"
-    stalling.write_text(
-        f"""#!/bin/sh
-        case "$*" in *update-index*) touch {tmp_path}/stalls; sleep 100 ;; esac
-        exec {shutil.which("git")} "$@"
-        """
-    )
-    stalling.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    stall_git(tmp_path, "update-index", monkeypatch)
 
     async def main() -> Kept:
         async with opened(worktrees(repository), scratch, 1) as pool:

@@ -8,7 +8,6 @@ What can be known to fail for all attempts fails here, before the first of them.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 from collections.abc import AsyncIterator, Mapping
@@ -17,13 +16,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from paraval.environment import child_environment
+from paraval.errors import TransientError
 from paraval.git.borrowing import lender_of, tags_before
 from paraval.git.folders import folder_tree
 from paraval.git.repositories import Repository, branch_of, find_repository, resolve, tree_of
 from paraval.git.snapshots import Snapshot, snapshot
 from paraval.isolation import Workspace, WorkspaceKind
 from paraval.processes.children import Warden
+from paraval.processes.quick import Leash
 from paraval.scratch import remove_tree
+from paraval.threads import Threads
 from paraval.workspaces.folder_source import FolderSource
 from paraval.workspaces.own_repository import Beginning
 from paraval.workspaces.pool import Pool, Site
@@ -53,7 +55,7 @@ async def open_workspaces(
     folder = scratch / "workspaces"
     (folder / "trusted").mkdir(parents=True)
     try:
-        source = await asyncio.to_thread(_source_of, workspace, folder / "trusted")
+        source = await _opened_source(workspace, folder / "trusted")
         _check_start(workspace, source)
     except OSError as error:
         remove_tree(folder)
@@ -65,6 +67,23 @@ async def open_workspaces(
     site = Site(folder=folder, name=_name_of(workspace), start=workspace.start)
     async with Pool(source, site, setup, at_most=at_most) as pool:
         yield pool
+
+
+async def _opened_source(workspace: Workspace, folder: Path) -> Source:
+    """In a thread; a cancel ends the git that it may wait for."""
+    threads, leash = Threads(limit=1), Leash()
+
+    def on_the_leash() -> Source:
+        with leash.held():
+            return _source_of(workspace, folder)
+
+    try:
+        return await threads.call(on_the_leash)
+    except TransientError as error:
+        raise no_workspace(error) from error
+    finally:
+        leash.pull()
+        threads.close()
 
 
 def _source_of(workspace: Workspace, folder: Path) -> Source:

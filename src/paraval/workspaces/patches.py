@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paraval.git.borrowing import alternates_variable, lend_copies
-from paraval.git.running import GitError, failure, last_line, must_git, run_git
+from paraval.git.running import DiskFullError, GitError, failure, last_line, must_git, run_git
 from paraval.isolation import Change, FileChange
 from paraval.processes.quick import QuickEnd
 from paraval.workspaces import selection as selecting
@@ -152,7 +152,11 @@ class _Stage:
         return _read_counts(self._diff("--raw", "--numstat", "-z", "--abbrev=40"))
 
     def write_patch(self, path: str) -> None:
-        self._diff("--binary", "--full-index", f"--output={path}")
+        try:
+            self._diff("--binary", "--full-index", f"--output={path}")
+        except DiskFullError as error:
+            # Not where workspaces are: that would be told otherwise.
+            raise GitError(f"no space left in {Path(path).parent}") from error
 
     def _diff(self, *arguments: str) -> bytes:
         return must_git(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from paraval.workspaces.setup import Setup
 from paraval.workspaces.slots import Slot
 from paraval.workspaces.sources import Place, Source
 from paraval.workspaces.trouble import in_words, no_workspace
+from paraval.workspaces.turns import Turns
 from paraval.workspaces.workspace import Kept, WorkspaceError
 
 _MOST_THREADS = 32
@@ -69,14 +69,13 @@ class Pool:
         self._setup = setup
         self.notes = source.notes
         self._room = Room(at_most)
-        self._leased = 0
-        """Leases that are given out or being made ready; never more than there is room for."""
+        self._turns = Turns(self._room)
+        """Of leases that are given out or being made ready."""
         self._made = 0
         """Slots of all times: no place is used twice."""
         self._free: list[Slot] = []
         self._working: set[Slot] = set()
         """Slots that were made and not thrown away."""
-        self._waiting: deque[asyncio.Future[None]] = deque()
         self._tasks: set[asyncio.Task[Any]] = set()
         """Slots being made ready, kept or removed: that outlives who asked for it."""
         self._calls: set[asyncio.Future[Any]] = set()
@@ -119,9 +118,7 @@ class Pool:
         if self._closed:
             return
         self._closed = True
-        for turn in self._waiting:
-            if not turn.done():
-                turn.set_result(None)
+        self._turns.end()
         for task in self._tasks:
             task.cancel()
         self._leash.pull()
@@ -159,7 +156,7 @@ class Pool:
             self._free.append(slot)
         else:
             self._throw_away(slot)
-        self._give_turn_back()
+        self._turns.give_back()
 
     async def keep(self, slot: Slot, folder: str) -> Kept:
         """What was changed in it; a cancel waits for the end of this, or the slot were in use."""
@@ -180,41 +177,14 @@ class Pool:
     async def _turn(self, *, ahead: bool) -> None:
         """Wait until there is room for one more lease, and take it."""
         self._refuse_if_closed()
-        if self._leased < self._room.size and (ahead or not self._waiting):
-            self._leased += 1
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if ahead:
-            self._waiting.appendleft(turn)
-        else:
-            self._waiting.append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            with suppress(ValueError):
-                self._waiting.remove(turn)
-            if not turn.cancelled():
-                # It was given in the same moment.
-                self._give_turn_back()
-            raise
+        await self._turns.take(ahead=ahead)
         self._refuse_if_closed()
-
-    def _give_turn_back(self) -> None:
-        self._leased -= 1
-        self._give_turns()
-
-    def _give_turns(self) -> None:
-        while self._waiting and self._leased < self._room.size:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                self._leased += 1
-                turn.set_result(None)
 
     def _lower(self) -> bool:
         """A slot could not be made: do with fewer for a while. False: there are no others."""
-        others = self._leased - 1
+        others = self._turns.taken - 1
         self._room.lower(len(self._working))
-        self._give_turn_back()
+        self._turns.give_back()
         return others > 0 and not self._closed
 
     def _refuse_if_closed(self) -> None:
@@ -237,14 +207,14 @@ class Pool:
         except WorkspaceError:
             raise
         except BaseException:
-            self._give_turn_back()
+            self._turns.give_back()
             raise
 
     def _adopt(self, task: asyncio.Task[Slot]) -> None:
         """What was being made ready for a lease that was cancelled is free."""
         if not task.cancelled() and task.exception() is None and not self._closed:
             self._free.append(task.result())
-        self._give_turn_back()
+        self._turns.give_back()
 
     async def _make_ready(self) -> Slot:
         while True:
@@ -264,7 +234,7 @@ class Pool:
                 self._in_background(slot.empty_trash)
                 self._working.add(slot)
                 self._room.raise_after(is_new=is_new)
-                self._give_turns()
+                self._turns.hand_out()
                 return slot
 
     def _new_slot(self) -> Slot:
