@@ -182,7 +182,8 @@ def test_a_workspace_that_is_gone_has_no_known_change(
     repository: Path, scratch: Path, kept_in: str, act: Callable[[Path], None]
 ) -> None:
     kept = kept_after(act, worktrees(repository), scratch, kept_in)
-    assert "deleted or replaced" in (kept.change.unknown or "")
+    assert "moved, deleted or replaced" in (kept.change.unknown or "")
+    assert kept.change.tampering == ()
 
 
 def test_a_large_text_file_is_not_binary_and_its_lines_are_unknown(

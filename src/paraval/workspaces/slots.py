@@ -112,11 +112,12 @@ class Slot:
         """What changed since the lease began. Never raises."""
         told: tuple[str, ...] = ()
         try:
-            told = tampering(self._own) if self._own is not None else ()
             differences = self._compare()
             if differences.is_lost:
-                unknown = "the workspace's folder was deleted or replaced"
-                return Kept(change=Change(tampering=told, unknown=unknown))
+                # With its .git, of which nothing is known either: it may be well, elsewhere.
+                unknown = "the workspace's folder was moved, deleted or replaced"
+                return Kept(change=Change(unknown=unknown))
+            told = tampering(self._own) if self._own is not None else ()
             if not differences:
                 return Kept(change=Change(tampering=told))
             scene = Scene(
