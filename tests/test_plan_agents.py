@@ -20,7 +20,7 @@ from paraval.errors import RequestError, SuiteError
 from paraval.isolation import Home, McpServer, TargetLimits, WorkspaceKind
 from paraval.plan.agent_fit import unbounded_agents
 from paraval.plan.agent_forms import AgentTargetForm
-from paraval.plan.build import build_plan
+from paraval.plan.build import absent_programs, build_plan, draft_plan
 from paraval.plan.model import json_schema
 from paraval.plan.suite import Suite
 from paraval.records import AccountLimits, AgentTarget, CustomAgent, Plan, Reads
@@ -73,7 +73,7 @@ def targets_of(plan: Plan) -> list[AgentTarget]:
 
 def problems_of(**words: Any) -> list[str]:
     with pytest.raises(SuiteError) as refused:
-        Suite(**{"cases": CASES, **words})
+        plan_of(**words)
     return [str(problem) for problem in refused.value.problems]
 
 
@@ -424,6 +424,23 @@ def test_an_agent_that_is_not_installed_is_told_with_the_way_to_get_it(
     assert "npm install -g @anthropic-ai/claude-code" in claude
     [server] = [each for each in told if "repo-search" in each]
     assert server.startswith("suite.yaml:6: matrix.mode.with-mcp.mcp.repo-search.command")
+
+
+def test_only_agents_of_the_variants_that_run_must_be_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And none at all to look at a plan."""
+    put_on_path(tmp_path, monkeypatch, "codex")
+    suite = Suite(
+        cases=CASES, matrix={"agent": ["claude-code", "codex"]}, target={"agent": "{agent}"}
+    )
+    assert build_plan(suite, Selection(variants=(("agent", "codex"),))).trials
+    plan = draft_plan(suite, Selection())
+    assert len(plan.trials) == 2
+    [missing] = absent_programs(suite, plan)
+    assert str(missing).startswith("matrix.agent[0]: claude-code is not installed")
+    with pytest.raises(SuiteError, match="claude-code is not installed"):
+        build_plan(suite, Selection())
 
 
 def test_agents_that_no_variant_uses_need_not_be_installed(

@@ -318,7 +318,11 @@ def test_trials_without_a_result_are_skipped_with_the_reason(store: Store) -> No
         "not run yet: the run goes on",
         "not run yet: the run goes on",
     ]
-    assert {_message(result) for result in after[1:]} == {"not run: the run was interrupted"}
+    assert [_message(result) for result in after[1:]] == [
+        "ended by the interrupt; a resume runs them again",
+        "not run: the run was interrupted",
+        "not run: the run was interrupted",
+    ]
     assert store.find("last").interrupted
 
 

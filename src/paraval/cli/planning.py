@@ -167,7 +167,7 @@ def _estimate(forecast: Forecast) -> str:
     if forecast.wall_s is None or forecast.serial_s is None:
         return (
             "No estimate of the time: no run in this store tells how long its trials take. "
-            "Until then they start in plan order."
+            "Until then they start in plan order, as far as their limits and the machine let them."
         )
     return (
         f"About {duration(forecast.wall_s)}; one after the other about "

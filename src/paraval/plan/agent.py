@@ -18,9 +18,9 @@ from paraval.plan.agent_fit import (
     Asked,
     can_speak,
     check_fit,
-    check_program,
     check_speech,
     known_agent,
+    note_absence,
 )
 from paraval.plan.agent_forms import (
     PATHS,
@@ -151,7 +151,7 @@ def resolve_agent(
     if named.text == CUSTOM:
         _check_custom(draft, named, around)
     else:
-        check_program(program, draft.asked, named)
+        note_absence(program, draft.asked, named)
     return draft.asking(named.text, None if name is None else name.text, model)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paraval.errors import Problem
 from paraval.isolation import Home
 from paraval.plan.axis_texts import AxisText
 from paraval.plan.forms import Locate
@@ -34,6 +35,9 @@ class Asked:
     """Those that say something."""
     locate: Locate
     target: AgentTarget
+    absent: dict[str, dict[Problem, None]] = field(default_factory=dict, repr=False)
+    """By agent: why it cannot be started here. No error of the suite: it may be planned, and run
+    for others, all the same."""
 
 
 def known_agent(named: AxisText) -> AgentProgram | None:
@@ -83,16 +87,18 @@ def _says(target: AgentTarget, key: str) -> bool:
     return key != "mcp" or bool(target.mcp)
 
 
-def check_program(program: AgentProgram, asked: Asked, named: AxisText) -> None:
-    """Tells where an agent is not installed."""
+def note_absence(program: AgentProgram, asked: Asked, named: AxisText) -> None:
+    """Notes where an agent is not installed."""
     from paraval.agents.catalogue import find_program  # noqa: PLC0415 - see known_agent
 
     path = search_path(asked.target.env)
+    noted = asked.absent.setdefault(named.text, {})
     if asked.target.program:
         first = asked.target.program[0]
-        check_executable(first, str(Path.cwd()), path, asked.locate(("program",)))
+        spot = replace(asked.locate(("program",)), problems=noted)
+        check_executable(first, str(Path.cwd()), path, spot)
     elif find_program(program, path) is None:
-        named.spot.report(
+        replace(named.spot, problems=noted).report(
             f"{named.text} is not installed: there is no program {listed(program.programs)} on"
             f" PATH; get it with: {program.install}; or name it with program:"
         )

@@ -50,6 +50,21 @@ from paraval.settings import AUTO_MOST, DEFAULT_PARALLEL, Parallel, Selection
 
 
 def build_plan(suite: Suite, selection: Selection) -> Plan:
+    """A plan that can run: SuiteError where an agent that it needs is not installed."""
+    plan = draft_plan(suite, selection)
+    absent = absent_programs(suite, plan)
+    if absent:
+        raise SuiteError(absent)
+    return plan
+
+
+def absent_programs(suite: Suite, plan: Plan) -> tuple[Problem, ...]:
+    """What the plan's variants would start and is not installed here."""
+    absent = suite.definition.absent
+    return tuple(dict.fromkeys(why for variant, why in absent if variant in plan.variants))
+
+
+def draft_plan(suite: Suite, selection: Selection) -> Plan:
     """The suite's trials that a selection asks for: by case, then variant, then repeat."""
     definition = suite.definition
     _check_overrides(selection)

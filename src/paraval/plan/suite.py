@@ -75,6 +75,8 @@ class Definition:
     workspace: AskedWorkspace
     programs: tuple[ProgramWithin, ...]
     """That are looked for in the workspace."""
+    absent: tuple[tuple[Variant, Problem], ...]
+    """Variants whose agent is not installed here: to plan them is fine, to run them is not."""
     retry: RetryPolicy
     budget: Budget | None
     cache: CacheUse
@@ -285,6 +287,9 @@ def _define(written: Any, spot: Spot, around: Surroundings, *, default_name: str
         if not any((problem.key or "").startswith("workspace") for problem in spot.problems):
             # One that cannot be had would be told by a plan, after all else was mended.
             tell_what_is_wrong(workspace.record, workspace.spot)
+        spot.problems.update(
+            dict.fromkeys(why for _, target in variants.usual for why in target.absent)
+        )
         raise SuiteError(_in_order(spot))
     offer = Offer(
         registry=registry,
@@ -307,6 +312,7 @@ def _define(written: Any, spot: Spot, around: Surroundings, *, default_name: str
         named_limits=named_limits,
         workspace=workspace,
         programs=tuple(programs_within(workspace, variants.targets)) if has_workspace else (),
+        absent=tuple((one, why) for one, target in variants.targets for why in target.absent),
         retry=retry,
         budget=budget,
         cache=CacheUse(form.cache),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from paraval.errors import ParavalError
+from paraval.errors import ParavalError, Problem
 from paraval.functions import load_function, positional_arguments
 from paraval.isolation import Home
 from paraval.plan.agent import AgentDraft, read_agent, resolve_agent
@@ -79,6 +79,8 @@ class VariantTarget:
     """Of a chat target: the templates of its messages, and where they stand; of an agent: its
     prompt, then what is added to its instructions."""
     has_workspace: bool = False
+    absent: tuple[Problem, ...] = ()
+    """Why it cannot be started here."""
 
 
 _ReadTarget = VariantTarget | ChatDraft | AgentDraft | None
@@ -136,6 +138,7 @@ def _of_choice(
                 locate=read.locate,
                 prompts=read.prompts,
                 has_workspace=around.has_workspace,
+                absent=tuple(read.asked.absent.get(record.agent, ())),
             )
     return read
 
