@@ -187,7 +187,7 @@ TEMPLATES = """\
 ## Templates
 
 The arguments of a command, the values of `env`, `stdin`, the path in `output`, the messages to a
-model, and an agent's prompt, arguments and tool servers are templates:
+model, an agent's prompt, arguments and tool servers, and the commands of graders are templates:
 
 | field | what is filled in |
 | --- | --- |
@@ -200,6 +200,9 @@ model, and an agent's prompt, arguments and tool servers are templates:
 | `{suite}` | the suite's own folder: for commands and agents that run elsewhere |
 | `{workspace}` | where the attempt runs, if it has a workspace |
 | `{model}` | the variant's value of the axis of this name |
+
+A grader's command has no `{folder}`, and a workspace's `setup` no other fields than `{python}` and
+`{suite}`.
 
 `{{` and `}}` are plain braces. A field that any trial would not have is told when the suite is
 loaded. With `shell: true` each value is quoted, so that it stays one word, whatever it holds.
@@ -245,7 +248,8 @@ A command's environment is made from nothing. It holds, in this order, later one
   number, from 1) and `PARAVAL_FOLDER` (the path of `{{folder}}`; the folder is made beforehand only
   if a template uses it).
 
-Isolated functions and grader commands get the same; of the last four, `PARAVAL_RUN` alone.
+Isolated functions and grader commands get the same; of the last four, `PARAVAL_RUN` alone. Grader
+commands in a workspace also get `PARAVAL_WORKSPACE`, and a `HOME` and a `TMPDIR` of their own.
 
 With `output: json` the command prints one JSON object: `text` (required, a string), `usage` (a
 mapping of names to numbers), `cost_usd` (a number) and `metadata` (a mapping). Other keys become
@@ -278,7 +282,8 @@ of the registry must be of a provider that the agent speaks to:
 | --- | --- | --- |
 {_agent_rows()}
 
-Where the model is none of the registry's, the agent's own name is what shares a limit.
+Where the model is none of the registry's, the agent's own name is what shares a limit; of a custom
+agent, its command. `account` names another.
 
 The keys of a tool server in `mcp`:
 """
@@ -314,12 +319,33 @@ Where the attempts of commands and agents run, and their grader commands. With `
 without the key, a command runs in its `cwd`, and an agent in an empty folder. With a workspace,
 `cwd` is relative to where attempts begin in it, and what an attempt changed is kept as a patch.
 What `ref`, the working tree or the template stands for is found out when the plan is made, and is
-part of every trial's key; so a resume after a new commit tells that the suite has changed.
+part of every trial's key. A resume goes on from the commit that its run began with, wherever `ref`
+points by then. With `uncommitted: true` it needs the working tree as it was, and says what changed.
+
+A relative path of a program, such as `./agent.sh`, is looked for in the workspace;
+`{suite}/agent.sh` is one beside the suite.
 """
 
 BUDGET = """\
 What attempts are expected to cost is reserved before they start, and what they did cost takes its
 place. Trials that no longer fit are `skipped`, and a resume with a larger budget runs them.
+"""
+
+COMMAND_GRADERS = """\
+Tests that attempts shall not see stand beside the suite:
+
+```yaml
+cases: [{id: fix, input: Fix the parser.}]
+target: {agent: claude-code}
+workspace: {git: .}
+graders:
+  - command: {command: [pytest, -q, "{suite}/hidden"], timeout: 300, on_timeout: fail}
+```
+
+In a workspace it runs what the attempt left there. So an edit which stops the tests from being
+collected is a wrong answer (pytest then ends with 2); and your home is not seen: tools and caches
+there (`~/.cargo`, packages of `pip install --user`) need `pass_env: [HOME]`. It is held to the
+target's `limits`.
 """
 
 FUNCTION_GRADERS = """\
@@ -360,6 +386,9 @@ their ends trimmed.
 """
 
 
+OF_GRADERS = {"python": FUNCTION_GRADERS, "command": COMMAND_GRADERS}
+
+
 def suite_page() -> str:
     """The whole page."""
     parts = [
@@ -398,7 +427,7 @@ def suite_page() -> str:
         GRADERS,
         _table(GraderForm, ()),
         *(
-            _section(f"### `{kind}`", form, FUNCTION_GRADERS if kind == "python" else "")
+            _section(f"### `{kind}`", form, OF_GRADERS.get(kind, ""))
             for kind, form in GRADER_FORMS.items()
         ),
         _section("## Limits", LimitsForm, LIMITS),

@@ -77,7 +77,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("programs")
-@pytest.mark.parametrize(("example", "trials"), list(zip(EXAMPLES, [18, 1, 3, 12, 1], strict=True)))
+@pytest.mark.parametrize(
+    ("example", "trials"), list(zip(EXAMPLES, [18, 1, 3, 12, 1, 1], strict=True))
+)
 def test_the_examples_on_the_page_load(
     write: WriteSuite, folder: Path, example: str, trials: int
 ) -> None:
