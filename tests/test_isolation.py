@@ -134,8 +134,13 @@ def listening() -> Iterator[str]:
         path = f"{place}/socket"
         server.bind(path)
         server.listen()
-        threading.Thread(target=_greet, args=(server,), daemon=True).start()
-        yield path
+        greeter = threading.Thread(target=_greet, args=(server,))
+        greeter.start()
+        try:
+            yield path
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            greeter.join()
 
 
 def _greet(server: socket.socket) -> None:

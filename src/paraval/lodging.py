@@ -67,6 +67,8 @@ async def lodging_for(
                         plan.workspace, scratch=scratch.folder, warden=warden, at_most=at_most
                     )
                 )
+                for note in workspaces.notes:
+                    say(f"Workspaces: {note}.")
             homes = Homes(scratch.folder)
             if plan.workspace.sandbox:
                 bounds = _Bounds(plan, hidden, _seen(plan, scratch.folder))
