@@ -312,7 +312,9 @@ def test_the_last_words_of_a_long_setup_come_first_and_its_command_is_short(
 def test_setup_has_the_users_home_and_a_temporary_folder_of_its_own_and_yields(
     repository: Path, scratch: Path
 ) -> None:
-    setup = ("sh", "-c", 'echo "$HOME" > home.log; touch "$TMPDIR/x"; nice > nice.log')
+    # It is made to yield just after it has begun.
+    yields = "for _ in 1 2 3 4 5 6 7 8 9; do nice > nice.log; sleep 0.1; done"
+    setup = ("sh", "-c", f'echo "$HOME" > home.log; touch "$TMPDIR/x"; {yields}')
 
     async def look(lease: Lease) -> None:
         top = Path(lease.top)
