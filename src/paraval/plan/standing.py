@@ -58,14 +58,14 @@ def tell_what_is_wrong(asked: Workspace, spot: Spot) -> None:
 
 
 def _git(asked: Workspace, spot: Spot, noted: Noted | None) -> Workspace:
-    from paraval.git.repositories import tree_of  # noqa: PLC0415 - see stands_for
+    from paraval.git.repositories import has_folder, tree_of  # noqa: PLC0415 - see stands_for
     from paraval.git.snapshots import snapshot_tree  # noqa: PLC0415 - see stands_for
 
     repository, commit = _found(asked, spot, noted)
     with _telling(spot.at("git")):
         tree = snapshot_tree(repository) if asked.uncommitted else tree_of(repository, commit)
     found = replace(asked, source=repository.top, start=repository.prefix, commit=commit, tree=tree)
-    if repository.prefix != "." and not _has(found, repository, repository.prefix):
+    if not has_folder(repository, repository.prefix, commit=None if asked.uncommitted else commit):
         told = replace(spot.at("git"), problems={})
         told.report(
             f"the folder '{repository.prefix}' is not in {_what(found)}, so that no attempt could"
