@@ -63,7 +63,7 @@ def sandboxed(
         *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
         # Root could set there which program the kernel starts, outside.
         *("--ro-bind", "/proc/sys", "/proc/sys"),
-        *_mounts(sandbox, os.path.realpath(cwd), env),
+        *_mounts(sandbox, os.path.realpath(cwd), _programs(argv[0], env)),
         *("--chdir", cwd, "--"),
         *argv,
     )
@@ -81,12 +81,20 @@ def _namespaces(sandbox: Sandbox) -> Iterator[str]:
     # The keeper, and the warden after it, end it for certain.
 
 
-def _mounts(sandbox: Sandbox, cwd: str, env: Mapping[str, str]) -> Iterator[str]:
+def _programs(program: str, env: Mapping[str, str]) -> list[str]:
+    """Where the command and what it starts are looked for."""
+    folders = env.get("PATH", "").split(os.pathsep)
+    if program.startswith("/"):
+        # By its name and by what that stands for; beside both it may have what it needs.
+        folders += [os.path.dirname(path) for path in (program, os.path.realpath(program))]  # noqa: PTH120
+    return [folder for folder in folders if folder.startswith("/")]
+
+
+def _mounts(sandbox: Sandbox, cwd: str, programs: list[str]) -> Iterator[str]:
     """A folder before those within it: what is mounted later lies on top."""
     writable, covered = _real(sandbox.writable), _covered(sandbox)
     mounts: dict[str, tuple[str, ...]] = {folder: ("--tmpfs", folder) for folder in covered}
     mounts |= {folder: ("--ro-bind-try", folder, folder) for folder in _KEPT_OF_SOCKETS}
-    programs = [folder for folder in env.get("PATH", "").split(os.pathsep) if folder]
     for folder in _real((*sandbox.readable, *programs, cwd)):
         if _lies_in(folder, covered) and folder not in covered:
             mounts[folder] = ("--ro-bind-try", folder, folder)
