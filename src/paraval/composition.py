@@ -37,7 +37,7 @@ from paraval.isolation import MachineReading
 from paraval.lodging import check_sandbox
 from paraval.machine.reader import MachineReader
 from paraval.models.prices import Prices
-from paraval.plan.build import build_plan
+from paraval.plan.build import absent_programs, build_plan, draft_plan
 from paraval.plan.model import json_schema
 from paraval.plan.suite import Suite
 from paraval.processes.children import Warden
@@ -235,7 +235,7 @@ def _plan(suite: Suite, asked: Selection, store: Store, resumed: RunInfo | None)
     """What the run is about."""
     if resumed is None:
         return build_plan(suite, asked)
-    return resumed_plan(suite, asked, Selection.from_mapping(store.selection(resumed)))
+    return resumed_plan(suite, asked, Selection.from_mapping(store.selection(resumed)), resumed)
 
 
 def _open_ledger(
@@ -278,9 +278,10 @@ def load_suite(path: Path) -> Suite:
 
 def forecast_of(suite: Suite, selection: Selection, options: Options) -> Forecast:
     """What a run would do, without doing any of it."""
-    plan = build_plan(suite, _with_models_of_environment(selection, suite))
+    plan = draft_plan(suite, _with_models_of_environment(selection, suite))
     store = open_store(options)
-    return foresee(plan, store, asking_for(plan, store, Prices()))
+    forecast = foresee(plan, store, asking_for(plan, store, Prices()))
+    return replace(forecast, absent=tuple(map(str, absent_programs(suite, plan))))
 
 
 def suite_schema() -> dict[str, Any]:

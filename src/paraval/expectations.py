@@ -296,6 +296,8 @@ class Forecast:
     plan: Plan
     starts: tuple[tuple[Trial, float, float], ...]
     """In order of start: the trial, when it would start, how long it is expected to take."""
+    absent: tuple[str, ...] = ()
+    """What a run would start and is not installed here: it would be refused."""
     from_history: bool
     wall_s: float | None
     """None where nothing is known of the suite."""

@@ -74,6 +74,7 @@ def _as_mapping(forecast: Forecast) -> dict[str, Any]:
             "cost_at_most_usd": forecast.cost_at_most_usd,
             "models_without_price": list(forecast.unpriced),
             "cached": forecast.cached,
+            "absent": list(forecast.absent),
         },
         "budget_usd": None if plan.budget is None else plan.budget.usd,
         "order": [
@@ -160,6 +161,7 @@ def sentences(forecast: Forecast) -> list[str]:
         *_decides(forecast),
         *_cost(forecast),
         *_budget(forecast),
+        *(f"A run would be refused here: {why}." for why in forecast.absent),
     ]
 
 
