@@ -110,7 +110,12 @@ def write_repository(
         (folder / "HEAD").write_text(f"ref: refs/heads/{branch}\n", errors="surrogateescape")
 
 
-def lend_copies(arguments: Sequence[str], hashes: Sequence[str], objects: str) -> None:
+def lend_copies(
+    arguments: Sequence[str],
+    hashes: Sequence[str],
+    objects: str,
+    env: Mapping[str, str] | None = None,
+) -> None:
     """Copy these objects into a folder of objects, as far as they are there.
 
     Where git writes an object that an alternate has too, it writes a new time onto the lender's
@@ -120,7 +125,7 @@ def lend_copies(arguments: Sequence[str], hashes: Sequence[str], objects: str) -
     os.makedirs(os.path.dirname(pack), exist_ok=True)  # noqa: PTH103, PTH120
     stdin = "".join(f"{name}\n" for name in hashes).encode()
     if hashes:
-        run_git([*arguments, "pack-objects", "-q", pack], stdin=stdin)
+        run_git([*arguments, "pack-objects", "-q", pack], stdin=stdin, env=env)
 
 
 def alternates_variable(folder: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 from paraval.git.borrowing import Lender, write_repository
-from paraval.git.folders import folder_contents
+from paraval.git.folders import folder_contents, folder_tree
 from paraval.git.running import GitError, must_git
 from paraval.workspaces.own_repository import Beginning
 from paraval.workspaces.rules import GITIGNORE, write_rules
@@ -22,6 +22,8 @@ from paraval.workspaces.sources import (
     layout_of,
 )
 from paraval.workspaces.stock import within
+from paraval.workspaces.trusted import Trusted
+from paraval.workspaces.workspace import LastingWorkspaceError
 
 
 class FolderSource:
@@ -39,9 +41,11 @@ class FolderSource:
         self._folder = folder
         self.pristine = folder / "template"
         """The copy that all the others are made of."""
-        self.pristine.mkdir()
-        if template is not None:
-            _copy_folder(template, self.pristine)
+        self._template = template
+        self.tree: str | None = None
+        """A hash of all that is in it."""
+        self.trusted = Trusted()
+        self.trusted.write(self.pristine, self._copy_template)
         contents = folder_contents(self.pristine)
         self.layout = layout_of(contents.folders, contents.files)
         self._lock = threading.Lock()
@@ -49,9 +53,11 @@ class FolderSource:
         self._baseline: Baseline | None = None
 
     def fill(self, place: Place) -> None:
+        self.trusted.hold()
         _copy_folder(str(self.pristine), Path(place.top))
 
     def put_back(self, place: Place, paths: list[bytes]) -> None:
+        self.trusted.hold()
         for path in paths:
             shutil.copy2(
                 os.path.join(os.fsencode(self.pristine), path),  # noqa: PTH118 - bytes
@@ -61,14 +67,26 @@ class FolderSource:
 
     def baseline(self, place: Place) -> Baseline:  # noqa: ARG002 - one serves all the slots
         with self._lock:
+            self.trusted.hold()
             if self._baseline is None:
                 self._baseline = self._make_baseline()
             return self._baseline
 
+    def _copy_template(self, folder: Path) -> None:
+        folder.mkdir()
+        if self._template is not None:
+            _copy_folder(self._template, folder)
+        tree = folder_tree(folder)
+        if self.tree not in (None, tree):
+            raise LastingWorkspaceError(
+                "an attempt has changed the copy of the template that workspaces are made of, and"
+                f" {self._template} itself is not as it was when the run began",
+                hint="`sandbox: true` keeps attempts from writing outside of their workspace",
+            )
+        self.tree = tree
+
     def _make_baseline(self) -> Baseline:
-        git_dir = self._folder / "trusted.git"
-        lender = Lender(objects=())
-        write_repository(git_dir, lender, head="0" * 40, attributes=AS_IT_IS)
+        git_dir, rules = self._folder / "trusted.git", self._folder / "rules"
         top = os.fsencode(self.pristine)
         files = [within(folder, name) for folder, names in self.layout.items() for name in names]
         large = {
@@ -76,24 +94,31 @@ class FolderSource:
             for path in files
             if os.lstat(os.path.join(top, path)).st_size > LARGEST_HASHED_BYTES  # noqa: PTH118
         }
-        arguments = [f"--git-dir={git_dir}", f"--work-tree={self.pristine}"]
-        doing = "cannot take stock of the template"
-        hashed = b"".join(path + b"\0" for path in files if path not in large)
-        must_git(
-            [*arguments, "update-index", "--add", "-z", "--stdin"],
-            doing=doing,
-            stdin=hashed,
-            timeout=CHECKOUT_PATIENCE_S,
-        )
-        tree = must_git([*arguments, "write-tree"], doing=doing).decode().strip()
+        trees: list[str] = []
+        hashed = [path for path in files if path not in large]
+        ignoring = _ignore_files(self.pristine, files)
+        self.trusted.write(git_dir, lambda place: trees.append(self._write_tree(place, hashed)))
+        self.trusted.write(rules, lambda place: write_rules(place, ignoring))
         return Baseline(
             git_dir=str(git_dir),
             git_dir_as_it_is=str(git_dir),
-            tree=tree,
+            tree=trees[0],
             index=str(git_dir / "index"),
-            rules=write_rules(self._folder, _ignore_files(self.pristine, files)),
+            rules=str(rules),
             not_hashed=large,
         )
+
+    def _write_tree(self, git_dir: Path, files: list[bytes]) -> str:
+        write_repository(git_dir, Lender(objects=()), head="0" * 40, attributes=AS_IT_IS)
+        arguments = [f"--git-dir={git_dir}", f"--work-tree={self.pristine}"]
+        doing = "cannot take stock of the template"
+        must_git(
+            [*arguments, "update-index", "--add", "-z", "--stdin"],
+            doing=doing,
+            stdin=b"".join(path + b"\0" for path in files),
+            timeout=CHECKOUT_PATIENCE_S,
+        )
+        return must_git([*arguments, "write-tree"], doing=doing).decode().strip()
 
 
 def _ignore_files(folder: Path, files: list[bytes]) -> dict[bytes, bytes]:

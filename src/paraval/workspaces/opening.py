@@ -18,7 +18,6 @@ from pathlib import Path
 from paraval.environment import child_environment
 from paraval.errors import TransientError
 from paraval.git.borrowing import lender_of, tags_before
-from paraval.git.folders import folder_tree
 from paraval.git.repositories import Repository, branch_of, find_repository, resolve, tree_of
 from paraval.git.snapshots import Snapshot, snapshot
 from paraval.isolation import Workspace, WorkspaceKind
@@ -109,7 +108,7 @@ def _source_of(workspace: Workspace, folder: Path) -> Source:
 
 def _folder_source(workspace: Workspace, folder: Path) -> FolderSource:
     source = FolderSource(folder, workspace.source)
-    if workspace.tree not in (None, folder_tree(source.pristine)):
+    if workspace.tree not in (None, source.tree):
         raise WorkspaceError(
             f"the template {workspace.source} has changed since the run was planned",
             hint="run it again, and leave the template alone until the run has begun",

@@ -87,6 +87,10 @@ class _Stage:
             "GIT_INDEX_FILE": str(self._index),
             "GIT_OBJECT_DIRECTORY": str(self._objects),
         }
+        self._env_to_read = {
+            **self._env,
+            **alternates_variable(f"{scene.baseline.git_dir}/objects"),
+        }
         self._git_dir = scene.baseline.git_dir
         self._tree = scene.baseline.tree
         """What the index is compared with."""
@@ -107,7 +111,10 @@ class _Stage:
     def _copy_what_may_be_read(self, selection: Selection) -> None:
         baseline = self._scene.baseline
         hashes = [baseline.hashes[path] for path in selection.written if path in baseline.hashes]
-        lend_copies([f"--git-dir={baseline.git_dir}"], hashes, str(self._objects))
+        # Its temporary files too: nothing is ever written into the repository itself.
+        lend_copies(
+            [f"--git-dir={baseline.git_dir}"], hashes, str(self._objects), self._env_to_read
+        )
 
     def _add_by(self, git_dir: str, selection: Selection) -> QuickEnd:
         shutil.copyfile(self._scene.baseline.index, self._index)
@@ -167,7 +174,7 @@ class _Stage:
                 *(self._tree, "--"),
             ],
             doing="git cannot tell what was changed",
-            env={**self._env, **alternates_variable(f"{self._scene.baseline.git_dir}/objects")},
+            env=self._env_to_read,
             timeout=_PATIENCE_S,
         )
 

@@ -19,15 +19,13 @@ _PATIENCE_S = 120.0
 _SOME_IGNORED, _NONE_IGNORED = 0, 1
 
 
-def write_rules(folder: Path, files: Mapping[bytes, bytes]) -> str:
-    """A working tree of these `.gitignore` files alone, by path; tells where. Raises OSError."""
-    top = folder / "rules"
+def write_rules(top: Path, files: Mapping[bytes, bytes]) -> None:
+    """A working tree of these `.gitignore` files alone, by path. Raises OSError."""
     top.mkdir()
     for path, content in files.items():
         place = top / os.fsdecode(path)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content)
-    return str(top)
 
 
 def not_ignored(baseline: Baseline, paths: list[bytes]) -> list[bytes]:

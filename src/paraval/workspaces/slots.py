@@ -11,7 +11,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from paraval.git.running import GitError, must_git
+from paraval.errors import ParavalError
+from paraval.git.running import must_git
 from paraval.isolation import Change
 from paraval.scratch import remove_tree
 from paraval.workspaces.own_repository import OwnRepository, make_own_repository, tampering
@@ -47,6 +48,8 @@ class Slot:
         self._own: OwnRepository | None = None
         self._thrown_away = 0
         """Folders, of all times."""
+        self._incidents_before = 0
+        """What was done to the engine's own files before this lease began."""
         self.is_set_up = False
         """True: what `setup` left is here, as it left it."""
 
@@ -79,6 +82,8 @@ class Slot:
 
     def _hand_over(self) -> None:
         """The last step: its own repository, as new. Raises OSError."""
+        self._source.trusted.hold()
+        self._incidents_before = len(self._source.trusted.incidents)
         beginning = self._source.beginning
         if beginning is not None:
             if self._own is not None and self._own.is_untouched():
@@ -110,8 +115,21 @@ class Slot:
 
     def keep(self, folder: str) -> Kept:
         """What changed since the lease began. Never raises."""
+        kept = self._keep(folder)
+        try:
+            # Again: while it was looked at, too, an attempt beside it may have been at work.
+            self._source.trusted.hold()
+        except (ParavalError, OSError) as error:
+            unknown = kept.change.unknown or in_words(error)
+            kept = replace(kept, change=replace(kept.change, unknown=unknown))
+        incidents = self._source.trusted.incidents[self._incidents_before :]
+        told = (*kept.change.tampering, *dict.fromkeys(incidents))
+        return replace(kept, change=replace(kept.change, tampering=told))
+
+    def _keep(self, folder: str) -> Kept:
         told: tuple[str, ...] = ()
         try:
+            self._source.trusted.hold()
             differences = self._compare()
             if differences.is_lost:
                 # With its .git, of which nothing is known either: it may be well, elsewhere.
@@ -127,7 +145,7 @@ class Slot:
                 baseline=self._source.baseline(self.place),
             )
             kept = keep_change(scene, differences, folder)
-        except (GitError, OSError, ValueError) as error:
+        except (ParavalError, OSError, ValueError) as error:
             return Kept(change=Change(tampering=told, unknown=in_words(error)))
         return replace(kept, change=replace(kept.change, tampering=told))
 
@@ -135,6 +153,7 @@ class Slot:
         """Remove it; tells what is left where that is not possible."""
         with suppress(OSError):
             os.unlink(self.place.index)  # noqa: PTH108 - text, and quick
+        self._source.trusted.forget(self.place.index)
         self.empty_trash()
         return remove_tree(Path(self.place.top).parent)
 

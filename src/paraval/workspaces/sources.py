@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from paraval.workspaces.own_repository import Beginning
+from paraval.workspaces.trusted import Trusted
 
 CHECKOUT_PATIENCE_S = 600.0
 LARGEST_HASHED_BYTES = 10_000_000
 """Larger files are listed among what changed, and not looked into."""
-AS_TEXT = "* !diff\n"
-"""Attributes by which a file is binary if it has a NUL byte, and not because it is said to be."""
-AS_IT_IS = f"* -text -filter -ident -working-tree-encoding\n{AS_TEXT}"
+AS_TEXT = "* !diff -filter\n"
+"""Attributes by which a file is binary if it has a NUL byte, and not because it is said to be; and
+by which no filter is ever run."""
+AS_IT_IS = f"* -text -ident -working-tree-encoding\n{AS_TEXT}"
 """Attributes by which git takes every file byte for byte."""
 
 Layout = dict[bytes, frozenset[bytes]]
@@ -63,6 +65,8 @@ class Source(Protocol):
     """What of it is not as its owner may expect it."""
     beginning: Beginning | None
     """Of the slot's own repository; None: it has none."""
+    trusted: Trusted
+    """What of it lies where an attempt could write."""
     is_used_again: bool
     """False: every lease has a slot of its own."""
 

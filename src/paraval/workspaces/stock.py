@@ -90,6 +90,14 @@ def take_stock(top: bytes, *, leaving_out: frozenset[bytes] = frozenset()) -> St
     return stock
 
 
+def mark_of(path: str) -> int | None:
+    """Of one file, whatever it is; None: there is none that can be seen."""
+    try:
+        return _mark(os.lstat(path))
+    except OSError:
+        return None
+
+
 def mark_again(top: bytes, stock: Stock, paths: list[bytes]) -> None:
     """These files were put back: their marks are new ones. Raises OSError."""
     for path in paths:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from paraval.git.borrowing import Lender, write_repository
+from paraval.git.borrowing import write_repository
 from paraval.git.repositories import (
     GITLINK,
     TreeEntry,
@@ -25,6 +25,7 @@ from paraval.workspaces.sources import (
     Place,
     layout_of,
 )
+from paraval.workspaces.trusted import Trusted
 
 _FILES = (0o100644, 0o100755)
 
@@ -39,33 +40,55 @@ class TreeSource:
         self._tree = tree
         self._git_dir = str(folder / "trusted.git")
         self._git_dir_as_it_is = str(folder / "as-it-is.git")
-        _write_trusted(beginning.lender, beginning.commit, self._git_dir, self._git_dir_as_it_is)
+        self.trusted = Trusted()
+        self._write_repository(beginning, self._git_dir, AS_TEXT)
+        self._write_repository(beginning, self._git_dir_as_it_is, AS_IT_IS)
         entries = tree_entries(self._git_dir, tree)
         self.layout = _layout(entries)
         self._hashes = {entry.path: entry.hash for entry in entries if entry.mode in _FILES}
         self._submodules = frozenset(entry.path for entry in entries if entry.mode == GITLINK)
-        self._rules = write_rules(folder, contents_named(self._git_dir, entries, GITIGNORE))
+        rules = contents_named(self._git_dir, entries, GITIGNORE)
+        self._rules = folder / "rules"
+        self.trusted.write(self._rules, lambda top: write_rules(top, rules))
         self.notes = tree_notes(self._git_dir, entries)
 
     def fill(self, place: Place) -> None:
+        self.trusted.is_as_written(place.index)  # There is none yet, whoever put one there.
         self._checkout(place, "read-tree", "--reset", "-u", self._tree)
 
     def put_back(self, place: Place, paths: list[bytes]) -> None:
+        self._hold_index(place)
         arguments = ("checkout-index", "--force", "--index", "--quiet", "-z", "--stdin")
         self._checkout(place, *arguments, stdin=b"".join(path + b"\0" for path in paths))
 
     def baseline(self, place: Place) -> Baseline:
+        self._hold_index(place)
         return Baseline(
             git_dir=self._git_dir,
             git_dir_as_it_is=self._git_dir_as_it_is,
             tree=self._tree,
             index=place.index,
-            rules=self._rules,
+            rules=str(self._rules),
             hashes=self._hashes,
             submodules=self._submodules,
         )
 
+    def _write_repository(self, beginning: Beginning, git_dir: str, attributes: str) -> None:
+        def write(folder: Path) -> None:
+            lender, head = beginning.lender, beginning.commit
+            write_repository(folder, lender, head=head, attributes=attributes)
+
+        self.trusted.write(Path(git_dir), write)
+
+    def _hold_index(self, place: Place) -> None:
+        """An index tells git what to compare with, and what not to look at."""
+        if self.trusted.is_as_written(place.index):
+            self.trusted.hold()
+        else:
+            self._checkout(place, "read-tree", self._tree)
+
     def _checkout(self, place: Place, *arguments: str, stdin: bytes = b"") -> None:
+        self.trusted.hold()
         must_git(
             [f"--git-dir={self._git_dir}", f"--work-tree={place.top}", *arguments],
             doing="cannot check out a worktree",
@@ -73,11 +96,7 @@ class TreeSource:
             stdin=stdin,
             timeout=CHECKOUT_PATIENCE_S,
         )
-
-
-def _write_trusted(lender: Lender, commit: str, git_dir: str, git_dir_as_it_is: str) -> None:
-    write_repository(git_dir, lender, head=commit, attributes=AS_TEXT)
-    write_repository(git_dir_as_it_is, lender, head=commit, attributes=AS_IT_IS)
+        self.trusted.watch(place.index)
 
 
 def _layout(entries: Iterable[TreeEntry]) -> Layout:
