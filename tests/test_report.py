@@ -659,8 +659,7 @@ total                      3       1       1    75 % (20-97 %)  $1.50   1.0 s
 1 error, no wrong answer: 1 timeout
   ! bye · small · with-tool  timeout  no answer within 60 s
 
-5 trials in 2.0 s; one after the other they would have taken 8.0 s (4.0 times as
-long).
+5 trials in 2.0 s; their times add up to 8.0 s (4.0 times as long).
 1 error is no wrong answer: the pass rate is over the 4 judged; with it the rate
 lies between 60 % and 80 %.
 Cost: $1.50 for 4 trials; 1 told none.
@@ -752,7 +751,7 @@ def test_the_closing_sentences_tell_what_errors_hide() -> None:
         " between 85 % and 90 %."
     ) in text
     assert (
-        "40 trials in 2.0 s; one after the other they would have taken 40.0 s (20.0 times as long)."
+        "40 trials in 2.0 s; their times add up to 40.0 s (20.0 times as long)."
     ) in text
 
 

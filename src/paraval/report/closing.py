@@ -47,7 +47,7 @@ def _time(summary: Summary) -> str:
         return f"{done}."
     times = f"{summary.speedup:.1f} times as long"
     serial = duration(summary.serial_s)
-    return f"{done}; one after the other they would have taken {serial} ({times})."
+    return f"{done}; their times add up to {serial} ({times})."
 
 
 def _missing(summary: Summary, quote: Quote, *, going_on: bool) -> Iterator[str]:
