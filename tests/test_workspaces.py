@@ -276,6 +276,28 @@ def test_what_setup_does_to_files_of_the_repository_is_undone_and_told_once(
     assert any("removed: stray.txt" in note for note in first)
 
 
+def test_nothing_that_setup_leaves_keeps_git_waiting(repository: Path, scratch: Path) -> None:
+    setup = (
+        *("sh", "-c"),
+        """mkdir -p sub/.git/refs sub/.git/objects venv/lib pipes/refs pipes/objects linked
+        mkfifo sub/.git/HEAD pipes/HEAD sub/.gitignore pipe src/.gitignore
+        rm .gitignore; mkfifo .gitignore
+        echo 'gitdir: ../pipes' > linked/.git; echo x > linked/x; echo x > sub/x; git init -q src
+        echo '*' > venv/.gitignore; echo x > venv/lib/x""",
+    )
+
+    async def look(lease: Lease) -> tuple[str, ...]:
+        top = Path(lease.top)
+        assert (top / "venv" / "lib" / "x").read_text() == "x\n"
+        assert not [name for name in ("sub", "linked", "pipe") if (top / name).exists()]
+        assert (top / "src" / "b.py").is_file()
+        assert (top / ".gitignore").is_file()
+        return lease.notes
+
+    (notes,) = run(attempts(worktrees(repository, setup=setup), scratch, look))
+    assert "removed: linked" in "".join(notes)
+
+
 def test_a_setup_that_fails_is_run_once_and_told_to_all_with_its_last_words(
     repository: Path, scratch: Path, tmp_path: Path
 ) -> None:

@@ -117,6 +117,27 @@ def test_a_file_that_an_attempt_hides_from_git_is_part_of_its_change(
     assert "160000" not in Path(kept.patch).read_text()
 
 
+def test_repositories_made_of_pipes_do_not_keep_git_waiting(
+    repository: Path, scratch: Path, kept_in: str
+) -> None:
+    head = git(repository, "rev-parse", "HEAD")
+    git(repository, "update-index", "--add", "--cacheinfo", f"160000,{head},module")
+    git(repository, "commit", "-qm", "a submodule")
+
+    def act(top: Path) -> None:
+        (top / "a.txt").unlink()
+        for folder in ("a.txt", "module", "new", "src"):
+            for name in ("objects", "refs"):
+                (top / folder / ".git" / name).mkdir(parents=True)
+            os.mkfifo(top / folder / ".git" / "HEAD")
+            os.mkfifo(top / folder / ".git" / "config")
+            (top / folder / "b.py").write_text("cheat\n")
+
+    kept = kept_after(act, worktrees(repository), scratch, kept_in)
+    assert paths_of(kept) == ["a.txt", "a.txt/b.py", "module/b.py", "new/b.py", "src/b.py"]
+    assert kept.change.unknown is None
+
+
 def test_a_name_that_git_takes_for_its_own_is_listed(
     repository: Path, scratch: Path, kept_in: str
 ) -> None:

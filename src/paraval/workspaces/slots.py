@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from paraval.errors import ParavalError
-from paraval.git.running import must_git
 from paraval.isolation import Change
 from paraval.scratch import remove_tree
+from paraval.workspaces.leavings import not_ignored_leavings
 from paraval.workspaces.own_repository import OwnRepository, make_own_repository, tampering
 from paraval.workspaces.patches import keep_change
 from paraval.workspaces.selection import Scene, shown
@@ -97,7 +97,8 @@ class Slot:
         """After `setup`: what git ignores stays, all else is as before. Tells what was undone."""
         differences = self._compare()
         self._mend_modes(differences)
-        untracked = self._not_ignored()
+        baseline = self._source.baseline(self.place)
+        untracked = not_ignored_leavings(self.place.top, baseline, differences)
         for path in untracked:
             self._remove(path)
         tracked = self._tracked(differences.changed + differences.missing)
@@ -253,18 +254,6 @@ class Slot:
         return [
             path for path in paths if path.rpartition(b"/")[2] in layout.get(folder_of(path), ())
         ]
-
-    def _not_ignored(self) -> list[bytes]:
-        baseline = self._source.baseline(self.place)
-        stdout = must_git(
-            [
-                *(f"--git-dir={baseline.git_dir}", f"--work-tree={self.place.top}"),
-                *("ls-files", "-z", "--others", "--exclude-standard"),
-            ],
-            doing="git cannot tell what setup left",
-            env={"GIT_INDEX_FILE": baseline.index},
-        )
-        return [path.rstrip(b"/") for path in stdout.split(b"\0") if path]
 
     def _check_all_is_there(self) -> None:
         for folder, names in self._source.layout.items():

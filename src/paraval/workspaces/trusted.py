@@ -1,8 +1,8 @@
 """What the engine's own git obeys and compares with: held to what we wrote.
 
 It lies in the scratch folder, where an attempt without a sandbox can write. A line in a `config`
-there would have git run the attempt's code in the engine's name. So it is looked at before each use,
-and what is not as it was written is written anew.
+there would have git run the attempt's code in the engine's name. So it is looked at before each
+use, and what is not as it was written is written anew.
 """
 
 from __future__ import annotations
