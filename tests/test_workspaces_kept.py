@@ -182,9 +182,44 @@ def _config_pipe(top: Path) -> None:
     os.mkfifo(top / ".git" / "config")
 
 
+def _git_pipe(top: Path) -> None:
+    shutil.rmtree(top / ".git")
+    os.mkfifo(top / ".git")
+
+
+def _write_much_before(top: Path) -> None:
+    config = top / ".git" / "config"
+    kept = config.read_text()
+    config.write_text(kept + "# nothing\n" * 120_000 + "[core]\nhooksPath = /tmp/x\n")
+
+
+def _attributes(top: Path) -> None:
+    (top / ".git" / "info" / "attributes").write_text("* filter=x\n")
+
+
+def _two_urls(top: Path) -> None:
+    git(top, "config", "remote.origin.url", "ext::sh -c x")
+    git(top, "config", "--add", "remote.origin.url", "https://example.org/x")
+
+
+EXT = "ext::sh -c x"
+
+
 @pytest.mark.parametrize(
     ("act", "words"),
     [
+        (_write_much_before, "made .git/config longer than 1 MB"),
+        (_attributes, "put .git/info/attributes in"),
+        (_two_urls, "set remote.origin.url in .git/config"),
+        (_git_pipe, "replaced .git by a file"),
+        (_set("init.templateDir"), "set init.templatedir in .git/config"),
+        (_set("branch.main.remote", EXT), "set branch.main.remote in .git/config"),
+        (_set("remote.pushDefault", EXT), "set remote.pushdefault in .git/config"),
+        (_set("submodule.x.url", EXT), "set submodule.x.url in .git/config"),
+        (_set("url.ext::x.insteadOf", "https:"), "set url.ext::x.insteadof in .git/config"),
+        (_set("protocol.ext.allow", "always"), "set protocol.ext.allow in .git/config"),
+        (_set("core.gitProxy"), "set core.gitproxy in .git/config"),
+        (_set("alias.st", "-c core.pager=x log"), "set alias.st in .git/config"),
         (_set("core.fsmonitor"), "set core.fsmonitor in .git/config"),
         (_set("core.hooksPath"), "set core.hookspath in .git/config"),
         (_set("filter.x.clean"), "set filter.x.clean in .git/config"),

@@ -6,12 +6,14 @@ The engine reads nothing of it but to tell what was done to it that no plain use
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from paraval.git.borrowing import Lender, read_config, write_repository
+from paraval.git.borrowing import Lender, write_repository
 from paraval.git.running import run_git
 from paraval.scratch import remove_tree
 from paraval.workspaces.stock import Stock, compare, mark_again, take_stock
@@ -36,6 +38,9 @@ _PLAIN_SETTINGS = frozenset(
 """What people, agents and git itself set without leave, and what cannot run a program."""
 _PROGRAMS = frozenset({"receivepack", "uploadpack", "vcs"})
 """What a remote's settings of these names have git run."""
+_REACHING_OUT = frozenset({"branch", "remote", "submodule"})
+_BY_A_HELPER = re.compile(r"\s*[\w+.-]+::", re.ASCII)
+"""An address such as `ext::sh -c x`, for which git runs a program of that name."""
 _LINKS_TO_NOWHERE_ELSE = ("HEAD", "config", "index", "objects", "refs", "info", "hooks")
 _MOST_CONFIG_BYTES = 1_000_000
 
@@ -78,6 +83,9 @@ class Beginning:
 def make_own_repository(top: str, beginning: Beginning, index: str) -> OwnRepository:
     """Anew, whatever is there; its index is a copy of this one. Raises OSError."""
     git_dir = Path(top, ".git")
+    with suppress(OSError):
+        # What is no folder: a pipe may not even be opened.
+        git_dir.unlink()
     if os.path.lexists(git_dir) and (left := remove_tree(git_dir)) is not None:
         raise OSError(left)
     write_repository(git_dir, beginning.lender, head=beginning.commit, branch=beginning.branch)
@@ -116,7 +124,7 @@ def tampering(own: OwnRepository) -> tuple[str, ...]:
         told.append("changed where .git takes its objects from (objects/info/alternates)")
     told += [
         f"put .git/{name} in"
-        for name in ("objects/info/http-alternates", "commondir", "gitdir")
+        for name in ("objects/info/http-alternates", "info/attributes", "commondir", "gitdir")
         if os.path.lexists(git_dir / name)
     ]
     return tuple(told)
@@ -141,33 +149,45 @@ def _config_tampering(path: Path, made: bytes) -> list[str]:
         return []
     if content is None:
         return [f"deleted {place}, or made it unreadable"]
+    if len(content) > _MOST_CONFIG_BYTES:
+        return [f"made {place} longer than {_MOST_CONFIG_BYTES // 1_000_000} MB"]
     before, after = _settings(made), _settings(content)
     if after is None or before is None:
         return [f"made {place} unreadable"]
-    names = sorted(name for name in after if after[name] != before.get(name))
-    told = [f"set {_shown(name)} in {place}" for name in names if not _is_plain(name, after[name])]
+    names = sorted({name for name, value in after - before if not _is_plain(name, value)})
+    gone = {name for name, _ in before} - {name for name, _ in after}
+    told = [f"set {_shown(name)} in {place}" for name in names]
     told += [
-        f"removed {_shown(name)} from {place}"
-        for name in sorted(before.keys() - after.keys())
-        if not _is_plain(name, "")
+        f"removed {_shown(name)} from {place}" for name in sorted(gone) if not _is_plain(name, "")
     ]
     return told
 
 
-def _settings(config: bytes) -> dict[str, str] | None:
+def _settings(config: bytes) -> set[tuple[str, str]] | None:
+    """Names with each of their values: of some, git hears not only the last."""
     # By stdin: git would follow a path, and wait for a pipe.
     ended = run_git(["config", "--file", "-", "--no-includes", "--list", "-z"], stdin=config)
-    return read_config(ended.stdout) if ended.is_well else None
+    if not ended.is_well:
+        return None
+    items = (item.partition(b"\n") for item in ended.stdout.split(b"\0") if item)
+    return {(os.fsdecode(name), os.fsdecode(value)) for name, _, value in items}
 
 
 def _is_plain(name: str, value: str) -> bool:
     """Whether it can do nothing but what git itself does; `!` has it run a shell."""
     if name in _PLAIN_SETTINGS:
         return True
-    section = name.partition(".")[0]
-    if section == "remote" and name.rpartition(".")[2] in _PROGRAMS:
-        return False
-    return section in _PLAIN_SECTIONS and not value.lstrip().startswith("!")
+    section, _, rest = name.partition(".")
+    runs_a_program = (
+        value.lstrip().startswith("!")
+        or (section == "remote" and rest.rpartition(".")[2] in _PROGRAMS)
+        or (section in _REACHING_OUT and _BY_A_HELPER.match(value) is not None)
+        # Options of git itself, with any setting among them.
+        or (section == "alias" and value.lstrip().startswith("-"))
+        # Hooks for repositories to come.
+        or name == "init.templatedir"
+    )
+    return section in _PLAIN_SECTIONS and not runs_a_program
 
 
 def _hooks(folder: Path) -> list[str]:
@@ -187,7 +207,7 @@ def _content(path: Path) -> bytes | None:
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             return None
-        return os.read(file, _MOST_CONFIG_BYTES)
+        return os.read(file, _MOST_CONFIG_BYTES + 1)
     finally:
         os.close(file)
 
