@@ -132,6 +132,59 @@ def test_a_lease_is_clean_whatever_the_attempt_before_it_did(
     run(attempts(worktrees(repository), scratch, soil, look, soil, look))
 
 
+def owners(top: Path) -> set[tuple[int, int]]:
+    return {(path.lstat().st_uid, path.lstat().st_gid) for path in (top, *top.rglob("*"))}
+
+
+def mount(source: Path, place: Path, options: str) -> None:
+    argv = ["mount", "-o", options, str(source), str(place)]
+    if subprocess.run(argv, check=False, capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+
+
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can do that to a workspace")
+
+
+@AS_ROOT
+def test_a_folder_that_belongs_to_another_is_given_back(repository: Path, scratch: Path) -> None:
+    async def soil(lease: Lease) -> None:
+        for path in (Path(lease.top), Path(lease.top) / "src", Path(lease.top) / "a.txt"):
+            os.chown(path, 65534, 65534)
+
+    async def look(lease: Lease) -> None:
+        assert owners(Path(lease.top)) == {(os.geteuid(), os.getegid())}
+        assert contents(Path(lease.top)) == contents(repository)
+
+    run(attempts(worktrees(repository), scratch, soil, look))
+
+
+@AS_ROOT
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_what_is_mounted_in_a_workspace_is_gone_before_anybody_looks(
+    repository: Path, scratch: Path, kept_in: str, tmp_path: Path, *, is_kept: bool
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "precious").write_text("mine\n")
+
+    async def soil(lease: Lease) -> Any:
+        top = Path(lease.top)
+        (top / "a.txt").write_text("edited\n")
+        mount(tmp_path / "mine", top / "src", "bind")
+        mount(top, top, "bind")
+        mount(top, top, "remount,ro,bind")
+        return await lease.keep(kept_in) if is_kept else None
+
+    async def look(lease: Lease) -> None:
+        assert contents(Path(lease.top)) == contents(repository)
+
+    kept, _ = run(attempts(worktrees(repository), scratch, soil, look))
+    assert (tmp_path / "mine" / "precious").read_text() == "mine\n"
+    if is_kept:
+        assert [file.path for file in kept.change.files] == ["a.txt"]
+        assert "was mounted in the workspace" in "".join(kept.notes)
+    assert str(scratch) not in Path("/proc/self/mountinfo").read_text()
+
+
 def test_a_submodules_folder_is_empty_and_empty_again(repository: Path, scratch: Path) -> None:
     head = git(repository, "rev-parse", "HEAD")
     git(repository, "update-index", "--add", "--cacheinfo", f"160000,{head},module")

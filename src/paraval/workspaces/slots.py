@@ -15,6 +15,7 @@ from paraval.errors import ParavalError
 from paraval.isolation import Change
 from paraval.scratch import remove_tree
 from paraval.workspaces.leavings import not_ignored_leavings
+from paraval.workspaces.mounts import unmounted
 from paraval.workspaces.own_repository import OwnRepository, make_own_repository, tampering
 from paraval.workspaces.patches import keep_change
 from paraval.workspaces.selection import Scene, shown
@@ -66,6 +67,7 @@ class Slot:
 
         Where an attempt changed what `setup` left, all of that goes, and `is_set_up` with it.
         """
+        unmounted(Path(self.place.top).parent)
         self._remove_neighbours()
         differences = self._compare()
         if differences.remoded or differences.unreadable:
@@ -129,16 +131,18 @@ class Slot:
 
     def _keep(self, folder: str) -> Kept:
         told: tuple[str, ...] = ()
+        notes: tuple[str, ...] = ()
         try:
+            notes = unmounted(Path(self.place.top).parent)
             self._source.trusted.hold()
             differences = self._compare()
             if differences.is_lost:
                 # With its .git, of which nothing is known either: it may be well, elsewhere.
                 unknown = "the workspace's folder was moved, deleted or replaced"
-                return Kept(change=Change(unknown=unknown))
+                return Kept(change=Change(unknown=unknown), notes=notes)
             told = tampering(self._own) if self._own is not None else ()
             if not differences:
-                return Kept(change=Change(tampering=told))
+                return Kept(change=Change(tampering=told), notes=notes)
             scene = Scene(
                 top=self.place.top,
                 layout=self._source.layout,
@@ -147,8 +151,9 @@ class Slot:
             )
             kept = keep_change(scene, differences, folder)
         except (ParavalError, OSError, ValueError) as error:
-            return Kept(change=Change(tampering=told, unknown=in_words(error)))
-        return replace(kept, change=replace(kept.change, tampering=told))
+            return Kept(change=Change(tampering=told, unknown=in_words(error)), notes=notes)
+        change = replace(kept.change, tampering=told)
+        return replace(kept, change=change, notes=(*notes, *kept.notes))
 
     def discard(self) -> str | None:
         """Remove it; tells what is left where that is not possible."""
@@ -201,13 +206,13 @@ class Slot:
             folder: {name: self._stock.files[folder][name] for name in names}
             for folder, names in layout.items()
         }
-        self._stock.modes = {path: self._stock.modes[path] for path in layout}
+        self._stock.manners = {path: self._stock.manners[path] for path in layout}
 
     def _put_back(self, paths: list[bytes], folders: list[bytes]) -> None:
         for folder in folders:
             if folder in self._source.layout:
                 os.makedirs(self._under(folder), exist_ok=True)  # noqa: PTH103 - bytes
-                os.chmod(self._under(folder), stat.S_IMODE(self._stock.modes[folder]))  # noqa: PTH101
+                os.chmod(self._under(folder), stat.S_IMODE(self._stock.manners[folder].mode))  # noqa: PTH101
         for path in paths:
             # git looks at times in seconds to tell whether a file is as it left it: not so here.
             self._remove(path)
@@ -218,7 +223,10 @@ class Slot:
     def _mend_modes(self, differences: Differences) -> None:
         for path in sorted(differences.remoded):
             if path in self._source.layout:
-                os.chmod(self._under(path), stat.S_IMODE(self._stock.modes[path]))  # noqa: PTH101 - bytes
+                manner = self._stock.manners[path]
+                # The owner first: a new one takes some permissions away.
+                os.chown(self._under(path), manner.uid, manner.gid)
+                os.chmod(self._under(path), stat.S_IMODE(manner.mode))  # noqa: PTH101 - bytes
             else:
                 self._remove_what_setup_left()
                 return

@@ -12,6 +12,7 @@ import stat
 import sys
 import time
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 _FILE_CLOCK = 5 if sys.platform == "linux" else None
 """CLOCK_REALTIME_COARSE, by which Linux dates files: it moves once in 1 to 10 ms."""
@@ -23,6 +24,14 @@ _MOST_SEEN = 500_000
 _GIT = b".git"
 
 
+class Manner(NamedTuple):
+    """What a folder is like, besides what is in it."""
+
+    mode: int
+    uid: int
+    gid: int
+
+
 @dataclass(slots=True)
 class Stock:
     """All that is in a folder at one moment. Paths are relative; b'' is the folder itself."""
@@ -30,7 +39,7 @@ class Stock:
     identity: tuple[int, int] = (0, 0)
     files: dict[bytes, dict[bytes, int]] = field(default_factory=dict)
     """By folder, then by name: the mark of everything that is no folder."""
-    modes: dict[bytes, int] = field(default_factory=dict)
+    manners: dict[bytes, Manner] = field(default_factory=dict)
     """Of every folder."""
     newest_ns: int = 0
     """When the last of them was changed."""
@@ -50,7 +59,7 @@ class Differences:
     extra: list[bytes] = field(default_factory=list)
     """New ones; of a new folder, the folder alone."""
     remoded: list[bytes] = field(default_factory=list)
-    """Folders whose permissions were changed."""
+    """Folders whose permissions or owner were changed."""
     unreadable: list[bytes] = field(default_factory=list)
     """Folders that could not be looked into."""
 
@@ -70,7 +79,7 @@ class Differences:
 def take_stock(top: bytes, *, leaving_out: frozenset[bytes] = frozenset()) -> Stock:
     """All that is in the folder now, but for these names at its top. Raises OSError."""
     whole = os.lstat(top)
-    stock = Stock(identity=(whole.st_dev, whole.st_ino), modes={b"": whole.st_mode})
+    stock = Stock(identity=(whole.st_dev, whole.st_ino), manners={b"": _manner(whole)})
     pending = [b""]
     while pending:
         folder = pending.pop()
@@ -82,7 +91,7 @@ def take_stock(top: bytes, *, leaving_out: frozenset[bytes] = frozenset()) -> St
                 found = entry.stat(follow_symlinks=False)
                 if stat.S_ISDIR(found.st_mode):
                     path = within(folder, entry.name)
-                    stock.modes[path] = found.st_mode
+                    stock.manners[path] = _manner(found)
                     pending.append(path)
                 else:
                     names[entry.name] = _mark(found)
@@ -120,10 +129,10 @@ def compare(
     top: bytes, stock: Stock, *, leaving_out: frozenset[bytes] = frozenset()
 ) -> Differences:
     """How the folder differs from its stock. Changes nothing, and never raises."""
-    mode = _mode_if_same(top, stock)
-    if mode is None:
+    manner = _manner_if_same(top, stock)
+    if manner is None:
         return Differences(is_lost=True)
-    differences = Differences(remoded=[b""] if mode != stock.modes[b""] else [])
+    differences = Differences(remoded=[b""] if manner != stock.manners[b""] else [])
     visited = {b""}
     pending = [b""]
     while pending:
@@ -159,14 +168,14 @@ def look_again(
     return differences
 
 
-def _mode_if_same(top: bytes, stock: Stock) -> int | None:
-    """The folder's mode; None: it is not that folder any more."""
+def _manner_if_same(top: bytes, stock: Stock) -> Manner | None:
+    """What the folder is like; None: it is not that folder any more."""
     try:
         found = os.lstat(top)
     except OSError:
         return None
     is_same = stat.S_ISDIR(found.st_mode) and (found.st_dev, found.st_ino) == stock.identity
-    return found.st_mode if is_same else None
+    return _manner(found) if is_same else None
 
 
 @dataclass(slots=True)
@@ -250,13 +259,13 @@ def _compare_folder(
                     differences.changed.append(within(folder, name))
                 continue
             path = within(folder, name)
-            mode = stock.modes.get(path)
+            manner = stock.manners.get(path)
             if not folder and name in leaving_out:
                 continue
-            if mode is None or not entry.is_dir(follow_symlinks=False):
+            if manner is None or not entry.is_dir(follow_symlinks=False):
                 differences.extra.append(path)
                 continue
-            if entry.stat(follow_symlinks=False).st_mode != mode:
+            if _manner(entry.stat(follow_symlinks=False)) != manner:
                 differences.remoded.append(path)
             inner.append(path)
     if seen != len(marks):
@@ -268,6 +277,10 @@ def _compare_folder(
 def _mark(found: os.stat_result) -> int:
     # Whatever changes contents, permissions or names changes the time, which nobody can set.
     return hash((found.st_ctime_ns, found.st_ino, found.st_size))
+
+
+def _manner(found: os.stat_result) -> Manner:
+    return Manner(found.st_mode, found.st_uid, found.st_gid)
 
 
 def _under(top: bytes, path: bytes) -> bytes:
