@@ -296,13 +296,24 @@ def test_on_a_terminal_it_is_coloured_and_nothing_of_it_acts(
     seen = on_a_terminal(folder)
     assert "\x1b[1mdiff --git a/a b/a\x1b[0m\n" in seen
     assert "\x1b[36m@@ -0,0 +1 @@\x1b[0m\n" in seen
-    assert "\x1b[32m+red \\u202ex " in seen
+    # Not even what a terminal would take for its own is left out: it may be what matters.
+    assert "\x1b[32m+\\x1b]0;title\\x07\\x1b[2Jred\\x9b31m \\u202ex " in seen
     assert "\x1b[31m-\N{REPLACEMENT CHARACTER} gone\x1b[0m\n" in seen
     assert seen.count("x") >= 200_000
     for acting in ("\x1b]", "\x1b[2J", "\x07", "\x9b", "\u202e"):
         assert acting not in seen
     plain = on_a_terminal(folder, NO_COLOR="1")
     assert "\x1b" not in plain
+
+
+@pytest.mark.parametrize("end", ["\r", "\u2028", "\u2029", "\x85", "\x0b", "\x0c"])
+def test_on_a_terminal_nothing_but_an_end_of_line_ends_a_line(
+    folder: Path, ledger: Ledger, keep: Keep, end: str
+) -> None:
+    keep(0, patch_of("a", f"one{end}-forged"))
+    ledger.close(interrupted=True)
+    escaped = end.encode("unicode_escape").decode()
+    assert f"+one{escaped}-forged\n" in on_a_terminal(folder, NO_COLOR="1")
 
 
 def test_logs_tell_behind_an_agents_streams_what_it_did(ledger: Ledger, paraval: Paraval) -> None:

@@ -5,6 +5,7 @@ An agent wrote what is in it, so that on a terminal nothing of it may act.
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,9 @@ PIECE_BYTES = 1 << 16
 
 _BOLD, _RED, _GREEN, _CYAN, _PLAIN = "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[36m", "\x1b[0m"
 _IN_A_HUNK = {b"+": _GREEN, b"-": _RED}
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+"""All but tab and line end. What ends a line elsewhere would forge one here, and what a terminal
+would swallow may be what the patch is about."""
 
 
 def copy_patch(path: Path, stream: BinaryIO) -> None:
@@ -36,11 +40,15 @@ def show_patch(path: Path, stream: TextIO) -> None:
     is_painted, is_plain = has_colour(stream), not has_unicode(stream)
     with _opened(path) as file:
         for piece, style in _styled(file):
-            text = printable(piece.decode(errors="replace"))
+            text = printable(_CONTROLS.sub(_escaped, piece.decode(errors="replace")))
             shown = to_ascii(text) if is_plain else text
             body, end = (shown[:-1], "\n") if shown.endswith("\n") else (shown, "")
             stream.write(f"{style}{body}{_PLAIN}{end}" if is_painted and style else shown)
     stream.flush()
+
+
+def _escaped(control: re.Match[str]) -> str:
+    return control[0].encode("unicode_escape").decode("ascii")
 
 
 @contextmanager
