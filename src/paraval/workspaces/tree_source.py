@@ -62,6 +62,7 @@ class TreeSource:
         self._checkout(place, *arguments, stdin=b"".join(path + b"\0" for path in paths))
 
     def baseline(self, place: Place) -> Baseline:
+        self.trusted.hold()
         self._hold_index(place)
         return Baseline(
             git_dir=self._git_dir,
@@ -82,9 +83,7 @@ class TreeSource:
 
     def _hold_index(self, place: Place) -> None:
         """An index tells git what to compare with, and what not to look at."""
-        if self.trusted.is_as_written(place.index):
-            self.trusted.hold()
-        else:
+        if not self.trusted.is_as_written(place.index):
             self._checkout(place, "read-tree", self._tree)
 
     def _checkout(self, place: Place, *arguments: str, stdin: bytes = b"") -> None:
