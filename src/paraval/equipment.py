@@ -39,7 +39,6 @@ from paraval.records import (
 from paraval.report.wording import counted, listed
 from paraval.store.ledger import Ledger
 from paraval.store.store import Store
-from paraval.targets.agent import AgentAnswerer, ModelAccess
 from paraval.targets.capture import routed_streams
 from paraval.targets.chat import ChatAnswerer
 from paraval.targets.command import CommandAnswerer
@@ -50,6 +49,7 @@ from paraval.threads import Threads
 if TYPE_CHECKING:
     from paraval.loopback.scenario import Scenario
     from paraval.models.client import Models
+    from paraval.targets.agent import AgentAnswerer
 
 NICE = 5
 """How much attempts yield to what else runs on the machine, this engine included."""
@@ -294,14 +294,7 @@ def _attempts(gear: Gear, threads: Threads, lodging: Lodging) -> Attempts:
                 most=ledger.plan.limits.parallel,
             ),
             chats=ChatAnswerer(gear.access.models),
-            agents=AgentAnswerer(
-                warden,
-                run_id,
-                homes=lodging.homes,
-                models=ModelAccess(addresses=gear.access.addresses, prices=gear.prices),
-                nice=NICE,
-                sandbox_for=lodging.sandbox_for,
-            ),
+            agents=_agents(gear, lodging),
         ),
         panel=Panel(
             ledger.plan.grading,
@@ -318,4 +311,20 @@ def _attempts(gear: Gear, threads: Threads, lodging: Lodging) -> Attempts:
         warden=warden,
         run_folder=ledger.folder,
         workspaces=lodging.workspaces,
+    )
+
+
+def _agents(gear: Gear, lodging: Lodging) -> AgentAnswerer | None:
+    plan = gear.ledger.plan
+    if not any(isinstance(trial.target, AgentTarget) for trial in plan.trials):
+        return None
+    from paraval.targets.agent import AgentAnswerer, ModelAccess  # noqa: PLC0415 - seldom needed
+
+    return AgentAnswerer(
+        gear.warden,
+        gear.ledger.run.id,
+        homes=lodging.homes,
+        models=ModelAccess(addresses=gear.access.addresses, prices=gear.prices),
+        nice=NICE,
+        sandbox_for=lodging.sandbox_for,
     )

@@ -17,7 +17,6 @@ from paraval.processes.sandbox import Sandbox, why_no_sandbox
 from paraval.records import AgentTarget, Attempt, CommandTarget, Plan
 from paraval.scratch import Homes, OwnHome, open_scratch
 from paraval.targets.surroundings import SandboxFor, unbounded
-from paraval.workspaces.opening import open_workspaces
 from paraval.workspaces.workspace import Workspaces
 
 
@@ -62,6 +61,9 @@ async def lodging_for(
         async with AsyncExitStack() as stack:
             workspaces: Workspaces | None = None
             if plan.workspace.kind is not WorkspaceKind.NONE:
+                # Only here: most runs have none.
+                from paraval.workspaces.opening import open_workspaces  # noqa: PLC0415 - see above
+
                 workspaces = await stack.enter_async_context(
                     open_workspaces(
                         plan.workspace, scratch=scratch.folder, warden=warden, at_most=at_most

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from paraval.grade.grader import Subject
 from paraval.grade.panel import Panel
@@ -32,15 +33,16 @@ from paraval.records import (
     Spend,
     Target,
 )
-from paraval.targets.agent import AgentAnswerer
 from paraval.targets.answer import Answer, Answerer
 from paraval.targets.capture import Logs, captured
 from paraval.targets.chat import ChatAnswerer
 from paraval.targets.command import CommandAnswerer
 from paraval.targets.function import FunctionAnswerer
 from paraval.targets.isolated import IsolatedAnswerer
-from paraval.targets.redaction import redact_files
 from paraval.workspaces.workspace import Kept, WorkspaceError, Workspaces
+
+if TYPE_CHECKING:
+    from paraval.targets.agent import AgentAnswerer
 
 NOTHING = Spend()
 """What an answer costs that was paid for by an earlier attempt, or an attempt that never began."""
@@ -57,7 +59,8 @@ class Answerers:
     functions: FunctionAnswerer
     isolated: IsolatedAnswerer
     chats: ChatAnswerer
-    agents: AgentAnswerer
+    agents: AgentAnswerer | None
+    """None: there are none, and their adapters need not be loaded."""
 
     def for_target(self, target: Target) -> Answerer:
         match target:
@@ -70,6 +73,7 @@ class Answerers:
             case ChatTarget():
                 return self.chats
             case AgentTarget():
+                assert self.agents is not None
                 return self.agents
 
 
@@ -162,10 +166,12 @@ class Attempts:
 
     async def _without_keys(self, attempt: Attempt, kept: Kept) -> Kept:
         """What an agent wrote of its own key into a file is not kept."""
-        target = attempt.trial.target
-        if kept.patch is None or not isinstance(target, AgentTarget):
+        target, agents = attempt.trial.target, self._answerers.agents
+        if kept.patch is None or agents is None or not isinstance(target, AgentTarget):
             return kept
-        redactor = self._answerers.agents.redactor_for(target)
+        from paraval.targets.redaction import redact_files  # noqa: PLC0415 - for agents alone
+
+        redactor = agents.redactor_for(target)
         if not await redact_files((kept.patch,), redactor):
             return kept
         return replace(kept, notes=(*kept.notes, KEY_IN_PATCH))
@@ -202,28 +208,28 @@ class Attempts:
                 grades=verdict.marks,
             )
         said = {f"graders.{stream}": path for stream, path in logs.close().items()}
-        return replace(
-            self._result(course, answer, {**verdict.artifacts, **said}),
+        common = self._common(course, answer, {**verdict.artifacts, **said})
+        common["spend"] = answer.spend if answer.spend is not None else _told_spend(answer.output)
+        common["uses"] = merged_uses((*answer.uses, *verdict.uses))
+        return AttemptResult(
             outcome=verdict.outcome,
             output=answer.output,
             grades=verdict.grades,
             score=verdict.score,
             error=verdict.error,
-            spend=answer.spend if answer.spend is not None else _told_spend(answer.output),
             judging=verdict.judging,
-            uses=merged_uses((*answer.uses, *verdict.uses)),
+            **common,
         )
 
     def _failed(self, course: _Course, answer: Answer) -> AttemptResult:
         assert answer.failure is not None
-        return replace(
-            self._result(course, answer, {}), outcome=answer.failure.kind, error=answer.failure
-        )
+        common = self._common(course, answer, {})
+        return AttemptResult(outcome=answer.failure.kind, error=answer.failure, **common)
 
-    def _result(
+    def _common(
         self, course: _Course, answer: Answer, artifacts: Mapping[str, str]
-    ) -> AttemptResult:
-        """What every end of an answer has in common; its outcome is yet to be said."""
+    ) -> dict[str, Any]:
+        """What the result has of an answer, whether that could be judged or not."""
         kept = course.kept
         all_artifacts = {**answer.artifacts, **artifacts}
         notes = (*course.notes, *answer.notes)
@@ -231,19 +237,18 @@ class Attempts:
             notes += kept.notes
             if kept.patch is not None:
                 all_artifacts[PATCH] = kept.patch
-        return AttemptResult(
-            outcome=Outcome.INFRA_ERROR,
-            duration_s=course.duration_s,
-            exit_code=answer.exit_code,
-            artifacts=self._relative(all_artifacts),
-            notes=notes,
-            spend=answer.spend,
-            uses=answer.uses,
-            activity=answer.activity,
-            change=None if kept is None else kept.change,
-            cpu_s=answer.cpu_s,
-            memory_bytes=answer.memory_bytes,
-        )
+        return {
+            "duration_s": course.duration_s,
+            "exit_code": answer.exit_code,
+            "artifacts": self._relative(all_artifacts),
+            "notes": notes,
+            "spend": answer.spend,
+            "uses": answer.uses,
+            "activity": answer.activity,
+            "change": None if kept is None else kept.change,
+            "cpu_s": answer.cpu_s,
+            "memory_bytes": answer.memory_bytes,
+        }
 
     def _relative(self, artifacts: Mapping[str, str]) -> Mapping[str, str]:
         """Paths within the run's folder, so that it can be moved."""
