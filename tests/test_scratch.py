@@ -136,6 +136,7 @@ def test_a_tree_is_removed_whatever_was_done_to_it(tmp_path: Path) -> None:
     (closed / "file").touch()
     (tree / "link").symlink_to(outside)
     os.mkfifo(tree / "pipe")
+    os.mkfifo(tmp_path / "pipe")
     closed.chmod(0)
     here = Path.cwd()
     try:
@@ -146,6 +147,7 @@ def test_a_tree_is_removed_whatever_was_done_to_it(tmp_path: Path) -> None:
     finally:
         os.chdir(here)
     assert remove_tree(tree) is None
+    assert remove_tree(tmp_path / "pipe") is None
     assert not tree.exists()
     assert (outside / "kept").exists()
 

@@ -129,10 +129,11 @@ def remove_tree(folder: str | Path) -> str | None:
     if mounted := unmount_below(path):
         return f"{path} could not be removed: {mounted[0]} is mounted there"
     with suppress(OSError, RecursionError):
-        if path.is_symlink() or path.is_file():
-            path.unlink()
-        else:
+        # Looked at first: a pipe would be opened, and keep us waiting for its other end.
+        if stat.S_ISDIR(path.lstat().st_mode):
             shutil.rmtree(path)
+        else:
+            path.unlink()
     if not os.path.lexists(path):
         return None
     # Folders without permissions, or nested deeper than Python can go. Not files: another name of
@@ -147,9 +148,15 @@ def remove_tree(folder: str | Path) -> str | None:
 
 def unmount_below(folder: Path) -> list[str]:
     """Take away what an attempt has mounted at or below a folder; tells what stays mounted."""
-    for place in _mounts_below(folder):
-        _quick("umount", "--lazy", "--", place)
-    return _mounts_below(folder)
+    mounted = _mounts_below(folder)
+    while mounted:
+        for place in mounted:
+            _quick("umount", "--lazy", "--", place)
+        # One may have lain under another.
+        before, mounted = mounted, _mounts_below(folder)
+        if len(mounted) >= len(before):
+            break
+    return mounted
 
 
 def _mounts_below(folder: Path) -> list[str]:
@@ -158,13 +165,10 @@ def _mounts_below(folder: Path) -> list[str]:
         table = MOUNTS.read_bytes()
     except OSError:
         return []
-    top = os.fsencode(folder.parent.resolve() / folder.name)
-    if top not in table:
-        # Nearly always; and an escaped name of ours there is none.
-        return []
-    places = [line.split()[4] for line in table.splitlines() if line.count(b" ") > 4]
-    below = [place for place in places if place == top or place.startswith(top + b"/")]
-    return sorted(map(_unescaped, below), reverse=True)
+    top = str(folder.parent.resolve() / folder.name)
+    places = [_unescaped(line.split()[4]) for line in table.splitlines() if line.count(b" ") > 4]
+    below = [place for place in places if place == top or place.startswith(f"{top}/")]
+    return sorted(below, reverse=True)
 
 
 def _unescaped(place: bytes) -> str:

@@ -81,7 +81,7 @@ def run_quickly(
     stdin: bytes = b"",
     timeout: float = 60.0,
 ) -> QuickEnd:
-    """Run a program and wait for it; its whole process group is ended after the time."""
+    """Run a program and wait for it; its whole process group ends with it, or after the time."""
     try:
         process = subprocess.Popen(
             list(argv),
@@ -106,6 +106,8 @@ def run_quickly(
         except BaseException:
             _kill_group(process)
             raise
+        # What it left in its group: mostly there is none, and the group is gone already.
+        _kill_group(process)
     return QuickEnd(
         exit_code=process.returncode, stdout=stdout, stderr=stderr.decode(errors="replace").strip()
     )
