@@ -750,9 +750,7 @@ def test_the_closing_sentences_tell_what_errors_hide() -> None:
         "2 errors are not wrong answers: the pass rate is over the 38 judged; with them it lies"
         " between 85 % and 90 %."
     ) in text
-    assert (
-        "40 trials in 2.0 s; their times add up to 40.0 s (20.0 times as long)."
-    ) in text
+    assert ("40 trials in 2.0 s; their times add up to 40.0 s (20.0 times as long).") in text
 
 
 def test_a_number_is_not_parted_from_its_unit() -> None:
