@@ -8,8 +8,9 @@ BIN := $(VENV)/bin
 demo: $(VENV)/.installed
 	@$(BIN)/paraval demo
 
+# Two at once: most tests wait for programs, and some watch the clock, which more would disturb.
 test: check bubblewrap
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Real agent programs, at these versions, in a folder that git ignores; the models are simulated.
 CLAUDE_CODE := 2.1.325

@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+# Hundreds of tests start the program: to compile it each time anew would take minutes.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 WriteSuite = Callable[..., Path]
 Paraval = Callable[..., "subprocess.CompletedProcess[str]"]
 
