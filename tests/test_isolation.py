@@ -250,3 +250,17 @@ def test_an_agents_key_is_in_nothing_that_is_kept_of_it(paraval: Paraval, folder
     ]
     assert holders == []
     assert key not in Path("report.json").read_text() + ended.stdout + ended.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no such call")
+@pytest.mark.parametrize("graders", [[], [{"command": ["true"]}]])
+def test_the_engine_is_unreadable_as_soon_as_a_run_starts_any_program(
+    paraval: Paraval, folder: Path, graders: list[Any]
+) -> None:
+    """Also where only graders are programs: these are the runs whose engine holds keys."""
+    (folder / "look.py").write_text(
+        "import ctypes\ndef is_dumpable(case):\n    return str(ctypes.CDLL(None).prctl(3, 0))\n"
+    )
+    suite = {"cases": [{"id": "only"}], "target": {"python": "look:is_dumpable"}}
+    report = run(paraval, {**suite, "graders": graders})
+    assert only_trial(report)["output"] == ("0" if graders else "1")
