@@ -18,6 +18,7 @@ from paraval.scratch import Homes
 from paraval.targets.agent import AgentAnswerer, ModelAccess
 from paraval.targets.answer import Answer
 from paraval.targets.redaction import PIECE_BYTES, redact_file, redact_files
+from paraval.targets.surroundings import ProcessRoom
 
 KEY = "sk-secret-0123456789abcdef"
 MODEL = Model(
@@ -54,7 +55,9 @@ def answer(folder: Path, target: AgentTarget, prompt: str = "x") -> Answer:
     async def run() -> Answer:
         async with Warden() as warden:
             homes = Homes(folder / "scratch")
-            answerer = AgentAnswerer(warden, "run-3", homes=homes, models=ACCESS)
+            answerer = AgentAnswerer(
+                ProcessRoom(warden=warden, run_id="run-3", homes=homes), ACCESS
+            )
             return await answerer.answer(attempt_at(target, folder, prompt))
 
     return asyncio.run(run())
@@ -68,7 +71,9 @@ def test_a_cancel_leaves_no_key_in_the_logs(tmp_path: Path) -> None:
     async def run() -> None:
         async with Warden() as warden:
             homes = Homes(tmp_path / "scratch")
-            answerer = AgentAnswerer(warden, "run-3", homes=homes, models=ACCESS)
+            answerer = AgentAnswerer(
+                ProcessRoom(warden=warden, run_id="run-3", homes=homes), ACCESS
+            )
             target = custom(SAY_KEY + "time.sleep(60)")
             task = asyncio.create_task(answerer.answer(attempt_at(target, tmp_path)))
             said = tmp_path / "attempt" / "stderr.log"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -31,6 +32,7 @@ from paraval.records import (
 from paraval.scratch import Homes
 from paraval.targets.agent import AgentAnswerer, ModelAccess
 from paraval.targets.answer import Answer
+from paraval.targets.surroundings import ProcessRoom
 
 FAKE = str(Path(__file__).parent / "fake_agents" / "claude.py")
 KEY = "sk-secret-0123456789abcdef"
@@ -42,6 +44,9 @@ CLAUDE = AgentTarget(
     timeout=30,
     grace=1,
 )
+
+RUN = f"run-{os.getpid()}"
+"""Of this process alone: others may be running these tests beside it."""
 
 
 def attempt_at(target: AgentTarget, prompt: str, folder: Path, index: int = 0) -> Attempt:
@@ -62,7 +67,8 @@ def answers(
         homes = Homes(folder / "scratch")
         async with Warden() as warden:
             answerer = AgentAnswerer(
-                warden, "run-1", homes=homes, models=models or ModelAccess(environment={})
+                ProcessRoom(warden=warden, run_id=RUN, homes=homes),
+                models or ModelAccess(environment={}),
             )
             attempts = [
                 attempt_at(target, prompt, folder, index) for index, prompt in enumerate(prompts)
@@ -81,7 +87,7 @@ def marked_processes() -> list[int]:
     marked = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get("PARAVAL_RUN") == "run-1":
+            if process.environ().get("PARAVAL_RUN") == RUN:
                 marked.append(process.pid)
         except psutil.Error:
             continue
@@ -157,7 +163,9 @@ def test_home_mine_is_the_users_own_but_temporary_files_are_not(
 def test_without_a_workspace_it_works_in_the_folder_that_is_its_own(tmp_path: Path) -> None:
     async def run() -> Answer:
         async with Warden() as warden:
-            answerer = AgentAnswerer(warden, "run-1", homes=Homes(tmp_path / "scratch"))
+            answerer = AgentAnswerer(
+                ProcessRoom(warden=warden, run_id=RUN, homes=Homes(tmp_path / "scratch"))
+            )
             attempt = replace(attempt_at(CLAUDE, "write x say ok", tmp_path), workspace=None)
             return await answerer.answer(attempt)
 
@@ -279,7 +287,9 @@ def test_a_cancel_leaves_nothing(tmp_path: Path) -> None:
 
     async def run() -> None:
         async with Warden() as warden:
-            answerer = AgentAnswerer(warden, "run-1", homes=Homes(tmp_path / "scratch"))
+            answerer = AgentAnswerer(
+                ProcessRoom(warden=warden, run_id=RUN, homes=Homes(tmp_path / "scratch"))
+            )
             attempt = attempt_at(replace(CLAUDE, grace=0.2), "write begun hang", tmp_path)
             task = asyncio.create_task(answerer.answer(attempt))
             while not begun.exists():  # noqa: ASYNC110 - another process makes it
@@ -396,7 +406,9 @@ def test_what_an_agent_makes_for_itself_is_none_of_its_work(tmp_path: Path, star
 
     async def run() -> Answer:
         async with Warden() as warden:
-            answerer = AgentAnswerer(warden, "run-1", homes=Homes(tmp_path / "scratch"))
+            answerer = AgentAnswerer(
+                ProcessRoom(warden=warden, run_id=RUN, homes=Homes(tmp_path / "scratch"))
+            )
             attempt = replace(attempt_at(target, "x", tmp_path), workspace=str(top / start))
             return await answerer.answer(attempt)
 

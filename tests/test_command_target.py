@@ -16,6 +16,7 @@ from paraval.scratch import Homes
 from paraval.targets.answer import Answer
 from paraval.targets.command import CommandAnswerer
 from paraval.targets.ends import unexpected_end
+from paraval.targets.surroundings import ProcessRoom
 
 
 def command(script: str, *, cwd: str = ".", **options: object) -> CommandTarget:
@@ -33,7 +34,9 @@ def answer(folder: Path, target: CommandTarget, *, workspace: Path | None = None
     async def run() -> Answer:
         async with Warden() as warden:
             homes = Homes(folder / "scratch")
-            return await CommandAnswerer(warden, "run-2", homes=homes).answer(attempt)
+            return await CommandAnswerer(
+                ProcessRoom(warden=warden, run_id="run-2", homes=homes)
+            ).answer(attempt)
 
     given = asyncio.run(run())
     assert not list((folder / "scratch" / "homes").glob("*/*/*")), "nothing stays in a home"

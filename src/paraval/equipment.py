@@ -44,6 +44,7 @@ from paraval.targets.chat import ChatAnswerer
 from paraval.targets.command import CommandAnswerer
 from paraval.targets.function import FunctionAnswerer
 from paraval.targets.isolated import IsolatedAnswerer
+from paraval.targets.surroundings import ProcessRoom
 from paraval.threads import Threads
 
 if TYPE_CHECKING:
@@ -279,13 +280,7 @@ def _attempts(gear: Gear, threads: Threads, lodging: Lodging) -> Attempts:
     run_id = ledger.run.id
     return Attempts(
         Answerers(
-            commands=CommandAnswerer(
-                warden,
-                run_id,
-                homes=lodging.homes,
-                nice=NICE,
-                sandbox_for=lodging.sandbox_for,
-            ),
+            commands=CommandAnswerer(_room(gear, lodging)),
             functions=FunctionAnswerer(functions, threads),
             isolated=IsolatedAnswerer(
                 warden,
@@ -321,10 +316,16 @@ def _agents(gear: Gear, lodging: Lodging) -> AgentAnswerer | None:
     from paraval.targets.agent import AgentAnswerer, ModelAccess  # noqa: PLC0415 - seldom needed
 
     return AgentAnswerer(
-        gear.warden,
-        gear.ledger.run.id,
+        _room(gear, lodging),
+        ModelAccess(addresses=gear.access.addresses, prices=gear.prices),
+    )
+
+
+def _room(gear: Gear, lodging: Lodging) -> ProcessRoom:
+    return ProcessRoom(
+        warden=gear.warden,
+        run_id=gear.ledger.run.id,
         homes=lodging.homes,
-        models=ModelAccess(addresses=gear.access.addresses, prices=gear.prices),
         nice=NICE,
         sandbox_for=lodging.sandbox_for,
     )

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+PATCH = "patch"
+"""The artifact that holds what an attempt changed in its workspace."""
 WORKSPACE_NEED = "workspace"
 """What every trial of a plan with workspaces needs: without any, none of them can run."""
 

@@ -14,11 +14,11 @@ import click
 
 from paraval.cli.complaints import talk
 from paraval.cli.options import axis_and_value, run_argument, store_option
-from paraval.cli.patches import PATCH, copy_patch, show_patch
+from paraval.cli.patches import copy_patch, show_patch
 from paraval.cli.showing import has_unicode
 from paraval.composition import open_store
 from paraval.errors import RequestError
-from paraval.isolation import Change
+from paraval.isolation import PATCH, Change
 from paraval.records import AttemptRecord, RunInfo, TrialResult, value_text
 from paraval.report.attempt_deeds import stat_lines
 from paraval.report.text import one_line, to_ascii

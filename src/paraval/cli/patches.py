@@ -16,8 +16,6 @@ from paraval.cli.showing import has_colour, has_unicode
 from paraval.errors import RequestError
 from paraval.report.text import printable, to_ascii
 
-PATCH = "patch"
-"""What the patch is called among an attempt's artifacts."""
 PIECE_BYTES = 1 << 16
 """A line without end is shown in pieces."""
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from paraval.grade.grader import Subject
 from paraval.grade.panel import Panel
-from paraval.isolation import WORKSPACE_NEED, TargetLimits
+from paraval.isolation import PATCH, WORKSPACE_NEED, TargetLimits
 from paraval.models.conversation import merged_uses
 from paraval.processes.children import Warden
 from paraval.records import (
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 NOTHING = Spend()
 """What an answer costs that was paid for by an earlier attempt, or an attempt that never began."""
 KEY_IN_PATCH = "a key was taken out of the patch, which may not apply as it is"
-PATCH = "patch"
-"""The artifact that holds what an attempt changed in its workspace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

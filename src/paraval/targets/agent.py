@@ -20,9 +20,9 @@ from paraval.environment import PROXY_VARIABLES, child_environment
 from paraval.isolation import Home, McpServer
 from paraval.models.prices import Prices
 from paraval.models.secrets import Redactor
-from paraval.processes.children import Command, Ended, Warden
+from paraval.processes.children import Command, Ended
 from paraval.records import AgentTarget, Attempt, Failure, Outcome, Provider, Spend
-from paraval.scratch import Homes, OwnHome
+from paraval.scratch import OwnHome
 from paraval.settings import LOG_LIMIT_BYTES
 from paraval.targets.agent_ends import AgentCall, answer_of, without_key
 from paraval.targets.agent_litter import Litter
@@ -38,7 +38,7 @@ from paraval.targets.command import attempt_marks, template_fields
 from paraval.targets.ends import artifacts_of
 from paraval.targets.plain_files import read_plain_file
 from paraval.targets.redaction import redact_files
-from paraval.targets.surroundings import SandboxFor, own_places, unbounded
+from paraval.targets.surroundings import ProcessRoom, own_places
 from paraval.templates import TemplateFields, fill
 
 RESULT_FILE_LIMIT_BYTES = 32 << 20
@@ -62,23 +62,9 @@ class ModelAccess:
 class AgentAnswerer:
     """Runs agent programs."""
 
-    def __init__(
-        self,
-        warden: Warden,
-        run_id: str,
-        *,
-        homes: Homes | None,
-        models: ModelAccess | None = None,
-        nice: int = 0,
-        sandbox_for: SandboxFor = unbounded,
-    ) -> None:
-        """Without `homes`: for runs that have no agents."""
-        self._warden = warden
-        self._run_id = run_id
-        self._homes = homes
+    def __init__(self, room: ProcessRoom, models: ModelAccess | None = None) -> None:
+        self._room = room
         self._models = models or ModelAccess()
-        self._nice = nice
-        self._sandbox_for = sandbox_for
 
     async def answer(self, attempt: Attempt) -> Answer:
         target = attempt.trial.target
@@ -86,8 +72,8 @@ class AgentAnswerer:
         model = target.model
         if model is not None and model.api_key_env and not self._key(model.api_key_env):
             return without_key(model)
-        assert self._homes is not None
-        async with self._homes.lease() as own:
+        assert self._room.homes is not None
+        async with self._room.homes.lease() as own:
             try:
                 return await self._answer(attempt, target, own)
             except CannotStart as error:
@@ -111,7 +97,7 @@ class AgentAnswerer:
         redactor = self.redactor_for(target)
         litter = Litter(attempt.workspace, launch.litter)
         try:
-            ended = await self._warden.run(command)
+            ended = await self._room.warden.run(command)
         finally:
             # Also of one that was cancelled: what it had printed is kept.
             await redact_files((command.stdout, command.stderr), redactor)
@@ -210,7 +196,7 @@ class AgentAnswerer:
                 {**own_places(own, target.home), **own_env, **told},
                 # Who has no proxy to this machine itself would be sent to one.
                 target.pass_env if simulated else (*PROXY_VARIABLES, *target.pass_env),
-                {**attempt_marks(self._run_id, attempt), "PARAVAL_WORKSPACE": workspace},
+                {**attempt_marks(self._room.run_id, attempt), "PARAVAL_WORKSPACE": workspace},
             ),
             cwd=workspace,
             stdin=launch.stdin.encode(errors="surrogateescape"),
@@ -219,9 +205,9 @@ class AgentAnswerer:
             timeout=target.timeout,
             grace=target.grace,
             limits=target.limits,
-            nice=self._nice,
+            nice=self._room.nice,
             tag=attempt.trial.index,
-            sandbox=self._sandbox_for(attempt, own),
+            sandbox=self._room.sandbox_for(attempt, own),
         )
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from paraval.environment import child_environment
-from paraval.processes.children import Command, Ended, Warden
+from paraval.processes.children import Command, Ended
 from paraval.processes.identity import RUN_VARIABLE
 from paraval.records import Attempt, CommandTarget, Failure, Outcome, Output, OutputForm, Trial
-from paraval.scratch import Homes, OwnHome
+from paraval.scratch import OwnHome
 from paraval.settings import ANSWER_LIMIT_BYTES
 from paraval.targets.answer import (
     Answer,
@@ -24,7 +24,7 @@ from paraval.targets.answer import (
 )
 from paraval.targets.ends import artifacts_of, last_words, notes_of, unexpected_end
 from paraval.targets.plain_files import read_plain_file
-from paraval.targets.surroundings import SandboxFor, own_places, unbounded
+from paraval.targets.surroundings import ProcessRoom, own_places
 from paraval.templates import TemplateFields, field_names, fill, fill_shell
 
 TRY_AGAIN_EXIT_CODE = 75
@@ -34,26 +34,13 @@ TRY_AGAIN_EXIT_CODE = 75
 class CommandAnswerer:
     """Starts commands."""
 
-    def __init__(
-        self,
-        warden: Warden,
-        run_id: str,
-        *,
-        homes: Homes | None = None,
-        nice: int = 0,
-        sandbox_for: SandboxFor = unbounded,
-    ) -> None:
-        """Without `homes` every command sees the user's own home."""
-        self._warden = warden
-        self._run_id = run_id
-        self._homes = homes
-        self._nice = nice
-        self._sandbox_for = sandbox_for
+    def __init__(self, room: ProcessRoom) -> None:
+        self._room = room
 
     async def answer(self, attempt: Attempt) -> Answer:
-        if self._homes is None:
+        if self._room.homes is None:
             return await self._answer(attempt, None)
-        async with self._homes.lease() as own:
+        async with self._room.homes.lease() as own:
             return await self._answer(attempt, own)
 
     async def _answer(self, attempt: Attempt, own: OwnHome | None) -> Answer:
@@ -64,7 +51,7 @@ class CommandAnswerer:
             os.makedirs(attempt.own_folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
         command = self._command(attempt, fields, own)
         file = _AnswerFile.of(target, command.cwd, fields)
-        ended = await self._warden.run(command)
+        ended = await self._room.warden.run(command)
         output, failure, problem = None, _failure_of(ended, target, command), ""
         if failure is None:
             try:
@@ -99,7 +86,7 @@ class CommandAnswerer:
             env=child_environment(
                 {**own_places(own, target.home), **env},
                 target.pass_env,
-                attempt_marks(self._run_id, attempt),
+                attempt_marks(self._room.run_id, attempt),
             ),
             cwd=_folder_of(target, attempt.workspace),
             stdin=stdin.encode(errors="surrogateescape"),
@@ -108,9 +95,9 @@ class CommandAnswerer:
             timeout=target.timeout,
             grace=target.grace,
             limits=target.limits,
-            nice=self._nice,
+            nice=self._room.nice,
             tag=attempt.trial.index,
-            sandbox=self._sandbox_for(attempt, own),
+            sandbox=self._room.sandbox_for(attempt, own),
         )
 
 

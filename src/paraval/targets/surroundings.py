@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from paraval.isolation import Home
+from paraval.processes.children import Warden
 from paraval.processes.sandbox import Sandbox
 from paraval.records import Attempt
-from paraval.scratch import OwnHome
+from paraval.scratch import Homes, OwnHome
 
 SandboxFor = Callable[[Attempt, OwnHome | None], Sandbox | None]
 """What bounds an attempt that has this home; None: nothing does."""
@@ -15,6 +17,18 @@ SandboxFor = Callable[[Attempt, OwnHome | None], Sandbox | None]
 
 def unbounded(_attempt: Attempt, _own: OwnHome | None) -> Sandbox | None:
     return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRoom:
+    """What attempts that are processes get of a run."""
+
+    warden: Warden
+    run_id: str
+    homes: Homes | None = None
+    """None: every one sees the user's own home."""
+    nice: int = 0
+    sandbox_for: SandboxFor = unbounded
 
 
 def own_places(own: OwnHome | None, home: Home) -> dict[str, str]:
