@@ -1,0 +1,123 @@
+"""How steps are performed: each kind by one performer, in the room that a race has.
+
+A performer never raises for what a candidate, a program or a workspace does: that is a result.
+What is a fault of ours becomes one here, so that it ends one step alone.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from paraval.racing.findings import Finding, Proposal, to_data
+from paraval.racing.request import RaceRequest
+from paraval.racing.steps import Base, Step, StepEnd, StepKind
+from paraval.records import Attempt, AttemptResult, Failure, Outcome, Output
+from paraval.targets.surroundings import ProcessRoom
+from paraval.workspaces.pool import Pool
+
+Ends = dict[tuple[StepKind, str, int], StepEnd]
+"""How the steps ended so far, by kind, candidate and number; those of earlier engines too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaceRoom:
+    """What the steps of a race work with."""
+
+    request: RaceRequest
+    base: Base
+    processes: ProcessRoom
+    workspaces: Pool
+    objects: Path
+    """Where the trees of candidates are kept, in the run's folder: git objects, loose."""
+    run_folder: Path
+    ends: Ends = field(default_factory=dict)
+    """Filled as steps end: performers read what earlier steps found."""
+    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    """Of Python, for generate, repair and refine."""
+    propose: Callable[[Step, tuple[Proposal, ...]], None] = lambda _step, _proposals: None
+    """Told by a hook that still runs: what it has proposed so far joins the race at once."""
+
+    def artifact(self, end: StepEnd, name: str) -> Path | None:
+        """An absolute path; None where the step left no such file."""
+        path = end.artifacts.get(name)
+        return None if path is None else self.run_folder / path
+
+
+class StepPerformer(Protocol):
+    """Performs one kind of step, or several."""
+
+    async def perform(self, attempt: Attempt, step: Step) -> AttemptResult:
+        """Paths of artifacts are absolute."""
+        ...
+
+    async def close(self) -> None:
+        """Gives back what it holds. Called once, when no step runs any more."""
+        ...
+
+
+def found(finding: Finding, outcome: Outcome = Outcome.PASSED, **more: Any) -> AttemptResult:
+    """A step that found something; `more` are further fields of its result."""
+    output = Output(metadata={"race": to_data(finding)})
+    return AttemptResult(outcome=outcome, output=output, **more)
+
+
+def broke(
+    outcome: Outcome, message: str, *, finding: Finding | None = None, **more: Any
+) -> AttemptResult:
+    """A step that came to no end of its own; `finding` is what it found all the same."""
+    output = None if finding is None else Output(metadata={"race": to_data(finding)})
+    lasting: bool = more.pop("lasting", False)
+    error = Failure(kind=outcome, message=message, lasting=lasting)
+    return AttemptResult(outcome=outcome, output=output, error=error, **more)
+
+
+class RacePerformer:
+    """What the driver calls: finds the performer for a step, and keeps paths relative."""
+
+    def __init__(
+        self,
+        room: RaceRoom,
+        performers: Mapping[StepKind, StepPerformer],
+        steps: Mapping[int, Step],
+    ) -> None:
+        """`steps`: by the index of their trials; it grows while the race goes on."""
+        self._room = room
+        self._performers = performers
+        self._steps = steps
+
+    async def perform(self, attempt: Attempt) -> AttemptResult:
+        step = self._steps[attempt.trial.index]
+        try:
+            result = await self._performers[step.kind].perform(attempt, step)
+        except Exception as error:  # noqa: BLE001 - a bug of ours must not cost the other candidates
+            return _our_own_bug(error)
+        return replace(result, artifacts=self._relative(result.artifacts))
+
+    def _relative(self, artifacts: Mapping[str, str]) -> Mapping[str, str]:
+        """Paths within the run's folder, so that it can be moved."""
+        folder = self._room.run_folder
+        return {name: os.path.relpath(path, folder) for name, path in artifacts.items()}
+
+    def forget(self, index: int) -> None:
+        """Nothing is remembered of a trial between its attempts."""
+
+    def kill(self) -> None:
+        self._room.processes.warden.kill_all()
+
+    async def close(self) -> None:
+        for performer in {id(one): one for one in self._performers.values()}.values():
+            await performer.close()
+
+
+def _our_own_bug(error: Exception) -> AttemptResult:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return broke(
+        Outcome.INFRA_ERROR,
+        f"a fault of paraval itself, please report it: {type(error).__name__}: {error} "
+        f"({Path(last.filename).name}:{last.lineno})",
+    )
