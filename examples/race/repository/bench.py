@@ -1,0 +1,43 @@
+"""How long sorting takes: seconds by case, into bench.json. Of each case the best of three."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from pathlib import Path
+
+from toposort import topological_sort
+
+Graph = tuple[list[str], list[tuple[str, str]]]
+
+
+def chain(size: int) -> Graph:
+    nodes = [f"n{number:04}" for number in range(size)]
+    return nodes, list(zip(nodes, nodes[1:], strict=False))
+
+
+def layers(count: int, width: int) -> Graph:
+    chance = random.Random(7)
+    rows = [[f"l{row:03}-{place:03}" for place in range(width)] for row in range(count)]
+    edges = [
+        (chance.choice(before), node)
+        for before, after in zip(rows, rows[1:], strict=False)
+        for node in after
+        for _ in range(2)
+    ]
+    return [node for row in rows for node in row], edges
+
+
+def seconds(graph: Graph) -> float:
+    best = float("inf")
+    for _ in range(3):
+        began = time.perf_counter()
+        topological_sort(*graph)
+        best = min(best, time.perf_counter() - began)
+    return best
+
+
+if __name__ == "__main__":
+    cases = {"chain": seconds(chain(130)), "layers": seconds(layers(12, 8))}
+    Path("bench.json").write_text(json.dumps(cases))
