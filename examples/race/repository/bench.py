@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import time
@@ -14,7 +15,7 @@ Graph = tuple[list[str], list[tuple[str, str]]]
 
 def chain(size: int) -> Graph:
     nodes = [f"n{number:04}" for number in range(size)]
-    return nodes, list(zip(nodes, nodes[1:], strict=False))
+    return nodes, list(itertools.pairwise(nodes))
 
 
 def layers(count: int, width: int) -> Graph:
@@ -22,7 +23,7 @@ def layers(count: int, width: int) -> Graph:
     rows = [[f"l{row:03}-{place:03}" for place in range(width)] for row in range(count)]
     edges = [
         (chance.choice(before), node)
-        for before, after in zip(rows, rows[1:], strict=False)
+        for before, after in itertools.pairwise(rows)
         for node in after
         for _ in range(2)
     ]
