@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from paraval.racing.findings import Finding, Proposal, to_data
 from paraval.racing.request import RaceRequest
-from paraval.racing.steps import Base, Step, StepEnd, StepKind
+from paraval.racing.steps import ELAPSED, FINDING, Base, Step, StepEnd, StepKind
 from paraval.records import Attempt, AttemptResult, Failure, Outcome, Output
 from paraval.targets.surroundings import ProcessRoom
 from paraval.workspaces.pool import Pool
@@ -62,7 +62,7 @@ class StepPerformer(Protocol):
 
 def found(finding: Finding, outcome: Outcome = Outcome.PASSED, **more: Any) -> AttemptResult:
     """A step that found something; `more` are further fields of its result."""
-    output = Output(metadata={"race": to_data(finding)})
+    output = Output(metadata={FINDING: to_data(finding)})
     return AttemptResult(outcome=outcome, output=output, **more)
 
 
@@ -70,7 +70,7 @@ def broke(
     outcome: Outcome, message: str, *, finding: Finding | None = None, **more: Any
 ) -> AttemptResult:
     """A step that came to no end of its own; `finding` is what it found all the same."""
-    output = None if finding is None else Output(metadata={"race": to_data(finding)})
+    output = None if finding is None else Output(metadata={FINDING: to_data(finding)})
     lasting: bool = more.pop("lasting", False)
     error = Failure(kind=outcome, message=message, lasting=lasting)
     return AttemptResult(outcome=outcome, output=output, error=error, **more)
@@ -84,19 +84,28 @@ class RacePerformer:
         room: RaceRoom,
         performers: Mapping[StepKind, StepPerformer],
         steps: Mapping[int, Step],
+        elapsed_s: Callable[[], float],
     ) -> None:
-        """`steps`: by the index of their trials; it grows while the race goes on."""
+        """`steps`: by the index of their trials; it grows while the race goes on. `elapsed_s`: how
+        long engines have worked on it so far."""
         self._room = room
         self._performers = performers
         self._steps = steps
+        self._elapsed_s = elapsed_s
 
     async def perform(self, attempt: Attempt) -> AttemptResult:
         step = self._steps[attempt.trial.index]
         try:
             result = await self._performers[step.kind].perform(attempt, step)
         except Exception as error:  # noqa: BLE001 - a bug of ours must not cost the other candidates
-            return _our_own_bug(error)
-        return replace(result, artifacts=self._relative(result.artifacts))
+            result = _our_own_bug(error)
+        output = result.output or Output()
+        metadata = {**output.metadata, ELAPSED: self._elapsed_s()}
+        return replace(
+            result,
+            output=replace(output, metadata=metadata),
+            artifacts=self._relative(result.artifacts),
+        )
 
     def _relative(self, artifacts: Mapping[str, str]) -> Mapping[str, str]:
         """Paths within the run's folder, so that it can be moved."""

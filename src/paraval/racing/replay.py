@@ -23,7 +23,7 @@ def replayed(beginning: Beginning, known: Mapping[str, TrialResult]) -> Standing
     """`known`: results by the keys of their trials."""
     request, base = beginning.request, beginning.base
     course = Course(request, base, beginning.proposals, hooks=beginning.hooks)
-    source = RaceSource(course, request, base, {}, elapsed_s=lambda: 0.0)
+    source = RaceSource(course, request, base, {})
     waiting: deque[Trial] = deque(source.begin())
     while waiting:
         trial = waiting.popleft()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from paraval.racing.course import Course
 from paraval.racing.findings import Proposal
@@ -15,20 +15,11 @@ from paraval.records import Trial, TrialResult
 class RaceSource:
     """Names the trials of a race, as its course decides; an execute.source.Source."""
 
-    def __init__(
-        self,
-        course: Course,
-        request: RaceRequest,
-        base: Base,
-        ends: Ends,
-        elapsed_s: Callable[[], float],
-    ) -> None:
-        """`elapsed_s`: how long engines have worked on the race so far."""
+    def __init__(self, course: Course, request: RaceRequest, base: Base, ends: Ends) -> None:
         self._course = course
         self._request = request
         self._base = base
         self._ends = ends
-        self._elapsed_s = elapsed_s
         self.steps: dict[int, Step] = {}
         """By the index of their trials."""
 
@@ -39,7 +30,7 @@ class RaceSource:
         step = self.steps[trial.index]
         end = end_of(step, result)
         self._ends[step.kind, step.candidate, step.number] = end
-        return self._trials(self._course.handle(end, self._elapsed_s()))
+        return self._trials(self._course.handle(end, end.elapsed_s))
 
     def skipped(self, trial: Trial, reason: str) -> Sequence[Trial]:
         return self._trials(self._course.skipped(self.steps[trial.index], reason))

@@ -23,6 +23,10 @@ BASELINE = "baseline"
 """What the repository as it is is called among the candidates; no candidate may be called so."""
 STEP = "step"
 """The axis of a race's plan."""
+FINDING = "race"
+"""Where in an output's metadata a finding is ..."""
+ELAPSED = "elapsed_s"
+"""... and how long the race had taken by then: a replay decides by it as the race did."""
 
 
 class StepKind(StrEnum):
@@ -93,6 +97,8 @@ class StepEnd:
     """Of a hook, as far as it told."""
     artifacts: Mapping[str, str] = field(default_factory=dict)
     """Name -> path, relative to the run's folder."""
+    elapsed_s: float = 0.0
+    """How long engines had worked on the race by then."""
 
 
 def trial_of(step: Step, index: int, request: RaceRequest, base: Base) -> Trial:
@@ -124,13 +130,18 @@ def end_of(step: Step, result: TrialResult) -> StepEnd:
         notes=result.result.notes,
         cost_usd=0.0 if result.spend is None else result.spend.known_usd,
         artifacts=result.result.artifacts,
+        elapsed_s=_elapsed_s(result.result),
     )
 
 
 def finding_of(result: AttemptResult) -> Finding:
-    if result.output is None or "race" not in result.output.metadata:
+    if result.output is None or FINDING not in result.output.metadata:
         return Finding()
-    return from_data(Finding, result.output.metadata["race"])
+    return from_data(Finding, result.output.metadata[FINDING])
+
+
+def _elapsed_s(result: AttemptResult) -> float:
+    return 0.0 if result.output is None else float(result.output.metadata.get(ELAPSED, 0.0))
 
 
 def _target_of(step: Step, request: RaceRequest) -> CommandTarget:
