@@ -1027,7 +1027,7 @@ def test_the_warden_s_own_interpreter_loads_only_light_modules() -> None:
             f"paraval.processes.{name}"
             for name in (
                 *("capture", "cgroups", "keeper", "launch", "light", "niceness", "tree"),
-                *("warden", "wire"),
+                *("pinning", "warden", "wire"),
             )
         ),
     }

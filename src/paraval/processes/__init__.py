@@ -4,13 +4,13 @@ The engine (`children`) asks one warden process (`warden_process` starts it, `wa
 each command (`commands`) to a keeper (`keeper`), which serves one at a time and many in its life;
 the engine's end of that line is a link (`links`). The keeper starts the command (`launch`), finds
 and ends all that comes of it (`tree`, and `cgroups` where they may be written), has it yield to
-others (`niceness`), and carries its output into log files (`capture`); they talk in frames
-(`wire`). What running commands take is told by `load`, which limits this machine can enforce by
-`enforcement`. Who a process is, and what a dead engine left behind, is told by `identity`.
-`sandbox` makes a command's line one of bubblewrap, `privacy` keeps the engine's environment from
-its children, and `quick` runs short programs of our own.
+others (`niceness`) or stay on CPUs of its own (`pinning`), and carries its output into log files
+(`capture`); they talk in frames (`wire`). What running commands take is told by `load`, which
+limits this machine can enforce by `enforcement`. Who a process is, and what a dead engine left
+behind, is told by `identity`. `sandbox` makes a command's line one of bubblewrap, `privacy` keeps
+the engine's environment from its children, and `quick` runs short programs of our own.
 
-Warden, keeper, launch, tree, cgroups, niceness, capture and wire run in an interpreter of their own
-that must stay small and start fast: they import nothing but each other and light parts of the
-standard library.
+Warden, keeper, launch, tree, cgroups, niceness, pinning, capture and wire run in an interpreter of
+their own that must stay small and start fast: they import nothing but each other and light parts of
+the standard library.
 """

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from paraval.isolation import TargetLimits
 from paraval.processes.niceness import MOST_NICE
+from paraval.processes.pinning import MOST_CPUS
 from paraval.processes.sandbox import Sandbox, sandboxed
 from paraval.processes.wire import frame, message_frame, portable
 from paraval.settings import LOG_LIMIT_BYTES
@@ -41,6 +42,10 @@ class Command:
     files and the size of files everywhere."""
     nice: int = 0
     """How much it yields to what else runs on the machine, from 0 to 19."""
+    cpus: tuple[int, ...] = ()
+    """By number: it and all that it starts run on these alone, as far as they don't choose others
+    for themselves. Where the system refuses it runs on any, which `Ended.pinned` tells. Empty: on
+    any."""
     tag: int | None = None
     """By which `Warden.loads` tells of it: the trial's index. None: it does not."""
     sandbox: Sandbox | None = None
@@ -52,6 +57,8 @@ class Command:
             raise ValueError(f"stdout and stderr need a log file each, not both '{self.stdout}'")
         if not 0 <= self.nice <= MOST_NICE:
             raise ValueError(f"niceness goes from 0 to {MOST_NICE}, and {self.nice} is none")
+        if not all(0 <= cpu < MOST_CPUS for cpu in self.cpus):
+            raise ValueError(f"CPUs are numbered from 0 to {MOST_CPUS - 1}, not {self.cpus}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +100,8 @@ class Ended(Captured):
     """Processes that SIGKILL has not ended yet (the kernel holds them); their keeper goes on."""
     wall_s: float = 0.0
     cpu_s: float = 0.0
+    pinned: bool = False
+    """It ran on the CPUs that were asked for, and on no others."""
     max_rss_bytes: int = 0
     """Of its largest process; on Linux never less than a keeper's own 10 MB or so."""
     memory_bytes: int = 0
@@ -134,6 +143,7 @@ def request_of(command: Command) -> bytes:
         "open_files": command.limits.open_files,
         "file_bytes": command.limits.file_bytes,
         "nice": command.nice,
+        "cpus": list(command.cpus),
         "sandboxed": command.sandbox is not None,
     }
     return message_frame(message) + frame(command.stdin)

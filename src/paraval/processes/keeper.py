@@ -17,6 +17,7 @@ from paraval.processes.capture import Log, Stream
 from paraval.processes.launch import CHANNEL_FD, LaunchError, launch
 from paraval.processes.light import Socket, signal
 from paraval.processes.niceness import be_nice
+from paraval.processes.pinning import Pin
 from paraval.processes.tree import (
     HAS_SUBREAPER,
     Entry,
@@ -203,6 +204,7 @@ class Keeper:
         self._nice_at: float | None = None
         """When to ask again for what the kernel had no time for; None: nothing is left to ask."""
         self._tries_to_be_nice = 0
+        self._pin = Pin(command["cpus"])
         self._feed = Feed(b"")
         self._streams: tuple[Stream, ...] = ()
 
@@ -235,7 +237,8 @@ class Keeper:
             self._box = self._cgroups.box(self._command["memory"], self._command["processes"])
         spent = os.times()
         try:
-            self._leader = launch(self._command, fds, self._box)
+            with self._pin:
+                self._leader = launch(self._command, fds, self._box)
         finally:
             for fd in fds.values():
                 os.close(fd)
@@ -468,6 +471,7 @@ class Keeper:
             **_captured(*logs),
             "wall_s": left_at - self._started_at,
             "cpu_s": self._usage.cpu_s,
+            "pinned": self._pin.holds,
             "max_rss_bytes": self._usage.max_rss_bytes,
             **memory,
         }
