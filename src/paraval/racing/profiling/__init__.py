@@ -1,0 +1,1 @@
+"""What is put into the Python of a benchmark to profile it by line."""
