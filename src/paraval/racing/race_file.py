@@ -1,0 +1,358 @@
+"""Race files, flags and mappings of Python as requests: whole and sound, or not at all.
+
+All three lead through the same checks, and every problem is told in one error. Which candidates
+there are is for `proposals` to say.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paraval.errors import ParavalError, RequestError
+from paraval.git.repositories import Repository, find_repository, resolve
+from paraval.plan.documents import read_document
+from paraval.plan.forms import check
+from paraval.plan.places import Spot, shown, suggestion
+from paraval.plan.programs import check_executable, search_path
+from paraval.racing.command_lines import arguments_of
+from paraval.racing.proposals import is_commit, path_of
+from paraval.racing.race_forms import (
+    AcceptForm,
+    BenchForm,
+    ComparedFileForm,
+    GenerateForm,
+    HookForm,
+    ProfileForm,
+    RaceForm,
+    RaceLimitsForm,
+    RepoForm,
+    TestForm,
+)
+from paraval.racing.race_words import Laid, RaceWords, in_long_form, lay_over
+from paraval.racing.request import (
+    PROTECTED,
+    Accept,
+    BenchSpec,
+    Comparison,
+    HookSpec,
+    Metric,
+    Profile,
+    ProfileSpec,
+    RaceLimits,
+    RaceRequest,
+    TestSpec,
+)
+
+ENDINGS = (".yaml", ".yml", ".json", ".toml")
+"""Of race files."""
+_ADDRESS = re.compile(r"[a-z][a-z+]*://|[\w.-]+@[\w.-]+:")
+_PATH = re.compile(r"[./]")
+
+
+def load_race(path: Path, flags: Iterable[Laid] = ()) -> RaceRequest:
+    """The race in a .yaml, .yml, .json or .toml file, with flags laid over it."""
+    spot = Spot(problems={}, file=str(path))
+    document = read_document(path, spot)
+    if document is None:
+        raise _refused(spot)
+    folder = Path.cwd() / path.parent
+    whole = os.path.normpath(Path.cwd() / path)
+    return _read(document.data, document.spot, flags, _Around(folder=folder, source=whole))
+
+
+def race_of_flags(flags: Iterable[Laid]) -> RaceRequest:
+    """A race without a file: of the current folder."""
+    return _read({}, Spot(problems={}), flags, _Around(folder=Path.cwd()))
+
+
+def request_from_mapping(
+    mapping: Mapping[str, Any], folder: Path, source: str | None = None
+) -> RaceRequest:
+    """A race from the keys of a race file; paths are relative to the folder."""
+    return _read(mapping, Spot(problems={}), (), _Around(folder=folder.absolute(), source=source))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Around:
+    """What a race is asked for in."""
+
+    folder: Path
+    source: str | None = None
+
+
+def _refused(spot: Spot) -> RequestError:
+    problems = sorted(spot.problems, key=lambda one: (one.file is None, one.line or 0))
+    return RequestError("\n".join(map(str, problems)))
+
+
+def _read(written: Any, spot: Spot, flags: Iterable[Laid], around: _Around) -> RaceRequest:
+    if not isinstance(written, Mapping):
+        spot.report(f"must be a mapping, not {shown(written)}")
+        raise _refused(spot)
+    words = in_long_form(written, spot)
+    lay_over(words, flags)
+    form = check(RaceForm, words.data, spot, lambda steps: words.at(*steps))
+    path, repository, repo = _repository(words, around.folder)
+    env = {} if form is None else dict(form.env)
+    programs = _Programs(words=words, folder=around.folder, env=env)
+    request = RaceRequest(
+        name=_name(form, around, path),
+        source=around.source,
+        folder=os.path.normpath(around.folder),
+        repo=path,
+        ref=repo.ref or "HEAD",
+        uncommitted=repo.uncommitted,
+        setup=() if form is None or form.setup is None else programs.within(form.setup, "setup"),
+        sandbox=form is not None and form.sandbox,
+        test=_test(words, programs),
+        compare=_comparisons(words),
+        bench=_bench(words, programs),
+        candidates=_candidates(words, around.folder, repository),
+        generate=_hook(words, "generate", GenerateForm, programs),
+        repair=_hook(words, "repair", HookForm, programs),
+        refine=_hook(words, "refine", HookForm, programs),
+        profile=_profile(words),
+        accept=_accept(words),
+        limits=_limits(words),
+        protect=PROTECTED if form is None else _protected(form.protect),
+        env=env,
+        pass_env=() if form is None else tuple(form.pass_env),
+    )
+    if spot.problems:
+        raise _refused(spot)
+    return request
+
+
+def _name(form: RaceForm | None, around: _Around, repo: str) -> str:
+    if form is not None and form.name is not None:
+        return form.name
+    return Path(around.source).stem if around.source else Path(repo).name or "race"
+
+
+def _protected(written: list[str] | bool) -> tuple[str, ...]:
+    if isinstance(written, bool):
+        return PROTECTED if written else ()
+    return tuple(written)
+
+
+# ---- the repository
+
+
+def _repository(words: RaceWords, folder: Path) -> tuple[str, Repository | None, RepoForm]:
+    """Where it is, and the repository itself if it can be used."""
+    form = words.part("repo", RepoForm) or RepoForm.model_validate({})
+    if form.ref is not None and form.uncommitted:
+        words.at("repo", "ref").report("has no meaning with uncommitted: true; give one of them")
+    spot = words.at("repo", "git")
+    path = os.path.normpath(folder / form.git) if "\0" not in form.git else ""
+    if not path or not Path(path).is_dir():
+        if _ADDRESS.match(form.git):
+            spot.report(f"{shown(form.git)} is an address; clone it first and give the folder")
+        else:
+            spot.report(f"there is no folder '{path or ascii(form.git)}'")
+        return path, None, form
+    try:
+        repository = find_repository(path)
+    except ParavalError as error:
+        spot.report(error.message)
+        return path, None, form
+    try:
+        resolve(repository, form.ref or "HEAD")
+    except ParavalError as error:
+        if form.ref is None:
+            spot.report(error.message)
+        else:
+            where = f"of the repository {repository.top}"
+            words.at("repo", "ref").report(f"'{form.ref}' is no branch, tag or commit {where}")
+    return path, repository, form
+
+
+# ---- commands
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Programs:
+    """Reads commands, and looks whether their programs are there."""
+
+    words: RaceWords
+    folder: Path
+    env: Mapping[str, str]
+
+    def within(self, written: str | list[str], *steps: str) -> tuple[str, ...]:
+        """A command that runs in a worktree: what it names relatively may be there, or not."""
+        command = self._arguments(written, *steps)
+        if command and ("/" not in command[0] or Path(command[0]).is_absolute()):
+            path = search_path(self.env)
+            check_executable(command[0], str(self.folder), path, self.words.at(*steps))
+        return command
+
+    def beside(self, written: str | list[str], *steps: str) -> tuple[str, ...]:
+        """A command that runs in the race's own folder."""
+        command = self._arguments(written, *steps)
+        if command:
+            check_executable(command[0], str(self.folder), search_path({}), self.words.at(*steps))
+        return command
+
+    def _arguments(self, written: str | list[str], *steps: str) -> tuple[str, ...]:
+        try:
+            return arguments_of(written)
+        except ValueError as error:
+            self.words.at(*steps).report(str(error))
+            return ()
+
+
+def _test(words: RaceWords, programs: _Programs) -> TestSpec:
+    form = words.part("test", TestForm)
+    if form is None:
+        return TestSpec(command=())
+    return TestSpec(
+        command=programs.within(form.command, "test", "command"),
+        timeout=float(form.timeout),
+        junit=_file_or_word(form.junit, ("auto", "off"), words.at("test", "junit")),
+    )
+
+
+def _bench(words: RaceWords, programs: _Programs) -> BenchSpec:
+    form = words.part("bench", BenchForm)
+    if form is None:
+        return BenchSpec(command=())
+    metric, file = _metric(form.metric, words.at("bench", "metric"))
+    return BenchSpec(
+        command=programs.within(form.command, "bench", "command"),
+        timeout=float(form.timeout),
+        metric=metric,
+        file=file,
+        blocks=None if form.blocks is None else int(form.blocks),
+        quiet_s=float(form.quiet),
+        cpus=None if form.cpus is None else int(form.cpus),
+    )
+
+
+def _metric(written: str | ComparedFileForm, spot: Spot) -> tuple[Metric, str | None]:
+    if isinstance(written, ComparedFileForm):
+        return Metric.FILE, written.file
+    text = _file_or_word(written, ("wall", "cpu"), spot)
+    return (Metric(text), None) if text in ("wall", "cpu") else (Metric.FILE, text)
+
+
+def _hook(
+    words: RaceWords, name: str, kind: type[GenerateForm], programs: _Programs
+) -> HookSpec | None:
+    form = words.part(name, kind)
+    if form is None:
+        return None
+    bounds = (
+        {"depth": int(form.depth), "calls": int(form.calls)} if isinstance(form, HookForm) else {}
+    )
+    return HookSpec(
+        command=programs.beside(form.command, name, "command"),
+        timeout=float(form.timeout),
+        usd=None if form.usd is None else float(form.usd),
+        **bounds,
+    )
+
+
+def _file_or_word(text: str, known: tuple[str, ...], spot: Spot) -> str:
+    """A near miss of a word is not taken for a file."""
+    if text not in known and not _PATH.search(text):
+        must = " or ".join(f"'{word}'" for word in known)
+        spot.report(
+            f"must be {must}, or a file with a '.' or '/' in its path, not {shown(text)}"
+            f"{_near(text, known)}"
+        )
+    return text
+
+
+def _near(text: str, known: tuple[str, ...]) -> str:
+    near = suggestion(text, known)
+    return near if near.endswith("?") else ""
+
+
+# ---- what is compared, who races, and what decides
+
+
+def _comparisons(words: RaceWords) -> tuple[Comparison, ...]:
+    written = words.data.get("compare")
+    if written is None:
+        return ()
+    if not isinstance(written, list):
+        words.at("compare").report(f"must be a list of 'stdout' and files, not {shown(written)}")
+        return ()
+    found: list[Comparison] = []
+    for number, item in enumerate(written):
+        spot = words.at("compare", number)
+        comparison = _comparison(item, spot)
+        if comparison in found:
+            spot.report(f"'{comparison.name}' is there twice")
+        found.append(comparison)
+    return tuple(found)
+
+
+def _comparison(item: Any, spot: Spot) -> Comparison:
+    if item == "stdout":
+        return Comparison()
+    if isinstance(item, str):
+        _file_or_word(item, ("stdout",), spot)
+        item = {"file": item}
+        form = check(ComparedFileForm, item, spot, lambda _steps: spot)
+    elif isinstance(item, Mapping):
+        form = check(ComparedFileForm, item, spot)
+    else:
+        form = None
+        spot.report(f"must be 'stdout', or a mapping with file, not {shown(item)}")
+    return Comparison() if form is None else Comparison(file=os.path.normpath(form.file))
+
+
+def _candidates(words: RaceWords, folder: Path, repository: Repository | None) -> tuple[str, ...]:
+    """As they are written, but for paths, which are absolute."""
+    written = words.data.get("candidates")
+    if written is None:
+        return ()
+    if not isinstance(written, list) or not all(isinstance(text, str) for text in written):
+        words.at("candidates").report(
+            f"must be a path, a glob or a git ref, or a list of them, not {shown(written)}"
+        )
+        return ()
+    found = []
+    for number, text in enumerate(written):
+        path = path_of(text, folder)
+        if path is None and repository is not None and not is_commit(repository, text):
+            words.at("candidates", number).report(
+                f"{shown(text)} is no file, folder or glob in {folder}, and no branch, tag or"
+                f" commit of {repository.top}"
+            )
+        found.append(text if path is None else path)
+    return tuple(found)
+
+
+def _profile(words: RaceWords) -> ProfileSpec:
+    form = words.part("profile", ProfileForm)
+    if form is None:
+        return ProfileSpec()
+    if form.kind == "none" and form.functions:
+        words.at("profile", "functions").report("has no meaning with profile: none")
+    return ProfileSpec(kind=Profile(form.kind), functions=tuple(form.functions))
+
+
+def _accept(words: RaceWords) -> Accept:
+    form = words.part("accept", AcceptForm)
+    if form is None:
+        return Accept()
+    return Accept(speedup=float(form.speedup), confidence=float(form.confidence))
+
+
+def _limits(words: RaceWords) -> RaceLimits:
+    form = words.part("limits", RaceLimitsForm)
+    if form is None:
+        return RaceLimits()
+    return RaceLimits(
+        parallel=None if form.parallel in (None, "auto") else int(form.parallel),
+        candidates=int(form.candidates),
+        seconds=None if form.seconds is None else float(form.seconds),
+        usd=None if form.usd is None else float(form.usd),
+    )
