@@ -52,10 +52,16 @@ def check_sandbox(plan: Plan) -> None:
 
 @asynccontextmanager
 async def lodging_for(
-    plan: Plan, *, warden: Warden, at_most: int, hidden: Path, say: Callable[[str], None]
+    plan: Plan,
+    *,
+    warden: Warden,
+    at_most: int,
+    hidden: Path,
+    say: Callable[[str], None],
+    objects: Path | None = None,
 ) -> AsyncIterator[Lodging]:
     """For as long as a run lasts; `hidden` is what a sandbox covers, `say` tells of what is left
-    behind."""
+    behind, `objects` holds trees of git that workspaces can be asked to take."""
     scratch = await asyncio.to_thread(open_scratch)
     try:
         async with AsyncExitStack() as stack:
@@ -66,7 +72,11 @@ async def lodging_for(
 
                 workspaces = await stack.enter_async_context(
                     open_workspaces(
-                        plan.workspace, scratch=scratch.folder, warden=warden, at_most=at_most
+                        plan.workspace,
+                        scratch=scratch.folder,
+                        warden=warden,
+                        at_most=at_most,
+                        objects=objects,
                     )
                 )
                 for note in workspaces.notes:

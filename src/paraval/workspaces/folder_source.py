@@ -18,6 +18,7 @@ from paraval.workspaces.sources import (
     CHECKOUT_PATIENCE_S,
     LARGEST_HASHED_BYTES,
     Baseline,
+    Laid,
     Place,
     layout_of,
 )
@@ -71,6 +72,18 @@ class FolderSource:
             if self._baseline is None:
                 self._baseline = self._make_baseline()
             return self._baseline
+
+    def lay(self, place: Place, tree: str) -> Laid:
+        raise LastingWorkspaceError(
+            f"the tree {tree} cannot be laid on {place.top}: a copy of a folder is no worktree",
+            hint="name a repository with `git:`",
+        )
+
+    def hold_laid(self, place: Place, laid: Laid) -> None:
+        """Nothing is ever laid."""
+
+    def forget_laid(self, place: Place) -> None:
+        """Nothing is ever laid."""
 
     def _copy_template(self, folder: Path) -> None:
         folder.mkdir()

@@ -32,7 +32,7 @@ from paraval.workspaces.setup import Setup, SetupCommand
 from paraval.workspaces.sources import Source
 from paraval.workspaces.tree_source import TreeSource
 from paraval.workspaces.trouble import no_workspace
-from paraval.workspaces.workspace import WorkspaceError, Workspaces
+from paraval.workspaces.workspace import WorkspaceError
 
 _NOT_IN_A_NAME = re.compile(r"[^\w.+-]", re.ASCII)
 
@@ -45,16 +45,18 @@ async def open_workspaces(
     warden: Warden,
     at_most: int,
     env: Mapping[str, str] | None = None,
-) -> AsyncIterator[Workspaces]:
+    objects: Path | None = None,
+) -> AsyncIterator[Pool]:
     """Workspaces for as long as this lasts; then nothing is left of them.
 
-    `env` is all of the environment of `setup`, but for its TMPDIR. Raises ParavalError where there
-    can be none.
+    `env` is all of the environment of `setup`, but for its TMPDIR. `objects` is a folder of git
+    objects besides the repository's: trees in it can be laid on worktrees, and attempts are not
+    told of it. Raises ParavalError where there can be none.
     """
     folder = scratch / "workspaces"
     (folder / "trusted").mkdir(parents=True)
     try:
-        source = await _opened_source(workspace, folder / "trusted")
+        source = await _opened_source(workspace, folder / "trusted", objects)
         _check_start(workspace, source)
     except OSError as error:
         remove_tree(folder)
@@ -68,13 +70,13 @@ async def open_workspaces(
         yield pool
 
 
-async def _opened_source(workspace: Workspace, folder: Path) -> Source:
+async def _opened_source(workspace: Workspace, folder: Path, more: Path | None) -> Source:
     """In a thread; a cancel ends the git that it may wait for."""
     threads, leash = Threads(limit=1), Leash()
 
     def on_the_leash() -> Source:
         with leash.held():
-            return _source_of(workspace, folder)
+            return _source_of(workspace, folder, more)
 
     try:
         return await threads.call(on_the_leash)
@@ -85,7 +87,7 @@ async def _opened_source(workspace: Workspace, folder: Path) -> Source:
         threads.close()
 
 
-def _source_of(workspace: Workspace, folder: Path) -> Source:
+def _source_of(workspace: Workspace, folder: Path, more: Path | None) -> Source:
     if workspace.kind is WorkspaceKind.FOLDER:
         return _folder_source(workspace, folder)
     if workspace.kind is not WorkspaceKind.GIT or workspace.source is None:
@@ -103,7 +105,16 @@ def _source_of(workspace: Workspace, folder: Path) -> Source:
         Beginning(
             lender=lender, commit=beginning.commit, branch=branch_of(repository, workspace.ref)
         ),
+        more_objects=_made(more),
     )
+
+
+def _made(objects: Path | None) -> tuple[str, ...]:
+    """git complains of a folder that is not there, even if nothing is wanted of it."""
+    if objects is None:
+        return ()
+    objects.mkdir(parents=True, exist_ok=True)
+    return (str(objects.absolute()),)
 
 
 def _folder_source(workspace: Workspace, folder: Path) -> FolderSource:

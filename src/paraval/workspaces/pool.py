@@ -26,7 +26,7 @@ from paraval.workspaces.room import Room
 from paraval.workspaces.setup import Setup
 from paraval.workspaces.slots import Slot
 from paraval.workspaces.sources import Place, Source
-from paraval.workspaces.trouble import in_words, no_workspace
+from paraval.workspaces.trouble import in_words, no_workspace, not_laid
 from paraval.workspaces.turns import Turns
 from paraval.workspaces.workspace import Kept, WorkspaceError
 
@@ -53,6 +53,7 @@ class Site:
             number=number,
             top=str(self.folder / "slots" / str(number) / self.name),
             index=str(self.folder / "trusted" / f"{number}.index"),
+            laid_index=str(self.folder / "trusted" / f"{number}.laid.index"),
             trash=str(self.folder / "trash" / str(number)),
         )
 
@@ -172,6 +173,26 @@ class Pool:
                 raise
             return _nothing_kept("the run was over before it was looked at")
 
+    async def lay(self, slot: Slot, tree: str) -> None:
+        """Another tree in the place of what it began with. Raises WorkspaceError; whoever asked
+        for it then gives the slot back, and it is cleaned or thrown away."""
+        self._refuse_if_closed()
+        task = self._start(self._lay(slot, tree))
+        try:
+            await _to_its_end(task)
+        except _EXPECTED as error:
+            raise not_laid(tree, error) from error
+        except asyncio.CancelledError:
+            if not _is_cancelled():
+                self._refuse_if_closed()
+            raise
+
+    async def _lay(self, slot: Slot, tree: str) -> None:
+        if slot.is_laid:
+            await self._in_thread(slot.clean)
+            await self._set_up(slot)
+        await self._in_thread(lambda: slot.lay(tree))
+
     # ---- turns
 
     async def _turn(self, *, ahead: bool) -> None:
@@ -289,6 +310,16 @@ class SlotLease:
         self.notes = notes
         self._pool = pool
         self._slot: Slot | None = slot
+
+    async def lay(self, tree: str) -> None:
+        """Before anything runs there: this tree of git takes the place of what the workspace began
+        with, and what changes is told against it. Its own repository has that as uncommitted
+        changes. A second one takes the place of the first, and of all that was done since.
+        Raises WorkspaceError: then the workspace is good for nothing but to be released.
+        """
+        if self._slot is None:
+            raise WorkspaceError("the workspace was given back: no tree can be laid on it")
+        await self._pool.lay(self._slot, tree)
 
     async def keep(self, folder: str) -> Kept:
         """What the attempt changed until now; the patch is written into this folder."""

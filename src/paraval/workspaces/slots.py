@@ -10,6 +10,7 @@ import stat
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from paraval.errors import ParavalError
 from paraval.isolation import Change
@@ -19,7 +20,7 @@ from paraval.workspaces.mounts import unmounted
 from paraval.workspaces.own_repository import OwnRepository, make_own_repository, tampering
 from paraval.workspaces.patches import keep_change
 from paraval.workspaces.selection import Scene, shown
-from paraval.workspaces.sources import Place, Source
+from paraval.workspaces.sources import Laid, Layout, Place, Source
 from paraval.workspaces.stock import (
     Differences,
     Stock,
@@ -29,12 +30,21 @@ from paraval.workspaces.stock import (
     mark_again,
     outwait_the_tick,
     take_stock,
+    unexpected,
     within,
 )
 from paraval.workspaces.trouble import in_words
 from paraval.workspaces.workspace import Kept, WorkspaceError
 
 _OWN = frozenset({b".git"})
+LOST = "the workspace's folder was moved, deleted or replaced"
+"""What is told to be unknown of a workspace that is not there any more."""
+
+
+class _LaidHere(NamedTuple):
+    laid: Laid
+    stock: Stock
+    """With it."""
 
 
 class Slot:
@@ -53,13 +63,14 @@ class Slot:
         """What was done to the engine's own files before this lease began."""
         self.is_set_up = False
         """True: what `setup` left is here, as it left it."""
+        self._laid: _LaidHere | None = None
 
     def make(self) -> None:
         """Fill it. Raises GitError or OSError, and leaves what there is to `discard`."""
         Path(self.place.top).mkdir(parents=True)
         self._source.fill(self.place)
         self._stock = take_stock(self._top, leaving_out=self._leaving_out)
-        self._check_all_is_there()
+        _check_layout(self._source.layout, self._stock)
         self._hand_over()
 
     def clean(self) -> None:
@@ -67,6 +78,8 @@ class Slot:
 
         Where an attempt changed what `setup` left, all of that goes, and `is_set_up` with it.
         """
+        # What was laid is a change like any other: it differs from what the slot was filled with.
+        self._forget_laid()
         unmounted(Path(self.place.top).parent)
         self._remove_neighbours()
         differences = self._compare()
@@ -81,6 +94,27 @@ class Slot:
         if differences:
             raise WorkspaceError(f"the workspace {self.place.top} cannot be cleaned")
         self._hand_over()
+
+    @property
+    def is_laid(self) -> bool:
+        return self._laid is not None
+
+    def lay(self, tree: str) -> None:
+        """Put another tree in the place of what it began with. Raises, where that is not sure."""
+        self._forget_laid()
+        laid = self._source.lay(self.place, tree)
+        stock = take_stock(self._top, leaving_out=self._leaving_out)
+        _check_layout(laid.layout, stock)
+        others = unexpected(self._stock, stock, laid.touched)
+        if others:
+            raise WorkspaceError(f"something else was changed meanwhile: {_some(others)}")
+        self._source.trusted.hold()
+        outwait_the_tick(stock)
+        self._laid = _LaidHere(laid, stock)
+
+    def _forget_laid(self) -> None:
+        self._laid = None
+        self._source.forget_laid(self.place)
 
     def _hand_over(self) -> None:
         """The last step: its own repository, as new. Raises OSError."""
@@ -106,7 +140,7 @@ class Slot:
         tracked = self._tracked(differences.changed + differences.missing)
         self._put_back(tracked, differences.missing_folders)
         self._stock = take_stock(self._top, leaving_out=self._leaving_out)
-        self._check_all_is_there()
+        _check_layout(self._source.layout, self._stock)
         self._hand_over()
         self.is_set_up = True
         notes = []
@@ -135,31 +169,38 @@ class Slot:
         try:
             notes = unmounted(Path(self.place.top).parent)
             self._source.trusted.hold()
-            differences = self._compare()
+            stock = self._stock if self._laid is None else self._laid.stock
+            differences = compare(self._top, stock, leaving_out=self._leaving_out)
             if differences.is_lost:
                 # With its .git, of which nothing is known either: it may be well, elsewhere.
-                unknown = "the workspace's folder was moved, deleted or replaced"
-                return Kept(change=Change(unknown=unknown), notes=notes)
+                return Kept(change=Change(unknown=LOST), notes=notes)
             told = tampering(self._own) if self._own is not None else ()
             if not differences:
                 return Kept(change=Change(tampering=told), notes=notes)
-            scene = Scene(
+            kept = keep_change(self._scene(), differences, folder)
+        except (ParavalError, OSError, ValueError) as error:
+            return Kept(change=Change(tampering=told, unknown=in_words(error)), notes=notes)
+        change = replace(kept.change, tampering=told)
+        return replace(kept, change=change, notes=(*notes, *kept.notes))
+
+    def _scene(self) -> Scene:
+        if self._laid is None:
+            return Scene(
                 top=self.place.top,
                 layout=self._source.layout,
                 stock=self._stock,
                 baseline=self._source.baseline(self.place),
             )
-            kept = keep_change(scene, differences, folder)
-        except (ParavalError, OSError, ValueError) as error:
-            return Kept(change=Change(tampering=told, unknown=in_words(error)), notes=notes)
-        change = replace(kept.change, tampering=told)
-        return replace(kept, change=change, notes=(*notes, *kept.notes))
+        laid, stock = self._laid
+        self._source.hold_laid(self.place, laid)
+        return Scene(top=self.place.top, layout=laid.layout, stock=stock, baseline=laid.baseline)
 
     def discard(self) -> str | None:
         """Remove it; tells what is left where that is not possible."""
         with suppress(OSError):
             os.unlink(self.place.index)  # noqa: PTH108 - text, and quick
         self._source.trusted.forget(self.place.index)
+        self._forget_laid()
         self.empty_trash()
         return remove_tree(Path(self.place.top).parent)
 
@@ -263,18 +304,19 @@ class Slot:
             path for path in paths if path.rpartition(b"/")[2] in layout.get(folder_of(path), ())
         ]
 
-    def _check_all_is_there(self) -> None:
-        for folder, names in self._source.layout.items():
-            missing = names - self._stock.files.get(folder, {}).keys()
-            if missing or folder not in self._stock.files:
-                path = within(folder, next(iter(missing), b""))
-                raise WorkspaceError(
-                    f"{shown(path)} is not there after the checkout",
-                    hint="names that differ only in case cannot be together on this disk",
-                )
-
     def _under(self, path: bytes) -> bytes:
         return os.path.join(self._top, path)  # noqa: PTH118 - bytes
+
+
+def _check_layout(layout: Layout, stock: Stock) -> None:
+    for folder, names in layout.items():
+        missing = names - stock.files.get(folder, {}).keys()
+        if missing or folder not in stock.files:
+            path = within(folder, next(iter(missing), b""))
+            raise WorkspaceError(
+                f"{shown(path)} is not there after the checkout",
+                hint="names that differ only in case cannot be together on this disk",
+            )
 
 
 def _some(paths: list[bytes]) -> str:

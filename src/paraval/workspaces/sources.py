@@ -34,6 +34,8 @@ class Place:
     top: str
     index: str
     """A file outside of the slot: what git knows of it, and no attempt can reach through it."""
+    laid_index: str
+    """The same while another tree is laid on it."""
     trash: str
     """A folder outside of the slot, for what is to be removed from it."""
 
@@ -55,6 +57,18 @@ class Baseline:
     """Files that the tree lacks because they are too large; True: binary ones."""
     submodules: frozenset[bytes] = frozenset()
     """Folders that stand for a commit of another repository in the tree."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Laid:
+    """Another tree, in a slot in the place of what it began with."""
+
+    tree: str
+    layout: Layout
+    touched: frozenset[bytes]
+    """What was written or removed for it."""
+    baseline: Baseline
+    """What changes are told against from now on."""
 
 
 class Source(Protocol):
@@ -80,6 +94,19 @@ class Source(Protocol):
 
     def baseline(self, place: Place) -> Baseline:
         """Raises GitError or OSError."""
+        ...
+
+    def lay(self, place: Place, tree: str) -> Laid:
+        """Put another tree in the place of its own, in a slot that is as it was filled. Raises
+        GitError, OSError or WorkspaceError."""
+        ...
+
+    def hold_laid(self, place: Place, laid: Laid) -> None:
+        """See to it that what is told against it is what was written. Raises as `lay`."""
+        ...
+
+    def forget_laid(self, place: Place) -> None:
+        """The slot is as it was filled, or is to be."""
         ...
 
 

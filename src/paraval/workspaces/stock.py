@@ -11,6 +11,7 @@ import os
 import stat
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -150,6 +151,30 @@ def compare(
         for folder in differences.missing_folders:
             differences.missing += [within(folder, name) for name in stock.files[folder]]
     return differences
+
+
+def unexpected(before: Stock, after: Stock, touched: frozenset[bytes]) -> list[bytes]:
+    """What differs between two stocks though nothing at it, above it or below it was touched."""
+    folders = {b""}
+    for path in touched:
+        while path and path not in folders:
+            folders.add(path)
+            path = folder_of(path)  # noqa: PLW2901 - upwards from it
+    return [
+        path
+        for path in _differing(before, after)
+        if path not in folders and not any(path.startswith(one + b"/") for one in touched)
+    ]
+
+
+def _differing(before: Stock, after: Stock) -> Iterator[bytes]:
+    for folder in before.files.keys() | after.files.keys():
+        old, new = before.files.get(folder), after.files.get(folder)
+        if old != new:
+            if old is None or new is None:
+                yield folder
+            marks = (old or {}).items() ^ (new or {}).items()
+            yield from {within(folder, name) for name, _ in marks}
 
 
 def look_again(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+import shutil
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from paraval.git.borrowing import write_repository
@@ -14,6 +18,7 @@ from paraval.git.repositories import (
     tree_notes,
 )
 from paraval.git.running import must_git
+from paraval.git.trees import ABSENT, FILES, tree_changes
 from paraval.workspaces.own_repository import Beginning
 from paraval.workspaces.rules import GITIGNORE, write_rules
 from paraval.workspaces.sources import (
@@ -21,13 +26,12 @@ from paraval.workspaces.sources import (
     AS_TEXT,
     CHECKOUT_PATIENCE_S,
     Baseline,
+    Laid,
     Layout,
     Place,
     layout_of,
 )
 from paraval.workspaces.trusted import Trusted
-
-_FILES = (0o100644, 0o100755)
 
 
 class TreeSource:
@@ -35,9 +39,18 @@ class TreeSource:
 
     is_used_again = True
 
-    def __init__(self, folder: Path, tree: str, beginning: Beginning) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        tree: str,
+        beginning: Beginning,
+        *,
+        more_objects: tuple[str, ...] = (),
+    ) -> None:
+        """Trees in `more_objects` can be laid; no slot's own repository knows of them."""
         self.beginning: Beginning | None = beginning
         self._tree = tree
+        self._more_objects = more_objects
         self._git_dir = str(folder / "trusted.git")
         self._git_dir_as_it_is = str(folder / "as-it-is.git")
         self.trusted = Trusted()
@@ -45,8 +58,9 @@ class TreeSource:
         self._write_repository(beginning, self._git_dir_as_it_is, AS_IT_IS)
         entries = tree_entries(self._git_dir, tree)
         self.layout = _layout(entries)
-        self._hashes = {entry.path: entry.hash for entry in entries if entry.mode in _FILES}
-        self._submodules = frozenset(entry.path for entry in entries if entry.mode == GITLINK)
+        self._entries = {entry.path: entry for entry in entries}
+        self._hashes = _hashes(entries)
+        self._submodules = _submodules(entries)
         rules = contents_named(self._git_dir, entries, GITIGNORE)
         self._rules = folder / "rules"
         self.trusted.write(self._rules, lambda top: write_rules(top, rules))
@@ -74,10 +88,51 @@ class TreeSource:
             submodules=self._submodules,
         )
 
+    def lay(self, place: Place, tree: str) -> Laid:
+        self.trusted.hold()
+        self._hold_index(place)
+        changes = tree_changes(self._git_dir, self._tree, tree)
+        self.trusted.is_as_written(place.laid_index)  # None of an earlier one stays in the way.
+        # With its times: git compares them with the file's own.
+        shutil.copy2(place.index, place.laid_index)
+        self._checkout_laid(place, "read-tree", "--reset", "-u", tree)
+        entries = dict(self._entries)
+        for change in changes:
+            entries.pop(change.path, None)
+            if change.new_mode != ABSENT:
+                entries[change.path] = TreeEntry(
+                    mode=change.new_mode, hash=change.new_hash, path=change.path
+                )
+        baseline = self.baseline(place)
+        return Laid(
+            tree=tree,
+            layout=_layout(entries.values()),
+            touched=frozenset(change.path for change in changes),
+            baseline=replace(
+                # What git ignored at the start counts: no rule of the tree's hides anything.
+                baseline,
+                tree=tree,
+                index=place.laid_index,
+                hashes=_hashes(entries.values()),
+                submodules=_submodules(entries.values()),
+            ),
+        )
+
+    def hold_laid(self, place: Place, laid: Laid) -> None:
+        self.trusted.hold()
+        if not self.trusted.is_as_written(place.laid_index):
+            self._checkout_laid(place, "read-tree", laid.tree)
+
+    def forget_laid(self, place: Place) -> None:
+        with suppress(OSError):
+            os.unlink(place.laid_index)  # noqa: PTH108 - text, and quick
+        self.trusted.forget(place.laid_index)
+
     def _write_repository(self, beginning: Beginning, git_dir: str, attributes: str) -> None:
         def write(folder: Path) -> None:
-            lender, head = beginning.lender, beginning.commit
-            write_repository(folder, lender, head=head, attributes=attributes)
+            objects = (*self._more_objects, *beginning.lender.objects)
+            lender = replace(beginning.lender, objects=objects)
+            write_repository(folder, lender, head=beginning.commit, attributes=attributes)
 
         self.trusted.write(Path(git_dir), write)
 
@@ -85,6 +140,9 @@ class TreeSource:
         """An index tells git what to compare with, and what not to look at."""
         if not self.trusted.is_as_written(place.index):
             self._checkout(place, "read-tree", self._tree)
+
+    def _checkout_laid(self, place: Place, *arguments: str) -> None:
+        self._checkout(replace(place, index=place.laid_index), *arguments)
 
     def _checkout(self, place: Place, *arguments: str, stdin: bytes = b"") -> None:
         self.trusted.hold()
@@ -98,6 +156,14 @@ class TreeSource:
         self.trusted.watch(place.index)
 
 
-def _layout(entries: Iterable[TreeEntry]) -> Layout:
+def _hashes(entries: Iterable[TreeEntry]) -> dict[bytes, str]:
+    return {entry.path: entry.hash for entry in entries if entry.mode in FILES}
+
+
+def _submodules(entries: Iterable[TreeEntry]) -> frozenset[bytes]:
+    return frozenset(entry.path for entry in entries if entry.mode == GITLINK)
+
+
+def _layout(entries: Collection[TreeEntry]) -> Layout:
     folders = [entry.path for entry in entries if entry.mode == GITLINK]
     return layout_of(folders, [entry.path for entry in entries if entry.mode != GITLINK])

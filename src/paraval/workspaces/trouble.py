@@ -20,6 +20,13 @@ def in_words(error: BaseException) -> str:
     return error.message if isinstance(error, ParavalError) else str(error)
 
 
+def not_laid(tree: str, error: BaseException) -> WorkspaceError:
+    """To who wanted a tree in a workspace; that says nothing of other trees."""
+    hint = error.hint if isinstance(error, ParavalError) else None
+    words = in_words(error)
+    return WorkspaceError(f"the tree {tree[:12]} cannot be laid on a worktree: {words}", hint=hint)
+
+
 def no_workspace(error: BaseException) -> WorkspaceError:
     """To who wanted one."""
     if isinstance(error, WorkspaceError):
