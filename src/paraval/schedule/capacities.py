@@ -77,8 +77,9 @@ class Lanes:
         *,
         apart: Callable[[Work], Hashable] | None = None,
     ) -> None:
-        """The works in the order of the run; none waits yet. Those of which `apart` says another
-        thing have lanes of their own, so that they need not wait behind one another."""
+        """The works in the order of the run, which may grow; none waits yet. Those of which `apart`
+        says another thing have lanes of their own, so that they need not wait behind one another.
+        """
         self._works = works
         self._limits = limits
         self._random = random
@@ -86,10 +87,19 @@ class Lanes:
         self._named: dict[str, Limit] = {}
         self._accounts: dict[str, Account] = {}
         self._lanes: dict[Hashable, Lane] = {}
-        self._lane_of = [self._lane(work, None if apart is None else apart(work)) for work in works]
-        self._draws_of = [draws_of(work) for work in works]
+        self._apart = apart
+        self._lane_of: list[Lane] = []
+        self._draws_of: list[tuple[Draw, ...]] = []
+        self.grow()
         self.waiting = 0
         self.waiting_s = 0.0
+
+    def grow(self) -> None:
+        """A lane for each of the works that were appended since; none of them waits yet."""
+        apart = self._apart
+        new = self._works[len(self._lane_of) :]
+        self._lane_of += [self._lane(work, None if apart is None else apart(work)) for work in new]
+        self._draws_of += [draws_of(work) for work in new]
 
     def _lane(self, work: Work, apart: Hashable) -> Lane:
         needs, exclusive = work.needs, work.exclusive

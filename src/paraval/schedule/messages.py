@@ -70,6 +70,15 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Added:
+    """More trials, after Begin. To a run that was over they give new life; a stopped one takes no
+    more. Either way `Over` is told again."""
+
+    at: float
+    works: tuple[Work, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """The attempt of a trial ended by itself."""
 
@@ -128,7 +137,7 @@ class Measured:
     """None: it cannot be, and nobody should wait for it."""
 
 
-Event = Begin | Ended | Abandoned | Tick | StopAsked | Measured
+Event = Begin | Added | Ended | Abandoned | Tick | StopAsked | Measured
 
 
 # ---- instructions
@@ -201,7 +210,7 @@ class WakeAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Over:
-    """Nothing runs and nothing will."""
+    """Nothing runs and nothing will, unless more is added."""
 
 
 Instruction = (

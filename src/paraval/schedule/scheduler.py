@@ -20,6 +20,7 @@ from paraval.schedule.capacities import Lane, Lanes
 from paraval.schedule.gate import Gate
 from paraval.schedule.messages import (
     Abandoned,
+    Added,
     Begin,
     Conclude,
     Ended,
@@ -35,11 +36,10 @@ from paraval.schedule.messages import (
     WakeAt,
     Work,
 )
+from paraval.schedule.phases import OVERTAKEN_AT_MOST_S, Phases
 from paraval.schedule.stops import LONGEST_REFUSAL_S, stopped_by
 
 SHORTEST_SLEEP_S = 0.001
-OVERTAKEN_AT_MOST_S = 10.0
-"""After that a trial that needs much of the machine is waited for: the others make room."""
 
 
 @dataclass(slots=True)
@@ -64,8 +64,7 @@ class Scheduler:
         budget: Budget | None = None,
         spent_usd: float = 0.0,
     ) -> None:
-        in_plan_order = sorted(works, key=attrgetter("index"))
-        self._order = sorted(in_plan_order, key=attrgetter("expected_s"), reverse=True)
+        self._order = _longest_first(works)
         self._place = {work.index: place for place, work in enumerate(self._order)}
         self._parallel = max(1, limits.parallel)
         self._retry = retry
@@ -83,8 +82,7 @@ class Scheduler:
         self._opens_at = math.inf
         """When a lane opens that has room but for the pace of its accounts."""
         self._asked_wake: float | None = None
-        self._is_alone = False
-        """True: what started last is exclusive. As long as it runs, nothing else may."""
+        self._phases = Phases()
         self._stopping = False
         self._over = False
 
@@ -110,6 +108,8 @@ class Scheduler:
         match event:
             case Begin():
                 self._lanes.fill()
+            case Added():
+                self._add(event.works)
             case Ended():
                 self._end(event, instructions)
             case Abandoned():
@@ -149,6 +149,19 @@ class Scheduler:
         slots = max(1, min(at_once, trials))
         holdup_s = max(self._lanes.holdup_s() * scale, self._lanes.paced_s(now))
         return max([work / slots, holdup_s, *residual]) + alone_s * scale
+
+    def _add(self, works: Sequence[Work]) -> None:
+        """They come after all that came before them, the longest of them first."""
+        # Whoever adds to a run that was over waits to hear again that it is.
+        self._over = False
+        if self._stopping:
+            return
+        first = len(self._order)
+        self._order.extend(_longest_first(works))
+        self._lanes.grow()
+        for place in range(first, len(self._order)):
+            self._place[self._order[place].index] = place
+            self._lanes.add(place)
 
     # ---- how attempts end
 
@@ -272,7 +285,7 @@ class Scheduler:
 
     def _start_all(self, now: float, instructions: list[Instruction]) -> None:
         self._opens_at = math.inf
-        if self._is_alone and self._running:
+        if self._phases.is_alone and self._running:
             return
         while len(self._running) < self._parallel and self._lanes.waiting:
             if self._purse is not None and self._purse.is_settled:
@@ -281,7 +294,7 @@ class Scheduler:
             if lane is None:
                 return
             instructions.append(self._start(lane, now))
-            if self._is_alone:
+            if lane.exclusive:
                 return
 
     def _start(self, lane: Lane, now: float) -> Start:
@@ -289,7 +302,7 @@ class Scheduler:
         work = self._order[place]
         reserved = self._purse.reserve(work) if self._purse is not None else 0.0
         self._running[work.index] = Running(now, grants, reserved)
-        self._is_alone = lane.exclusive
+        self._phases.start(lane)
         if self._gate is not None:
             self._gate.start(now, work)
         return Start(index=work.index)
@@ -297,30 +310,22 @@ class Scheduler:
     def _next_lane(self, now: float) -> Lane | None:
         """The most urgent of the lanes that are open; and when the next of the others opens."""
         self._opens_at = math.inf
-        opened: list[Lane] = []
+        ready: list[Lane] = []
+        is_busy = bool(self._running)
         for lane in self._lanes.with_room():
-            if lane.exclusive and self._running:
-                continue
             if self._purse is not None and not self._purse.fits(self._next_of(lane)):
                 continue
             opens_at = self._lanes.opens_at(lane, now)
             if opens_at <= now:
-                opened.append(lane)
-            elif opens_at < self._opens_at:
+                ready.append(lane)
+            elif opens_at < self._opens_at and not (lane.exclusive and is_busy):
                 self._opens_at = opens_at
+        opened = self._phases.admitted(ready, now, come=len(self._order), is_busy=is_busy)
         if self._gate is not None:
             opened = self._with_room_in_the_machine(self._gate, opened, now)
         if len(opened) <= 1:
             return opened[0] if opened else None
-        # Exclusive ones come when nothing else can start, and then all of them, so that waiting
-        # for the last of the others is paid for once.
-        return max(
-            opened,
-            key=lambda lane: (
-                lane.exclusive is self._is_alone,
-                self._lanes.urgency(lane, now),
-            ),
-        )
+        return max(opened, key=lambda lane: self._lanes.urgency(lane, now))
 
     def _with_room_in_the_machine(self, gate: Gate, lanes: list[Lane], now: float) -> list[Lane]:
         """The lanes whose next trial the machine can carry; the others may be overtaken, but not
@@ -356,6 +361,12 @@ class Scheduler:
         elif not self._running and not self._lanes.waiting and not self._over:
             self._over = True
             instructions.append(Over())
+
+
+def _longest_first(works: Sequence[Work]) -> list[Work]:
+    """Of equals, in the order of the plan."""
+    in_plan_order = sorted(works, key=attrgetter("index"))
+    return sorted(in_plan_order, key=attrgetter("expected_s"), reverse=True)
 
 
 def _use_of(account: str, event: Ended) -> AccountUse | None:

@@ -7,11 +7,12 @@ through it. The clock jumps from event to event.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from paraval.records import AccountUse, Outcome
 from paraval.schedule.messages import (
+    Added,
     Begin,
     Conclude,
     Ended,
@@ -54,6 +55,9 @@ Imagine = Callable[[int, int], Imagined]
 ImagineAt = Callable[[float, int, int], Imagined]
 """(when it starts, trial index, attempt number from 1) -> its end."""
 
+More = Callable[[int], Sequence[Work]]
+"""A trial's index -> what is added when it has ended or was skipped."""
+
 
 def as_expected(works: Iterable[Work]) -> Imagine:
     """Every attempt goes as it is thought to, and takes of its accounts what it draws."""
@@ -91,20 +95,38 @@ class Trace:
     held: list[Held] = field(default_factory=list)
     stopped: list[Stopped] = field(default_factory=list)
     over_at: float | None = None
+    """The last time that it was."""
 
     @property
     def makespan_s(self) -> float:
         return max((span.end for span in self.spans), default=0.0)
 
 
-def simulate(scheduler: Scheduler, imagine: Imagine, *, stop_at: float | None = None) -> Trace:
+def simulate(
+    scheduler: Scheduler,
+    imagine: Imagine,
+    *,
+    stop_at: float | None = None,
+    more: More | None = None,
+) -> Trace:
     """Plays a run to its end."""
-    return simulate_at(scheduler, lambda _, index, number: imagine(index, number), stop_at=stop_at)
+    return simulate_at(
+        scheduler,
+        lambda _, index, number: imagine(index, number),
+        stop_at=stop_at,
+        more=more,
+    )
 
 
-def simulate_at(scheduler: Scheduler, imagine: ImagineAt, *, stop_at: float | None = None) -> Trace:
+def simulate_at(
+    scheduler: Scheduler,
+    imagine: ImagineAt,
+    *,
+    stop_at: float | None = None,
+    more: More | None = None,
+) -> Trace:
     """Plays a run to its end where it matters when an attempt starts, as it does to a provider."""
-    simulation = _Simulation(imagine)
+    simulation = _Simulation(imagine, more)
     simulation.expect(Begin(at=0.0))
     if stop_at is not None:
         simulation.expect(StopAsked(at=stop_at))
@@ -118,10 +140,11 @@ def simulate_at(scheduler: Scheduler, imagine: ImagineAt, *, stop_at: float | No
 class _Simulation:
     """What is to happen when, and what has happened."""
 
-    def __init__(self, imagine: ImagineAt) -> None:
+    def __init__(self, imagine: ImagineAt, more: More | None) -> None:
         self.trace = Trace()
         self.agenda: list[tuple[float, int, Event]] = []
         self._imagine = imagine
+        self._more = more
         self._numbers: dict[int, int] = {}
         self._sequence = 0
 
@@ -138,8 +161,10 @@ class _Simulation:
                 self.expect(Tick(at=at))
             case Conclude(index=index):
                 self.trace.concluded.append(index)
-            case Skip():
+                self._add_more(index, now)
+            case Skip(index=index):
                 self.trace.skipped.append(instruction)
+                self._add_more(index, now)
             case Held():
                 self.trace.held.append(instruction)
             case Stopped():
@@ -148,6 +173,11 @@ class _Simulation:
                 self.trace.over_at = now
             case _:
                 pass
+
+    def _add_more(self, index: int, now: float) -> None:
+        works = () if self._more is None else tuple(self._more(index))
+        if works:
+            self.expect(Added(at=now, works=works))
 
     def _start(self, index: int, now: float) -> None:
         number = self._numbers[index] = self._numbers.get(index, 0) + 1
