@@ -19,6 +19,7 @@ from paraval.workspaces.leavings import not_ignored_leavings
 from paraval.workspaces.mounts import unmounted
 from paraval.workspaces.own_repository import OwnRepository, make_own_repository, tampering
 from paraval.workspaces.patches import keep_change
+from paraval.workspaces.restocking import restock, unexpected
 from paraval.workspaces.selection import Scene, shown
 from paraval.workspaces.sources import Laid, Layout, Place, Source
 from paraval.workspaces.stock import (
@@ -30,7 +31,6 @@ from paraval.workspaces.stock import (
     mark_again,
     outwait_the_tick,
     take_stock,
-    unexpected,
     within,
 )
 from paraval.workspaces.trouble import in_words
@@ -103,7 +103,7 @@ class Slot:
         """Put another tree in the place of what it began with. Raises, where that is not sure."""
         self._forget_laid()
         laid = self._source.lay(self.place, tree)
-        stock = take_stock(self._top, leaving_out=self._leaving_out)
+        stock = restock(self._top, self._stock, laid.touched, leaving_out=self._leaving_out)
         _check_layout(laid.layout, stock)
         others = unexpected(self._stock, stock, laid.touched)
         if others:

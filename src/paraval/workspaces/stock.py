@@ -11,7 +11,6 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -83,21 +82,29 @@ def take_stock(top: bytes, *, leaving_out: frozenset[bytes] = frozenset()) -> St
     stock = Stock(identity=(whole.st_dev, whole.st_ino), manners={b"": _manner(whole)})
     pending = [b""]
     while pending:
-        folder = pending.pop()
-        names = stock.files[folder] = {}
-        with os.scandir(_under(top, folder)) as entries:
-            for entry in entries:
-                if not folder and entry.name in leaving_out:
-                    continue
-                found = entry.stat(follow_symlinks=False)
-                if stat.S_ISDIR(found.st_mode):
-                    path = within(folder, entry.name)
-                    stock.manners[path] = _manner(found)
-                    pending.append(path)
-                else:
-                    names[entry.name] = _mark(found)
-                    stock.newest_ns = max(stock.newest_ns, found.st_ctime_ns)
+        pending += take_stock_of(top, pending.pop(), stock, leaving_out=leaving_out)
     return stock
+
+
+def take_stock_of(
+    top: bytes, folder: bytes, stock: Stock, *, leaving_out: frozenset[bytes]
+) -> list[bytes]:
+    """Book what is in one folder now; tells which folders are. Raises OSError."""
+    names = stock.files[folder] = {}
+    inner = []
+    with os.scandir(_under(top, folder)) as entries:
+        for entry in entries:
+            if not folder and entry.name in leaving_out:
+                continue
+            found = entry.stat(follow_symlinks=False)
+            if stat.S_ISDIR(found.st_mode):
+                path = within(folder, entry.name)
+                stock.manners[path] = _manner(found)
+                inner.append(path)
+            else:
+                names[entry.name] = _mark(found)
+                stock.newest_ns = max(stock.newest_ns, found.st_ctime_ns)
+    return inner
 
 
 def mark_of(path: str) -> int | None:
@@ -151,30 +158,6 @@ def compare(
         for folder in differences.missing_folders:
             differences.missing += [within(folder, name) for name in stock.files[folder]]
     return differences
-
-
-def unexpected(before: Stock, after: Stock, touched: frozenset[bytes]) -> list[bytes]:
-    """What differs between two stocks though nothing at it, above it or below it was touched."""
-    folders = {b""}
-    for path in touched:
-        while path and path not in folders:
-            folders.add(path)
-            path = folder_of(path)  # noqa: PLW2901 - upwards from it
-    return [
-        path
-        for path in _differing(before, after)
-        if path not in folders and not any(path.startswith(one + b"/") for one in touched)
-    ]
-
-
-def _differing(before: Stock, after: Stock) -> Iterator[bytes]:
-    for folder in before.files.keys() | after.files.keys():
-        old, new = before.files.get(folder), after.files.get(folder)
-        if old != new:
-            if old is None or new is None:
-                yield folder
-            marks = (old or {}).items() ^ (new or {}).items()
-            yield from {within(folder, name) for name, _ in marks}
 
 
 def look_again(
