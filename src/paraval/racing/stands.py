@@ -1,0 +1,178 @@
+"""Where candidates are measured: a worktree with one tree laid on it, while that is measured.
+
+A stand belongs to one tree for its life and is handed to no other, so that what is timed is always
+the code it is called by. The baseline's stays; those of candidates make room for one another, the
+one that waited longest first. When nothing is measured for a while all are given back: no test
+waits for a slot that only stands there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Protocol
+
+from paraval.racing.leavings import Footprint, Ground, left_since
+from paraval.scratch import Homes, OwnHome
+from paraval.workspaces.workspace import Lease, WorkspaceError
+
+MOST_STANDS = 8
+"""At once, the baseline's among them: each is a worktree on the disk."""
+LEAST_STANDS = 2
+IDLE_S = 2.0
+"""How long all wait for the next measurement: blocks follow one another at once, other steps
+don't."""
+SOON_S = 10.0
+"""After so long without a slot, other stands are in the way."""
+PATIENCE_S = 900.0
+"""A slot that is made anew may have a long `setup`; past this there is none to be had."""
+
+
+class TreeLease(Lease, Protocol):
+    """A slot that any tree can be laid on."""
+
+    async def lay(self, tree: str) -> None:
+        """Raises WorkspaceError."""
+        ...
+
+
+class Slots(Protocol):
+    """`workspaces.pool.Pool`, or a fake."""
+
+    async def lease(self) -> TreeLease: ...
+
+
+class Stand:
+    """One tree, in a worktree and a home of its own."""
+
+    def __init__(self, tree: str, lease: TreeLease, own: OwnHome | None) -> None:
+        self.tree = tree
+        self.path = lease.path
+        self.top = lease.top
+        self.own = own
+        self.is_warm = False
+        """True: one process, which nobody measured, has shown that the benchmark works in it."""
+        self.left: frozenset[str] = frozenset()
+        """What benchmarks left in it, as far as it was looked at."""
+        self.looked_at_in: str | None = None
+        """In which kind of step."""
+        self._ground = Ground(top=lease.top, own=own)
+        self._before: Footprint = {}
+
+    async def look_before(self) -> None:
+        """As it is before the first process."""
+        self._before = await asyncio.to_thread(self._ground.footprint)
+
+    async def look(self) -> None:
+        """At what benchmarks left in it since."""
+        self.left = left_since(self._before, await asyncio.to_thread(self._ground.footprint))
+
+
+class Stands:
+    """Those of a race."""
+
+    def __init__(
+        self, slots: Slots, homes: Homes | None, *, baseline: str, most: int = MOST_STANDS
+    ) -> None:
+        """`baseline`: its tree, which slots have already."""
+        self._slots = slots
+        self._homes = homes
+        self._baseline = baseline
+        self._most = max(LEAST_STANDS, most)
+        self._stands: dict[str, tuple[Stand, AsyncExitStack]] = {}
+        """By tree, the one that was used last at the end."""
+        self._leaving: set[asyncio.Task[None]] = set()
+        """Being given back."""
+        self._idle: asyncio.TimerHandle | None = None
+
+    async def stand(self, tree: str) -> Stand:
+        """Its own: the one that it has, or a new one. Raises WorkspaceError."""
+        self._stay()
+        known = self._stands.pop(tree, None)
+        if known is None:
+            self._make_room(self._most - 1)
+            known = await self._open(tree)
+        self._stands[tree] = known
+        return known[0]
+
+    def rest(self) -> None:
+        """Nothing is measured now; if that lasts, all go."""
+        self._stay()
+        loop = asyncio.get_running_loop()
+        self._idle = loop.call_later(IDLE_S, self.drop_all)
+
+    def drop(self, stand: Stand) -> None:
+        """One in which something went wrong: what is left there is nobody's to build on."""
+        if stand.tree in self._stands:
+            self._let_go(stand.tree)
+
+    def drop_all(self) -> None:
+        """The same where nobody knows in which."""
+        self._stay()
+        for tree in list(self._stands):
+            self._let_go(tree)
+
+    async def close(self) -> None:
+        """Give all back; a cancel is heard when that is done."""
+        self.drop_all()
+        cancelled: asyncio.CancelledError | None = None
+        while self._leaving:
+            try:
+                await asyncio.wait(self._leaving)
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+
+    # ---- opening
+
+    async def _open(self, tree: str) -> tuple[Stand, AsyncExitStack]:
+        async with AsyncExitStack() as stack:
+            lease = await self._lease()
+            stack.push_async_callback(lease.release)
+            if tree != self._baseline:
+                await lease.lay(tree)
+            own = None
+            if self._homes is not None:
+                own = await stack.enter_async_context(self._homes.lease())
+            stand = Stand(tree, lease, own)
+            await stand.look_before()
+            return stand, stack.pop_all()
+        raise AssertionError("a stand is opened, or why not is told")
+
+    async def _lease(self) -> TreeLease:
+        try:
+            async with asyncio.timeout(SOON_S):
+                return await self._slots.lease()
+        except TimeoutError:
+            # There may be fewer slots than were promised, and none of them is held but by us.
+            self._most = max(LEAST_STANDS, len(self._stands))
+            self._make_room(1)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await self._slots.lease()
+        except TimeoutError:
+            raise WorkspaceError(
+                f"no worktree to measure in could be had within {PATIENCE_S:.0f} s",
+                hint="a benchmark needs two at once: look whether the disk is full",
+            ) from None
+
+    # ---- giving back
+
+    def _make_room(self, most: int) -> None:
+        """Until so many are left; the baseline's is always among them."""
+        for tree in [tree for tree in self._stands if tree != self._baseline]:
+            if len(self._stands) <= most:
+                return
+            self._let_go(tree)
+
+    def _stay(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+
+    def _let_go(self, tree: str) -> None:
+        _, stack = self._stands.pop(tree)
+        task = asyncio.get_running_loop().create_task(stack.aclose())
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
