@@ -40,11 +40,7 @@ def _split(line: str) -> list[str]:
             f" [sh, -c, {_short(line)}]"
         )
     if words and _ASSIGNMENT.match(words[0]):
-        name = words[0].partition("=")[0]
-        raise ValueError(
-            f"{words[0]!r} would need a shell, and none is used; set {name} under env, or write"
-            f" [sh, -c, {_short(line)}]"
-        )
+        raise ValueError(f"{words[0]!r} would need a shell, and none is used; put env before it")
     return words
 
 

@@ -5,7 +5,6 @@ What stands at each place is read, and named. Whether it applies is for staging 
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from paraval.racing.lines import Teller, read_answer
 from paraval.racing.names import natural_order, why_no_name
 from paraval.racing.request import RaceRequest
 from paraval.racing.staging import content_hash
+from paraval.racing.whereabouts import fitting, is_commit, path_of
 
 PATCHES = (".patch", ".diff")
 LINES = ".jsonl"
@@ -56,32 +56,6 @@ def given_proposals(request: RaceRequest) -> tuple[Proposal, ...]:
     )
 
 
-def path_of(text: str, folder: Path) -> str | None:
-    """What a text names as a path or a glob, absolute; None where nothing is there."""
-    if "\0" in text:
-        return None
-    path = os.path.normpath(folder / text)
-    if os.path.lexists(path):
-        return path
-    if not glob.has_magic(text):
-        return None
-    pattern = text if Path(text).is_absolute() else f"{glob.escape(str(folder))}/{text}"
-    return pattern if _fitting(pattern) else None
-
-
-def _fitting(pattern: str) -> list[str]:
-    # Path.glob takes no absolute pattern, and finds hidden files too.
-    return sorted(glob.glob(pattern, recursive=True), key=natural_order)  # noqa: PTH207 - see above
-
-
-def is_commit(repository: Repository, text: str) -> bool:
-    try:
-        resolve(repository, text)
-    except (ParavalError, ValueError):  # the latter for a NUL
-        return False
-    return True
-
-
 class _MistakeError(Exception):
     """Something that is no candidate, each in one sentence."""
 
@@ -114,7 +88,7 @@ def _sightings(text: str, repository: Repository, folder: Path) -> Iterator[_Sig
     elif os.path.lexists(path):
         yield from _at(Path(path), repository)
     else:
-        for found in _fitting(path):
+        for found in fitting(path):
             yield from _at(Path(found), repository)
 
 

@@ -20,7 +20,6 @@ from paraval.plan.forms import check
 from paraval.plan.places import Spot, shown, suggestion
 from paraval.plan.programs import check_executable, search_path
 from paraval.racing.command_lines import arguments_of
-from paraval.racing.proposals import is_commit, path_of
 from paraval.racing.race_forms import (
     AcceptForm,
     BenchForm,
@@ -47,6 +46,7 @@ from paraval.racing.request import (
     RaceRequest,
     TestSpec,
 )
+from paraval.racing.whereabouts import is_commit, path_of
 
 ENDINGS = (".yaml", ".yml", ".json", ".toml")
 """Of race files."""
@@ -60,9 +60,9 @@ def load_race(path: Path, flags: Iterable[Laid] = ()) -> RaceRequest:
     document = read_document(path, spot)
     if document is None:
         raise _refused(spot)
-    folder = Path.cwd() / path.parent
-    whole = os.path.normpath(Path.cwd() / path)
-    return _read(document.data, document.spot, flags, _Around(folder=folder, source=whole))
+    whole = Path(os.path.normpath(Path.cwd() / path))
+    around = _Around(folder=whole.parent, source=str(whole))
+    return _read(document.data, document.spot, flags, around)
 
 
 def race_of_flags(flags: Iterable[Laid]) -> RaceRequest:
@@ -74,7 +74,20 @@ def request_from_mapping(
     mapping: Mapping[str, Any], folder: Path, source: str | None = None
 ) -> RaceRequest:
     """A race from the keys of a race file; paths are relative to the folder."""
-    return _read(mapping, Spot(problems={}), (), _Around(folder=folder.absolute(), source=source))
+    around = _Around(folder=Path(os.path.normpath(folder.absolute())), source=source)
+    return _read(_as_in_a_file(mapping), Spot(problems={}), (), around)
+
+
+def _as_in_a_file(value: Any) -> Any:
+    """Lists in the place of tuples, and texts in the place of paths."""
+    match value:
+        case Mapping():
+            return {str(key): _as_in_a_file(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_as_in_a_file(inner) for inner in value]
+        case os.PathLike():
+            return os.fspath(value)
+    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +116,7 @@ def _read(written: Any, spot: Spot, flags: Iterable[Laid], around: _Around) -> R
     request = RaceRequest(
         name=_name(form, around, path),
         source=around.source,
-        folder=os.path.normpath(around.folder),
+        folder=str(around.folder),
         repo=path,
         ref=repo.ref or "HEAD",
         uncommitted=repo.uncommitted,
@@ -287,25 +300,26 @@ def _comparisons(words: RaceWords) -> tuple[Comparison, ...]:
     for number, item in enumerate(written):
         spot = words.at("compare", number)
         comparison = _comparison(item, spot)
+        if comparison is None:
+            continue
         if comparison in found:
             spot.report(f"'{comparison.name}' is there twice")
         found.append(comparison)
     return tuple(found)
 
 
-def _comparison(item: Any, spot: Spot) -> Comparison:
+def _comparison(item: Any, spot: Spot) -> Comparison | None:
     if item == "stdout":
         return Comparison()
     if isinstance(item, str):
         _file_or_word(item, ("stdout",), spot)
-        item = {"file": item}
-        form = check(ComparedFileForm, item, spot, lambda _steps: spot)
+        form = check(ComparedFileForm, {"file": item}, spot, lambda _steps: spot)
     elif isinstance(item, Mapping):
         form = check(ComparedFileForm, item, spot)
     else:
         form = None
         spot.report(f"must be 'stdout', or a mapping with file, not {shown(item)}")
-    return Comparison() if form is None else Comparison(file=os.path.normpath(form.file))
+    return None if form is None else Comparison(file=os.path.normpath(form.file))
 
 
 def _candidates(words: RaceWords, folder: Path, repository: Repository | None) -> tuple[str, ...]:

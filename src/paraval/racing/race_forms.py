@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SkipValidation
+from pydantic import AfterValidator, Field, SkipValidation
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
@@ -30,9 +30,17 @@ from paraval.plan.form_types import (
 )
 
 Command = Annotated[Arguments | str, Words("a command: a list of texts and numbers, or one text")]
+
+
+def _within(path: str) -> str:
+    if not path or "\0" in path or path.startswith("/") or ".." in path.split("/"):
+        raise ValueError("leads out")
+    return path
+
+
 FileWithin = Annotated[
     str,
-    Field(pattern=r"^(?!/|\.\.(/|$))(?!.*/\.\.(/|$))[^\x00]+$"),
+    AfterValidator(_within),
     Words("the path of a file, relative to where the command runs and within it"),
 ]
 """What commands write, in worktrees alone."""
