@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
@@ -37,6 +37,8 @@ class Book:
     """A ledger whose disk is quick."""
 
     done: Mapping[int, Outcome] = {}
+
+    def add(self, trials: Sequence[Trial]) -> None: ...
 
     def record_start(self, attempt: Attempt, at: float, on_durable: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_soon(on_durable)

@@ -1,19 +1,21 @@
 """The one loop that does what the scheduler decides, and tells it what happened.
 
 It owns the clock and the tasks. How an attempt is performed is attempts.py's; where results go is
-behind `Ledger`. An attempt starts only after its start is on disk, and a trial counts as done only
-when its result is: the end of one attempt and the start of the next share a commit.
+behind `Ledger`; which trials come while a run goes on is a source's to say. An attempt starts only
+after its start is on disk, and a trial counts as done only when its result is: the end of one
+attempt and the start of the next share a commit.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from paraval.errors import ParavalError
+from paraval.execute.growing import Growing, Growth, Named
 from paraval.execute.pace import Pace
 from paraval.execute.telling import end_of, hold_words, stop_words
 from paraval.execute.watching import Measure, Watch
@@ -37,6 +39,7 @@ from paraval.records import (
 )
 from paraval.schedule.messages import (
     Abandoned,
+    Added,
     Begin,
     CapacityChanged,
     Conclude,
@@ -68,6 +71,10 @@ class Ledger(Protocol):
     @property
     def done(self) -> Mapping[int, Outcome]:
         """The trials that had a result when the driver began."""
+        ...
+
+    def add(self, trials: Sequence[Trial]) -> None:
+        """More trials of the run, before anything is recorded of them."""
         ...
 
     def record_start(self, attempt: Attempt, at: float, on_durable: Callable[[], None]) -> None: ...
@@ -130,7 +137,7 @@ class Driver:
         tell: Callable[[Happening], None],
         pace: Pace,
     ) -> None:
-        self._trials = trials
+        self._trials = dict(trials)
         self._scheduler = scheduler
         self._performer = performer
         self._ledger = ledger
@@ -144,6 +151,11 @@ class Driver:
         self._done = 0
         self._skipped = 0
         self._undurable = 0
+        self._growing: Growing | None = None
+        self._unasked = False
+        """The source has not said yet what to begin with."""
+        self._named_at: dict[int, float] = {}
+        """Of trials that a source named, until they first start."""
         self._over = False
         self._stopping = False
         self._told_holds: dict[str, float] = {}
@@ -166,6 +178,30 @@ class Driver:
         """Trials that were left for later, on purpose."""
         return self._skipped
 
+    @property
+    def left(self) -> int:
+        """Trials that were neither done nor skipped."""
+        return self._total - self._done_in_all - self._skipped
+
+    @property
+    def _total(self) -> int:
+        return self._done_before + len(self._trials)
+
+    @property
+    def _done_in_all(self) -> int:
+        known = 0 if self._growing is None else self._growing.known
+        return self._done_before + known + self._done
+
+    def follow(self, growth: Growth) -> None:
+        """Runs what a source names too. Once, before `run`."""
+        self._growing = Growing(growth)
+        self._unasked = True
+
+    def add(self, trials: Sequence[Trial]) -> None:
+        """What its source names unasked, between two results. Only in the loop."""
+        if not self._finished.is_set():
+            self._grow(lambda growing: growing.named(trials))
+
     async def run(self, measure: Measure | None = None) -> None:
         """Until every trial has its result, a stop was asked for, or the store fails.
 
@@ -176,6 +212,9 @@ class Driver:
             watching: asyncio.Task[None] | None = None
             try:
                 self._handle(Begin(at=self._began_at))
+                self._grow(Growing.begin)
+                self._unasked = False
+                self._finish_if_over()
                 watching = self._watching(measure)
                 await self._finished.wait()
             except asyncio.CancelledError:
@@ -291,22 +330,52 @@ class Driver:
         self._handle(Tick(at=self._loop.time()))
 
     def _finish_if_over(self) -> None:
-        if self._over and (self._undurable == 0 or self._failure is not None):
+        if self._over and not self._unasked and (self._undurable == 0 or self._failure is not None):
             self._finished.set()
+
+    # ---- what comes while the run goes on
+
+    def _grow(self, ask: Callable[[Growing], Named]) -> None:
+        """Asks the source. What it raises ends the run, like what an onlooker raises."""
+        growing = self._growing
+        if growing is None or self._failure is not None:
+            return
+        try:
+            named = ask(growing)
+        except Exception as error:  # noqa: BLE001 - it may be anything, and must not break the chain
+            self.fail(error)
+            return
+        if named.trials:
+            self._join(named)
+
+    def _join(self, named: Named) -> None:
+        """After a stop too: what is left for a resume is recorded, and nothing of it starts."""
+        now = self._loop.time()
+        self._trials.update((trial.index, trial) for trial in named.trials)
+        self._ledger.add(named.trials)
+        if not named.to_run:
+            return
+        self._named_at.update((work.index, now) for work in named.to_run)
+        self._over = False
+        self._handle(Added(at=now, works=tuple(named.to_run)))
 
     # ---- the way of an attempt
 
     def _start(self, trial: Trial, now: float) -> None:
         course = self._courses.get(trial.index)
         if course is None:
-            course = self._courses[trial.index] = _Course(
-                queued_s=now - self._began_at, attempts=self._ledger.attempts_made(trial.index)
-            )
+            course = self._courses[trial.index] = self._begun(trial, now)
         course.attempts += 1
         folder = self._ledger.attempt_folder(trial, course.attempts)
         attempt = Attempt(trial=trial, number=course.attempts, folder=folder)
         self._starting.add(trial.index)
         self._ledger.record_start(attempt, time.time(), lambda: self._launch(attempt))
+
+    def _begun(self, trial: Trial, now: float) -> _Course:
+        return _Course(
+            queued_s=now - self._named_at.pop(trial.index, self._began_at),
+            attempts=self._ledger.attempts_made(trial.index),
+        )
 
     def _launch(self, attempt: Attempt) -> None:
         index = attempt.trial.index
@@ -344,13 +413,9 @@ class Driver:
         if ended is not None and ended[0].trial is trial:
             last = ended[1]
             self._record(*ended, final=False, then=lambda: None)
-        course = self._courses.setdefault(
-            trial.index,
-            _Course(
-                queued_s=self._loop.time() - self._began_at,
-                attempts=self._ledger.attempts_made(trial.index),
-            ),
-        )
+        course = self._courses.get(trial.index)
+        if course is None:
+            course = self._courses[trial.index] = self._begun(trial, self._loop.time())
         number = course.attempts + 1
         attempt = Attempt(
             trial=trial, number=number, folder=self._ledger.attempt_folder(trial, number)
@@ -365,6 +430,7 @@ class Driver:
         del self._courses[index]
         self._performer.forget(index)
         self._skipped += 1
+        self._grow(lambda growing: growing.skipped(skipped.trial, skipped.reason))
         self._tell(skipped)
 
     def _conclude(self, attempt: Attempt, result: AttemptResult) -> None:
@@ -388,23 +454,27 @@ class Driver:
         course = self._courses.pop(trial.index)
         self._performer.forget(trial.index)
         self._done += 1
+        found = TrialResult(
+            index=trial.index,
+            case_id=trial.case.id,
+            variant=trial.variant,
+            repeat=trial.repeat,
+            result=result,
+            attempts=attempt.number,
+            queued_s=course.queued_s,
+            total_s=course.total_s,
+            spend=course.spend,
+            judging=course.judging,
+        )
+        if self._growing is not None:
+            # Before it is told, so that the total is right.
+            self._grow(lambda growing: growing.ended(trial, found))
         self._tell(
             TrialEnded(
                 trial=trial,
-                result=TrialResult(
-                    index=trial.index,
-                    case_id=trial.case.id,
-                    variant=trial.variant,
-                    repeat=trial.repeat,
-                    result=result,
-                    attempts=attempt.number,
-                    queued_s=course.queued_s,
-                    total_s=course.total_s,
-                    spend=course.spend,
-                    judging=course.judging,
-                ),
-                done=self._done_before + self._done,
-                total=self._done_before + len(self._trials),
+                result=found,
+                done=self._done_in_all,
+                total=self._total,
                 eta_s=self._pace.eta_s(self._scheduler, self._loop.time()),
             )
         )

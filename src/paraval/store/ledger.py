@@ -26,7 +26,7 @@ from types import MappingProxyType, TracebackType
 from typing import Self
 
 from paraval.errors import StoreError
-from paraval.records import Attempt, AttemptResult, Outcome, Plan, RunInfo, Trial
+from paraval.records import Attempt, AttemptResult, Outcome, Plan, RunInfo, Trial, TrialResult
 from paraval.store.connection import (
     RUN_FILE,
     close_as_one_file,
@@ -35,9 +35,10 @@ from paraval.store.connection import (
 )
 from paraval.store.encoding import to_columns
 from paraval.store.folder import artifacts_of
+from paraval.store.growing import NewRows, Numbering
 from paraval.store.locks import RunLock
 from paraval.store.planned import Replaced
-from paraval.store.reader import read_info
+from paraval.store.reader import read_info, read_known_results
 from paraval.store.schema import NO_ATTEMPT
 from paraval.store.spending import Sum, spent_in, sum_of
 
@@ -82,13 +83,18 @@ class _End:
         return not self.final and self.result.outcome is Outcome.SKIPPED
 
 
+@dataclass(frozen=True, slots=True)
+class _Addition:
+    rows: NewRows
+
+
 class _Last(Enum):
     """What is queued after all changes."""
 
     STOP = "write what there is, once, and end"
 
 
-_Change = _Start | _End
+_Change = _Start | _End | _Addition
 
 
 class Ledger:
@@ -111,8 +117,13 @@ class Ledger:
         self._queue: queue.SimpleQueue[_Change | _Last] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
         self._closed = False
+        self._numbering: Numbering | None = None
         with explaining(self.folder / RUN_FILE):
             self._made: dict[int, int] = dict(self._connection.execute(_ATTEMPTS_MADE))
+            self._made_by_key: dict[str, int] = {}
+            """For trials that are yet to be named."""
+            if not hold.plan.trials:
+                self._made_by_key.update(self._connection.execute(_ATTEMPTS_BY_KEY))
             self._done = self._read_done()
             self.run = read_info(self._connection, hold.folder, worked_on=True)
             """As it was when the ledger was made; after `close`, as it ended."""
@@ -139,17 +150,31 @@ class Ledger:
         """
         if self._writer is not None:
             raise RuntimeError("errors are forgotten before the ledger is opened")
-        keys = [
-            (self.plan.trials[index].key,)
-            for index, outcome in self._done.items()
-            if outcome.is_error and (chosen is None or index in chosen)
-        ]
         with explaining(self.folder / RUN_FILE):
+            keys = self._keys_of_errors(chosen)
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.executemany("DELETE FROM result WHERE key = ?", keys)
             self._connection.execute("COMMIT")
             self._done = self._read_done()
         return len(keys)
+
+    def _keys_of_errors(self, chosen: Collection[int] | None) -> list[tuple[str]]:
+        if not self.plan.trials:
+            # Which of its trials will be named again, nobody knows yet.
+            rows = self._connection.execute("SELECT key, outcome FROM result").fetchall()
+            return [(key,) for key, outcome in rows if Outcome(outcome).is_error]
+        return [
+            (self.plan.trials[index].key,)
+            for index, outcome in self._done.items()
+            if outcome.is_error and (chosen is None or index in chosen)
+        ]
+
+    def known_results(self) -> dict[str, TrialResult]:
+        """Every result that there is, by its trial's key, whether that is in the plan or not."""
+        if self._writer is not None:
+            raise RuntimeError("what is known is asked before the ledger is opened")
+        with explaining(self.folder / RUN_FILE):
+            return read_known_results(self._connection)
 
     def spent(self) -> Sum:
         """What all attempts so far spent.
@@ -189,6 +214,14 @@ class Ledger:
         )
         # A daemon, since an engine that ends without `close` must end like a killed one, not hang.
         self._writer.start()
+
+    def add(self, trials: Sequence[Trial]) -> None:
+        """More trials of the run; on disk no later than what is recorded of them after this."""
+        if self._numbering is None:
+            self._numbering = Numbering(self.plan)
+        for trial in trials:
+            self._made[trial.index] = self._made_by_key.get(trial.key, 0)
+        self._queue.put(_Addition(self._numbering.rows_of(trials)))
 
     def record_start(self, attempt: Attempt, at: float, on_durable: OnDurable) -> None:
         """The attempt is about to start; start it when `on_durable` is called."""
@@ -319,7 +352,7 @@ class _Writing:
         except Exception as error:  # noqa: BLE001 - the thread must tell of anything, and live on
             self._fail(error, stopping=stopping)
             return
-        durable = [change.on_durable for change in self._kept]
+        durable = [one.on_durable for one in self._kept if not isinstance(one, _Addition)]
         self._kept = []
         self.waits = False
         try:
@@ -347,7 +380,12 @@ class _Writing:
     def _write(self, changes: Sequence[_Change]) -> None:
         starts = [_start_row(c, self._session) for c in changes if isinstance(c, _Start)]
         ends = [change for change in changes if isinstance(change, _End)]
+        added = NewRows()
+        for change in changes:
+            if isinstance(change, _Addition):
+                added.extend(change.rows)
         rows = _Rows(
+            added=added,
             starts=starts,
             ends=[_end_row(end, self._session) for end in ends if not end.is_held_back],
             held_back=[_held_back_row(end, self._session) for end in ends if end.is_held_back],
@@ -366,6 +404,7 @@ class _Writing:
         execute = self._connection.execute
         execute("BEGIN IMMEDIATE")
         try:
+            _add(self._connection, rows.added)
             _INSERT_START.execute(self._connection, rows.starts)
             _UPSERT_END.execute(self._connection, rows.ends)
             _UPSERT_HELD_BACK.execute(self._connection, rows.held_back)
@@ -395,6 +434,7 @@ _Row = tuple[object, ...]
 class _Rows:
     """What one transaction writes."""
 
+    added: NewRows
     starts: list[_Row]
     ends: list[_Row]
     held_back: list[_Row]
@@ -446,8 +486,21 @@ class _Insert:
         return f"INSERT INTO {self.into} VALUES {values} {self.conflict}"  # noqa: S608 - all ours
 
 
+def _add(connection: sqlite3.Connection, added: NewRows) -> None:
+    if not added.trials:
+        return
+    _INSERT_VARIANT.execute(connection, added.variants)
+    _INSERT_CASE.execute(connection, added.cases)
+    _INSERT_TRIAL.execute(connection, added.trials)
+    connection.execute("UPDATE run SET trials = trials + ?", (len(added.trials),))
+
+
 _ROWS_AT_ONCE = (50, 8, 1)
 """Few sizes, so that SQLite's prepared statements are found again."""
+
+_INSERT_VARIANT = _Insert("variant", 2, "")
+_INSERT_CASE = _Insert("case_", 3, "")
+_INSERT_TRIAL = _Insert("trial", 5, "")
 
 _INSERT_START = _Insert("attempt (key, number, session, started_at)", 4, "ON CONFLICT DO NOTHING")
 
@@ -495,3 +548,5 @@ _DONE = "SELECT trial.idx, result.outcome FROM trial JOIN result USING (key)"
 _ATTEMPTS_MADE = """
     SELECT trial.idx, max(attempt.number) FROM attempt JOIN trial USING (key) GROUP BY attempt.key
 """
+
+_ATTEMPTS_BY_KEY = "SELECT key, max(number) FROM attempt GROUP BY key"

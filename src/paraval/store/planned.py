@@ -1,6 +1,8 @@
 """The plan as rows: written when a run is made, replaced when it is resumed with another plan.
 
-Results are not touched: they belong to keys, and count again whenever a plan has their key.
+Results are not touched: they belong to keys, and count again whenever a plan has their key. A plan
+without trials is one that grows: those are named while the run goes on (see `growing`), and named
+anew by every engine that takes it up.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 from paraval.errors import StoreError
 from paraval.records import Plan
 from paraval.store.encoding import case_json, name_text, to_json, variant_json
-from paraval.store.schema import APPLICATION_ID, SCHEMA, SCHEMA_VERSION
+from paraval.store.schema import APPLICATION_ID, GROWS, SCHEMA, SCHEMA_VERSION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +57,7 @@ def plan_rows(plan: Plan) -> PlanRows:
         trials.append((trial.index, trial.key, *row))
     variant_rows = [(number, text) for text, number in variants.items()]
     case_rows = list(cases.values())
-    digest = _digest(variant_rows, case_rows, trials)
+    digest = _digest(variant_rows, case_rows, trials) if trials else GROWS
     return PlanRows(variants=variant_rows, cases=case_rows, trials=trials, digest=digest)
 
 
@@ -95,13 +97,16 @@ def replace(connection: sqlite3.Connection, plan: Plan) -> Replaced:
     """Make this the run's plan; what becomes of the results there are."""
     rows = plan_rows(plan)
     (digest,) = connection.execute("SELECT plan_digest FROM run").fetchone()
-    replaced = Replaced() if digest == rows.digest else _replace_rows(connection, rows)
+    replaced = Replaced()
+    if digest != rows.digest or digest == GROWS:
+        replaced = _replace_rows(connection, rows)
     connection.execute(
         "UPDATE run SET suite = ?, source = ?, parallel = ?, fail_under = ?, axes = ?,"
         " selection = ?, trials = ?, plan_digest = ?",
         (*_head(plan), rows.digest),
     )
-    return replaced
+    # What grows has no trials yet: none of them is dropped, they are just not named again yet.
+    return Replaced() if rows.digest == GROWS else replaced
 
 
 def _head(plan: Plan) -> tuple[str, str | None, int, float | None, str, str, int]:

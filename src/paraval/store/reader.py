@@ -28,10 +28,12 @@ from paraval.store.connection import RUN_FILE, ReadingFile, explaining
 from paraval.store.encoding import EndedColumns, from_columns
 from paraval.store.folder import artifacts_of
 from paraval.store.locks import is_worked_on
-from paraval.store.schema import NO_ATTEMPT
+from paraval.store.schema import GROWS, NO_ATTEMPT
 from paraval.store.spending import Spent, Sum, spent_by, sum_of
 
 PAGE_ROWS = 500
+NOT_NAMED = -1
+"""The index of a result whose trial nobody has named yet."""
 
 
 class RunReader:
@@ -68,6 +70,17 @@ class RunReader:
             (text,) = self._connection.execute("SELECT selection FROM run").fetchone()
             selection: dict[str, Any] = json.loads(text)
         return selection
+
+    def grows(self) -> bool:
+        """Whether its trials are named while it goes on."""
+        with explaining(self._path):
+            (digest,) = self._connection.execute("SELECT plan_digest FROM run").fetchone()
+        return bool(digest == GROWS)
+
+    def known_results(self) -> dict[str, TrialResult]:
+        """Every result that there is, by its trial's key, whether that is in the plan or not."""
+        with explaining(self._path):
+            return read_known_results(self._connection)
 
     def results(self) -> Iterator[TrialResult]:
         """Every trial, in plan order; those without a result as skipped, with the reason."""
@@ -184,9 +197,10 @@ def _ended_result(columns: Sequence[Any]) -> AttemptResult | None:
 
 def read_info(connection: sqlite3.Connection, folder: Path, *, worked_on: bool) -> RunInfo:
     """The run as its file tells it, by any connection to it."""
-    run_id, suite, source, parallel, seed, fail_under, trials = connection.execute(
-        "SELECT id, suite, source, parallel, seed, fail_under, trials FROM run"
+    run_id, suite, source, parallel, seed, fail_under, trials, digest = connection.execute(
+        "SELECT id, suite, source, parallel, seed, fail_under, trials, plan_digest FROM run"
     ).fetchone()
+    grows = digest == GROWS
     started_at, sessions = connection.execute(
         "SELECT min(started_at), count(*) FROM session"
     ).fetchone()
@@ -194,9 +208,12 @@ def read_info(connection: sqlite3.Connection, folder: Path, *, worked_on: bool) 
         "SELECT ended_at, reason FROM session ORDER BY number DESC LIMIT 1"
     ).fetchone()
     (done,) = connection.execute("SELECT count(*) FROM trial JOIN result USING (key)").fetchone()
-    unfinished = not worked_on and done < trials
+    # Of what grows nobody else knows whether more would have been named.
+    unfinished = not worked_on and (done < trials or (grows and reason != "finished"))
     # Only a resume can change a plan, and to look for what it dropped takes long in a large run.
-    dropped = _dropped(connection) if sessions > 1 else Sum()
+    # In one that grows, what is not named again yet is not dropped.
+    may_have_dropped = sessions > 1 and not (grows and worked_on)
+    dropped = _dropped(connection) if may_have_dropped else Sum()
     held_back = unfinished and reason == "held_back"
     return RunInfo(
         id=run_id,
@@ -218,6 +235,32 @@ def read_info(connection: sqlite3.Connection, folder: Path, *, worked_on: bool) 
         dropped_unknown=dropped.is_partly_unknown,
         running=worked_on,
     )
+
+
+def read_known_results(connection: sqlite3.Connection) -> dict[str, TrialResult]:
+    """By any connection to the run. They tell what was found, and not of which trial: that is for
+    whoever has one with the key."""
+    known: dict[str, TrialResult] = {}
+    for key, number, queued_s, total_s, *decided in connection.execute(_KNOWN):
+        result = from_columns(EndedColumns(*decided))
+        spent = spent_by(result)
+        # Most trials have one attempt: others are asked for only where there are some.
+        if number > 1:
+            for columns in connection.execute(_RETRIES, (key, number)).fetchall():
+                spent = spent.plus(spent_by(from_columns(EndedColumns(*columns))))
+        known[key] = TrialResult(
+            index=NOT_NAMED,
+            case_id="",
+            variant={},
+            repeat=0,
+            result=result,
+            attempts=number,
+            queued_s=queued_s,
+            total_s=total_s,
+            spend=spent.target,
+            judging=spent.judging,
+        )
+    return known
 
 
 def _dropped(connection: sqlite3.Connection) -> Sum:
@@ -282,6 +325,14 @@ _RESULTS = f"""
     LEFT JOIN attempt AS decided ON decided.key = trial.key AND decided.number = result.number
     WHERE trial.idx > :after_0 ORDER BY trial.idx
 """  # noqa: S608 - our own number
+
+_KNOWN = """
+    SELECT result.key, result.number, result.queued_s,
+        (SELECT total(duration_s) FROM attempt AS each WHERE each.key = result.key),
+        decided.outcome, decided.score, decided.duration_s, decided.exit_code, decided.content
+    FROM result JOIN attempt AS decided
+        ON decided.key = result.key AND decided.number = result.number
+"""
 
 _RETRIES = f"""
     SELECT outcome, score, duration_s, exit_code, content FROM attempt

@@ -11,6 +11,9 @@ APPLICATION_ID = 0x50415241
 SCHEMA_VERSION = 1
 """PRAGMA user_version. A file with a larger one was made by a newer paraval and is left alone."""
 
+GROWS = "grows"
+"""In the place of a plan's digest: its trials are named while it goes on."""
+
 NO_ATTEMPT = 0
 """The number of a row in `attempt` that is none: it tells why its trial was left for later."""
 
@@ -27,6 +30,8 @@ CREATE TABLE run (
     selection   TEXT NOT NULL,     -- JSON: the filters and overrides it was planned with.
     trials      INTEGER NOT NULL,  -- How many trials the plan has.
     plan_digest TEXT NOT NULL      -- A hash over trials, cases and variants: is a plan this one?
+                                   -- `grows`: trials are named while the run goes on, and it is
+                                   -- finished when its last session says so.
 );
 
 CREATE TABLE session (

@@ -19,7 +19,7 @@ from typing import Any
 
 from paraval.errors import RequestError, StoreError
 from paraval.processes.identity import process_identity
-from paraval.records import Plan, RunInfo
+from paraval.records import Plan, RunInfo, TrialResult
 from paraval.store import planned
 from paraval.store.connection import (
     RUN_FILE,
@@ -183,6 +183,16 @@ class Store:
         """The filters and overrides that the run was planned with."""
         with self.reader(run) as reader:
             return reader.selection()
+
+    def known_results(self, run: RunInfo) -> dict[str, TrialResult]:
+        """Every result of a run by its trial's key; of which trial it is, they don't tell."""
+        with self.reader(run) as reader:
+            return reader.known_results()
+
+    def grows(self, run: RunInfo) -> bool:
+        """Whether the run's trials are named while it goes on."""
+        with self.reader(run) as reader:
+            return reader.grows()
 
     def history(self, suite: str) -> History:
         """How long the suite's trials took in its last runs."""
