@@ -91,6 +91,9 @@ class Stands:
         known = self._stands.pop(tree, None)
         if known is None:
             self._make_room(self._most - 1)
+            if self._leaving:
+                # Or there were one slot more than is held for this.
+                await asyncio.wait(self._leaving)
             known = await self._open(tree)
         self._stands[tree] = known
         return known[0]
