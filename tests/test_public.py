@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 
 import paraval
 
 
 def test_the_public_names_are_these_and_all_of_them_load() -> None:
     assert sorted(paraval.__all__) == [
+        "Ask",
         "Case",
         "Grade",
         "Options",
         "Outcome",
         "Output",
         "ParavalError",
+        "RaceReport",
         "RateLimitedError",
         "Report",
         "Selection",
         "Suite",
         "SuiteError",
         "TransientError",
+        "race",
+        "race_async",
         "run",
         "run_async",
     ]
@@ -56,3 +60,25 @@ def typed_use() -> None:
     for trial in report.trials:
         assert trial.outcome is paraval.Outcome.PASSED
     report.write("report.json")
+
+
+def typed_race() -> None:
+    """Never called either: hooks of every kind, and the keys of a race file as arguments."""
+
+    async def repair(ask: paraval.Ask) -> AsyncIterator[Mapping[str, object]]:
+        yield {"patch": ask.patch, "note": ask.reason, "cost_usd": 0.01}
+
+    def refine(ask: paraval.Ask) -> list[str]:
+        return [ask.patch] if ask.speedup is not None else []
+
+    report: paraval.RaceReport = paraval.race(
+        "race.yaml",
+        candidates=["candidates/*.patch", {"name": "mine", "files": {"a.py": "x = 1\n"}}],
+        repair=repair,
+        refine={"function": refine, "depth": 3, "calls": 20},
+        limits={"parallel": 4, "seconds": 600},
+        options=paraval.Options(resume="last"),
+    )
+    winner: str | None = report.winner
+    assert winner is not None
+    report.write("race.json")

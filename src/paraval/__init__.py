@@ -28,6 +28,9 @@ if TYPE_CHECKING:
         TransientError,
     )
     from paraval.plan.suite import Suite
+    from paraval.racing.api import race, race_async
+    from paraval.racing.hook_ask import Ask
+    from paraval.racing.report import RaceReport
     from paraval.records import Case, Grade, Outcome, Output
     from paraval.report.document import Report
     from paraval.settings import Options, Selection
@@ -35,35 +38,43 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Ask",
     "Case",
     "Grade",
     "Options",
     "Outcome",
     "Output",
     "ParavalError",
+    "RaceReport",
     "RateLimitedError",
     "Report",
     "Selection",
     "Suite",
     "SuiteError",
     "TransientError",
+    "race",
+    "race_async",
     "run",
     "run_async",
 ]
 
 _HOMES = {
+    "Ask": "racing.hook_ask",
     "Case": "records",
     "Grade": "records",
     "Options": "settings",
     "Outcome": "records",
     "Output": "records",
     "ParavalError": "errors",
+    "RaceReport": "racing.report",
     "RateLimitedError": "errors",
     "Report": "report.document",
     "Selection": "settings",
     "Suite": "plan.suite",
     "SuiteError": "errors",
     "TransientError": "errors",
+    "race": "racing.api",
+    "race_async": "racing.api",
     "run": "composition",
     "run_async": "composition",
 }

@@ -83,7 +83,7 @@ class Heard:
     async def take_item(self, item: Any) -> bool:
         """What a function gave; whether more of it counts."""
         if self._counts("items"):
-            answer = read_items((_as_line(item),), self._teller())
+            answer = read_items((as_line(item),), self._teller())
             if new := await self._new_in(answer, "item"):
                 self._room.propose(self._step, tuple(new))
         return self._listens and self._said <= MOST_LINES
@@ -152,7 +152,7 @@ def _refuse_half_characters(proposal: Proposal) -> None:
         ) from None
 
 
-def _as_line(item: object) -> object:
+def as_line(item: object) -> object:
     """An item of a function, in the words of a program's lines."""
     if isinstance(item, str):
         return {"patch": item}

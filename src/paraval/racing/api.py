@@ -1,0 +1,232 @@
+"""Races from Python: the keys of a race file as arguments, with functions where it names programs.
+
+What is asked is read by `race_file`, as if it stood in a file; here only that is taken out which no
+file can hold: functions, and candidates that are data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+from paraval.composition import Onlooker
+from paraval.errors import RequestError
+from paraval.racing.findings import Origin, Proposal
+from paraval.racing.hook_ask import Ask
+from paraval.racing.hook_heard import as_line
+from paraval.racing.lines import Teller, read_items
+from paraval.racing.proposals import given_proposals
+from paraval.racing.race_file import load_race, request_from_mapping
+from paraval.racing.race_words import MAIN_KEYS, Laid
+from paraval.racing.report import RaceReport
+from paraval.racing.request import RaceRequest
+from paraval.racing.running import run_race_async, run_race_stoppably
+from paraval.racing.staging import content_hash
+from paraval.settings import Options
+
+Words = str | Sequence[str]
+HookFunction = Callable[[Ask], Any]
+"""Async or not; it returns or yields candidates: mappings in the words of a program's lines, or
+texts, which are patches."""
+Hook = Words | HookFunction | Mapping[str, Any]
+"""A program, a function, or a mapping with `command` or `function` beside its bounds."""
+
+_HOOKS = ("generate", "repair", "refine")
+_STANDS_IN = "{python}"
+"""For a function, on the way through the reader of race files, which asks for a program."""
+_PLACES = {
+    "ref": ("repo", "ref"),
+    "uncommitted": ("repo", "uncommitted"),
+    "functions": ("profile", "functions"),
+}
+"""Keys that may stand beside the part that they belong to."""
+
+
+class RaceKeys(TypedDict, total=False):
+    """The keys of a race file; `docs/race-file.md` tells of each."""
+
+    name: str
+    repo: str | Path | Mapping[str, Any]
+    ref: str
+    uncommitted: bool
+    setup: Words
+    sandbox: bool
+    test: Words | Mapping[str, Any]
+    compare: Sequence[str | Mapping[str, str]]
+    bench: Words | Mapping[str, Any]
+    candidates: str | Path | Sequence[str | Path | Mapping[str, Any] | Proposal]
+    generate: Hook
+    repair: Hook
+    refine: Hook
+    profile: str | Mapping[str, Any]
+    functions: Sequence[str]
+    accept: Mapping[str, float]
+    limits: Mapping[str, Any]
+    protect: Sequence[str] | bool
+    env: Mapping[str, str]
+    pass_env: Sequence[str]
+
+
+def race(
+    file: str | Path | None = None,
+    /,
+    *,
+    options: Options | None = None,
+    onlooker: Onlooker | None = None,
+    **keys: Unpack[RaceKeys],
+) -> RaceReport:
+    """Races candidates to the end and gives the report; `keys` are laid over the file's.
+
+    Ctrl-C stops cleanly: what is done stays recorded, and KeyboardInterrupt is raised.
+    """
+    _refuse_a_running_loop()
+    asked = _asked(file, keys)
+    report = run_race_stoppably(
+        asked.request,
+        proposals=asked.proposals,
+        options=options or Options(),
+        onlooker=onlooker,
+        functions=asked.functions,
+    )
+    if report.run.interrupted:
+        raise KeyboardInterrupt(f"race {report.run.id} was interrupted; it can be resumed")
+    return report
+
+
+async def race_async(
+    file: str | Path | None = None,
+    /,
+    *,
+    options: Options | None = None,
+    onlooker: Onlooker | None = None,
+    **keys: Unpack[RaceKeys],
+) -> RaceReport:
+    """The same inside a running event loop, whose signals are its owner's: to stop, cancel it."""
+    # In a thread: it reads files, and asks git.
+    asked = await asyncio.to_thread(_asked, file, keys)
+    return await run_race_async(
+        asked.request,
+        proposals=asked.proposals,
+        options=options or Options(),
+        onlooker=onlooker,
+        functions=asked.functions,
+    )
+
+
+def _refuse_a_running_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RequestError(
+        "paraval.race cannot be used inside a running event loop (a notebook, an async function)",
+        hint="write: report = await paraval.race_async(...)",
+    )
+
+
+# ---- what is asked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    request: RaceRequest
+    proposals: tuple[Proposal, ...]
+    functions: Mapping[str, HookFunction] = field(default_factory=dict)
+
+
+def _asked(file: str | Path | None, keys: Mapping[str, Any]) -> _Asked:
+    words = {name: str(one) if isinstance(one, Path) else one for name, one in keys.items()}
+    functions = _take_functions(words)
+    items = _take_items(words)
+    if file is None:
+        request = request_from_mapping(words, Path.cwd())
+    else:
+        request = load_race(Path(file), _laid(words))
+    for kind in functions:
+        spec = request.hook(kind)
+        assert spec is not None, "its stand-in is there"
+        request = replace(request, **{kind: replace(spec, command=())})  # type: ignore[arg-type]  # by the name of its field
+    return _Asked(request=request, proposals=_proposals(request, items), functions=functions)
+
+
+def _take_functions(words: dict[str, Any]) -> dict[str, HookFunction]:
+    """The functions among the hooks, by kind; what stands in for them is left in their place."""
+    functions: dict[str, HookFunction] = {}
+    for kind in _HOOKS:
+        hook = words.get(kind)
+        if callable(hook):
+            hook = {"function": hook}
+        if not isinstance(hook, Mapping) or "function" not in hook:
+            continue
+        if not callable(hook["function"]):
+            name = type(hook["function"]).__name__
+            raise RequestError(f"{kind}: 'function' must be a function, not {name}")
+        if "command" in hook:
+            raise RequestError(f"{kind}: has both a command and a function; give one of them")
+        functions[kind] = hook["function"]
+        bounds = {name: value for name, value in hook.items() if name != "function"}
+        words[kind] = {**bounds, "command": [_STANDS_IN]}
+    return functions
+
+
+def _take_items(words: dict[str, Any]) -> tuple[Mapping[str, Any] | Proposal, ...]:
+    """The candidates that are data; those that a file could name are left."""
+    given = words.get("candidates")
+    if given is None:
+        return ()
+    given = (given,) if isinstance(given, str | Mapping | Proposal) else tuple(given)
+    words["candidates"] = [
+        str(one) if isinstance(one, Path) else one
+        for one in given
+        if not isinstance(one, Mapping | Proposal)
+    ]
+    return tuple(one for one in given if isinstance(one, Mapping | Proposal))
+
+
+def _laid(words: Mapping[str, Any]) -> list[Laid]:
+    """What lies over a file's words: of a mapping, each key by itself."""
+    laid = []
+    for name, value in words.items():
+        steps = _PLACES.get(name, (name,))
+        if isinstance(value, Mapping):
+            laid += [
+                Laid(flag=f"{name}.{key}", steps=(name, key), value=value[key]) for key in value
+            ]
+        elif name in MAIN_KEYS and value is not None:
+            laid.append(Laid(flag=name, steps=(name, MAIN_KEYS[name]), value=_plain(value)))
+        elif name == "compare" and isinstance(value, str):
+            laid.append(Laid(flag=name, steps=steps, value=[value]))
+        else:
+            laid.append(Laid(flag=name, steps=steps, value=_plain(value)))
+    return laid
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _proposals(
+    request: RaceRequest, items: Sequence[Mapping[str, Any] | Proposal]
+) -> tuple[Proposal, ...]:
+    """Every candidate that is given: those that are named by texts, then those that are data."""
+    if not items:
+        return given_proposals(request)
+    named = given_proposals(request) if request.candidates else ()
+    teller = Teller(origin=Origin.GIVEN, folder=Path(request.folder), called="candidate")
+    asked = read_items(map(as_line, items), teller).asked
+    mistakes = [f"candidates: {complaint}" for complaint in asked.complaints]
+    known = {proposal.name for proposal in named}
+    mistakes += [
+        f"candidates: two are called '{proposal.name}'; rename one"
+        for proposal in asked.proposals
+        if proposal.name in known
+    ]
+    if mistakes:
+        raise RequestError("\n".join(mistakes))
+    return named + tuple(
+        replace(proposal, content=content_hash(proposal, request.repo))
+        for proposal in asked.proposals
+    )
