@@ -1,0 +1,184 @@
+"""What a test expected and what it got, from the words in which it failed.
+
+Of pytest, unittest, numpy, pandas, Jest and others that say it plainly; where it cannot be told,
+nothing is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from paraval.racing.excerpts import LONGEST_VALUE, cut
+
+_LONGEST_READ = 20_000
+_OPENING, _CLOSING = "([{", ")]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asserted:
+    """None: nobody can tell."""
+
+    expected: str | None = None
+    actual: str | None = None
+
+
+NOTHING = Asserted()
+
+
+def asserted_in(message: str, details: str = "") -> Asserted:
+    """`message`: the failure in short; `details`: its traceback, as far as there is one."""
+    for text in (message, _error_lines(details)):
+        lines = text[:_LONGEST_READ].splitlines()
+        found = _by_pytest(lines) or _by_labels(lines) or _by_unittest(lines) or _by_words(lines)
+        if found is not None:
+            return found
+    # A traceback shows lines of programs, too, which compare names and not values.
+    lines = details[:_LONGEST_READ].splitlines()
+    raised = [line for line in lines if line.startswith("AssertionError: ")]
+    return _by_labels(lines) or _by_unittest(raised) or _by_words(raised) or NOTHING
+
+
+def _asserted(actual: str, expected: str) -> Asserted:
+    return Asserted(
+        expected=cut(expected.strip(), LONGEST_VALUE), actual=cut(actual.strip(), LONGEST_VALUE)
+    )
+
+
+def _error_lines(details: str) -> str:
+    """The lines that pytest marks with an E."""
+    marked = [line[1:] for line in details[:_LONGEST_READ].splitlines() if line[:2] == "E "]
+    indent = min((len(line) - len(line.lstrip()) for line in marked if line.strip()), default=0)
+    return "\n".join(line[indent:] for line in marked)
+
+
+# ---- pytest: assert actual == expected
+
+_ASSERT = re.compile(r"(?:AssertionError: )?assert (?P<claim>.+)")
+_COMPUTED = re.compile(r" \+ +(?:where|and) +(?P<value>.+?) = ")
+
+
+def _by_pytest(lines: list[str]) -> Asserted | None:
+    for number, line in enumerate(lines):
+        matched = _ASSERT.fullmatch(line)
+        if matched is None or matched["claim"].startswith("not "):
+            continue
+        sides = _sides(matched["claim"], " == ") or _sides(matched["claim"], " is ")
+        if sides is None or sides[1].startswith("not "):
+            return None
+        computed = {found["value"] for found in map(_COMPUTED.match, lines[number + 1 :]) if found}
+        left, right = sides
+        # `assert 3 == add(1, 1)`: what was computed is what the test got.
+        if right in computed and left not in computed:
+            left, right = right, left
+        return _asserted(left, right)
+    return None
+
+
+def _sides(claim: str, operator: str) -> tuple[str, str] | None:
+    """What stands before and after an operator that is in no brackets and no quotes."""
+    places = list(_outside_quotes(claim, operator))
+    # pytest leaves out the middle of long values, and with it brackets: one alone is the one.
+    at = [place for place, depth in places if depth == 0] or [place for place, _ in places]
+    if len(at) != 1:
+        return None
+    return claim[: at[0]], claim[at[0] + len(operator) :]
+
+
+def _outside_quotes(claim: str, operator: str) -> Iterator[tuple[int, int]]:
+    """Where the operator stands, and in how many brackets."""
+    quote, depth, skip = "", 0, False
+    for place, character in enumerate(claim):
+        if skip:
+            skip = False
+        elif quote:
+            skip = character == "\\"
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        elif character in _OPENING:
+            depth += 1
+        elif character in _CLOSING:
+            depth -= 1
+        elif claim.startswith(operator, place):
+            yield place, depth
+
+
+# ---- labels: each value behind its name, perhaps on several lines
+
+_LABELS = (
+    ("ACTUAL:", "DESIRED:"),  # numpy
+    ("x:", "y:"),  # numpy before 2
+    ("[left]:", "[right]:"),  # pandas
+    ("Received:", "Expected:"),  # Jest
+    ("Obtained:", "Expected:"),
+    ("actual  :", "expected:"),  # testify
+    ("actual:", "expected:"),
+    ("Actual:", "Expected:"),
+    ("got:", "want:"),
+)
+
+
+def _by_labels(lines: list[str]) -> Asserted | None:
+    for pair in _LABELS:
+        found = [_labelled(lines, label, pair) for label in pair]
+        if found[0] is not None and found[1] is not None:
+            return _asserted(found[0], found[1])
+    return None
+
+
+def _labelled(lines: list[str], label: str, pair: tuple[str, str]) -> str | None:
+    for number, line in enumerate(lines):
+        if line.lstrip().startswith(label):
+            value = [line.lstrip().removeprefix(label)]
+            for following in lines[number + 1 :]:
+                if not following.strip() or following.lstrip().startswith(pair):
+                    break
+                value.append(following.strip())
+            return "\n".join(value)
+    return None
+
+
+# ---- unittest: assertEqual(first, second) says `first != second`
+
+_DIFFER = re.compile(r"(?:AssertionError: )?(?:\w+ differ: )?(?P<claim>.+ != .+)")
+_NOT_TRUE = re.compile(r"(?:AssertionError: )?(?P<actual>.+) is not (?P<expected>true|false)\b.*")
+_AFTERWARDS = re.compile(r" within \S+ (?:places|delta) .*| : .*")
+
+
+def _by_unittest(lines: list[str]) -> Asserted | None:
+    """The first is what the test got, as in the examples of unittest's own documentation."""
+    for line in lines:
+        if (matched := _DIFFER.fullmatch(line)) is not None:
+            sides = _sides(matched["claim"], " != ")
+            return None if sides is None else _asserted(sides[0], _without_message(sides[1]))
+        if (matched := _NOT_TRUE.fullmatch(line)) is not None:
+            return _asserted(matched["actual"], matched["expected"])
+    return None
+
+
+def _without_message(side: str) -> str:
+    for place, depth in _outside_quotes(side, " "):
+        if depth == 0 and _AFTERWARDS.fullmatch(side, place):
+            return side[:place]
+    return side
+
+
+# ---- sentences of other programs
+
+_WORDS = (
+    re.compile(r".*\bexpected:? ?<(?P<expected>.*)> but was:? ?<(?P<actual>.*)>.*"),  # JUnit
+    re.compile(r".*\b[Ee]xpected:? (?P<expected>.+?),? (?:but )?(?:got|was):? (?P<actual>.+)"),
+    re.compile(r".*\bgot(?:\s*=\s*|:? )(?P<actual>.+?)[,;] want(?:\s*=\s*|:? )(?P<expected>.+)"),
+)
+
+
+def _by_words(lines: list[str]) -> Asserted | None:
+    for line in lines:
+        if len(line) > LONGEST_VALUE:
+            continue
+        for words in _WORDS:
+            if (matched := words.fullmatch(line)) is not None:
+                return _asserted(matched["actual"], matched["expected"])
+    return None

@@ -1,0 +1,202 @@
+"""What is different with a candidate: its run of the tests held against the baseline's.
+
+A candidate has to pass every test that the baseline passes: one that it skips, or does not come to,
+is as different as one that fails. What differs between two runs of the baseline itself says nothing
+of a candidate, and is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from paraval.racing.accounts import Account
+from paraval.racing.asserted import asserted_in
+from paraval.racing.comparing import compared
+from paraval.racing.excerpts import cut
+from paraval.racing.findings import MOST_DIFFERENCES, Difference, TestStatus
+from paraval.racing.junit import SingleTest
+
+FAILS = (TestStatus.FAILED, TestStatus.ERROR)
+NAMES_TOLD = 3
+EXIT_CODE = "exit_code"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """All that differs: the first of it, and how much more there is."""
+
+    differences: tuple[Difference, ...] = ()
+    more: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.differences)
+
+
+def differences_between(
+    baseline: Account,
+    candidate: Account,
+    unstable: Collection[str] = (),
+    *,
+    said: str = "",
+) -> Found:
+    """`said`: the last that the candidate's run printed."""
+    tests = list(_of_tests(baseline, candidate, unstable))
+    others = list(_of_looks(baseline, candidate, unstable))
+    if _exit_code_differs(baseline, candidate, unstable) and not any(
+        one.status in FAILS for one in tests
+    ):
+        others.insert(0, exit_difference(str(candidate.exit_code), said))
+        if not candidate.tells_of_tests:
+            # It ended before it came to any: to list them all would say no more.
+            tests = []
+    room = max(0, MOST_DIFFERENCES - len(others))
+    kept = (*tests[:room], *others[:MOST_DIFFERENCES])
+    return Found(differences=kept, more=len(tests) + len(others) - len(kept))
+
+
+def exit_difference(how: str, said: str) -> Difference:
+    """A command that ended in another way than with the exit code 0."""
+    return Difference(
+        scope=EXIT_CODE,
+        name=EXIT_CODE,
+        status="different",
+        baseline="there",
+        message=cut(said),
+        expected="0",
+        actual=how,
+    )
+
+
+def _exit_code_differs(baseline: Account, candidate: Account, unstable: Collection[str]) -> bool:
+    if candidate.exit_code in (0, None):
+        return False
+    failing = [test.id for test in candidate.tests if test.status in FAILS]
+    if not failing or candidate.exit_code != 1:
+        return True
+    # 1 is what test programs say of tests that fail: where the baseline's fail too, at least at
+    # times, it says nothing else.
+    known = {test.id for test in baseline.tests if test.status in FAILS}
+    return not all(name in unstable or name in known for name in failing)
+
+
+# ---- tests
+
+
+def _of_tests(
+    baseline: Account, candidate: Account, unstable: Collection[str]
+) -> Iterator[Difference]:
+    """Those that fail first, by the baseline's order; then those that were left out."""
+    now = {test.id: test for test in candidate.tests}
+    before = {test.id: test.status for test in baseline.tests if test.id not in unstable}
+    new = [name for name in now if name not in before and name not in unstable]
+    for name in (*before, *new):
+        test, status = now.get(name), before.get(name, TestStatus.MISSING)
+        if test is not None and test.status in FAILS and status not in FAILS:
+            yield _difference(test, status)
+    for name, status in before.items():
+        if status is TestStatus.PASSED:
+            test = now.get(name)
+            if test is None:
+                if candidate.exit_code is not None and _is_whole(baseline):
+                    yield _missing(name, candidate)
+            elif test.status is TestStatus.SKIPPED:
+                yield _difference(test, status)
+
+
+def _is_whole(baseline: Account) -> bool:
+    """A report that is too large to be read to its end ends elsewhere for each."""
+    return baseline.report is not None and baseline.report.problem is None
+
+
+def _difference(test: SingleTest, baseline: TestStatus) -> Difference:
+    asserted = asserted_in(test.message, test.details)
+    is_repeated = not test.details or test.details in test.message
+    message = test.message if is_repeated else f"{test.message}\n\n{test.details}".strip()
+    return Difference(
+        scope="test",
+        name=test.id,
+        status=test.status.value,
+        baseline=baseline.value,
+        message=cut(message),
+        expected=asserted.expected if test.status in FAILS else None,
+        actual=asserted.actual if test.status in FAILS else None,
+    )
+
+
+def _missing(name: str, candidate: Account) -> Difference:
+    problem = candidate.report.problem if candidate.report is not None else None
+    return Difference(
+        scope="test",
+        name=name,
+        status=TestStatus.MISSING.value,
+        baseline=TestStatus.PASSED.value,
+        message="" if problem is None else f"of the report of its tests: {problem}",
+    )
+
+
+# ---- what is compared
+
+
+def _of_looks(
+    baseline: Account, candidate: Account, unstable: Collection[str]
+) -> Iterator[Difference]:
+    if candidate.exit_code is None:
+        return
+    for before, now in zip(baseline.looks, candidate.looks, strict=False):
+        found = None if now.name in unstable else compared(before, now)
+        if found is not None:
+            yield found
+
+
+# ---- in words
+
+
+def in_words(found: Found, tests: int) -> str:
+    """Why a candidate is not right, in one line; `tests`: how many the baseline has."""
+    by_status: dict[str, list[str]] = {}
+    for one in found.differences:
+        if one.scope == "test":
+            by_status.setdefault(_verb(one.status), []).append(one.name)
+    parts = [_of_some(verb, names, tests) for verb, names in by_status.items()]
+    for one in found.differences:
+        if one.scope == EXIT_CODE:
+            parts.append(f"exit code {one.actual}{_last_line(one.message)}")
+        elif one.scope != "test":
+            parts.append(_of_compared(one))
+    more = f"; {found.more:,} more differences" if found.more else ""
+    return "; ".join(parts) + more
+
+
+def _verb(status: str) -> str:
+    match status:
+        case TestStatus.MISSING:
+            return "did not run"
+        case TestStatus.SKIPPED:
+            return "skipped"
+        case _:
+            return "failed"
+
+
+def _of_some(verb: str, names: list[str], tests: int) -> str:
+    of_all = f"of {tests:,} tests" if tests >= len(names) else "tests"
+    return f"{len(names):,} {of_all} {verb}: {some(names)}"
+
+
+def _of_compared(one: Difference) -> str:
+    if one.status == "missing":
+        return f"{one.name} is missing" + (f" ({one.message})" if one.message else "")
+    first = one.message.partition("\n")[0].strip("@ ")
+    return f"{one.name} is not the baseline's" + (f" ({first})" if first else "")
+
+
+def _last_line(said: str) -> str:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return f": {cut(lines[-1], 300)}" if lines else ""
+
+
+def some(names: Iterable[str]) -> str:
+    """The first few names, and how many more there are."""
+    all_names = list(names)
+    more = len(all_names) - NAMES_TOLD
+    return ", ".join(all_names[:NAMES_TOLD]) + (f" and {more:,} more" if more > 0 else "")

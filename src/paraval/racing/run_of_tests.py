@@ -1,0 +1,217 @@
+"""One run of the test command in a worktree: started, waited for, looked at before it is cleaned.
+
+What it means is for `tester`, after the worktree was given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paraval.environment import child_environment
+from paraval.processes.children import Command, Ended
+from paraval.racing.accounts import Account
+from paraval.racing.command_ends import failure_of
+from paraval.racing.comparing import Look, look_at_file, look_at_stdout, path_within
+from paraval.racing.excerpts import WORKTREE, Places
+from paraval.racing.junit import JunitReport, read_junit_file
+from paraval.racing.performing import RaceRoom
+from paraval.racing.pytest_command import Reporting, reporting
+from paraval.racing.request import Comparison
+from paraval.records import Attempt, CommandTarget, Failure
+from paraval.scratch import OwnHome
+from paraval.targets.answer import InvalidOutputError
+from paraval.targets.command import attempt_marks
+from paraval.targets.ends import artifacts_of, notes_of
+from paraval.targets.surroundings import own_places
+from paraval.workspaces.pool import SlotLease
+from paraval.workspaces.workspace import Kept
+
+PYTHON = "{python}"
+_JUNIT = "junit.xml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """The test command, run to an end, and what was looked at there."""
+
+    command: Command
+    ended: Ended
+    report: JunitReport | None
+    """None: it is not asked to tell of single tests."""
+    looks: tuple[Look, ...]
+    kept: Kept
+    began: float
+    notes: tuple[str, ...]
+    artifacts: dict[str, str]
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why there is no exit code that tests gave; None: there is one."""
+        return failure_of(self.ended, self.command)
+
+    def account(self, flags: tuple[str, ...]) -> Account:
+        return Account(
+            exit_code=None if self.failure is not None else self.ended.exit_code,
+            report=self.report,
+            looks=self.looks,
+            flags=flags,
+        )
+
+    def fields(self, **artifacts: str) -> dict[str, Any]:
+        """What every result of it has."""
+        return {
+            "duration_s": time.perf_counter() - self.began,
+            "exit_code": self.ended.exit_code,
+            "artifacts": {**self.artifacts, **artifacts},
+            "notes": self.notes,
+            "cpu_s": self.ended.cpu_s,
+            "memory_bytes": self.ended.memory_bytes,
+        }
+
+
+async def run_tests(room: RaceRoom, attempt: Attempt, lease: SlotLease) -> Ran:
+    """With whatever tree lies on the lease. To be cancelled here ends the command first."""
+    # To wait for a worktree is to queue, and tells nothing of how long tests take.
+    began = time.perf_counter()
+    attempt = replace(attempt, workspace=lease.path)
+    asked = _asked(room, attempt)
+    async with _home(room) as own:
+        command = _command(room, attempt, own, asked.argv)
+        looking = _Looking(asked, lease, _places(attempt, lease, own))
+        ended = await room.processes.warden.run(command)
+        report = await asyncio.to_thread(looking.report)
+        looks = await asyncio.to_thread(looking.looks, room.request.compare, command, ended)
+    kept = await lease.keep(attempt.folder)
+    artifacts = artifacts_of(command, ended)
+    if report is not None and report.tests and asked.file == _own_file(attempt):
+        artifacts["junit"] = asked.file
+    return Ran(
+        command=command,
+        ended=ended,
+        report=report,
+        looks=looks,
+        kept=kept,
+        began=began,
+        notes=(*lease.notes, *notes_of(ended), *kept.notes),
+        artifacts=artifacts,
+    )
+
+
+# ---- starting
+
+
+@asynccontextmanager
+async def _home(room: RaceRoom) -> AsyncIterator[OwnHome | None]:
+    homes = room.processes.homes
+    async with contextlib.AsyncExitStack() as stack:
+        yield None if homes is None else await stack.enter_async_context(homes.lease())
+
+
+def _asked(room: RaceRoom, attempt: Attempt) -> Reporting:
+    argv = tuple(part.replace(PYTHON, sys.executable) for part in _target(attempt).command)
+    # In the folder that a sandbox lets it write to, and not in the worktree, which is judged.
+    os.makedirs(attempt.own_folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
+    return reporting(argv, room.request.test.junit, _own_file(attempt))
+
+
+def _command(
+    room: RaceRoom, attempt: Attempt, own: OwnHome | None, argv: tuple[str, ...]
+) -> Command:
+    target, processes = _target(attempt), room.processes
+    assert attempt.workspace is not None
+    return Command(
+        argv=argv,
+        env=child_environment(
+            {**own_places(own, target.home), **target.env},
+            target.pass_env,
+            attempt_marks(processes.run_id, attempt),
+        ),
+        cwd=attempt.workspace,
+        stdout=os.path.join(attempt.folder, "stdout.log"),  # noqa: PTH118 - text
+        stderr=os.path.join(attempt.folder, "stderr.log"),  # noqa: PTH118
+        timeout=target.timeout,
+        grace=target.grace,
+        limits=target.limits,
+        nice=processes.nice,
+        tag=attempt.trial.index,
+        sandbox=processes.sandbox_for(attempt, own),
+    )
+
+
+def _target(attempt: Attempt) -> CommandTarget:
+    target = attempt.trial.target
+    assert isinstance(target, CommandTarget)
+    return target
+
+
+def _own_file(attempt: Attempt) -> str:
+    return f"{attempt.own_folder}/{_JUNIT}"
+
+
+def _places(attempt: Attempt, lease: SlotLease, own: OwnHome | None) -> Places:
+    names = {lease.top: WORKTREE, attempt.folder: "{folder}"}
+    if own is not None:
+        names |= {own.home: "{home}", own.temp: "{temp}"}
+    return Places(names)
+
+
+# ---- looking
+
+
+class _Looking:
+    """What a run leaves to look at. Blocks, and belongs into a thread."""
+
+    def __init__(self, asked: Reporting, lease: SlotLease, places: Places) -> None:
+        """Made before the run: a report that is there already is not of it."""
+        self._asked = asked
+        self._lease = lease
+        self._places = places
+        self._before = self._mark()
+
+    def report(self) -> JunitReport | None:
+        if self._asked.file is None:
+            return None
+        try:
+            path = self._report_path(self._asked.file)
+        except InvalidOutputError as error:
+            return JunitReport(problem=str(error))
+        if self._before is not None and self._mark() == self._before:
+            return JunitReport(problem=f"'{self._asked.file}' was not written by it")
+        return read_junit_file(path, self._places)
+
+    def looks(
+        self, compare: tuple[Comparison, ...], command: Command, ended: Ended
+    ) -> tuple[Look, ...]:
+        return tuple(self._look(comparison, command, ended) for comparison in compare)
+
+    def _look(self, comparison: Comparison, command: Command, ended: Ended) -> Look:
+        if comparison.file is not None:
+            return look_at_file(comparison.file, self._lease.path, self._lease.top, self._places)
+        return look_at_stdout(
+            command.stdout,
+            ended.stdout_bytes,
+            places=self._places,
+            is_pytest=self._asked.is_pytest,
+        )
+
+    def _report_path(self, file: str) -> str:
+        if file.startswith("/"):
+            return file
+        return path_within(file, self._lease.path, self._lease.top)
+
+    def _mark(self) -> tuple[int, int, int] | None:
+        if self._asked.file is None:
+            return None
+        try:
+            found = os.lstat(self._report_path(self._asked.file))
+        except (InvalidOutputError, OSError):
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size

@@ -1,0 +1,239 @@
+"""The TEST steps: the tests of the baseline, twice, and of each candidate, in a worktree each.
+
+A worktree is held no longer than its tests run and are looked at; what they told is compared with
+the baseline's after it is given back. What differs, and how, is told by `differences`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import replace
+
+from paraval.racing.accounts import ACCOUNT, Account, load_account, save_account, unstable_between
+from paraval.racing.command_ends import last_printed
+from paraval.racing.differences import (
+    FAILS,
+    Found,
+    differences_between,
+    exit_difference,
+    in_words,
+    some,
+)
+from paraval.racing.findings import Finding, Tested
+from paraval.racing.junit import JunitReport
+from paraval.racing.performing import RaceRoom, broke, found
+from paraval.racing.protection import flags_of_kept
+from paraval.racing.pytest_command import AUTO
+from paraval.racing.run_of_tests import Ran, run_tests
+from paraval.racing.steps import BASELINE, Step, StepEnd, StepKind
+from paraval.records import Attempt, AttemptResult, Failure, Outcome
+from paraval.workspaces.pool import SlotLease
+from paraval.workspaces.workspace import WorkspaceError
+
+RUNS_OF_THE_BASELINE = (1, 2)
+FAILING_TOLD = 20
+MOST_UNSTABLE = 1000
+
+
+class Tester:
+    """Runs tests."""
+
+    def __init__(self, room: RaceRoom) -> None:
+        self._room = room
+        self._accounts: dict[int, Account] = {}
+        """Of the baseline's runs, by number: those of this engine, and those that were read."""
+
+    async def perform(self, attempt: Attempt, step: Step) -> AttemptResult:
+        try:
+            lease = await self._room.workspaces.lease()
+        except WorkspaceError as error:
+            return _without_a_workspace(error)
+        try:
+            ran = await self._run(attempt, step, lease)
+        except WorkspaceError as error:
+            return _without_a_workspace(error)
+        finally:
+            await lease.release()
+        if isinstance(ran, AttemptResult):
+            return ran
+        if step.candidate == BASELINE:
+            return await self._of_the_baseline(attempt, step, ran)
+        return await self._of_a_candidate(ran)
+
+    async def close(self) -> None:
+        """Nothing is held between steps."""
+
+    async def _run(self, attempt: Attempt, step: Step, lease: SlotLease) -> Ran | AttemptResult:
+        if step.candidate != BASELINE:
+            assert step.tree is not None
+            await lease.lay(step.tree)
+        if not os.path.isdir(lease.path):  # noqa: PTH112, ASYNC240 - one look, and quick
+            return _without_its_folder(self._room.base.start)
+        return await run_tests(self._room, attempt, lease)
+
+    # ---- the baseline
+
+    async def _of_the_baseline(self, attempt: Attempt, step: Step, ran: Ran) -> AttemptResult:
+        if ran.failure is not None:
+            return _no_end_of_its_own(ran, ran.failure, ran.account(()))
+        account = ran.account(flags_of_kept(ran.kept, self._room.request))
+        account, artifacts = await asyncio.to_thread(save_account, account, attempt.folder)
+        self._accounts[step.number] = account
+        others = [number for number in RUNS_OF_THE_BASELINE if number != step.number]
+        # Either may end first: whichever is second tells of both.
+        unstable = [
+            name
+            for number in others
+            if (other := await self._account(number)) is not None
+            for name in await asyncio.to_thread(unstable_between, other, account)
+        ]
+        failing = [test.id for test in account.tests if test.status in FAILS]
+        tested = Tested(
+            counts=account.counts,
+            failing=tuple(failing[:FAILING_TOLD]),
+            unstable=tuple(unstable[:MOST_UNSTABLE]),
+        )
+        fields = ran.fields(**artifacts)
+        reason = self._why_it_fails(account, failing, unstable, ran)
+        if reason is not None:
+            return broke(Outcome.FAILED, reason, finding=Finding(tested=tested), **fields)
+        if self._room.request.test.junit == AUTO and account.report is not None:
+            fields["notes"] += _nothing_told(account.report)
+        return found(Finding(tested=tested), **fields)
+
+    def _why_it_fails(
+        self, account: Account, failing: list[str], unstable: list[str], ran: Ran
+    ) -> str | None:
+        """Why nothing can be compared with it; None: all is well."""
+        if account.exit_code != 0:
+            if failing:
+                return f"{len(failing):,} of {len(account.tests):,} tests failed: {some(failing)}"
+            said = last_printed(ran.command)
+            return in_words(Found(differences=(exit_difference(str(account.exit_code), said),)), 0)
+        missing = [look for look in account.looks if not look.is_there]
+        if missing:
+            return (
+                f"the tests passed, and left no '{missing[0].name}' that could be compared:"
+                f" {missing[0].problem}; take it out of `compare`, or have the tests write it"
+            )
+        report = account.report
+        if report is not None and not report.tests and self._room.request.test.junit != AUTO:
+            return (
+                f"the tests passed, and told nothing of themselves: {report.problem or 'no tests'};"
+                " name the report that they write in `test.junit`, or set it to `off`"
+            )
+        if len(unstable) > MOST_UNSTABLE:
+            return (
+                f"{len(unstable):,} tests are others in two runs of the same code, among them"
+                f" {some(unstable)}; nothing can be compared with that"
+            )
+        return None
+
+    async def _account(self, number: int) -> Account | None:
+        """What the baseline told in one of its runs; None: it has not ended, or told nothing."""
+        if number not in self._accounts:
+            end = self._end_of_the_baseline(number)
+            path = None if end is None else self._room.artifact(end, ACCOUNT)
+            if path is None:
+                return None
+            read = await asyncio.to_thread(load_account, path)
+            if read is None:
+                return None
+            self._accounts[number] = read
+        return self._accounts[number]
+
+    def _end_of_the_baseline(self, number: int) -> StepEnd | None:
+        return self._room.ends.get((StepKind.TEST, BASELINE, number))
+
+    # ---- candidates
+
+    async def _of_a_candidate(self, ran: Ran) -> AttemptResult:
+        baseline = await self._baseline()
+        if baseline is None:
+            return broke(
+                Outcome.INFRA_ERROR,
+                "what the baseline's tests told is gone from the run's folder; start a new race",
+                lasting=True,
+                **ran.fields(),
+            )
+        told = flags_of_kept(ran.kept, self._room.request)
+        flags = tuple(flag for flag in told if flag not in baseline.flags)
+        account, said = ran.account(flags), last_printed(ran.command)
+        differing = await asyncio.to_thread(
+            differences_between, baseline, account, self._unstable(), said=said
+        )
+        if ran.failure is not None:
+            return _no_end_of_its_own(ran, ran.failure, account, differing)
+        finding = _finding(account, differing)
+        if not differing:
+            return found(finding, **ran.fields())
+        reason = in_words(differing, len(baseline.tests))
+        if baseline.tells_of_tests and not account.tells_of_tests and account.exit_code == 0:
+            problem = "" if ran.report is None else ran.report.problem
+            reason = f"it ended well and told nothing of its tests ({problem}); {reason}"
+        return broke(Outcome.FAILED, reason, finding=finding, **ran.fields())
+
+    async def _baseline(self) -> Account | None:
+        """What candidates are held against: the first of its runs that passed."""
+        known = [(number, await self._account(number)) for number in RUNS_OF_THE_BASELINE]
+        accounts = [account for _, account in known if account is not None]
+        passed = [account for account in accounts if account.exit_code == 0]
+        return next(iter((*passed, *accounts)), None)
+
+    def _unstable(self) -> frozenset[str]:
+        ends = [self._end_of_the_baseline(number) for number in RUNS_OF_THE_BASELINE]
+        tested = [end.finding.tested for end in ends if end is not None]
+        return frozenset(name for one in tested if one is not None for name in one.unstable)
+
+
+# ---- results
+
+
+def _nothing_told(report: JunitReport) -> tuple[str, ...]:
+    if report.tests and report.problem is None:
+        return ()
+    if report.tests:
+        return (f"not all of its tests are known: {report.problem}",)
+    return (f"its single tests are not known, its exit code alone counts: {report.problem}",)
+
+
+def _finding(account: Account, differing: Found) -> Finding:
+    return Finding(
+        tested=Tested(
+            counts=account.counts,
+            differences=differing.differences,
+            more=differing.more,
+            flags=account.flags,
+        )
+    )
+
+
+def _no_end_of_its_own(
+    ran: Ran, failure: Failure, account: Account, differing: Found | None = None
+) -> AttemptResult:
+    """Ended by a signal or by the clock, or never started: with what is known all the same."""
+    differing = differing or Found()
+    if failure.kind is not Outcome.INFRA_ERROR:
+        ended = exit_difference(failure.message, last_printed(ran.command))
+        differing = replace(differing, differences=(ended, *differing.differences))
+    return broke(
+        failure.kind,
+        failure.message,
+        finding=_finding(account, differing),
+        lasting=failure.lasting,
+        **ran.fields(),
+    )
+
+
+def _without_a_workspace(error: WorkspaceError) -> AttemptResult:
+    message = error.message if error.hint is None else f"{error.message} ({error.hint})"
+    return broke(Outcome.INFRA_ERROR, message, lasting=error.lasting)
+
+
+def _without_its_folder(start: str) -> AttemptResult:
+    return broke(
+        Outcome.FAILED,
+        f"the folder '{start}', where the tests run, is not there with it",
+        finding=Finding(tested=Tested()),
+    )
