@@ -79,6 +79,7 @@ def typed_race() -> None:
         limits={"parallel": 4, "seconds": 600},
         options=paraval.Options(resume="last"),
     )
-    winner: str | None = report.winner
-    assert winner is not None
+    patch: str | None = report.patch
+    assert patch is not None
+    assert report["mine"].speedup is not None
     report.write("race.json")

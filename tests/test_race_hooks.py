@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import re
+import shutil
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -59,6 +62,8 @@ class Scene:
     folder: Path
     hook: HookSpec = field(default_factory=HookSpec)
     function: Callable[..., Any] | None = None
+    patch: str = PATCH
+    """Of the candidate that a hook is asked about."""
     proposed: list[Proposal] = field(default_factory=list)
     """In the order in which they joined the race."""
     on_proposal: Callable[[Proposal], None] = lambda _: None
@@ -91,8 +96,8 @@ class Scene:
         )
 
     def _staged(self) -> StepEnd:
-        (self.folder / "heap.patch").write_text(PATCH)
-        heap = Proposal(name="heap", patch=PATCH, note="a heap", depth=1, parent="list")
+        (self.folder / "heap.patch").write_text(self.patch)
+        heap = Proposal(name="heap", patch=self.patch, note="a heap", depth=1, parent="list")
         return StepEnd(
             step=Step(kind=StepKind.STAGE, candidate="heap", proposal=heap),
             outcome=Outcome.PASSED,
@@ -391,6 +396,47 @@ def test_lines_are_the_same_however_they_come(
             file.write(piece)
         lines += printed.lines()
     assert [*lines, *printed.rest()] == [text, text, "", *([text] if text else [])]
+
+
+# ---- what the page shows
+
+
+def shown_in_the_page(language: str, words: str) -> str:
+    page = (Path(__file__).parent.parent / "docs" / "race.md").read_text()
+    blocks = re.findall(rf"^```{language}\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
+    (block,) = [block for block in blocks if words in block]
+    return str(block)
+
+
+def test_the_repairer_of_the_page_works(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a program in the model's place that answers as models do."""
+    claude = scene.folder / "bin" / "claude"
+    claude.parent.mkdir()
+    claude.write_text(f"#!/bin/sh\ncat <<'END'\nHere you are:\n```diff\n{PATCH}```\nEND\n")
+    claude.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{claude.parent}:{os.environ['PATH']}")
+    (scene.folder / "repair.py").write_text(shown_in_the_page("python", "claude"))
+    scene.hook = HookSpec(command=(sys.executable, "repair.py"))
+    result = scene.ask(REPAIR)
+    (proposal,) = proposals(result)
+    assert proposal.patch == PATCH
+    assert proposal.note == "repairs: 1 of 4 tests failed"
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_the_refiner_of_the_page_works(scene: Scene) -> None:
+    script = scene.folder / "refine.sh"
+    script.write_text(shown_in_the_page("sh", "jq"))
+    script.chmod(0o755)
+    scene.patch = PATCH.replace("quick", "maxsize=8")
+    scene.hook = HookSpec(command=("./refine.sh",))
+    step = replace(REPAIR, kind=StepKind.REFINE)
+    found = proposals(scene.ask(step))
+    assert [one.patch for one in found] == [
+        PATCH.replace("quick", "maxsize=64"),
+        PATCH.replace("quick", "maxsize=4096"),
+    ]
+    assert [one.name for one in found] == ["heap-refine-1", "heap-refine-2"]
 
 
 # ---- functions
