@@ -145,9 +145,9 @@ class _Reading:
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         name = tag.rpartition(":")[2]
         if name == "testcase":
-            told = attributes.get("status") or attributes.get("result") or ""
-            status = _STATUS_OF_ATTRIBUTE.get(told.lower(), TestStatus.PASSED)
-            self._test = _Open(attributes=attributes, status=status)
+            told = [attributes.get(name, "").lower() for name in ("status", "result")]
+            statuses = [_STATUS_OF_ATTRIBUTE.get(word, TestStatus.PASSED) for word in told]
+            self._test = _Open(attributes=attributes, status=max(statuses, key=_GRAVITY.index))
         elif self._test is not None and name in _STATUS_OF_ELEMENT:
             test, status = self._test, _STATUS_OF_ELEMENT[name]
             self._element = name
