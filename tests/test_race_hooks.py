@@ -28,7 +28,7 @@ from paraval.racing.hook_program import Printed
 from paraval.racing.lines import MOST_LINES
 from paraval.racing.performing import RaceRoom
 from paraval.racing.request import BenchSpec, HookSpec, RaceRequest, TestSpec
-from paraval.racing.standings import Standing, Status
+from paraval.racing.standings import BaselineStanding, Standing, Standings, Status
 from paraval.racing.steps import Base, Step, StepEnd, StepKind, finding_of, trial_of
 from paraval.records import Attempt, AttemptResult, Outcome
 from paraval.scratch import Homes
@@ -67,7 +67,7 @@ class Scene:
     proposed: list[Proposal] = field(default_factory=list)
     """In the order in which they joined the race."""
     on_proposal: Callable[[Proposal], None] = lambda _: None
-    standings: Callable[[], tuple[Standing, ...]] = tuple
+    standings: list[Standing] = field(default_factory=list)
 
     def room(self, warden: Warden, step: Step) -> RaceRoom:
         kind = step.kind.value
@@ -115,13 +115,16 @@ class Scene:
 
         async def perform() -> AttemptResult:
             async with Warden() as warden:
-                asker = Asker(self.room(warden, step), self.standings)
+                asker = Asker(self.room(warden, step), self._stand)
                 for number in range(1, attempts + 1):
                     result = await asker.perform(self.attempt(step, warden, number), step)
                 await asker.close()
                 return result
 
         return asyncio.run(perform())
+
+    def _stand(self) -> Standings:
+        return Standings(baseline=BaselineStanding(), candidates=tuple(self.standings))
 
     def attempt(self, step: Step, warden: Warden, number: int = 1) -> Attempt:
         trial = trial_of(step, 0, self.room(warden, step).request, BASE)
@@ -502,9 +505,7 @@ def test_a_function_is_told_what_a_program_is(scene: Scene) -> None:
 
 def test_a_generator_can_look_what_became_of_its_candidates(scene: Scene) -> None:
     """An optimiser looks how candidates stand, and proposes accordingly."""
-    standings: list[Standing] = []
-    scene.standings = lambda: tuple(standings)
-    scene.on_proposal = lambda one: standings.append(
+    scene.on_proposal = lambda one: scene.standings.append(
         Standing(name=one.name, status=Status.FAILED if one.name == "a" else Status.NOT_SHOWN)
     )
 

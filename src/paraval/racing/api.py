@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from paraval.composition import Onlooker
+from paraval.conducting import Onlooker
 from paraval.errors import RequestError
 from paraval.racing.findings import Origin, Proposal
 from paraval.racing.hook_ask import Ask

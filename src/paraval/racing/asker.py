@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paraval.errors import ParavalError
 from paraval.processes.children import Command, Ended
 from paraval.racing.hook_ask import (
-    StandingsNow,
     ask_of,
     document_of,
     nobody_stands,
@@ -26,6 +25,7 @@ from paraval.racing.hook_function import call_hook, within
 from paraval.racing.hook_heard import Heard
 from paraval.racing.hook_program import failure_of_hook, hook_command, run_listening
 from paraval.racing.performing import RaceRoom, broke, found
+from paraval.racing.standings import Standings
 from paraval.racing.steps import Step
 from paraval.records import Attempt, AttemptResult, CommandTarget, Failure, Outcome
 from paraval.targets.answer import seconds
@@ -47,10 +47,12 @@ class _Said:
 class Asker:
     """Performs generate, repair and refine; a StepPerformer."""
 
-    def __init__(self, room: RaceRoom, standings: StandingsNow = nobody_stands) -> None:
-        """`standings`: how the candidates stand at any moment, for functions that ask."""
+    def __init__(self, room: RaceRoom, standings: Callable[[], Standings] | None = None) -> None:
+        """`standings`: how the race stands at any moment, for functions that ask."""
         self._room = room
-        self._standings = standings
+        self._standings = nobody_stands
+        if standings is not None:
+            self._standings = lambda: standings().candidates
         self._threads = Threads()
         self._heard: dict[int, Heard] = {}
         """By the index of the trial: another attempt must not propose the same again."""
