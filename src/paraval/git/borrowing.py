@@ -128,12 +128,10 @@ def lend_copies(
         run_git([*arguments, "pack-objects", "-q", pack], stdin=stdin, env=env)
 
 
-def alternates_variable(folder: str) -> dict[str, str]:
-    """Where else git finds objects; `:` parts folders there, unless they are in quotes."""
-    if folder.startswith('"') or ":" in folder:
-        escaped = folder.replace("\\", "\\\\").replace('"', '\\"')
-        folder = f'"{escaped}"'
-    return {"GIT_ALTERNATE_OBJECT_DIRECTORIES": folder}
+def alternates_variable(*folders: str) -> dict[str, str]:
+    """Where else git finds objects."""
+    told = ":".join(_in_a_list(folder) for folder in folders)
+    return {"GIT_ALTERNATE_OBJECT_DIRECTORIES": told}
 
 
 def read_config(text: bytes) -> dict[str, str]:
@@ -144,6 +142,14 @@ def read_config(text: bytes) -> dict[str, str]:
         if name:
             settings[os.fsdecode(name)] = os.fsdecode(value)
     return settings
+
+
+def _in_a_list(folder: str) -> str:
+    """`:` parts folders there, unless they are in quotes."""
+    if not folder.startswith('"') and ":" not in folder:
+        return folder
+    escaped = folder.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _settings(repository: Repository) -> dict[str, str]:

@@ -6,6 +6,7 @@ Only read, and never so that anything in it changes: not even its index is refre
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,11 +103,12 @@ def branch_of(repository: Repository, ref: str) -> str | None:
     return name.removeprefix("refs/heads/") if name.startswith("refs/heads/") else None
 
 
-def tree_entries(git_dir: str, tree: str) -> list[TreeEntry]:
+def tree_entries(git_dir: str, tree: str, env: Mapping[str, str] | None = None) -> list[TreeEntry]:
     """All that is in a tree, by path."""
     stdout = must_git(
         [f"--git-dir={git_dir}", "ls-tree", "-r", "-z", "--full-tree", tree],
         doing=f"cannot list tree {tree}",
+        env=env,
     )
     entries = []
     for line in stdout.split(b"\0")[:-1]:

@@ -47,3 +47,37 @@ def tree_changes(
             )
         )
     return changes
+
+
+def line_counts(
+    git_dir: str, old: str, new: str, env: Mapping[str, str] | None = None
+) -> dict[bytes, tuple[int, int] | None]:
+    """By path, lines that came and that went; None for a binary file. Raises GitError."""
+    stdout = must_git(
+        [
+            *(f"--git-dir={git_dir}", "diff-tree", "-r", "-z", "--no-renames", "--numstat"),
+            *("--no-ext-diff", "--no-textconv", old, new),
+        ],
+        doing=f"cannot compare tree {new} with {old}",
+        env=env,
+    )
+    found: dict[bytes, tuple[int, int] | None] = {}
+    for record in stdout.split(b"\0")[:-1]:
+        added, deleted, path = record.split(b"\t", 2)
+        found[path] = None if added == b"-" else (int(added), int(deleted))
+    return found
+
+
+def write_patch(
+    git_dir: str, trees: tuple[str, str], path: str, env: Mapping[str, str] | None = None
+) -> None:
+    """From one tree to the other, in the form that `git apply` takes. Raises GitError."""
+    must_git(
+        [
+            *(f"--git-dir={git_dir}", "diff-tree", "-r", "-p", "--binary", "--full-index"),
+            *("--no-renames", "--no-ext-diff", "--no-textconv", "--no-color"),
+            *("--src-prefix=a/", "--dst-prefix=b/", f"--output={path}", *trees),
+        ],
+        doing="cannot write a patch",
+        env=env,
+    )
