@@ -133,9 +133,10 @@ def _labelled(lines: list[str], label: str, pair: tuple[str, str]) -> str | None
         if line.lstrip().startswith(label):
             value = [line.lstrip().removeprefix(label)]
             for following in lines[number + 1 :]:
-                if not following.strip() or following.lstrip().startswith(pair):
+                text = following.strip()
+                if not text or text.startswith((*pair, "at ")):  # Jest's traceback
                     break
-                value.append(following.strip())
+                value.append(text)
             return "\n".join(value)
     return None
 
@@ -151,18 +152,18 @@ def _by_unittest(lines: list[str]) -> Asserted | None:
     """The first is what the test got, as in the examples of unittest's own documentation."""
     for line in lines:
         if (matched := _DIFFER.fullmatch(line)) is not None:
-            sides = _sides(matched["claim"], " != ")
-            return None if sides is None else _asserted(sides[0], _without_message(sides[1]))
+            sides = _sides(_without_message(matched["claim"]), " != ")
+            return None if sides is None else _asserted(*sides)
         if (matched := _NOT_TRUE.fullmatch(line)) is not None:
             return _asserted(matched["actual"], matched["expected"])
     return None
 
 
-def _without_message(side: str) -> str:
-    for place, depth in _outside_quotes(side, " "):
-        if depth == 0 and _AFTERWARDS.fullmatch(side, place):
-            return side[:place]
-    return side
+def _without_message(claim: str) -> str:
+    for place, depth in _outside_quotes(claim, " "):
+        if depth == 0 and _AFTERWARDS.fullmatch(claim, place):
+            return claim[:place]
+    return claim
 
 
 # ---- sentences of other programs

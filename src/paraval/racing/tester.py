@@ -72,12 +72,15 @@ class Tester:
             return _without_its_folder(self._room.base.start)
         return await run_tests(self._room, attempt, lease)
 
+    def _flags(self, ran: Ran) -> tuple[str, ...]:
+        return flags_of_kept(ran.kept, self._room.request, start=self._room.base.start)
+
     # ---- the baseline
 
     async def _of_the_baseline(self, attempt: Attempt, step: Step, ran: Ran) -> AttemptResult:
         if ran.failure is not None:
             return _no_end_of_its_own(ran, ran.failure, ran.account(()))
-        account = ran.account(flags_of_kept(ran.kept, self._room.request))
+        account = ran.account(self._flags(ran))
         account, artifacts = await asyncio.to_thread(save_account, account, attempt.folder)
         self._accounts[step.number] = account
         others = [number for number in RUNS_OF_THE_BASELINE if number != step.number]
@@ -157,7 +160,7 @@ class Tester:
                 lasting=True,
                 **ran.fields(),
             )
-        told = flags_of_kept(ran.kept, self._room.request)
+        told = self._flags(ran)
         flags = tuple(flag for flag in told if flag not in baseline.flags)
         account, said = ran.account(flags), last_printed(ran.command)
         differing = await asyncio.to_thread(
