@@ -28,7 +28,7 @@ QUIET_LOOKS = 3
 """In a row: a machine between two bursts is not quiet."""
 BLUR_S = 0.03
 """Most kernels count busy time in ticks of 10 ms, and so a little past the end of a block."""
-START_S = 0.006
+START_S = 0.001
 """What the start and end of a process of ours cost those who watch over it."""
 
 
