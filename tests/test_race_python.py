@@ -147,6 +147,8 @@ def test_data_alone_takes_the_place_of_a_files_candidates(handed: Handed) -> Non
             {"candidates": ["given.patch", {"name": "given", "patch": "p"}]},
             "two are called 'given'",
         ),
+        ({"candidates": [{"name": "far", "ref": "nowhere"}]}, "candidates: far: .*nowhere"),
+        ({"candidates": [{"folder": "nowhere"}]}, "candidates: candidate-1: .*nowhere"),
         ({"candidates": [], "repair": None}, "no candidate"),
         ({"repair": {"function": "mend"}}, "repair: 'function' must be a function, not str"),
         ({"repair": {"function": mend, "command": "x"}}, "both a command and a function"),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from paraval.conducting import Onlooker
-from paraval.errors import RequestError
+from paraval.errors import ParavalError, RequestError
 from paraval.racing.findings import Origin, Proposal
 from paraval.racing.hook_ask import Ask
 from paraval.racing.hook_heard import as_line
@@ -217,16 +217,15 @@ def _proposals(
     named = given_proposals(request) if request.candidates else ()
     teller = Teller(origin=Origin.GIVEN, folder=Path(request.folder), called="candidate")
     asked = read_items(map(as_line, items), teller).asked
-    mistakes = [f"candidates: {complaint}" for complaint in asked.complaints]
-    known = {proposal.name for proposal in named}
-    mistakes += [
-        f"candidates: two are called '{proposal.name}'; rename one"
-        for proposal in asked.proposals
-        if proposal.name in known
-    ]
+    mistakes = list(asked.complaints)
+    found, known = list(named), {proposal.name for proposal in named}
+    for proposal in asked.proposals:
+        if proposal.name in known:
+            mistakes.append(f"two are called '{proposal.name}'; rename one")
+        try:
+            found.append(replace(proposal, content=content_hash(proposal, request.repo)))
+        except ParavalError as error:
+            mistakes.append(f"{proposal.name}: {error.message}")
     if mistakes:
-        raise RequestError("\n".join(mistakes))
-    return named + tuple(
-        replace(proposal, content=content_hash(proposal, request.repo))
-        for proposal in asked.proposals
-    )
+        raise RequestError("\n".join(f"candidates: {mistake}" for mistake in mistakes))
+    return tuple(found)
