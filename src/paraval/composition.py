@@ -8,53 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from enum import Enum
-from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from paraval import news
-from paraval.equipment import (
-    Gear,
-    access_for,
-    asking_for,
-    at_once_with_files,
-    attempts_with,
-    starts_processes,
-)
-from paraval.errors import RequestError, RunBrokenOffError, StoreError
-from paraval.execute.driver import Driver
+from paraval.conducting import Ending, Engine, Nobody, Onlooker, close_after, prepare
+from paraval.equipment import Gear, access_for, asking_for, attempts_with
+from paraval.errors import RequestError
 from paraval.execute.loop import run_in_a_loop
-from paraval.execute.pace import Pace
 from paraval.execute.stopping import Stopping, stopping_on_signals
 from paraval.expectations import Expectations, Forecast, foresee
 from paraval.garbage import no_collections
 from paraval.grade.panel import Panel
-from paraval.isolation import MachineReading
 from paraval.lodging import check_sandbox
-from paraval.machine.reader import MachineReader
 from paraval.models.prices import Prices
 from paraval.plan.build import absent_programs, build_plan, draft_plan
 from paraval.plan.model import json_schema
 from paraval.plan.suite import Suite
 from paraval.processes.children import Warden
-from paraval.processes.identity import end_leftovers
-from paraval.records import (
-    Happening,
-    Notice,
-    Plan,
-    RunEnded,
-    RunInfo,
-    RunStarted,
-    Trial,
-    TrialResult,
-)
+from paraval.records import Plan, RunEnded, RunInfo, TrialResult
 from paraval.report.document import Report
-from paraval.resuming import chosen_now, how_to_resume, resumed_plan, run_to_resume
-from paraval.schedule.scheduler import Scheduler
+from paraval.resuming import chosen_now, resumed_plan, run_to_resume
 from paraval.settings import (
     Options,
     Selection,
@@ -64,28 +40,6 @@ from paraval.settings import (
 from paraval.store.ledger import Ledger
 from paraval.store.store import Store
 from paraval.threads import Threads
-
-T = TypeVar("T")
-HEARTBEAT_S = 0.25
-
-
-class Onlooker(Protocol):
-    """Is told what happens, in the engine's own loop: quick, and never raising."""
-
-    def __call__(self, event: Happening) -> None: ...
-
-    def tick(self, now: float) -> None:
-        """Called several times a second, with the time of time.monotonic()."""
-        ...
-
-
-class Nobody:
-    """Looks on, and says nothing."""
-
-    def __call__(self, event: Happening) -> None: ...
-
-    def tick(self, now: float) -> None: ...
-
 
 # ---- the whole of it
 
@@ -184,7 +138,7 @@ async def _run(
             warden=warden,
             models=access.models,
         )
-        at_once = _prepare(warden, plan)
+        at_once = prepare(warden, plan)
         with no_collections():
             ledger = _open_ledger(store, plan, resumed, options, chosen)
         gear = Gear(
@@ -199,15 +153,7 @@ async def _run(
             at_once=at_once,
             notes=(*news.of_the_request(suite, asked), *news.of_the_plan(plan)),
         )
-        ended = Ending.INTERRUPTED
-        try:
-            if resumed is not None:
-                await asyncio.to_thread(end_leftovers, resumed.id)
-            ended = await _execute(gear, store, onlooker, stopping)
-        finally:
-            ledger.close(
-                interrupted=ended is Ending.INTERRUPTED, held_back=ended is Ending.HELD_BACK
-            )
+        await close_after(ledger, _execute(gear, store, onlooker, stopping))
     onlooker(RunEnded(run=ledger.run))
     return Report(StoredRun(store, ledger.run))
 
@@ -217,14 +163,6 @@ def _with_models_of_environment(asked: Selection, suite: Suite) -> Selection:
     if asked.models or not suite.chooses_models:
         return asked
     return replace(asked, models=models_from_environment())
-
-
-def _prepare(warden: Warden, plan: Plan) -> int:
-    """How many attempts this machine can run at once."""
-    at_once = at_once_with_files(plan)
-    if starts_processes(plan):
-        warden.prepare(at_once)
-    return at_once
 
 
 def open_store(options: Options) -> Store:
@@ -292,131 +230,24 @@ def suite_schema() -> dict[str, Any]:
 # ---- execution
 
 
-class Ending(Enum):
-    """How an engine left a run."""
-
-    FINISHED = "every trial has its result"
-    HELD_BACK = "some were left for later, on purpose"
-    INTERRUPTED = "it was stopped"
-
-
 async def _execute(gear: Gear, store: Store, onlooker: Onlooker, stopping: Stopping) -> Ending:
     """Runs the trials that have no result yet."""
     ledger, plan = gear.ledger, gear.ledger.plan
     trials = gear.trials()
-    expected = Expectations(plan, store.history(plan.name).rows, gear.asking)
-    loop = asyncio.get_running_loop()
-    done, spent = len(ledger.done), ledger.spent()
-    onlooker(
-        RunStarted(
-            run=ledger.run,
-            total=done + len(trials),
-            already_done=done,
-            budget_usd=None if plan.budget is None else plan.budget.usd,
-            spent_usd=spent.usd,
-            spent_unknown=spent.is_partly_unknown,
-        )
+    engine = Engine(
+        ledger=ledger,
+        warden=gear.warden,
+        expected=Expectations(plan, store.history(plan.name).rows, gear.asking),
+        at_once=gear.at_once,
+        onlooker=onlooker,
+        stopping=stopping,
     )
+    engine.begin(to_run=len(trials), done=len(ledger.done))
     for message in (
         *news.of_a_resume(ledger, len(trials)),
         *news.of_the_machine(plan, gear.at_once),
         *gear.notes,
     ):
-        onlooker(Notice(message=message))
-    async with attempts_with(gear, lambda words: onlooker(Notice(message=words))) as attempts:
-        driver = Driver(
-            trials,
-            scheduler=_scheduler(gear, expected, trials),
-            performer=attempts,
-            ledger=ledger,
-            tell=onlooker,
-            pace=Pace(expected.seconds, from_history=expected.estimates.known),
-        )
-        ledger.open(
-            deliver=partial(_in_loop, loop, _call_all),
-            on_failure=partial(_in_loop, loop, driver.fail),
-        )
-        async with _heartbeat(onlooker):
-            with stopping(driver):
-                try:
-                    await driver.run(_measure(gear))
-                except StoreError as error:
-                    raise _broken_off(error, ledger.run) from error
-    return _ending(driver, len(trials))
-
-
-def _measure(gear: Gear) -> Callable[[], MachineReading] | None:
-    """How the machine does, for a scheduler that follows it."""
-    if not gear.ledger.plan.limits.auto:
-        return None
-    reader = MachineReader()
-    return lambda: reader.read(gear.warden.loads())
-
-
-def _ending(driver: Driver, trials: int) -> Ending:
-    if driver.done == trials:
-        return Ending.FINISHED
-    return Ending.HELD_BACK if driver.done + driver.skipped == trials else Ending.INTERRUPTED
-
-
-def _scheduler(gear: Gear, expected: Expectations, trials: Mapping[int, Trial]) -> Scheduler:
-    plan = gear.ledger.plan
-    with no_collections():
-        works = [expected.work(trial, expected.calls(trial)) for trial in trials.values()]
-    return Scheduler(
-        works,
-        limits=replace(plan.limits, parallel=gear.at_once),
-        retry=plan.retry,
-        seed=gear.ledger.run.seed,
-        budget=plan.budget,
-        spent_usd=0.0 if plan.budget is None else _spent_usd(gear.ledger, expected),
-    )
-
-
-def _spent_usd(ledger: Ledger, expected: Expectations) -> float:
-    """What engines before this one spent; where they could not tell, what it may have been."""
-    trials = ledger.plan.trials
-    unpriced = ledger.unpriced_attempts().items()
-    return ledger.spent_usd() + sum(
-        attempts * expected.possible_usd(trials[index]) for index, attempts in unpriced
-    )
-
-
-def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[T], None], what: T) -> None:
-    # A loop that has ended has nobody left to be told.
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(call, what)
-
-
-def _call_all(calls: list[Callable[[], None]]) -> None:
-    """Each of them, in their order, whatever another raises."""
-    failures: list[Exception] = []
-    for call in calls:
-        try:
-            call()
-        except Exception as error:  # noqa: BLE001 - raised below, after the others had their turn
-            failures.append(error)
-    if failures:
-        raise failures[0]
-
-
-def _broken_off(error: StoreError, info: RunInfo) -> RunBrokenOffError:
-    hint = f"mend that, then go on with: {how_to_resume(info)}"
-    return RunBrokenOffError(f"run {info.id} was broken off: {error.message}", hint=hint)
-
-
-@contextlib.asynccontextmanager
-async def _heartbeat(onlooker: Onlooker) -> AsyncIterator[None]:
-    async def beat() -> None:
-        while True:
-            await asyncio.sleep(HEARTBEAT_S)
-            onlooker.tick(time.monotonic())
-
-    task = asyncio.create_task(beat())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
-    if not task.cancelled():
-        task.result()
+        engine.say(message)
+    async with attempts_with(gear, engine.say) as attempts:
+        return await engine.drive(engine.driver(attempts, trials))

@@ -210,7 +210,9 @@ def at_once_with_files(plan: Plan) -> int:
 
     Raises this process's own limit as far as it may be and needs to be.
     """
-    at_once = min(plan.limits.parallel, len(plan.trials))
+    at_once = plan.limits.parallel
+    if plan.trials:
+        at_once = min(at_once, len(plan.trials))
     each = _files_each(plan)
     if not each:
         return at_once
@@ -235,6 +237,9 @@ def _files_each(plan: Plan) -> int:
 
 
 def starts_processes(plan: Plan) -> bool:
+    """So may whatever a plan without trials comes to."""
+    if not plan.trials:
+        return True
     return any(spec.kind == "command" for spec in plan.grading.graders) or any(
         isinstance(target, CommandTarget | AgentTarget)
         or (isinstance(target, FunctionTarget) and target.isolate)

@@ -32,8 +32,8 @@ from paraval.records import (
     model_need,
 )
 from paraval.schedule.bounds import PARALLEL, Bound, bounds
-from paraval.schedule.estimates import Estimates, Observation
-from paraval.schedule.machine_needs import MachineNeeds
+from paraval.schedule.estimates import Estimates, Observation, variant_key
+from paraval.schedule.machine_needs import MachineNeeds, of_the_target
 from paraval.schedule.messages import Draw, Work
 from paraval.schedule.scheduler import Scheduler
 from paraval.schedule.simulation import Imagined, simulate
@@ -117,7 +117,11 @@ class Expectations:
         self._history = {_history_key(row.case_id, row.variant): row for row in history}
         self._judges = [spec for spec in plan.grading.graders if spec.model is not None]
         self._prices: dict[str, Price | None] = {}
-        self._needs = MachineNeeds(observed) if plan.limits.auto else None
+        self._needs: MachineNeeds | None = None
+        if plan.limits.auto:
+            # Trials that are named as a run goes on have targets of their own, however alike.
+            kind_of = _of_the_variant if not plan.trials else of_the_target
+            self._needs = MachineNeeds(observed, kind_of)
         self.cached = 0
         """Trials whose answer is in the cache, of those that were looked at."""
 
@@ -212,6 +216,10 @@ class Expectations:
         if model.name not in self._prices:
             self._prices[model.name] = self._asking.prices.price(model)
         return self._prices[model.name]
+
+
+def _of_the_variant(trial: Trial) -> Hashable:
+    return variant_key(trial.variant)
 
 
 def needs_of(model: Model) -> tuple[str, str]:

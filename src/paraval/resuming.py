@@ -7,7 +7,7 @@ is: results that were paid for stay in the report.
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paraval.errors import RequestError
@@ -29,43 +29,81 @@ def how_to_resume(info: RunInfo) -> str:
     return f"paraval resume {info.id} --store {shlex.quote(str(store))}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """What a run is one of."""
+
+    kind: str
+    """As messages call it: suite, race."""
+    name: str
+    source: str | None
+    """Its file; None: made in Python, or by flags."""
+    grows: bool = False
+    """True: its runs' trials are named while they go on."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} '{self.name}'"
+
+
 def run_to_resume(store: Store, suite: Suite, options: Options) -> RunInfo:
     """The run that is asked for, if it is one of this suite."""
+    return run_of(store, Owner(kind="suite", name=suite.name, source=suite.source), options)
+
+
+def run_of(store: Store, owner: Owner, options: Options) -> RunInfo:
+    """The run to resume that is asked for, if it is one of this owner."""
     name = options.resume or ""
     if name in ("", "last"):
-        return _newest(store, suite, finished_too=name == "last" or options.retry_errors)
+        return _newest(store, owner, finished_too=name == "last" or options.retry_errors)
     info = store.find(name)
     if Path(info.folder).parent != store.runs_folder:
         raise RequestError(
             f"run {info.id} at {info.folder} is not in the store {store.root}",
             hint=f"copy its folder to {store.runs_folder / info.id}, or name its own --store",
         )
-    if not _is_of(info, suite):
+    grows = store.grows(info)
+    if not _is_of(info, owner) or grows is not owner.grows:
+        kind = owner.kind if grows is owner.grows else "race" if grows else "suite"
         raise RequestError(
-            f"run {info.id} is one of suite '{info.suite}' ({info.source or 'made in Python'}),"
-            f" not of '{suite.name}' ({suite.source or 'made in Python'})"
+            f"run {info.id} is one of {kind} '{info.suite}' ({_made(info.source)}),"
+            f" not of {_of(owner, kind)} ({_made(owner.source)})"
         )
     return info
 
 
-def _newest(store: Store, suite: Suite, *, finished_too: bool) -> RunInfo:
+def _made(source: str | None) -> str:
+    return source or "made in Python"
+
+
+def _of(owner: Owner, kind: str) -> str:
+    """Its kind is said only where the other is another."""
+    return f"'{owner.name}'" if kind == owner.kind else str(owner)
+
+
+def _newest(store: Store, owner: Owner, *, finished_too: bool) -> RunInfo:
     for info in store.runs():
-        if _is_of(info, suite) and (finished_too or info.done < info.trials):
+        wanted = finished_too or _is_unfinished(info)
+        if wanted and _is_of(info, owner) and store.grows(info) is owner.grows:
             return info
     kind = "run" if finished_too else "unfinished run"
     raise RequestError(
-        f"suite '{suite.name}' has no {kind} in {store.root}",
+        f"{owner} has no {kind} in {store.root}",
         hint="start a new one: without --resume and --retry-errors",
     )
 
 
-def _is_of(info: RunInfo, suite: Suite) -> bool:
-    """Whether it is a run of this suite: by its name, and its file unless that was moved away."""
-    if info.suite != suite.name:
+def _is_unfinished(info: RunInfo) -> bool:
+    """One that grows may have a result for each trial, and still not be over."""
+    return info.done < info.trials or info.interrupted or info.held_back or info.running
+
+
+def _is_of(info: RunInfo, owner: Owner) -> bool:
+    """Whether it is a run of this owner: by its name, and its file unless that was moved away."""
+    if info.suite != owner.name:
         return False
-    if info.source is None or suite.source is None:
-        return info.source == suite.source
-    return info.source == suite.source or not Path(info.source).exists()
+    if info.source is None or owner.source is None:
+        return info.source == owner.source
+    return info.source == owner.source or not Path(info.source).exists()
 
 
 def resumed_plan(

@@ -6,7 +6,7 @@ Of what neither tells, the gate finds out while it runs.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 
 from paraval.records import ChatTarget, FunctionTarget, Trial
 from paraval.schedule.estimates import Observation, variant_key
@@ -17,11 +17,22 @@ MEMORY_MARGIN = 1.1
 """What is reserved over what such attempts held before."""
 
 
+def of_the_target(trial: Trial) -> Hashable:
+    """Trials of a variant share their target, which their plan keeps."""
+    return id(trial.target)
+
+
 class MachineNeeds:
     """Of the trials of a suite."""
 
-    def __init__(self, observations: Iterable[Observation]) -> None:
-        self._kinds: dict[int, int] = {}
+    def __init__(
+        self,
+        observations: Iterable[Observation],
+        kind_of: Callable[[Trial], Hashable] = of_the_target,
+    ) -> None:
+        """`kind_of`: trials of which it says the same use alike."""
+        self._kind_of = kind_of
+        self._kinds: dict[Hashable, int] = {}
         self._seen: dict[Hashable, Observation] = {}
         memory: dict[Hashable, list[int]] = defaultdict(list)
         cores: dict[Hashable, list[float]] = defaultdict(list)
@@ -38,8 +49,8 @@ class MachineNeeds:
     def fill_in(self, work: Work, trial: Trial) -> Work:
         """The work with what its trial takes."""
         target = trial.target
-        # Trials of a variant share their target, and attempts at one target use alike.
-        work = work._replace(kind=self._kinds.setdefault(id(target), len(self._kinds)))
+        kind = self._kinds.setdefault(self._kind_of(trial), len(self._kinds))
+        work = work._replace(kind=kind)
         if isinstance(target, ChatTarget):
             return work._replace(memory_bytes=0, cores=0.0)
         if isinstance(target, FunctionTarget):

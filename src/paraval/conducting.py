@@ -1,0 +1,342 @@
+"""Conducting a run: what every kind of run shares once its plan is there.
+
+A ledger is opened, the driver is set going, onlookers are told, and the run is left as what it is:
+finished, held back or interrupted. What the trials are and who performs them is told from outside:
+by composition for a suite, by a venture for a run whose trials are named while it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from paraval.equipment import at_once_with_files, starts_processes
+from paraval.errors import RunBrokenOffError, StoreError
+from paraval.execute.driver import Driver, Performer
+from paraval.execute.growing import Growth
+from paraval.execute.pace import Pace
+from paraval.execute.source import Source
+from paraval.execute.stopping import Stopping
+from paraval.expectations import Asking, Expectations
+from paraval.garbage import no_collections
+from paraval.isolation import MachineReading
+from paraval.lodging import Lodging, check_sandbox, lodging_for
+from paraval.machine.reader import MachineReader
+from paraval.models.prices import Prices
+from paraval.processes.children import Warden
+from paraval.processes.identity import end_leftovers
+from paraval.processes.privacy import unreadable_environment
+from paraval.records import (
+    Happening,
+    Notice,
+    Plan,
+    RunEnded,
+    RunInfo,
+    RunStarted,
+    Trial,
+    TrialResult,
+)
+from paraval.report.wording import counted
+from paraval.resuming import how_to_resume
+from paraval.schedule.messages import Work
+from paraval.schedule.scheduler import Scheduler
+from paraval.store.ledger import Ledger
+from paraval.store.store import Store
+
+T = TypeVar("T")
+HEARTBEAT_S = 0.25
+
+
+class Onlooker(Protocol):
+    """Is told what happens, in the engine's own loop: quick, and never raising."""
+
+    def __call__(self, event: Happening) -> None: ...
+
+    def tick(self, now: float) -> None:
+        """Called several times a second, with the time of time.monotonic()."""
+        ...
+
+
+class Nobody:
+    """Looks on, and says nothing."""
+
+    def __call__(self, event: Happening) -> None: ...
+
+    def tick(self, now: float) -> None: ...
+
+
+class Ending(Enum):
+    """How an engine left a run."""
+
+    FINISHED = "every trial has its result"
+    HELD_BACK = "some were left for later, on purpose"
+    INTERRUPTED = "it was stopped"
+
+
+# ---- what every run shares
+
+
+def prepare(warden: Warden, plan: Plan) -> int:
+    """How many attempts this machine can run at once."""
+    at_once = at_once_with_files(plan)
+    if starts_processes(plan):
+        warden.prepare(at_once)
+    return at_once
+
+
+async def close_after(ledger: Ledger, execution: Coroutine[Any, Any, Ending]) -> None:
+    """The run is left as its execution ended; interrupted, where that came to no end."""
+    ended = Ending.INTERRUPTED
+    try:
+        if ledger.run.resumed:
+            await asyncio.to_thread(end_leftovers, ledger.run.id)
+        ended = await execution
+    finally:
+        # Where the first of these was cancelled, nobody has begun it.
+        execution.close()
+        ledger.close(interrupted=ended is Ending.INTERRUPTED, held_back=ended is Ending.HELD_BACK)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """What sets the trials of a run going, whatever they are."""
+
+    ledger: Ledger
+    warden: Warden
+    expected: Expectations
+    at_once: int
+    onlooker: Onlooker
+    stopping: Stopping
+
+    def say(self, words: str) -> None:
+        self.onlooker(Notice(message=words))
+
+    def begin(self, *, to_run: int, done: int) -> None:
+        """Tells onlookers that the run begins."""
+        budget, spent = self.ledger.plan.budget, self.ledger.spent()
+        self.onlooker(
+            RunStarted(
+                run=self.ledger.run,
+                total=done + to_run,
+                already_done=done,
+                budget_usd=None if budget is None else budget.usd,
+                spent_usd=spent.usd,
+                spent_unknown=spent.is_partly_unknown,
+            )
+        )
+
+    def driver(self, performer: Performer, trials: Mapping[int, Trial]) -> Driver:
+        return Driver(
+            trials,
+            scheduler=self._scheduler(trials),
+            performer=performer,
+            ledger=self.ledger,
+            tell=self.onlooker,
+            pace=Pace(self.expected.seconds, from_history=self.expected.estimates.known),
+        )
+
+    async def drive(self, driver: Driver) -> Ending:
+        """Runs the driver's trials to their end."""
+        loop = asyncio.get_running_loop()
+        self.ledger.open(
+            deliver=partial(_in_loop, loop, _call_all),
+            on_failure=partial(_in_loop, loop, driver.fail),
+        )
+        async with _heartbeat(self.onlooker):
+            with self.stopping(driver):
+                try:
+                    await driver.run(self._measure())
+                except StoreError as error:
+                    raise _broken_off(error, self.ledger.run) from error
+        if driver.left:
+            return Ending.INTERRUPTED
+        return Ending.HELD_BACK if driver.skipped else Ending.FINISHED
+
+    def _scheduler(self, trials: Mapping[int, Trial]) -> Scheduler:
+        plan, expected = self.ledger.plan, self.expected
+        with no_collections():
+            works = [expected.work(trial, expected.calls(trial)) for trial in trials.values()]
+        return Scheduler(
+            works,
+            limits=replace(plan.limits, parallel=self.at_once),
+            retry=plan.retry,
+            seed=self.ledger.run.seed,
+            budget=plan.budget,
+            spent_usd=0.0 if plan.budget is None else self._spent_usd(),
+        )
+
+    def _spent_usd(self) -> float:
+        """What engines before this one spent; where they could not tell, what it may have been."""
+        trials = self.ledger.plan.trials
+        unpriced = self.ledger.unpriced_attempts().items()
+        return self.ledger.spent_usd() + sum(
+            attempts * self.expected.possible_usd(trials[index]) for index, attempts in unpriced
+        )
+
+    def _measure(self) -> Callable[[], MachineReading] | None:
+        """How the machine does, for a scheduler that follows it."""
+        if not self.ledger.plan.limits.auto:
+            return None
+        reader = MachineReader()
+        return lambda: reader.read(self.warden.loads())
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[T], None], what: T) -> None:
+    # A loop that has ended has nobody left to be told.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(call, what)
+
+
+def _call_all(calls: list[Callable[[], None]]) -> None:
+    """Each of them, in their order, whatever another raises."""
+    failures: list[Exception] = []
+    for call in calls:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - raised below, after the others had their turn
+            failures.append(error)
+    if failures:
+        raise failures[0]
+
+
+def _broken_off(error: StoreError, info: RunInfo) -> RunBrokenOffError:
+    hint = f"mend that, then go on with: {how_to_resume(info)}"
+    return RunBrokenOffError(f"run {info.id} was broken off: {error.message}", hint=hint)
+
+
+@contextlib.asynccontextmanager
+async def _heartbeat(onlooker: Onlooker) -> AsyncIterator[None]:
+    async def beat() -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            onlooker.tick(time.monotonic())
+
+    task = asyncio.create_task(beat())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+    if not task.cancelled():
+        task.result()
+
+
+# ---- a run whose trials are named while it goes on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Premises:
+    """What a venture has for as long as its run lasts."""
+
+    ledger: Ledger
+    warden: Warden
+    lodging: Lodging
+    add: Callable[[Sequence[Trial]], None]
+    """For trials that the source names unasked; only in the loop, and once the run goes on."""
+
+
+Opening = Callable[[Premises], contextlib.AbstractAsyncContextManager[tuple[Source, Performer]]]
+"""Who names the trials and who performs them, for as long as the run lasts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Venture:
+    """A run that begins without trials."""
+
+    plan: Plan
+    """Without any: its name, source, axes, limits, workspace, budget, retries and selection."""
+    opening: Opening
+    resumed: RunInfo | None = None
+    """The run to go on with; None: a new one."""
+    retry_errors: bool = False
+    """True: what ended in an error is run again."""
+    seed: int = 0
+    slots: int | None = None
+    """How many workspaces there may be at once; None: one for each attempt that may run."""
+    is_free: Callable[[Trial], bool] = lambda _trial: False
+    """Which trials are known to cost nothing: no budget holds them back."""
+
+
+async def conduct(
+    venture: Venture, store: Store, onlooker: Onlooker, stopping: Stopping
+) -> RunInfo:
+    """Runs whatever the venture's source names, to its end; how the run stands then.
+
+    Raises what runs raise: RequestError before there is a run, RunBusyError where another engine
+    has it, RunBrokenOffError when the store fails.
+    """
+    plan = venture.plan
+    if venture.resumed is not None:
+        store.require_free(venture.resumed)
+    check_sandbox(plan)
+    async with Warden() as warden:
+        at_once = prepare(warden, plan)
+        # Before the run is taken up: what it tells itself of durations goes by its trials, which
+        # are named anew then.
+        history = store.history(plan.name).rows
+        ledger = _open_ledger(venture, store)
+        engine = Engine(
+            ledger=ledger,
+            warden=warden,
+            expected=Expectations(plan, history, Asking(prices=Prices())),
+            at_once=at_once,
+            onlooker=onlooker,
+            stopping=stopping,
+        )
+        await close_after(ledger, _go(venture, engine, store))
+    onlooker(RunEnded(run=ledger.run))
+    return ledger.run
+
+
+def _open_ledger(venture: Venture, store: Store) -> Ledger:
+    if venture.resumed is None:
+        return store.create_run(venture.plan, seed=venture.seed)
+    ledger = store.resume_run(venture.resumed.id, venture.plan)
+    if venture.retry_errors:
+        ledger.forget_errors()
+    return ledger
+
+
+async def _go(venture: Venture, engine: Engine, store: Store) -> Ending:
+    ledger, known = engine.ledger, engine.ledger.known_results()
+    driver: Driver
+
+    def add(trials: Sequence[Trial]) -> None:
+        driver.add(trials)
+
+    engine.begin(to_run=0, done=len(known))
+    if ledger.run.resumed:
+        engine.say(_going_on(ledger.run, known))
+    async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(unreadable_environment())
+        lodging = await stack.enter_async_context(
+            lodging_for(
+                venture.plan,
+                warden=engine.warden,
+                at_most=venture.slots or engine.at_once,
+                hidden=store.root,
+                say=engine.say,
+            )
+        )
+        premises = Premises(ledger=ledger, warden=engine.warden, lodging=lodging, add=add)
+        source, performer = await stack.enter_async_context(venture.opening(premises))
+        driver = engine.driver(performer, {})
+        driver.follow(
+            Growth(source=source, known=known, work_of=partial(_work_of, venture, engine.expected))
+        )
+        return await engine.drive(driver)
+
+
+def _work_of(venture: Venture, expected: Expectations, trial: Trial) -> Work:
+    work = expected.work(trial, expected.calls(trial))
+    return work._replace(cost_usd=0.0) if venture.is_free(trial) else work
+
+
+def _going_on(run: RunInfo, known: Mapping[str, TrialResult]) -> str:
+    return f"Going on with run {run.id}: {counted(len(known), 'result')} so far."
