@@ -64,6 +64,7 @@ class Scene:
     function: Callable[..., Any] | None = None
     patch: str = PATCH
     """Of the candidate that a hook is asked about."""
+    applies: bool = True
     proposed: list[Proposal] = field(default_factory=list)
     """In the order in which they joined the race."""
     on_proposal: Callable[[Proposal], None] = lambda _: None
@@ -102,7 +103,7 @@ class Scene:
             step=Step(kind=StepKind.STAGE, candidate="heap", proposal=heap),
             outcome=Outcome.PASSED,
             finding=Finding(staged=Staged(tree="3" * 40, normal="n")),
-            artifacts={"patch": "heap.patch"},
+            artifacts={"patch": "heap.patch"} if self.applies else {},
         )
 
     def _propose(self, _step: Step, proposals: tuple[Proposal, ...]) -> None:
@@ -257,6 +258,24 @@ def test_a_program_that_is_not_there_is_a_crash_of_that_call(scene: Scene) -> No
     result = scene.ask()
     assert result.outcome is Outcome.CRASHED
     assert "no-such-repairer" in said(result)
+
+
+def test_a_program_need_not_listen(scene: Scene) -> None:
+    """What it is told may be more than a pipe holds."""
+    scene.patch = "+" * (4 << 20)
+    scene.hook = program('print(\'{"patch": "p"}\')')
+    result = scene.ask(REPAIR)
+    assert result.outcome is Outcome.PASSED
+    assert len(proposals(result)) == 1
+
+
+def test_of_a_candidate_that_never_applied_it_is_told_what_that_came_with(scene: Scene) -> None:
+    asks: list[Ask] = []
+    scene.function = asks.append
+    scene.applies = False
+    scene.ask(REPAIR)
+    assert asks[0].patch == PATCH
+    assert "patch_file" not in asks[0].told["candidate"]
 
 
 def test_another_attempt_proposes_nothing_twice(scene: Scene) -> None:

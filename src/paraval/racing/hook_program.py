@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -53,7 +54,8 @@ async def run_listening(warden: Warden, command: Command, take: TakeLines) -> En
     async def listen() -> None:
         while not over.is_set():
             await take(printed.lines())
-            await _wait_for(over, LOOK_EVERY_S)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), LOOK_EVERY_S)
 
     listening = asyncio.create_task(listen())
     try:
@@ -67,14 +69,6 @@ async def run_listening(warden: Warden, command: Command, take: TakeLines) -> En
     if not ended.stdout_cut:
         await take(printed.rest())
     return ended
-
-
-async def _wait_for(event: asyncio.Event, most_s: float) -> None:
-    waiting = asyncio.create_task(event.wait())
-    try:
-        await asyncio.wait({waiting}, timeout=most_s)
-    finally:
-        waiting.cancel()
 
 
 class Printed:
