@@ -230,8 +230,8 @@ def test_every_form_is_understood(keys: dict[str, Any], attribute: str, value: A
         (
             {"bench": {"command": "pytest", "metric": "wal"}},
             (
-                "bench.metric: must be 'wall' or 'cpu', or a file with a '.' or '/' in its path, not"
-                " 'wal', did you mean 'wall'?"
+                "bench.metric: must be 'wall' or 'cpu', or a file with a '.' or '/' in its path,"
+                " not 'wal', did you mean 'wall'?"
             ),
         ),
         (
@@ -248,8 +248,8 @@ def test_every_form_is_understood(keys: dict[str, Any], attribute: str, value: A
         (
             {"compare": [{"file": "../a"}]},
             (
-                "compare[0].file: must be the path of a file, relative to where the command runs and"
-                " within it, not '../a'"
+                "compare[0].file: must be the path of a file, relative to where the command runs"
+                " and within it, not '../a'"
             ),
         ),
         ({"repo": "nowhere"}, "repo: there is no folder '{here}/nowhere'"),
@@ -279,8 +279,8 @@ def test_every_form_is_understood(keys: dict[str, Any], attribute: str, value: A
         (
             {"candidates": ["main..main"]},
             (
-                "candidates[0]: 'main..main' is no file, folder or glob in {here}, and no branch, tag"
-                " or commit of {here}"
+                "candidates[0]: 'main..main' is no file, folder or glob in {here}, and no branch,"
+                " tag or commit of {here}"
             ),
         ),
         (

@@ -33,6 +33,7 @@ from paraval.garbage import few_collections, made_to_stay, no_more_collections
 COMMANDS = {
     "run": ("running", "Run a suite, in parallel, and report."),
     "resume": ("running", "Go on with a run that was interrupted, killed or held back."),
+    "race": ("race", "Race candidate changes to code: who is right, and fastest?"),
     "plan": ("planning", "Tell what would run, in which order, and how long it would take."),
     "runs": ("reading", "List the runs in the store."),
     "report": ("reading", "Show a run's report, or write it to files."),
@@ -40,7 +41,7 @@ COMMANDS = {
     "diff": ("changes", "Print what attempts changed in their workspaces."),
     "init": ("starting", "Write a suite that runs, to begin with."),
     "demo": ("starting", "Run a bundled suite: no key, no network."),
-    "schema": ("planning", "Print the JSON Schema of suite files, for editors."),
+    "schema": ("planning", "Print the JSON Schema of suite or race files, for editors."),
     "loopback": ("serving", "Serve simulated models on this machine, for tests and agents."),
     "doctor": ("doctor", "Tell what is here and what is missing."),
 }

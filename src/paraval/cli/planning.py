@@ -246,10 +246,20 @@ def _budget(forecast: Forecast) -> Iterator[str]:
 
 
 @click.command("schema")
-def schema_command() -> None:
-    """Print the JSON Schema of suite files, for editors.
+@click.argument("kind", type=click.Choice(["suite", "race"]), default="suite")
+def schema_command(kind: str) -> None:
+    """Print the JSON Schema of suite files, or of race files, for editors.
 
     paraval schema > suite.schema.json, then in a suite:
     # yaml-language-server: $schema=suite.schema.json
     """
-    click.echo(json.dumps(suite_schema(), indent=2))
+    click.echo(json.dumps(_schema(kind), indent=2))
+
+
+def _schema(kind: str) -> dict[str, Any]:
+    if kind == "suite":
+        return suite_schema()
+    # Only here: suites need nothing of it.
+    from paraval.racing.race_forms import race_schema  # noqa: PLC0415 - see above
+
+    return race_schema()

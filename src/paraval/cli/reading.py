@@ -13,6 +13,7 @@ from paraval.cli.complaints import talk
 from paraval.cli.options import json_option, output_option, run_argument, store_option
 from paraval.cli.showing import iso, print_report
 from paraval.composition import open_store
+from paraval.racing.remembering import is_race
 from paraval.records import RunInfo
 from paraval.report.as_json import AsJson
 from paraval.report.document import Report
@@ -83,9 +84,15 @@ def report_command(
 
     Ends with the exit code that the run itself ended with.
     """
-    check_output_paths(outputs)
     opened = open_store(Options(store=store))
-    with opened.reader(opened.find(run)) as reader:
+    info = opened.find(run)
+    if is_race(opened.selection(info)):
+        # Only here: runs of suites need nothing of it.
+        from paraval.cli.race_showing import show_recorded  # noqa: PLC0415 - see above
+
+        return show_recorded(opened, info, outputs, as_json=as_json)
+    check_output_paths(outputs)
+    with opened.reader(info) as reader:
         report = Report(reader)
         if as_json:
             AsJson().write(report, sys.stdout)

@@ -24,6 +24,8 @@ from paraval.cli.progress import MODES, choose
 from paraval.cli.showing import print_report
 from paraval.composition import open_store, run_stoppably
 from paraval.errors import ParavalError, RequestError
+from paraval.racing.remembering import is_race
+from paraval.records import RunInfo
 from paraval.report.document import Report
 from paraval.report.files import check_output_paths, write_files
 from paraval.report.going_on import ways_to_go_on
@@ -148,14 +150,17 @@ def run_command(suite: Path, **given: Any) -> int:
 @store_option
 @verbose_option
 def resume_command(run: str, **given: Any) -> int:
-    """Go on with a RUN (an id, the beginning of one, or `last`) of a suite file.
+    """Go on with a RUN (an id, the beginning of one, or `last`) of a suite file, or with a race.
 
     What has a result is not run again. Filters and --models narrow what runs now; --budget is for
     the whole run, what it spent before included.
     """
     selection = selection_from(given)
-    info = open_store(Options(store=given["store"])).find(run)
+    store = open_store(Options(store=given["store"]))
+    info = store.find(run)
     options = Options(store=given["store"], resume=info.id, retry_errors=given["retry_errors"])
+    if is_race(store.selection(info)):
+        return _go_on_with_race(info, selection, options, given)
     if info.source is None:
         raise RequestError(
             f"run {info.id} was started from Python, where its suite is",
@@ -164,3 +169,21 @@ def resume_command(run: str, **given: Any) -> int:
     return run_and_show(
         suite_from(Path(info.source)), selection, options, Showing.from_options(given)
     )
+
+
+def _go_on_with_race(
+    info: RunInfo, selection: Selection, options: Options, given: dict[str, Any]
+) -> int:
+    # Only here: runs of suites need nothing of it.
+    from paraval.cli import race_showing  # noqa: PLC0415 - see above
+
+    asked = set(selection.as_mapping()) - {"parallel"}
+    if asked:
+        raise RequestError(
+            f"run {info.id} is a race, which goes on as it was asked for",
+            hint=f"leave out what is for suites: {', '.join(sorted(asked))}",
+        )
+    parallel = None if selection.parallel == "auto" else selection.parallel
+    showing = race_showing.RaceShowing.from_options(given)
+    report = race_showing.go_on_with_race(info, options, showing, parallel)
+    return race_showing.exit_code_after(report, showing)

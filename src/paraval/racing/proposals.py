@@ -37,11 +37,11 @@ def given_proposals(request: RaceRequest) -> tuple[Proposal, ...]:
     for text in request.candidates:
         try:
             for sighting in _sightings(text, repository, Path(request.folder)):
-                mistakes += _take(sighting, sightings)
+                mistakes += _take(_hashed(sighting, request.repo), sightings)
         except _MistakeError as mistake:
             mistakes += mistake.args
         except OSError as error:
-            mistakes.append(f"candidate '{text}' cannot be read: {error.strerror or error}")
+            mistakes.append(f"candidate {text!a} cannot be read: {error.strerror or error}")
     if mistakes:
         raise RequestError("\n".join(mistakes))
     if not sightings and request.generate is None:
@@ -50,10 +50,7 @@ def given_proposals(request: RaceRequest) -> tuple[Proposal, ...]:
             hint="name patches, folders of replacement files or git refs; or give generate, a"
             " command that prints them",
         )
-    return tuple(
-        replace(one.proposal, content=content_hash(one.proposal, request.repo))
-        for one in sightings.values()
-    )
+    return tuple(one.proposal for one in sightings.values())
 
 
 class _MistakeError(Exception):
@@ -66,6 +63,14 @@ class _Sighting:
 
     proposal: Proposal
     where: str
+
+
+def _hashed(sighting: _Sighting, repo: str) -> _Sighting:
+    proposal = sighting.proposal
+    try:
+        return replace(sighting, proposal=replace(proposal, content=content_hash(proposal, repo)))
+    except ParavalError as error:
+        raise _MistakeError(f"candidate {sighting.where}: {error.message}") from error
 
 
 def _take(sighting: _Sighting, known: dict[str, _Sighting]) -> list[str]:
