@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraval.isolation import MachineReading
+from paraval.isolation import MachineReading, Workspace, WorkspaceKind
 from paraval.processes.children import Ended, Warden
 from paraval.racing import stands as stands_module
 from paraval.racing.findings import Block, Calibration, Finding
@@ -37,7 +37,9 @@ from paraval.records import Attempt, AttemptResult, Outcome
 from paraval.scratch import Homes
 from paraval.targets.answer import InvalidOutputError
 from paraval.targets.surroundings import ProcessRoom
+from paraval.workspaces.opening import open_workspaces
 from paraval.workspaces.workspace import Kept, WorkspaceError
+from tests.repositories import commit_all, make_repository, run_git
 
 T = TypeVar("T")
 PYTHON = sys.executable
@@ -136,7 +138,7 @@ class Race:
         async def main() -> T:
             async with Warden() as warden:
                 measurer = Measurer(
-                    self._room(warden), most_stands=self.most_stands, quiet=Quiet(Calm())
+                    self.room(warden), most_stands=self.most_stands, quiet=Quiet(Calm())
                 )
                 try:
                     return await use(measurer)
@@ -147,7 +149,7 @@ class Race:
         assert not self.slots.out, "every slot was given back"
         return found
 
-    def _room(self, warden: Warden) -> RaceRoom:
+    def room(self, warden: Warden) -> RaceRoom:
         return RaceRoom(
             request=self.request,
             base=self.base,
@@ -653,3 +655,45 @@ def test_closing_stands_outlasts_a_cancel(tmp_path: Path) -> None:
 
     asyncio.run(main())
     assert not slots.out
+
+
+# ---- real worktrees
+
+
+def test_a_worktree_that_was_another_candidate_s_runs_the_code_of_its_own(tmp_path: Path) -> None:
+    """Two slots for all: each is used again and again, and tells by what it writes whose it is."""
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    write_files(repository, {"bench.py": WRITE, "code.txt": '{"a": 100}'})
+    commit = make_repository(repository)
+    trees = {}
+    for number in range(1, 5):
+        (repository / "code.txt").write_text(f'{{"a": {number}}}')
+        trees[number] = run_git(repository, "rev-parse", f"{commit_all(repository)}^{{tree}}")
+    race = Race(tmp_path, {}, metric=Metric.FILE, file="out.json")
+    race.base = Base(tree=run_git(repository, "rev-parse", f"{commit}^{{tree}}"))
+    asked = Workspace(
+        kind=WorkspaceKind.GIT,
+        source=str(repository),
+        commit=commit,
+        tree=race.base.tree,
+    )
+    order = [3, 1, 4, 2, 1, 3, 2, 4]
+    steps = [screen(trees[number], place) for place, number in enumerate(order, start=1)]
+
+    async def main() -> list[AttemptResult]:
+        async with (
+            Warden() as warden,
+            open_workspaces(asked, scratch=tmp_path / "scratch", warden=warden, at_most=2) as pool,
+        ):
+            room = replace(race.room(warden), workspaces=pool)
+            measurer = Measurer(room, most_stands=2, quiet=Quiet(Calm()))
+            try:
+                return [await race.perform(measurer, step) for step in steps]
+            finally:
+                await measurer.close()
+
+    blocks = [block_of(result) for result in asyncio.run(main())]
+    assert [block.candidate[1]["a"] for block in blocks] == order
+    assert {block.baseline[1]["a"] for block in blocks} == {100.0}
+    assert [block.flags for block in blocks] == [()] * len(order)
