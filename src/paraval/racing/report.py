@@ -1,0 +1,166 @@
+"""What a race came to: what users hold after one, and what the commands show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from paraval.errors import RequestError
+from paraval.racing.as_json import race_document
+from paraval.racing.as_markdown import race_markdown
+from paraval.racing.as_table import Shown, race_text
+from paraval.racing.page import Page
+from paraval.racing.report_files import check_race_outputs, ending_of, write_whole
+from paraval.racing.request import RaceRequest
+from paraval.racing.shown import verdict_sentence, winner_of
+from paraval.racing.standings import Standing, Standings
+from paraval.records import RunInfo
+from paraval.report.text import one_line
+from paraval.store.store import Store
+from paraval.targets.answer import InvalidOutputError
+from paraval.targets.plain_files import read_plain_file
+
+MOST_PATCH_BYTES = 256_000_000
+WIDTH_OF_A_FILE = 100
+
+EXIT_WINNER, EXIT_NONE, EXIT_BASELINE = 0, 1, 3
+
+
+class RaceReport:
+    """The candidates of a race and how they stand, to read, print or write.
+
+    `print(report)` shows what `paraval race` shows. `report.winner` is the winner or None,
+    `report["name"]` one candidate, `report.patch` the winner's change; a loop goes over all of
+    them, in the order in which they came.
+    """
+
+    def __init__(self, standings: Standings, run: RunInfo, request: RaceRequest) -> None:
+        self.standings = standings
+        self.run = run
+        self.request = request
+
+    @property
+    def winner(self) -> Standing | None:
+        return winner_of(self.standings)
+
+    @property
+    def candidates(self) -> tuple[Standing, ...]:
+        return self.standings.candidates
+
+    def __getitem__(self, name: str) -> Standing:
+        for one in self.candidates:
+            if one.name == name:
+                return one
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[Standing]:
+        return iter(self.candidates)
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+    def __bool__(self) -> bool:
+        """A report is one, with or without candidates."""
+        return True
+
+    @property
+    def exit_code(self) -> int:
+        """What `paraval race` would end with: 0 a winner, 1 none, 3 the baseline did not pass."""
+        if self.standings.baseline.reason is not None:
+            return EXIT_BASELINE
+        return EXIT_NONE if self.winner is None else EXIT_WINNER
+
+    # ---- patches
+
+    @property
+    def patch(self) -> str | None:
+        """The winner's change as text; bytes that are no UTF-8 as surrogates."""
+        patch = self.winner_patch()
+        return None if patch is None else patch.decode(errors="surrogateescape")
+
+    def winner_patch(self) -> bytes | None:
+        """None: there is no winner."""
+        return None if self.winner is None else self.patch_of(self.winner.name)
+
+    def patch_of(self, name: str) -> bytes | None:
+        """What a candidate changes; None: it never applied. RequestError where it is gone."""
+        path = self.patch_path(name)
+        if path is None:
+            return None
+        try:
+            return read_plain_file(str(path), MOST_PATCH_BYTES)
+        except InvalidOutputError as error:
+            raise RequestError(
+                f"the patch of {name} cannot be read: {error}",
+                hint="it is in the run's folder, from which it seems to be gone",
+            ) from error
+
+    def patch_path(self, name: str) -> Path | None:
+        """Absolute."""
+        patch = self[name].patch
+        return None if patch is None else Path(self.run.folder, patch)
+
+    # ---- to show
+
+    def text(self, width: int = 80, *, colour: bool = False, unicode: bool = True) -> str:
+        """What is printed after a race; ends without a newline."""
+        return race_text(self._shown(), Page(width=width, colour=colour, unicode=unicode))
+
+    def as_json(self) -> dict[str, Any]:
+        """The document of `-o race.json`."""
+        return race_document(self.standings, self.run, self.request)
+
+    def write(self, path: str | Path) -> None:
+        """Writes a file in the form that its ending names; whole, or not at all.
+
+        .json, .md, .txt; .patch and .diff for the winner, which there must be.
+        """
+        path = Path(path)
+        check_race_outputs([path])
+        write_whole(path, self._written(path))
+
+    def _written(self, path: Path) -> bytes:
+        match ending_of(path):
+            case ".json":
+                text = json.dumps(self.as_json(), ensure_ascii=False, indent=1, allow_nan=False)
+                return f"{text}\n".encode()
+            case ".md":
+                return race_markdown(self._shown()).encode()
+            case ".txt":
+                return f"{self.text(WIDTH_OF_A_FILE)}\n".encode()
+        patch = self.winner_patch()
+        if patch is None:
+            raise RequestError(f"cannot write {path}: there is no winner whose patch it could hold")
+        return patch
+
+    def _shown(self) -> Shown:
+        path = None if self.winner is None else self.patch_path(self.winner.name)
+        try:
+            patch = self.winner_patch()
+        except RequestError:
+            # All the rest can be shown without it.
+            patch = path = None
+        return Shown(
+            standings=self.standings,
+            run=self.run,
+            request=self.request,
+            patch=patch,
+            patch_path=path,
+        )
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        said = verdict_sentence(self.standings, self.request, lambda text: one_line(text, 80))
+        return f"<RaceReport of {self.run.id}: {said}>"
+
+
+def report_of(store: Store, run: RunInfo) -> RaceReport:
+    """A recorded race, from the store alone."""
+    from paraval.racing.replay import standings_of  # noqa: PLC0415 - a report at hand needs no course
+
+    beginning, standings = standings_of(store, run)
+    return RaceReport(standings, run, beginning.request)

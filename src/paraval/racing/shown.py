@@ -1,0 +1,188 @@
+"""How a race stands, in words and numbers: the same in the table, in Markdown and while it runs."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from paraval.racing.findings import Difference, Speedup, TestCounts, TestStatus
+from paraval.racing.request import TOTAL, Metric, RaceRequest
+from paraval.racing.standings import BaselineStanding, Standing, Standings, Status
+from paraval.records import RunInfo
+from paraval.report.wording import UNKNOWN, counted, duration, listed, percent
+from paraval.resuming import how_to_resume
+
+Safe = Callable[[str], str]
+"""Makes text of others harmless where it is shown."""
+
+SHOWN_NAMES = 5
+_ORDER = (
+    Status.WON,
+    Status.ACCEPTED,
+    Status.NOT_SHOWN,
+    Status.SLOWER,
+    Status.FAILED,
+    Status.TIMEOUT,
+    Status.CRASHED,
+    Status.INFRA_ERROR,
+    Status.INVALID,
+    Status.DUPLICATE,
+    Status.SKIPPED,
+)
+
+
+def by_merit(candidates: tuple[Standing, ...]) -> list[Standing]:
+    """The winner first, then by how far they came; of equals the faster, then who came first."""
+    return sorted(candidates, key=lambda one: (_ORDER.index(one.status), -_estimate(one)))
+
+
+def _estimate(one: Standing) -> float:
+    return 0.0 if one.speedup is None else one.speedup.estimate
+
+
+# ---- cells
+
+
+def status_word(status: Status) -> str:
+    return status.value.replace("_", " ")
+
+
+def tests_cell(counts: TestCounts | None) -> str:
+    """`11/12`: those that passed, of those that ran."""
+    if counts is None:
+        return UNKNOWN
+    return f"{counts.passed:,}/{counts.passed + counts.failed + counts.errors:,}"
+
+
+def times(ratio: float) -> str:
+    """`3.21x`, `32.1x`, `321x`."""
+    if not math.isfinite(ratio):
+        return "?"
+    return f"{_digits(ratio)}x"
+
+
+def _digits(ratio: float) -> str:
+    # Rounded first, so that 9.999 is 10.0 and not 10.00.
+    if round(ratio, 2) < 0.1 or ratio >= 10_000:
+        return f"{ratio:.1g}"
+    if round(ratio, 2) < 10:
+        return f"{ratio:.2f}"
+    return f"{ratio:.1f}" if round(ratio, 1) < 100 else f"{ratio:.0f}"
+
+
+def is_bounded(speedup: Speedup) -> bool:
+    """One block has no interval: nobody knows how far off its estimate is."""
+    return speedup.low > 0 and math.isfinite(speedup.high) and math.isfinite(speedup.estimate)
+
+
+def speedup_cell(speedup: Speedup | None) -> str:
+    """`3.21x (3.05-3.38)`."""
+    if speedup is None:
+        return UNKNOWN
+    if not is_bounded(speedup):
+        return f"{times(speedup.estimate)} (?)"
+    return f"{times(speedup.estimate)} ({_digits(speedup.low)}-{_digits(speedup.high)})"
+
+
+def difference_heading(difference: Difference, safe: Safe) -> str:
+    """`tests/test_a.py::test_b failed`, `out.json is different`."""
+    name = safe(difference.name)
+    if difference.scope != "test":
+        return f"{name} is {safe(difference.status)}"
+    if difference.baseline == TestStatus.PASSED:
+        return f"{name} {safe(difference.status)}"
+    return f"{name} {safe(difference.status)} (was {safe(difference.baseline)})"
+
+
+# ---- sentences
+
+
+def verdict_sentence(standings: Standings, request: RaceRequest, safe: Safe) -> str:
+    winner = winner_of(standings)
+    if standings.baseline.reason is not None:
+        return f"The race did not start: {safe(standings.baseline.reason)}"
+    if winner is not None:
+        how = "" if winner.speedup is None else f": {_praise(winner.speedup, request)}"
+        return f"{safe(winner.name)} won{how}."
+    if not standings.over:
+        return "The race is not over."
+    asked = times(request.accept.speedup)
+    if not standings.candidates:
+        return "There was no candidate."
+    return f"No candidate was shown to be right and more than {asked} as fast as the baseline."
+
+
+def _praise(speedup: Speedup, request: RaceRequest) -> str:
+    sure = percent(request.accept.confidence)
+    low, high = _digits(speedup.low), _digits(speedup.high)
+    return f"{times(speedup.estimate)} as fast as the baseline ({sure}: {low}-{high})"
+
+
+def winner_of(standings: Standings) -> Standing | None:
+    return next((one for one in standings.candidates if one.name == standings.winner), None)
+
+
+def baseline_sentence(baseline: BaselineStanding, safe: Safe) -> str:
+    """`Baseline: commit 1a2b3c4d5e6f, 12 of 12 tests passed, 1.2 s a run.`"""
+    what = "the working tree" if baseline.uncommitted else ""
+    if baseline.commit is not None:
+        at = f"commit {safe(baseline.commit[:12])}"
+        what = f"{what} at {at}" if what else at
+    parts = [what or "the working tree"]
+    if baseline.tests is not None:
+        passed, _, ran = tests_cell(baseline.tests).partition("/")
+        parts.append(f"{passed} of {ran} tests passed")
+    if TOTAL in baseline.seconds:
+        parts.append(f"{duration(baseline.seconds[TOTAL])} a run of the benchmark")
+    return f"Baseline: {', '.join(parts)}."
+
+
+def measured_sentence(standings: Standings, request: RaceRequest) -> str | None:
+    """How speed was measured; None: nothing was."""
+    measured = [one.speedup for one in standings.candidates if one.speedup is not None]
+    if not measured:
+        return None
+    most = max(one.blocks for one in measured)
+    metric = {Metric.WALL: "wall time", Metric.CPU: "CPU time", Metric.FILE: "times it told"}
+    return (
+        f"Measured alone, each time in a fresh process, in blocks of ABBA against the baseline"
+        f" (up to {most:,} a candidate): {metric[request.bench.metric]}; the winner on fresh"
+        f" blocks. Intervals: {percent(request.accept.confidence)}."
+    )
+
+
+def caution_sentences(standings: Standings, safe: Safe) -> Iterator[str]:
+    """What a reader should know before trusting the numbers."""
+    noisy = [one.name for one in standings.candidates if one.noisy]
+    if noisy or standings.baseline.noisy:
+        names = listed(_first([safe(name) for name in noisy])) or "the baseline"
+        yield (
+            f"Noisy (~): the machine was busy with something else while {names} was measured, so"
+            " that the intervals are wider than they need be. Run it again when it is quiet."
+        )
+    if standings.baseline.unstable:
+        names = listed(_first([safe(name) for name in standings.baseline.unstable]))
+        yield f"Not compared, since two runs of the baseline differ in it: {names}."
+    for note in standings.notes:
+        yield safe(note)
+
+
+def _first(names: list[str]) -> list[str]:
+    more = len(names) - SHOWN_NAMES
+    return [*names[:SHOWN_NAMES], counted(more, "other")] if more > 0 else names
+
+
+def resume_sentence(run: RunInfo, request: RaceRequest) -> str:
+    hooks = (request.generate, request.repair, request.refine)
+    if any(hook is not None and not hook.command for hook in hooks):
+        return f"It was interrupted. Go on in Python: paraval.race(..., resume='{run.id}')"
+    return f"It was interrupted. Go on with: {how_to_resume(run)}"
+
+
+def apply_sentence(patch: Path, request: RaceRequest) -> str:
+    """How to lay the winner on; its patch is one from the top of the repository."""
+    repo = Path(request.repo)
+    at = f"git -C {shlex.quote(str(repo))}" if (repo / ".git").exists() else "git"
+    return f"Lay it on with: {at} apply {shlex.quote(str(patch))}"

@@ -1,0 +1,494 @@
+"""What a race shows: the table, the JSON, the winner's patch; true, bounded and harmless."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paraval.errors import RequestError
+from paraval.racing.findings import (
+    Difference,
+    Origin,
+    ProfiledFunction,
+    ProfiledLine,
+    Speedup,
+    TestCounts,
+)
+from paraval.racing.report import RaceReport
+from paraval.racing.report_files import check_race_outputs
+from paraval.racing.request import (
+    BenchSpec,
+    HookSpec,
+    Profile,
+    ProfileSpec,
+    RaceRequest,
+    TestSpec,
+)
+from paraval.racing.standings import BaselineStanding, Standing, Standings, Status
+from paraval.records import RunInfo
+from paraval.report.text import columns
+
+PATCH = b"""\
+diff --git a/sort.py b/sort.py
+--- a/sort.py
++++ b/sort.py
+@@ -1,2 +1,2 @@
+ def sort(items):
+-    return slow(items)
++    return quick(items)
+"""
+BASELINE = BaselineStanding(
+    commit="1a2b3c4d5e6f7890", tree="t0", tests=TestCounts(passed=12), seconds={"__total__": 0.512}
+)
+DIFFERENCE = Difference(
+    scope="test",
+    name="tests/test_sort.py::test_cycle",
+    status="failed",
+    baseline="passed",
+    message="assert [1, 3, 2] == [1, 2, 3]",
+    expected="[1, 2, 3]",
+    actual="[1, 3, 2]",
+)
+CANDIDATES = (
+    Standing(name="late", status=Status.SKIPPED, reason="the time was up"),
+    Standing(name="same", status=Status.DUPLICATE, reason="identical to quick", tree="t1"),
+    Standing(
+        name="wrong",
+        status=Status.FAILED,
+        reason="1 of 12 tests: test_cycle",
+        tests=TestCounts(passed=11, failed=1),
+        differences=(DIFFERENCE,) * 5,
+        more_differences=2,
+    ),
+    Standing(name="hangs", status=Status.TIMEOUT, reason="not done after 10 s; ended"),
+    Standing(
+        name="noise",
+        status=Status.NOT_SHOWN,
+        reason="within the noise",
+        tests=TestCounts(passed=12),
+        speedup=Speedup(estimate=1.01, low=0.99, high=1.03, blocks=3),
+        noisy=True,
+    ),
+    Standing(
+        name="quick",
+        status=Status.WON,
+        reason="3.05 to 3.38 times as fast, by 15 fresh blocks",
+        tests=TestCounts(passed=12),
+        speedup=Speedup(estimate=3.21, low=3.05, high=3.38, blocks=15),
+        cases={"large": Speedup(estimate=4.0, low=3.0, high=5.0, blocks=15)},
+        tree="t1",
+        patch="attempts/3/patch.diff",
+    ),
+    Standing(
+        name="wrong-repair-1",
+        status=Status.ACCEPTED,
+        reason="quick more so",
+        tests=TestCounts(passed=12),
+        speedup=Speedup(estimate=2.9, low=2.8, high=3.0, blocks=15),
+        origin=Origin.REPAIR,
+        parent="wrong",
+    ),
+)
+STANDINGS = Standings(baseline=BASELINE, candidates=CANDIDATES, winner="quick")
+
+
+def request_for(**more: Any) -> RaceRequest:
+    return RaceRequest(
+        name="sort",
+        source=None,
+        folder="/project",
+        repo="/project",
+        test=TestSpec(command=("pytest", "-q")),
+        bench=BenchSpec(command=("python", "bench.py")),
+        **more,
+    )
+
+
+def run_in(folder: Path) -> RunInfo:
+    return RunInfo(
+        id="run-1",
+        suite="sort",
+        source=None,
+        folder=str(folder),
+        trials=40,
+        parallel=2,
+        seed=0,
+        started_at=0.0,
+        ended_at=60.0,
+        wall_s=59.5,
+        resumed=0,
+        interrupted=False,
+        fail_under=None,
+        done=40,
+    )
+
+
+@pytest.fixture(name="run")
+def run_fixture(tmp_path: Path) -> RunInfo:
+    patch = tmp_path / "run" / "attempts" / "3" / "patch.diff"
+    patch.parent.mkdir(parents=True)
+    patch.write_bytes(PATCH)
+    return run_in(tmp_path / "run")
+
+
+@pytest.fixture(name="report")
+def report_fixture(run: RunInfo) -> RaceReport:
+    return RaceReport(STANDINGS, run, request_for())
+
+
+# ---- in Python
+
+
+def test_a_report_is_pleasant_to_use(report: RaceReport) -> None:
+    assert report.winner is not None
+    assert report.winner.name == "quick"
+    assert report["wrong"].tests == TestCounts(passed=11, failed=1)
+    assert [one.name for one in report][:2] == ["late", "same"]
+    assert len(report) == 7
+    assert report.patch == PATCH.decode()
+    assert report.winner_patch() == PATCH
+    assert report.patch_of("hangs") is None
+    assert str(report) == report.text()
+    assert repr(report) == (
+        "<RaceReport of run-1: quick won: 3.21x as fast as the baseline (95 %: 3.05-3.38).>"
+    )
+    with pytest.raises(KeyError):
+        report["nobody"]
+
+
+def test_the_exit_code_tells_a_winner_from_none_and_from_a_baseline_that_fails(
+    run: RunInfo,
+) -> None:
+    def code(standings: Standings) -> int:
+        return RaceReport(standings, run, request_for()).exit_code
+
+    fails = replace(BASELINE, reason="its tests fail", failing=("test_a",))
+    assert code(STANDINGS) == 0
+    assert code(replace(STANDINGS, winner=None)) == 1
+    assert code(Standings(baseline=BASELINE)) == 1
+    assert code(Standings(baseline=fails)) == 3
+
+
+# ---- JSON
+
+
+def test_the_document_has_the_keys_that_were_promised_first_and_in_the_order_of_coming(
+    report: RaceReport,
+) -> None:
+    document = report.as_json()
+    assert list(document)[:4] == ["schema", "baseline", "winner", "candidates"]
+    assert document["schema"] == 1
+    assert document["winner"] == "quick"
+    assert [one["name"] for one in document["candidates"]] == [one.name for one in CANDIDATES]
+    first = document["candidates"][2]
+    assert list(first)[:9] == [
+        "name",
+        "status",
+        "tests",
+        "differences",
+        "speedup",
+        "noisy",
+        "reason",
+        "parent",
+        "origin",
+    ]
+    assert first["status"] == "failed"
+    assert first["tests"] == {"passed": 11, "failed": 1, "errors": 0, "skipped": 0}
+    assert first["differences"][0]["expected"] == "[1, 2, 3]"
+    assert first["more_differences"] == 2
+    assert first["speedup"] is None
+    won = document["candidates"][5]
+    assert won["speedup"] == {"estimate": 3.21, "low": 3.05, "high": 3.38}
+    assert won["cases"] == {"large": {"estimate": 4.0, "low": 3.0, "high": 5.0}}
+    assert won["blocks"] == 15
+    assert won["patch"] == "attempts/3/patch.diff"
+    assert document["candidates"][6]["parent"] == "wrong"
+    assert document["candidates"][6]["origin"] == "repair"
+    assert document["accept"] == {"speedup": 1.05, "confidence": 0.95}
+    assert document["run"]["started_at"] == "1970-01-01T00:00:00.000Z"
+    assert document["over"] is True
+    assert document["profile"] is None
+
+
+def test_one_block_is_no_interval_and_the_document_says_so_in_words(run: RunInfo) -> None:
+    one = Standing(
+        name="once",
+        status=Status.NOT_SHOWN,
+        speedup=Speedup(estimate=3.2, low=0.0, high=math.inf, blocks=1),
+    )
+    report = RaceReport(Standings(baseline=BASELINE, candidates=(one,)), run, request_for())
+    told = report.as_json()["candidates"][0]
+    assert told["speedup"] is None
+    assert told["notes"] == ["3.20x by 1 block: too few for an interval"]
+    assert "3.20x (?)" in report.text()
+
+
+@given(
+    st.text(max_size=30),
+    st.floats(),
+    st.floats(),
+    st.sampled_from(Status),
+)
+def test_whatever_is_in_it_the_document_is_strict_json(
+    name: str, estimate: float, high: float, status: Status
+) -> None:
+    one = Standing(
+        name=name,
+        status=status,
+        reason=f"\ud800{name}",
+        speedup=Speedup(estimate=estimate, low=0.5, high=high, blocks=2),
+        flags=(name,),
+    )
+    baseline = replace(BASELINE, seconds={name: estimate}, failing=(name,))
+    standings = Standings(baseline=baseline, candidates=(one,), notes=(name,))
+    document = RaceReport(standings, run_in(Path("/run")), request_for()).as_json()
+    text = json.dumps(document, allow_nan=False, ensure_ascii=False)
+    assert json.loads(text.encode()) == document
+
+
+# ---- the table
+
+
+def rows(text: str) -> list[str]:
+    table = text.partition("\n\n")[0].split("\n")
+    return [line.split()[0] for line in table[1:] if line[0] != " "]
+
+
+def test_the_table_has_the_winner_first_and_what_never_ran_last(report: RaceReport) -> None:
+    assert rows(report.text(120)) == [
+        "quick",
+        "wrong-repair-1",
+        "noise",
+        "wrong",
+        "hangs",
+        "same",
+        "late",
+    ]
+
+
+def test_the_table_as_it_is_printed(report: RaceReport) -> None:
+    assert (
+        report.text(88).split("\n\n")[0]
+        == """\
+candidate       status     tests  speed-up (95 %)      why
+quick           won        12/12  3.21x (3.05-3.38)    3.05 to 3.38 times as fast, by 15
+                                                       fresh blocks
+wrong-repair-1  accepted   12/12  2.90x (2.80-3.00)    quick more so [repair of wrong]
+noise           not shown  12/12  1.01x (0.99-1.03) ~  within the noise
+wrong           failed     11/12  -                    1 of 12 tests: test_cycle
+hangs           timeout    -      -                    not done after 10 s; ended
+same            duplicate  -      -                    identical to quick
+late            skipped    -      -                    the time was up"""
+    )
+
+
+def test_below_the_table_stands_the_evidence(report: RaceReport) -> None:
+    text = report.text()
+    assert "wrong: failed\n  tests/test_sort.py::test_cycle failed\n" in text
+    assert "    expected: [1, 2, 3]\n    actual:   [1, 3, 2]\n" in text
+    assert "  … and 4 more differences" in text
+    assert "quick, as a patch:\n" + PATCH.decode() in text
+    assert "Baseline: commit 1a2b3c4d5e6f, 12 of 12 tests passed, 512 ms a run" in text
+    assert "blocks of ABBA" in text
+    assert "Noisy (~)" in text
+    assert "apply " in text
+    assert text.endswith("\nquick won: 3.21x as fast as the baseline (95 %: 3.05-3.38).")
+
+
+def test_a_long_patch_is_shown_in_part_and_where_all_of_it_is(run: RunInfo) -> None:
+    path = Path(run.folder, "attempts/3/patch.diff")
+    path.write_bytes(PATCH + b"".join(b" line %d\n" % number for number in range(100)))
+    text = RaceReport(STANDINGS, run, request_for()).text()
+    assert "\n line 32\n" in text
+    assert "\n line 33\n" not in text
+    assert f"… and 67 more lines: {path}" in text
+
+
+def test_without_the_patch_all_the_rest_is_shown(run: RunInfo) -> None:
+    Path(run.folder, "attempts/3/patch.diff").unlink()
+    report = RaceReport(STANDINGS, run, request_for())
+    assert "quick won" in report.text()
+    with pytest.raises(RequestError, match="patch of quick cannot be read"):
+        report.winner_patch()
+
+
+def test_flags_are_told_in_red(run: RunInfo) -> None:
+    cheat = Standing(name="cheat", status=Status.INVALID, flags=("edits tests/test_a.py",))
+    standings = Standings(baseline=BASELINE, candidates=(cheat,))
+    report = RaceReport(standings, run, request_for())
+    assert "  cheat: edits tests/test_a.py" in report.text()
+    assert "\x1b[31m  cheat: edits tests/test_a.py\x1b[0m" in report.text(colour=True)
+
+
+def test_a_baseline_that_fails_has_no_table_and_its_tests_are_named(run: RunInfo) -> None:
+    baseline = replace(BASELINE, reason="2 of its tests fail", failing=("test_a", "test_b"))
+    report = RaceReport(Standings(baseline=baseline), run, request_for())
+    text = report.text()
+    assert "candidate" not in text
+    assert "Tests that fail with the baseline:\n  test_a\n  test_b\n" in text
+    assert text.endswith("The race did not start: 2 of its tests fail")
+
+
+def test_an_interrupted_race_says_how_to_go_on(run: RunInfo) -> None:
+    standings = replace(STANDINGS, winner=None, over=False)
+    assert "Go on with: paraval resume run-1" in RaceReport(standings, run, request_for()).text()
+    # A function cannot be found again by a command.
+    asked = request_for(repair=HookSpec())
+    assert "resume='run-1'" in RaceReport(standings, run, asked).text()
+
+
+def test_the_hot_lines_of_the_winner_are_shown(run: RunInfo) -> None:
+    lines = (
+        ProfiledLine(line=12, hits=1000, seconds=0.9, text="    for item in items:"),
+        ProfiledLine(line=13, hits=999, seconds=0.299, text="        found.append(item)"),
+        ProfiledLine(line=14, hits=1, seconds=0.001, text="    return found"),
+    )
+    function = ProfiledFunction(name="sort:sort", file="sort.py", seconds=1.2, lines=lines)
+    request = request_for(profile=ProfileSpec(kind=Profile.LINE))
+    report = RaceReport(replace(STANDINGS, profile=(function,)), run, request)
+    assert """\
+  sort:sort  sort.py  1.2 s
+      12     75 %      1,000x      for item in items:
+      13   24.9 %        999x          found.append(item)
+""" in report.text()
+    assert "return found" not in report.text()
+    assert report.as_json()["profile"]["functions"][0]["lines"][2]["hits"] == 1
+    without = RaceReport(replace(STANDINGS, profile_problem="no Python"), run, request)
+    assert "No profile of quick: no Python" in without.text()
+
+
+# ---- hostile
+
+
+HOSTILE = "\x1b[2J\x1b]0;title\x07\r\n| `<b>` \u202e\u2028 \x00 表" * 3
+
+
+def hostile_standings(text: str) -> Standings:
+    difference = Difference(
+        scope="test",
+        name=text,
+        status=text,
+        baseline=text,
+        message=text,
+        expected=text,
+        actual=text,
+    )
+    line = ProfiledLine(line=1, hits=1, seconds=1.0, text=text)
+    one = Standing(
+        name=text or "?",
+        status=Status.WON,
+        reason=text,
+        differences=(difference, replace(difference, expected=None, actual=None, scope="file")),
+        flags=(text,),
+        parent=text,
+        speedup=Speedup(estimate=1e9, low=0.001, high=1e12, blocks=1),
+        patch="patch.diff",
+    )
+    return Standings(
+        baseline=replace(BASELINE, commit=text, unstable=(text,)),
+        candidates=(one, replace(one, name="other", status=Status.FAILED)),
+        winner=text or "?",
+        profile=(ProfiledFunction(name=text, file=text, seconds=1.0, lines=(line,)),),
+        notes=(text,),
+    )
+
+
+@given(
+    st.text(max_size=60) | st.just(HOSTILE), st.integers(min_value=48, max_value=130), st.booleans()
+)
+def test_every_line_fits_and_nothing_in_it_acts_on_a_terminal(
+    text: str, width: int, unicode: bool
+) -> None:
+    report = RaceReport(hostile_standings(text), run_in(Path("/run")), request_for())
+    shown = report.text(width, unicode=unicode)
+    assert all(character == "\n" or character.isprintable() or unicode for character in shown)
+    assert not any(ord(character) < 32 and character != "\n" for character in shown)
+    assert unicode or shown.isascii()
+    for line in shown.split("\n"):
+        # What is there to be copied is not broken.
+        assert columns(line) <= width or line.startswith("Lay it on with: ")
+
+
+def test_a_patch_cannot_act_on_a_terminal_nor_leave_its_fence(run: RunInfo, tmp_path: Path) -> None:
+    hostile = PATCH + b"+\x1b[2J````\r\xff\n+```\n+</details>\n"
+    Path(run.folder, "attempts/3/patch.diff").write_bytes(hostile)
+    report = RaceReport(STANDINGS, run, request_for())
+    assert "+\\x1b[2J````\\r\N{REPLACEMENT CHARACTER}\n" in report.text()
+    report.write(tmp_path / "race.md")
+    lines = (tmp_path / "race.md").read_text().split("\n")
+    assert lines.count("`````diff") == lines.count("`````") == 1
+    assert lines.index("`````diff") < lines.index("+</details>") < lines.index("`````")
+
+
+def test_names_in_markdown_are_no_markdown(run: RunInfo, tmp_path: Path) -> None:
+    report = RaceReport(hostile_standings("|`<b>@all"), run, request_for())
+    report.write(tmp_path / "race.md")
+    text = (tmp_path / "race.md").read_text()
+    assert "<b>" not in text
+    assert "@all" not in text
+    assert "<code>&#124;&#96;&#60;b&#62;&#64;all</code>" in text
+
+
+# ---- files
+
+
+def test_files_are_written_in_the_form_that_their_ending_names(
+    report: RaceReport, tmp_path: Path
+) -> None:
+    for name in ("race.json", "winner.patch", "winner.diff", "race.md", "race.txt"):
+        report.write(tmp_path / name)
+    assert json.loads((tmp_path / "race.json").read_text()) == report.as_json()
+    assert (tmp_path / "winner.patch").read_bytes() == PATCH
+    assert (tmp_path / "winner.diff").read_bytes() == PATCH
+    assert (tmp_path / "race.txt").read_text() == report.text(100) + "\n"
+    assert (tmp_path / "race.md").read_text().startswith("## paraval race: <code>sort</code>\n")
+    assert not list(tmp_path.glob(".paraval*"))
+
+
+def test_without_a_winner_a_patch_is_refused_and_what_stood_there_stays(
+    run: RunInfo, tmp_path: Path
+) -> None:
+    (tmp_path / "winner.patch").write_text("before")
+    report = RaceReport(replace(STANDINGS, winner=None), run, request_for())
+    with pytest.raises(RequestError, match="there is no winner"):
+        report.write(tmp_path / "winner.patch")
+    assert (tmp_path / "winner.patch").read_text() == "before"
+
+
+def test_a_link_is_written_through(report: RaceReport, tmp_path: Path) -> None:
+    (tmp_path / "real.json").write_text("{}")
+    (tmp_path / "link.json").symlink_to("real.json")
+    report.write(tmp_path / "link.json")
+    assert (tmp_path / "link.json").is_symlink()
+    assert json.loads((tmp_path / "real.json").read_text())["winner"] == "quick"
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("race.html", "names no form of a race's report"),
+        ("race", "names no form of a race's report"),
+        ("nowhere/race.json", "there is no folder"),
+        ("folder.json", "it is a folder"),
+        ("pipe.json", "it is no ordinary file"),
+        ("loop.json", "cannot write"),
+    ],
+)
+def test_what_could_not_be_written_is_refused_before_a_race(
+    tmp_path: Path, path: str, message: str
+) -> None:
+    (tmp_path / "folder.json").mkdir()
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "loop.json").symlink_to("loop.json")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(RequestError, match=message):
+        check_race_outputs([tmp_path / path])
+    assert sorted(tmp_path.iterdir()) == before
