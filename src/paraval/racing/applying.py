@@ -20,8 +20,8 @@ from paraval.git.repositories import Repository, find_repository, resolve, tree_
 from paraval.git.running import GitError, last_line, run_git
 from paraval.git.snapshots import snapshot
 from paraval.git.trees import tree_changes
-from paraval.racing.report import RaceReport
 from paraval.racing.request import RaceRequest
+from paraval.racing.steps import Base
 from paraval.workspaces.selection import shown
 from paraval.workspaces.sources import AS_TEXT
 
@@ -44,27 +44,21 @@ def check_can_apply(request: RaceRequest) -> None:
             )
 
 
-def apply_winner(report: RaceReport, request: RaceRequest) -> tuple[str, ...]:
-    """Lay the winner on; the files that were written. Raises RequestError: then none were."""
-    winner = report.winner
-    patch = None if winner is None else report.patch_path(winner.name)
-    if winner is None or patch is None:
-        raise RequestError("there is no winner to be applied")
-    return apply_patch(patch, request.repo, report.standings.baseline.tree)
-
-
-def apply_patch(patch: Path, repo: str, tree: str) -> tuple[str, ...]:
-    """Lay a patch on a working tree that is this tree; the files that were written.
+def apply_winner(
+    patch: Path, repo: str, base: Base, *, uncommitted: bool = False
+) -> tuple[str, ...]:
+    """Lay a patch on a working tree that is the baseline; the files that were written.
 
     Raises RequestError, with nothing written, where it is another one or something is in the way.
     """
     repository = _with_a_working_tree(repo)
+    began = "its working tree" if uncommitted else "the commit"
     where = f"the winner's patch is {patch}"
     with _desk(repository) as desk:
-        if desk.tree != tree:
+        if desk.tree != base.tree:
             raise RequestError(
-                f"the winner was not applied: {repository.top} is not what it was when the race"
-                f" began{desk.what_differs_from(tree)}",
+                f"the winner was not applied: {repository.top} is not {began} that the race began"
+                f" with{desk.what_differs_from(base.tree)}",
                 hint=f"{where}; `git apply` may still take it",
             )
         try:
