@@ -1,4 +1,7 @@
-"""Writes docs/suite.md from the models that suites are checked with: `python docs/generate.py`."""  # noqa: INP001 - a script, not a package
+"""Writes suite.md and race-file.md from the models that such files are checked with.
+
+`python docs/generate.py`
+"""  # noqa: INP001 - a script, not a package
 
 from __future__ import annotations
 
@@ -23,6 +26,19 @@ from paraval.plan.target_forms import (
     TargetLimitsForm,
 )
 from paraval.plan.workspace_forms import FolderWorkspaceForm, GitWorkspaceForm
+from paraval.racing.lines import LONGEST_LINE, MOST_LINES
+from paraval.racing.race_forms import (
+    AcceptForm,
+    BenchForm,
+    GenerateForm,
+    HookForm,
+    ProfileForm,
+    RaceForm,
+    RaceLimitsForm,
+    RepoForm,
+    TestForm,
+)
+from paraval.racing.request import PROTECTED
 from paraval.records import RetryPolicy
 from paraval.schedule.scheduler import LONGEST_REFUSAL_S
 from paraval.settings import AUTO_LEAST_MOST, AUTO_MOST_PER_CORE
@@ -390,7 +406,7 @@ OF_GRADERS = {"python": FUNCTION_GRADERS, "command": COMMAND_GRADERS}
 
 
 def suite_page() -> str:
-    """The whole page."""
+    """The page of suites."""
     parts = [
         INTRODUCTION,
         _section("## All keys", SuiteForm),
@@ -434,6 +450,118 @@ def suite_page() -> str:
         _section("## Retry", RetryForm),
         RETRY,
         _section("## Budget", BudgetForm, BUDGET),
+    ]
+    return "\n".join(parts)
+
+
+RACE_INTRODUCTION = """\
+# The race file
+
+<!-- Written by docs/generate.py; change the models or that script, then run `make docs`. -->
+
+A race file says what candidates are changes to, how a candidate is shown to be right and how fast
+it is, and who the candidates are. How a race decides is told in [race.md](race.md). The file is in
+YAML, JSON or TOML. It is checked as a whole before anything runs: every problem is told at once,
+with its file, line and key. `paraval schema race` prints a JSON Schema, for editors.
+
+```yaml
+repo: .                       # at HEAD; uncommitted: true takes the working tree as it is
+test: {command: [pytest, -q, tests], timeout: 600, junit: auto}
+compare: [stdout, {file: out.json}]      # beyond pass and fail: what must be as with the baseline
+bench: {command: [python, bench.py], metric: wall}     # wall, cpu, or a JSON file that it writes
+candidates: candidates/       # patches, folders of replacement files, git refs
+repair: [my-repairer]         # is told of a candidate that failed, prints others
+refine: [my-refiner]          # is told of a right one and its speed, prints others
+profile: line                 # of the winner
+functions: ["toposort:sort"]
+accept: {speedup: 1.05, confidence: 0.95}
+limits: {parallel: 4, candidates: 50, seconds: 1800}
+```
+
+`paraval race race.yaml` runs it. Most keys have a flag, which goes before what the file says, and
+candidates that are named behind the file take the place of its own:
+
+```
+paraval race race.yaml --parallel 8 --metric cpu candidates/new.patch
+```
+
+A command is a list, or one text that is split as a shell would, without a shell: what would need
+one (`&&`, `|`, `>`, `$HOME`) is refused, and `[sh, -c, "..."]` has one. As an argument of its own,
+`"{python}"` is the Python that paraval runs with. Tests and benchmarks run in worktrees, in the
+folder that `repo` names; hooks run in the race file's folder. Paths are relative to that folder
+too, those of files that tests and benchmarks write to where these run.
+"""
+
+CANDIDATES = f"""\
+## Candidates
+
+| what is named | what it is | its name |
+| --- | --- | --- |
+| a `.patch` or `.diff` file | one candidate: a diff against the baseline | the file's stem |
+| a folder that holds such files | each of them, and each folder beside them | as theirs |
+| a folder of folders | each of them: its files replace those of the same paths | the folder's |
+| any other folder, one laid out as the repository too | one candidate, likewise | the folder's |
+| a `.jsonl` file | each of its lines, see below | its `name`, or the file's stem and a number |
+| a glob | all that it fits | as theirs |
+| a git ref | one candidate: the tree of that commit takes the baseline's place | the ref |
+
+Files go before refs of the same name. A race is of the commit that a ref stands for when it begins.
+No two candidates have the same name, and none is called `baseline`.
+
+A line of a `.jsonl` file, as of what `generate`, `repair` and `refine` print, is a JSON object with
+exactly one of
+
+- `patch`: the text of a unified diff;
+- `files`: a mapping of paths in the repository to their new texts, or to `null` to delete them;
+- `ref`: a git ref;
+- `folder`: the path of a folder of replacement files;
+
+and if it likes with `name`, `note` (or `description`) and `cost_usd`: what it cost to think of it.
+A line with `cost_usd` alone tells a cost. Candidates of hooks without a name are called
+`generate-1`, or after what they come from: `quick-repair-1`. A line that is no candidate is told,
+and the others count; at most {MOST_LINES:,} lines are read, of at most {LONGEST_LINE:,} characters.
+"""
+
+PROTECTION = f"""\
+## Protect
+
+A candidate that changes what judges it is `invalid`. What does is by default
+
+{chr(10).join(f"- `{pattern}`" for pattern in PROTECTED)}
+
+and the files of the repository that the commands of `test` and `bench` name. A list in `protect`
+takes the place of these patterns; `false` protects nothing by pattern.
+"""
+
+PROFILES = """\
+It is written as its kind alone (`profile: line`, with `functions` beside it if you like), as
+`{line: ["module:function"]}`, or as a mapping:
+"""
+
+HOOKS = """\
+## Generate, repair, refine
+
+What they are told, and examples, are in [race.md](race.md). `generate`:
+"""
+
+
+def race_page() -> str:
+    """The page of race files."""
+    parts = [
+        RACE_INTRODUCTION,
+        _section("## All keys", RaceForm),
+        _section("## Repo", RepoForm),
+        _section("## Test", TestForm),
+        _section("## Bench", BenchForm),
+        CANDIDATES,
+        HOOKS,
+        _table(GenerateForm, ()),
+        "`repair` and `refine`:\n",
+        _table(HookForm, ()),
+        _section("## Profile", ProfileForm, PROFILES),
+        _section("## Accept", AcceptForm),
+        _section("## Limits", RaceLimitsForm),
+        PROTECTION,
     ]
     return "\n".join(parts)
 
@@ -490,3 +618,4 @@ def _default(field: FieldInfo) -> str:
 
 if __name__ == "__main__":
     Path(__file__).with_name("suite.md").write_text(suite_page(), encoding="utf-8")
+    Path(__file__).with_name("race-file.md").write_text(race_page(), encoding="utf-8")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import runpy
 import shlex
 import sys
 from pathlib import Path
@@ -17,12 +19,21 @@ from paraval.errors import RequestError
 from paraval.racing.command_lines import arguments_of
 from paraval.racing.race_file import load_race, race_of_flags, request_from_mapping
 from paraval.racing.race_forms import (
+    AcceptForm,
+    BenchForm,
+    HookForm,
+    ProfileForm,
+    RaceForm,
+    RaceLimitsForm,
+    RepoForm,
+    TestForm,
     race_schema,
 )
 from paraval.racing.race_words import Laid
 from paraval.racing.request import (
     PROTECTED,
     Accept,
+    BenchSpec,
     Comparison,
     HookSpec,
     Metric,
@@ -30,11 +41,11 @@ from paraval.racing.request import (
     ProfileSpec,
     RaceLimits,
     RaceRequest,
+    TestSpec,
 )
 from tests.conftest import WriteSuite
 from tests.repositories import make_repository, put_on_path, run_git
 
-DOCS = Path(__file__).parent.parent / "docs"
 LEAST = {"test": "pytest -q", "bench": "pytest bench.py"}
 
 
@@ -483,3 +494,39 @@ def test_the_schema_takes_what_is_right_and_refuses_what_is_not() -> None:
     for race in ({}, {**LEAST, "nmae": "x"}, {**LEAST, "accept": {"speedup": 0}}):
         assert list(checker.iter_errors(race))
     json.dumps(schema)
+
+
+# ---- the page
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGE = (DOCS / "race-file.md").read_text(encoding="utf-8")
+
+
+def test_the_page_is_what_the_models_say_now() -> None:
+    written = runpy.run_path(str(DOCS / "generate.py"))["race_page"]()
+    assert written == PAGE, "run: python docs/generate.py"
+
+
+def test_the_page_has_every_key() -> None:
+    forms = (RaceForm, RepoForm, TestForm, BenchForm, HookForm, ProfileForm, AcceptForm)
+    for form in (*forms, RaceLimitsForm):
+        for name in form.model_fields:
+            assert f"| `{name}` |" in PAGE
+
+
+def test_the_examples_on_the_page_load(write: WriteSuite) -> None:
+    for example in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL):
+        write("race.yaml", example)
+        assert load_race(Path("race.yaml")).candidates
+
+
+def test_the_defaults_in_files_are_those_of_requests() -> None:
+    """The forms write them once more, for editors and for the page."""
+    plain = asked()
+    bench = asked(bench={"command": "pytest bench.py"}).bench
+    assert (plain.bench, plain.accept, plain.limits) == (bench, Accept(), RaceLimits())
+    assert asked(accept={}, limits={}).accept == Accept()
+    assert asked(limits={}).limits == RaceLimits()
+    assert asked(repair=["my-repairer"]).repair == HookSpec(command=("my-repairer",))
+    assert plain.bench == BenchSpec(command=("pytest", "bench.py"))
+    assert plain.test == TestSpec(command=("pytest", "-q"))

@@ -16,9 +16,7 @@ from paraval.composition import open_store
 from paraval.errors import RequestError
 from paraval.racing.applying import apply_winner, check_can_apply
 from paraval.racing.remembering import is_race
-from paraval.racing.report import RaceReport
 from paraval.racing.running import run_race_stoppably
-from paraval.racing.steps import Base
 from paraval.records import RunInfo
 from paraval.settings import Options
 from paraval.store.store import Store
@@ -95,12 +93,13 @@ def race_command(named: tuple[str, ...], **given: Any) -> int:
         )
     code = exit_code_after(report, showing)
     if given["apply"] and report.winner is not None:
-        _apply(report)
+        files = apply_winner(report, report.request)
+        talk(f"{report.winner.name} is laid on the working tree: {', '.join(files)}")
     return code
 
 
 def _race_to_resume(store: Store, options: Options) -> RunInfo:
-    """The one that is named; else the last, where nothing more is to be run in it than errors."""
+    """The one that is named; else the last that is unfinished, or for errors simply the last."""
     if options.resume:
         run = store.find(options.resume)
         if not is_race(store.selection(run)):
@@ -115,17 +114,3 @@ def _race_to_resume(store: Store, options: Options) -> RunInfo:
             return run
     kind = "race" if options.retry_errors else "unfinished race"
     raise RequestError(f"there is no {kind} in {store.root}", hint="start one: without --resume")
-
-
-def _apply(report: RaceReport) -> None:
-    winner, baseline = report.winner, report.standings.baseline
-    assert winner is not None
-    patch = report.patch_path(winner.name)
-    assert patch is not None, "what won was tested, and so has a patch"
-    files = apply_winner(
-        patch,
-        report.request.repo,
-        Base(tree=baseline.tree, commit=baseline.commit),
-        uncommitted=report.request.uncommitted,
-    )
-    talk(f"{winner.name} is laid on {report.request.repo}: {', '.join(files)}")
