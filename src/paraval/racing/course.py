@@ -1,0 +1,334 @@
+"""The course of a race, as a pure state machine: told how steps ended, it names the next ones.
+
+No clock, no I/O, no asyncio. The baseline comes first; then candidates are staged and tested while
+hooks propose more; when none of that is under way, rounds of measurements and the finals. What the
+baseline's steps mean is in `course_baseline`, who joins and is tested in `course_field`, who is
+measured in `course_measuring`, what hooks may be asked in `course_hooks`, and why a replay comes to
+the same end in `course_recorded`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from paraval.racing.course_baseline import Baseline
+from paraval.racing.course_entries import Entry, baseline_medians, status_of
+from paraval.racing.course_field import Field
+from paraval.racing.course_hooks import Hooks, told_of
+from paraval.racing.course_measuring import Measuring
+from paraval.racing.course_progress import Progress, progress_of
+from paraval.racing.course_recorded import Recorded, Underway
+from paraval.racing.course_time import RaceTime
+from paraval.racing.findings import Finding, Profiled, Proposal, Tested
+from paraval.racing.request import Profile, RaceRequest
+from paraval.racing.standings import BaselineStanding, Standing, Standings, Status
+from paraval.racing.steps import BASELINE, Base, Step, StepEnd, StepKind
+from paraval.racing.verdicts import Verdict, speedup_of, verdicts_on
+from paraval.records import Outcome
+from paraval.report.wording import counted
+
+_REPAIRED = (Status.FAILED, Status.TIMEOUT, Status.CRASHED)
+_NOTHING = Recorded()
+
+
+class Course:
+    """The state of a race between two ends of steps."""
+
+    def __init__(
+        self,
+        request: RaceRequest,
+        base: Base,
+        proposals: Sequence[Proposal],
+        *,
+        hooks: frozenset[StepKind],
+        recorded: Recorded = _NOTHING,
+    ) -> None:
+        """`hooks`: those that may be asked. `recorded`: what an earlier engine has results of."""
+        self._request = request
+        self._given = tuple(proposals)
+        self._recorded = recorded
+        self._time = RaceTime(request.limits.seconds)
+        self._hooks = Hooks(request, hooks, recorded)
+        self._baseline = Baseline.of(request, base)
+        self._field = Field(request.limits, base, recorded, self._time)
+        self._measuring = Measuring(request, base, recorded, self._time)
+        self._underway = Underway(recorded)
+        self._profiled: Profiled | None = None
+        self._is_interrupted = False
+
+    # ---- what happens
+
+    def begin(self) -> list[Step]:
+        """What to start with."""
+        self._field.give(self._given)
+        staging = self._field.staging(self._underway)
+        return self._underway.name([*self._baseline.begin(), *staging])
+
+    def handle(self, end: StepEnd, elapsed_s: float) -> list[Step]:
+        """A step has ended; what is next. `elapsed_s`: of the race, by then."""
+        self._time.advance(elapsed_s)
+        if not self._underway.end(end.step):
+            return []
+        if end.step.kind.is_hook:
+            self._hook_ended(end)
+        else:
+            self._is_interrupted |= end.outcome is Outcome.SKIPPED
+            if end.step.candidate == BASELINE:
+                return self._baseline_ended(end)
+            self._candidate_ended(self._field[end.step.candidate], end)
+        return self._advance()
+
+    def proposed(self, step: Step, proposals: Sequence[Proposal]) -> list[Step]:
+        """By a hook that still runs. When it ends it names all of them again."""
+        if (step.kind, step.candidate, step.number) not in self._underway:
+            return []
+        self._field.join(step, proposals)
+        return self._advance()
+
+    def skipped(self, step: Step, reason: str) -> list[Step]:
+        """A step that will not run now."""
+        end = StepEnd(step=step, outcome=Outcome.SKIPPED, finding=Finding(), reason=reason)
+        return self.handle(end, 0.0)
+
+    def _baseline_ended(self, end: StepEnd) -> list[Step]:
+        following = self._underway.name(self._baseline.handle(end))
+        self._measuring.process_s = self._baseline.process_s
+        if self._baseline.is_ready:
+            following += self._underway.name(self._generation())
+        return following + self._advance()
+
+    def _hook_ended(self, end: StepEnd) -> None:
+        self._hooks.handle(end)
+        if end.finding.asked is not None:
+            self._field.join(end.step, end.finding.asked.proposals)
+
+    def _candidate_ended(self, entry: Entry, end: StepEnd) -> None:
+        entry.note(end.notes)
+        match end.step.kind:
+            case StepKind.STAGE:
+                _stage_ended(entry, end)
+            case StepKind.TEST:
+                _test_ended(entry, end)
+            case StepKind.PROFILE:
+                self._profiled = end.finding.profiled or Profiled(problem=_why(end))
+            case _:
+                _block_ended(entry, end)
+
+    # ---- what is next
+
+    def _advance(self) -> list[Step]:
+        if not self._baseline.is_fine:
+            return []
+        underway = self._underway
+        steps = underway.name(self._field.staging(underway))
+        if not self._baseline.is_ready:
+            return steps
+        steps += underway.name(self._field.tests(underway))
+        steps += underway.name(self._repairs())
+        if underway:
+            return steps
+        return underway.name(self._next_phase())
+
+    def _next_phase(self) -> list[Step]:
+        """When nothing is under way: the first of these that has something to do."""
+        measuring, entries = self._measuring, self._field.sorted()
+        phases: Sequence[Callable[[], list[Step]]] = (
+            lambda: measuring.first_blocks(entries),
+            lambda: measuring.rest_of_first_round(entries),
+            self._refinements,
+            lambda: measuring.next_round(entries),
+            lambda: measuring.finals(entries),
+            self._profile,
+        )
+        return next((steps for phase in phases if (steps := phase())), [])
+
+    # ---- hooks
+
+    def _generation(self) -> list[Step]:
+        step = Step(kind=StepKind.GENERATE)
+        if StepKind.GENERATE not in self._hooks:
+            return []
+        may_start = self._hooks.is_affordable(StepKind.GENERATE) and not self._time.is_up
+        return [step] if may_start or self._recorded.has(step.kind, BASELINE) else []
+
+    def _repairs(self) -> list[Step]:
+        """Of those that failed; who may be asked about is not known while a replay catches up."""
+        if StepKind.REPAIR not in self._hooks:
+            return []
+        steps = []
+        for one in self._field:
+            is_known = self._hooks.was_asked(StepKind.REPAIR, one)
+            if one.is_repairable and (is_known or not self._underway.is_catching_up):
+                one.is_repairable = False
+                steps += self._ask(StepKind.REPAIR, one)
+        return steps
+
+    def _refinements(self) -> list[Step]:
+        """Of those that have been through their first round, and look faster."""
+        fresh = [one for one in self._field if one.is_refinable and one.screening]
+        for one in fresh:
+            one.is_refinable = False
+        if StepKind.REFINE not in self._hooks or not fresh:
+            return []
+        ranked = self._measuring.ranked(fresh)
+        everyone = self._measuring.ranked(self._field.sorted())
+        better_half = everyone[: -(-len(everyone) // 2)]
+        chosen = [one for one in ranked if self._is_promising(one, better_half)]
+        return [step for one in chosen for step in self._ask(StepKind.REFINE, one)]
+
+    def _is_promising(self, one: Entry, better_half: Sequence[Entry]) -> bool:
+        speedup = one.screened(self._request.accept.confidence)
+        if speedup is None or speedup.estimate <= 1:
+            return False
+        return speedup.low > 1 or one in better_half
+
+    def _ask(self, kind: StepKind, one: Entry) -> list[Step]:
+        """The step, if the hook may be asked."""
+        if self._time.is_up and not self._hooks.was_asked(kind, one):
+            return []
+        if not self._hooks.may_ask(kind, one):
+            return []
+        told = told_of(kind, one, self._request.accept, self._baseline_standing())
+        number = 1 if one.tree is not None else _number_of(one.name)
+        return [Step(kind=kind, candidate=one.name, number=number, tree=one.tree, told=told)]
+
+    # ---- the winner
+
+    def _profile(self) -> list[Step]:
+        winner = _winner(self._verdicts())
+        is_wanted = self._request.profile.kind is not Profile.NONE
+        if winner is None or not is_wanted or self._profiled is not None:
+            return []
+        if self._time.is_up and not self._recorded.has(StepKind.PROFILE, winner):
+            self._profiled = Profiled(problem=self._time.came_before("the winner was profiled"))
+            return []
+        tree = self._field[winner].tree
+        return [Step(kind=StepKind.PROFILE, candidate=winner, tree=tree)]
+
+    def _verdicts(self) -> dict[str, Verdict]:
+        """On those that were measured, and that nothing else is told of."""
+        measured = [one.measured() for one in self._field.sorted() if one.is_measured]
+        accept = self._request.accept
+        if self._are_finals_over:
+            return verdicts_on(measured, accept, finalists=self._measuring.finalists)
+        return {
+            one.name: Verdict(
+                status=Status.NOT_SHOWN,
+                reason="its measurements are not done",
+                speedup=speedup_of(one.screening, accept.confidence),
+            )
+            for one in measured
+        }
+
+    @property
+    def _are_finals_over(self) -> bool:
+        return self._measuring.is_in_finals and StepKind.FINAL not in self._underway.kinds
+
+    # ---- how it stands
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing is under way, and nothing was skipped that a resume would do."""
+        has_begun = bool(self._underway.named)
+        return has_begun and not self._underway and not self._is_interrupted
+
+    @property
+    def progress(self) -> Progress:
+        return progress_of(self._field, self._underway, self._measuring.round)
+
+    def standings(self) -> Standings:
+        """At any time."""
+        verdicts = self._verdicts()
+        profiled = self._profiled or Profiled()
+        return Standings(
+            baseline=self._baseline_standing(),
+            candidates=tuple(self._standing(one, verdicts) for one in self._field.sorted()),
+            winner=_winner(verdicts),
+            profile=profiled.functions,
+            profile_problem=profiled.problem,
+            notes=(*self._time_notes(), *self._hooks.notes),
+            over=self.is_over,
+        )
+
+    def _standing(self, one: Entry, verdicts: dict[str, Verdict]) -> Standing:
+        if one.name in verdicts:
+            return one.standing(verdicts[one.name])
+        speedup = one.screened(self._request.accept.confidence)
+        status, reason = one.status, one.reason
+        if status is None:
+            status, reason = Status.SKIPPED, self._why_undecided(one)
+        return one.standing(Verdict(status=status, reason=reason, speedup=speedup))
+
+    def _why_undecided(self, one: Entry) -> str:
+        if self._baseline.standing.reason is not None:
+            return "the race did not start"
+        return "it was not measured yet" if one.passed else "it was not tested yet"
+
+    def _baseline_standing(self) -> BaselineStanding:
+        seconds = baseline_medians(self._field.sorted(), self._baseline.samples)
+        return replace(self._baseline.standing, seconds=seconds)
+
+    def _time_notes(self) -> list[str]:
+        late = sum(one.is_late for one in self._field)
+        if not late:
+            return []
+        return [
+            f"{self._time.came_before('all was done')}: {counted(late, 'candidate')} had to wait"
+        ]
+
+
+def _stage_ended(entry: Entry, end: StepEnd) -> None:
+    entry.is_staging = False
+    entry.patch = end.artifacts.get("patch")
+    if end.outcome is Outcome.PASSED and end.finding.staged is not None:
+        entry.staged = end.finding.staged
+    elif end.outcome is Outcome.FAILED:
+        entry.take_out(Status.INVALID, _why(end))
+        entry.is_repairable = True
+    else:
+        entry.take_out(status_of(end.outcome), _why(end))
+
+
+def _test_ended(entry: Entry, end: StepEnd) -> None:
+    tested = end.finding.tested or Tested()
+    entry.tests = tested.counts
+    entry.differences, entry.more_differences = tested.differences, tested.more
+    entry.flag(tested.flags)
+    if end.outcome is not Outcome.PASSED:
+        entry.take_out(status_of(end.outcome), end.reason or _difference(tested, end))
+    elif tested.flags:
+        entry.take_out(Status.FAILED, f"while its tests ran it {'; it '.join(tested.flags)}")
+    else:
+        entry.passed = True
+    entry.is_repairable = entry.status in _REPAIRED
+
+
+def _block_ended(entry: Entry, end: StepEnd) -> None:
+    block = end.finding.block
+    if end.outcome is Outcome.PASSED and block is not None:
+        entry.take_block(end.step.number, block, is_final=end.step.kind is StepKind.FINAL)
+    else:
+        entry.take_out(status_of(end.outcome), _why(end))
+
+
+def _winner(verdicts: dict[str, Verdict]) -> str | None:
+    won = (name for name, verdict in verdicts.items() if verdict.status is Status.WON)
+    return next(won, None)
+
+
+def _why(end: StepEnd) -> str:
+    return end.reason or f"the step '{end.step.kind.value}' ended as {end.outcome.value}"
+
+
+def _difference(tested: Tested, end: StepEnd) -> str:
+    number = len(tested.differences) + tested.more
+    if number:
+        return f"{counted(number, 'difference')} from the baseline"
+    return f"its tests ended as {end.outcome.value}"
+
+
+def _number_of(name: str) -> int:
+    """Steps without a tree are told apart in the store by their number alone."""
+    return 1 + int(hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:7], 16)

@@ -1,0 +1,132 @@
+"""What hooks may still be asked, and what they are told. Pure; who asks them is `asker`."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import asdict
+from typing import Any
+
+from paraval.racing.course_entries import Entry
+from paraval.racing.course_recorded import Recorded
+from paraval.racing.findings import Block, Speedup
+from paraval.racing.request import Accept, HookSpec, RaceRequest
+from paraval.racing.standings import BaselineStanding
+from paraval.racing.steps import StepEnd, StepKind
+from paraval.records import Outcome
+from paraval.report.wording import counted
+
+MOST_COMPLAINTS = 5
+"""Of one call, among the notes of a race."""
+
+
+class Hooks:
+    """The bounds of generate, repair and refine: depth, calls, spend."""
+
+    def __init__(
+        self, request: RaceRequest, kinds: frozenset[StepKind], recorded: Recorded
+    ) -> None:
+        self._kinds = kinds
+        self._specs = {kind: request.hook(kind.value) or HookSpec() for kind in kinds}
+        self._usd = request.limits.usd
+        self._recorded = {kind: recorded.candidates(kind) for kind in kinds}
+        self._asked = {kind: set(names) for kind, names in self._recorded.items()}
+        """Those of an earlier engine are counted before they are asked again: their calls are
+        taken."""
+        self._spent = dict.fromkeys(kinds, 0.0)
+        self._refused: Counter[tuple[StepKind, str]] = Counter()
+        self._notes: list[str] = []
+
+    def __contains__(self, kind: StepKind) -> bool:
+        return kind in self._kinds
+
+    def may_ask(self, kind: StepKind, entry: Entry) -> bool:
+        """Whether it may be asked about the candidate; if so, that is one of its calls."""
+        why_not = "" if self.was_asked(kind, entry) else self._why_not(kind, entry)
+        if why_not:
+            self._refused[kind, why_not] += 1
+            return False
+        self._asked[kind].add(entry.name)
+        return True
+
+    def was_asked(self, kind: StepKind, entry: Entry) -> bool:
+        """By an earlier engine."""
+        return entry.name in self._recorded[kind]
+
+    def is_affordable(self, kind: StepKind) -> bool:
+        """Whether there is money left to ask it."""
+        own = self._specs[kind].usd
+        if own is not None and self._spent[kind] >= own:
+            return False
+        return self._usd is None or sum(self._spent.values()) < self._usd
+
+    def handle(self, end: StepEnd) -> None:
+        kind, about = end.step.kind, f" of {end.step.candidate}"
+        who = kind.value if kind is StepKind.GENERATE else kind.value + about
+        self._spent[kind] += end.cost_usd
+        if end.outcome is Outcome.SKIPPED:
+            self._notes.append(f"{who} was not asked: {end.reason}")
+        elif end.outcome is not Outcome.PASSED:
+            why = f": {end.reason}" if end.reason else ""
+            self._notes.append(f"{who} ended as {end.outcome.value}{why}")
+        complaints = () if end.finding.asked is None else end.finding.asked.complaints
+        self._notes += [f"{who}: {complaint}" for complaint in complaints[:MOST_COMPLAINTS]]
+        if len(complaints) > MOST_COMPLAINTS:
+            self._notes.append(f"{who}: {len(complaints) - MOST_COMPLAINTS} more like these")
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        refused = [
+            f"{kind.value} was not asked about {counted(number, 'candidate')}: {why}"
+            for (kind, why), number in sorted(self._refused.items())
+        ]
+        # Sorted: the order in which hooks end is chance.
+        return (*sorted(self._notes), *refused)
+
+    def _why_not(self, kind: StepKind, entry: Entry) -> str:
+        spec = self._specs[kind]
+        if entry.proposal.depth > spec.depth:
+            return f"what it proposed is handed to it again {spec.depth} times at most"
+        if len(self._asked[kind]) >= spec.calls:
+            return f"it may be asked {counted(spec.calls, 'time')}"
+        return "" if self.is_affordable(kind) else "what it may cost is spent"
+
+
+def told_of(
+    kind: StepKind, entry: Entry, accept: Accept, baseline: BaselineStanding
+) -> dict[str, Any]:
+    """All that is known of a candidate, as JSON data. The patch is added by whoever asks."""
+    speedup = entry.screened(accept.confidence)
+    return {
+        "kind": kind.value,
+        "candidate": entry.name,
+        "status": "passed" if entry.status is None else entry.status.value,
+        "reason": entry.reason,
+        "parent": entry.proposal.parent,
+        "tests": None if entry.tests is None else asdict(entry.tests),
+        "differences": [asdict(difference) for difference in entry.differences],
+        "more_differences": entry.more_differences,
+        "speedup": None if speedup is None else _finite(speedup),
+        "measurements": [_samples(block) for _, block in sorted(entry.screening.items())],
+        "accept": asdict(accept),
+        "baseline": {
+            "commit": baseline.commit,
+            "tree": baseline.tree,
+            "tests": None if baseline.tests is None else asdict(baseline.tests),
+            "seconds": dict(baseline.seconds),
+        },
+    }
+
+
+def _finite(speedup: Speedup) -> dict[str, float | None]:
+    """JSON has no infinity: of a bound that is unknown, nothing is said."""
+    return {
+        name: value if math.isfinite(value) else None for name, value in asdict(speedup).items()
+    }
+
+
+def _samples(block: Block) -> dict[str, list[dict[str, float]]]:
+    return {
+        "baseline": [dict(sample) for sample in block.baseline],
+        "candidate": [dict(sample) for sample in block.candidate],
+    }
