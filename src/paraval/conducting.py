@@ -259,6 +259,8 @@ class Venture:
     seed: int = 0
     slots: int | None = None
     """How many workspaces there may be at once; None: one for each attempt that may run."""
+    objects: str | None = None
+    """A folder in the run's own: trees of git that workspaces can be asked to take. None: none."""
     is_free: Callable[[Trial], bool] = lambda _trial: False
     """Which trials are known to cost nothing: no budget holds them back."""
 
@@ -322,6 +324,7 @@ async def _go(venture: Venture, engine: Engine, store: Store) -> Ending:
                 at_most=venture.slots or engine.at_once,
                 hidden=store.root,
                 say=engine.say,
+                objects=None if venture.objects is None else ledger.folder / venture.objects,
             )
         )
         premises = Premises(ledger=ledger, warden=engine.warden, lodging=lodging, add=add)

@@ -33,9 +33,10 @@ from paraval.store.connection import (
 )
 from paraval.store.folder import RUNS_FOLDER, prepare_folder, require_writable, unusable
 from paraval.store.index import History, Index
-from paraval.store.ledger import Hold, Ledger
+from paraval.store.ledger import Ledger
 from paraval.store.locks import Identity, RunLock
 from paraval.store.reader import RunReader, last_sign_of_life
+from paraval.store.writing import Hold
 
 
 class Store:
