@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -183,3 +185,85 @@ def test_inside_a_loop_there_is_another_way_to_ask(handed: Handed) -> None:
 
     asyncio.run(within())
     assert handed.functions == {"generate": mend}
+
+
+# ---- real races
+
+
+def source(seconds: float, answer: int = 42) -> str:
+    return f"import time\n\ndef work():\n    time.sleep({seconds})\n    return {answer}\n"
+
+
+@pytest.fixture
+def slow(folder: Path) -> dict[str, Any]:
+    """A repository whose one function sleeps; the keys of a race for it."""
+    repository = folder / "repository"
+    repository.mkdir()
+    (repository / "work.py").write_text(source(0.05))
+    (repository / "check.py").write_text(
+        "import sys\nfrom work import work\nsys.exit(0 if work() == 42 else 'wrong answer')\n"
+    )
+    (repository / "bench.py").write_text("from work import work\nwork()\n")
+    make_repository(repository)
+    return {
+        "repo": repository,
+        "test": [sys.executable, "check.py"],
+        "bench": {"command": [sys.executable, "bench.py"], "quiet": 0, "blocks": 5},
+        "limits": {"parallel": 2},
+    }
+
+
+def test_functions_drive_a_race_to_its_winner(slow: dict[str, Any]) -> None:
+    """What is generated is wrong; its repair is right; the refinement of that one wins."""
+    asked: list[tuple[str, str | None, str | None]] = []
+
+    async def generate(_ask: paraval.Ask) -> AsyncIterator[dict[str, Any]]:
+        yield {"name": "wrong", "files": {"work.py": source(0, answer=41)}}
+
+    def repair(ask: paraval.Ask) -> dict[str, Any]:
+        asked.append((ask.kind, ask.candidate, ask.status))
+        assert "return 41" in ask.patch
+        return {"files": {"work.py": source(0.02)}, "cost_usd": 0.25}
+
+    async def refine(ask: paraval.Ask) -> list[dict[str, Any]]:
+        asked.append((ask.kind, ask.candidate, ask.status))
+        assert ask.speedup is not None
+        return [{"name": "best", "files": {"work.py": source(0)}}]
+
+    report = paraval.race(**slow, generate=generate, repair=repair, refine=refine)
+    assert asked[:2] == [("repair", "wrong", "failed"), ("refine", "wrong-repair-1", "passed")]
+    assert report.winner is not None
+    assert (report.winner.name, report.winner.parent) == ("best", "wrong-repair-1")
+    assert report["wrong"].status == "failed"
+    assert "+    time.sleep(0)" in (report.patch or "")
+    assert (slow["repo"] / "work.py").read_text() == source(0.05)
+
+
+def test_a_cancelled_race_is_gone_on_with_from_python(slow: dict[str, Any]) -> None:
+    calls = []
+
+    async def generate(_ask: paraval.Ask) -> AsyncIterator[dict[str, Any]]:
+        calls.append(asyncio.current_task())
+        yield {"name": "wrong", "files": {"work.py": source(0, answer=41)}}
+        if len(calls) == 1:
+            begun.set()
+            await asyncio.sleep(60)
+
+    begun = asyncio.Event()
+
+    async def stop_and_go_on() -> paraval.RaceReport:
+        race = asyncio.create_task(paraval.race_async(**slow, generate=generate))
+        waiting = asyncio.create_task(begun.wait())
+        await asyncio.wait({race, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        assert not race.done(), race.result()
+        race.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await race
+        options = paraval.Options(resume="last")
+        return await paraval.race_async(**slow, generate=generate, options=options)
+
+    report = asyncio.run(stop_and_go_on())
+    assert len(calls) == 2
+    assert [one.name for one in report] == ["wrong"]
+    assert (report["wrong"].status, report.exit_code) == ("failed", 1)
+    assert report.run.resumed == 1
