@@ -16,7 +16,10 @@ from paraval.composition import open_store
 from paraval.errors import RequestError
 from paraval.racing.applying import apply_winner, check_can_apply
 from paraval.racing.remembering import is_race
+from paraval.racing.report import RaceReport
 from paraval.racing.running import run_race_stoppably
+from paraval.racing.standings import Standing
+from paraval.racing.steps import Base
 from paraval.records import RunInfo
 from paraval.settings import Options
 from paraval.store.store import Store
@@ -93,8 +96,7 @@ def race_command(named: tuple[str, ...], **given: Any) -> int:
         )
     code = exit_code_after(report, showing)
     if given["apply"] and report.winner is not None:
-        files = apply_winner(report, report.request)
-        talk(f"{report.winner.name} is laid on the working tree: {', '.join(files)}")
+        _apply(report, report.winner)
     return code
 
 
@@ -114,3 +116,15 @@ def _race_to_resume(store: Store, options: Options) -> RunInfo:
             return run
     kind = "race" if options.retry_errors else "unfinished race"
     raise RequestError(f"there is no {kind} in {store.root}", hint="start one: without --resume")
+
+
+def _apply(report: RaceReport, winner: Standing) -> None:
+    patch, baseline = report.patch_path(winner.name), report.standings.baseline
+    assert patch is not None, "what won was staged, and so has a patch"
+    files = apply_winner(
+        patch,
+        report.request.repo,
+        Base(tree=baseline.tree, commit=baseline.commit),
+        uncommitted=report.request.uncommitted,
+    )
+    talk(f"{winner.name} is laid on the working tree: {', '.join(files)}")
