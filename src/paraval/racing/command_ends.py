@@ -13,7 +13,15 @@ from paraval.targets.plain_files import open_plain_file
 
 LAST_BYTES = 2000
 _SHELLS_OFFSET = 128
-"""In a sandbox, one that dies of signal n ends with the exit code 128 + n."""
+"""In a sandbox, one that dies of signal n ends with the exit code 128 + n; so does a shell whose
+command does."""
+_OF_A_CRASH = frozenset(
+    {
+        *(signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE),
+        *(signal.SIGKILL, signal.SIGSEGV),
+    }
+)
+"""Where there is no sandbox, another such code may well be the program's own."""
 
 
 def failure_of(ended: Ended, command: Command) -> Failure | None:
@@ -31,7 +39,7 @@ def failure_of(ended: Ended, command: Command) -> Failure | None:
     if ended.signal is not None or (ended.out_of_memory and ended.exit_code != 0):
         return unexpected_end(ended, command.stderr, limits=command.limits)
     number = (ended.exit_code or 0) - _SHELLS_OFFSET
-    if command.sandbox is not None and 0 < number < signal.NSIG:
+    if number in _OF_A_CRASH or (command.sandbox is not None and 0 < number < signal.NSIG):
         words = last_words(command.stderr)
         return Failure(kind=Outcome.CRASHED, message=f"killed by {signal_name(number)}{words}")
     return None
