@@ -191,6 +191,9 @@ def _key(step: Step, target: CommandTarget, request: RaceRequest, base: Base) ->
                 "protect": request.protect,
                 "watched": (request.test.command, request.bench.command),
             }
+        case StepKind.REPAIR | StepKind.REFINE:
+            # One that never applied has no tree, and is told from others by its name alone.
+            parts |= {"name": step.candidate}
         case StepKind.TEST:
             parts |= {"junit": request.test.junit, "compare": [asdict(c) for c in request.compare]}
         case StepKind.CALIBRATE | StepKind.SCREEN | StepKind.FINAL:
