@@ -19,7 +19,7 @@ from paraval.racing.comparing import (
     look_at_stdout,
     without_times,
 )
-from paraval.racing.differences import Found, differences_between, in_words
+from paraval.racing.differences import Found, differences_between, exit_difference, in_words
 from paraval.racing.excerpts import NOWHERE, WORKTREE, Places
 from paraval.racing.findings import MOST_DIFFERENCES, Difference, TestStatus
 from paraval.racing.junit import JunitReport, SingleTest
@@ -138,6 +138,14 @@ def test_there_is_room_for_what_is_compared_beside_many_tests() -> None:
     assert len(found.differences) == MOST_DIFFERENCES
     assert found.differences[-1].name == "out"
     assert found.more == 501 - MOST_DIFFERENCES
+
+
+def test_one_more_is_put_first_and_the_bound_holds() -> None:
+    many = Found(differences=tuple(exit_difference(str(n), "") for n in range(MOST_DIFFERENCES)))
+    more = many.with_first(exit_difference("first", ""))
+    assert more.differences[0].actual == "first"
+    assert (len(more.differences), more.more) == (MOST_DIFFERENCES, 1)
+    assert Found().with_first(more.differences[0]).more == 0
 
 
 statuses = st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from([*TestStatus][:4]))

@@ -588,6 +588,19 @@ def test_without_single_tests_the_exit_code_counts(place: Path) -> None:
     assert reason(result) == "exit code 1: AssertionError: not doubled"
 
 
+def test_a_folder_that_cannot_be_written_to_is_no_ones_failure(place: Path) -> None:
+    repository = project(place)
+
+    async def work() -> AttemptResult:
+        async with opened(repository, asked(repository, command=("true",))) as race:
+            (race.room.run_folder / "attempts").write_text("a file, where a folder should be")
+            return await race.test()
+
+    result = run(work())
+    assert result.outcome is Outcome.INFRA_ERROR
+    assert "cannot be kept" in reason(result)
+
+
 # ---- worktrees
 
 

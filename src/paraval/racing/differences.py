@@ -32,6 +32,11 @@ class Found:
     def __bool__(self) -> bool:
         return bool(self.differences)
 
+    def with_first(self, one: Difference) -> Found:
+        """One more, before all others."""
+        kept = (one, *self.differences)[:MOST_DIFFERENCES]
+        return Found(differences=kept, more=self.more + len(self.differences) + 1 - len(kept))
+
 
 def differences_between(
     baseline: Account,

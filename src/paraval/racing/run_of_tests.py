@@ -25,7 +25,7 @@ from paraval.racing.junit import JunitReport, read_junit_file
 from paraval.racing.performing import RaceRoom
 from paraval.racing.pytest_command import Reporting, reporting
 from paraval.racing.request import Comparison
-from paraval.records import Attempt, CommandTarget, Failure
+from paraval.records import Attempt, CommandTarget, Failure, Outcome
 from paraval.scratch import OwnHome
 from paraval.targets.answer import InvalidOutputError
 from paraval.targets.command import attempt_marks
@@ -54,7 +54,10 @@ class Ran:
 
     @property
     def failure(self) -> Failure | None:
-        """Why there is no exit code that tests gave; None: there is one."""
+        """Why it told nothing that could be judged; None: it did."""
+        if self.ended.log_error is not None and any(look.is_stdout for look in self.looks):
+            message = f"what it printed could not be kept: {self.ended.log_error}"
+            return Failure(kind=Outcome.INFRA_ERROR, message=message)
         return failure_of(self.ended, self.command)
 
     def account(self, flags: tuple[str, ...]) -> Account:

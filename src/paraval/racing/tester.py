@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import replace
 
 from paraval.racing.accounts import ACCOUNT, Account, load_account, save_account, unstable_between
 from paraval.racing.command_ends import last_printed
@@ -28,7 +27,6 @@ from paraval.racing.pytest_command import AUTO
 from paraval.racing.run_of_tests import Ran, run_tests
 from paraval.racing.steps import BASELINE, Step, StepEnd, StepKind
 from paraval.records import Attempt, AttemptResult, Failure, Outcome
-from paraval.workspaces.pool import SlotLease
 from paraval.workspaces.workspace import WorkspaceError
 
 RUNS_OF_THE_BASELINE = (1, 2)
@@ -48,31 +46,33 @@ class Tester:
 
     async def perform(self, attempt: Attempt, step: Step) -> AttemptResult:
         try:
-            lease = await self._room.workspaces.lease()
+            ran = await self._run(attempt, step)
+            if isinstance(ran, AttemptResult):
+                return ran
+            if step.candidate == BASELINE:
+                return await self._of_the_baseline(attempt, step, ran)
+            return await self._of_a_candidate(ran)
         except WorkspaceError as error:
-            return _without_a_workspace(error)
-        try:
-            ran = await self._run(attempt, step, lease)
-        except WorkspaceError as error:
-            return _without_a_workspace(error)
-        finally:
-            await lease.release()
-        if isinstance(ran, AttemptResult):
-            return ran
-        if step.candidate == BASELINE:
-            return await self._of_the_baseline(attempt, step, ran)
-        return await self._of_a_candidate(ran)
+            message = error.message if error.hint is None else f"{error.message} ({error.hint})"
+            return broke(Outcome.INFRA_ERROR, message, lasting=error.lasting)
+        except OSError as error:
+            return broke(Outcome.INFRA_ERROR, f"what tests tell cannot be kept: {error}")
 
     async def close(self) -> None:
         """Nothing is held between steps."""
 
-    async def _run(self, attempt: Attempt, step: Step, lease: SlotLease) -> Ran | AttemptResult:
-        if step.candidate != BASELINE:
-            assert step.tree is not None
-            await lease.lay(step.tree)
-        if not os.path.isdir(lease.path):  # noqa: PTH112, ASYNC240 - one look, and quick
-            return _without_its_folder(self._room.base.start)
-        return await run_tests(self._room, attempt, lease)
+    async def _run(self, attempt: Attempt, step: Step) -> Ran | AttemptResult:
+        """The tests in a worktree, which is given back at once, whatever happens."""
+        lease = await self._room.workspaces.lease()
+        try:
+            if step.candidate != BASELINE:
+                assert step.tree is not None
+                await lease.lay(step.tree)
+            if not os.path.isdir(lease.path):  # noqa: PTH112, ASYNC240 - one look, and quick
+                return _without_its_folder(self._room.base.start)
+            return await run_tests(self._room, attempt, lease)
+        finally:
+            await lease.release()
 
     def _flags(self, ran: Ran) -> tuple[str, ...]:
         return flags_of_kept(ran.kept, self._room.request, start=self._room.base.start)
@@ -221,7 +221,7 @@ def _no_end_of_its_own(
     differing = differing or Found()
     if failure.kind is not Outcome.INFRA_ERROR:
         ended = exit_difference(failure.message, last_printed(ran.command))
-        differing = replace(differing, differences=(ended, *differing.differences))
+        differing = differing.with_first(ended)
     return broke(
         failure.kind,
         failure.message,
@@ -229,11 +229,6 @@ def _no_end_of_its_own(
         lasting=failure.lasting,
         **ran.fields(),
     )
-
-
-def _without_a_workspace(error: WorkspaceError) -> AttemptResult:
-    message = error.message if error.hint is None else f"{error.message} ({error.hint})"
-    return broke(Outcome.INFRA_ERROR, message, lasting=error.lasting)
 
 
 def _without_its_folder(start: str) -> AttemptResult:
