@@ -99,7 +99,7 @@ def _table(shown: Shown, page: Page) -> list[str]:
     candidates = by_merit(shown.standings.candidates)
     if not candidates:
         return []
-    rows = [
+    rows: list[tuple[str, ...]] = [
         ("status", "tests", _speedup_heading(shown.request)),
         *((status_word(one.status), tests_cell(one.tests), _speedup(one)) for one in candidates),
     ]

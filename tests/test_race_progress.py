@@ -1,0 +1,444 @@
+"""What is seen of a race while it goes on: a line for what matters, a bar with its phase."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pyte
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paraval.cli.progress import Onlooker
+from paraval.cli.race_progress import choose_for_race
+from paraval.cli.race_story import RaceStory
+from paraval.racing import findings  # its Tested looks like a test to pytest
+from paraval.racing.findings import (
+    Asked,
+    Block,
+    Calibration,
+    Difference,
+    Finding,
+    Proposal,
+    Staged,
+    TestCounts,
+    to_data,
+)
+from paraval.racing.normal_form import BASE_NORMAL
+from paraval.racing.request import TOTAL
+from paraval.records import (
+    Attempt,
+    AttemptEnded,
+    AttemptResult,
+    AttemptStarted,
+    Case,
+    CommandTarget,
+    Failure,
+    Happening,
+    Notice,
+    Outcome,
+    Output,
+    RunEnded,
+    RunInfo,
+    RunStarted,
+    Trial,
+    TrialEnded,
+    TrialResult,
+    TrialSkipped,
+)
+
+RUN = RunInfo(
+    id="run-1",
+    suite="sort",
+    source=None,
+    folder="/store/runs/run-1",
+    trials=0,
+    parallel=2,
+    seed=0,
+    started_at=0.0,
+    ended_at=None,
+    wall_s=1.0,
+    resumed=0,
+    interrupted=False,
+    fail_under=None,
+)
+
+
+class Engine:
+    """Tells of steps as the engine does: a trial's index, and how many there are."""
+
+    def __init__(self, told: list[Happening] | None = None) -> None:
+        self.told: list[Happening] = [] if told is None else told
+        self.total = self.done = 0
+
+    def named(self, number: int) -> None:
+        self.total += number
+
+    def starts(self, name: str, kind: str, number: int = 1, **metadata: Any) -> Trial:
+        trial = Trial(
+            index=len(self.told),
+            key=str(len(self.told)),
+            case=Case(id=name, metadata=metadata),
+            variant={"step": kind},
+            repeat=number,
+            target=CommandTarget(command=("true",), cwd="."),
+        )
+        attempt = Attempt(trial=trial, number=1, folder="/f")
+        self.told.append(AttemptStarted(attempt=attempt))
+        return trial
+
+    def ends(
+        self,
+        trial: Trial,
+        finding: Finding | None = None,
+        outcome: Outcome = Outcome.PASSED,
+        why: str = "",
+    ) -> None:
+        self.done += 1
+        output = Output(metadata={} if finding is None else {"race": to_data(finding)})
+        error = Failure(kind=outcome, message=why) if why else None
+        result = AttemptResult(outcome=outcome, output=output, error=error, duration_s=1.9)
+        whole = TrialResult(
+            index=trial.index,
+            case_id=trial.case.id,
+            variant=trial.variant,
+            repeat=trial.repeat,
+            result=result,
+            attempts=1,
+        )
+        self.told.append(
+            TrialEnded(trial=trial, result=whole, done=self.done, total=self.total, eta_s=8.0)
+        )
+
+    # ---- steps
+
+    def stages(self, name: str, normal: str = "", **metadata: Any) -> None:
+        staged = Staged(tree=f"tree of {name}", normal=normal or name)
+        self.ends(self.starts(name, "stage", **metadata), Finding(staged=staged))
+
+    def tests(self, name: str, passed: int = 12, number: int = 1) -> None:
+        tested = findings.Tested(counts=TestCounts(passed=passed))
+        self.ends(self.starts(name, "test", number), Finding(tested=tested))
+
+    def measures(
+        self, name: str, kind: str, number: int, ratio: float, *, noisy: bool = False
+    ) -> None:
+        slow, quick = {TOTAL: ratio}, {TOTAL: 1.0}
+        block = Block(baseline=(slow, slow), candidate=(quick, quick), noisy=noisy)
+        self.ends(self.starts(name, kind, number), Finding(block=block))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def lines_of(told: list[Happening], *, verbose: bool = False, encoding: str = "utf-8") -> list[str]:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    onlooker = choose_for_race("lines", stream, verbose, clock=Clock(), environ={})
+    onlooker(RunStarted(run=RUN, total=0, already_done=0))
+    for event in told:
+        onlooker(event)
+    onlooker(RunEnded(run=RUN))
+    onlooker.close()
+    stream.seek(0)
+    return stream.read().splitlines()
+
+
+@pytest.fixture(name="engine")
+def engine_fixture() -> Engine:
+    return Engine()
+
+
+def test_a_log_has_a_line_for_each_candidate_and_each_round(engine: Engine) -> None:
+    """The whole of a small race, as it is read afterwards."""
+    engine.named(6)
+    engine.tests("baseline")
+    engine.tests("baseline", number=2)
+    for name in ("dict-index", "wrong-edge", "hangs"):
+        engine.stages(name)
+    engine.stages("reformatted", normal="dict-index")
+    engine.named(4)
+    calibration = Calibration(samples=({TOTAL: 0.5},), process_s=0.512, busy_cpus=1.0)
+    engine.ends(engine.starts("baseline", "calibrate"), Finding(calibration=calibration))
+    engine.tests("dict-index")
+    difference = Difference(
+        scope="test", name="tests/test_a.py::test_cycle", status="failed", baseline="passed"
+    )
+    tested = findings.Tested(counts=TestCounts(passed=11, failed=1), differences=(difference,))
+    engine.ends(engine.starts("wrong-edge", "test"), Finding(tested=tested), Outcome.FAILED)
+    engine.named(3)
+    engine.ends(engine.starts("hangs", "test"), None, Outcome.TIMEOUT, "not done after 10 s; ended")
+    for number, ratio in enumerate((3.2, 3.3, 3.1), 1):
+        if number == 3:
+            engine.named(5)
+        engine.measures("dict-index", "screen", number, ratio)
+    for number in range(1, 6):
+        engine.measures("dict-index", "final", number, 3.2 + number / 100)
+    assert lines_of(engine.told) == [
+        "✓ baseline  tests passed (12)  1.9 s",
+        "✓ baseline  benchmark 512 ms a run",
+        "✓ dict-index  tests passed (12)  1.9 s",
+        "✗ wrong-edge  failed: 1 of 12 tests: test_cycle",
+        "! hangs       timeout: not done after 10 s; ended",
+        "– reformatted  duplicate of dict-index",  # noqa: RUF001 - the dash is meant
+        "· dict-index   3.20x (2.96-3.46) after 3 blocks",
+        "· dict-index   3.23x (3.21-3.25) after 5 fresh blocks",
+    ]
+
+
+def test_a_terminal_without_utf_8_gets_plain_marks(engine: Engine) -> None:
+    engine.tests("quick")
+    engine.ends(engine.starts("hängt", "test"), None, Outcome.CRASHED, "exit code 3")
+    assert lines_of(engine.told, encoding="ascii") == [
+        "ok   quick  tests passed (12)  1.9 s",
+        "ERR  h\\xe4ngt  crashed: exit code 3",
+    ]
+
+
+def test_rounds_are_told_apart_with_the_fastest_first(engine: Engine) -> None:
+    engine.named(4)
+    engine.measures("slow", "screen", 1, 1.0)
+    engine.measures("quick", "screen", 1, 2.0)
+    engine.measures("slow", "screen", 2, 1.1)
+    engine.named(2)  # The next round is named before the last of this one is told.
+    engine.measures("quick", "screen", 2, 2.1, noisy=True)
+    engine.measures("quick", "screen", 3, 2.0)
+    engine.measures("quick", "screen", 4, 2.1)
+    told = [
+        line.split("  ")[0] + " " + line.rpartition("after ")[2] for line in lines_of(engine.told)
+    ]
+    assert told == ["· quick 2 blocks  (noisy)", "· slow 2 blocks", "· quick 4 blocks  (noisy)"]
+
+
+def test_one_block_has_no_interval(engine: Engine) -> None:
+    engine.measures("quick", "screen", 1, 2.0)
+    assert lines_of(engine.told) == ["· quick  2.00x, interval unknown, after 1 block"]
+
+
+def test_candidates_that_hooks_propose_are_told_with_where_they_come_from(engine: Engine) -> None:
+    asked = Asked(proposals=(Proposal(name="a", patch=""),), complaints=("line 2: no JSON",))
+    engine.ends(engine.starts("wrong", "repair"), Finding(asked=asked))
+    engine.stages("wrong-repair-1", origin="repair", parent="wrong")
+    engine.stages("new", origin="generate", parent=None)
+    engine.stages("given", origin="given", parent=None)
+    engine.ends(engine.starts("generate", "generate"), None, Outcome.CRASHED, "exit code 1: no key")
+    assert lines_of(engine.told) == [
+        "→ wrong  repair proposes 1 candidate  1.9 s",
+        "! wrong  1 line left out: line 2: no JSON",
+        "→ wrong-repair-1  repair of wrong",
+        "→ new             generated",
+        "! generate        crashed: exit code 1: no key",
+    ]
+
+
+def test_what_is_no_candidate_is_told_with_the_reason(engine: Engine) -> None:
+    engine.ends(
+        engine.starts("stale", "stage"), None, Outcome.FAILED, "error: patch does not apply"
+    )
+    flagged = Staged(tree="t", normal="n", flags=("edits tests/test_a.py",))
+    engine.ends(engine.starts("cheat", "stage"), Finding(staged=flagged))
+    engine.stages("nothing", normal=BASE_NORMAL)
+    assert lines_of(engine.told) == [
+        "✗ stale  invalid: error: patch does not apply",
+        "✗ cheat  invalid: edits tests/test_a.py",
+        "– nothing  duplicate of baseline",  # noqa: RUF001 - the dash is meant
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tested", "why"),
+    [
+        (findings.Tested(flags=("changed tests/test_a.py",)), "changed tests/test_a.py"),
+        (findings.Tested(failing=("a.py::x", "a.py::y")), "2 tests: x and y"),
+        (
+            findings.Tested(
+                differences=tuple(
+                    Difference(scope="test", name=name, status="failed", baseline="passed")
+                    for name in "abcd"
+                ),
+                more=2,
+            ),
+            "6 tests: a, b, c and 3 more",
+        ),
+        (
+            findings.Tested(
+                differences=(
+                    Difference(scope="stdout", name="stdout", status="different", baseline="there"),
+                )
+            ),
+            "stdout is different",
+        ),
+        (findings.Tested(), "its tests"),
+    ],
+)
+def test_why_tests_failed_fits_on_a_line(engine: Engine, tested: findings.Tested, why: str) -> None:
+    engine.ends(engine.starts("wrong", "test"), Finding(tested=tested), Outcome.FAILED)
+    assert lines_of(engine.told) == [f"✗ wrong  failed: {why}"]
+
+
+def test_a_duplicate_is_told_as_soon_as_it_is_certain_and_of_the_first(engine: Engine) -> None:
+    """Stages end in any order; the duplicate is always the later of two."""
+    trials = [engine.starts(name, "stage") for name in ("a", "b", "c", "d")]
+    for trial in reversed(trials):
+        normal = "other" if trial.case.id == "d" else "same"
+        engine.ends(trial, Finding(staged=Staged(tree=trial.case.id, normal=normal)))
+    engine.tests("a")
+    engine.tests("d")
+    assert lines_of(engine.told) == [
+        "✓ a  tests passed (12)  1.9 s",
+        "– b  duplicate of a",  # noqa: RUF001 - the dash is meant
+        "– c  duplicate of a",  # noqa: RUF001 - the dash is meant
+        "✓ d  tests passed (12)  1.9 s",
+    ]
+
+
+def test_notices_skips_and_tries_are_told(engine: Engine) -> None:
+    trial = engine.starts("quick", "screen", 2)
+    again = AttemptResult(
+        outcome=Outcome.INFRA_ERROR, error=Failure(kind=Outcome.INFRA_ERROR, message="no room")
+    )
+    attempt = Attempt(trial=trial, number=1, folder="/f")
+    told = [
+        *engine.told,
+        Notice(message="Waiting for a quiet machine."),
+        AttemptEnded(attempt=attempt, result=again, retry_in_s=1.5),
+        *[TrialSkipped(trial=trial, reason="the budget is spent")] * 3,
+    ]
+    assert lines_of(told) == [
+        "Waiting for a quiet machine.",
+        "quick · screen · #2  infra_error: no room; again in 1.5 s",
+        "quick · screen · #2  skipped: the budget is spent",
+        "2 more skipped: the budget is spent",
+    ]
+
+
+def test_a_quiet_log_tells_once_a_minute_that_the_race_is_alive(engine: Engine) -> None:
+    stream, clock = io.StringIO(), Clock()
+    onlooker = choose_for_race("lines", stream, False, clock=clock, environ={})
+    onlooker(RunStarted(run=RUN, total=0, already_done=0))
+    engine.stages("quick")
+    engine.starts("quick", "test")
+    for event in engine.told:
+        onlooker(event)
+    for _ in range(25):
+        clock.now += 5.0
+        onlooker.tick(clock.now)
+    assert stream.getvalue().splitlines() == [
+        "… testing 0 of 1: 1 running, longest quick · test for 60 s",
+        "… testing 0 of 1: 1 running, longest quick · test for 2 min",
+    ]
+
+
+# ---- on a terminal
+
+
+class Terminal(io.StringIO):
+    def __init__(self) -> None:
+        super().__init__()
+        self.screen = pyte.Screen(110, 20)
+        self._stream = pyte.Stream(self.screen)
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self._stream.feed(text)
+        return len(text)
+
+    def lines(self) -> list[str]:
+        return [line.rstrip() for line in self.screen.display if line.strip()]
+
+
+def shown_on(terminal: Terminal, told: list[Happening]) -> Onlooker:
+    clock = Clock()
+    onlooker = choose_for_race("auto", terminal, False, clock=clock, environ={"TERM": "xterm"})
+    onlooker(RunStarted(run=RUN, total=0, already_done=0))
+    for event in told:
+        clock.now += 1.0
+        onlooker(event)
+    return onlooker
+
+
+def test_a_terminal_shows_the_phase_and_what_runs_and_only_what_failed_above(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "110")
+    engine.named(9)
+    for name in ("a", "b", "c"):
+        engine.stages(name)
+    engine.tests("a")
+    engine.ends(engine.starts("b", "test"), None, Outcome.CRASHED, "exit code 3")
+    engine.starts("c", "test")
+    terminal = Terminal()
+    onlooker = shown_on(terminal, engine.told)
+    *above, first, second = terminal.lines()
+    assert above == ["! b  crashed: exit code 3"]
+    assert first.endswith("testing 2 of 3  1 passed  0 failed  1 error  11 s  ETA 8 s")
+    assert second == "1 running: c · test"
+    onlooker(RunEnded(run=RUN))
+    assert terminal.lines() == ["! b  crashed: exit code 3"]
+
+
+@pytest.mark.parametrize(("kind", "word"), [("screen", "measuring"), ("final", "finals")])
+def test_the_bar_counts_the_blocks_of_a_round(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, kind: str, word: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "110")
+    engine.named(6)
+    engine.measures("a", kind, 1, 2.0)
+    engine.measures("b", kind, 1, 2.0)
+    terminal = Terminal()
+    shown_on(terminal, engine.told).tick(2000.0)
+    assert f"{word} 2 of 6 blocks" in "\n".join(terminal.lines())
+
+
+def test_programs_get_the_json_of_any_run(engine: Engine) -> None:
+    stream = io.StringIO()
+    onlooker = choose_for_race("json", stream, False)
+    engine.tests("quick")
+    for event in engine.told:
+        onlooker(event)
+    told = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [one["event"] for one in told] == ["attempt_started", "trial_ended"]
+    assert told[1]["case"] == "quick"
+    assert told[1]["variant"] == {"step": "test"}
+
+
+# ---- hostile
+
+
+@given(st.text(max_size=80), st.text(max_size=80), st.sampled_from(Outcome))
+def test_nothing_that_others_wrote_can_act_on_a_terminal_or_break_the_story(
+    name: str, why: str, outcome: Outcome
+) -> None:
+    engine = Engine()
+    difference = Difference(scope="test", name=why, status=why, baseline="passed")
+    tested = findings.Tested(differences=(difference,), flags=(why,) if why else ())
+    staged = Staged(tree="t", normal="n", flags=(why,))
+    for kind in ("stage", "test", "repair", "calibrate", "screen", "final", "profile", "other"):
+        finding = Finding(staged=staged, tested=tested, asked=Asked(complaints=(why,)))
+        engine.ends(engine.starts(name, kind, origin="repair", parent=why), finding, outcome, why)
+    story = RaceStory(ascii_only=False)
+    for event in engine.told:
+        for line in story.tell(event):
+            assert not any(ord(one) < 32 or 127 <= ord(one) < 160 for one in line.text)
+            assert len(line.text) < 2000
+
+
+def test_a_finding_of_another_version_disturbs_nobody(engine: Engine) -> None:
+    trial = engine.starts("quick", "test")
+    output = Output(metadata={"race": {"tested": {"counts": "many"}}})
+    result = AttemptResult(outcome=Outcome.PASSED, output=output)
+    whole = TrialResult(
+        index=0, case_id="quick", variant=trial.variant, repeat=1, result=result, attempts=1
+    )
+    told = TrialEnded(trial=trial, result=whole, done=1, total=1, eta_s=None)
+    assert lines_of([told]) == ["✓ quick  tests passed  0 ms"]
