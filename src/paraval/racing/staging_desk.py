@@ -70,8 +70,9 @@ class Desk:
         ordered = sorted(entries, key=lambda entry: (entry.mode != 0, entry.path))
         lines = [b"%o %s\t%s\0" % (one.mode, one.hash.encode(), one.path) for one in ordered]
         ended = self._run("update-index", "-z", "--index-info", stdin=b"".join(lines))
-        if not ended.is_well:
-            raise InvalidProposalError(_words(ended))
+        # It passes over a name that cannot be, and goes on.
+        if not ended.is_well or "Ignoring path" in ended.stderr:
+            raise InvalidProposalError(_words(ended).replace("Ignoring", "invalid"))
 
     def check_names(self, tree: str) -> None:
         """That a tree can be checked out. Raises InvalidProposalError with git's own words."""

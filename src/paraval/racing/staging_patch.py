@@ -40,7 +40,7 @@ def manners_of(patch: bytes, start: str) -> list[Manner]:
     """The likeliest first. Raises InvalidProposalError for what git might take otherwise."""
     texts = _texts(patch)
     _check(texts[0])
-    strips = (1, 0) if _is_prefixed(texts[0]) else (0, 1)
+    strips = _strips(texts[0])
     folders = (None,) if start == "." else (None, start)
     return [
         Manner(text=text, strip=strip, folder=folder)
@@ -86,23 +86,39 @@ def _check(text: bytes) -> None:
             )
 
 
-def _is_prefixed(text: bytes) -> bool:
-    """Whether its names begin with what is not part of them: `a/x` and `b/x`, `old/x`, `new/x`."""
-    old = b""
+def _strips(text: bytes) -> tuple[int, ...]:
+    """How much of its names is none of their own: `a/x` and `b/x`, `old/x` and `new/x`.
+
+    Never a guess where there is a sign: a file that is added is added by any number.
+    """
+    old, alone = b"", (1,)
     for line in _headers(text):
         if line.startswith(b"--- "):
             old = _name(line)
         elif line.startswith(b"+++ "):
-            pair = [name for name in (old, _name(line)) if name != _NOWHERE]
-            if len(pair) == 1:
-                return pair[0].partition(b"/")[0] in _PREFIXES
-            return len(pair) == 0 or pair[0] != pair[1]
+            new = _name(line)
+            if _NOWHERE not in (old, new):
+                return _strips_of_a_pair(old, new)
+            name = new if old == _NOWHERE else old
+            alone = (1,) if _has_a_prefix(name) else (0,)
         elif line.startswith(_GIT):
             names = _both_names(line)
-            rest = line[len(_GIT) :]
-            if len(names) and rest == names[0] + b" " + names[0]:
-                return False
-    return True
+            if names:
+                return _strips_of_a_pair(names[0], names[1])
+            old = line.removeprefix(_GIT)
+        elif line.startswith(b"rename from "):
+            return (0,) if old.startswith(_name(line)) else (1,)
+    return alone
+
+
+def _strips_of_a_pair(old: bytes, new: bytes) -> tuple[int, ...]:
+    if old != new:
+        return (1,) if b"/" in old and b"/" in new else (0,)
+    return (0, 1) if _has_a_prefix(old) else (0,)
+
+
+def _has_a_prefix(name: bytes) -> bool:
+    return name.partition(b"/")[0] in _PREFIXES
 
 
 def _headers(text: bytes) -> Iterator[bytes]:
