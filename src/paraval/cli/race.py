@@ -91,11 +91,12 @@ def race_command(named: tuple[str, ...], **given: Any) -> int:
         if given["apply"] and not options.resumes:
             check_can_apply(request)
         report = race_and_show(
+            request,
             lambda onlooker: run_race_stoppably(request, options=options, onlooker=onlooker),
             showing,
         )
     code = exit_code_after(report, showing)
-    if given["apply"] and report.winner is not None:
+    if given["apply"] and report.winner is not None and not report.run.interrupted:
         _apply(report, report.winner)
     return code
 

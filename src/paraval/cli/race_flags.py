@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from paraval.errors import RequestError
 from paraval.racing.race_file import load_race, race_of_flags
 from paraval.racing.race_words import Laid
 from paraval.racing.request import RaceRequest
@@ -229,10 +230,22 @@ def request_from(named: Sequence[str], given: Mapping[str, Any]) -> RaceRequest:
     laid = [one for flag in FLAGS for one in flag.laid(given[flag.variable])]
     laid += _instead(given)
     has_file = bool(named) and named[0].lower().endswith(FILE_ENDINGS)
+    if not has_file:
+        _require(given, "test", "bench")
     candidates = [_candidate(text) for text in named[has_file:]]
     if candidates:
         laid.append(Laid(flag="CANDIDATE", steps=("candidates",), value=candidates))
     return load_race(Path(named[0]), laid) if has_file else race_of_flags(laid)
+
+
+def _require(given: Mapping[str, Any], *names: str) -> None:
+    missing = [f"--{name}" for name in names if given[name] is None]
+    if missing:
+        raise RequestError(
+            "a race needs a way to test candidates, and one to measure them:"
+            f" {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing",
+            hint="or name a race file that has them; `paraval race --help` shows examples",
+        )
 
 
 def _instead(given: Mapping[str, Any]) -> Iterator[Laid]:

@@ -18,11 +18,15 @@ from paraval.cli.complaints import (
     let_go_of_stdout,
     talk,
 )
-from paraval.cli.progress import Onlooker, choose
+from paraval.cli.progress import Onlooker
+from paraval.cli.race_progress import choose_for_race
 from paraval.cli.showing import has_colour, has_unicode, width_of
+from paraval.composition import open_store
 from paraval.errors import ParavalError
+from paraval.racing.remembering import recalled
 from paraval.racing.report import RaceReport, report_of
 from paraval.racing.report_files import check_race_outputs
+from paraval.racing.request import RaceRequest
 from paraval.racing.running import resume_race
 from paraval.records import RunInfo
 from paraval.resuming import how_to_resume
@@ -49,10 +53,17 @@ class RaceShowing:
         )
 
 
-def race_and_show(start: Callable[[Onlooker], RaceReport], showing: RaceShowing) -> RaceReport:
+def race_and_show(
+    request: RaceRequest, start: Callable[[Onlooker], RaceReport], showing: RaceShowing
+) -> RaceReport:
     """Starts a race, and shows what happens until its end."""
     check_race_outputs(showing.outputs)
-    onlooker = choose(showing.progress, sys.stderr, verbose=showing.verbose)
+    onlooker = choose_for_race(
+        showing.progress,
+        sys.stderr,
+        verbose=showing.verbose,
+        confidence=request.accept.confidence,
+    )
     try:
         report = start(onlooker)
     finally:
@@ -77,6 +88,7 @@ def go_on_with_race(
 ) -> RaceReport:
     """A race that was interrupted or killed, as it was asked for."""
     return race_and_show(
+        recalled(open_store(options).selection(run)).request,
         lambda onlooker: resume_race(run, parallel=parallel, options=options, onlooker=onlooker),
         showing,
     )
