@@ -1,0 +1,153 @@
+"""What measurements say: each status for its reason, and no winner that is only lucky."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from paraval.racing.findings import Block, Speedup
+from paraval.racing.request import TOTAL, Accept
+from paraval.racing.standings import Status
+from paraval.racing.verdicts import (
+    Measured,
+    Verdict,
+    cases_of,
+    extent,
+    log_ratio_of,
+    speedup_of,
+    verdicts_on,
+)
+
+ACCEPT = Accept(speedup=1.05, confidence=0.95)
+WIGGLE = (0.99, 1.01, 1.0, 1.005, 0.995, 1.0)
+
+
+def blocks(speed: float, *, wiggle: tuple[float, ...] = WIGGLE) -> tuple[Block, ...]:
+    return tuple(block(speed * more) for more in wiggle)
+
+
+def block(speed: float, **cases: float) -> Block:
+    """`cases`: the speed of each, where it is another."""
+    baseline = {TOTAL: 1.0, **dict.fromkeys(cases, 0.5)}
+    candidate = {TOTAL: 1 / speed, **{case: 0.5 / fast for case, fast in cases.items()}}
+    return Block(baseline=(baseline, baseline), candidate=(candidate, candidate))
+
+
+def finalist(name: str, speed: float, held: str = "") -> Measured:
+    return Measured(name=name, screening=blocks(9.0), final=blocks(speed), held=held)
+
+
+def judged(*measured: Measured) -> dict[str, Verdict]:
+    return verdicts_on(measured, ACCEPT, finalists=sum(bool(one.final) for one in measured))
+
+
+def test_the_fastest_finalist_that_shows_enough_wins_and_the_other_is_accepted() -> None:
+    verdicts = judged(finalist("second", 1.3), finalist("first", 1.5))
+    assert verdicts["first"].status is Status.WON
+    assert verdicts["first"].reason == "faster by 49 to 51 %, by 6 fresh blocks"
+    assert verdicts["second"].status is Status.ACCEPTED
+    assert verdicts["second"].reason == "faster by 29 to 31 %; first more so"
+
+
+def test_luck_in_the_rounds_before_the_finals_counts_for_nothing() -> None:
+    verdict = judged(finalist("lucky", 1.0))["lucky"]
+    assert verdict.status is Status.NOT_SHOWN
+    assert verdict.reason.startswith("within the noise: from ")
+    assert verdict.speedup is not None
+    assert verdict.speedup.estimate == pytest.approx(1.0, abs=0.01)
+
+
+def test_an_interval_of_one_of_two_finalists_is_wider_than_that_of_a_single_one() -> None:
+    alone = judged(finalist("a", 1.5))["a"].speedup
+    one_of_two = judged(finalist("a", 1.5), finalist("b", 1.1))["a"].speedup
+    assert alone is not None
+    assert one_of_two is not None
+    assert one_of_two.low < alone.low < alone.high < one_of_two.high
+
+
+def test_finalists_that_cannot_be_told_apart_are_said_to_be_so() -> None:
+    wiggle = (1.01, 0.99, 1.0, 0.995, 1.005, 1.001)
+    near = Measured(name="near", final=blocks(1.5, wiggle=wiggle))
+    verdicts = judged(finalist("ahead", 1.502), near)
+    assert verdicts["ahead"].status is Status.WON
+    assert verdicts["ahead"].reason.endswith("; near cannot be told apart from it")
+    assert verdicts["near"].status is Status.ACCEPTED
+    assert verdicts["near"].reason.endswith("; ahead cannot be told apart from it")
+
+
+def test_one_that_was_only_screened_is_accepted_beside_a_winner() -> None:
+    screened = Measured(name="third", screening=blocks(1.4))
+    verdicts = judged(finalist("won", 2.0), screened)
+    assert verdicts["third"].status is Status.ACCEPTED
+    assert verdicts["third"].reason == "faster by 39 to 41 % while it was screened; won was ahead"
+
+
+def test_one_that_was_only_screened_is_not_shown_where_nobody_won() -> None:
+    screened = Measured(name="third", screening=blocks(1.4))
+    verdict = judged(finalist("lucky", 1.0), screened)["third"]
+    assert verdict.status is Status.NOT_SHOWN
+    assert verdict.reason == "faster by 39 to 41 % while it was screened, which no finals confirmed"
+
+
+@pytest.mark.parametrize(
+    ("speed", "status", "reason"),
+    [
+        (0.5, Status.SLOWER, "slower by 50 %"),
+        (1.025, Status.NOT_SHOWN, "faster by 1.7 to 3.3 %, less than the 5 % asked for"),
+        (
+            1.05,
+            Status.NOT_SHOWN,
+            "faster by 4.2 to 5.8 %; that it is more than the 5 % asked for is not shown",
+        ),
+        (1.0, Status.NOT_SHOWN, "within the noise: from 0.7 % slower to 0.7 % faster"),
+        (3.0, Status.WON, "2.98 to 3.02 times as fast, by 6 fresh blocks"),
+    ],
+)
+def test_each_status_has_its_reason(speed: float, status: Status, reason: str) -> None:
+    verdict = judged(finalist("one", speed))["one"]
+    assert (verdict.status, verdict.reason) == (status, reason)
+
+
+def test_one_that_is_held_does_not_win_however_fast_it_is() -> None:
+    verdicts = judged(finalist("cheat", 9.0, held="it keeps its answers"), finalist("fair", 1.5))
+    assert verdicts["cheat"].status is Status.NOT_SHOWN
+    assert verdicts["cheat"].reason == "it keeps its answers"
+    assert verdicts["fair"].status is Status.WON
+
+
+def test_one_block_shows_nothing() -> None:
+    verdict = judged(Measured(name="one", final=(block(5.0),)))["one"]
+    assert verdict.status is Status.NOT_SHOWN
+    assert verdict.reason == "a single block shows nothing"
+    assert extent(Speedup(estimate=5, low=0, high=math.inf)) == "unknown from a single block"
+
+
+def test_nothing_measured_is_told_so() -> None:
+    verdict = judged(Measured(name="one"))["one"]
+    assert (verdict.status, verdict.speedup) == (Status.NOT_SHOWN, None)
+    assert speedup_of((), 0.95) is None
+    assert cases_of((), 0.95) == {}
+
+
+def test_cases_have_intervals_of_their_own() -> None:
+    measured = Measured(name="one", final=tuple(block(1.5, quick=3.0, slow=0.5) for _ in range(5)))
+    cases = judged(measured)["one"].cases
+    assert {name: round(one.estimate, 3) for name, one in cases.items()} == {
+        "quick": 3.0,
+        "slow": 0.5,
+    }
+
+
+def test_a_case_that_not_every_process_tells_is_left_out() -> None:
+    told = (block(1.5, quick=3.0, slow=2.0), block(1.5, slow=2.0))
+    assert set(cases_of(told, 0.95)) == {"slow"}
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan])
+def test_a_block_without_a_time_is_refused(wrong: float) -> None:
+    sample = {TOTAL: wrong}
+    with pytest.raises(ValueError, match="seconds above 0"):
+        log_ratio_of(Block(baseline=({TOTAL: 1.0}, {TOTAL: 1.0}), candidate=(sample, sample)))
+    with pytest.raises(ValueError, match="no measurement of 'other'"):
+        log_ratio_of(block(1.0), "other")
