@@ -162,6 +162,9 @@ def _read(whole: bytes) -> tuple[int, bytes] | None:
         mode = os.lstat(whole).st_mode
     except (FileNotFoundError, NotADirectoryError):
         return None
+    if stat.S_ISDIR(mode):
+        # Its files are among those that are read: it goes with the last of them.
+        return None
     if stat.S_ISLNK(mode):
         return mode, os.readlink(whole)  # noqa: PTH115 - bytes
     with open(whole, "rb") as file:  # noqa: PTH123 - bytes

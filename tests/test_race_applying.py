@@ -1,0 +1,208 @@
+"""The winner on the user's working tree, all of it or nothing; and whether that was touched."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from paraval.errors import RequestError
+from paraval.git.repositories import find_repository
+from paraval.git.running import run_git
+from paraval.git.snapshots import snapshot_tree
+from paraval.processes.quick import QuickEnd
+from paraval.racing.applying import apply_winner, check_can_apply
+from paraval.racing.steps import Base
+from paraval.racing.user_tree import UserTree, in_words
+
+from .test_race_staging import request_for
+from .workspace_kit import contents, fingerprint, git, repository_fixture  # noqa: F401 - a fixture
+
+
+def base_of(repository: Path) -> Base:
+    return Base(tree=snapshot_tree(find_repository(repository)))
+
+
+@pytest.fixture(name="patch")
+def patch_fixture(repository: Path, tmp_path: Path) -> Path:
+    """All kinds of changes."""
+    clone = tmp_path / "clone"
+    git(repository, "clone", "-q", ".", str(clone))
+    (clone / "a.txt").write_text("one\nTWO\n")
+    shutil.rmtree(clone / "src")
+    (clone / "src").write_text("a file\n")
+    (clone / "link").unlink()
+    (clone / "link").symlink_to("nowhere")
+    (clone / "image.bin").write_bytes(bytes(reversed(range(256))))
+    (clone / "new" / "deep").mkdir(parents=True)
+    (clone / "new" / "deep" / "program").write_text("#!/bin/sh\n")
+    (clone / "new" / "deep" / "program").chmod(0o755)
+    git(clone, "add", "-A")
+    argv = ["git", "-C", str(clone), "diff", "--cached", "--binary", "--full-index", "--no-renames"]
+    made = subprocess.run(argv, check=True, capture_output=True)
+    (tmp_path / "winner.patch").write_bytes(made.stdout)
+    return tmp_path / "winner.patch"
+
+
+def git_of(repository: Path) -> dict[str, tuple[int, int, str]]:
+    return fingerprint(repository / ".git")
+
+
+def test_the_winner_is_written_to_the_working_tree_alone(
+    repository: Path, patch: Path, tmp_path: Path
+) -> None:
+    before = git_of(repository)
+    files = apply_winner(patch, str(repository), base_of(repository))
+    assert set(files) == {
+        "a.txt",
+        "image.bin",
+        "link",
+        "new/deep/program",
+        "src",
+        "src/b.py",
+        "src/run.sh",
+    }
+    assert contents(repository) == contents(tmp_path / "clone")
+    assert git_of(repository) == before
+
+
+def test_from_a_folder_within_it_is_written_at_the_top(
+    repository: Path, patch: Path, tmp_path: Path
+) -> None:
+    (repository / "other").mkdir()
+    (repository / "other" / "x.log").write_text("ignored\n")
+    apply_winner(patch, str(repository / "other"), base_of(repository))
+    assert (repository / "a.txt").read_text() == "one\nTWO\n"
+
+
+def test_a_tree_that_is_not_what_the_race_began_with_is_not_written_to(
+    repository: Path, patch: Path
+) -> None:
+    base = base_of(repository)
+    (repository / "src" / "b.py").write_text("edited meanwhile\n")
+    (repository / "notes").write_text("new\n")
+    before = fingerprint(repository)
+    with pytest.raises(RequestError) as caught:
+        apply_winner(patch, str(repository), base)
+    assert "(notes, src/b.py)" in caught.value.message
+    assert str(patch) in str(caught.value.hint)
+    assert fingerprint(repository) == before
+
+
+def test_a_race_with_what_was_not_committed_is_applied_onto_that(
+    repository: Path, patch: Path
+) -> None:
+    (repository / "notes").write_text("not committed\n")
+    base = base_of(repository)
+    apply_winner(patch, str(repository), base, uncommitted=True)
+    assert (repository / "notes").read_text() == "not committed\n"
+    with pytest.raises(RequestError, match="its working tree that the race began with"):
+        apply_winner(patch, str(repository), base, uncommitted=True)
+
+
+def test_a_file_in_the_way_that_git_ignores_is_not_written_over(
+    repository: Path, patch: Path
+) -> None:
+    (repository / ".git" / "info" / "exclude").write_text("new/\n")
+    (repository / "new" / "deep").mkdir(parents=True)
+    (repository / "new" / "deep" / "program").write_text("mine\n")
+    before = fingerprint(repository)
+    with pytest.raises(RequestError, match="already exists"):
+        apply_winner(patch, str(repository), base_of(repository))
+    assert fingerprint(repository) == before
+
+
+def test_what_breaks_off_half_way_is_put_back(
+    repository: Path, patch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = contents(repository)
+
+    def breaks_off(arguments: Sequence[str], *, cwd: str, stdin: bytes) -> QuickEnd:
+        ended = run_git(arguments, cwd=cwd, stdin=stdin)
+        if "--check" in arguments or "--numstat" in arguments:
+            return ended
+        return QuickEnd(exit_code=1, stderr="error: No space left on device")
+
+    monkeypatch.setattr("paraval.racing.applying.run_git", breaks_off)
+    with pytest.raises(RequestError, match="No space left"):
+        apply_winner(patch, str(repository), base_of(repository))
+    assert contents(repository) == before
+
+
+def test_filters_and_hooks_of_the_user_do_not_run(
+    repository: Path, patch: Path, tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    git(repository, "config", "filter.evil.smudge", f"touch {ran}; cat")
+    git(repository, "config", "filter.evil.clean", f"touch {ran}; cat")
+    (repository / ".git" / "info" / "attributes").write_text("* filter=evil\n")
+    apply_winner(patch, str(repository), base_of(repository))
+    assert not ran.exists()
+
+
+def test_whether_it_can_be_applied_is_told_before_anything_runs(repository: Path) -> None:
+    check_can_apply(request_for(repository))
+    (repository / "a.txt").write_text("edited\n")
+    with pytest.raises(RequestError, match=r"not what 'HEAD' is \(a.txt\)") as caught:
+        check_can_apply(request_for(repository))
+    assert "--uncommitted" in str(caught.value.hint)
+    check_can_apply(request_for(repository, uncommitted=True))
+    git(repository, "clone", "-q", "--bare", ".", str(repository.parent / "bare"))
+    with pytest.raises(RequestError, match="is bare"):
+        check_can_apply(request_for(repository.parent / "bare"))
+
+
+# ---- the user's own tree
+
+
+def test_whatever_is_written_to_the_users_tree_is_seen(repository: Path) -> None:
+    tree = UserTree(str(repository))
+    deeds: dict[str, Callable[[], object]] = {
+        "a.txt": lambda: (repository / "a.txt").write_text("eno\nowt\n"),
+        "src/new.py": lambda: (repository / "src" / "new.py").write_text("x"),
+        "image.bin": (repository / "image.bin").unlink,
+        "src/run.sh": lambda: (repository / "src" / "run.sh").chmod(0o644),
+        "the index": lambda: git(repository, "add", "a.txt"),
+        ".git/config": lambda: git(repository, "config", "core.hooksPath", "/tmp"),
+        ".git/hooks/pre-commit": lambda: _write(repository / ".git/hooks/pre-commit"),
+        ".git/refs/heads/other": lambda: git(repository, "branch", "other"),
+        ".git/HEAD": lambda: git(repository, "symbolic-ref", "HEAD", "refs/heads/other"),
+    }
+    before = tree.look()
+    assert tree.changed_since(before) == ()
+    for what, deed in deeds.items():
+        before = tree.look()
+        deed()
+        assert tree.changed_since(before) == (what,)
+
+
+def _write(path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("x")
+
+
+def test_what_others_write_all_the_time_is_not_told(repository: Path) -> None:
+    """What git ignores, what the engine writes, and an index that is only read anew."""
+    store = repository / ".paraval"
+    store.mkdir()
+    (repository / "build").mkdir()
+    tree = UserTree(str(repository), [store])
+    before = tree.look()
+    (store / "x").write_text("x")
+    (repository / "build" / "x").write_text("x")
+    (repository / "x.log").write_text("x")
+    (repository / "src" / "__pycache__").mkdir()
+    (repository / "src" / "__pycache__" / "b.pyc").write_text("x")
+    os.utime(repository / ".git" / "index")
+    git(repository, "update-index", "--force-write-index")
+    assert tree.changed_since(before) == ()
+
+
+def test_the_words_are_fair() -> None:
+    assert in_words(()) == ""
+    told = in_words(("a", "b", "c", "d"))
+    assert told.endswith("by it or by someone else: a, b, c and 1 more")
