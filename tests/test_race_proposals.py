@@ -86,6 +86,12 @@ def test_a_folder_of_patches_gives_each_of_them_as_people_count(repository: Path
     assert found[2].folder == str(repository.parent / "c/whole")
 
 
+@pytest.mark.parametrize("named", ["c", "c/*.patch"])
+def test_a_name_comes_before_those_that_begin_with_it(repository: Path, named: str) -> None:
+    put(repository.parent, "c/heap-again.patch", "c/heap.patch", "c/heap2.patch")
+    assert [one.name for one in given_in(repository, named)] == ["heap", "heap2", "heap-again"]
+
+
 def test_a_folder_of_folders_gives_each_of_them(repository: Path) -> None:
     put(repository.parent, "c/one/src/a.py", "c/two/src/a.py", "c/.cache/x")
     found = given_in(repository, "c")

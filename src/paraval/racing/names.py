@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 
@@ -10,6 +11,9 @@ from paraval.racing.steps import BASELINE
 LONGEST_NAME = 100
 _UNSHOWN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Control characters, those that turn or hide text, halves of characters, ends of lines."""
+
+_DIGITS = re.compile(r"[0-9]{1,100}")
+"""Python reads no numbers of some thousand digits."""
 
 
 def why_no_name(name: str) -> str | None:
@@ -25,10 +29,11 @@ def why_no_name(name: str) -> str | None:
     return None
 
 
-def natural_order(name: str) -> list[tuple[int, int, str]]:
-    """A key to sort by: `a2` comes before `a10`."""
-    parts = re.split(r"(\d+)", name)
-    return [
-        (0, int(part), "") if part.isdecimal() and part.isascii() else (1, 0, part)
-        for part in parts
+def natural_order(path: str) -> tuple[list[tuple[int, int, str]], str]:
+    """A key to sort by: `a2` comes before `a10`, and `heap.patch` before `heap-again.patch`."""
+    name, ending = os.path.splitext(path)  # noqa: PTH122 - of texts, empty ones too
+    numbered = [
+        (0, int(part), "") if _DIGITS.fullmatch(part) else (1, 0, part)
+        for part in re.split(r"(\d+)", name)
     ]
+    return numbered, ending
