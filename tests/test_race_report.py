@@ -296,6 +296,7 @@ def test_below_the_table_stands_the_evidence(report: RaceReport) -> None:
     assert "    expected: [1, 2, 3]\n    actual:   [1, 3, 2]\n" in text
     assert "  … and 4 more differences" in text
     assert "quick, as a patch:\n" + PATCH.decode() in text
+    assert "quick, by case of the benchmark:\n  large  4.00x (3.00-5.00)\n" in text
     assert "Baseline: commit 1a2b3c4d5e6f, 12 of 12 tests passed, 512 ms a run" in text
     assert "blocks of ABBA" in text
     assert "Noisy (~)" in text
@@ -390,6 +391,7 @@ def hostile_standings(text: str) -> Standings:
         flags=(text,),
         parent=text,
         speedup=Speedup(estimate=1e9, low=0.001, high=1e12, blocks=1),
+        cases={text: Speedup(estimate=1e9, low=0.001, high=1e12, blocks=1)},
         patch="patch.diff",
     )
     return Standings(

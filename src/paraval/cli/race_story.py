@@ -27,6 +27,8 @@ from paraval.report.text import columns, one_line
 from paraval.report.wording import counted, duration, listed, reason
 
 SHOWN_TESTS = 3
+LEAST_BLOCKS = 2
+"""The first round begins with one block of each, to see that it works: that shows no speed yet."""
 MARKS = {
     "passed": "✓",
     "failed": "✗",
@@ -88,12 +90,13 @@ class _Known:
 
 @dataclass(slots=True, kw_only=True)
 class _Round:
-    """The blocks of one round, since what was measured was told last."""
+    """The blocks that are measured now."""
 
     kind: StepKind | None = None
     done: int = 0
     left: int = 0
     measured: set[str] = field(default_factory=set)
+    """Whose speed was not told since."""
 
 
 class RaceStory:
@@ -195,8 +198,8 @@ class RaceStory:
                 self._round.left = max(0, event.total - event.done)
                 # Of all that was known there is nothing left: the next round is another.
                 if is_last:
-                    yield from self._measured()
-                    self._round = _Round(kind=kind)
+                    yield from self._measured(least=LEAST_BLOCKS)
+                    self._round.done = 0
             case StepKind.CALIBRATE:
                 yield from self._calibrated(event, finding)
             case StepKind.GENERATE | StepKind.REPAIR | StepKind.REFINE:
@@ -267,12 +270,16 @@ class RaceStory:
             left_out = counted(len(finding.asked.complaints), "line")
             yield self._line("error", name, f"{left_out} left out: {finding.asked.complaints[0]}")
 
-    def _measured(self) -> Iterator[Line]:
-        """A line for each candidate that was measured in this round, the fastest first."""
-        kind, names = self._round.kind, self._round.measured
-        if kind is None or not names:
+    def _measured(self, least: int = 1) -> Iterator[Line]:
+        """A line for each candidate that was measured since it was told last, the fastest first.
+
+        One with fewer blocks waits.
+        """
+        kind = self._round.kind
+        if kind is None:
             return
-        self._round.measured = set()
+        names = [one for one in self._round.measured if len(self._blocks[kind, one]) >= least]
+        self._round.measured.difference_update(names)
         lines = [(self._speed(self._blocks[kind, name], kind), name) for name in sorted(names)]
         for (_, words), name in sorted(lines, key=lambda one: -one[0][0]):
             yield self._line("measured", name, words)

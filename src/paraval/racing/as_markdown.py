@@ -15,6 +15,7 @@ from paraval.racing.shown import (
     by_merit,
     caution_sentences,
     difference_heading,
+    first_line,
     measured_sentence,
     speedup_cell,
     status_word,
@@ -113,7 +114,7 @@ def _differences_of(one: Standing) -> Iterator[str]:
             expected = code(difference.expected, _LONGEST_VALUE)
             line += f": expected {expected}, got {code(difference.actual, _LONGEST_VALUE)}"
         elif difference.message:
-            line += f": {code(difference.message, _LONGEST_VALUE)}"
+            line += f": {code(first_line(difference.message), _LONGEST_VALUE)}"
         yield line
     more = len(one.differences) - _DIFFERENCES_EACH + one.more_differences
     if more > 0:

@@ -20,6 +20,7 @@ from paraval.racing.shown import (
     by_merit,
     caution_sentences,
     difference_heading,
+    first_line,
     measured_sentence,
     resume_sentence,
     speedup_cell,
@@ -38,6 +39,7 @@ MOST_DIFFERENT = 8
 """Candidates whose differences are shown."""
 DIFFERENCES_EACH = 3
 MOST_FAILING = 20
+MOST_CASES = 12
 PROFILED_FUNCTIONS = 3
 PROFILED_LINES = 8
 LEAST_SHARE = 0.01
@@ -86,6 +88,7 @@ def race_text(shown: Shown, page: Page) -> str:
             _flags(standings, page),
             *_differences(standings, page),
             _patch(shown, page),
+            _cases(standings, page),
             _profile(standings, page),
             _closing(shown, page),
         ]
@@ -217,7 +220,7 @@ def _difference(difference: Difference, page: Page) -> Iterator[str]:
             if value is not None:
                 yield from page.hung(f"    {word + ':':<10}", page.safe(value), 2)
     elif difference.message:
-        yield from page.hung("    ", page.safe(difference.message), 3)
+        yield from page.hung("    ", page.safe(first_line(difference.message)), 3)
 
 
 def _patch(shown: Shown, page: Page) -> list[str]:
@@ -230,6 +233,22 @@ def _patch(shown: Shown, page: Page) -> list[str]:
     if more > 0:
         told = f"{page.ellipsis} and {counted(more, 'more line')}: {shown.patch_path}"
         lines.append(page.safe(told, 4000))
+    return lines
+
+
+def _cases(standings: Standings, page: Page) -> list[str]:
+    """Of the winner, where its benchmark tells of several."""
+    winner = winner_of(standings)
+    if winner is None or not winner.cases:
+        return []
+    shown = [(page.safe(name), speedup) for name, speedup in winner.cases.items()][:MOST_CASES]
+    width = min(max(columns(name) for name, _ in shown), int(page.width * _NAME_SHARE))
+    lines = [page.paint(f"{_name(winner, page)}, by case of the benchmark:", "bold")]
+    for name, speedup in shown:
+        start = padded(page.cut_middle(name, width), width)
+        lines.append(f"  {start}{_GAP}{speedup_cell(speedup)}")
+    if (more := len(winner.cases) - len(shown)) > 0:
+        lines.append(f"  {page.ellipsis} and {counted(more, 'more case')}")
     return lines
 
 

@@ -96,6 +96,11 @@ def difference_heading(difference: Difference, safe: Safe) -> str:
     return f"{name} {safe(difference.status)} (was {safe(difference.baseline)})"
 
 
+def first_line(message: str) -> str:
+    """Of a failure's message: what comes below it are excerpts of the test."""
+    return message.strip().partition("\n")[0]
+
+
 # ---- sentences
 
 
@@ -159,8 +164,8 @@ def caution_sentences(standings: Standings, safe: Safe) -> Iterator[str]:
     if noisy or standings.baseline.noisy:
         names = listed(_first([safe(name) for name in noisy])) or "the baseline"
         yield (
-            f"Noisy (~): the machine was busy with something else while {names} was measured, so"
-            " that the intervals are wider than they need be. Run it again when it is quiet."
+            f"Noisy (~): while it measured {names}, the machine was busy with something else, so"
+            " that intervals may be wider than they need be. Run it again when it is quiet."
         )
     if standings.baseline.unstable:
         names = listed(_first([safe(name) for name in standings.baseline.unstable]))
