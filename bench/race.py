@@ -29,6 +29,7 @@ FILES = {
     "value.txt": "0\n",
     "wait.py": f"import time; time.sleep({WAIT_S})\n",
     "burn.py": f"import time\nwhile time.process_time() < {BURN_S}: pass\n",
+    "nothing.py": "",
     "bench.py": "import time; time.sleep(0.05)\n",
 }
 STEPS = """
@@ -77,15 +78,20 @@ def make_candidates(folder: Path, count: int) -> Path:
     return folder
 
 
-def race(place: Path, test: str, count: int, parallel: int, seconds: float) -> list[Done]:
+def race(place: Path, *, test: str, bench: str, count: int, parallel: int) -> list[Done]:
     """The steps of a race, in the order in which they began."""
-    repository = make_repository(place / "repository")
-    patches = sorted(make_candidates(place / "candidates", count).iterdir())
+    asked = {
+        "repo": str(make_repository(place / "repository")),
+        "test": [sys.executable, "-S", test],
+        # Others disturb the figures themselves: to wait for them would hide it.
+        "bench": {"command": [sys.executable, "-S", bench], "quiet": 0},
+        "candidates": str(make_candidates(place / "candidates", count)),
+        "limits": {"parallel": parallel},
+    }
+    (place / "race.yaml").write_text(json.dumps(asked), encoding="utf-8")
     command = [
-        *(sys.executable, "-m", "paraval", "race", *map(str, patches)),
-        *("--repo", str(repository), "--parallel", str(parallel), "--seconds", str(seconds)),
-        *("--test", f"{sys.executable} -S {test}", "--bench", f"{sys.executable} -S bench.py"),
-        *("--store", str(place / "store"), "-o", str(place / "race.json")),
+        *(sys.executable, "-m", "paraval", "race", "race.yaml", "--store", str(place / "store")),
+        *("-o", str(place / "race.json")),
     ]
     ended = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
     # Nobody is faster: to find no winner is how such a race should end.
@@ -120,7 +126,8 @@ def waiting_tests() -> None:
     count, slots = 24, 8
     ideal_s = WAIT_S * count / slots
     with tempfile.TemporaryDirectory() as folder:
-        wall_s = correctness_s(race(Path(folder), "wait.py", count, slots, 30.0))
+        steps = race(Path(folder), test="wait.py", bench="nothing.py", count=count, parallel=slots)
+    wall_s = correctness_s(steps)
     ratio = wall_s / ideal_s
     name = f"{count} candidates, tests that wait {WAIT_S:g} s, {slots} slots"
     value = f"{wall_s:.2f} s, {ratio:.2f} of the ideal {ideal_s:g} s"
@@ -129,7 +136,7 @@ def waiting_tests() -> None:
 
 def gaps() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        steps = race(Path(folder), "bench.py", 2, 2, 120.0)
+        steps = race(Path(folder), test="nothing.py", bench="bench.py", count=2, parallel=2)
     blocks = [step for step in steps if step.found.get("block")]
     within = [step.found["block"]["gap_s"] for step in blocks]
     between = list(gaps_between(blocks))
@@ -157,7 +164,8 @@ def burning_tests() -> None:
     with tempfile.TemporaryDirectory() as folder:
         by_xargs_s = xargs_s(Path(folder), count)
     with tempfile.TemporaryDirectory() as folder:
-        wall_s = correctness_s(race(Path(folder), "burn.py", count, 2, 20.0))
+        steps = race(Path(folder), test="burn.py", bench="nothing.py", count=count, parallel=2)
+    wall_s = correctness_s(steps)
     ratio = wall_s / by_xargs_s
     name = f"{count} candidates, tests that burn {BURN_S:g} s of CPU, 2 at once"
     value = f"{wall_s:.2f} s, {ratio:.2f} of xargs -P 2"

@@ -83,7 +83,7 @@ class Measurer:
         self._round: StepKind | None = None
         self._measured_at = 0.0
         self._is_quiet: bool | None = None
-        """When this round began; None: it was not looked at yet."""
+        """When this round began; None: nobody waited for it."""
         self._own = own_cpus()
 
     async def perform(self, attempt: Attempt, step: Step) -> AttemptResult:
@@ -124,7 +124,8 @@ class Measurer:
             self._timing.ready(attempt, stand, f"{number}-{A}", pair[0], cpus)
             for number, pair in enumerate(pairs, start=1)
         ]
-        await self._begin()
+        # Not waited for: every test of a candidate would wait too, and no decision rests on this.
+        self._quiet.begin()
         timed = [_well(A, await self._timing.time(start)) for start in starts]
         noisy = self._is_noisy(timed)
         samples = tuple(_sample(one) for one in timed)
@@ -201,7 +202,7 @@ class Measurer:
 
     def _is_noisy(self, timed: Sequence[Timed]) -> bool:
         own_cpu_s = sum(one.ended.cpu_s for one in timed)
-        return self._quiet.was_disturbed(len(timed), own_cpu_s) or not self._is_quiet
+        return self._quiet.was_disturbed(len(timed), own_cpu_s) or self._is_quiet is False
 
     async def _flags(
         self, step: Step, pair: _Pair, timed: Sequence[tuple[str, Timed]]
