@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +64,20 @@ class Stage:
         return run(self._perform(proposals))
 
     async def _perform(self, proposals: tuple[Proposal, ...]) -> list[AttemptResult]:
+        async with self.opened() as stager:
+            return [
+                await stager.perform(*self.step(index, proposal))
+                for index, proposal in enumerate(proposals)
+            ]
+
+    def step(self, index: int, proposal: Proposal) -> tuple[Attempt, Step]:
+        step = Step(kind=StepKind.STAGE, candidate=proposal.name, proposal=proposal)
+        trial = trial_of(step, index, self.request, self.base)
+        folder = str(self.place / "run" / "attempts" / f"{index}-{proposal.name}")
+        return Attempt(trial=trial, number=1, folder=folder), step
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[Stager]:
         async with Warden() as warden:
             room = RaceRoom(
                 request=self.request,
@@ -71,16 +88,8 @@ class Stage:
                 run_folder=self.place / "run",
             )
             stager = Stager(room)
-            results = []
-            for index, proposal in enumerate(proposals):
-                step = Step(kind=StepKind.STAGE, candidate=proposal.name, proposal=proposal)
-                trial = trial_of(step, index, self.request, self.base)
-                folder = str(self.place / "run" / "attempts" / f"{index}-{proposal.name}")
-                results.append(
-                    await stager.perform(Attempt(trial=trial, number=1, folder=folder), step)
-                )
+            yield stager
             await stager.close()
-            return results
 
     def staged(self, **proposed: Any) -> Staged:
         (result,) = self(Proposal(name=proposed.pop("name", "one"), **proposed))
@@ -434,6 +443,31 @@ def test_the_race_s_objects_may_be_moved_with_its_run(stage: Stage, tmp_path: Pa
     shutil.move(str(stage.objects), str(tmp_path / "moved"))
     stage.objects = tmp_path / "moved"
     assert stage.shown(staged.tree, "a.txt") == "one\nTWO\n"
+
+
+def test_many_at_once_come_to_the_same_and_a_cancel_ends_one_alone(
+    stage: Stage, repository: Path
+) -> None:
+    before = fingerprint(repository)
+
+    async def work() -> list[AttemptResult | BaseException]:
+        async with stage.opened() as stager:
+            tasks = [
+                asyncio.create_task(stager.perform(*stage.step(n, Proposal(name="x", patch=EDIT))))
+                for n in range(12)
+            ]
+            for task in tasks[::4]:
+                await asyncio.sleep(0.01)
+                task.cancel()
+            return await asyncio.gather(*tasks, return_exceptions=True)
+
+    ended = run(work())
+    results = [one for one in ended if isinstance(one, AttemptResult)]
+    assert len(results) >= 9
+    assert not [one for one in ended if isinstance(one, Exception)]
+    trees = {found.tree for one in results if (found := finding_of(one).staged) is not None}
+    assert len(trees) == 1
+    assert fingerprint(repository) == before
 
 
 # ---- flags

@@ -89,8 +89,7 @@ class TreeSource:
         )
 
     def lay(self, place: Place, tree: str) -> Laid:
-        self.trusted.hold()
-        self._hold_index(place)
+        baseline = self.baseline(place)
         changes = tree_changes(self._git_dir, self._tree, tree)
         self.trusted.is_as_written(place.laid_index)  # None of an earlier one stays in the way.
         # With its times: git compares them with the file's own.
@@ -103,7 +102,6 @@ class TreeSource:
                 entries[change.path] = TreeEntry(
                     mode=change.new_mode, hash=change.new_hash, path=change.path
                 )
-        baseline = self.baseline(place)
         return Laid(
             tree=tree,
             layout=_layout(entries.values()),
