@@ -112,7 +112,9 @@ class RaceStory:
         self._round = _Round()
         self._word = "starting"
         self._total = 0
-        """Of trials, as far as they were known at the event before."""
+        """Of trials, as far as they were known at the event before ..."""
+        self._done = 0
+        """... and how many had ended."""
         self._width = 0
 
     @property
@@ -155,7 +157,7 @@ class RaceStory:
                 yield from self._duplicates(None)
                 if kind is not self._round.kind:
                     yield from self._measured()
-                    self._round = _Round(kind=kind)
+                    self._round = _Round(kind=kind, left=max(0, self._total - self._done))
                 self._word = "measuring" if kind is StepKind.SCREEN else "finals"
             case StepKind.CALIBRATE:
                 self._word = "measuring the baseline"
@@ -187,7 +189,8 @@ class RaceStory:
 
     def _ended(self, event: TrialEnded) -> Iterator[Line]:
         kind, finding = _kind(event.trial), _finding(event.result)
-        is_last, self._total = event.done >= self._total > 0, event.total
+        is_last = event.done >= self._total > 0
+        self._done, self._total = event.done, event.total
         match kind:
             case StepKind.STAGE:
                 yield from self._staged(event, finding)
