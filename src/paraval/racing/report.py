@@ -12,6 +12,7 @@ from paraval.racing.as_json import race_document
 from paraval.racing.as_markdown import race_markdown
 from paraval.racing.as_table import Shown, race_text
 from paraval.racing.page import Page
+from paraval.racing.replay import standings_of
 from paraval.racing.report_files import check_race_outputs, ending_of, write_whole
 from paraval.racing.request import RaceRequest
 from paraval.racing.shown import verdict_sentence, winner_of
@@ -160,7 +161,5 @@ class RaceReport:
 
 def report_of(store: Store, run: RunInfo) -> RaceReport:
     """A recorded race, from the store alone."""
-    from paraval.racing.replay import standings_of  # noqa: PLC0415 - a report at hand needs no course
-
     beginning, standings = standings_of(store, run)
     return RaceReport(standings, run, beginning.request)
