@@ -173,7 +173,8 @@ def burning_tests() -> None:
 
 
 def xargs_s(place: Path, count: int) -> float:
-    """The same tests over checkouts that are there already."""
+    """The same tests over checkouts that are there already. On a machine that others use this says
+    little: kernels share time among sessions (autogroup), and each of our tests is one."""
     repository = make_repository(place / "repository")
     checkouts = [place / f"checkout{number}" for number in range(count)]
     for checkout in checkouts:
