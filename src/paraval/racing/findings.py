@@ -140,6 +140,8 @@ class Difference:
 class Tested:
     """What the tests said."""
 
+    __test__ = False  # pytest takes it for a test otherwise
+
     counts: TestCounts | None = None
     """None: the command tells of no single tests."""
     differences: tuple[Difference, ...] = ()
@@ -150,8 +152,8 @@ class Tested:
     flags: tuple[str, ...] = ()
     """What it did while it ran that no candidate should: `changed tests/test_a.py`."""
     unstable: tuple[str, ...] = ()
-    """Of the baseline's second run: what was another than in its first, by the name of a
-    Difference. Candidates are not compared in it."""
+    """Of the baseline's run that ended second: what was another than in the other one, by the name
+    of a Difference. Candidates are not compared in it."""
 
 
 # ---- speed
@@ -247,3 +249,5 @@ class Finding:
     block: Block | None = None
     asked: Asked | None = None
     profiled: Profiled | None = None
+    outside: tuple[str, ...] = ()
+    """What changed in the user's repository while the step ran, by it or by someone else."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from paraval.racing.findings import Finding, Proposal, to_data
+from paraval.racing.outside import OutsideWatch
 from paraval.racing.request import RaceRequest
 from paraval.racing.steps import ELAPSED, FINDING, Base, Step, StepEnd, StepKind
 from paraval.records import Attempt, AttemptResult, Failure, Outcome, Output
@@ -41,6 +42,8 @@ class RaceRoom:
     """Of Python, for generate, repair and refine."""
     propose: Callable[[Step, tuple[Proposal, ...]], None] = lambda _step, _proposals: None
     """Told by a hook that still runs: what it has proposed so far joins the race at once."""
+    outside: OutsideWatch | None = None
+    """None: nobody looks whether the user's repository changes meanwhile."""
 
     def artifact(self, end: StepEnd, name: str) -> Path | None:
         """An absolute path; None where the step left no such file."""
@@ -96,7 +99,7 @@ class RacePerformer:
     async def perform(self, attempt: Attempt) -> AttemptResult:
         step = self._steps[attempt.trial.index]
         try:
-            result = await self._performers[step.kind].perform(attempt, step)
+            result = await self._watched(attempt, step)
         except Exception as error:  # noqa: BLE001 - a bug of ours must not cost the other candidates
             result = _our_own_bug(error)
         output = result.output or Output()
@@ -106,6 +109,21 @@ class RacePerformer:
             output=replace(output, metadata=metadata),
             artifacts=self._relative(result.artifacts),
         )
+
+    async def _watched(self, attempt: Attempt, step: Step) -> AttemptResult:
+        """The step's result, with what changed outside while it ran candidates' code."""
+        performer, outside = self._performers[step.kind], self._room.outside
+        if outside is None or step.kind is StepKind.STAGE or step.kind.is_hook:
+            return await performer.perform(attempt, step)
+        index = attempt.trial.index
+        outside.started(index)
+        try:
+            result = await performer.perform(attempt, step)
+        except BaseException:
+            outside.forget(index)
+            raise
+        changed = await outside.ended(index)
+        return _with_outside(result, changed) if changed else result
 
     def _relative(self, artifacts: Mapping[str, str]) -> Mapping[str, str]:
         """Paths within the run's folder, so that it can be moved."""
@@ -121,6 +139,12 @@ class RacePerformer:
     async def close(self) -> None:
         for performer in {id(one): one for one in self._performers.values()}.values():
             await performer.close()
+
+
+def _with_outside(result: AttemptResult, changed: tuple[str, ...]) -> AttemptResult:
+    output = result.output or Output()
+    finding = {**output.metadata.get(FINDING, {}), "outside": changed}
+    return replace(result, output=replace(output, metadata={**output.metadata, FINDING: finding}))
 
 
 def _our_own_bug(error: Exception) -> AttemptResult:

@@ -25,6 +25,7 @@ from paraval.racing.course import Course
 from paraval.racing.findings import Proposal
 from paraval.racing.ground import base_of, workspace_of
 from paraval.racing.measurer import Measurer
+from paraval.racing.outside import OutsideWatch
 from paraval.racing.performing import Ends, RacePerformer, RaceRoom, StepPerformer
 from paraval.racing.profiler import Profiler
 from paraval.racing.proposals import given_proposals
@@ -238,6 +239,8 @@ class _Opening:
             premises.add(source.proposed(step, proposals))
 
         room = self._room(premises, ends, propose)
+        assert room.outside is not None
+        await room.outside.begin()
         began, before_s = time.monotonic(), premises.ledger.run.wall_s
         performer = RacePerformer(
             room,
@@ -278,6 +281,7 @@ class _Opening:
             ends=ends,
             functions=self._race.functions,
             propose=propose,
+            outside=OutsideWatch(beginning.request.repo, [self._race.store.root]),
         )
 
 
