@@ -29,7 +29,6 @@ from paraval.racing.report_files import check_race_outputs
 from paraval.racing.request import RaceRequest
 from paraval.racing.running import resume_race
 from paraval.records import RunInfo
-from paraval.resuming import how_to_resume
 from paraval.settings import Options
 from paraval.store.store import Store
 
@@ -78,8 +77,6 @@ def exit_code_after(report: RaceReport, showing: RaceShowing) -> int:
     code = EXIT_INTERRUPTED if report.run.interrupted else report.exit_code
     is_written = _write(report, showing.outputs)
     _print(report)
-    if report.run.interrupted:
-        talk(f"Go on with: {how_to_resume(report.run)}")
     return code if is_written else code or EXIT_CANNOT_TELL
 
 
