@@ -189,8 +189,15 @@ class Measurer:
         """Wait for a quiet machine, once for each round."""
         if self._is_quiet is None:
             quiet_s = self._room.request.bench.quiet_s
-            self._is_quiet = await self._quiet.wait_until_quiet(quiet_s)
+            self._is_quiet = await self._quiet.wait_until_quiet(quiet_s, self._say_it_waits)
         self._quiet.begin()
+
+    def _say_it_waits(self) -> None:
+        quiet_s = self._room.request.bench.quiet_s
+        self._room.say(
+            f"Others keep this machine busy: it is waited for, {quiet_s:g} s at most; then it is"
+            " measured all the same, and marked noisy."
+        )
 
     def _cpus(self) -> tuple[int, ...]:
         end = self._room.ends.get((StepKind.CALIBRATE, BASELINE, 1))

@@ -42,6 +42,8 @@ class RaceRoom:
     """Of Python, for generate, repair and refine."""
     propose: Callable[[Step, tuple[Proposal, ...]], None] = lambda _step, _proposals: None
     """Told by a hook that still runs: what it has proposed so far joins the race at once."""
+    say: Callable[[str], None] = lambda _words: None
+    """Tells a person of what takes long."""
     outside: OutsideWatch | None = None
     """None: nobody looks whether the user's repository changes meanwhile."""
 

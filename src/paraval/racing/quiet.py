@@ -26,6 +26,8 @@ DISTURBING_PRESSURE = 0.05
 LOOK_S = 0.25
 QUIET_LOOKS = 3
 """In a row: a machine between two bursts is not quiet."""
+TOLD_AFTER_LOOKS = 8
+"""Then a person is told what is waited for."""
 BLUR_S = 0.03
 """Most kernels count busy time in ticks of 10 ms, and so a little past the end of a block."""
 START_S = 0.001
@@ -75,16 +77,24 @@ class Quiet:
         self._seen_at = clock()
         self._engine_then_s = engine_cpu_s()
 
-    async def wait_until_quiet(self, limit_s: float) -> bool:
-        """False: it was not, in time. No time at all: nobody asked."""
+    async def wait_until_quiet(
+        self, limit_s: float, on_wait: Callable[[], None] = lambda: None
+    ) -> bool:
+        """False: it was not, in time. No time at all: nobody asked.
+
+        `on_wait` is called once, where it takes longer than a few looks.
+        """
         if limit_s <= 0.0:
             return True
-        until = self._clock() + limit_s
+        began = self._clock()
         self._look(0.0)
-        quiet = 0
+        quiet, looks = 0, 0
         while quiet < QUIET_LOOKS:
-            if self._clock() >= until and not quiet:
+            if self._clock() - began >= limit_s and not quiet:
                 return False
+            looks += 1
+            if looks == TOLD_AFTER_LOOKS:
+                on_wait()
             await self._sleep(LOOK_S)
             quiet = quiet + 1 if is_quiet(*self._look(0.0)) else 0
         return True

@@ -18,8 +18,6 @@ from paraval.execute.driver import Performer
 from paraval.execute.loop import run_in_a_loop
 from paraval.execute.source import Source
 from paraval.execute.stopping import Stopping, stopping_on_signals
-from paraval.git.repositories import find_repository
-from paraval.git.snapshots import snapshot
 from paraval.racing.asker import Asker
 from paraval.racing.course import Course
 from paraval.racing.findings import Proposal
@@ -123,7 +121,7 @@ def resume_race(
 async def _run(race: _Race, onlooker: Onlooker, stopping: Stopping) -> RaceReport:
     for note in race.notes:
         onlooker(Notice(message=note))
-    opening = _Opening(race)
+    opening = _Opening(race, lambda words: onlooker(Notice(message=words)))
     run = await conduct(
         Venture(
             plan=race.plan,
@@ -170,11 +168,6 @@ def _race(
         proposals=tuple(given_proposals(request) if proposals is None else proposals),
         base=base_of(workspace),
     )
-    if not beginning.proposals and request.generate is None:
-        raise RequestError(
-            "the race has no candidates, and nothing to generate them with",
-            hint="name patches, folders or git refs, or a program with --generate",
-        )
     plan = replace(_plan(beginning), workspace=workspace)
     return _Race(beginning=beginning, plan=plan, store=store, options=options, functions=functions)
 
@@ -225,8 +218,9 @@ def _plan(beginning: Beginning) -> Plan:
 class _Opening:
     """Puts a race's source and its performers into the premises of a run."""
 
-    def __init__(self, race: _Race) -> None:
+    def __init__(self, race: _Race, say: Callable[[str], None]) -> None:
         self._race = race
+        self._say = say
 
     @contextlib.asynccontextmanager
     async def open(self, premises: Premises) -> AsyncIterator[tuple[Source, Performer]]:
@@ -261,10 +255,6 @@ class _Opening:
     ) -> RaceRoom:
         ledger, lodging, beginning = premises.ledger, premises.lodging, self._race.beginning
         assert isinstance(lodging.workspaces, Pool), "the plan of a race has workspaces"
-        objects = ledger.folder / OBJECTS
-        if beginning.request.uncommitted:
-            # What is not committed is nowhere else as objects of git.
-            snapshot(find_repository(beginning.request.repo), objects)
         return RaceRoom(
             request=beginning.request,
             base=beginning.base,
@@ -276,11 +266,12 @@ class _Opening:
                 sandbox_for=lodging.sandbox_for,
             ),
             workspaces=lodging.workspaces,
-            objects=objects,
+            objects=ledger.folder / OBJECTS,
             run_folder=ledger.folder,
             ends=ends,
             functions=self._race.functions,
             propose=propose,
+            say=self._say,
             outside=OutsideWatch(beginning.request.repo, [self._race.store.root]),
         )
 

@@ -50,10 +50,10 @@ class Desk:
 
     def apply(self, manners: Sequence[Manner], entries: dict[bytes, TreeEntry]) -> None:
         """The first manner that git takes. Raises InvalidProposalError with git's own words of
-        the likeliest one."""
+        the one that names the most files that there are."""
         names = {name for manner in manners for name in names_in(manner)}
         self._lend(entries, names & entries.keys())
-        words = ""
+        words, most = "", -1
         for manner in manners:
             ended = self._apply(manner, self.to_write)
             if not ended.is_well and self._apply(manner, self.to_read, "--check").is_well:
@@ -62,7 +62,9 @@ class Desk:
                 ended = self._apply(manner, self.to_write)
             if ended.is_well:
                 return
-            words = words or _words(ended)
+            there = len(names_in(manner) & entries.keys())
+            if there > most:
+                words, most = _words(ended), there
         raise InvalidProposalError(words)
 
     def put(self, entries: Sequence[Entry]) -> None:
