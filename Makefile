@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 
 demo: $(VENV)/.installed
 	@$(BIN)/paraval demo
+	@echo; echo "Eight candidates for a faster function: tested side by side, measured alone."
+	@$(BIN)/paraval race examples/race/race.yaml
 
 # Two at once: most tests wait for programs, and some watch the clock, which more would disturb.
 test: check bubblewrap
@@ -59,6 +61,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python bench/models.py
 	$(BIN)/python bench/workspaces.py
 	$(BIN)/python bench/machine.py
+	$(BIN)/python bench/race.py
 
 # Each peer has an environment of its own. One that cannot be made is left out, and that is said.
 PEERS := inspect-ai pydantic-evals
@@ -87,7 +90,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 		{ rm -rf $(VENV); $(PYTHON) -m venv $(VENV); }
 	@echo "Setting up $(VENV) (once) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demo]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed

@@ -48,10 +48,11 @@ def runs_command(store: Path | None, *, as_json: bool) -> None:
 def _state(info: RunInfo) -> str:
     if info.running:
         return "running"
-    if info.done == info.trials:
-        return "done"
     if info.held_back:
         return "held_back"
+    # A race that names its trials as it goes on may have a result for each, and not be over.
+    if info.done == info.trials and not info.interrupted:
+        return "done"
     return "killed" if info.ended_at is None else "interrupted"
 
 
