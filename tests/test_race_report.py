@@ -310,7 +310,8 @@ def test_a_long_patch_is_shown_in_part_and_where_all_of_it_is(run: RunInfo) -> N
     text = RaceReport(STANDINGS, run, request_for()).text()
     assert "\n line 32\n" in text
     assert "\n line 33\n" not in text
-    assert f"… and 67 more lines: {path}" in text
+    assert "\n… and 67 more lines\n" in text
+    assert "Its patch: paraval report run-1" in text
 
 
 def test_without_the_patch_all_the_rest_is_shown(run: RunInfo) -> None:
@@ -416,7 +417,7 @@ def test_every_line_fits_and_nothing_in_it_acts_on_a_terminal(
     assert unicode or shown.isascii()
     for line in shown.split("\n"):
         # What is there to be copied is not broken.
-        assert columns(line) <= width or line.startswith("Lay it on with: ")
+        assert columns(line) <= width or line.startswith("Its patch: ")
 
 
 def test_a_patch_cannot_act_on_a_terminal_nor_leave_its_fence(run: RunInfo, tmp_path: Path) -> None:

@@ -231,8 +231,7 @@ def _patch(shown: Shown, page: Page) -> list[str]:
     lines += patch_lines(shown.patch, page, MOST_PATCH_LINES)
     more = count_lines(shown.patch) - MOST_PATCH_LINES
     if more > 0:
-        told = f"{page.ellipsis} and {counted(more, 'more line')}: {shown.patch_path}"
-        lines.append(page.safe(told, 4000))
+        lines.append(f"{page.ellipsis} and {counted(more, 'more line')}")
     return lines
 
 
@@ -291,7 +290,7 @@ def _closing(shown: Shown, page: Page) -> list[str]:
     lines = [line for sentence in sentences for line in page.wrapped(sentence)]
     if winner is not None and shown.patch_path is not None:
         # Not wrapped: it is there to be copied.
-        lines.append(page.safe(apply_sentence(shown.patch_path, request), 4000))
+        lines.append(page.safe(apply_sentence(shown.run, winner.name), 4000))
     if not standings.over:
         lines.append(page.safe(resume_sentence(shown.run, request), 4000))
     style = "green" if winner is not None else "red" if standings.baseline.reason else "yellow"

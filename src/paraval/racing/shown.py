@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from paraval.racing.findings import Difference, Speedup, TestCounts, TestStatus
 from paraval.racing.request import TOTAL, Metric, RaceRequest
@@ -186,8 +186,11 @@ def resume_sentence(run: RunInfo, request: RaceRequest) -> str:
     return f"It was interrupted. Go on with: {how_to_resume(run)}"
 
 
-def apply_sentence(patch: Path, request: RaceRequest) -> str:
-    """How to lay the winner on; its patch is one from the top of the repository."""
-    repo = Path(request.repo)
-    at = f"git -C {shlex.quote(str(repo))}" if (repo / ".git").exists() else "git"
-    return f"Lay it on with: {at} apply {shlex.quote(str(patch))}"
+def apply_sentence(run: RunInfo, winner: str) -> str:
+    """How to have the winner's patch, and to lay it on from the top of the repository."""
+    patch = shlex.quote(f"{_FILE_NAME.sub('-', winner)[:64]}.patch")
+    asked = how_to_resume(run).replace("paraval resume", "paraval report", 1)
+    return f"Its patch: {asked} -o {patch} (then: git apply {patch})"
+
+
+_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
