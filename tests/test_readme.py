@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Paraval, WriteSuite
+from tests.repositories import make_repository
+from tests.workspace_kit import fingerprint
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -90,3 +94,25 @@ def test_every_page_that_is_linked_exists() -> None:
     for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_race_ends_as_the_readme_shows(folder: Path, paraval: Paraval) -> None:
+    """In a repository of its own, with fewer measurements, and without waiting for a quiet
+    machine."""
+    shutil.copytree(ROOT / "examples" / "race", folder / "race")
+    file = folder / "race" / "race.yaml"
+    bench = "  metric: {file: bench.json}\n  blocks: 5\n  quiet: 0\n"
+    file.write_text(re.sub(r"  metric: .*\n", bench, file.read_text()))
+    repository = folder / "race" / "repository"
+    make_repository(repository)
+    before = fingerprint(repository)
+    ended = paraval("race", str(file), "-o", "race.json")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    found = json.loads((folder / "race.json").read_text())
+    told = {one["name"]: one["status"] for one in found["candidates"]}
+    shown = block_with("heap-reformatted  duplicate")
+    for name, status in told.items():
+        assert re.search(rf"^{name} +{status.replace('_', ' ')} ", shown, re.MULTILINE), name
+    assert found["winner"] == "heap"
+    assert len(told) == 8
+    assert fingerprint(repository) == before
