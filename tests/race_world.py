@@ -35,7 +35,7 @@ from paraval.racing.request import (
     RaceRequest,
     TestSpec,
 )
-from paraval.racing.steps import BASELINE, Base, Step, StepEnd, StepKind
+from paraval.racing.steps import BASELINE, Base, Step, StepEnd, StepKind, trial_of
 from paraval.records import Outcome
 
 BASE = Base(tree="base-tree", commit="c0ffee")
@@ -88,6 +88,8 @@ class World:
     seed: int = 0
     baseline: Mapping[int, tuple[Outcome, Tested]] = field(default_factory=dict)
     calibration: Outcome = Outcome.PASSED
+    cases: tuple[str, ...] = ("a", "b")
+    """Of its benchmark."""
     asked: int = 0
     fate_of: Callable[[str], Fate] | None = None
 
@@ -152,12 +154,15 @@ class World:
         rng = random.Random(f"{self.seed} {step.kind} {step.candidate} {step.number}")
         a, b, c, d = (PROCESS_S * math.exp(self.noise(rng)) for _ in range(4))
         block = Block(
-            baseline=(_sample(a), _sample(b)),
-            candidate=(_sample(c / fate.speed), _sample(d / fate.speed)),
+            baseline=(self._sample(a), self._sample(b)),
+            candidate=(self._sample(c / fate.speed), self._sample(d / fate.speed)),
             flags=fate.bench_flags,
             noisy=fate.noisy,
         )
         return _found(step, Finding(block=block), duration_s=4 * PROCESS_S)
+
+    def _sample(self, seconds: float) -> dict[str, float]:
+        return {TOTAL: seconds, **{case: seconds / len(self.cases) for case in self.cases}}
 
     def _ask(self, step: Step) -> StepEnd:
         self.asked += 1
@@ -167,7 +172,13 @@ class World:
             StepKind.REPAIR: fate.repairs,
             StepKind.REFINE: fate.refinements,
         }[step.kind]
-        asked = Asked(proposals=proposals(*names))
+        # The same name may stand for another thing with each candidate.
+        asked = Asked(
+            proposals=tuple(
+                replace(one, content=f"{one.name} for {step.candidate}")
+                for one in proposals(*names)
+            )
+        )
         return replace(_found(step, Finding(asked=asked)), cost_usd=fate.cost_usd)
 
     def _profile(self, step: Step) -> StepEnd:
@@ -186,12 +197,16 @@ class Gone:
     def ids(self) -> list[StepId]:
         return [id_of(step) for step in self.named]
 
-    @property
-    def recorded(self) -> Recorded:
-        return Recorded(id_of(end.step) for end in self.ends)
+    def recorded(self, asked: RaceRequest) -> Recorded:
+        return recorded_of(self.ends, asked)
 
     def count(self, kind: StepKind, candidate: str | None = None) -> int:
         return sum(one.kind is kind and candidate in (None, one.candidate) for one in self.named)
+
+
+def recorded_of(ends: Sequence[StepEnd], asked: RaceRequest) -> Recorded:
+    keys = [trial_of(end.step, 0, asked, BASE).key for end in ends]
+    return Recorded([id_of(end.step) for end in ends], keys)
 
 
 def go(
@@ -271,10 +286,6 @@ def proposals(*names: str) -> tuple[Proposal, ...]:
 
 def same_as_baseline() -> Fate:
     return Fate(normal=BASE_NORMAL)
-
-
-def _sample(seconds: float) -> dict[str, float]:
-    return {TOTAL: seconds, "a": seconds / 2, "b": seconds / 2}
 
 
 def _found(step: Step, finding: Finding, **more: object) -> StepEnd:

@@ -24,7 +24,7 @@ from paraval.racing.request import (
     RaceRequest,
 )
 from paraval.racing.standings import Standing, Standings, Status
-from paraval.racing.steps import BASELINE, Step, StepEnd, StepKind
+from paraval.racing.steps import BASELINE, Step, StepEnd, StepKind, trial_of
 from paraval.records import AttemptResult, Outcome, TrialResult
 from tests.race_world import (
     BASE,
@@ -39,6 +39,7 @@ from tests.race_world import (
     one_sided,
     proposals,
     race,
+    recorded_of,
     request,
     same_as_baseline,
     silent,
@@ -348,9 +349,11 @@ def test_what_a_hook_proposes_while_it_runs_joins_at_once_and_once() -> None:
     while out[0].kind is not StepKind.GENERATE:
         out += one.handle(world.end(out.pop(0)), 0.0)
     generate = out.pop(0)
-    (stage,) = one.proposed(generate, proposals("a"))
+    asked_for = world.end(generate).finding.asked
+    assert asked_for is not None
+    (stage,) = one.proposed(generate, asked_for.proposals[:1])
     assert id_of(stage) == (StepKind.STAGE, "a", 1)
-    assert one.proposed(generate, proposals("a")) == []
+    assert one.proposed(generate, asked_for.proposals[:1]) == []
     (test,) = one.handle(world.end(stage), 0.0)
     assert id_of(test) == (StepKind.TEST, "a", 1)
     assert [id_of(step) for step in one.handle(world.end(generate), 0.0)] == [
@@ -686,7 +689,7 @@ def winners(
     fates: dict[str, Fate], asked: RaceRequest, noise: Noise, races: int
 ) -> list[str | None]:
     return [
-        race(fates, asked, noise=noise, seed=seed)[0].course.standings().winner
+        race(fates, asked, noise=noise, seed=seed, cases=())[0].course.standings().winner
         for seed in range(races)
     ]
 
@@ -711,10 +714,10 @@ def test_the_right_one_wins(noise: Noise) -> None:
 ENDS = (Outcome.PASSED, Outcome.PASSED, FAILED, Outcome.TIMEOUT, Outcome.INFRA_ERROR)
 
 
-def any_fate(name: str, *, grows: bool = True) -> Fate:
+def any_fate(name: str) -> Fate:
     """Of any candidate, by its name; names are as long as their chain of parents."""
     rng = random.Random(name)
-    children = tuple(f"{name}{letter}" for letter in "xy"[: rng.randrange(3)]) if grows else ()
+    children = tuple(f"{name}{letter}" for letter in "xy"[: rng.randrange(3)])
     return Fate(
         speed=rng.choice((0.7, 1.0, 1.02, 1.3, 1.6)),
         stage=rng.choice((Outcome.PASSED,) * 6 + (FAILED, Outcome.INFRA_ERROR)),
@@ -752,9 +755,21 @@ def _by_chance(rng: random.Random) -> Callable[[Sequence[Step]], int]:
     return lambda out: rng.randrange(len(out))
 
 
-def gone_by_chance(asked: RaceRequest, names: list[str], seed: int) -> tuple[Gone, World]:
+def all_called_alike(name: str) -> Fate:
+    """Whatever is proposed for it is called as all others are."""
+    return replace(any_fate(name), repairs=("fix",), refinements=("fix",))
+
+
+def without_latecomers(asked: RaceRequest) -> RaceRequest:
+    """Of those that were never staged nothing is recorded, and so not which of two had a name."""
+    return replace(asked, limits=replace(asked.limits, candidates=999, seconds=None))
+
+
+def gone_by_chance(
+    asked: RaceRequest, names: list[str], seed: int, fate_of: Callable[[str], Fate] = any_fate
+) -> tuple[Gone, World]:
     rng = random.Random(seed)
-    world = World(fate_of=any_fate, generated=("g1", "g2"), seed=seed)
+    world = World(fate_of=fate_of, generated=("g1", "g2"), seed=seed)
     return go(course(asked, names), world, pick=_by_chance(rng)), world
 
 
@@ -778,32 +793,53 @@ def test_any_race_ends_within_its_limits_and_everyone_has_a_status(
     assert all(one.reason for one in standings.candidates)
     won = [one.name for one in standings.candidates if one.status is Status.WON]
     assert won == ([] if standings.winner is None else [standings.winner])
-    trees = [(step.kind, step.tree, step.number) for step in gone.named if step.proposal is None]
-    assert len(set(trees)) == len(trees), "two steps have one key"
+    keys = [trial_of(step, 0, asked, BASE).key for step in gone.named]
+    assert len(set(keys)) == len(keys), "two steps have one key"
 
 
-@settings(max_examples=60, deadline=None)
-@given(asked=REQUESTS, names=FIELDS, seed=st.integers(0, 10**6), order=st.randoms())
+@settings(max_examples=150, deadline=None)
+@given(
+    asked=REQUESTS,
+    names=FIELDS,
+    seed=st.integers(0, 10**6),
+    order=st.randoms(),
+    fate_of=st.sampled_from([any_fate, all_called_alike]),
+)
 def test_a_replay_in_any_order_comes_to_the_same_and_names_nothing_new(
-    asked: RaceRequest, names: list[str], seed: int, order: random.Random
+    asked: RaceRequest,
+    names: list[str],
+    seed: int,
+    order: random.Random,
+    fate_of: Callable[[str], Fate],
 ) -> None:
-    gone, world = gone_by_chance(asked, names, seed)
+    asked = without_latecomers(asked) if fate_of is all_called_alike else asked
+    gone, world = gone_by_chance(asked, names, seed, fate_of)
     known = {id_of(end.step): end for end in gone.ends}
     for pick in (lambda _: 0, _by_chance(order)):
-        again = go(course(asked, names, gone.recorded), world, pick=pick, known=known)
+        again = go(course(asked, names, gone.recorded(asked)), world, pick=pick, known=known)
         assert set(again.ids) == set(gone.ids)
         assert again.course.standings() == gone.course.standings()
 
 
 @settings(max_examples=60, deadline=None)
-@given(asked=REQUESTS, names=FIELDS, seed=st.integers(0, 10**6), order=st.randoms())
+@given(
+    asked=REQUESTS,
+    names=FIELDS,
+    seed=st.integers(0, 10**6),
+    order=st.randoms(),
+    fate_of=st.sampled_from([any_fate, all_called_alike]),
+)
 def test_a_race_that_was_killed_goes_on_from_what_is_recorded(
-    asked: RaceRequest, names: list[str], seed: int, order: random.Random
+    asked: RaceRequest,
+    names: list[str],
+    seed: int,
+    order: random.Random,
+    fate_of: Callable[[str], Fate],
 ) -> None:
-    gone, world = gone_by_chance(asked, names, seed)
+    gone, world = gone_by_chance(asked, names, seed, fate_of)
     ends = gone.ends[: order.randrange(len(gone.ends) + 1)]
     known = {id_of(end.step): end for end in ends}
-    one = course(asked, names, Gone(gone.course, ends, []).recorded)
+    one = course(asked, names, recorded_of(ends, asked))
     out, answered = one.begin(), set[object]()
     while out:
         step = out.pop(order.randrange(len(out)))
@@ -839,6 +875,18 @@ def test_the_same_ends_in_any_order_give_the_same_standings(
     assert found[0] == found[1]
 
 
+def test_a_replay_knows_whose_name_it_was_by_what_is_recorded_under_it() -> None:
+    fates = {name: Fate(test=FAILED, repairs=("fix",)) for name in "ab"}
+    asked = request(hooks=REPAIR, limits=RaceLimits(candidates=3))
+    last = lambda out: len(out) - 1  # noqa: E731 - the order of ends, turned round
+    gone = go(course(asked, "ab"), World(fates=fates), pick=last)
+    known = {id_of(end.step): end for end in gone.ends}
+    again = go(course(asked, "ab", gone.recorded(asked)), World(), known=known)
+    assert again.course.standings() == gone.course.standings()
+    assert by_name(again)["fix"].parent == "b"
+    assert by_name(again)["a-fix"].reason == "past the limit of 3 candidates"
+
+
 def test_what_is_recorded_is_read_from_results() -> None:
     results = [
         TrialResult(
@@ -851,7 +899,7 @@ def test_what_is_recorded_is_read_from_results() -> None:
         )
         for n, (case, kind) in enumerate([("a", "stage"), ("generate", "generate")])
     ]
-    recorded = recorded_in(results)
+    recorded = recorded_in({str(result.index): result for result in results})
     assert recorded.has(StepKind.STAGE, "a")
     assert recorded.has(StepKind.GENERATE, BASELINE)
     assert recorded.candidates(StepKind.TEST) == frozenset()

@@ -52,7 +52,7 @@ class Course:
         self._time = RaceTime(request.limits.seconds)
         self._hooks = Hooks(request, hooks, recorded)
         self._baseline = Baseline.of(request, base)
-        self._field = Field(request.limits, base, recorded, self._time)
+        self._field = Field(request, base, recorded, self._time)
         self._measuring = Measuring(request, base, recorded, self._time)
         self._underway = Underway(recorded)
         self._profiled: Profiled | None = None
@@ -63,8 +63,7 @@ class Course:
     def begin(self) -> list[Step]:
         """What to start with."""
         self._field.give(self._given)
-        staging = self._field.staging(self._underway)
-        return self._underway.name([*self._baseline.begin(), *staging])
+        return self._underway.name([*self._baseline.begin(), *self._field.staging()])
 
     def handle(self, end: StepEnd, elapsed_s: float) -> list[Step]:
         """A step has ended; what is next. `elapsed_s`: of the race, by then."""
@@ -121,15 +120,21 @@ class Course:
     def _advance(self) -> list[Step]:
         if not self._baseline.is_fine:
             return []
-        underway = self._underway
-        steps = underway.name(self._field.staging(underway))
-        if not self._baseline.is_ready:
+        steps = self._correctness(recorded_only=True)
+        if not self._underway.is_catching_up:
+            steps += self._correctness()
+        if self._underway or not self._baseline.is_ready:
             return steps
-        steps += underway.name(self._field.tests(underway))
-        steps += underway.name(self._repairs())
-        if underway:
-            return steps
-        return underway.name(self._next_phase())
+        return self._underway.name(self._next_phase())
+
+    def _correctness(self, *, recorded_only: bool = False) -> list[Step]:
+        """What can be staged, tested and repaired now."""
+        name, field = self._underway.name, self._field
+        steps = name(field.staging(recorded_only=recorded_only))
+        if self._baseline.is_ready:
+            steps += name(field.tests(recorded_only=recorded_only))
+            steps += name(self._repairs(recorded_only=recorded_only))
+        return steps
 
     def _next_phase(self) -> list[Step]:
         """When nothing is under way: the first of these that has something to do."""
@@ -153,14 +158,13 @@ class Course:
         may_start = self._hooks.is_affordable(StepKind.GENERATE) and not self._time.is_up
         return [step] if may_start or self._recorded.has(step.kind, BASELINE) else []
 
-    def _repairs(self) -> list[Step]:
-        """Of those that failed; who may be asked about is not known while a replay catches up."""
+    def _repairs(self, *, recorded_only: bool) -> list[Step]:
         if StepKind.REPAIR not in self._hooks:
             return []
         steps = []
         for one in self._field:
-            is_known = self._hooks.was_asked(StepKind.REPAIR, one)
-            if one.is_repairable and (is_known or not self._underway.is_catching_up):
+            is_next = not recorded_only or self._hooks.was_asked(StepKind.REPAIR, one)
+            if one.is_repairable and is_next:
                 one.is_repairable = False
                 steps += self._ask(StepKind.REPAIR, one)
         return steps
@@ -197,9 +201,10 @@ class Course:
     # ---- the winner
 
     def _profile(self) -> list[Step]:
+        if self._request.profile.kind is Profile.NONE or self._profiled is not None:
+            return []
         winner = _winner(self._verdicts())
-        is_wanted = self._request.profile.kind is not Profile.NONE
-        if winner is None or not is_wanted or self._profiled is not None:
+        if winner is None:
             return []
         if self._time.is_up and not self._recorded.has(StepKind.PROFILE, winner):
             self._profiled = Profiled(problem=self._time.came_before("the winner was profiled"))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, count, islice
 
 from paraval.racing.course_entries import Entry
-from paraval.racing.course_recorded import Recorded, StepId, Underway, id_of
+from paraval.racing.course_recorded import Recorded, StepId, id_of
 from paraval.racing.course_time import RaceTime
 from paraval.racing.findings import Origin, Proposal
 from paraval.racing.normal_form import BASE_NORMAL
-from paraval.racing.request import RaceLimits
+from paraval.racing.request import RaceRequest
 from paraval.racing.standings import Status
-from paraval.racing.steps import BASELINE, Base, Step, StepKind
+from paraval.racing.steps import BASELINE, Base, Step, StepKind, trial_of
 from paraval.report.wording import counted
 
 _PLACE_OF_KIND = {StepKind.REPAIR: 2, StepKind.REFINE: 3}
@@ -22,8 +23,11 @@ _PLACE_OF_KIND = {StepKind.REPAIR: 2, StepKind.REFINE: 3}
 class Field:
     """All candidates, in the order in which they came."""
 
-    def __init__(self, limits: RaceLimits, base: Base, recorded: Recorded, time: RaceTime) -> None:
-        self._most = limits.candidates
+    def __init__(
+        self, request: RaceRequest, base: Base, recorded: Recorded, time: RaceTime
+    ) -> None:
+        self._request = request
+        self._most = request.limits.candidates
         self._base = base
         self._recorded = recorded
         self._time = time
@@ -70,43 +74,48 @@ class Field:
     def _enter(self, proposal: Proposal, order: tuple[int, ...], parent: Entry | None) -> None:
         proposal = replace(
             proposal,
-            name=self._own_name(proposal.name, parent),
+            name=self._own_name(proposal, parent),
             parent=None if parent is None else parent.name,
             depth=0 if parent is None else parent.proposal.depth + 1,
         )
         self._entries[proposal.name] = Entry(proposal=proposal, order=order)
 
-    def _own_name(self, name: str, parent: Entry | None) -> str:
-        """A name that is taken has its parent's before it; so has one that was told so before.
+    def _own_name(self, proposal: Proposal, parent: Entry | None) -> str:
+        """The name that it had before; else a free one.
 
-        A number stands for it only where that does not help: it would be another one when hooks
-        end in another order.
+        A name that is taken has its parent's before it: a number alone would be another one when
+        hooks end in another order.
         """
-        told = name if parent is None else f"{parent.name}-{name}"
-        taken = {*self._entries, BASELINE}
-        if name not in taken and (told == name or not self._is_recorded(told)):
-            return name
-        own, number = told, 1
-        while own in taken:
-            number += 1
-            own = f"{told}-{number}"
-        return own
+        told = proposal.name if parent is None else f"{parent.name}-{proposal.name}"
+        numbered = (f"{told}-{number}" for number in count(2))
+        free = filter(self._is_free, chain((proposal.name, told), numbered))
+        likely = [*islice(free, 2)]
+        had = (name for name in likely if self._had(name, proposal))
+        never = (name for name in chain(likely, free) if not self._is_recorded(name))
+        return next(chain(had, never))
+
+    def _is_free(self, name: str) -> bool:
+        return name not in self._entries and name != BASELINE
+
+    def _had(self, name: str, proposal: Proposal) -> bool:
+        """Whether what is recorded under a name is this very proposal."""
+        if not self._is_recorded(name):
+            return False
+        step = _staging_of(replace(proposal, name=name))
+        return trial_of(step, 0, self._request, self._base).key in self._recorded.keys
 
     # ---- who is staged
 
-    def staging(self, underway: Underway) -> list[Step]:
+    def staging(self, *, recorded_only: bool = False) -> list[Step]:
         """Of those that are new."""
-        return [
-            Step(kind=StepKind.STAGE, candidate=one.name, proposal=one.proposal)
-            for one in self
-            if one.is_new and self._is_staged_now(one, underway)
-        ]
+        new = [one for one in self if one.is_new]
+        if recorded_only:
+            new = [one for one in new if self._is_recorded(one.name)]
+        return [_staging_of(one.proposal) for one in new if self._is_staged_now(one)]
 
-    def _is_staged_now(self, one: Entry, underway: Underway) -> bool:
+    def _is_staged_now(self, one: Entry) -> bool:
         if not self._is_recorded(one.name):
             is_given = one.proposal.origin is Origin.GIVEN
-            if underway.is_catching_up and not is_given:
-                return False
             if (one.order[-1] if is_given else len(self._places)) >= self._most:
                 reason = f"past the limit of {counted(self._most, 'candidate')}"
                 one.take_out(Status.SKIPPED, reason)
@@ -123,11 +132,11 @@ class Field:
 
     # ---- who is tested
 
-    def tests(self, underway: Underway) -> list[Step]:
+    def tests(self, *, recorded_only: bool = False) -> list[Step]:
         """Of those that are staged, and everyone before them: so which of two equals is the
         duplicate does not hang on who was staged sooner."""
         steps: list[Step] = []
-        are_staged = not underway.is_catching_up
+        are_staged = not recorded_only
         for one in self:
             are_staged = are_staged and not one.is_staging
             if one.awaits_decision and (are_staged or self._was_original(one)):
@@ -170,6 +179,10 @@ class Field:
         if tree == self[first].tree:
             return first, f"identical to {first}"
         return first, f"equal to {first} but for formatting"
+
+
+def _staging_of(proposal: Proposal) -> Step:
+    return Step(kind=StepKind.STAGE, candidate=proposal.name, proposal=proposal)
 
 
 def _forbidden(flags: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ what is not waits until all that is recorded has been heard.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from paraval.racing.steps import BASELINE, STEP, Step, StepKind
 from paraval.records import TrialResult
@@ -25,8 +25,10 @@ def id_of(step: Step) -> StepId:
 class Recorded:
     """The steps that have a result in the store."""
 
-    def __init__(self, steps: Iterable[StepId] = ()) -> None:
+    def __init__(self, steps: Iterable[StepId] = (), keys: Iterable[str] = ()) -> None:
+        """`keys`: of their trials; they tell apart what has the same name."""
         self._steps = frozenset(steps)
+        self.keys = frozenset(keys)
         self._candidates: dict[StepKind, set[str]] = defaultdict(set)
         for kind, name, _ in self._steps:
             self._candidates[kind].add(name)
@@ -42,9 +44,9 @@ class Recorded:
         return frozenset(self._candidates.get(kind, ()))
 
 
-def recorded_in(results: Iterable[TrialResult]) -> Recorded:
-    """What the results in a race's store tell."""
-    return Recorded(map(_id_in, results))
+def recorded_in(known: Mapping[str, TrialResult]) -> Recorded:
+    """`known`: the results in a race's store, by the keys of their trials."""
+    return Recorded(map(_id_in, known.values()), known)
 
 
 def _id_in(result: TrialResult) -> StepId:
