@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from statistics import NormalDist, fmean, stdev
+from statistics import NormalDist, fmean
 
 
 def wilson(successes: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -53,8 +53,9 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
     mean = fmean(values)
     if len(values) == 1:
         return (mean, -math.inf, math.inf)
-    error = stdev(values) / math.sqrt(len(values))
-    half = student_quantile(0.5 + confidence / 2, len(values) - 1) * error
+    df = len(values) - 1
+    variance = math.fsum((value - mean) ** 2 for value in values) / df
+    half = student_quantile(0.5 + confidence / 2, df) * math.sqrt(variance / len(values))
     return (mean, mean - half, mean + half)
 
 
