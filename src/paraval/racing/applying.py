@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from paraval.git.snapshots import snapshot
 from paraval.git.trees import tree_changes
 from paraval.racing.request import RaceRequest
 from paraval.racing.steps import Base
+from paraval.scratch import scratch_folder
 from paraval.workspaces.selection import shown
 from paraval.workspaces.sources import AS_TEXT
 
@@ -192,8 +192,9 @@ def _with_a_working_tree(repo: str) -> Repository:
 
 @contextmanager
 def _desk(repository: Repository) -> Iterator[_Desk]:
-    """Raises GitError or OSError."""
-    with tempfile.TemporaryDirectory(prefix="paraval-apply-") as folder:
+    """Raises GitError, StoreError or OSError."""
+    with scratch_folder() as scratch:
+        folder = scratch.folder
         objects, git_dir = f"{folder}/objects", f"{folder}/apply.git"
         taken = snapshot(repository, objects)
         # The user's line ends count, and no filter runs.

@@ -6,7 +6,6 @@ that sees nothing of the user's then: it would give a new time to an object that
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from paraval.git.trees import FILES, LINK
 from paraval.processes.quick import QuickEnd
 from paraval.racing.staging_files import Entry
 from paraval.racing.staging_patch import InvalidProposalError, Manner, names_in
+from paraval.scratch import scratch_folder
 
 _ATTRIBUTES = "* !diff -filter\n"
 """No file is binary because it is said to be, and no filter is ever run."""
@@ -114,8 +114,10 @@ class Desk:
 
 @contextmanager
 def open_desk(repository: Repository, base: str, objects: Path) -> Iterator[Desk]:
-    """For one proposal. Raises GitError or OSError."""
-    with tempfile.TemporaryDirectory(prefix="paraval-stage-") as folder:
+    """For one proposal. Raises GitError, StoreError or OSError."""
+    # What a killed engine leaves of it is cleared like all its scratch.
+    with scratch_folder() as scratch:
+        folder = str(scratch.folder)
         git_dir, lent = f"{folder}/stage.git", f"{folder}/lent"
         lender = Lender(objects=(), object_format=repository.object_format)
         write_repository(git_dir, lender, head="0" * len(base), attributes=_ATTRIBUTES)

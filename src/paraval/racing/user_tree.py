@@ -10,15 +10,16 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from paraval.errors import ParavalError
 from paraval.git.borrowing import Lender, lender_of, write_repository
 from paraval.git.repositories import find_repository
-from paraval.git.running import GitError, failure, run_git
+from paraval.git.running import failure, run_git
+from paraval.scratch import scratch_folder
 from paraval.workspaces.selection import shown
 
 MOST_ENTRIES = 100_000
@@ -71,7 +72,7 @@ class UserTree:
             try:
                 ignored = self._ignored(paths)
                 paths = [path for path in paths if path not in ignored]
-            except (GitError, OSError):
+            except (ParavalError, OSError):
                 pass  # Rather too much than too little.
         names = sorted({name for name, _ in before.git.items() ^ now.git.items()})
         return (*(shown(path) for path in paths), *names)
@@ -95,10 +96,12 @@ class UserTree:
                     yield path, is_folder, _mark(found)
 
     def _ignored(self, paths: Sequence[bytes]) -> set[bytes]:
-        """Of these, what git ignores, by the user's own rules too. Raises GitError or OSError."""
+        """Of these, what git ignores, by the user's own rules too. Raises GitError, StoreError or
+        OSError."""
         if not paths:
             return set()
-        with tempfile.TemporaryDirectory(prefix="paraval-rules-") as folder:
+        with scratch_folder() as scratch:
+            folder = scratch.folder
             lender = Lender(objects=(), excludes=self._lender.excludes)
             write_repository(f"{folder}/rules.git", lender, head="0" * 40)
             ended = run_git(
