@@ -275,9 +275,10 @@ def test_a_repair_that_is_right_may_win() -> None:
 
 def test_what_does_not_apply_is_repaired_each_in_a_step_of_its_own() -> None:
     fates = {"a": Fate(stage=FAILED, repairs=("x",)), "b": Fate(stage=FAILED, repairs=("y",))}
-    gone, _ = race(fates, request(hooks=REPAIR))
+    asked = request(hooks=REPAIR)
+    gone, _ = race(fates, asked)
     repairs = [step for step in gone.named if step.kind is StepKind.REPAIR]
-    assert len({(step.tree, step.number) for step in repairs}) == 2
+    assert len({trial_of(step, 0, asked, BASE).key for step in repairs}) == 2
     assert all(step.told is not None and step.told["reason"] for step in repairs)
 
 

@@ -9,7 +9,6 @@ the same end in `course_recorded`.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -105,6 +104,7 @@ class Course:
 
     def _candidate_ended(self, entry: Entry, end: StepEnd) -> None:
         entry.note(end.notes)
+        entry.flag(end.finding.outside)
         match end.step.kind:
             case StepKind.STAGE:
                 _stage_ended(entry, end)
@@ -195,8 +195,7 @@ class Course:
         if not self._hooks.may_ask(kind, one):
             return []
         told = told_of(kind, one, self._request.accept, self._baseline_standing())
-        number = 1 if one.tree is not None else _number_of(one.name)
-        return [Step(kind=kind, candidate=one.name, number=number, tree=one.tree, told=told)]
+        return [Step(kind=kind, candidate=one.name, tree=one.tree, told=told)]
 
     # ---- the winner
 
@@ -332,8 +331,3 @@ def _difference(tested: Tested, end: StepEnd) -> str:
     if number:
         return f"{counted(number, 'difference')} from the baseline"
     return f"its tests ended as {end.outcome.value}"
-
-
-def _number_of(name: str) -> int:
-    """Steps without a tree are told apart in the store by their number alone."""
-    return 1 + int(hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:7], 16)

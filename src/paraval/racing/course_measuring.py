@@ -22,6 +22,8 @@ from paraval.racing.halving import (
 from paraval.racing.request import RaceRequest
 from paraval.racing.steps import Base, Step, StepKind
 
+STANDS_FOR_CANDIDATES = 7
+"""Worktrees with a candidate each that are held ready beside the baseline's."""
 MEASURED = "it was measured"
 MEASURED_AGAIN = "it was measured again"
 
@@ -161,20 +163,13 @@ class Measuring:
 
     def _blocks(self, numbers: Mapping[str, int], entries: Sequence[Entry]) -> list[Step]:
         """So many more for each, by its name. One of all, then the next: a slow drift hits all
-        alike."""
+        alike; but never of more at once than there are stands, or each would be set up anew for
+        every block."""
         steps: list[Step] = []
-        for turn in range(max(numbers.values(), default=0)):
-            more = [one for one in entries if numbers[one.name] > turn]
-            for one in self._shuffled(more, f"{self.round} {turn}"):
-                one.screens_named += 1
-                steps.append(
-                    Step(
-                        kind=StepKind.SCREEN,
-                        candidate=one.name,
-                        number=one.screens_named,
-                        tree=one.tree,
-                    )
-                )
+        for group in _batched(self._shuffled(entries, f"{self.round}"), STANDS_FOR_CANDIDATES):
+            for turn in range(max(numbers[one.name] for one in group)):
+                more = [one for one in group if numbers[one.name] > turn]
+                steps += [_screen(one) for one in self._shuffled(more, f"{self.round} {turn}")]
         return steps
 
     def _shuffled(self, entries: Sequence[Entry], turn: str) -> list[Entry]:
@@ -188,3 +183,14 @@ class Measuring:
 
     def _seconds(self, blocks: int) -> float:
         return blocks * PROCESSES_OF_A_BLOCK * self.process_s
+
+
+def _screen(one: Entry) -> Step:
+    """The candidate's next block."""
+    one.screens_named += 1
+    return Step(kind=StepKind.SCREEN, candidate=one.name, number=one.screens_named, tree=one.tree)
+
+
+def _batched(entries: Sequence[Entry], size: int) -> list[Sequence[Entry]]:
+    """In their order, so many at a time."""
+    return [entries[start : start + size] for start in range(0, len(entries), size)]

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from paraval.racing.course import Course
+from paraval.racing.course_recorded import recorded_in
 from paraval.racing.remembering import Beginning, recalled
 from paraval.racing.source import RaceSource
 from paraval.racing.standings import Standings
@@ -22,7 +23,13 @@ def standings_of(store: Store, run: RunInfo) -> tuple[Beginning, Standings]:
 def replayed(beginning: Beginning, known: Mapping[str, TrialResult]) -> Standings:
     """`known`: results by the keys of their trials."""
     request, base = beginning.request, beginning.base
-    course = Course(request, base, beginning.proposals, hooks=beginning.hooks)
+    course = Course(
+        request,
+        base,
+        beginning.proposals,
+        hooks=beginning.hooks,
+        recorded=recorded_in(known),
+    )
     source = RaceSource(course, request, base, {})
     waiting: deque[Trial] = deque(source.begin())
     while waiting:

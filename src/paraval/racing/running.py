@@ -20,6 +20,7 @@ from paraval.execute.source import Source
 from paraval.execute.stopping import Stopping, stopping_on_signals
 from paraval.racing.asker import Asker
 from paraval.racing.course import Course
+from paraval.racing.course_recorded import recorded_in
 from paraval.racing.findings import Proposal
 from paraval.racing.ground import base_of, workspace_of
 from paraval.racing.measurer import Measurer
@@ -226,7 +227,13 @@ class _Opening:
     async def open(self, premises: Premises) -> AsyncIterator[tuple[Source, Performer]]:
         beginning, ends = self._race.beginning, Ends()
         request, base = beginning.request, beginning.base
-        course = Course(request, base, beginning.proposals, hooks=beginning.hooks)
+        course = Course(
+            request,
+            base,
+            beginning.proposals,
+            hooks=beginning.hooks,
+            recorded=recorded_in(premises.ledger.known_results()),
+        )
         source = RaceSource(course, request, base, ends)
 
         def propose(step: Step, proposals: tuple[Proposal, ...]) -> None:
