@@ -1,4 +1,4 @@
-"""A race that is killed or interrupted wherever it may be: it goes on, and ends as it would have."""
+"""A race that is killed or interrupted, wherever it is: it goes on, and ends as it would have."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ echo "begin $KIND $PARAVAL_CASE $$" >> LOG/log
 hold() {
     [ -e "LOG/hold-$1" ] || return 0
     echo $$ > "LOG/held-$1"
-    sleep 300
+    while [ ! -e "LOG/release-$1" ]; do sleep 0.05; done
 }
 """
 TEST = """
@@ -84,14 +84,16 @@ REPAIR = """
 KIND=repair
 BEGIN
 hold "repair-$PARAVAL_CASE"
-[ "$PARAVAL_CASE" != wrong ] || printf '%s\\n' '{"name": "mended", "files": {"value.txt": "right 0.8\\n"}}'
+[ "$PARAVAL_CASE" != wrong ] ||
+    printf '%s\\n' '{"name": "mended", "files": {"value.txt": "right 0.8\\n"}}'
 echo "end $KIND $PARAVAL_CASE $$" >> LOG/log
 """
 REFINE = """
 KIND=refine
 BEGIN
 hold "refine-$PARAVAL_CASE"
-[ "$PARAVAL_CASE" != quick ] || printf '%s\\n' '{"name": "best", "files": {"value.txt": "right 0.4\\n"}}'
+[ "$PARAVAL_CASE" != quick ] ||
+    printf '%s\\n' '{"name": "best", "files": {"value.txt": "right 0.4\\n"}}'
 echo "end $KIND $PARAVAL_CASE $$" >> LOG/log
 """
 GIT = """#!/bin/sh
@@ -226,6 +228,9 @@ class World:
         assert ended.stdout, ended.stderr
         return dict(json.loads(ended.stdout))
 
+    def written(self, name: str) -> dict[str, Any]:
+        return dict(json.loads((self.folder / name).read_text()))
+
     # ---- holding
 
     def hold(self, *names: str) -> None:
@@ -237,6 +242,10 @@ class World:
         held = self.work / f"held-{name}"
         wait_until(lambda: held.exists() or engine.is_over, f"{name} is held", engine.told)
         assert held.exists(), engine.told()
+
+    def release(self, name: str) -> None:
+        """Those who are held go on."""
+        (self.work / f"release-{name}").touch()
 
     def let_go(self, name: str = "*") -> None:
         """Who comes now is not; those who are stay so."""
@@ -287,7 +296,7 @@ class World:
 
     def await_nobody(self) -> None:
         """No process of a dead engine is left."""
-        wait_until(lambda: not self.processes(), "nothing of it runs", lambda: self.processes())
+        wait_until(lambda: not self.processes(), "nothing of it runs", self.processes)
 
     def processes(self) -> list[str]:
         found = []

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from paraval.racing.course import Course
 from paraval.racing.course_recorded import recorded_in
 from paraval.racing.remembering import Beginning, recalled
+from paraval.racing.signing import with_their_steps
 from paraval.racing.source import RaceSource
 from paraval.racing.standings import Standings
 from paraval.records import RunInfo, Trial, TrialResult
@@ -28,7 +29,7 @@ def replayed(beginning: Beginning, known: Mapping[str, TrialResult]) -> Standing
         base,
         beginning.proposals,
         hooks=beginning.hooks,
-        recorded=recorded_in(known),
+        recorded=recorded_in(with_their_steps(known)),
     )
     source = RaceSource(course, request, base, {})
     waiting: deque[Trial] = deque(source.begin())

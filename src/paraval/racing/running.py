@@ -32,6 +32,7 @@ from paraval.racing.remembering import Beginning, as_selection, is_race, recalle
 from paraval.racing.replay import standings_of
 from paraval.racing.report import RaceReport
 from paraval.racing.request import RaceRequest
+from paraval.racing.signing import Signing, with_their_steps
 from paraval.racing.source import RaceSource
 from paraval.racing.staging import Stager
 from paraval.racing.stands import MOST_STANDS
@@ -232,7 +233,7 @@ class _Opening:
             base,
             beginning.proposals,
             hooks=beginning.hooks,
-            recorded=recorded_in(premises.ledger.known_results()),
+            recorded=recorded_in(with_their_steps(premises.ledger.known_results())),
         )
         source = RaceSource(course, request, base, ends)
 
@@ -250,7 +251,7 @@ class _Opening:
             elapsed_s=lambda: before_s + time.monotonic() - began,
         )
         try:
-            yield source, performer
+            yield source, Signing(performer)
         finally:
             await performer.close()
 
