@@ -68,7 +68,7 @@ KIND=bench
 BEGIN
 hold "$KIND-$PARAVAL_CASE"
 read verdict seconds < value.txt
-sleep 0.005
+sleep "$(cat LOG/pause)"
 echo "{\\"__total__\\": $seconds}" > m.json
 echo "end $KIND $PARAVAL_CASE $$" >> LOG/log
 """
@@ -154,6 +154,7 @@ class World:
         for name, text in {**scripts, "refine": REFINE}.items():
             filled = text.replace("BEGIN", BEGIN.strip()).replace("LOG", str(self.work))
             (self.work / f"{name}.sh").write_text(filled)
+        (self.work / "pause").write_text("0.005")
         self._wrap_git()
         lines = [json.dumps(one) + "\n" for one in self.given]
         (self.folder / "candidates.jsonl").write_text("".join(lines))
@@ -214,10 +215,10 @@ class World:
         assert engine.wait() == code, engine.told()
         return engine
 
-    def report(self) -> dict[str, Any]:
+    def report(self, *more: str) -> dict[str, Any]:
         """The last race as it stands, from the store."""
         ended = subprocess.run(
-            [sys.executable, "-m", "paraval", "report", "last", "--json"],
+            [sys.executable, "-m", "paraval", "report", "last", "--json", *more],
             cwd=self.folder,
             env={**os.environ, "PARAVAL_STORE": ""},
             capture_output=True,
