@@ -153,8 +153,8 @@ def measured_sentence(standings: Standings, request: RaceRequest) -> str | None:
     metric = {Metric.WALL: "wall time", Metric.CPU: "CPU time", Metric.FILE: "times it told"}
     return (
         f"Measured alone, each time in a fresh process, in blocks of ABBA against the baseline"
-        f" (up to {most:,} a candidate): {metric[request.bench.metric]}; the winner on fresh"
-        f" blocks. Intervals: {percent(request.accept.confidence)}."
+        f" (up to {most:,} a candidate): {metric[request.bench.metric]}; the last two on fresh"
+        f" blocks. Intervals: {percent(request.accept.confidence)}, of the last two together."
     )
 
 
