@@ -114,10 +114,7 @@ class Entry:
         if block.flags:
             self.flag(block.flags)
             self.is_in = False
-            self.held = (
-                f"its benchmark leaves behind what the baseline's does not: {block.flags[0]}; so "
-                "its measurements may be those of answers that it kept"
-            )
+            self.held = f"{block.flags[0]}: so its measurements may not be those of its code"
 
     def screened(self, confidence: float) -> Speedup | None:
         return speedup_of(_in_order(self.screening), confidence)

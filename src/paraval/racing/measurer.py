@@ -102,8 +102,11 @@ class Measurer:
                 duration_s=time.monotonic() - began,
             )
         except _BrokenError as broken:
-            self._stands.drop(broken.timed.start.stand)
-            return _broken(broken, step, time.monotonic() - began)
+            stand = broken.timed.start.stand
+            is_alone = step.kind is StepKind.CALIBRATE or broken.side == B
+            meddled = [] if is_alone else await stand.meddled_with()
+            self._stands.drop(stand)
+            return _broken(broken, step, time.monotonic() - began, meddled)
         except asyncio.CancelledError:
             self._stands.drop_all()
             raise
@@ -128,6 +131,7 @@ class Measurer:
         self._quiet.begin()
         timed = [_well(A, await self._timing.time(start)) for start in starts]
         noisy = self._is_noisy(timed)
+        await stand.settle()
         samples = tuple(_sample(one) for one in timed)
         calibration = Calibration(
             samples=samples,
@@ -178,10 +182,14 @@ class Measurer:
         self, attempt: Attempt, side: str, tree: str, cpus: tuple[int, ...]
     ) -> Stand:
         stand = await self._stands.stand(tree)
+        if stand.is_warm and await stand.meddled_with():
+            # Another's benchmark did that, or a test: it is not measured as what it was made.
+            self._stands.drop(stand)
+            stand = await self._stands.stand(tree)
         if not stand.is_warm:
             start = self._timing.ready(attempt, stand, f"0-{side}", Chance(), cpus)
             _well(side, await self._timing.time(start))
-            await stand.look()
+            await stand.settle()
             stand.is_warm = True
         return stand
 
@@ -220,11 +228,18 @@ class Measurer:
             if stand.looked_at_in != step.kind:
                 await stand.look()
                 stand.looked_at_in = step.kind
-        flags = in_words(only_with(pair.candidate.left, pair.baseline.left))
+        # After one process of each alone, too: later ones could have covered up for it.
+        left = only_with(pair.candidate.usual, pair.baseline.usual)
+        left += only_with(pair.candidate.left, pair.baseline.left)
+        flags = in_words(sorted(set(left)))
         leaked = {side: sum(one.ended.leaked for s, one in timed if s == side) for side in (A, B)}
         if leaked[B] and not leaked[A]:
             # Work that goes on behind its back is not in the time that it took.
             flags += ("its benchmark leaves processes that go on",)
+        meddled = await pair.baseline.meddled_with()
+        if meddled:
+            self._stands.drop(pair.baseline)
+            flags += (_meddling(meddled),)
         return flags
 
 
@@ -270,12 +285,21 @@ def _taken(timed: Sequence[Timed], began: float) -> dict[str, Any]:
     }
 
 
-def _broken(broken: _BrokenError, step: Step, duration_s: float) -> AttemptResult:
+def _meddling(changed: Sequence[str]) -> str:
+    return f"its benchmark changes {changed[0]} in the baseline's worktree"
+
+
+def _broken(
+    broken: _BrokenError, step: Step, duration_s: float, meddled: Sequence[str]
+) -> AttemptResult:
     failure, timed = broken.timed.failure, broken.timed
     assert failure is not None
     message = f"the {broken.side}'s benchmark: {failure.message}"
+    outcome = _outcome(broken.side, step, failure)
+    if meddled:
+        outcome, message = Outcome.INVALID_OUTPUT, f"{_meddling(meddled)}; then {message}"
     return broke(
-        _outcome(broken.side, step, failure),
+        outcome,
         message,
         duration_s=duration_s,
         exit_code=timed.ended.exit_code,

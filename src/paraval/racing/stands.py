@@ -12,7 +12,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import Protocol
 
-from paraval.racing.leavings import Footprint, Ground, left_since
+from paraval.racing.leavings import Footprint, Ground, left_since, meddled_with
 from paraval.scratch import Homes, OwnHome
 from paraval.workspaces.workspace import Lease, WorkspaceError
 
@@ -58,6 +58,10 @@ class Stand:
         """In which kind of step."""
         self._ground = Ground(top=lease.top, own=own)
         self._before: Footprint = {}
+        self.usual: frozenset[str] = frozenset()
+        """What its own benchmark leaves, as long as it was alone with it."""
+        self._settled: Footprint = {}
+        """All of its code then."""
 
     async def look_before(self) -> None:
         """As it is before the first process."""
@@ -66,6 +70,19 @@ class Stand:
     async def look(self) -> None:
         """At what benchmarks left in it since."""
         self.left = left_since(self._before, await asyncio.to_thread(self._ground.footprint))
+
+    async def settle(self) -> None:
+        """Nothing but its own benchmark has run so far: all that was left is its own doing."""
+        await self.look()
+        self.usual = self.left
+        self._settled = await asyncio.to_thread(self._ground.code)
+
+    async def meddled_with(self) -> list[str]:
+        """What somebody else changed of its code since; nothing where it has not settled yet."""
+        if not self._settled:
+            return []
+        now = await asyncio.to_thread(self._ground.code)
+        return meddled_with(self._settled, now, self.usual)
 
 
 class Stands:
