@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import random
-import signal
+import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.faults.race_kills import STATUSES, World, essence, kill_in, killed_at_random, statuses
-
-PARALLEL = 4
+from tests.faults.race_kills import (
+    GIVEN,
+    PARALLEL,
+    PARAVAL,
+    PHASES,
+    REPAIRED,
+    STATUSES,
+    World,
+    essence,
+    interrupt_and_go_on,
+    kill_in,
+    killed_at_random,
+    statuses,
+)
+from tests.test_store import needs_mounts
 
 
 @pytest.fixture(scope="module")
@@ -23,20 +35,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     report = world.report()
     assert statuses(report) == STATUSES
     return essence(report)
-
-
-PHASES = (
-    "stage",
-    "test-baseline",
-    "bench-baseline",
-    "generate",
-    "test-streamed",
-    "repair-wrong",
-    "bench-slow",
-    "refine-quick",
-    "final",
-    "profile-best",
-)
 
 
 def test_a_race_that_is_killed_in_each_of_its_phases_ends_as_one_that_is_not(
@@ -78,7 +76,7 @@ def test_a_race_that_is_killed_at_random_moments_ends_as_one_that_is_not(
     tmp_path: Path, undisturbed: dict[str, Any]
 ) -> None:
     world = World(tmp_path / "world")
-    killed_at_random(world, random.Random(4), kills=4)
+    killed_at_random(world, random.Random(4), kills=3)
     assert essence(world.report()) == undisturbed
     assert world.left_in_scratch() == []
     assert world.tree() == world.before
@@ -87,28 +85,57 @@ def test_a_race_that_is_killed_at_random_moments_ends_as_one_that_is_not(
 # ---- Ctrl-C
 
 
-@pytest.mark.parametrize("where", ["test-quick", "repair-wrong", "bench-slow"])
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize(("where", "times"), [("repair-wrong", 1), ("bench-quick", 2)])
 def test_ctrl_c_stops_a_race_says_how_to_go_on_and_a_resume_finishes_it(
-    tmp_path: Path, undisturbed: dict[str, Any], where: str, times: int
+    tmp_path: Path, where: str, times: int
 ) -> None:
-    world = World(tmp_path / "world")
-    world.hold(where)
-    engine = world.start("race", "race.yaml")
-    world.await_held(where, engine)
-    engine.process.send_signal(signal.SIGINT)
-    if times == 2:
-        engine.await_event("notice")
-        engine.process.send_signal(signal.SIGINT)
-    assert engine.wait() == 130, engine.told()
-    assert world.processes() == []
+    world = World(tmp_path / "world", race=REPAIRED, given=[GIVEN[0], GIVEN[2]])
+    interrupt_and_go_on(world, where, times)
+    assert statuses(world.report()) == {"quick": "won", "wrong": "failed", "mended": "accepted"}
+
+
+# ---- a full disk
+
+
+FULL_DISK = """
+mount -t tmpfs -o size=40m tmpfs .paraval || exit 99
+"$@" race race.yaml --progress lines 2> told &
+engine=$!
+until [ -e work/held-bench-quick ]; do sleep 0.05; kill -0 $engine || exit 98; done
+dd if=/dev/zero of=.paraval/filler bs=64k 2> /dev/null
+touch work/release-bench-quick
+wait $engine
+echo $? > code
+rm .paraval/filler
+"$@" resume last --progress none -o resumed.json
+"""
+
+
+@needs_mounts
+def test_a_race_on_a_full_disk_is_broken_off_and_goes_on_when_there_is_space(
+    tmp_path: Path,
+) -> None:
+    """A disk of 40 MB, in a mount namespace of the engine's own."""
+    world = World(tmp_path / "world", race=REPAIRED, given=[GIVEN[0], GIVEN[2]])
+    world.hold("bench-quick")
+    (world.folder / ".paraval").mkdir()
+    ended = subprocess.run(
+        ["unshare", "--mount", "--map-root-user", "sh", "-c", FULL_DISK, "sh", *PARAVAL],
+        cwd=world.folder,
+        env=world.variables(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    told = (world.folder / "told").read_text()
+    assert ended.returncode == 0, told + ended.stderr
+    assert int((world.folder / "code").read_text()) == 3
+    assert "was broken off: no space left for results in" in told
+    assert "hint: mend that, then go on with: paraval resume" in told
+    report = world.written("resumed.json")
+    assert report["over"]
+    assert statuses(report) == {"quick": "won", "wrong": "failed", "mended": "accepted"}
+    assert world.begun()["test", "quick"] == world.begun()["repair", "wrong"] == 1
     assert world.left_in_scratch() == []
-    (run,) = world.store.runs()
-    assert f"paraval resume {run.id}" in engine.stdout.read_text()
-    done = world.done()
-    assert done
-    world.let_go()
-    resumed = world.run("resume", run.id)
-    assert not resumed.started() & done
-    assert essence(world.report()) == undisturbed
     assert world.tree() == world.before

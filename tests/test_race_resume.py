@@ -45,7 +45,7 @@ def test_whoever_failed_first_was_repaired_and_a_replay_knows_it(tmp_path: Path)
 
 
 def test_a_race_is_told_the_same_when_all_that_it_was_made_of_is_gone(tmp_path: Path) -> None:
-    """Hooks, failures, a duplicate, one that does not apply: live, from the store, and elsewhere."""
+    """Hooks, failures, a duplicate, one that does not apply: live, from its store, elsewhere."""
     world = World(tmp_path / "world")
     world.run("race", "race.yaml", "-o", "live.json")
     live = world.written("live.json")
@@ -56,7 +56,7 @@ def test_a_race_is_told_the_same_when_all_that_it_was_made_of_is_gone(tmp_path: 
     (world.folder / "candidates.jsonl").unlink()
     (world.folder / "race.yaml").unlink()
     (world.folder / ".paraval").rename(tmp_path / "elsewhere")
-    moved = world.report("--store", str(tmp_path / "elsewhere"))
+    moved = world.report(tmp_path / "elsewhere")
     assert moved["run"].pop("folder").startswith(str(tmp_path / "elsewhere"))
     del live["run"]["folder"]
     assert moved == live

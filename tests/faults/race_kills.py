@@ -25,11 +25,14 @@ from typing import Any
 
 import psutil
 
+from paraval.racing.report import report_of
 from paraval.racing.steps import STEP
 from paraval.store.store import Store
 from tests.repositories import make_repository
 
 PATIENCE_S = 60.0
+PARALLEL = 4
+PARAVAL = (sys.executable, "-m", "paraval")
 
 RACE = """
 name: killed
@@ -43,6 +46,17 @@ refine: {{command: [sh, {work}/refine.sh], depth: 1}}
 profile: {{kind: line, functions: ["value:value"]}}
 limits: {{parallel: 4}}
 """
+
+REPAIRED = """
+name: repaired
+repo: repository
+test: {{command: [sh, {work}/test.sh], timeout: 60}}
+bench: {{command: [sh, {work}/bench.sh], metric: {{file: m.json}}, quiet: 0, blocks: 3, cpus: 0}}
+candidates: candidates.jsonl
+repair: [sh, {work}/repair.sh]
+limits: {{parallel: 4}}
+"""
+"""Less of it."""
 
 BEGIN = """
 cd "${PARAVAL_WORKSPACE:-.}"
@@ -121,8 +135,19 @@ STATUSES = {
     "mended": "accepted",
     "best": "won",
 }
-ONCE = ("test", "generate", "repair", "refine", "profile")
-"""Kinds of programs that are run once for a step; blocks of benchmarks are several processes."""
+PHASES = (
+    "stage",
+    "test-baseline",
+    "bench-baseline",
+    "generate",
+    "test-streamed",
+    "repair-wrong",
+    "bench-slow",
+    "refine-quick",
+    "final",
+    "profile-best",
+)
+"""What a race comes to, in this order; but for the first and `final`, the name of a hold."""
 
 Done = set[tuple[str, str, int]]
 """Steps that have a result: kind, candidate, number."""
@@ -186,9 +211,8 @@ class World:
 
     # ---- running
 
-    def start(self, *arguments: str) -> Engine:
-        """`paraval race ...`, in the background."""
-        env = {
+    def variables(self) -> dict[str, str]:
+        return {
             **os.environ,
             "PARAVAL_STORE": "",
             "PARAVAL_SCRATCH": str(self.folder / "scratch"),
@@ -196,16 +220,18 @@ class World:
             "NO_COLOR": "1",
             **self.environment,
         }
-        command = [sys.executable, "-m", "paraval", *arguments]
+
+    def start(self, *arguments: str) -> Engine:
+        """`paraval race ...`, in the background."""
         number = len([*self.folder.glob("events-*")])
         events = self.folder / f"events-{number}"
         with events.open("w") as stderr, (self.folder / f"stdout-{number}").open("w") as stdout:
             process = subprocess.Popen(
-                [*command, "--progress", "json"],
+                [*PARAVAL, *arguments, "--progress", "json"],
                 cwd=self.folder,
                 stdout=stdout,
                 stderr=stderr,
-                env=env,
+                env=self.variables(),
             )
         return Engine(process, events, Path(stdout.name))
 
@@ -215,19 +241,10 @@ class World:
         assert engine.wait() == code, engine.told()
         return engine
 
-    def report(self, *more: str) -> dict[str, Any]:
-        """The last race as it stands, from the store."""
-        ended = subprocess.run(
-            [sys.executable, "-m", "paraval", "report", "last", "--json", *more],
-            cwd=self.folder,
-            env={**os.environ, "PARAVAL_STORE": ""},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-        assert ended.stdout, ended.stderr
-        return dict(json.loads(ended.stdout))
+    def report(self, store: Path | None = None) -> dict[str, Any]:
+        """The last race as it stands, from the store alone: what `paraval report --json` prints."""
+        found = self.store if store is None else Store(store)
+        return dict(json.loads(json.dumps(report_of(found, found.find("last")).as_json())))
 
     def written(self, name: str) -> dict[str, Any]:
         return dict(json.loads((self.folder / name).read_text()))
@@ -432,3 +449,29 @@ def killed_at_random(world: World, draw: random.Random, kills: int) -> int:
 def _nothing_lost_or_doubled(world: World, engine: Engine, done: Done) -> None:
     assert done <= world.done(), f"lost: {done - world.done()}"
     assert not engine.started() & done, f"run again: {engine.started() & done}"
+
+
+# ---- Ctrl-C
+
+
+def interrupt_and_go_on(world: World, where: str, times: int) -> None:
+    """Ctrl-C when the race has come there, once or twice; then a resume to the end."""
+    world.hold(where)
+    engine = world.start("race", "race.yaml")
+    world.await_held(where, engine)
+    engine.process.send_signal(signal.SIGINT)
+    if times > 1:
+        engine.await_event("notice")
+        engine.process.send_signal(signal.SIGINT)
+    assert engine.wait() == 130, engine.told()
+    assert world.processes() == []
+    assert world.left_in_scratch() == []
+    (run,) = world.store.runs()
+    assert f"paraval resume {run.id}" in engine.stdout.read_text()
+    done = world.done()
+    assert done
+    world.let_go()
+    resumed = world.run("resume", run.id)
+    assert not resumed.started() & done
+    assert world.left_in_scratch() == []
+    assert world.tree() == world.before
