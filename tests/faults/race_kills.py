@@ -279,8 +279,10 @@ class World:
         remembered here.
         """
         found: set[str] = set()
-        for database in self.folder.glob(".paraval/runs/*/run.db"):
-            with contextlib.closing(sqlite3.connect(database, timeout=30)) as connection:
+        # One that was killed while it wrote its plan is none, and is not listed.
+        for run in self.store.runs():
+            database = sqlite3.connect(Path(run.folder, "run.db"), timeout=30)
+            with contextlib.closing(database) as connection:
                 self._steps.update(
                     (key, (json.loads(choices)[STEP], case, repeat))
                     for key, choices, case, repeat in connection.execute(_STEPS)
