@@ -20,7 +20,6 @@ from paraval.racing.lines import (
     Teller,
     read_answer,
     read_items,
-    read_lines,
 )
 from paraval.racing.names import natural_order, why_no_name
 from paraval.racing.proposals import given_proposals
@@ -247,16 +246,15 @@ def test_any_names_can_be_put_in_order(names: list[str]) -> None:
 
 # ---- JSON lines, as hooks print them
 
+GENERATOR = Teller(origin=Origin.GENERATE)
 PARENT = Proposal(name="quick", patch="p", depth=1)
 
 
 def test_repairs_are_named_after_what_they_repair() -> None:
-    asked = read_lines(
+    asked = read_answer(
         '{"patch": "a"}\n\n{"name": "mine", "ref": "HEAD"}\r\n{"patch": "b"}\n',
-        origin=Origin.REPAIR,
-        parent=PARENT,
-        taken=2,
-    )
+        Teller(origin=Origin.REPAIR, parent=PARENT, taken=2),
+    ).asked
     assert [one.name for one in asked.proposals] == ["quick-repair-3", "mine", "quick-repair-5"]
     assert {(one.parent, one.depth, one.origin) for one in asked.proposals} == {
         ("quick", 2, Origin.REPAIR)
@@ -265,12 +263,10 @@ def test_repairs_are_named_after_what_they_repair() -> None:
 
 
 def test_what_is_generated_is_numbered_past_names_that_were_chosen() -> None:
-    asked = read_lines(
+    asked = read_answer(
         '{"name": "generate-2", "patch": ""}\n{"patch": ""}\n',
-        origin=Origin.GENERATE,
-        parent=None,
-        taken=0,
-    )
+        GENERATOR,
+    ).asked
     assert [one.name for one in asked.proposals] == ["generate-2", "generate-3"]
 
 
@@ -311,7 +307,7 @@ def test_costs_are_added_up_whether_a_candidate_stands_beside_them_or_not() -> N
 )
 def test_a_line_that_is_no_candidate_costs_no_other(line: str, complaint: str) -> None:
     text = f'{{"patch": "a"}}\n{line}\n{{"patch": "b"}}\n'
-    asked = read_lines(text, origin=Origin.GENERATE, parent=None, taken=0)
+    asked = read_answer(text, GENERATOR).asked
     assert [one.patch for one in asked.proposals] == ["a", "b"]
     (told,) = asked.complaints
     assert told.startswith("line 2: ")
@@ -319,10 +315,10 @@ def test_a_line_that_is_no_candidate_costs_no_other(line: str, complaint: str) -
 
 
 def test_lines_and_complaints_are_bounded() -> None:
-    asked = read_lines('{"patch": "a"}\n' * 1500, origin=Origin.GENERATE, parent=None, taken=0)
+    asked = read_answer('{"patch": "a"}\n' * 1500, GENERATOR).asked
     assert len(asked.proposals) == MOST_LINES
     assert asked.complaints == ("line 1001: and 499 after it: only 1,000 count",)
-    asked = read_lines("x\n" * 100, origin=Origin.GENERATE, parent=None, taken=0)
+    asked = read_answer("x\n" * 100, GENERATOR).asked
     assert len(asked.complaints) == MOST_COMPLAINTS + 1
     assert asked.complaints[-1] == "and 80 more like these"
 
@@ -338,5 +334,5 @@ def test_items_of_functions_are_read_as_lines_are() -> None:
 
 @given(st.text() | st.lists(st.text()).map("\n".join))
 def test_no_text_breaks_the_reading(text: str) -> None:
-    for proposal in read_lines(text, origin=Origin.GENERATE, parent=None, taken=0).proposals:
+    for proposal in read_answer(text, GENERATOR).asked.proposals:
         assert why_no_name(proposal.name) is None

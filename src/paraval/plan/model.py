@@ -225,7 +225,7 @@ class SuiteForm(Form):
     )
 
 
-class _EditorSchema(GenerateJsonSchema):
+class EditorSchema(GenerateJsonSchema):
     """Without defaults that say nothing to a reader (an empty list, a null)."""
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
@@ -237,7 +237,7 @@ class _EditorSchema(GenerateJsonSchema):
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of suite files, for editors."""
-    schema = SuiteForm.model_json_schema(schema_generator=_EditorSchema)
+    schema = SuiteForm.model_json_schema(schema_generator=EditorSchema)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **schema,

@@ -57,11 +57,6 @@ class Teller:
         return self.origin.value if self.parent is None else f"{self.parent.name}-{self.origin}"
 
 
-def read_lines(text: str, *, origin: Origin, parent: Proposal | None, taken: int) -> Asked:
-    """The candidates of a whole answer; `read_answer` tells its cost too."""
-    return read_answer(text, Teller(origin=origin, parent=parent, taken=taken)).asked
-
-
 def read_answer(text: str, teller: Teller) -> Answer:
     """All that a text of JSON lines says."""
     return _gathered(_lines(text), teller, where="line")

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, SkipValidation
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import core_schema
 
 from paraval.plan.form_types import (
     Arguments,
@@ -28,6 +26,7 @@ from paraval.plan.form_types import (
     VariableName,
     Words,
 )
+from paraval.plan.model import EditorSchema
 
 Command = Annotated[Arguments | str, Words("a command: a list of texts and numbers, or one text")]
 
@@ -270,19 +269,9 @@ class RaceForm(Form):
     )
 
 
-class _EditorSchema(GenerateJsonSchema):
-    """Without defaults that say nothing to a reader (an empty list, a null)."""
-
-    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        described = super().default_schema(schema)
-        if described.get("default") in (None, "", [], {}):
-            described.pop("default", None)
-        return described
-
-
 def race_schema() -> dict[str, Any]:
     """The JSON Schema of race files, for editors."""
-    schema = RaceForm.model_json_schema(schema_generator=_EditorSchema)
+    schema = RaceForm.model_json_schema(schema_generator=EditorSchema)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **schema,

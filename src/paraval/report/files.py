@@ -8,8 +8,9 @@ import contextlib
 import os
 import secrets
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import IO, Any, Literal
 
 from paraval.errors import RequestError
 from paraval.report.as_csv import AsCsv
@@ -32,10 +33,15 @@ def check_output_paths(paths: Sequence[str | Path]) -> None:
     """RequestError for what could not be written later. No file is changed by asking."""
     for path in map(Path, paths):
         _format_for(path)
-        try:
-            _check_place(path)
-        except (OSError, ValueError, RuntimeError) as error:  # the last for a loop of links
-            raise RequestError(f"cannot write {path}: {_why(error)}") from error
+        check_place(path)
+
+
+def check_place(path: Path) -> None:
+    """RequestError where no file could be written. No file is changed by asking."""
+    try:
+        _look_at_place(path)
+    except (OSError, ValueError, RuntimeError) as error:  # the last for a loop of links
+        raise RequestError(f"cannot write {path}: {why(error)}") from error
 
 
 def write_files(contents: Contents, paths: Sequence[str | Path]) -> None:
@@ -46,7 +52,7 @@ def write_files(contents: Contents, paths: Sequence[str | Path]) -> None:
         try:
             _write_whole(contents, form, path)
         except OSError as error:
-            failures.append(f"cannot write {path}: {_why(error)}")
+            failures.append(f"cannot write {path}: {why(error)}")
     if failures:
         hint = f"the results are kept; write them with: paraval report {contents.run.id} -o FILE"
         raise RequestError("\n".join(failures), hint=hint)
@@ -66,7 +72,7 @@ def _format_for(path: Path) -> Format:
     raise RequestError(f"the ending of '{path}' names no form of report; known: {known}", hint=hint)
 
 
-def _check_place(path: Path) -> None:
+def _look_at_place(path: Path) -> None:
     # What is no path at all (too long, a loop of links, a NUL) is told by this alone.
     with contextlib.suppress(FileNotFoundError):
         path.stat()
@@ -86,11 +92,21 @@ def _check_place(path: Path) -> None:
 
 
 def _write_whole(contents: Contents, form: Format, path: Path) -> None:
+    with opened_whole(path, "x") as file:
+        form.write(contents, file)
+
+
+@contextlib.contextmanager
+def opened_whole(path: Path, mode: Literal["x", "xb"]) -> Iterator[Any]:
+    """A file to write to, which takes its place when all is written; else what stood there stays.
+
+    A TextIO with `x`, a BinaryIO with `xb`.
+    """
     place = _place(path)
     beside = place.with_name(f".paraval-{secrets.token_hex(8)}.tmp")
     try:
-        with beside.open("x", encoding="utf-8", newline="\n") as file:
-            form.write(contents, file)
+        with _opened(beside, mode) as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         if place.exists():
@@ -100,10 +116,15 @@ def _write_whole(contents: Contents, form: Format, path: Path) -> None:
         beside.unlink(missing_ok=True)
 
 
+def _opened(path: Path, mode: Literal["x", "xb"]) -> IO[Any]:
+    return path.open("xb") if mode == "xb" else path.open("x", encoding="utf-8", newline="\n")
+
+
 def _place(path: Path) -> Path:
     """Where the file really is: a link is written through, not replaced."""
     return path.resolve()
 
 
-def _why(error: Exception) -> str:
+def why(error: Exception) -> str:
+    """In the system's words, without the path, which is told already."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
