@@ -1,4 +1,4 @@
-"""A race's report as files: which endings there are. How a file is written, `report.files` knows."""
+"""A race's report as files: which endings there are. How one is written, `report.files` knows."""
 
 from __future__ import annotations
 
