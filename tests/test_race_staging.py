@@ -57,7 +57,7 @@ class Stage:
         tree = git(repo, "rev-parse", "HEAD^{tree}")
         if self.request.uncommitted:
             tree = snapshot(find_repository(repo), place / "elsewhere").tree
-        self.base = Base(tree=tree, start=start)
+        self.base = Base(tree=tree, start=start, commit=git(repo, "rev-parse", "HEAD"))
         self.objects = place / "run" / "objects"
 
     def __call__(self, *proposals: Proposal) -> list[AttemptResult]:
@@ -279,6 +279,90 @@ def test_a_race_with_what_is_not_committed_begins_there(repository: Path, tmp_pa
     assert "untracked" in stage.listed(staged.tree)
 
 
+# ---- refs
+
+
+def committed(repository: Path, branch: str, files: dict[str, str | None], *, at: str) -> None:
+    """A branch from there with one commit; the working tree is left as it was."""
+    place = repository.parent / f"of-{branch}"
+    git(repository, "worktree", "add", "-q", "-b", branch, str(place), at)
+    for name, text in files.items():
+        if text is None:
+            (place / name).unlink()
+        else:
+            (place / name).write_text(text)
+    git(place, "add", "-A")
+    git(place, "commit", "-q", "--allow-empty", "-m", branch)
+    git(repository, "worktree", "remove", str(place))
+
+
+def test_a_ref_is_what_it_changes_and_reverts_nothing_that_came_since(
+    repository: Path, tmp_path: Path
+) -> None:
+    committed(repository, "better", {"src/b.py": "print('better')\n"}, at="main")
+    (repository / "a.txt").write_text("one\ntwo\nthree\n")
+    (repository / "newer.txt").write_text("newer\n")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "the baseline went on")
+    stage = Stage(repository, tmp_path)
+    staged = stage.staged(ref="better")
+    assert [(file.path, file.status) for file in staged.files] == [("src/b.py", "changed")]
+    assert stage.shown(staged.tree, "a.txt") == "one\ntwo\nthree\n"
+    assert stage.shown(staged.tree, "src/b.py") == "print('better')\n"
+
+
+def test_a_ref_deletes_nothing_that_was_never_committed(repository: Path, tmp_path: Path) -> None:
+    committed(repository, "better", {"src/b.py": None, "more.py": "1\n"}, at="main")
+    (repository / "a.txt").write_text("one\nnot committed\n")
+    (repository / "untracked").write_text("x\n")
+    stage = Stage(repository, tmp_path, uncommitted=True)
+    before = fingerprint(repository)
+    staged = stage.staged(ref="better")
+    assert [(file.path, file.status) for file in staged.files] == [
+        ("more.py", "added"),
+        ("src/b.py", "deleted"),
+    ]
+    assert stage.shown(staged.tree, "a.txt") == "one\nnot committed\n"
+    assert "untracked" in stage.listed(staged.tree)
+    assert fingerprint(repository) == before
+
+
+def test_all_kinds_of_changes_of_a_ref_are_laid_on_what_came_since(
+    repository: Path, tmp_path: Path
+) -> None:
+    clone = changed_clone(repository, tmp_path / "clone")
+    git(repository, "fetch", "-q", str(clone), "HEAD:changed")
+    (repository / "newer.txt").write_text("newer\n")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "the baseline went on")
+    git(clone, "pull", "-q", "--no-rebase", "--no-edit", str(repository), "main")
+    staged = Stage(repository, tmp_path).staged(ref="changed")
+    assert staged.tree == git(clone, "rev-parse", "HEAD^{tree}")
+
+
+def test_a_ref_that_changes_nothing_since_is_the_baseline(repository: Path, tmp_path: Path) -> None:
+    committed(repository, "empty", {}, at="main")
+    git(repository, "tag", "older")
+    (repository / "a.txt").write_text("newer\n")
+    git(repository, "commit", "-qam", "newer")
+    stage = Stage(repository, tmp_path)
+    for ref in ("HEAD", "older", "empty"):
+        staged = stage.staged(ref=ref)
+        assert (staged.tree, staged.normal, staged.files) == (stage.base.tree, BASE_NORMAL, ())
+
+
+def test_a_ref_that_does_not_go_onto_the_baseline_is_told_why(
+    repository: Path, tmp_path: Path
+) -> None:
+    committed(repository, "other", {"a.txt": "one\n2\n"}, at="main")
+    (repository / "a.txt").write_text("one\nzwei\n")
+    git(repository, "commit", "-qam", "the baseline went on")
+    stranger = git(repository, "commit-tree", "-m", "a stranger", "HEAD^{tree}")
+    stage = Stage(repository, tmp_path)
+    assert "a.txt: patch does not apply" in stage.refused(ref="other")
+    assert "no commit in common" in stage.refused(ref=stranger)
+
+
 # ---- what is refused
 
 
@@ -316,8 +400,8 @@ def test_a_path_that_leads_out_or_into_git_is_refused(stage: Stage, path: str) -
         ({"patch": EDIT.replace("-two", "-zwei")}, "a.txt: patch does not apply"),
         ({"patch": EDIT.replace("a.txt", "b.txt")}, "b.txt: does not exist in index"),
         ({"patch": EDIT[:-6]}, "corrupt patch"),
-        ({"patch": ""}, "No valid patches in input"),
-        ({"patch": "no patch at all\n"}, "No valid patches in input"),
+        ({"patch": ""}, "it holds no patch"),
+        ({"patch": "no patch at all\n"}, "it holds no patch"),
         ({"patch": "\ud800"}, "no text"),
         ({"patch": adding("x").replace("b/x", "/etc/x")}, "absolute path: /etc/x"),
         ({"patch": "literal 999999999999\n"}, "more than 100 MB"),
@@ -354,8 +438,9 @@ def test_a_folder_or_a_ref_that_changed_since_it_was_proposed_is_refused(
     (folder / "a.txt").write_text("2\n")
     assert "not what it was" in stage.refused(folder=str(folder), content=content)
     ref = content_hash(Proposal(name="one", ref="HEAD"), str(repository))
-    git(repository, "commit", "-q", "--allow-empty", "-m", "another commit of the same tree")
     stage.staged(ref="HEAD", content=ref)
+    git(repository, "commit", "-q", "--allow-empty", "-m", "another commit of the same tree")
+    assert "'HEAD' is not what it was" in stage.refused(ref="HEAD", content=ref)
     (folder / "pipe").unlink(missing_ok=True)
     os.mkfifo(folder / "pipe")
     assert "no plain file" in stage.refused(folder=str(folder))
@@ -368,9 +453,13 @@ def test_a_tree_with_git_in_it_is_no_candidate(stage: Stage, repository: Path) -
     blob = git(repository, "rev-parse", "HEAD:a.txt")
     inner = _tree(repository, f"100644 blob {blob}\tconfig\n")
     tree = _tree(repository, f"040000 tree {inner}\t.git\n")
-    commit = git(repository, "commit-tree", tree, "-m", "hostile")
+    commit = git(repository, "commit-tree", tree, "-m", "hostile", "-p", "HEAD")
     git(repository, "update-ref", "refs/heads/hostile", commit)
     assert "invalid path" in stage.refused(ref="hostile")
+    git(repository, "commit", "-q", "--allow-empty", "-m", "the baseline went on")
+    (repository / "newer.txt").write_text("newer\n")
+    went_on = Stage(repository, repository.parent / "later", uncommitted=True)
+    assert "invalid path" in went_on.refused(ref="hostile")
 
 
 def _tree(repository: Path, listed: str) -> str:

@@ -69,7 +69,7 @@ class Proposal:
     folder: str | None = None
     """Absolute; its files replace those of the same paths in the repository."""
     ref: str | None = None
-    """A commit, as git names it: its tree takes the place of the baseline's."""
+    """A commit, as git names it: what it changes since it parted from what the race begins with."""
     origin: Origin = Origin.GIVEN
     parent: str | None = None
     """Whose repair or refinement it is."""
@@ -78,7 +78,7 @@ class Proposal:
     note: str = ""
     """What whoever proposed it says of it."""
     content: str = ""
-    """A hash of what is proposed, the files of its folder and the tree of its ref among it."""
+    """A hash of what is proposed, the files of its folder and the commit of its ref among it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

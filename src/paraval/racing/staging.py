@@ -17,7 +17,7 @@ from paraval.errors import ParavalError
 from paraval.git.blobs import read_blobs, sizes_of
 from paraval.git.borrowing import alternates_variable
 from paraval.git.folders import folder_tree
-from paraval.git.repositories import Repository, find_repository, resolve, tree_of
+from paraval.git.repositories import Repository, find_repository, resolve
 from paraval.git.running import GitError, run_git
 from paraval.git.snapshots import snapshot
 from paraval.git.trees import (
@@ -37,7 +37,8 @@ from paraval.racing.protection import flags_of
 from paraval.racing.staging_desk import Desk, open_desk
 from paraval.racing.staging_files import Ground, entries_of_files, entries_of_folder
 from paraval.racing.staging_patch import InvalidProposalError, manners_of
-from paraval.racing.steps import Step
+from paraval.racing.staging_ref import tree_with_commit
+from paraval.racing.steps import Base, Step
 from paraval.records import Attempt, AttemptResult, Outcome
 from paraval.threads import Threads
 from paraval.workspaces.selection import shown
@@ -94,7 +95,7 @@ class Stager:
         """What it is, and where its patch is; None: it changes nothing."""
         repository, base = self._ready(), self._room.base
         with open_desk(repository, base.tree, self._room.objects) as desk:
-            tree = _tree_of(proposal, repository, desk, base.start)
+            tree = _tree_of(proposal, repository, desk, base)
             changes = tree_changes(desk.git_dir, base.tree, tree, desk.to_read)
             contents = _contents(desk, changes)
             patch = None
@@ -143,21 +144,19 @@ def content_hash(proposal: Proposal, repo: str) -> str:
             raise GitError(f"there is no folder {proposal.folder}")
         whole.update(b"folder " + folder_tree(proposal.folder).encode())
     else:
-        repository = find_repository(repo)
-        tree = tree_of(repository, resolve(repository, proposal.ref or ""))
-        whole.update(b"ref " + tree.encode())
+        # The commit, and not its tree: what it changes hangs on what it comes from.
+        commit = resolve(find_repository(repo), proposal.ref or "")
+        whole.update(b"ref " + commit.encode())
     return whole.hexdigest()
 
 
-def _tree_of(proposal: Proposal, repository: Repository, desk: Desk, start: str) -> str:
+def _tree_of(proposal: Proposal, repository: Repository, desk: Desk, base: Base) -> str:
     if proposal.ref is not None:
         _check_it_is_the_same(proposal, repository)
-        tree = tree_of(repository, resolve(repository, proposal.ref))
-        desk.check_names(tree)
-        return tree
+        return tree_with_commit(proposal.ref, repository, desk, base)
     entries = desk.entries()
     if proposal.patch is not None:
-        desk.apply(manners_of(_patch_bytes(proposal.patch), start), entries)
+        desk.apply(manners_of(_patch_bytes(proposal.patch), base.start), entries)
         return desk.write_tree()
     ground = Ground(entries=entries, objects=desk.objects, object_format=repository.object_format)
     if proposal.files is not None:

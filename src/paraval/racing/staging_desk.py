@@ -24,6 +24,8 @@ _ATTRIBUTES = "* !diff -filter\n"
 """No file is binary because it is said to be, and no filter is ever run."""
 _STRICT = ("-c", "core.protectNTFS=true", "-c", "core.protectHFS=true")
 """A name that any system could take for `.git` is none of a candidate's."""
+_NO_PATCH = ("No valid patches in input", "unrecognized input")
+"""Newer and older words of git for a text without any."""
 _MOST_LINES = 6
 _LONGEST = 1_000
 _BORROWED = (*FILES, LINK)
@@ -152,6 +154,8 @@ def open_desk(repository: Repository, base: str, objects: Path) -> Iterator[Desk
 
 def _words(ended: QuickEnd) -> str:
     """What git says, without what is the same in every line."""
+    if any(sign in ended.stderr for sign in _NO_PATCH):
+        return "it holds no patch"
     lines = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
     plain = [line.removeprefix("error:").removeprefix("fatal:").strip() for line in lines]
     shown = plain[:_MOST_LINES]
