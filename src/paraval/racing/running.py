@@ -163,7 +163,8 @@ def _race(
 ) -> _Race:
     store = _store(options)
     if options.resumes:
-        return _gone_on_with(request, store, options, functions)
+        race = _gone_on_with(request, proposals, store, options)
+        return replace(race, functions=functions)
     workspace = workspace_of(request)
     beginning = Beginning(
         request=request,
@@ -175,7 +176,7 @@ def _race(
 
 
 def _gone_on_with(
-    request: RaceRequest, store: Store, options: Options, functions: Functions
+    request: RaceRequest, proposals: Sequence[Proposal] | None, store: Store, options: Options
 ) -> _Race:
     """The race as it began, with the limits that are asked for now."""
     owner = Owner(kind="race", name=request.name, source=request.source, grows=True)
@@ -183,13 +184,26 @@ def _gone_on_with(
     if not is_race(store.selection(run)):
         raise RequestError(f"run {run.id} is no race", hint=f"write: paraval resume {run.id}")
     began = recalled(store.selection(run))
-    now = replace(request, limits=began.request.limits)
-    notes: tuple[str, ...] = ()
-    if now != began.request:
-        notes = (CHANGED,)
     beginning = replace(began, request=replace(began.request, limits=request.limits))
     race = _resumed(beginning, store, run, options)
-    return replace(race, functions=functions, notes=notes)
+    return replace(race, notes=(CHANGED,) if _has_changed(request, proposals, began) else ())
+
+
+def _has_changed(
+    request: RaceRequest, proposals: Sequence[Proposal] | None, began: Beginning
+) -> bool:
+    """Whether another race is asked for than the one that began, limits aside: by other words, or
+    with other candidates in the same folder."""
+    if replace(request, limits=began.request.limits) != began.request:
+        return True
+    try:
+        given = given_proposals(request) if proposals is None else proposals
+    except RequestError:
+        # They are gone; the race keeps its own.
+        return True
+    return [(one.name, one.content) for one in given] != [
+        (one.name, one.content) for one in began.proposals
+    ]
 
 
 def _resumed(beginning: Beginning, store: Store, run: RunInfo, options: Options) -> _Race:
