@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 from paraval.errors import RequestError
 from paraval.git.repositories import find_repository
 from paraval.git.running import run_git
-from paraval.git.snapshots import snapshot_tree
+from paraval.git.snapshots import snapshot, snapshot_tree
 from paraval.processes.quick import QuickEnd
 from paraval.racing.applying import apply_winner, check_can_apply
 from paraval.racing.steps import Base
@@ -56,16 +57,10 @@ def test_the_winner_is_written_to_the_working_tree_alone(
     repository: Path, patch: Path, tmp_path: Path
 ) -> None:
     before = git_of(repository)
-    files = apply_winner(patch, str(repository), base_of(repository))
-    assert set(files) == {
-        "a.txt",
-        "image.bin",
-        "link",
-        "new/deep/program",
-        "src",
-        "src/b.py",
-        "src/run.sh",
-    }
+    applied = apply_winner(patch, str(repository), base_of(repository))
+    assert str(applied) == (
+        "edits a.txt, image.bin, link; adds new/deep/program, src; deletes src/b.py, src/run.sh"
+    )
     assert contents(repository) == contents(tmp_path / "clone")
     assert git_of(repository) == before
 
@@ -85,11 +80,43 @@ def test_a_tree_that_is_not_what_the_race_began_with_is_not_written_to(
     base = base_of(repository)
     (repository / "src" / "b.py").write_text("edited meanwhile\n")
     (repository / "notes").write_text("new\n")
+    git(repository, "add", "notes")
     before = fingerprint(repository)
     with pytest.raises(RequestError) as caught:
         apply_winner(patch, str(repository), base)
     assert "(notes, src/b.py)" in caught.value.message
     assert str(patch) in str(caught.value.hint)
+    assert fingerprint(repository) == before
+    git(repository, "commit", "-qam", "and committed")
+    with pytest.raises(RequestError, match=r"not the commit .*\(notes, src/b.py\)"):
+        apply_winner(patch, str(repository), base)
+
+
+def test_files_that_git_does_not_track_may_lie_beside_a_race_at_a_commit(
+    repository: Path, patch: Path, tmp_path: Path
+) -> None:
+    """The race file, the candidates, what the race wrote."""
+    base = base_of(repository)
+    (repository / "candidates").mkdir()
+    (repository / "candidates" / "one.patch").write_text("x\n")
+    (repository / "race.yaml").write_text("x\n")
+    check_can_apply(request_for(repository))
+    apply_winner(patch, str(repository), base)
+    there = contents(repository)
+    assert {name: there.pop(name) for name in ("candidates", "candidates/one.patch", "race.yaml")}
+    assert there == contents(tmp_path / "clone")
+
+
+@pytest.mark.parametrize("path", ["new", "new/deep/program", "src/mine"])
+def test_a_file_that_git_does_not_track_is_not_written_over(
+    repository: Path, patch: Path, path: str
+) -> None:
+    base = base_of(repository)
+    (repository / path).parent.mkdir(parents=True, exist_ok=True)
+    (repository / path).write_text("mine\n")
+    before = fingerprint(repository)
+    with pytest.raises(RequestError, match=rf"in the way \({path}\)"):
+        apply_winner(patch, str(repository), base)
     assert fingerprint(repository) == before
 
 
@@ -154,6 +181,24 @@ def test_whether_it_can_be_applied_is_told_before_anything_runs(repository: Path
     git(repository, "clone", "-q", "--bare", ".", str(repository.parent / "bare"))
     with pytest.raises(RequestError, match="is bare"):
         check_can_apply(request_for(repository.parent / "bare"))
+
+
+def test_what_the_race_wrote_itself_does_not_keep_the_winner_off_the_tree(
+    repository: Path, patch: Path, tmp_path: Path
+) -> None:
+    (repository / "race.json").write_text("of the race before\n")
+    (repository / "notes").write_text("not committed\n")
+    objects = tmp_path / "objects"
+    base = Base(tree=snapshot(find_repository(repository), objects).tree)
+    (repository / "race.json").write_text("of this one\n")
+    apply = functools.partial(
+        *(apply_winner, patch, str(repository), base), uncommitted=True, objects=objects
+    )
+    with pytest.raises(RequestError, match=r"\(race.json\)"):
+        apply()
+    apply(leaving_out=[repository / "race.json"])
+    assert (repository / "race.json").read_text() == "of this one\n"
+    assert (repository / "notes").read_text() == "not committed\n"
 
 
 # ---- the user's own tree

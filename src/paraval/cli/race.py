@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from paraval.errors import RequestError
 from paraval.racing.applying import apply_winner, check_can_apply
 from paraval.racing.remembering import is_race
 from paraval.racing.report import RaceReport
-from paraval.racing.running import run_race_stoppably
+from paraval.racing.running import OBJECTS, run_race_stoppably
 from paraval.racing.standings import Standing
 from paraval.racing.steps import Base
 from paraval.records import RunInfo
@@ -97,7 +98,7 @@ def race_command(named: tuple[str, ...], **given: Any) -> int:
         )
     code = exit_code_after(report, showing)
     if given["apply"] and report.winner is not None and not report.run.interrupted:
-        _apply(report, report.winner)
+        _apply(report, report.winner, showing.outputs)
     return code
 
 
@@ -119,13 +120,15 @@ def _race_to_resume(store: Store, options: Options) -> RunInfo:
     raise RequestError(f"there is no {kind} in {store.root}", hint="start one: without --resume")
 
 
-def _apply(report: RaceReport, winner: Standing) -> None:
+def _apply(report: RaceReport, winner: Standing, outputs: Sequence[Path]) -> None:
     patch, baseline = report.patch_path(winner.name), report.standings.baseline
     assert patch is not None, "what won was staged, and so has a patch"
-    files = apply_winner(
+    applied = apply_winner(
         patch,
         report.request.repo,
         Base(tree=baseline.tree, commit=baseline.commit),
         uncommitted=report.request.uncommitted,
+        objects=Path(report.run.folder, OBJECTS),
+        leaving_out=outputs,
     )
-    talk(f"{winner.name} is laid on the working tree: {', '.join(files)}")
+    talk(f"{winner.name} is laid on the working tree: {applied}")
