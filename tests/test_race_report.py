@@ -27,6 +27,7 @@ from paraval.racing.report_files import check_race_outputs
 from paraval.racing.request import (
     BenchSpec,
     HookSpec,
+    Metric,
     Profile,
     ProfileSpec,
     RaceRequest,
@@ -339,12 +340,91 @@ def test_a_baseline_that_fails_has_no_table_and_its_tests_are_named(run: RunInfo
     assert text.endswith("The race did not start: 2 of its tests fail")
 
 
+def test_of_a_baseline_that_fails_it_is_told_how_and_where_to_look(run: RunInfo) -> None:
+    own = replace(DIFFERENCE, baseline="-")
+    baseline = replace(
+        BASELINE, reason="2 of its tests fail", failing=(own.name, "test_b"), differences=(own,)
+    )
+    report = RaceReport(Standings(baseline=baseline), run, request_for())
+    text = report.text()
+    assert f"  {own.name} failed\n    expected: [1, 2, 3]\n    actual:   [1, 3, 2]\n" in text
+    assert "\n  test_b\n" in text
+    assert "What it printed: paraval logs run-1 --store" in text
+    assert " --case baseline\n" in text
+    assert "`--uncommitted` takes the working tree as it is" in text
+    assert report.as_json()["baseline"]["differences"][0]["actual"] == "[1, 3, 2]"
+    as_it_is = RaceReport(Standings(baseline=baseline), run, request_for(uncommitted=True))
+    assert "--uncommitted" not in as_it_is.text()
+
+
 def test_an_interrupted_race_says_how_to_go_on(run: RunInfo) -> None:
     standings = replace(STANDINGS, winner=None, over=False)
-    assert "Go on with: paraval resume run-1" in RaceReport(standings, run, request_for()).text()
+    text = RaceReport(standings, run, request_for()).text()
+    assert "Go on with: paraval race --resume run-1" in text
+    assert "(--apply and -o are to be said again)" in text
     # A function cannot be found again by a command.
     asked = request_for(repair=HookSpec())
-    assert "resume='run-1'" in RaceReport(standings, run, asked).text()
+    text = RaceReport(standings, run, asked).text()
+    assert "Go on in Python: paraval.race(..., options=paraval.Options(resume='run-1'))" in text
+
+
+# ---- what a reader should know before trusting it
+
+
+def in_one_line(report: RaceReport) -> str:
+    return " ".join(report.text().split())
+
+
+def test_what_was_measured_on_a_busy_machine_may_be_off_and_the_verdict_says_so_too(
+    run: RunInfo,
+) -> None:
+    noisy = [replace(one, noisy=one.name == "quick") for one in CANDIDATES]
+    standings = replace(STANDINGS, candidates=tuple(noisy))
+    said = in_one_line(RaceReport(standings, run, request_for()))
+    assert "quick was measured while the machine was busy" in said
+    assert "so that speed-ups may be off. Run it again when it is quiet." in said
+    assert said.endswith("(noisy).")
+
+
+def test_a_test_command_without_single_tests_is_told_of_unless_that_was_asked_for(
+    run: RunInfo,
+) -> None:
+    standings = replace(STANDINGS, baseline=replace(BASELINE, tests=None))
+
+    def says_so(**test: Any) -> bool:
+        request = replace(request_for(), test=TestSpec(**test))
+        said = in_one_line(RaceReport(standings, run, request))
+        return "tells of no single tests: its exit code alone counts" in said
+
+    assert says_so(command=("sh", "-c", "pytest -q && true"))
+    assert not says_so(command=("sh", "-c", "pytest -q"), junit="off")
+    # Why pytest told nothing is noted where it was found out.
+    assert not says_so(command=("pytest",))
+
+
+@pytest.mark.parametrize(
+    ("metric", "seconds", "is_short"),
+    [
+        (Metric.WALL, 0.001, True),
+        (Metric.CPU, 0.009, True),
+        (Metric.FILE, 0.001, False),
+        (Metric.WALL, 0.011, False),
+    ],
+)
+def test_a_benchmark_of_a_moment_says_little_unless_it_measures_itself(
+    run: RunInfo, metric: Metric, seconds: float, *, is_short: bool
+) -> None:
+    standings = replace(STANDINGS, baseline=replace(BASELINE, seconds={"__total__": seconds}))
+    request = replace(request_for(), bench=BenchSpec(command=("true",), metric=metric, file="o"))
+    said = in_one_line(RaceReport(standings, run, request))
+    assert ("the start of a process is most of it" in said) is is_short
+
+
+def test_of_an_unstable_baseline_it_is_said_whose_tests_are_counted(run: RunInfo) -> None:
+    baseline = replace(BASELINE, unstable=("tests/test_a.py::test_flaky",))
+    said = in_one_line(RaceReport(replace(STANDINGS, baseline=baseline), run, request_for()))
+    assert "12 of 12 tests passed in the first of two runs" in said
+    assert "Not compared, since two runs of the baseline differ in it: tests/test_a.py" in said
 
 
 def test_the_hot_lines_of_the_winner_are_shown(run: RunInfo) -> None:

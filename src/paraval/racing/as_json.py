@@ -2,8 +2,8 @@
 
 {"schema": 1,
  "baseline": {"commit", "tree", "uncommitted", "tests": {"passed", "failed", "errors", "skipped"} |
-              null, "seconds": {case: median}, "failing": [...], "reason", "unstable": [...],
-              "noisy"},
+              null, "seconds": {case: median}, "failing": [...], "differences": [...], "reason",
+              "unstable": [...], "noisy"},
  "winner": name | null,
  "candidates": [{"name", "status", "tests": {"passed", "failed", "errors", "skipped"} | null,
                  "differences": [{"scope", "name", "status", "baseline", "message", "expected",
@@ -66,6 +66,7 @@ def _baseline(baseline: BaselineStanding) -> dict[str, Any]:
         "tests": _tests(baseline.tests),
         "seconds": dict(baseline.seconds),
         "failing": list(baseline.failing),
+        "differences": [asdict(difference) for difference in baseline.differences],
         "reason": baseline.reason,
         "unstable": list(baseline.unstable),
         "noisy": baseline.noisy,

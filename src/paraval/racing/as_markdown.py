@@ -9,11 +9,12 @@ import re
 from collections.abc import Iterator
 
 from paraval.racing.as_table import Shown
+from paraval.racing.cautions import caution_sentences
+from paraval.racing.findings import Difference
 from paraval.racing.patch_lines import count_lines, plain_lines
 from paraval.racing.shown import (
     baseline_sentence,
     by_merit,
-    caution_sentences,
     difference_heading,
     first_line,
     measured_sentence,
@@ -47,7 +48,7 @@ def race_markdown(shown: Shown) -> str:
         _patch(shown),
         baseline_sentence(standings.baseline, code),
         measured_sentence(standings, request) or "",
-        *caution_sentences(standings, code),
+        *caution_sentences(standings, request, code),
         f"Run {code(shown.run.id)}.",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -77,8 +78,11 @@ def _row(one: Standing) -> str:
 
 
 def _failing(shown: Shown) -> str:
-    names = shown.standings.baseline.failing
-    return "\n".join(_within(_LIST_BYTES, [f"- {code(name)}" for name in names]))
+    baseline = shown.standings.baseline
+    told = [f"- {_in_a_line(one)}" for one in baseline.differences[:_DIFFERENCES_EACH]]
+    names = {one.name for one in baseline.differences[:_DIFFERENCES_EACH]}
+    told += [f"- {code(name)}" for name in baseline.failing if name not in names]
+    return "\n".join(_within(_LIST_BYTES, told))
 
 
 def _flags(shown: Shown) -> str:
@@ -109,16 +113,20 @@ def _differences(shown: Shown) -> str:
 
 def _differences_of(one: Standing) -> Iterator[str]:
     for difference in one.differences[:_DIFFERENCES_EACH]:
-        line = f"- {code(one.name)}: {difference_heading(difference, code)}"
-        if difference.expected is not None and difference.actual is not None:
-            expected = code(difference.expected, _LONGEST_VALUE)
-            line += f": expected {expected}, got {code(difference.actual, _LONGEST_VALUE)}"
-        elif difference.message:
-            line += f": {code(first_line(difference.message), _LONGEST_VALUE)}"
-        yield line
+        yield f"- {code(one.name)}: {_in_a_line(difference)}"
     more = len(one.differences) - _DIFFERENCES_EACH + one.more_differences
     if more > 0:
         yield f"- {code(one.name)}: … and {counted(more, 'more difference')}"
+
+
+def _in_a_line(difference: Difference) -> str:
+    line = difference_heading(difference, code)
+    if difference.expected is not None and difference.actual is not None:
+        expected = code(difference.expected, _LONGEST_VALUE)
+        return f"{line}: expected {expected}, got {code(difference.actual, _LONGEST_VALUE)}"
+    if difference.message:
+        return f"{line}: {code(first_line(difference.message), _LONGEST_VALUE)}"
+    return line
 
 
 def _patch(shown: Shown) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from paraval.racing.cautions import advice_sentences, caution_sentences
 from paraval.racing.findings import Difference, ProfiledFunction
 from paraval.racing.page import NARROWEST, Page, padded
 from paraval.racing.patch_lines import count_lines, patch_lines
@@ -18,7 +19,6 @@ from paraval.racing.shown import (
     apply_sentence,
     baseline_sentence,
     by_merit,
-    caution_sentences,
     difference_heading,
     first_line,
     measured_sentence,
@@ -39,6 +39,8 @@ MOST_DIFFERENT = 8
 """Candidates whose differences are shown."""
 DIFFERENCES_EACH = 3
 MOST_FAILING = 20
+MOST_TOLD_OF_THE_BASELINE = 5
+"""Failing tests that are told with what was expected; the others by name."""
 MOST_CASES = 12
 PROFILED_FUNCTIONS = 3
 PROFILED_LINES = 8
@@ -81,7 +83,7 @@ def race_text(shown: Shown, page: Page) -> str:
     page = Page(width=max(page.width, NARROWEST), colour=page.colour, unicode=page.unicode)
     standings = shown.standings
     if standings.baseline.reason is not None:
-        blocks = [_failing(standings, page), _closing(shown, page)]
+        blocks = [_failing(shown, page), _closing(shown, page)]
     else:
         blocks = [
             _table(shown, page),
@@ -175,17 +177,24 @@ def _name(one: Standing, page: Page) -> str:
     return page.cut_middle(page.safe(one.name), int(page.width * _NAME_SHARE))
 
 
-def _failing(standings: Standings, page: Page) -> list[str]:
-    """Of a baseline that did not pass."""
-    failing = standings.baseline.failing
-    if not failing:
-        return []
-    lines = [page.paint("Tests that fail with the baseline:", "red")]
-    lines += [f"  {page.cut_middle(page.safe(name), page.width - 2)}" for name in failing]
-    more = len(failing) - MOST_FAILING
-    if more > 0:
-        lines = [*lines[: MOST_FAILING + 1], f"  {page.ellipsis} and {more:,} more"]
-    return lines
+def _failing(shown: Shown, page: Page) -> list[str]:
+    """Of a baseline that did not pass: which tests, how, and where to look."""
+    baseline = shown.standings.baseline
+    lines = []
+    if baseline.failing:
+        lines.append(page.paint("Tests that fail with the baseline:", "red"))
+    told = baseline.differences[:MOST_TOLD_OF_THE_BASELINE]
+    for difference in told:
+        lines += _difference(difference, page)
+    names = {difference.name for difference in told}
+    rest = [name for name in baseline.failing if name not in names]
+    room = max(0, MOST_FAILING - len(told))
+    lines += [f"  {page.cut_middle(page.safe(name), page.width - 2)}" for name in rest[:room]]
+    if (more := len(rest) - room) > 0:
+        lines.append(f"  {page.ellipsis} and {more:,} more")
+    # Not wrapped: a command is there to be copied.
+    advice = advice_sentences(shown.run, shown.request)
+    return [*lines, *(page.safe(sentence, 4000) for sentence in advice)]
 
 
 def _flags(standings: Standings, page: Page) -> list[str]:
@@ -286,7 +295,7 @@ def _closing(shown: Shown, page: Page) -> list[str]:
     sentences = [baseline_sentence(standings.baseline, page.safe)]
     if (measured := measured_sentence(standings, request)) is not None:
         sentences.append(measured)
-    sentences += caution_sentences(standings, page.safe)
+    sentences += caution_sentences(standings, request, page.safe)
     lines = [line for sentence in sentences for line in page.wrapped(sentence)]
     if winner is not None and shown.patch_path is not None:
         # Not wrapped: it is there to be copied.

@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from paraval.racing.findings import Difference, Speedup, TestCounts, TestStatus
 from paraval.racing.request import TOTAL, Metric, RaceRequest
 from paraval.racing.standings import BaselineStanding, Standing, Standings, Status
 from paraval.records import RunInfo
-from paraval.report.wording import UNKNOWN, counted, duration, listed, percent
+from paraval.report.wording import UNKNOWN, duration, percent
 from paraval.resuming import how_to_resume
 
 Safe = Callable[[str], str]
 """Makes text of others harmless where it is shown."""
 
-SHOWN_NAMES = 5
 _ORDER = (
     Status.WON,
     Status.ACCEPTED,
@@ -86,12 +85,16 @@ def speedup_cell(speedup: Speedup | None) -> str:
     return f"{times(speedup.estimate)} ({_digits(speedup.low)}-{_digits(speedup.high)})"
 
 
+ITSELF = "-"
+"""What the baseline's own failures have in the place of a baseline's status."""
+
+
 def difference_heading(difference: Difference, safe: Safe) -> str:
     """`tests/test_a.py::test_b failed`, `out.json is different`."""
     name = safe(difference.name)
     if difference.scope != "test":
         return f"{name} is {safe(difference.status)}"
-    if difference.baseline == TestStatus.PASSED:
+    if difference.baseline in (TestStatus.PASSED, ITSELF):
         return f"{name} {safe(difference.status)}"
     return f"{name} {safe(difference.status)} (was {safe(difference.baseline)})"
 
@@ -110,7 +113,7 @@ def verdict_sentence(standings: Standings, request: RaceRequest, safe: Safe) -> 
         return f"The race did not start: {safe(standings.baseline.reason)}"
     if winner is not None:
         how = "" if winner.speedup is None else f": {_praise(winner.speedup, request)}"
-        return f"{safe(winner.name)} won{how}."
+        return f"{safe(winner.name)} won{how}{' (noisy)' if winner.noisy else ''}."
     if not standings.over:
         return "The race is not over."
     asked = times(request.accept.speedup)
@@ -138,7 +141,8 @@ def baseline_sentence(baseline: BaselineStanding, safe: Safe) -> str:
     parts = [what or "the working tree"]
     if baseline.tests is not None:
         passed, _, ran = tests_cell(baseline.tests).partition("/")
-        parts.append(f"{passed} of {ran} tests passed")
+        which = " in the first of two runs" if baseline.unstable else ""
+        parts.append(f"{passed} of {ran} tests passed{which}")
     if TOTAL in baseline.seconds:
         parts.append(f"{duration(baseline.seconds[TOTAL])} a run of the benchmark")
     return f"Baseline: {', '.join(parts)}."
@@ -158,39 +162,24 @@ def measured_sentence(standings: Standings, request: RaceRequest) -> str | None:
     )
 
 
-def caution_sentences(standings: Standings, safe: Safe) -> Iterator[str]:
-    """What a reader should know before trusting the numbers."""
-    noisy = [one.name for one in standings.candidates if one.noisy]
-    if noisy or standings.baseline.noisy:
-        names = listed(_first([safe(name) for name in noisy])) or "the baseline"
-        yield (
-            f"Noisy (~): while it measured {names}, the machine was busy with something else, so"
-            " that intervals may be wider than they need be. Run it again when it is quiet."
-        )
-    if standings.baseline.unstable:
-        names = listed(_first([safe(name) for name in standings.baseline.unstable]))
-        yield f"Not compared, since two runs of the baseline differ in it: {names}."
-    for note in standings.notes:
-        yield safe(note)
-
-
-def _first(names: list[str]) -> list[str]:
-    more = len(names) - SHOWN_NAMES
-    return [*names[:SHOWN_NAMES], counted(more, "other")] if more > 0 else names
-
-
 def resume_sentence(run: RunInfo, request: RaceRequest) -> str:
     hooks = (request.generate, request.repair, request.refine)
     if any(hook is not None and not hook.command for hook in hooks):
-        return f"It was interrupted. Go on in Python: paraval.race(..., resume='{run.id}')"
-    return f"It was interrupted. Go on with: {how_to_resume(run)}"
+        go_on = f"in Python: paraval.race(..., options=paraval.Options(resume='{run.id}'))"
+    else:
+        go_on = f"with: {typed('race --resume', run)} (--apply and -o are to be said again)"
+    return f"It was interrupted. Go on {go_on}"
 
 
 def apply_sentence(run: RunInfo, winner: str) -> str:
     """How to have the winner's patch, and to lay it on from the top of the repository."""
     patch = shlex.quote(f"{_FILE_NAME.sub('-', winner)[:64]}.patch")
-    asked = how_to_resume(run).replace("paraval resume", "paraval report", 1)
-    return f"Its patch: {asked} -o {patch} (then: git apply {patch})"
+    return f"Its patch: {typed('report', run)} -o {patch} (then: git apply {patch})"
+
+
+def typed(command: str, run: RunInfo) -> str:
+    """A command on a run as it is typed from here: `paraval report 20260101-000000-abcd`."""
+    return how_to_resume(run).replace("paraval resume", f"paraval {command}", 1)
 
 
 _FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")

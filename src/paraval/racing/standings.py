@@ -71,6 +71,8 @@ class BaselineStanding:
     seconds: Mapping[str, float] = field(default_factory=dict)
     """The median of its measurements, by benchmark case."""
     failing: tuple[str, ...] = ()
+    differences: tuple[Difference, ...] = ()
+    """Of the first tests that failed: how."""
     reason: str | None = None
     """Why the race did not start; None: it did."""
     unstable: tuple[str, ...] = ()
