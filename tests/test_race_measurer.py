@@ -63,13 +63,6 @@ class Folder:
     laid: str = BASE_TREE
     is_out: bool = True
 
-    async def lay(self, tree: str) -> None:
-        if tree not in self.slots.trees:
-            raise WorkspaceError(f"there is no tree {tree}")
-        assert self.laid == BASE_TREE, "a slot gets one tree"
-        self.laid = tree
-        write_files(Path(self.top), self.slots.trees[tree])
-
     async def keep(self, folder: str) -> Kept:
         raise AssertionError("no git runs where something is measured")
 
@@ -91,17 +84,28 @@ class Slots:
     out: list[Folder] = field(default_factory=list)
     most_out: int = 0
     made: int = 0
+    rested: int = 0
     free: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def lease(self) -> Folder:
+    is_waited_for: bool = False
+
+    async def at_rest(self) -> None:
+        self.rested += 1
+
+    async def lease(self, tree: str | None = None) -> Folder:
         while len(self.out) >= self.at_most:
+            self.is_waited_for = True
             self.free.clear()
             await self.free.wait()
+        self.is_waited_for = False
+        if tree is not None and tree not in self.trees:
+            raise WorkspaceError(f"there is no tree {tree}")
         self.made += 1
         top = self.folder / "slots" / str(self.made)
         top.mkdir(parents=True)
         write_files(top, self.trees[BASE_TREE])
-        lease = Folder(self, str(top), str(top))
+        write_files(top, self.trees[tree or BASE_TREE])
+        lease = Folder(self, str(top), str(top), laid=tree or BASE_TREE)
         self.out.append(lease)
         self.most_out = max(self.most_out, len(self.out))
         return lease
@@ -629,6 +633,46 @@ def test_fewer_slots_than_stands_are_found_out(
     assert [one.outcome for one in results] == [Outcome.PASSED] * 3
 
 
+def test_a_long_setup_is_waited_for_and_sends_no_other_stand_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stands_module, "SOON_S", 0.01)
+    race = Race(tmp_path, {BASE_TREE: {"bench.py": ""}, "b": {}, "c": {}})
+    plain = race.slots.lease
+
+    async def slow(tree: str | None = None) -> Folder:
+        await asyncio.sleep(0.05)
+        return await plain(tree)
+
+    monkeypatch.setattr(race.slots, "lease", slow)
+    race.results(screen("b"), screen("c"), screen("b", 2), screen("c", 2))
+    assert race.slots.made == 3
+
+
+def test_what_is_cleared_away_is_waited_for_before_anything_is_measured(tmp_path: Path) -> None:
+    race = Race(tmp_path, {BASE_TREE: {"bench.py": ""}, "b": {}})
+    race.results(CALIBRATE, screen("b"), screen("b", 2))
+    assert race.slots.rested == 3
+
+
+def test_a_place_that_cannot_be_given_back_is_told_and_costs_no_measurement(
+    tmp_path: Path,
+) -> None:
+    slots = Slots(tmp_path, {BASE_TREE: {}, "b": {}})
+    said: list[str] = []
+
+    async def main() -> None:
+        stands = Stands(slots, None, baseline=BASE_TREE, say=said.append)
+        shutil.rmtree((await stands.stand("b")).top)
+        stands.drop_all()
+        await stands.at_rest()
+        await stands.close()
+
+    asyncio.run(main())
+    assert len(said) == 1
+    assert "could not be given back" in said[0]
+
+
 def test_one_slot_alone_is_too_few_and_no_deadlock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -660,26 +704,10 @@ def test_closing_stands_outlasts_a_cancel(tmp_path: Path) -> None:
 # ---- real worktrees
 
 
-def test_a_worktree_that_was_another_candidate_s_runs_the_code_of_its_own(tmp_path: Path) -> None:
-    """Two slots for all: each is used again and again, and tells by what it writes whose it is."""
-    repository = tmp_path / "repository"
-    repository.mkdir()
-    write_files(repository, {"bench.py": WRITE, "code.txt": '{"a": 100}'})
-    commit = make_repository(repository)
-    trees = {}
-    for number in range(1, 5):
-        (repository / "code.txt").write_text(f'{{"a": {number}}}')
-        trees[number] = run_git(repository, "rev-parse", f"{commit_all(repository)}^{{tree}}")
-    race = Race(tmp_path, {}, metric=Metric.FILE, file="out.json")
-    race.base = Base(tree=run_git(repository, "rev-parse", f"{commit}^{{tree}}"))
-    asked = Workspace(
-        kind=WorkspaceKind.GIT,
-        source=str(repository),
-        commit=commit,
-        tree=race.base.tree,
-    )
-    order = [3, 1, 4, 2, 1, 3, 2, 4]
-    steps = [screen(trees[number], place) for place, number in enumerate(order, start=1)]
+def on_worktrees(
+    race: Race, tmp_path: Path, asked: Workspace, steps: list[Step]
+) -> list[AttemptResult]:
+    """Two slots for all: each is used again and again."""
 
     async def main() -> list[AttemptResult]:
         async with (
@@ -693,7 +721,36 @@ def test_a_worktree_that_was_another_candidate_s_runs_the_code_of_its_own(tmp_pa
             finally:
                 await measurer.close()
 
-    blocks = [block_of(result) for result in asyncio.run(main())]
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("setup", [(), ("cp", "code.txt", "built.txt")], ids=["plain", "set up"])
+def test_a_worktree_that_was_another_candidate_s_runs_the_code_of_its_own(
+    tmp_path: Path, setup: tuple[str, ...]
+) -> None:
+    """Each tells by what it writes whose it is; where it is built by `setup`, as well."""
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    write = WRITE.replace("code.txt", "built.txt") if setup else WRITE
+    ignored = "built.txt\nout.json\n"
+    write_files(repository, {"bench.py": write, "code.txt": '{"a": 100}', ".gitignore": ignored})
+    commit = make_repository(repository)
+    trees = {}
+    for number in range(1, 5):
+        (repository / "code.txt").write_text(f'{{"a": {number}}}')
+        trees[number] = run_git(repository, "rev-parse", f"{commit_all(repository)}^{{tree}}")
+    race = Race(tmp_path, {}, metric=Metric.FILE, file="out.json")
+    race.base = Base(tree=run_git(repository, "rev-parse", f"{commit}^{{tree}}"))
+    asked = Workspace(
+        kind=WorkspaceKind.GIT,
+        source=str(repository),
+        commit=commit,
+        tree=race.base.tree,
+        setup=setup,
+    )
+    order = [3, 1, 4, 2, 1, 3, 2, 4]
+    steps = [screen(trees[number], place) for place, number in enumerate(order, start=1)]
+    blocks = [block_of(result) for result in on_worktrees(race, tmp_path, asked, steps)]
     assert [block.candidate[1]["a"] for block in blocks] == order
     assert {block.baseline[1]["a"] for block in blocks} == {100.0}
     assert [block.flags for block in blocks] == [()] * len(order)

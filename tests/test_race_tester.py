@@ -160,7 +160,11 @@ async def opened(
     repository: Path, request: RaceRequest, *, at_most: int = 2, start: str = "."
 ) -> AsyncIterator[Race]:
     workspace = Workspace(
-        kind=WorkspaceKind.GIT, source=str(repository), start=start, sandbox=request.sandbox
+        kind=WorkspaceKind.GIT,
+        source=str(repository),
+        start=start,
+        setup=request.setup,
+        sandbox=request.sandbox,
     )
     plan = Plan(name="race", source=None, axes={}, variants=(), trials=(), workspace=workspace)
     run_folder = repository.parent / "store" / "run"
@@ -659,3 +663,34 @@ def test_a_worktree_that_cannot_be_had_is_no_ones_failure(place: Path) -> None:
     for result in run(work()):
         assert result.outcome is Outcome.INFRA_ERROR
         assert reason(result)
+
+
+# ---- setup
+
+
+def test_a_candidate_is_tested_with_what_setup_makes_of_its_own_code(place: Path) -> None:
+    """One that setup fails with has failed by itself; the others go on."""
+    build = "test -f mod.py || { echo no module to build >&2; exit 9; }; cp mod.py built.py"
+    look = "python3 -c 'import built; assert built.double(2) == 4'"
+    repository = project(place, **{".gitignore": "built.py\n__pycache__/\n"})
+    request = asked(repository, setup=("sh", "-c", build), command=("sh", "-c", look), junit="off")
+    candidates: dict[str, dict[str, str | None]] = {
+        "right": {"mod.py": "def double(x):\n    return x + x\n"},
+        "wrong": {"mod.py": "def double(x):\n    return 5\n"},
+        "unbuilt": {"mod.py": None},
+    }
+
+    async def work() -> dict[str, AttemptResult]:
+        async with opened(repository, request) as race:
+            return await results_of(race, candidates)
+
+    results = run(work())
+    outcomes = {name: result.outcome for name, result in results.items()}
+    assert outcomes == {
+        "right": Outcome.PASSED,
+        "wrong": Outcome.FAILED,
+        "unbuilt": Outcome.CRASHED,
+    }
+    assert "setup failed with exit code 9: no module to build" in reason(results["unbuilt"])
+    assert results["unbuilt"].error is not None
+    assert not results["unbuilt"].error.lasting

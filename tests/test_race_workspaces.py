@@ -14,9 +14,10 @@ import pytest
 
 from paraval.isolation import Workspace, WorkspaceKind
 from paraval.processes.children import Warden
+from paraval.processes.sandbox import why_no_sandbox
 from paraval.workspaces.opening import open_workspaces
 from paraval.workspaces.pool import Pool, SlotLease
-from paraval.workspaces.workspace import WorkspaceError
+from paraval.workspaces.workspace import TreeSetupError, WorkspaceError
 
 from .workspace_kit import (  # noqa: F401 - fixtures, used by their names
     DIRT,
@@ -51,13 +52,13 @@ async def leases(
     workspace: Workspace,
     scratch: Path,
     objects: Path,
-    *works: Callable[[SlotLease], Coroutine[Any, Any, T]],
+    *works: tuple[str | None, Callable[[SlotLease], Coroutine[Any, Any, T]]],
 ) -> list[T]:
-    """What each brings, one after the other in the same slot."""
+    """What each brings with its tree, one after the other in the same slot."""
     brought = []
     async with opened(workspace, scratch, objects) as pool:
-        for work in works:
-            lease = await pool.lease()
+        for tree, work in works:
+            lease = await pool.lease(tree)
             brought.append(await work(lease))
             await lease.release()
     return brought
@@ -129,14 +130,15 @@ def test_a_tree_that_is_laid_is_all_there_and_the_next_lease_has_nothing_of_it(
     before = fingerprint(repository)
 
     async def laid(lease: SlotLease) -> Any:
-        await lease.lay(tree)
         kept = await lease.keep(kept_in)
         return contents(Path(lease.top)), kept, git(Path(lease.top), "status", "--porcelain")
 
     async def next_one(lease: SlotLease) -> Any:
         return contents(Path(lease.top)), git(Path(lease.top), "status", "--porcelain")
 
-    first, second = run(leases(worktrees(repository), scratch, objects, laid, next_one))
+    first, second = run(
+        leases(worktrees(repository), scratch, objects, (tree, laid), (None, next_one))
+    )
     assert first[0] == contents(clone)
     assert first[1].change.files_in_all == 0
     assert first[1].change.unknown is None
@@ -151,14 +153,13 @@ def test_what_changed_is_told_against_the_tree_that_was_laid(
     tree, clone = tree_with(repository, objects, all_kinds)
 
     async def work(lease: SlotLease) -> Any:
-        await lease.lay(tree)
         top = Path(lease.top)
         (top / "a.txt").write_text("one\nTWO\nthree\n")
         (top / "new" / "program").unlink()
         (top / "src" / "b.py").write_text("back again\n")
         return await lease.keep(kept_in), contents(top)
 
-    ((kept, after),) = run(leases(worktrees(repository), scratch, objects, work))
+    ((kept, after),) = run(leases(worktrees(repository), scratch, objects, (tree, work)))
     told = [(file.path, file.status, file.lines_added) for file in kept.change.files]
     assert told == [
         ("a.txt", "changed", 1),
@@ -180,16 +181,15 @@ def test_whatever_is_done_after_it_was_laid_the_next_lease_is_clean(
     tree, clone = tree_with(repository, objects, three)
 
     async def dirty(lease: SlotLease) -> Any:
-        await lease.lay(tree)
         dirt(Path(lease.top))
         return await lease.keep(kept_in)
 
     async def again(lease: SlotLease) -> Any:
-        fresh = contents(Path(lease.top))
-        await lease.lay(tree)
-        return fresh, contents(Path(lease.top)), (await lease.keep(kept_in)).change.files_in_all
+        return contents(Path(lease.top)), (await lease.keep(kept_in)).change.files_in_all
 
-    _, (fresh, laid, changed) = run(leases(worktrees(repository), scratch, objects, dirty, again))
+    works = [(tree, dirty), (None, again), (tree, dirty), (tree, again)]
+    told = run(leases(worktrees(repository), scratch, objects, *works))
+    (fresh, _), (laid, changed) = told[1], told[3]
     assert fresh == contents(repository)
     assert laid == contents(clone)
     assert changed == 0
@@ -206,64 +206,192 @@ def test_rules_of_a_tree_that_is_laid_run_nothing_and_hide_nothing(
     tree, _ = tree_with(repository, objects, other_rules)
 
     async def work(lease: SlotLease) -> Any:
-        await lease.lay(tree)
         (Path(lease.top) / "hidden").write_text("x\n")
         return await lease.keep(kept_in)
 
-    (kept,) = run(leases(worktrees(repository), scratch, objects, work))
+    (kept,) = run(leases(worktrees(repository), scratch, objects, (tree, work)))
     assert [file.path for file in kept.change.files] == ["hidden"]
     assert not ran.exists()
 
 
-def test_what_setup_left_stays_and_is_made_anew_where_a_tree_took_its_place(
-    repository: Path, scratch: Path, objects: Path
-) -> None:
-    ran = scratch.parent / "setups"
-    script = f"mkdir -p build && echo made > build/x && echo made > src/x.log && echo >> {ran}"
-    workspace = worktrees(repository, setup=("sh", "-c", script))
+# ---- setup
 
-    def in_its_place(top: Path) -> None:
-        (top / ".gitignore").write_text("")
-        (top / "build").write_text("a file\n")
-
-    plain, _ = tree_with(repository, objects, folder_gone)
-    other, _ = tree_with(repository, objects, in_its_place)
-
-    async def laid(lease: SlotLease, tree: str) -> Any:
-        await lease.lay(tree)
-        top = Path(lease.top)
-        kept = await lease.keep(str(scratch.parent / "kept"))
-        return (top / "build").is_dir(), (top / "src" / "x.log").exists(), kept.change.files_in_all
-
-    async def work() -> Any:
-        async with opened(workspace, scratch, objects) as pool:
-            told = []
-            for tree in (plain, other, plain):
-                lease = await pool.lease()
-                assert (Path(lease.top) / "build" / "x").read_text() == "made\n"
-                told.append(await laid(lease, tree))
-                await lease.release()
-            return told
-
-    assert run(work()) == [(True, True, 0), (False, True, 0), (True, True, 0)]
-    assert len(ran.read_text()) == 2
-    ran.unlink()
+BUILDS = "mkdir -p build && cp a.txt build/x && cp a.txt src/x.log && echo >> $RAN"
+"""What it makes of the code, all of it ignored by git."""
 
 
-def test_a_second_tree_takes_the_place_of_the_first(
+def edited(text: str) -> Change:
+    return lambda top: (top / "a.txt").write_text(text)
+
+
+def with_setup(repository: Path, script: str, **more: Any) -> tuple[Workspace, Path]:
+    """And the file that counts how often it ran."""
+    ran = repository.parent / "setups"
+    script = script.replace("$RAN", str(ran))
+    return worktrees(repository, setup=("sh", "-c", script), **more), ran
+
+
+def test_setup_runs_with_the_tree_that_is_laid_and_nothing_of_it_stays(
     repository: Path, scratch: Path, objects: Path, kept_in: str
 ) -> None:
-    one, _ = tree_with(repository, objects, all_kinds)
-    two, clone = tree_with(repository, objects, folder_gone)
+    """Once for each lease, and never for a tree that makes way at once."""
+    workspace, ran = with_setup(repository, BUILDS)
+    one, _ = tree_with(repository, objects, edited("one"))
+    two, _ = tree_with(repository, objects, edited("two"))
 
-    async def work(lease: SlotLease) -> Any:
-        await lease.lay(one)
-        (Path(lease.top) / "left behind").write_text("x")
-        await lease.lay(two)
-        return contents(Path(lease.top)), (await lease.keep(kept_in)).change.files_in_all
+    async def built(lease: SlotLease) -> Any:
+        top = Path(lease.top)
+        kept = await lease.keep(kept_in)
+        told = {(top / name).read_text() for name in ("a.txt", "build/x", "src/x.log")}
+        (top / "build" / "y").write_text("more\n")
+        return told, sorted(n for n in contents(top) if "/x" in n), kept.change.files_in_all
 
-    (told,) = run(leases(worktrees(repository), scratch, objects, work))
-    assert told == (contents(clone), 0)
+    trees = (one, two, None, one, None)
+    told = run(leases(workspace, scratch, objects, *((tree, built) for tree in trees)))
+    base = (repository / "a.txt").read_text()
+    names = ["build/x", "src/x.log"]
+    assert told == [
+        ({"one"}, names, 0),
+        ({"two"}, names, 0),
+        ({base}, names, 0),
+        ({"one"}, names, 0),
+        ({base}, names, 0),
+    ]
+    assert len(ran.read_text()) == len(trees)
+
+
+def test_a_worktree_that_is_set_up_already_serves_who_needs_that(
+    repository: Path, scratch: Path, objects: Path
+) -> None:
+    workspace, ran = with_setup(repository, BUILDS)
+    tree, _ = tree_with(repository, objects, edited("one"))
+
+    async def work() -> None:
+        async with opened(workspace, scratch, objects, at_most=2) as pool:
+            for lease in [await pool.lease(), await pool.lease(tree)]:
+                await lease.release()
+            for asked in (tree, None, tree, None):
+                await (await pool.lease(asked)).release()
+
+    run(work())
+    assert len(ran.read_text()) == 4
+
+
+def test_what_setup_does_to_files_of_the_tree_is_undone(
+    repository: Path, scratch: Path, objects: Path, kept_in: str
+) -> None:
+    script = (
+        "echo x >> a.txt; rm -r new; echo x > odd; chmod 700 src; rm -rf .git/hooks; echo > y.log"
+    )
+    workspace, _ = with_setup(repository, script)
+    tree, clone = tree_with(repository, objects, all_kinds)
+
+    async def looked(lease: SlotLease) -> Any:
+        kept = await lease.keep(kept_in)
+        found = contents(Path(lease.top))
+        return found.pop("y.log", None) is not None, found, kept.change, lease.notes
+
+    (laid,) = run(leases(workspace, scratch, objects, (tree, looked)))
+    had_log, found, change, notes = laid
+    assert had_log
+    assert found == contents(clone)
+    assert (change.files_in_all, change.tampering) == (0, ())
+    assert any("undone: a.txt" in note for note in notes)
+    assert any("removed: odd" in note for note in notes)
+
+
+def test_a_setup_that_fails_with_a_tree_is_no_failure_of_others(
+    repository: Path, scratch: Path, objects: Path
+) -> None:
+    """Even where no other has worked before it; the slot is well again."""
+    workspace, _ = with_setup(
+        repository, "echo left > a.log; grep -q one a.txt || { echo no one >&2; exit 3; }"
+    )
+    bad, _ = tree_with(repository, objects, edited("two"))
+    good, _ = tree_with(repository, objects, edited("one"))
+
+    async def work() -> None:
+        async with opened(workspace, scratch, objects) as pool:
+            with pytest.raises(TreeSetupError, match="failed with exit code 3: no one") as told:
+                await pool.lease(bad)
+            assert not told.value.lasting
+            for tree in (good, None):
+                lease = await pool.lease(tree)
+                assert (Path(lease.top) / "a.log").read_text() == "left\n"
+                await lease.release()
+
+    run(work())
+
+
+def test_a_tree_without_the_folder_that_setup_runs_in_is_not_set_up(
+    repository: Path, scratch: Path, objects: Path
+) -> None:
+    workspace, ran = with_setup(repository, "echo >> $RAN", start="src")
+    tree, _ = tree_with(repository, objects, folder_gone)
+
+    async def work(lease: SlotLease) -> bool:
+        return "src" in contents(Path(lease.top))
+
+    assert run(leases(workspace, scratch, objects, (tree, work))) == [False]
+    assert not ran.exists()
+
+
+def test_a_cancel_ends_a_setup_and_leaks_no_slot(
+    repository: Path, scratch: Path, objects: Path
+) -> None:
+    workspace, ran = with_setup(repository, "grep -q one a.txt || { echo >> $RAN; sleep 600; }")
+    tree, _ = tree_with(repository, objects, edited("slow"))
+
+    async def work() -> None:
+        async with opened(workspace, scratch, objects) as pool:
+            asked = asyncio.create_task(pool.lease(tree))
+            while not ran.exists():  # noqa: ASYNC110 - a file tells of no event
+                await asyncio.sleep(0.01)
+            asked.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asked
+            lease = await asyncio.wait_for(pool.lease(), 10)
+            assert contents(Path(lease.top)) == contents(repository)
+            await lease.release()
+
+    run(work())
+
+
+@pytest.mark.skipif(why_no_sandbox() is not None, reason="no sandbox here")
+def test_in_a_sandbox_the_code_of_a_tree_is_bounded_while_it_is_set_up(
+    repository: Path, scratch: Path, objects: Path
+) -> None:
+    script = "git status >/dev/null; echo $TMPDIR > t.log; touch $TMPDIR/x; sh a.txt; exit 0"
+    workspace, ran = with_setup(repository, script, sandbox=True)
+    tree, _ = tree_with(repository, objects, edited(f"echo >> {ran}\necho in >> a.log\n"))
+
+    async def work(lease: SlotLease) -> str:
+        return (Path(lease.top) / "a.log").read_text()
+
+    assert run(leases(workspace, scratch, objects, (tree, work))) == ["in\n"]
+    assert not ran.exists()
+
+
+def test_nothing_is_being_removed_any_more_once_a_pool_is_at_rest(
+    repository: Path, scratch: Path, objects: Path
+) -> None:
+    tree, _ = tree_with(repository, objects, edited("one"))
+
+    async def work() -> None:
+        async with opened(worktrees(repository), scratch, objects) as pool:
+            lease = await pool.lease(tree)
+            for number in range(200):
+                (Path(lease.top) / f"{number}" / "deep").mkdir(parents=True)
+            await lease.release()
+            again = await pool.lease()
+            await pool.at_rest()
+            assert not list((scratch / "workspaces" / "trash").glob("*/*"))
+            await again.release()
+
+    run(work())
+
+
+# ---- trees that cannot be had
 
 
 def test_a_tree_that_cannot_be_laid_is_told_and_the_slot_is_well_again(
@@ -272,45 +400,35 @@ def test_a_tree_that_cannot_be_laid_is_told_and_the_slot_is_well_again(
     tree, _ = tree_with(repository, objects, all_kinds)
     whole = {path: path.read_bytes() for path in objects.rglob("*") if path.is_file()}
 
-    async def broken(lease: SlotLease) -> Any:
-        (objects / tree[:2] / tree[2:]).unlink()
-        with pytest.raises(WorkspaceError, match=f"the tree {tree[:12]} cannot be laid"):
-            await lease.lay(tree)
-        with pytest.raises(WorkspaceError):
-            await lease.lay("--help")
-        return None
+    async def work() -> Any:
+        async with opened(worktrees(repository), scratch, objects) as pool:
+            (objects / tree[:2] / tree[2:]).unlink()
+            with pytest.raises(WorkspaceError, match=f"the tree {tree[:12]} cannot be laid"):
+                await pool.lease(tree)
+            with pytest.raises(WorkspaceError):
+                await pool.lease("--help")
+            for path, content in whole.items():
+                path.unlink(missing_ok=True)
+                path.write_bytes(content)
+            blob = git(objects.parent / "clone-0", "rev-parse", ":a.txt")
+            (objects / blob[:2] / blob[2:]).unlink()
+            with pytest.raises(WorkspaceError):
+                await pool.lease(tree)
+            return contents(Path((await pool.lease()).top))
 
-    async def half(lease: SlotLease) -> Any:
-        for path, content in whole.items():
-            path.unlink(missing_ok=True)
-            path.write_bytes(content)
-        blob = git(objects.parent / "clone-0", "rev-parse", ":a.txt")
-        (objects / blob[:2] / blob[2:]).unlink()
-        with pytest.raises(WorkspaceError):
-            await lease.lay(tree)
-        return None
-
-    async def after(lease: SlotLease) -> Any:
-        return contents(Path(lease.top))
-
-    told = run(leases(worktrees(repository), scratch, objects, broken, half, after))
-    assert told[-1] == contents(repository)
+    assert run(work()) == contents(repository)
 
 
-def test_a_worktree_that_is_given_back_takes_no_tree(
+def test_a_pool_that_is_closed_gives_out_no_tree(
     repository: Path, scratch: Path, objects: Path
 ) -> None:
     tree, _ = tree_with(repository, objects, all_kinds)
 
     async def work() -> None:
         async with opened(worktrees(repository), scratch, objects) as pool:
-            lease = await pool.lease()
-            await lease.release()
-            with pytest.raises(WorkspaceError, match="given back"):
-                await lease.lay(tree)
-            late = await pool.lease()
-        with pytest.raises(WorkspaceError):
-            await late.lay(tree)
+            await pool.lease(tree)
+        with pytest.raises(WorkspaceError, match="the run is over"):
+            await pool.lease(tree)
 
     run(work())
 
@@ -320,10 +438,8 @@ def test_a_copy_of_a_folder_takes_no_tree(repository: Path, scratch: Path, tmp_p
 
     async def work() -> None:
         async with opened(workspace, scratch, None) as pool:
-            lease = await pool.lease()
             with pytest.raises(WorkspaceError, match="no worktree"):
-                await lease.lay("1" * 40)
-            await lease.release()
+                await pool.lease("1" * 40)
 
     run(work())
 
@@ -337,9 +453,8 @@ def test_many_trees_on_few_slots_never_mix_and_a_cancel_leaks_none(
     trees = [tree_with(repository, objects, adds(number))[0] for number in range(4)]
 
     async def one(pool: Pool, number: int) -> None:
-        lease = await pool.lease()
+        lease = await pool.lease(trees[number])
         try:
-            await lease.lay(trees[number])
             names = {name for name in contents(Path(lease.top)) if name.startswith("only-")}
             assert names == {f"only-{number}"}
         finally:
@@ -367,10 +482,9 @@ def test_no_attempt_is_told_of_the_objects_of_others(
     tree, _ = tree_with(repository, objects, all_kinds)
 
     async def work(lease: SlotLease) -> str:
-        await lease.lay(tree)
         return (Path(lease.top) / ".git/objects/info/alternates").read_text()
 
-    (told,) = run(leases(worktrees(repository), scratch, objects, work))
+    (told,) = run(leases(worktrees(repository), scratch, objects, (tree, work)))
     assert str(objects) not in told
 
 
@@ -380,12 +494,11 @@ def test_an_index_that_an_attempt_writes_to_is_not_believed(
     tree, _ = tree_with(repository, objects, all_kinds)
 
     async def work(lease: SlotLease) -> Any:
-        await lease.lay(tree)
         (index,) = Path(lease.top).parents[2].glob("trusted/*.laid.index")
         index.write_bytes(b"garbage")
         (Path(lease.top) / "a.txt").write_text("changed\n")
         return await lease.keep(kept_in)
 
-    (kept,) = run(leases(worktrees(repository), scratch, objects, work))
+    (kept,) = run(leases(worktrees(repository), scratch, objects, (tree, work)))
     assert [file.path for file in kept.change.files] == ["a.txt"]
     assert any("were changed while it ran" in told for told in kept.change.tampering)

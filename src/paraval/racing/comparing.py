@@ -199,7 +199,8 @@ def _where(scope: str, name: str, before: bytes, now: bytes) -> Difference:
     begin = before.rfind(b"\n", 0, place) + 1
     column = place - begin
     expected, actual = _lines_from(before, begin), _lines_from(now, begin)
-    context = before[:begin].split(b"\n")[-1 - _CONTEXT_LINES : -1]
+    # From the end: of a large file, all lines before it would take ten times its memory.
+    context = before[:begin].rsplit(b"\n", _CONTEXT_LINES + 1)[-1 - _CONTEXT_LINES : -1]
     message = "\n".join(
         (
             f"@@ line {number + 1} @@",

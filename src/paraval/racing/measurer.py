@@ -77,7 +77,11 @@ class Measurer:
         self._room = room
         self._timing = Timing(room.request, room.processes)
         self._stands = Stands(
-            room.workspaces, room.processes.homes, baseline=room.base.tree, most=most_stands
+            room.workspaces,
+            room.processes.homes,
+            baseline=room.base.tree,
+            most=most_stands,
+            say=room.say,
         )
         self._quiet = quiet or Quiet(MachineReader())
         self._round: StepKind | None = None
@@ -127,6 +131,7 @@ class Measurer:
             self._timing.ready(attempt, stand, f"{number}-{A}", pair[0], cpus)
             for number, pair in enumerate(pairs, start=1)
         ]
+        await self._stands.at_rest()
         # Not waited for: every test of a candidate would wait too, and no decision rests on this.
         self._quiet.begin()
         timed = [_well(A, await self._timing.time(start)) for start in starts]
@@ -194,7 +199,8 @@ class Measurer:
         return stand
 
     async def _begin(self) -> None:
-        """Wait for a quiet machine, once for each round."""
+        """Wait until we are quiet ourselves, and for a quiet machine once for each round."""
+        await self._stands.at_rest()
         if self._is_quiet is None:
             quiet_s = self._room.request.bench.quiet_s
             self._is_quiet = await self._quiet.wait_until_quiet(quiet_s, self._say_it_waits)

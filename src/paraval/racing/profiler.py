@@ -45,10 +45,9 @@ class Profiler:
             return _none("it changes no Python file")
         try:
             async with AsyncExitStack() as stack:
-                lease = await self._room.workspaces.lease()
+                is_baseline = step.tree == self._room.base.tree
+                lease = await self._room.workspaces.lease(None if is_baseline else step.tree)
                 stack.push_async_callback(lease.release)
-                if step.tree is not None and step.tree != self._room.base.tree:
-                    await lease.lay(step.tree)
                 attempt = replace(attempt, workspace=lease.path)
                 own = None
                 if self._room.processes.homes is not None:

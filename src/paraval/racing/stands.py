@@ -9,6 +9,7 @@ waits for a slot that only stands there.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Protocol
 
@@ -28,24 +29,21 @@ PATIENCE_S = 900.0
 """A slot that is made anew may have a long `setup`; past this there is none to be had."""
 
 
-class TreeLease(Lease, Protocol):
-    """A slot that any tree can be laid on."""
-
-    async def lay(self, tree: str) -> None:
-        """Raises WorkspaceError."""
-        ...
-
-
 class Slots(Protocol):
     """`workspaces.pool.Pool`, or a fake."""
 
-    async def lease(self) -> TreeLease: ...
+    async def lease(self, tree: str | None = None) -> Lease: ...
+
+    @property
+    def is_waited_for(self) -> bool: ...
+
+    async def at_rest(self) -> None: ...
 
 
 class Stand:
     """One tree, in a worktree and a home of its own."""
 
-    def __init__(self, tree: str, lease: TreeLease, own: OwnHome | None) -> None:
+    def __init__(self, tree: str, lease: Lease, own: OwnHome | None) -> None:
         self.tree = tree
         self.path = lease.path
         self.top = lease.top
@@ -89,9 +87,16 @@ class Stands:
     """Those of a race."""
 
     def __init__(
-        self, slots: Slots, homes: Homes | None, *, baseline: str, most: int = MOST_STANDS
+        self,
+        slots: Slots,
+        homes: Homes | None,
+        *,
+        baseline: str,
+        most: int = MOST_STANDS,
+        say: Callable[[str], None] = lambda _words: None,
     ) -> None:
-        """`baseline`: its tree, which slots have already."""
+        """`baseline`: its tree, which slots have already. `say` tells a person of trouble."""
+        self._say = say
         self._slots = slots
         self._homes = homes
         self._baseline = baseline
@@ -132,6 +137,13 @@ class Stands:
         for tree in list(self._stands):
             self._let_go(tree)
 
+    async def at_rest(self) -> None:
+        """Returns when nothing that was given back is being cleared away any more: that would
+        disturb what is measured."""
+        while self._leaving:
+            await asyncio.wait(self._leaving)
+        await self._slots.at_rest()
+
     async def close(self) -> None:
         """Give all back; a cancel is heard when that is done."""
         self.drop_all()
@@ -148,10 +160,8 @@ class Stands:
 
     async def _open(self, tree: str) -> tuple[Stand, AsyncExitStack]:
         async with AsyncExitStack() as stack:
-            lease = await self._lease()
+            lease = await self._lease(None if tree == self._baseline else tree)
             stack.push_async_callback(lease.release)
-            if tree != self._baseline:
-                await lease.lay(tree)
             own = None
             if self._homes is not None:
                 own = await stack.enter_async_context(self._homes.lease())
@@ -160,22 +170,25 @@ class Stands:
             return stand, stack.pop_all()
         raise AssertionError("a stand is opened, or why not is told")
 
-    async def _lease(self) -> TreeLease:
-        try:
-            async with asyncio.timeout(SOON_S):
-                return await self._slots.lease()
-        except TimeoutError:
-            # There may be fewer slots than were promised, and none of them is held but by us.
-            self._most = max(LEAST_STANDS, len(self._stands))
-            self._make_room(1)
+    async def _lease(self, tree: str | None) -> Lease:
+        # There may be fewer slots than were promised, and none of them is held but by us.
+        making_way = asyncio.get_running_loop().call_later(SOON_S, self._make_way)
         try:
             async with asyncio.timeout(PATIENCE_S):
-                return await self._slots.lease()
+                return await self._slots.lease(tree)
         except TimeoutError:
             raise WorkspaceError(
                 f"no worktree to measure in could be had within {PATIENCE_S:.0f} s",
                 hint="a benchmark needs two at once: look whether the disk is full",
             ) from None
+        finally:
+            making_way.cancel()
+
+    def _make_way(self) -> None:
+        """For one who waits for a slot; a long `setup` in one is no reason to."""
+        if self._slots.is_waited_for:
+            self._most = max(LEAST_STANDS, len(self._stands))
+            self._make_room(1)
 
     # ---- giving back
 
@@ -195,4 +208,11 @@ class Stands:
         _, stack = self._stands.pop(tree)
         task = asyncio.get_running_loop().create_task(stack.aclose())
         self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+        task.add_done_callback(self._has_left)
+
+    def _has_left(self, task: asyncio.Task[None]) -> None:
+        self._leaving.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            # No measurement is worse for it, and what is left goes with the scratch folder.
+            self._say(f"A place that was measured in could not be given back in full: {error}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from itertools import islice
 
 from paraval.racing.accounts import ACCOUNT, Account, load_account, save_account, unstable_between
 from paraval.racing.command_ends import last_printed
@@ -16,6 +17,7 @@ from paraval.racing.differences import (
     Found,
     differences_between,
     exit_difference,
+    failures_in,
     in_words,
     some,
 )
@@ -27,7 +29,7 @@ from paraval.racing.pytest_command import AUTO
 from paraval.racing.run_of_tests import Ran, run_tests
 from paraval.racing.steps import BASELINE, Step, StepEnd, StepKind
 from paraval.records import Attempt, AttemptResult, Failure, Outcome
-from paraval.workspaces.workspace import WorkspaceError
+from paraval.workspaces.workspace import TreeSetupError, WorkspaceError
 
 RUNS_OF_THE_BASELINE = (1, 2)
 FAILING_TOLD = 20
@@ -52,6 +54,9 @@ class Tester:
             if step.candidate == BASELINE:
                 return await self._of_the_baseline(attempt, step, ran)
             return await self._of_a_candidate(ran)
+        except TreeSetupError as error:
+            # With the baseline it works: it is the candidate that cannot be made ready.
+            return broke(Outcome.CRASHED, error.message, finding=Finding(tested=Tested()))
         except WorkspaceError as error:
             message = error.message if error.hint is None else f"{error.message} ({error.hint})"
             return broke(Outcome.INFRA_ERROR, message, lasting=error.lasting)
@@ -63,11 +68,9 @@ class Tester:
 
     async def _run(self, attempt: Attempt, step: Step) -> Ran | AttemptResult:
         """The tests in a worktree, which is given back at once, whatever happens."""
-        lease = await self._room.workspaces.lease()
+        is_baseline = step.candidate == BASELINE
+        lease = await self._room.workspaces.lease(None if is_baseline else step.tree)
         try:
-            if step.candidate != BASELINE:
-                assert step.tree is not None
-                await lease.lay(step.tree)
             if not os.path.isdir(lease.path):  # noqa: PTH112, ASYNC240 - one look, and quick
                 return _without_its_folder(self._room.base.start)
             return await run_tests(self._room, attempt, lease)
@@ -96,6 +99,7 @@ class Tester:
         failing = [test.id for test in account.tests if test.status in FAILS]
         tested = Tested(
             counts=account.counts,
+            differences=tuple(islice(failures_in(account), FAILING_TOLD)),
             failing=tuple(failing[:FAILING_TOLD]),
             unstable=tuple(unstable[:MOST_UNSTABLE]),
         )

@@ -79,6 +79,9 @@ class FolderSource:
             hint="name a repository with `git:`",
         )
 
+    def put_back_laid(self, place: Place, laid: Laid, paths: list[bytes]) -> None:
+        """Nothing is ever laid."""
+
     def hold_laid(self, place: Place, laid: Laid) -> None:
         """Nothing is ever laid."""
 

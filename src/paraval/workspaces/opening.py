@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -23,6 +24,7 @@ from paraval.git.snapshots import Snapshot, snapshot
 from paraval.isolation import Workspace, WorkspaceKind
 from paraval.processes.children import Warden
 from paraval.processes.quick import Leash
+from paraval.processes.sandbox import Sandbox
 from paraval.scratch import remove_tree
 from paraval.threads import Threads
 from paraval.workspaces.folder_source import FolderSource
@@ -159,7 +161,17 @@ def _setup_of(
         timeout=workspace.setup_timeout,
         env=child_environment({}) if env is None else env,
         folder=folder / "setup",
+        bounds=_bounds(workspace, folder) if workspace.sandbox else None,
     )
+
+
+def _bounds(workspace: Workspace, folder: Path) -> Sandbox:
+    """Of a `setup` that runs another tree's code. It may use the network, as targets may; what its
+    worktree borrows may lie in a temporary folder, which a sandbox hides."""
+    seen = [str(folder / "trusted"), sys.prefix, sys.base_prefix]
+    if workspace.source is not None:
+        seen.append(workspace.source)
+    return Sandbox(readable=tuple(seen), network=True)
 
 
 def _name_of(workspace: Workspace) -> str:

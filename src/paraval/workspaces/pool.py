@@ -3,6 +3,8 @@
 A slot is made when there is none free, and cleaned when it is leased again. One that cannot be made
 lowers the pool for a while; one that cannot be cleaned is thrown away, and another made in its
 place. A lease that is cancelled while its slot is being made ready leaves it to the next one.
+A lease may ask for another tree than slots begin with: then `setup` runs with that tree, and what
+it leaves goes with the lease.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from paraval.workspaces.slots import Slot
 from paraval.workspaces.sources import Place, Source
 from paraval.workspaces.trouble import in_words, no_workspace, not_laid
 from paraval.workspaces.turns import Turns
-from paraval.workspaces.workspace import Kept, WorkspaceError
+from paraval.workspaces.workspace import Kept, TreeSetupError, WorkspaceError
 
 _MOST_THREADS = 32
 _EXPECTED = (GitError, OSError, TransientError, WorkspaceError)
@@ -83,6 +85,10 @@ class Pool:
         """What of that is in a thread."""
         self._setup_notes: tuple[str, ...] = ()
         """For the next lease."""
+        self._told: set[str] = set()
+        """Notes of all times."""
+        self._removals: set[asyncio.Task[None]] = set()
+        """Those of the tasks that only clear away."""
         self._threads = Threads(limit=min(_MOST_THREADS, self._room.size + 4))
         self._leash = Leash()
         self._closed = False
@@ -98,21 +104,33 @@ class Pool:
     ) -> None:
         await self.close()
 
-    async def lease(self) -> SlotLease:
-        """A clean workspace, when there is one. Raises WorkspaceError where none can be had."""
-        has_waited = False
-        while True:
-            await self._turn(ahead=has_waited)
-            try:
-                slot = await self._made_ready()
-            except WorkspaceError as error:
-                if not self._lower() or error.lasting:
-                    raise
-                # Others have a slot: this one waits for theirs, before all that came later.
-                has_waited = True
-            else:
-                notes, self._setup_notes = self._setup_notes, ()
-                return SlotLease(self, slot, path=self._site.path_in(slot.place), notes=notes)
+    async def lease(self, tree: str | None = None) -> SlotLease:
+        """A clean workspace, when there is one. Raises WorkspaceError where none can be had.
+
+        `tree`: this tree of git takes the place of what workspaces begin with, and what changes is
+        told against it. Its own repository has that as uncommitted changes. Raises TreeSetupError
+        where `setup` fails with it.
+        """
+        slot = await self._slot_for(tree)
+        lease = SlotLease(self, slot, path=self._site.path_in(slot.place))
+        try:
+            if tree is not None:
+                await self._lay(slot, tree)
+        except BaseException:
+            await lease.release()
+            raise
+        lease.notes, self._setup_notes = self._setup_notes, ()
+        return lease
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a lease waits for another to end."""
+        return self._turns.are_waited_for
+
+    async def at_rest(self) -> None:
+        """Returns when nothing that earlier leases left is being removed any more."""
+        while self._removals:
+            await asyncio.wait(self._removals)
 
     async def close(self) -> None:
         """Nothing is left of any of them. Leases that are still out are worth nothing now."""
@@ -173,25 +191,35 @@ class Pool:
                 raise
             return _nothing_kept("the run was over before it was looked at")
 
-    async def lay(self, slot: Slot, tree: str) -> None:
-        """Another tree in the place of what it began with. Raises WorkspaceError; whoever asked
-        for it then gives the slot back, and it is cleaned or thrown away."""
+    # ---- another tree
+
+    async def _lay(self, slot: Slot, tree: str) -> None:
+        """In the place of what it began with. Whoever asked for it gives the slot back if this
+        raises, and it is cleaned or thrown away."""
         self._refuse_if_closed()
-        task = self._start(self._lay(slot, tree))
         try:
-            await _to_its_end(task)
+            await _to_its_end(self._start(self._in_thread(lambda: slot.lay(tree))))
+            await self._set_up_with_its_tree(slot)
+        except TreeSetupError:
+            raise
         except _EXPECTED as error:
             raise not_laid(tree, error) from error
         except asyncio.CancelledError:
             if not _is_cancelled():
                 self._refuse_if_closed()
             raise
+        finally:
+            self._in_background(slot.empty_trash)
 
-    async def _lay(self, slot: Slot, tree: str) -> None:
-        if slot.is_laid:
-            await self._in_thread(slot.clean)
-            await self._set_up(slot)
-        await self._in_thread(lambda: slot.lay(tree))
+    async def _set_up_with_its_tree(self, slot: Slot) -> None:
+        path = self._site.path_in(slot.place)
+        if not self._setup.is_asked_for or not os.path.isdir(path):  # noqa: PTH112, ASYNC240 - one look
+            # Without the folder that it runs in there is nothing to set up, nor to run later.
+            return
+        # Not to its end: a cancel ends it, and is heard when nothing of it is left.
+        await self._start(self._setup.run_with_a_tree(slot.place, path))
+        notes = await _to_its_end(self._start(self._in_thread(slot.settle_setup)))
+        self._tell(notes)
 
     # ---- turns
 
@@ -214,9 +242,21 @@ class Pool:
 
     # ---- slots
 
-    async def _made_ready(self) -> Slot:
+    async def _slot_for(self, tree: str | None) -> Slot:
+        has_waited = False
+        while True:
+            await self._turn(ahead=has_waited)
+            try:
+                return await self._made_ready(tree)
+            except WorkspaceError as error:
+                if not self._lower() or error.lasting:
+                    raise
+                # Others have a slot: this one waits for theirs, before all that came later.
+                has_waited = True
+
+    async def _made_ready(self, tree: str | None) -> Slot:
         """A slot for the lease whose turn it is; a cancel leaves it to another."""
-        task = self._start(self._make_ready())
+        task = self._start(self._make_ready(tree))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -237,14 +277,15 @@ class Pool:
             self._free.append(task.result())
         self._turns.give_back()
 
-    async def _make_ready(self) -> Slot:
+    async def _make_ready(self, tree: str | None) -> Slot:
         while True:
             self._setup.refuse_if_it_failed()
             is_new = not self._free
-            slot = self._new_slot() if is_new else self._free.pop()
+            slot = self._new_slot() if is_new else self._free_slot(set_up=tree is None)
             try:
                 await self._in_thread(slot.make if is_new else slot.clean)
-                await self._set_up(slot)
+                if tree is None:
+                    await self._set_up(slot)
             except BaseException as error:
                 self._throw_away(slot)
                 if not isinstance(error, _EXPECTED):
@@ -262,11 +303,23 @@ class Pool:
         self._made += 1
         return Slot(self._site.place(self._made), self._source)
 
+    def _free_slot(self, *, set_up: bool) -> Slot:
+        """Of those that are set up one for who needs that, and another for who does not."""
+        place = next(
+            (place for place, slot in enumerate(self._free) if slot.is_set_up is set_up), -1
+        )
+        return self._free.pop(place)
+
     async def _set_up(self, slot: Slot) -> None:
         if self._setup.is_asked_for and not slot.is_set_up:
-            await self._setup.run(slot.place.number, self._site.path_in(slot.place))
-            notes = await self._in_thread(slot.settle_setup)
-            self._setup_notes = tuple(dict.fromkeys((*self._setup_notes, *notes)))
+            await self._setup.run(slot.place, self._site.path_in(slot.place))
+            self._tell(await self._in_thread(slot.settle_setup))
+
+    def _tell(self, notes: tuple[str, ...]) -> None:
+        """With the next lease, and once."""
+        fresh = [note for note in notes if note not in self._told]
+        self._told.update(fresh)
+        self._setup_notes += tuple(fresh)
 
     def _throw_away(self, slot: Slot) -> None:
         """What of it cannot be removed now is tried again at the end."""
@@ -288,7 +341,9 @@ class Pool:
     def _in_background(self, function: Callable[[], object]) -> None:
         """Something that is done at the end at the latest, with all the rest."""
         if not self._closed:
-            self._start(self._in_time(function))
+            task = self._start(self._in_time(function))
+            self._removals.add(task)
+            task.add_done_callback(self._removals.discard)
 
     async def _in_time(self, function: Callable[[], object]) -> None:
         with suppress(TransientError):
@@ -304,22 +359,12 @@ class Pool:
 class SlotLease:
     """A slot while one attempt has it."""
 
-    def __init__(self, pool: Pool, slot: Slot, *, path: str, notes: tuple[str, ...]) -> None:
+    def __init__(self, pool: Pool, slot: Slot, *, path: str) -> None:
         self.path = path
         self.top = slot.place.top
-        self.notes = notes
+        self.notes: tuple[str, ...] = ()
         self._pool = pool
         self._slot: Slot | None = slot
-
-    async def lay(self, tree: str) -> None:
-        """Before anything runs there: this tree of git takes the place of what the workspace began
-        with, and what changes is told against it. Its own repository has that as uncommitted
-        changes. A second one takes the place of the first, and of all that was done since.
-        Raises WorkspaceError: then the workspace is good for nothing but to be released.
-        """
-        if self._slot is None:
-            raise WorkspaceError("the workspace was given back: no tree can be laid on it")
-        await self._pool.lay(self._slot, tree)
 
     async def keep(self, folder: str) -> Kept:
         """What the attempt changed until now; the patch is written into this folder."""

@@ -1,7 +1,8 @@
 """`setup`: a command of the user's that makes a workspace ready, once in each.
 
 The first one runs alone. Where it fails, all would: it is remembered, and said at once to all who
-come after, instead of failing as often as there are attempts.
+come after, instead of failing as often as there are attempts. With another tree in a workspace it
+runs that tree's code: its failure is that tree's, and it is bounded as attempts are.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import os
 import shlex
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from paraval.processes.children import Command, Ended, Warden
-from paraval.workspaces.workspace import LastingWorkspaceError, WorkspaceError
+from paraval.processes.sandbox import Sandbox
+from paraval.workspaces.sources import Place
+from paraval.workspaces.workspace import LastingWorkspaceError, TreeSetupError, WorkspaceError
 
 _LAST_WORDS_BYTES = 4_000
 _LAST_WORDS_LINES = 8
@@ -33,6 +37,9 @@ class SetupCommand:
     env: Mapping[str, str]
     folder: Path
     """For its logs and temporary files."""
+    bounds: Sandbox | None = None
+    """With another tree than workspaces begin with, what it may do besides writing to the workspace
+    and its own temporary folder; None: anything."""
 
 
 class Setup:
@@ -55,23 +62,45 @@ class Setup:
         if self._failure is not None:
             raise self._failure
 
-    async def run(self, number: int, cwd: str) -> None:
+    async def run(self, place: Place, cwd: str) -> None:
         """In this slot. Raises WorkspaceError with its last words."""
         if self._command is None:
             return
         if self._has_worked:
-            await self._run(self._command, number, cwd)
+            await self._run_here(self._command, place, cwd)
             return
         async with self._first:
             self.refuse_if_it_failed()
-            await self._run(self._command, number, cwd)
+            await self._run_here(self._command, place, cwd)
             self._has_worked = True
 
-    async def _run(self, command: SetupCommand, number: int, cwd: str) -> None:
-        folder = command.folder / str(number)
+    async def run_with_a_tree(self, place: Place, cwd: str) -> None:
+        """In this slot, which has another tree now. Raises TreeSetupError with its last words."""
+        if self._command is None:
+            return
+        failed = await self._run(self._command, place, cwd, self._command.bounds)
+        if failed is not None:
+            kind = WorkspaceError if failed.may_pass else TreeSetupError
+            raise kind(failed.message, hint=failed.hint)
+
+    async def _run_here(self, command: SetupCommand, place: Place, cwd: str) -> None:
+        failed = await self._run(command, place, cwd, None)
+        if failed is None:
+            return
+        if self._has_worked or failed.may_pass:
+            raise WorkspaceError(failed.message, hint=failed.hint)
+        self._failure = LastingWorkspaceError(failed.message, hint=failed.hint)
+        raise self._failure
+
+    async def _run(
+        self, command: SetupCommand, place: Place, cwd: str, bounds: Sandbox | None
+    ) -> _Failed | None:
+        folder = command.folder / str(place.number)
         temporary = folder / "tmp"
         temporary.mkdir(parents=True)
         logs = {name: str(folder / f"{name}.log") for name in ("stdout", "stderr")}
+        if bounds is not None:
+            bounds = replace(bounds, writable=(place.top, str(temporary)))
         try:
             ended = await self._warden.run(
                 Command(
@@ -82,24 +111,30 @@ class Setup:
                     nice=_NICE,
                     stdout=logs["stdout"],
                     stderr=logs["stderr"],
+                    sandbox=bounds,
                 )
             )
-            if ended.exit_code != 0:
-                raise self._told(command, ended, logs)
+            return None if ended.exit_code == 0 else _failed(command, ended, logs)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _told(self, command: SetupCommand, ended: Ended, logs: Mapping[str, str]) -> WorkspaceError:
-        message = f"workspace.setup {_end_in_words(ended, command)}{_last_words(logs)}"
-        hint = (
+
+class _Failed(NamedTuple):
+    message: str
+    hint: str
+    may_pass: bool
+    """True: the next one may work."""
+
+
+def _failed(command: SetupCommand, ended: Ended, logs: Mapping[str, str]) -> _Failed:
+    return _Failed(
+        message=f"workspace.setup {_end_in_words(ended, command)}{_last_words(logs)}",
+        hint=(
             f"it ran as: {_shortened(shlex.join(command.argv))}, once in each workspace and with an"
             " environment of its own"
-        )
-        may_pass = ended.cancelled or (ended.failure is not None and ended.failure.transient)
-        if self._has_worked or may_pass:
-            return WorkspaceError(message, hint=hint)
-        self._failure = LastingWorkspaceError(message, hint=hint)
-        return self._failure
+        ),
+        may_pass=ended.cancelled or (ended.failure is not None and ended.failure.transient),
+    )
 
 
 def _end_in_words(ended: Ended, command: SetupCommand) -> str:

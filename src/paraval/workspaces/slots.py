@@ -95,13 +95,12 @@ class Slot:
             raise WorkspaceError(f"the workspace {self.place.top} cannot be cleaned")
         self._hand_over()
 
-    @property
-    def is_laid(self) -> bool:
-        return self._laid is not None
-
     def lay(self, tree: str) -> None:
-        """Put another tree in the place of what it began with. Raises, where that is not sure."""
+        """Put another tree in the place of what it began with, in a slot that is clean. Raises,
+        where that is not sure. What `setup` left was made of what it began with, and goes."""
         self._forget_laid()
+        if self.is_set_up:
+            self._remove_what_setup_left()
         laid = self._source.lay(self.place, tree)
         stock = restock(self._top, self._stock, laid.touched, leaving_out=self._leaving_out)
         _check_layout(laid.layout, stock)
@@ -127,22 +126,26 @@ class Slot:
             else:
                 self._own = make_own_repository(self.place.top, beginning, self.place.index)
         # What an attempt does right now must not get the time of what was done here.
-        outwait_the_tick(self._stock)
+        outwait_the_tick(self._known)
 
     def settle_setup(self) -> tuple[str, ...]:
         """After `setup`: what git ignores stays, all else is as before. Tells what was undone."""
         differences = self._compare()
         self._mend_modes(differences)
-        baseline = self._source.baseline(self.place)
+        baseline = self._scene().baseline
         untracked = not_ignored_leavings(self.place.top, baseline, differences)
         for path in untracked:
             self._remove(path)
         tracked = self._tracked(differences.changed + differences.missing)
         self._put_back(tracked, differences.missing_folders)
-        self._stock = take_stock(self._top, leaving_out=self._leaving_out)
-        _check_layout(self._source.layout, self._stock)
+        stock = take_stock(self._top, leaving_out=self._leaving_out)
+        _check_layout(self._layout, stock)
+        if self._laid is None:
+            self._stock = stock
+            self.is_set_up = True
+        else:
+            self._laid = self._laid._replace(stock=stock)
         self._hand_over()
-        self.is_set_up = True
         notes = []
         if tracked:
             notes.append(f"setup changed files of the repository; undone: {_some(tracked)}")
@@ -169,8 +172,7 @@ class Slot:
         try:
             notes = unmounted(Path(self.place.top).parent)
             self._source.trusted.hold()
-            stock = self._stock if self._laid is None else self._laid.stock
-            differences = compare(self._top, stock, leaving_out=self._leaving_out)
+            differences = self._compare()
             if differences.is_lost:
                 # With its .git, of which nothing is known either: it may be well, elsewhere.
                 return Kept(change=Change(unknown=LOST), notes=notes)
@@ -225,7 +227,7 @@ class Slot:
     def _mend(self, differences: Differences) -> None:
         lost = differences.changed + differences.missing
         tracked = self._tracked(lost)
-        folders = [path for path in differences.missing_folders if path not in self._source.layout]
+        folders = [path for path in differences.missing_folders if path not in self._layout]
         for path in differences.extra:
             self._remove(path)
         if len(tracked) != len(lost) or folders:
@@ -251,20 +253,24 @@ class Slot:
 
     def _put_back(self, paths: list[bytes], folders: list[bytes]) -> None:
         for folder in folders:
-            if folder in self._source.layout:
+            if folder in self._layout:
                 os.makedirs(self._under(folder), exist_ok=True)  # noqa: PTH103 - bytes
-                os.chmod(self._under(folder), stat.S_IMODE(self._stock.manners[folder].mode))  # noqa: PTH101
+                os.chmod(self._under(folder), stat.S_IMODE(self._known.manners[folder].mode))  # noqa: PTH101
         for path in paths:
             # git looks at times in seconds to tell whether a file is as it left it: not so here.
             self._remove(path)
-        if paths:
+        if not paths:
+            return
+        if self._laid is None:
             self._source.put_back(self.place, paths)
             mark_again(self._top, self._stock, paths)
+        else:
+            self._source.put_back_laid(self.place, self._laid.laid, paths)
 
     def _mend_modes(self, differences: Differences) -> None:
         for path in sorted(differences.remoded):
-            if path in self._source.layout:
-                manner = self._stock.manners[path]
+            if path in self._layout:
+                manner = self._known.manners[path]
                 # The owner first: a new one takes some permissions away.
                 os.chown(self._under(path), manner.uid, manner.gid)
                 os.chmod(self._under(path), stat.S_IMODE(manner.mode))  # noqa: PTH101 - bytes
@@ -295,11 +301,21 @@ class Slot:
 
     # ---- looking
 
+    @property
+    def _known(self) -> Stock:
+        """What is in it, as far as we put it there."""
+        return self._stock if self._laid is None else self._laid.stock
+
+    @property
+    def _layout(self) -> Layout:
+        """Of the tree that is in it."""
+        return self._source.layout if self._laid is None else self._laid.laid.layout
+
     def _compare(self) -> Differences:
-        return compare(self._top, self._stock, leaving_out=self._leaving_out)
+        return compare(self._top, self._known, leaving_out=self._leaving_out)
 
     def _tracked(self, paths: list[bytes]) -> list[bytes]:
-        layout = self._source.layout
+        layout = self._layout
         return [
             path for path in paths if path.rpartition(b"/")[2] in layout.get(folder_of(path), ())
         ]

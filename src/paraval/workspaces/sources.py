@@ -101,6 +101,10 @@ class Source(Protocol):
         GitError, OSError or WorkspaceError."""
         ...
 
+    def put_back_laid(self, place: Place, laid: Laid, paths: list[bytes]) -> None:
+        """Put these files of the other tree back, none of which is there. Raises as `lay`."""
+        ...
+
     def hold_laid(self, place: Place, laid: Laid) -> None:
         """See to it that what is told against it is what was written. Raises as `lay`."""
         ...

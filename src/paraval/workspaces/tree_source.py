@@ -72,8 +72,7 @@ class TreeSource:
 
     def put_back(self, place: Place, paths: list[bytes]) -> None:
         self._hold_index(place)
-        arguments = ("checkout-index", "--force", "--index", "--quiet", "-z", "--stdin")
-        self._checkout(place, *arguments, stdin=b"".join(path + b"\0" for path in paths))
+        self._put_back(place, paths)
 
     def baseline(self, place: Place) -> Baseline:
         self.trusted.hold()
@@ -116,6 +115,10 @@ class TreeSource:
             ),
         )
 
+    def put_back_laid(self, place: Place, laid: Laid, paths: list[bytes]) -> None:
+        self.hold_laid(place, laid)
+        self._put_back(replace(place, index=place.laid_index), paths)
+
     def hold_laid(self, place: Place, laid: Laid) -> None:
         self.trusted.hold()
         if not self.trusted.is_as_written(place.laid_index):
@@ -138,6 +141,10 @@ class TreeSource:
         """An index tells git what to compare with, and what not to look at."""
         if not self.trusted.is_as_written(place.index):
             self._checkout(place, "read-tree", self._tree)
+
+    def _put_back(self, place: Place, paths: list[bytes]) -> None:
+        arguments = ("checkout-index", "--force", "--index", "--quiet", "-z", "--stdin")
+        self._checkout(place, *arguments, stdin=b"".join(path + b"\0" for path in paths))
 
     def _checkout_laid(self, place: Place, *arguments: str) -> None:
         self._checkout(replace(place, index=place.laid_index), *arguments)

@@ -37,6 +37,10 @@ class Turns:
                 self.give_back()
             raise
 
+    @property
+    def are_waited_for(self) -> bool:
+        return bool(self._waiting)
+
     def give_back(self) -> None:
         self.taken -= 1
         self.hand_out()

@@ -22,6 +22,10 @@ class LastingWorkspaceError(WorkspaceError):
     lasting = True
 
 
+class TreeSetupError(WorkspaceError):
+    """`setup` fails with the tree that was asked for: no fault of the workspace."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
     """What is kept of a workspace after its attempt."""
