@@ -182,7 +182,7 @@ def test_a_log_has_a_line_for_each_candidate_and_each_round(engine: Engine) -> N
         engine.measures("dict-index", "final", number, 3.2 + number / 100)
     assert lines_of(engine.told) == [
         "✓ baseline  tests passed (12)  1.9 s",
-        "✓ baseline  benchmark 512 ms a run",
+        "✓ baseline  benchmark 500 ms a run",
         "✓ dict-index  tests passed (12)  1.9 s",
         "✗ wrong-edge  failed: 1 of 12 tests: test_cycle",
         "! hangs       timeout: not done after 10 s; ended",
@@ -228,12 +228,14 @@ def test_candidates_that_hooks_propose_are_told_with_where_they_come_from(engine
     engine.stages("new", origin="generate", parent=None)
     engine.stages("given", origin="given", parent=None)
     engine.ends(engine.starts("generate", "generate"), None, Outcome.CRASHED, "exit code 1: no key")
+    nothing = Finding(asked=Asked())
+    engine.ends(engine.starts("hopeless", "repair"), nothing)
     assert lines_of(engine.told) == [
-        "→ wrong  repair proposes 1 candidate  1.9 s",
         "! wrong  1 line left out: line 2: no JSON",
         "→ wrong-repair-1  repair of wrong",
         "→ new             generated",
         "! generate        crashed: exit code 1: no key",
+        "→ hopeless        repair proposes nothing  1.9 s",
     ]
 
 
@@ -393,8 +395,8 @@ def test_the_bar_counts_the_blocks_of_a_round(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "110")
     engine.named(6)
-    engine.measures("a", kind, 1, 2.0)
-    engine.measures("b", kind, 1, 2.0)
+    engine.measures("a", kind, 4, 2.0)
+    engine.measures("b", kind, 4, 2.0)
     terminal = Terminal()
     shown_on(terminal, engine.told).tick(2000.0)
     assert f"{word} 2 of 6 blocks" in "\n".join(terminal.lines())

@@ -30,7 +30,9 @@ from paraval.records import (
     Notice,
     RunEnded,
     RunStarted,
+    Trial,
     TrialEnded,
+    TrialResult,
     TrialSkipped,
 )
 from paraval.report.text import one_line
@@ -81,6 +83,11 @@ class RaceBar(Bar):
             # Before the block is taken away; of trials that ended, `_count` tells.
             self._tell(event)
         super().__call__(event)
+
+    def recall(self, trial: Trial, result: TrialResult) -> None:
+        """What an earlier engine of the race did."""
+        self._story.recall(trial, result)
+        self._follow()
 
     def _begin(self, event: RunStarted) -> None:
         super()._begin(event)
@@ -162,6 +169,10 @@ class RaceLines:
                 self._goes_on = True
             case RunEnded():
                 self.close()
+
+    def recall(self, trial: Trial, result: TrialResult) -> None:
+        """What an earlier engine of the race did."""
+        self._story.recall(trial, result)
 
     def tick(self, now: float) -> None:
         self._say_more_skipped(now)

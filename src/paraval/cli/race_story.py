@@ -4,16 +4,17 @@ who is a duplicate, how fast each is after a round. Not one line for each block.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from statistics import median
 from typing import NamedTuple
 
 from paraval.cli.progress_lines import LONGEST_LABEL, LONGEST_REASON
+from paraval.cli.race_rounds import Left, Rounds
 from paraval.racing.findings import Block, Difference, Finding, Origin, Tested
 from paraval.racing.normal_form import BASE_NORMAL
-from paraval.racing.shown import is_bounded, speedup_cell, times
+from paraval.racing.request import TOTAL
 from paraval.racing.steps import BASELINE, STEP, StepKind, finding_of
-from paraval.racing.verdicts import speedup_of
 from paraval.records import (
     AttemptStarted,
     Happening,
@@ -27,8 +28,6 @@ from paraval.report.text import columns, one_line
 from paraval.report.wording import counted, duration, listed, reason
 
 SHOWN_TESTS = 3
-LEAST_BLOCKS = 2
-"""The first round begins with one block of each, to see that it works: that shows no speed yet."""
 MARKS = {
     "passed": "✓",
     "failed": "✗",
@@ -47,7 +46,6 @@ ASCII_MARKS = {
     "again": "again",
     "measured": "    ",
 }
-_BLOCKS = {StepKind.SCREEN: "block", StepKind.FINAL: "fresh block"}
 
 
 class Line(NamedTuple):
@@ -88,17 +86,6 @@ class _Known:
     """Its tests ended, or never will begin."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _Round:
-    """The blocks that are measured now."""
-
-    kind: StepKind | None = None
-    done: int = 0
-    left: int = 0
-    measured: set[str] = field(default_factory=set)
-    """Whose speed was not told since."""
-
-
 class RaceStory:
     """Is told each Happening, and answers with the lines that it is worth."""
 
@@ -106,10 +93,9 @@ class RaceStory:
         self._marks = ASCII_MARKS if ascii_only else MARKS
         self.passed = self.failed = self.errors = 0
         """Candidates."""
-        self._confidence = confidence
         self._known: dict[str, _Known] = {}
-        self._blocks: dict[tuple[StepKind, str], list[Block]] = {}
-        self._round = _Round()
+        self._why_the_baseline_failed: str | None = None
+        self._rounds = Rounds(confidence)
         self._word = "starting"
         self._total = 0
         """Of trials, as far as they were known at the event before ..."""
@@ -123,8 +109,8 @@ class RaceStory:
             over = sum(one.is_over for one in self._known.values())
             return Phase(word="testing", done=over, total=len(self._known))
         if self._word in ("measuring", "finals"):
-            done = self._round.done
-            return Phase(word=self._word, unit="blocks", done=done, total=done + self._round.left)
+            rounds = self._rounds
+            return Phase(word=self._word, unit="blocks", done=rounds.done, total=rounds.total)
         return Phase(word=self._word)
 
     def tell(self, event: Happening) -> list[Line]:
@@ -134,8 +120,22 @@ class RaceStory:
             case TrialEnded():
                 return [*self._ended(event)]
             case RunEnded():
-                return [*self._duplicates(None), *self._measured()]
+                return [*self._duplicates(None), *self._measured(self._rounds.finish())]
         return []
+
+    def recall(self, trial: Trial, result: TrialResult) -> None:
+        """What an earlier engine of the race did counts, and was told then."""
+        kind = _kind(trial)
+        ended = TrialEnded(
+            trial=trial, result=result, done=self._done, total=self._total, eta_s=None
+        )
+        if kind in (StepKind.SCREEN, StepKind.FINAL):
+            block = _block(result)
+            self._rounds.recall(kind, trial.case.id, trial.repeat, block)
+            told = (*self._duplicates(None), *self._broken(ended, block))
+        else:
+            told = (*self._started(trial, 1), *self._ended(ended))
+        del told  # All of it has been said.
 
     # ---- what starts
 
@@ -155,9 +155,8 @@ class RaceStory:
                     known.is_settled = True
             case StepKind.SCREEN | StepKind.FINAL:
                 yield from self._duplicates(None)
-                if kind is not self._round.kind:
-                    yield from self._measured()
-                    self._round = _Round(kind=kind, left=max(0, self._total - self._done))
+                left = max(0, self._total - self._done)
+                yield from self._measured(self._rounds.begin(kind, name, trial.repeat, left))
                 self._word = "measuring" if kind is StepKind.SCREEN else "finals"
             case StepKind.CALIBRATE:
                 self._word = "measuring the baseline"
@@ -174,12 +173,15 @@ class RaceStory:
             yield self._line("start", trial.case.id, f"{origin} of {parent}")
 
     def _duplicates(self, before: int | None) -> Iterator[Line]:
-        """Of those that were proposed before this one; None: of all."""
+        """Of those that were proposed before this one; None: of all that can be told by now."""
         first: dict[str, str] = {BASE_NORMAL: BASELINE}
         for name, one in sorted(self._known.items(), key=lambda known: known[1].index):
-            if one.normal is None or (before is not None and one.index >= before):
-                continue
-            original = first.setdefault(one.normal, name)
+            if before is not None and one.index >= before:
+                break
+            if one.normal is None and not one.is_settled:
+                # It is not staged yet: those after it may turn out to be equal to it.
+                break
+            original = name if one.normal is None else first.setdefault(one.normal, name)
             if original != name and not one.is_settled:
                 one.is_settled = one.is_over = True
                 what = f"duplicate of {one_line(original, LONGEST_LABEL)}"
@@ -197,12 +199,7 @@ class RaceStory:
             case StepKind.TEST:
                 yield from self._tested(event, finding.tested or Tested())
             case StepKind.SCREEN | StepKind.FINAL:
-                yield from self._block_ended(event, kind, finding)
-                self._round.left = max(0, event.total - event.done)
-                # Of all that was known there is nothing left: the next round is another.
-                if is_last:
-                    yield from self._measured(least=LEAST_BLOCKS)
-                    self._round.done = 0
+                yield from self._block_ended(event, kind, is_last=is_last)
             case StepKind.CALIBRATE:
                 yield from self._calibrated(event, finding)
             case StepKind.GENERATE | StepKind.REPAIR | StepKind.REFINE:
@@ -238,26 +235,37 @@ class RaceStory:
             yield self._line("passed", name, f"tests passed{number}  {took}")
         elif outcome.is_judged:
             self.failed += name != BASELINE
-            yield self._line("failed", name, f"failed: {_why_failed(event.result, tested)}")
+            why = _why_failed(event.result, tested)
+            # It is tested twice, and mostly fails twice for the same.
+            if name != BASELINE or why != self._why_the_baseline_failed:
+                yield self._line("failed", name, f"failed: {why}")
+            if name == BASELINE:
+                self._why_the_baseline_failed = why
         else:
             yield self._error(event)
 
     def _calibrated(self, event: TrialEnded, finding: Finding) -> Iterator[Line]:
-        if event.result.outcome is not Outcome.PASSED or finding.calibration is None:
+        found = finding.calibration
+        if event.result.outcome is not Outcome.PASSED or found is None or not found.samples:
             yield self._error(event)
             return
-        took = duration(finding.calibration.process_s)
+        # What counts, as the report tells it: not the whole process, where it measures itself.
+        took = duration(median(one[TOTAL] for one in found.samples))
         yield self._line("passed", BASELINE, f"benchmark {took} a run")
 
-    def _block_ended(self, event: TrialEnded, kind: StepKind, finding: Finding) -> Iterator[Line]:
-        name = event.trial.case.id
-        self._round.kind = kind
-        self._round.done += 1
-        if event.result.outcome is Outcome.PASSED and finding.block is not None:
-            self._blocks.setdefault((kind, name), []).append(finding.block)
-            self._round.measured.add(name)
-        elif event.result.outcome is not Outcome.SKIPPED:
+    def _block_ended(self, event: TrialEnded, kind: StepKind, *, is_last: bool) -> Iterator[Line]:
+        block = _block(event.result)
+        yield from self._broken(event, block)
+        left = Left(blocks=max(0, event.total - event.done), is_last=is_last)
+        yield from self._measured(self._rounds.end(kind, event.trial.case.id, block, left))
+
+    def _broken(self, event: TrialEnded, block: Block | None) -> Iterator[Line]:
+        if block is None and event.result.outcome is not Outcome.SKIPPED:
             yield self._error(event)
+
+    def _measured(self, speeds: Iterable[tuple[str, str]]) -> Iterator[Line]:
+        for name, words in speeds:
+            yield self._line("measured", name, words)
 
     def _asked(self, event: TrialEnded, kind: StepKind, finding: Finding) -> Iterator[Line]:
         name = event.trial.case.id
@@ -266,41 +274,13 @@ class RaceStory:
             yield self._error(event, who=who)
         if finding.asked is None:
             return
-        number = counted(len(finding.asked.proposals), "candidate")
-        took = duration(event.result.result.duration_s)
-        yield self._line("start", name, f"{who}proposes {number}  {took}")
+        if not finding.asked.proposals and event.result.outcome is Outcome.PASSED:
+            # What it does propose is told as it arrives, which may be long before it ends.
+            took = duration(event.result.result.duration_s)
+            yield self._line("start", name, f"{who}proposes nothing  {took}")
         if finding.asked.complaints:
             left_out = counted(len(finding.asked.complaints), "line")
             yield self._line("error", name, f"{left_out} left out: {finding.asked.complaints[0]}")
-
-    def _measured(self, least: int = 1) -> Iterator[Line]:
-        """A line for each candidate that was measured since it was told last, the fastest first.
-
-        One with fewer blocks waits.
-        """
-        kind = self._round.kind
-        if kind is None:
-            return
-        names = [one for one in self._round.measured if len(self._blocks[kind, one]) >= least]
-        self._round.measured.difference_update(names)
-        lines = [(self._speed(self._blocks[kind, name], kind), name) for name in sorted(names)]
-        for (_, words), name in sorted(lines, key=lambda one: -one[0][0]):
-            yield self._line("measured", name, words)
-
-    def _speed(self, blocks: Sequence[Block], kind: StepKind) -> tuple[float, str]:
-        after = f"after {counted(len(blocks), _BLOCKS[kind])}"
-        noisy = "  (noisy)" if any(block.noisy for block in blocks) else ""
-        try:
-            speedup = speedup_of(blocks, self._confidence)
-        except ValueError:
-            speedup = None
-        if speedup is None:
-            return 0.0, f"no speed {after}{noisy}"
-        bounded = is_bounded(speedup)
-        shown = (
-            speedup_cell(speedup) if bounded else f"{times(speedup.estimate)}, interval unknown,"
-        )
-        return speedup.estimate, f"{shown} {after}{noisy}"
 
     # ---- words
 
@@ -333,6 +313,11 @@ def _finding(result: TrialResult) -> Finding:
     except ValueError:
         # A finding of another version: nothing is known of it, and nobody is disturbed.
         return Finding()
+
+
+def _block(result: TrialResult) -> Block | None:
+    """None: it came to no end."""
+    return _finding(result).block if result.outcome is Outcome.PASSED else None
 
 
 def _reason(result: TrialResult) -> str:
