@@ -203,7 +203,9 @@ class RaceForm(Form):
     )
     uncommitted: Flag = Field(False, description="As `uncommitted` in `repo`.")
     setup: Annotated[Command | None, Told(_COMMAND.partition(",")[0])] = Field(
-        None, description="A command that makes a worktree ready, run once in each."
+        None,
+        description="A command that makes a worktree ready: it runs in each, with the candidate's"
+        " code. What it leaves that git ignores is there for the tests and the benchmark.",
     )
     sandbox: Flag = Field(
         False,
