@@ -78,3 +78,30 @@ def test_candidates_that_changed_since_are_told_and_not_raced(track: Track) -> N
     assert again.return_value == 0
     assert "What is asked of the race has changed since it began" in again.stderr
     assert "newer" not in again.stdout
+
+
+# ---- a baseline that fails
+
+JUNIT = """\
+<testsuite><testcase classname="t" name="test_sum"><failure message="assert 1 == 2">
+&gt;       assert 1 == 2
+E       assert 1 == 2
+</failure></testcase></testsuite>
+"""
+
+
+def test_a_baseline_that_fails_says_why_once_while_it_runs_and_in_the_end(tmp_path: Path) -> None:
+    track = make_track(tmp_path)
+    track.commit({"check.sh": "cat junit.txt >junit.xml\nexit 1\n", "junit.txt": JUNIT})
+    (track.folder / "candidates.jsonl").write_text(json.dumps(telling("quick", 0.5)) + "\n")
+    (track.folder / "race.yaml").write_text(
+        FILE.replace("[sh, check.sh]", "{command: [sh, check.sh], junit: junit.xml}")
+    )
+    with scratch_of(track):
+        ended = typed(track, "race", "race.yaml")
+    assert ended.return_value == 3
+    assert ended.stderr.count("baseline  failed: ") == 1
+    assert "  t.test_sum failed\n    expected: 2\n    actual:   1\n" in ended.stdout
+    (pointer,) = [line for line in ended.stdout.splitlines() if line.startswith("What it printed")]
+    _, _, command = pointer.partition("paraval ")
+    assert typed(track, *command.replace(f" --store {track.store}", "").split()).exception is None

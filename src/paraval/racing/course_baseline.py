@@ -100,7 +100,8 @@ def _tested(
     if passed + len(failed) < len(ends):
         return replace(standing, failing=failing, reason=_no_end(ends))
     if not passed:
-        return replace(standing, failing=failing, reason=_failure(failing, ends))
+        standing = replace(standing, failing=failing, differences=failed[0].differences)
+        return replace(standing, reason=_failure(failing, ends))
     if failed and not failing:
         return replace(standing, reason=_BOTH_WAYS)
     # What failed once and passed once is no candidate's fault.

@@ -20,6 +20,8 @@ from paraval.racing.junit import SingleTest
 FAILS = (TestStatus.FAILED, TestStatus.ERROR)
 NAMES_TOLD = 3
 EXIT_CODE = "exit_code"
+ITSELF = "-"
+"""What failures of the baseline's own have in the place of a baseline's status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +90,13 @@ def _exit_code_differs(baseline: Account, candidate: Account, unstable: Collecti
 # ---- tests
 
 
+def failures_in(baseline: Account) -> Iterator[Difference]:
+    """What fails with the baseline itself, and how."""
+    for test in baseline.tests:
+        if test.status in FAILS:
+            yield _difference(test, ITSELF)
+
+
 def _of_tests(
     baseline: Account, candidate: Account, unstable: Collection[str]
 ) -> Iterator[Difference]:
@@ -114,7 +123,7 @@ def _is_whole(baseline: Account) -> bool:
     return baseline.report is not None and baseline.report.problem is None
 
 
-def _difference(test: SingleTest, baseline: TestStatus) -> Difference:
+def _difference(test: SingleTest, baseline: str) -> Difference:
     asserted = asserted_in(test.message, test.details)
     is_repeated = not test.details or test.details in test.message
     message = test.message if is_repeated else f"{test.message}\n\n{test.details}".strip()
@@ -122,7 +131,7 @@ def _difference(test: SingleTest, baseline: TestStatus) -> Difference:
         scope="test",
         name=test.id,
         status=test.status.value,
-        baseline=baseline.value,
+        baseline=str(baseline),
         message=cut(message),
         expected=asserted.expected if test.status in FAILS else None,
         actual=asserted.actual if test.status in FAILS else None,

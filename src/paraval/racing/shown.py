@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Callable
 
+from paraval.racing.differences import ITSELF
 from paraval.racing.findings import Difference, Speedup, TestCounts, TestStatus
 from paraval.racing.request import TOTAL, Metric, RaceRequest
 from paraval.racing.standings import BaselineStanding, Standing, Standings, Status
@@ -83,10 +84,6 @@ def speedup_cell(speedup: Speedup | None) -> str:
     if not is_bounded(speedup):
         return f"{times(speedup.estimate)} (?)"
     return f"{times(speedup.estimate)} ({_digits(speedup.low)}-{_digits(speedup.high)})"
-
-
-ITSELF = "-"
-"""What the baseline's own failures have in the place of a baseline's status."""
 
 
 def difference_heading(difference: Difference, safe: Safe) -> str:
