@@ -192,7 +192,7 @@ def test_what_the_race_wrote_itself_does_not_keep_the_winner_off_the_tree(
     base = Base(tree=snapshot(find_repository(repository), objects).tree)
     (repository / "race.json").write_text("of this one\n")
     apply = functools.partial(
-        *(apply_winner, patch, str(repository), base), uncommitted=True, objects=objects
+        apply_winner, patch, str(repository), base, uncommitted=True, objects=objects
     )
     with pytest.raises(RequestError, match=r"\(race.json\)"):
         apply()

@@ -454,6 +454,32 @@ def test_a_spent_budget_skips_what_costs_and_the_source_hears_of_it(store: Store
     assert go(replace(free, opening=venture(Tree(), Doing()).opening), store).done == IN_ALL
 
 
+def test_what_a_killed_attempt_may_have_cost_counts_when_the_run_is_gone_on_with(
+    store: Store,
+) -> None:
+    """As much as the dearest of its kind; of a kind that told nothing, nothing."""
+    tree = Tree(depth=1)
+    plan = replace(PLAN, budget=Budget(usd=2.0))
+    ledger = store.create_run(plan, seed=0)
+    ledger.open(deliver=lambda calls: None, on_failure=lambda error: None)
+    told, killed, leaf = tree.trial("r"), tree.trial("x"), tree.trial("xa")
+    ledger.add([told, killed, leaf])
+    for trial in (told, killed, leaf):
+        attempt = Attempt(trial=trial, number=1, folder=ledger.attempt_folder(trial, 1))
+        ledger.record_start(attempt, 1.0, lambda: None)
+        if trial is told:
+            result = replace(passed(attempt), spend=Spend(cost_usd=1.0))
+            ledger.record_end(attempt, result, final=True, queued_s=None, on_durable=lambda: None)
+    ledger.close(interrupted=True)
+    doing = Doing()
+    what = venture(Tree(depth=1), doing, plan, resumed=ledger.run)
+    run = go(what, store)
+    assert doing.performed == []
+    assert run.held_back
+    larger = replace(what, plan=replace(plan, budget=Budget(usd=2.1)), resumed=run)
+    assert go(replace(larger, opening=venture(Tree(depth=1), doing).opening), store).done == 3
+
+
 # ---- what goes wrong
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -41,9 +42,11 @@ from paraval.records import (
     RunStarted,
     Trial,
     TrialResult,
+    Variant,
 )
 from paraval.report.wording import counted
 from paraval.resuming import how_to_resume
+from paraval.schedule.estimates import variant_key
 from paraval.schedule.messages import Work
 from paraval.schedule.scheduler import Scheduler
 from paraval.store.ledger import Ledger
@@ -113,6 +116,8 @@ class Engine:
     at_once: int
     onlooker: Onlooker
     stopping: Stopping
+    untold_usd: float = 0.0
+    """Of a run that grows: what attempts of earlier engines may have cost that never told it."""
 
     def say(self, words: str) -> None:
         self.onlooker(Notice(message=words))
@@ -173,9 +178,11 @@ class Engine:
 
     def _spent_usd(self) -> float:
         """What engines before this one spent; where they could not tell, what it may have been."""
-        trials = self.ledger.plan.trials
+        trials, known_usd = self.ledger.plan.trials, self.ledger.spent_usd()
+        if not trials:
+            return known_usd + self.untold_usd
         unpriced = self.ledger.unpriced_attempts().items()
-        return self.ledger.spent_usd() + sum(
+        return known_usd + sum(
             attempts * self.expected.possible_usd(trials[index]) for index, attempts in unpriced
         )
 
@@ -261,8 +268,8 @@ class Venture:
     """How many workspaces there may be at once; None: one for each attempt that may run."""
     objects: str | None = None
     """A folder in the run's own: trees of git that workspaces can be asked to take. None: none."""
-    is_free: Callable[[Trial], bool] = lambda _trial: False
-    """Which trials are known to cost nothing: no budget holds them back."""
+    is_free: Callable[[Variant], bool] = lambda _variant: False
+    """Of which variant trials are known to cost nothing: no budget holds them back."""
 
 
 async def conduct(
@@ -279,9 +286,9 @@ async def conduct(
     check_sandbox(plan)
     async with Warden() as warden:
         at_once = prepare(warden, plan)
-        # Before the run is taken up: what it tells itself of durations goes by its trials, which
-        # are named anew then.
-        history = store.history(plan.name).rows
+        # Before the run is taken up: what it tells itself of durations and of costs goes by its
+        # trials, which are named anew then.
+        history, untold_usd = store.history(plan.name).rows, _untold_usd(venture, store)
         ledger = _open_ledger(venture, store)
         engine = Engine(
             ledger=ledger,
@@ -290,10 +297,33 @@ async def conduct(
             at_once=at_once,
             onlooker=onlooker,
             stopping=stopping,
+            untold_usd=untold_usd,
         )
         await close_after(ledger, _go(venture, engine, store))
     onlooker(RunEnded(run=ledger.run))
     return ledger.run
+
+
+def _untold_usd(venture: Venture, store: Store) -> float:
+    """What attempts may have cost that were killed, or told nothing of it: each as much as the
+    dearest of its variant, or what is reserved for one."""
+    budget = venture.plan.budget
+    if venture.resumed is None or budget is None:
+        return 0.0
+    untold: Counter[Hashable] = Counter()
+    dearest: dict[Hashable, float] = {}
+    with store.reader(venture.resumed) as reader:
+        for attempt in reader.attempts():
+            kind = variant_key(attempt.variant)
+            spend = None if attempt.result is None else attempt.result.spend
+            if venture.is_free(attempt.variant):
+                continue
+            if spend is None or spend.cost_usd is None:
+                untold[kind] += 1
+            if spend is not None:
+                dearest[kind] = max(dearest.get(kind, 0.0), spend.known_usd)
+    reserved = budget.per_attempt_usd or 0.0
+    return sum(count * dearest.get(kind, reserved) for kind, count in untold.items())
 
 
 def _open_ledger(venture: Venture, store: Store) -> Ledger:
@@ -338,7 +368,7 @@ async def _go(venture: Venture, engine: Engine, store: Store) -> Ending:
 
 def _work_of(venture: Venture, expected: Expectations, trial: Trial) -> Work:
     work = expected.work(trial, expected.calls(trial))
-    return work._replace(cost_usd=0.0) if venture.is_free(trial) else work
+    return work._replace(cost_usd=0.0) if venture.is_free(trial.variant) else work
 
 
 def _going_on(run: RunInfo, known: Mapping[str, TrialResult]) -> str:

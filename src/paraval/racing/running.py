@@ -28,6 +28,7 @@ from paraval.racing.outside import OutsideWatch
 from paraval.racing.performing import Ends, RacePerformer, RaceRoom, StepPerformer
 from paraval.racing.profiler import Profiler
 from paraval.racing.proposals import given_proposals
+from paraval.racing.recalling import recalled_by
 from paraval.racing.remembering import Beginning, as_selection, is_race, recalled
 from paraval.racing.replay import standings_of
 from paraval.racing.report import RaceReport
@@ -38,7 +39,7 @@ from paraval.racing.staging import Stager
 from paraval.racing.stands import MOST_STANDS
 from paraval.racing.steps import STEP, Step, StepKind
 from paraval.racing.tester import Tester
-from paraval.records import Budget, Limits, Notice, Plan, RunInfo, Trial
+from paraval.records import Budget, Limits, Notice, Plan, RunInfo, Variant
 from paraval.resuming import Owner, run_of
 from paraval.settings import AUTO_MOST, Options, default_store
 from paraval.store.store import Store
@@ -123,7 +124,7 @@ def resume_race(
 async def _run(race: _Race, onlooker: Onlooker, stopping: Stopping) -> RaceReport:
     for note in race.notes:
         onlooker(Notice(message=note))
-    opening = _Opening(race, lambda words: onlooker(Notice(message=words)))
+    opening = _Opening(race, onlooker)
     run = await conduct(
         Venture(
             plan=race.plan,
@@ -143,9 +144,9 @@ async def _run(race: _Race, onlooker: Onlooker, stopping: Stopping) -> RaceRepor
     return RaceReport(standings=standings, run=run, request=beginning.request)
 
 
-def _is_free(trial: Trial) -> bool:
+def _is_free(variant: Variant) -> bool:
     """Tests and benchmarks cost no money; programs and functions that propose candidates may."""
-    return not StepKind(str(trial.variant[STEP])).is_hook
+    return not StepKind(str(variant[STEP])).is_hook
 
 
 # ---- what is asked
@@ -234,20 +235,21 @@ def _plan(beginning: Beginning) -> Plan:
 class _Opening:
     """Puts a race's source and its performers into the premises of a run."""
 
-    def __init__(self, race: _Race, say: Callable[[str], None]) -> None:
+    def __init__(self, race: _Race, onlooker: Onlooker) -> None:
         self._race = race
-        self._say = say
+        self._onlooker = onlooker
 
     @contextlib.asynccontextmanager
     async def open(self, premises: Premises) -> AsyncIterator[tuple[Source, Performer]]:
         beginning, ends = self._race.beginning, Ends()
+        known = premises.ledger.known_results()
         request, base = beginning.request, beginning.base
         course = Course(
             request,
             base,
             beginning.proposals,
             hooks=beginning.hooks,
-            recorded=recorded_in(with_their_steps(premises.ledger.known_results())),
+            recorded=recorded_in(with_their_steps(known)),
         )
         source = RaceSource(course, request, base, ends)
 
@@ -265,7 +267,7 @@ class _Opening:
             elapsed_s=lambda: before_s + time.monotonic() - began,
         )
         try:
-            yield source, Signing(performer)
+            yield recalled_by(self._onlooker, source, known), Signing(performer)
         finally:
             await performer.close()
 
@@ -293,7 +295,7 @@ class _Opening:
             ends=ends,
             functions=self._race.functions,
             propose=propose,
-            say=self._say,
+            say=lambda words: self._onlooker(Notice(message=words)),
             outside=OutsideWatch(beginning.request.repo, [self._race.store.root]),
         )
 
