@@ -508,7 +508,7 @@ def test_cpu_time_can_be_what_is_compared(tmp_path: Path) -> None:
         ("open(os.environ['HOME'] + '/answers', 'w')", "its benchmark leaves ~/answers"),
         (
             "open(os.environ['TMPDIR'] + '/answers', 'w')",
-            "its benchmark leaves files in its temporary folder",
+            "its benchmark leaves $TMPDIR/answers",
         ),
         (
             "open('code.txt', 'a').write('more')",
@@ -531,16 +531,70 @@ def test_a_candidate_that_leaves_what_the_baseline_does_not_is_flagged(
     assert flag in block_of(Race(tmp_path, trees).results(screen("b"))[0]).flags
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".pytest_cache/answers",
+        ".pytest_cache/v/cache/lastfailed",
+        ".git/answers",
+        "lib/.git/answers",
+        "__pycache__/answers.cpython-311.pyc",
+        "__pycache__/answers.pyc.1",
+        "__pycache__/code.cpython-311.json",
+        "$TMPDIR/answers",
+    ],
+)
+def test_a_cache_of_answers_is_found_wherever_it_is_kept(tmp_path: Path, path: str) -> None:
+    """Beside what the baseline leaves under names that it makes up."""
+    leave = "import os, tempfile; tempfile.mkstemp()\n"
+    keep = (
+        f"path = {path!r}.replace('$TMPDIR', os.environ['TMPDIR'])\n"
+        "os.makedirs(os.path.dirname(path), exist_ok=True)\n"
+        "if not os.path.exists(path): open(path, 'w').write('42')\n"
+    )
+    race = Race(
+        tmp_path, {BASE_TREE: {"bench.py": leave, "code.py": ""}, "b": {"bench.py": leave + keep}}
+    )
+    block = block_of(race.results(screen("b"))[0])
+    assert block.flags == (f"its benchmark leaves {path}",)
+
+
+@pytest.mark.parametrize("path", ["late.txt", "__pycache__/code.cpython-311.pyc"])
+def test_a_cache_that_is_written_late_is_found_in_the_block_in_which_it_is(
+    tmp_path: Path, path: str
+) -> None:
+    """By its fifth process, the last of the second block."""
+    code = (
+        "import os\nos.makedirs('__pycache__', exist_ok=True)\n"
+        "compiled = '__pycache__/code.cpython-311.pyc'\n"
+        "if not os.path.exists(compiled): open(compiled, 'w').write('x')\n"
+        "count = os.environ['COUNT']\nopen(count, 'a').write('x')\n"
+        f"if os.path.getsize(count) == 5: open({path!r}, 'a').write('42')\n"
+    )
+    race = Race(tmp_path, {BASE_TREE: {"bench.py": "", "code.py": ""}, "b": {"bench.py": code}})
+    race.request = replace(race.request, env={"COUNT": str(tmp_path / "count")})
+    blocks = [block_of(one) for one in race.results(screen("b"), screen("b", 2))]
+    assert [block.flags for block in blocks] == [(), (f"its benchmark leaves {path}",)]
+
+
+def test_what_python_compiles_of_a_candidate_s_own_modules_is_no_flag(tmp_path: Path) -> None:
+    """Those that it adds, and those that a later process imports first."""
+    late = "import os\nif os.path.exists('fast.py'): import fast\n"
+    trees = {
+        BASE_TREE: {"bench.py": late, "code.py": ""},
+        "b": {"fast.py": "import code_two", "code_two.py": ""},
+    }
+    race = Race(tmp_path, trees)
+    assert block_of(race.results(screen("b"))[0]).flags == ()
+
+
 def test_what_the_baseline_leaves_too_is_no_flag(tmp_path: Path) -> None:
     """Files of its pid, of its hash seed and compiled ones among it."""
-    leave = (
-        "import os, tempfile\n"
-        "open(f'log-{os.getpid()}.txt', 'w')\n"
-        "tempfile.mkstemp()\n"
-        "os.makedirs('__pycache__', exist_ok=True)\n"
+    leave = "import os, tempfile\nopen(f'log-{os.getpid()}.txt', 'w')\ntempfile.mkstemp()\n"
+    compiled = leave + "import code\n"
+    race = Race(
+        tmp_path, {BASE_TREE: {"bench.py": leave, "code.py": ""}, "b": {"bench.py": compiled}}
     )
-    compiled = leave + "open('__pycache__/code.cpython-311.pyc', 'w')\n"
-    race = Race(tmp_path, {BASE_TREE: {"bench.py": leave}, "b": {"bench.py": compiled}})
     assert block_of(race.results(screen("b"))[0]).flags == ()
 
 
@@ -548,6 +602,12 @@ def test_made_up_names_are_told_from_new_ones() -> None:
     left = frozenset({"runs/tmpab12cd_x/log", "out-977.json", "cache.db"})
     usual = frozenset({"runs/tmpzzzzzzzz/log", "out-12.json"})
     assert only_with(left, usual) == ["cache.db"]
+
+
+def test_names_in_a_temporary_folder_are_made_up_in_more_ways() -> None:
+    usual = frozenset({"$TMPDIR/pymp-abcdefgh/x", "$TMPDIR/tmp.Ab3dEf", "$TMPDIR/ccX7ab1q.o"})
+    left = {"$TMPDIR/pymp-hgfedcba/x", "$TMPDIR/tmp.zZyYxX", "$TMPDIR/ccQ1pq9z.o"}
+    assert only_with(frozenset(left | {"$TMPDIR/answers"}), usual) == ["$TMPDIR/answers"]
 
 
 # ---- stands

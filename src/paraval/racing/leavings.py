@@ -18,12 +18,14 @@ from paraval.scratch import OwnHome
 
 MOST_ENTRIES = 200_000
 SHOWN = 5
-_COMPILED = ".pyc"
-_CACHES = frozenset({".pytest_cache", ".git"})
-"""What tools write that hold no answers, and what git keeps for itself."""
+_GIT, _TEMPORARY = ".git/", "$TMPDIR/"
+_COMPILED = re.compile(r"(?P<folder>(?:.*/)?)__pycache__/(?P<module>[^./]+)\.[^/]*\.pyc(\.\d+)?")
+"""What Python writes of a module; under another name first."""
 
 _MADE_UP = re.compile(r"tmp\w{8}|[0-9a-f]{6,}|\d+")
 """Of names: what is another in each process, such as its pid."""
+_MADE_UP_TEMPORARY = re.compile(r"(?:tmp|pymp)[-._]?\w{6,}|(?=[A-Za-z_]*\d)\w{6,}|[0-9a-f]{6,}|\d+")
+"""Of names in a temporary folder, of which tools make up nearly all."""
 
 _HEARD = (".py", ".pth", ".ini", ".cfg", ".toml", ".so", ".sh")
 """A new file that ends like this can change what a benchmark does; benchmarks write many others."""
@@ -41,38 +43,43 @@ class Ground:
 
     def footprint(self) -> Footprint:
         """All files that are there; blocks as long as a walk takes."""
-        code = self.code()
-        found = {path: mark for path, mark in code.items() if not _is_compiled(path)}
-        # Names of temporary files are random: only whether there are any can be compared.
-        if self.own is not None and any(True for _ in _files_below(self.own.temp, "")):
-            found["files in its temporary folder"] = (0, 0)
-        return found
-
-    def code(self) -> Footprint:
-        """All that decides what a benchmark does: what Python compiled, too."""
         found = dict(_files_below(self.top, ""))
         if self.own is not None:
             found.update(_files_below(self.own.home, "~/"))
+            found.update(_files_below(self.own.temp, _TEMPORARY))
         return found
 
 
-def left_since(before: Footprint, after: Footprint) -> frozenset[str]:
-    """Paths that are new, or written since."""
-    return frozenset(path for path, mark in after.items() if before.get(path) != mark)
+def left_since(before: Footprint, after: Footprint, settled: Footprint) -> frozenset[str]:
+    """Paths that are new, or written since. What Python compiled of modules that were there before
+    is theirs, as long as it stays what it was when all had `settled`."""
+    return frozenset(
+        path
+        for path, mark in after.items()
+        if before.get(path) != mark
+        and not (_is_compiled(path, before) and settled.get(path, mark) == mark)
+    )
 
 
 def meddled_with(before: Footprint, after: Footprint, usual: frozenset[str]) -> list[str]:
     """What of a worktree's code is gone, is another or was added, but for what the benchmark that
-    runs there changes by itself."""
+    runs there changes by itself. What git notes for itself is no code."""
     changed = {path for path, mark in before.items() if after.get(path) != mark}
     added = {path for path in after.keys() - before.keys() if path.endswith(_HEARD)}
-    return only_with(frozenset(changed | added), usual)
+    code = {path for path in changed | added if not path.startswith((_GIT, _TEMPORARY))}
+    return only_with(frozenset(code), usual)
 
 
 def only_with(candidate: frozenset[str], baseline: frozenset[str]) -> list[str]:
     """What the one leaves and the other doesn't; names that are made up anew don't count as new."""
-    usual = {_MADE_UP.sub("#", path) for path in baseline}
-    return sorted(path for path in candidate if _MADE_UP.sub("#", path) not in usual)
+    usual = {without_made_up(path) for path in baseline}
+    return sorted(path for path in candidate if without_made_up(path) not in usual)
+
+
+def without_made_up(path: str) -> str:
+    """The same for paths that differ in what programs make up alone."""
+    made_up = _MADE_UP_TEMPORARY if path.startswith(_TEMPORARY) else _MADE_UP
+    return made_up.sub("#", path)
 
 
 def in_words(left: Sequence[str]) -> tuple[str, ...]:
@@ -98,8 +105,6 @@ def _files_below(top: str, shown_as: str) -> Iterator[tuple[str, tuple[int, int]
             if seen > MOST_ENTRIES:
                 return
             path = f"{folder}{entry.name}"
-            if entry.name in _CACHES:
-                continue
             if entry.is_dir(follow_symlinks=False):
                 pending.append(f"{path}/")
             else:
@@ -110,7 +115,7 @@ def _files_below(top: str, shown_as: str) -> Iterator[tuple[str, tuple[int, int]
                 yield f"{shown_as}{path}", (found.st_ctime_ns, found.st_size)
 
 
-def _is_compiled(path: str) -> bool:
-    """Python writes them under another name first."""
-    folder, _, name = path.rpartition("/")
-    return folder.rpartition("/")[2] == "__pycache__" and _COMPILED in name
+def _is_compiled(path: str, before: Footprint) -> bool:
+    """A file like this without its module could be anything."""
+    found = _COMPILED.fullmatch(path)
+    return found is not None and f"{found['folder']}{found['module']}.py" in before

@@ -108,8 +108,9 @@ class Measurer:
         except _BrokenError as broken:
             stand = broken.timed.start.stand
             is_alone = step.kind is StepKind.CALIBRATE or broken.side == B
-            meddled = [] if is_alone else await stand.meddled_with()
+            await stand.look()
             self._stands.drop(stand)
+            meddled = [] if is_alone else stand.meddled
             return _broken(broken, step, time.monotonic() - began, meddled)
         except asyncio.CancelledError:
             self._stands.drop_all()
@@ -175,7 +176,7 @@ class Measurer:
             noisy=noisy,
             pinned=cpus if all(one.ended.pinned for one in every) else (),
             gap_s=_longest_gap(every),
-            flags=await self._flags(step, pair, timed),
+            flags=await self._flags(pair, timed),
         )
         sides = {"the baseline": baseline, "the candidate": candidate}
         notes = remarks(self._room.request.bench, sides)
@@ -187,7 +188,9 @@ class Measurer:
         self, attempt: Attempt, side: str, tree: str, cpus: tuple[int, ...]
     ) -> Stand:
         stand = await self._stands.stand(tree)
-        if stand.is_warm and await stand.meddled_with():
+        if stand.is_warm:
+            await stand.look()
+        if stand.meddled:
             # Another's benchmark did that, or a test: it is not measured as what it was made.
             self._stands.drop(stand)
             stand = await self._stands.stand(tree)
@@ -225,15 +228,11 @@ class Measurer:
         own_cpu_s = sum(one.ended.cpu_s for one in timed)
         return self._quiet.was_disturbed(len(timed), own_cpu_s) or self._is_quiet is False
 
-    async def _flags(
-        self, step: Step, pair: _Pair, timed: Sequence[tuple[str, Timed]]
-    ) -> tuple[str, ...]:
-        """What the candidate's benchmark left. After the first block of each kind of step only: to
-        look takes as long as a walk through the worktree."""
+    async def _flags(self, pair: _Pair, timed: Sequence[tuple[str, Timed]]) -> tuple[str, ...]:
+        """What the candidate's benchmark left. After every block: answers that are written down
+        late would make all later ones fast."""
         for stand in (pair.baseline, pair.candidate):
-            if stand.looked_at_in != step.kind:
-                await stand.look()
-                stand.looked_at_in = step.kind
+            await stand.look()
         # After one process of each alone, too: later ones could have covered up for it.
         left = only_with(pair.candidate.usual, pair.baseline.usual)
         left += only_with(pair.candidate.left, pair.baseline.left)
@@ -242,10 +241,9 @@ class Measurer:
         if leaked[B] and not leaked[A]:
             # Work that goes on behind its back is not in the time that it took.
             flags += ("its benchmark leaves processes that go on",)
-        meddled = await pair.baseline.meddled_with()
-        if meddled:
+        if pair.baseline.meddled:
             self._stands.drop(pair.baseline)
-            flags += (_meddling(meddled),)
+            flags += (_meddling(pair.baseline.meddled),)
         return flags
 
 

@@ -50,37 +50,31 @@ class Stand:
         self.own = own
         self.is_warm = False
         """True: one process, which nobody measured, has shown that the benchmark works in it."""
-        self.left: frozenset[str] = frozenset()
-        """What benchmarks left in it, as far as it was looked at."""
-        self.looked_at_in: str | None = None
-        """In which kind of step."""
-        self._ground = Ground(top=lease.top, own=own)
-        self._before: Footprint = {}
         self.usual: frozenset[str] = frozenset()
         """What its own benchmark leaves, as long as it was alone with it."""
+        self.left: frozenset[str] = frozenset()
+        """What benchmarks left in it, when it was last looked at."""
+        self.meddled: list[str] = []
+        """What somebody else changed of its code until then; nothing before it has settled."""
+        self._ground = Ground(top=lease.top, own=own)
+        self._before: Footprint = {}
         self._settled: Footprint = {}
-        """All of its code then."""
 
     async def look_before(self) -> None:
         """As it is before the first process."""
         self._before = await asyncio.to_thread(self._ground.footprint)
 
     async def look(self) -> None:
-        """At what benchmarks left in it since."""
-        self.left = left_since(self._before, await asyncio.to_thread(self._ground.footprint))
+        """At what became of it since."""
+        now = await asyncio.to_thread(self._ground.footprint)
+        self.left = left_since(self._before, now, self._settled)
+        self.meddled = meddled_with(self._settled, now, self.usual) if self._settled else []
 
     async def settle(self) -> None:
         """Nothing but its own benchmark has run so far: all that was left is its own doing."""
-        await self.look()
-        self.usual = self.left
-        self._settled = await asyncio.to_thread(self._ground.code)
-
-    async def meddled_with(self) -> list[str]:
-        """What somebody else changed of its code since; nothing where it has not settled yet."""
-        if not self._settled:
-            return []
-        now = await asyncio.to_thread(self._ground.code)
-        return meddled_with(self._settled, now, self.usual)
+        self._settled = await asyncio.to_thread(self._ground.footprint)
+        self.usual = self.left = left_since(self._before, self._settled, {})
+        self.meddled = []
 
 
 class Stands:
