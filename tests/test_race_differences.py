@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from paraval.racing import comparing
 from paraval.racing.accounts import Account, load_account, save_account, unstable_between
 from paraval.racing.asserted import asserted_in
+from paraval.racing.bare_asserts import told_of_values
 from paraval.racing.comparing import (
     Look,
     compared,
@@ -22,7 +25,7 @@ from paraval.racing.comparing import (
 from paraval.racing.differences import Found, differences_between, exit_difference, in_words
 from paraval.racing.excerpts import NOWHERE, WORKTREE, Places
 from paraval.racing.findings import MOST_DIFFERENCES, Difference, TestStatus
-from paraval.racing.junit import JunitReport, SingleTest
+from paraval.racing.junit import JunitReport, SingleTest, read_junit_file
 
 PASSED, FAILED, ERROR = TestStatus.PASSED, TestStatus.FAILED, TestStatus.ERROR
 SKIPPED, MISSING = TestStatus.SKIPPED, TestStatus.MISSING
@@ -312,9 +315,86 @@ def test_lines_that_pytest_marks_are_read_and_lines_of_the_program_are_not() -> 
     )
 
 
-@given(st.text(alphabet="ab'\"()[]{}\\ =!:<>+\nE.", max_size=200))
+HELPERS = """
+def check(result, expected):
+    assert result == expected
+def check_locals(got, wanted=7):
+    expected = {"a": [1, "x, y = 3"]}
+    assert got == expected, got
+def check_literal(x):
+    assert 3 == x
+def check_turned(value, expected):
+    assert expected == value, "no"
+def check_close(result, expected):
+    assert all(abs(a - b) < 1 for a, b in zip(result, expected))
+def check_truth(x, y):
+    assert x.startswith(y)
+"""
+HELPED = """
+import unittest
+from helpers import *
+def test_args(): check([1, "a, expected = 7"], {"k": (3, 4)})
+def test_locals(): check_locals(5)
+def test_literal(): check_literal(4)
+def test_turned(): check_turned(1, 2)
+def test_truth(): check_truth("abc", "x")
+def test_close(): check_close([1], [3])
+def test_long(): check("x" * 300, "y" * 300)
+class T(unittest.TestCase):
+    def test_in_a_class(self): check(1, 2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ((), {"args", "literal", "turned", "close", "long", "in_a_class"}),
+        (("--showlocals",), {"args", "locals", "literal", "turned", "close", "long", "in_a_class"}),
+        (("--tb=short",), set()),
+    ],
+)
+def test_what_a_helper_asserts_is_told_though_pytest_does_not_rewrite_it(
+    tmp_path: Path, options: tuple[str, ...], told: set[str]
+) -> None:
+    (tmp_path / "helpers.py").write_text(HELPERS)
+    (tmp_path / "test_helped.py").write_text(HELPED)
+    report = tmp_path / "report.xml"
+    command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull)
+    subprocess.run(
+        (*command, f"--rootdir={tmp_path}", f"--junitxml={report}", *options, "test_helped.py"),
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    candidate = Account(exit_code=1, report=read_junit_file(str(report)))
+    found = {
+        one.name.rpartition("::test_")[2]: one
+        for one in differences_between(account(other=PASSED), candidate).differences
+        if one.status == "failed"
+    }
+    assert len(found) == 8
+    sides = {name: (one.expected, one.actual) for name, one in found.items()}
+    assert {name for name, (expected, _) in sides.items() if expected is not None} == told
+    first = {name: one.message.partition("\n")[0] for name, one in found.items()}
+    for name in found.keys() - {"locals"}:
+        assert first[name].startswith("AssertionError: "), name
+    assert "x.startswith(y)" in first["truth"]
+    if told:
+        assert sides["args"] == ("{'k': (3, 4)}", "[1, 'a, expected = 7']")
+        assert sides["literal"] == ("3", "4")
+        assert sides["turned"] == ("2", "1")
+        assert sides["close"] == ("[3]", "[1]")
+        assert sides["in_a_class"] == ("2", "1")
+        assert first["truth"].endswith("(x = 'abc', y = 'x')")
+    if "locals" in told:
+        assert sides["locals"] == ("{'a': [1, 'x, y = 3']}", "5")
+
+
+@given(st.text(alphabet="ab'\"()[]{}\\ =!:<>+\nE._,", max_size=200))
 def test_no_message_is_too_odd_to_be_looked_at(text: str) -> None:
     asserted_in(f"assert {text}", text)
+    asserted_in("AssertionError", f"a = 1, {text}\n>  assert {text}")
+    assert told_of_values("AssertionError", f"a = {text}\n>  assert a {text}")
     asserted_in(f"AssertionError: {text} != {text}")
 
 

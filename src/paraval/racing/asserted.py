@@ -7,13 +7,13 @@ nothing is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
+from paraval.racing.bare_asserts import actual_and_expected
+from paraval.racing.claims import outside_quotes, sides
 from paraval.racing.excerpts import LONGEST_VALUE, cut
 
 _LONGEST_READ = 20_000
-_OPENING, _CLOSING = "([{", ")]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,8 @@ def asserted_in(message: str, details: str = "") -> Asserted:
     # A traceback shows lines of programs, too, which compare names and not values.
     lines = details[:_LONGEST_READ].splitlines()
     raised = [line for line in lines if line.startswith("AssertionError: ")]
-    return _by_labels(lines) or _by_unittest(raised) or _by_words(raised) or NOTHING
+    found = _by_labels(lines) or _by_unittest(raised) or _by_words(raised)
+    return found or _by_names(details[-_LONGEST_READ:]) or NOTHING
 
 
 def _asserted(actual: str, expected: str) -> Asserted:
@@ -64,45 +65,16 @@ def _by_pytest(lines: list[str]) -> Asserted | None:
         matched = _ASSERT.fullmatch(line)
         if matched is None or matched["claim"].startswith("not "):
             continue
-        sides = _sides(matched["claim"], " == ") or _sides(matched["claim"], " is ")
-        if sides is None or sides[1].startswith("not "):
+        compared = sides(matched["claim"], " == ") or sides(matched["claim"], " is ")
+        if compared is None or compared[1].startswith("not "):
             return None
         computed = {found["value"] for found in map(_COMPUTED.match, lines[number + 1 :]) if found}
-        left, right = sides
+        left, right = compared
         # `assert 3 == add(1, 1)`: what was computed is what the test got.
         if right in computed and left not in computed:
             left, right = right, left
         return _asserted(left, right)
     return None
-
-
-def _sides(claim: str, operator: str) -> tuple[str, str] | None:
-    """What stands before and after an operator that is in no brackets and no quotes."""
-    places = list(_outside_quotes(claim, operator))
-    # pytest leaves out the middle of long values, and with it brackets: one alone is the one.
-    at = [place for place, depth in places if depth == 0] or [place for place, _ in places]
-    if len(at) != 1:
-        return None
-    return claim[: at[0]], claim[at[0] + len(operator) :]
-
-
-def _outside_quotes(claim: str, operator: str) -> Iterator[tuple[int, int]]:
-    """Where the operator stands, and in how many brackets."""
-    quote, depth, skip = "", 0, False
-    for place, character in enumerate(claim):
-        if skip:
-            skip = False
-        elif quote:
-            skip = character == "\\"
-            quote = "" if character == quote else quote
-        elif character in "'\"":
-            quote = character
-        elif character in _OPENING:
-            depth += 1
-        elif character in _CLOSING:
-            depth -= 1
-        elif claim.startswith(operator, place):
-            yield place, depth
 
 
 # ---- labels: each value behind its name, perhaps on several lines
@@ -152,15 +124,15 @@ def _by_unittest(lines: list[str]) -> Asserted | None:
     """The first is what the test got, as in the examples of unittest's own documentation."""
     for line in lines:
         if (matched := _DIFFER.fullmatch(line)) is not None:
-            sides = _sides(_without_message(matched["claim"]), " != ")
-            return None if sides is None else _asserted(*sides)
+            compared = sides(_without_message(matched["claim"]), " != ")
+            return None if compared is None else _asserted(*compared)
         if (matched := _NOT_TRUE.fullmatch(line)) is not None:
             return _asserted(matched["actual"], matched["expected"])
     return None
 
 
 def _without_message(claim: str) -> str:
-    for place, depth in _outside_quotes(claim, " "):
+    for place, depth in outside_quotes(claim, " "):
         if depth == 0 and _AFTERWARDS.fullmatch(claim, place):
             return claim[:place]
     return claim
@@ -183,3 +155,11 @@ def _by_words(lines: list[str]) -> Asserted | None:
             if (matched := words.fullmatch(line)) is not None:
                 return _asserted(matched["actual"], matched["expected"])
     return None
+
+
+# ---- helpers that assert, and say nothing of it
+
+
+def _by_names(details: str) -> Asserted | None:
+    found = actual_and_expected(details)
+    return None if found is None else _asserted(*found)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from paraval.racing.accounts import Account
 from paraval.racing.asserted import asserted_in
+from paraval.racing.bare_asserts import told_of_values
 from paraval.racing.comparing import compared
 from paraval.racing.excerpts import cut
 from paraval.racing.findings import MOST_DIFFERENCES, Difference, TestStatus
@@ -126,7 +127,8 @@ def _is_whole(baseline: Account) -> bool:
 def _difference(test: SingleTest, baseline: str) -> Difference:
     asserted = asserted_in(test.message, test.details)
     is_repeated = not test.details or test.details in test.message
-    message = test.message if is_repeated else f"{test.message}\n\n{test.details}".strip()
+    said = told_of_values(test.message, test.details)
+    message = said if is_repeated else f"{said}\n\n{test.details}".strip()
     return Difference(
         scope="test",
         name=test.id,
