@@ -21,6 +21,7 @@ from paraval.processes.children import Warden
 from paraval.processes.sandbox import why_no_sandbox
 from paraval.racing import findings
 from paraval.racing.findings import Difference, TestCounts
+from paraval.racing.habits import unusual
 from paraval.racing.performing import RacePerformer, RaceRoom
 from paraval.racing.request import BenchSpec, Comparison, RaceRequest, TestSpec
 from paraval.racing.steps import BASELINE, Base, Step, StepKind, end_of, finding_of, trial_of
@@ -663,6 +664,68 @@ def test_a_worktree_that_cannot_be_had_is_no_ones_failure(place: Path) -> None:
     for result in run(work()):
         assert result.outcome is Outcome.INFRA_ERROR
         assert reason(result)
+
+
+# ---- what tests do with the baseline too
+
+LEAVES = """
+    import pathlib, random, string, tempfile
+
+    def test_leaves():
+        name = "".join(random.choices(string.ascii_lowercase, k=8))
+        here = pathlib.Path(__file__).parent
+        (here / f"made_{name}.py").write_text("x = 1\\n")
+        for _ in range(30):
+            tempfile.mkstemp(suffix=".py", dir=here)
+"""
+
+
+def test_tests_that_leave_files_under_names_that_they_make_up_fail_no_candidate(
+    place: Path,
+) -> None:
+    repository = project(place, **{"tests/test_leaves.py": LEAVES})
+    hidden = "pathlib.Path('tests/conftest.py').write_text('')"
+    candidates: dict[str, dict[str, str | None]] = {
+        "right": {"mod.py": "def double(x):\n    return x + x\n"},
+        "cheats": {"mod.py": f"import pathlib\n{hidden}\ndef double(x):\n    return 2 * x\n"},
+    }
+
+    async def work() -> dict[str, AttemptResult]:
+        async with opened(repository, asked(repository)) as race:
+            return await results_of(race, candidates)
+
+    results = run(work())
+    assert evidence(results["right"]).flags == ()
+    assert evidence(results["cheats"]).flags == ("added tests/conftest.py while it ran",)
+
+
+@pytest.mark.parametrize(
+    ("flag", "one", "other", "is_usual"),
+    [
+        ("added tests/tmpab12cd_3.py", ["added tests/tmpzz12cd_9.py"], [], True),
+        ("added tests/xqzw.py", ["added tests/abcd.py"], ["added tests/efgh.py"], True),
+        ("added tests/xqzw.py", ["added tests/abcd.py"], ["added tests/abcd.py"], False),
+        ("added tests/conftest.py", ["added tests/abcd.py"], ["added tests/efgh.py"], False),
+        ("added other/xqzw.py", ["added tests/abcd.py"], ["added tests/efgh.py"], False),
+        ("changed tests/test_2.py", ["changed tests/test_1.py"], [], False),
+        ("changed tests/b.db", ["changed tests/a.db"], [], True),
+        ("changed tests/a.db", ["changed tests/a.db"], ["changed tests/a.db"], True),
+        ("deleted tests/xqzw.py", ["added tests/abcd.py"], ["added tests/efgh.py"], False),
+    ],
+)
+def test_what_the_baseline_does_in_either_run_is_usual_and_where_they_differ_all_of_its_kind(
+    flag: str, one: list[str], other: list[str], is_usual: bool
+) -> None:
+    told, *habits = (
+        [f"{done} while it ran" for done in run_of_tests] for run_of_tests in ([flag], one, other)
+    )
+    assert (unusual(told, habits) == ()) is is_usual
+
+
+def test_what_is_no_file_is_usual_only_as_it_is() -> None:
+    assert unusual(["deleted .git"], [["changed .git/config"], []]) == ("deleted .git",)
+    assert unusual(["deleted .git"], [[], ["deleted .git"]]) == ()
+    assert unusual(["deleted .git"], []) == ("deleted .git",)
 
 
 # ---- setup

@@ -49,11 +49,11 @@ def flags_of(
         if file.path in links and leads_out(file.path, links[file.path]):
             target = links[file.path][:200]
             told.append(f"makes {file.path} a link that leads out of the repository: {target}")
-    return _first(told)
+    return first_flags(told)
 
 
 def flags_of_kept(kept: Kept, request: RaceRequest, *, start: str = ".") -> tuple[str, ...]:
-    """What was done in its worktree while it ran that no candidate should do, in words."""
+    """All that was done in its worktree while it ran that no candidate should do, in words."""
     change = kept.change
     told = list(change.tampering)
     if change.unknown == LOST:
@@ -65,7 +65,7 @@ def flags_of_kept(kept: Kept, request: RaceRequest, *, start: str = ".") -> tupl
         for file in change.files
         if file.path in watched and not _is_left_by_tools(file)
     ]
-    return _first(told)
+    return tuple(dict.fromkeys(told))
 
 
 class Protected:
@@ -141,7 +141,8 @@ def _is_left_by_tools(file: FileChange) -> bool:
     return file.status == "added" and path.suffix not in _HEARD
 
 
-def _first(told: list[str]) -> tuple[str, ...]:
+def first_flags(told: Iterable[str]) -> tuple[str, ...]:
+    """As many as a person reads; how many more there are is told."""
     several = tuple(dict.fromkeys(told))
     if len(several) <= MOST_FLAGS:
         return several

@@ -20,11 +20,13 @@ from paraval.racing.differences import (
     failures_in,
     in_words,
     some,
+    tests_run,
 )
 from paraval.racing.findings import Finding, Tested
+from paraval.racing.habits import unusual
 from paraval.racing.junit import JunitReport
 from paraval.racing.performing import RaceRoom, broke, found
-from paraval.racing.protection import flags_of_kept
+from paraval.racing.protection import first_flags, flags_of_kept
 from paraval.racing.pytest_command import AUTO
 from paraval.racing.run_of_tests import Ran, run_tests
 from paraval.racing.steps import BASELINE, Step, StepEnd, StepKind
@@ -117,9 +119,10 @@ class Tester:
         """Why nothing can be compared with it; None: all is well."""
         if account.exit_code != 0:
             if failing:
-                return f"{len(failing):,} of {len(account.tests):,} tests failed: {some(failing)}"
+                of_all = f"of {tests_run(account.counts):,} tests"
+                return f"{len(failing):,} {of_all} failed: {some(failing)}"
             said = last_printed(ran.command)
-            return in_words(Found(differences=(exit_difference(str(account.exit_code), said),)), 0)
+            return in_words(Found(differences=(exit_difference(str(account.exit_code), said),)))
         missing = [look for look in account.looks if not look.is_there]
         if missing:
             return (
@@ -166,8 +169,7 @@ class Tester:
                 lasting=True,
                 **ran.fields(),
             )
-        told = self._flags(ran)
-        flags = tuple(flag for flag in told if flag not in baseline.flags)
+        flags = first_flags(unusual(self._flags(ran), await self._habits()))
         account, said = ran.account(flags), last_printed(ran.command)
         differing = await asyncio.to_thread(
             differences_between, baseline, account, self._unstable(), said=said
@@ -177,11 +179,16 @@ class Tester:
         finding = _finding(account, differing)
         if not differing:
             return found(finding, **ran.fields())
-        reason = in_words(differing, len(baseline.tests))
+        reason = in_words(differing, account.counts, baseline.counts)
         if baseline.tells_of_tests and not account.tells_of_tests and account.exit_code == 0:
             problem = "" if ran.report is None else ran.report.problem
             reason = f"it ended well and told nothing of its tests ({problem}); {reason}"
         return broke(Outcome.FAILED, reason, finding=finding, **ran.fields())
+
+    async def _habits(self) -> list[tuple[str, ...]]:
+        """What the baseline's runs did that no candidate should."""
+        accounts = [await self._account(number) for number in RUNS_OF_THE_BASELINE]
+        return [account.flags for account in accounts if account is not None]
 
     async def _baseline(self) -> Account | None:
         """What candidates are held against: the first of its runs that passed."""
