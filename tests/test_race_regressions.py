@@ -222,7 +222,7 @@ def test_where_no_worktree_can_be_made_the_race_says_so_and_ends(
         raise NO_SPACE
 
     monkeypatch.setattr(Slot, "make", never)
-    monkeypatch.setattr("paraval.racing.running.Plan", quick_to_retry)
+    monkeypatch.setattr("paraval.racing.preparing.Plan", quick_to_retry)
     report = track.race(telling("quick", 0.5))
     assert report.exit_code == 3
     assert "no space left" in (report.standings.baseline.reason or "")
@@ -583,7 +583,7 @@ def test_a_fault_of_ours_with_one_candidate_ends_that_one_alone(
         return result
 
     monkeypatch.setattr(performer, "perform", perform_or_not)
-    monkeypatch.setattr("paraval.racing.running.Plan", quick_to_retry)
+    monkeypatch.setattr("paraval.racing.preparing.Plan", quick_to_retry)
     report = track.race(telling("quick", 0.5), telling("cursed", 0.1), telling("slow", 2.0))
     assert statuses(report) == {"quick": "won", "cursed": "infra_error", "slow": "slower"}
     assert "a fault of paraval itself" in report["cursed"].reason

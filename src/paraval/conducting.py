@@ -264,6 +264,8 @@ class Venture:
     retry_errors: bool = False
     """True: what ended in an error is run again."""
     seed: int = 0
+    beside: int = 0
+    """How many more may run at once than the plan says: of what has named limits of its own."""
     slots: int | None = None
     """How many workspaces there may be at once; None: one for each attempt that may run."""
     objects: str | None = None
@@ -288,13 +290,14 @@ async def conduct(
         at_once = prepare(warden, plan)
         # Before the run is taken up: what it tells itself of durations and of costs goes by its
         # trials, which are named anew then.
-        history, untold_usd = store.history(plan.name).rows, _untold_usd(venture, store)
+        history = store.history(plan.name).rows
+        untold_usd = await asyncio.to_thread(_untold_usd, venture, store)
         ledger = _open_ledger(venture, store)
         engine = Engine(
             ledger=ledger,
             warden=warden,
             expected=Expectations(plan, history, Asking(prices=Prices())),
-            at_once=at_once,
+            at_once=at_once + venture.beside,
             onlooker=onlooker,
             stopping=stopping,
             untold_usd=untold_usd,

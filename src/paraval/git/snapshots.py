@@ -67,6 +67,23 @@ def snapshot_tree(repository: Repository) -> str:
         return snapshot(repository, folder).tree
 
 
+def differing_paths(repository: Repository, commit: str) -> list[bytes]:
+    """What is not in the working tree as it is in this commit: tracked files that differ, and those
+    that git neither tracks nor ignores. Raises GitError."""
+    with _borrowing(repository, commit) as arguments:
+        stdout = must_git(
+            [
+                *arguments,
+                *("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all"),
+                # What is in them is theirs, and to look would be to run git by their settings.
+                "--ignore-submodules=all",
+            ],
+            doing=f"cannot compare the working tree of {repository.top} with {commit}",
+            timeout=_PATIENCE_S,
+        )
+    return sorted(record[3:] for record in stdout.split(b"\0")[:-1])
+
+
 @contextmanager
 def _borrowing(repository: Repository, head: str) -> Iterator[list[str]]:
     """A repository for one snapshot, with the user's index; how git is told of it."""

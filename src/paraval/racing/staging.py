@@ -46,7 +46,7 @@ from paraval.workspaces.selection import shown
 MOST_FILES = 1_000
 """That are listed of one candidate; all of them are looked at."""
 PATCH_NAME = "candidate.patch"
-_AT_ONCE = 4
+STAGED_AT_ONCE = 4
 _LONGEST_LINK_BYTES = 10_000
 
 
@@ -55,7 +55,7 @@ class Stager:
 
     def __init__(self, room: RaceRoom) -> None:
         self._room = room
-        self._threads = Threads(limit=_AT_ONCE)
+        self._threads = Threads(limit=STAGED_AT_ONCE)
         self._lock = threading.Lock()
         """Guards the one below, and what has to be done before it is there."""
         self._repository: Repository | None = None

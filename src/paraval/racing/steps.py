@@ -21,6 +21,10 @@ from paraval.records import AttemptResult, Case, CommandTarget, Outcome, Trial, 
 
 BASELINE = "baseline"
 """What the repository as it is is called among the candidates; no candidate may be called so."""
+TESTS = "limit:tests"
+"""Of what there are as many as are asked for ..."""
+HOOKS = "limit:hooks"
+"""... and of what runs beside: it waits for models, and takes no place of a test."""
 STEP = "step"
 """The axis of a race's plan."""
 FINDING = "race"
@@ -115,8 +119,14 @@ def trial_of(step: Step, index: int, request: RaceRequest, base: Base) -> Trial:
         variant={STEP: step.kind.value},
         repeat=step.number,
         target=target,
+        needs=_needs_of(step.kind),
         exclusive=step.kind.is_exclusive,
     )
+
+
+def _needs_of(kind: StepKind) -> tuple[str, ...]:
+    """Sorted."""
+    return (HOOKS,) if kind.is_hook else (TESTS,) if kind is StepKind.TEST else ()
 
 
 def end_of(step: Step, result: TrialResult) -> StepEnd:
