@@ -11,7 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraval.racing import comparing
+from paraval.cli.race_failures import why_failed
+from paraval.racing import (
+    comparing,
+    findings,  # its Tested looks like a test to pytest
+    shown,
+)
 from paraval.racing.accounts import Account, load_account, save_account, unstable_between
 from paraval.racing.asserted import asserted_in
 from paraval.racing.bare_asserts import told_of_values
@@ -88,7 +93,7 @@ def test_another_exit_code_is_told_where_no_test_explains_it() -> None:
     found = differences_between(baseline, account(3, a=PASSED), said="boom\n")
     assert told(found) == [("exit_code", "there", "different")]
     assert found.differences[0].actual == "3"
-    assert in_words(found, 1) == "exit code 3: boom"
+    assert in_words(found, baseline.counts) == "exit code 3: boom"
 
 
 def test_an_exit_code_that_unstable_tests_explain_counts_for_nothing_and_another_does() -> None:
@@ -166,7 +171,7 @@ def test_always_every_difference_is_a_reason_and_no_difference_is_a_pass(
         if status is PASSED and now.get(name) is not PASSED:
             assert name in names
     assert all(one.status != "passed" for one in found.differences)
-    assert bool(in_words(found, len(before))) is bool(found)
+    assert bool(in_words(found)) is bool(found)
     assert not differences_between(baseline, baseline)
 
 
@@ -181,13 +186,50 @@ def test_a_difference_has_the_message_first_and_the_traceback_after_it() -> None
     assert (one.expected, one.actual) == ("2", "1")
 
 
+def words(baseline: Account, candidate: Account) -> str:
+    return in_words(differences_between(baseline, candidate), candidate.counts, baseline.counts)
+
+
 def test_why_not_is_one_line() -> None:
-    baseline = account(a=PASSED, b=PASSED, c=PASSED, d=PASSED, e=PASSED, f=PASSED)
-    candidate = account(1, a=FAILED, b=FAILED, c=ERROR, d=FAILED, e=SKIPPED)
-    assert in_words(differences_between(baseline, candidate), 6) == (
-        "4 of 6 tests failed: a, b, c and 1 more; 1 of 6 tests skipped: e;"
+    baseline = account(a=PASSED, b=PASSED, c=PASSED, d=PASSED, e=PASSED, f=PASSED, g=SKIPPED)
+    candidate = account(1, a=FAILED, b=FAILED, c=ERROR, d=FAILED, e=SKIPPED, g=SKIPPED)
+    assert words(baseline, candidate) == (
+        "4 of 4 tests failed: a, b, c and 1 more; 1 of 6 tests skipped: e;"
         " 1 of 6 tests did not run: f"
     )
+
+
+def test_tests_that_are_skipped_are_not_among_those_that_could_fail() -> None:
+    """As in the table, and in what is told live: 2/3."""
+    baseline = account(a=PASSED, b=PASSED, c=PASSED, d=SKIPPED)
+    candidate = account(1, a=PASSED, b=FAILED, c=PASSED, d=SKIPPED)
+    found = differences_between(baseline, candidate)
+    assert words(baseline, candidate) == "1 of 3 tests failed: b"
+    assert shown.tests_cell(candidate.counts) == "2/3"
+    tested = findings.Tested(counts=candidate.counts, differences=found.differences)
+    assert why_failed(tested) == "1 of 3 tests: b"
+
+
+def test_of_very_many_failures_all_are_counted() -> None:
+    names = [f"t{number}" for number in range(MOST_DIFFERENCES + 50)]
+    baseline, candidate = (
+        account(code, **dict.fromkeys(names, status), other=PASSED)
+        for code, status in ((0, PASSED), (1, FAILED))
+    )
+    found = differences_between(baseline, candidate)
+    assert words(baseline, candidate) == "150 of 151 tests failed: t0, t1, t2 and 147 more"
+    tested = findings.Tested(
+        counts=candidate.counts, differences=found.differences, more=found.more
+    )
+    assert why_failed(tested) == "150 of 151 tests: t0, t1, t2 and 147 more"
+
+
+def test_tests_that_did_not_run_are_told_live_as_what_they_are() -> None:
+    baseline = account(a=PASSED, b=PASSED, c=PASSED)
+    candidate = account(1, a=FAILED, b=SKIPPED)
+    found = differences_between(baseline, candidate)
+    tested = findings.Tested(counts=candidate.counts, differences=found.differences)
+    assert why_failed(tested) == "1 of 1 tests: a; 2 tests did not run: b and c"
 
 
 # ---- two runs of the same code

@@ -10,8 +10,9 @@ from statistics import median
 from typing import NamedTuple
 
 from paraval.cli.progress_lines import LONGEST_LABEL, LONGEST_REASON
+from paraval.cli.race_failures import why_failed
 from paraval.cli.race_rounds import Left, Rounds
-from paraval.racing.findings import Block, Difference, Finding, Origin, Tested
+from paraval.racing.findings import Block, Finding, Origin, Tested
 from paraval.racing.normal_form import BASE_NORMAL
 from paraval.racing.request import TOTAL
 from paraval.racing.steps import BASELINE, STEP, StepKind, finding_of
@@ -25,9 +26,8 @@ from paraval.records import (
     TrialResult,
 )
 from paraval.report.text import columns, one_line
-from paraval.report.wording import counted, duration, listed, reason
+from paraval.report.wording import counted, duration, reason
 
-SHOWN_TESTS = 3
 MARKS = {
     "passed": "✓",
     "failed": "✗",
@@ -235,7 +235,7 @@ class RaceStory:
             yield self._line("passed", name, f"tests passed{number}  {took}")
         elif outcome.is_judged:
             self.failed += name != BASELINE
-            why = _why_failed(event.result, tested)
+            why = why_failed(tested) or _reason(event.result) or "its tests"
             # It is tested twice, and mostly fails twice for the same.
             if name != BASELINE or why != self._why_the_baseline_failed:
                 yield self._line("failed", name, f"failed: {why}")
@@ -322,29 +322,3 @@ def _block(result: TrialResult) -> Block | None:
 
 def _reason(result: TrialResult) -> str:
     return one_line(reason(result.result), LONGEST_REASON)
-
-
-def _why_failed(result: TrialResult, tested: Tested) -> str:
-    """`1 of 12 tests: test_cycle`, `stdout is different`."""
-    if tested.flags:
-        return "; ".join(tested.flags)
-    names = [_short(one) for one in tested.differences if one.scope == "test"] or [
-        name.rpartition("::")[2] for name in tested.failing
-    ]
-    others = [f"{one.name} is {one.status}" for one in tested.differences if one.scope != "test"]
-    parts = []
-    if names:
-        number = len(names) + tested.more
-        counts = tested.counts
-        ran = 0 if counts is None else counts.passed + counts.failed + counts.errors
-        of = f" of {ran:,}" if ran >= number else ""
-        more = [f"{number - SHOWN_TESTS:,} more"] if number > SHOWN_TESTS else []
-        noun = "test" if number == 1 and not of else "tests"
-        parts.append(f"{number:,}{of} {noun}: {listed((*names[:SHOWN_TESTS], *more))}")
-    parts += others[:SHOWN_TESTS]
-    return "; ".join(parts) or _reason(result) or "its tests"
-
-
-def _short(difference: Difference) -> str:
-    """`test_cycle`, of its whole id."""
-    return difference.name.rpartition("::")[2]

@@ -7,7 +7,7 @@ of a candidate, and is left out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from paraval.racing.accounts import Account
@@ -15,12 +15,13 @@ from paraval.racing.asserted import asserted_in
 from paraval.racing.bare_asserts import told_of_values
 from paraval.racing.comparing import compared
 from paraval.racing.excerpts import cut
-from paraval.racing.findings import MOST_DIFFERENCES, Difference, TestStatus
+from paraval.racing.findings import MOST_DIFFERENCES, Difference, TestCounts, TestStatus
 from paraval.racing.junit import SingleTest
 
 FAILS = (TestStatus.FAILED, TestStatus.ERROR)
 NAMES_TOLD = 3
 EXIT_CODE = "exit_code"
+FAILED = "failed"
 ITSELF = "-"
 """What failures of the baseline's own have in the place of a baseline's status."""
 
@@ -168,20 +169,34 @@ def _of_looks(
 # ---- in words
 
 
-def in_words(found: Found, tests: int) -> str:
-    """Why a candidate is not right, in one line; `tests`: how many the baseline has."""
+def tests_run(counts: TestCounts | None) -> int:
+    """How many there are to fail: those that are skipped say nothing of a candidate."""
+    return 0 if counts is None else counts.passed + counts.failed + counts.errors
+
+
+def in_words(
+    found: Found, counts: TestCounts | None = None, baseline: TestCounts | None = None
+) -> str:
+    """Why a candidate is not right, in one line; `counts`: of its own tests, and the baseline's."""
     by_status: dict[str, list[str]] = {}
     for one in found.differences:
         if one.scope == "test":
             by_status.setdefault(_verb(one.status), []).append(one.name)
-    parts = [_of_some(verb, names, tests) for verb, names in by_status.items()]
+    more = found.more
+    parts = []
+    for verb, names in by_status.items():
+        # What fails is of those that ran; what did not run is of those that do with the baseline.
+        ran, number = tests_run(counts if verb == FAILED else baseline), len(names)
+        if verb == FAILED and counts is not None:
+            number = max(number, min(number + more, counts.failed + counts.errors))
+        more -= number - len(names)
+        parts.append(_of_some(number, verb, names, ran))
     for one in found.differences:
         if one.scope == EXIT_CODE:
             parts.append(f"exit code {one.actual}{_last_line(one.message)}")
         elif one.scope != "test":
             parts.append(_of_compared(one))
-    more = f"; {found.more:,} more differences" if found.more else ""
-    return "; ".join(parts) + more
+    return "; ".join(parts) + (f"; {more:,} more differences" if more else "")
 
 
 def _verb(status: str) -> str:
@@ -191,12 +206,12 @@ def _verb(status: str) -> str:
         case TestStatus.SKIPPED:
             return "skipped"
         case _:
-            return "failed"
+            return FAILED
 
 
-def _of_some(verb: str, names: list[str], tests: int) -> str:
-    of_all = f"of {tests:,} tests" if tests >= len(names) else "tests"
-    return f"{len(names):,} {of_all} {verb}: {some(names)}"
+def _of_some(number: int, verb: str, names: list[str], ran: int) -> str:
+    of_all = f"of {ran:,} tests" if ran >= number else "tests"
+    return f"{number:,} {of_all} {verb}: {some(names, number)}"
 
 
 def _of_compared(one: Difference) -> str:
@@ -211,8 +226,7 @@ def _last_line(said: str) -> str:
     return f": {cut(lines[-1], 300)}" if lines else ""
 
 
-def some(names: Iterable[str]) -> str:
-    """The first few names, and how many more there are."""
-    all_names = list(names)
-    more = len(all_names) - NAMES_TOLD
-    return ", ".join(all_names[:NAMES_TOLD]) + (f" and {more:,} more" if more > 0 else "")
+def some(names: Sequence[str], number: int = 0) -> str:
+    """The first few names, and how many more there are; `number`: of all, if more than these."""
+    more = max(number, len(names)) - NAMES_TOLD
+    return ", ".join(names[:NAMES_TOLD]) + (f" and {more:,} more" if more > 0 else "")
