@@ -518,8 +518,9 @@ exactly one of
 
 and if it likes with `name`, `note` (or `description`) and `cost_usd`: what it cost to think of it.
 A line with `cost_usd` alone tells a cost. Candidates of hooks without a name are called
-`generate-1`, or after what they come from: `quick-repair-1`. A line that is no candidate is told,
-and the others count; at most {MOST_LINES:,} lines are read, of at most {LONGEST_LINE:,} characters.
+`generate-1`, or after what they come from: `quick-repair-1`, and what repairs that one
+`quick-repair-1.1`. A line that is no candidate is told, and the others count; at most
+{MOST_LINES:,} lines are read, of at most {LONGEST_LINE:,} characters.
 """
 
 PROTECTION = f"""\

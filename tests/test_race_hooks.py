@@ -25,7 +25,7 @@ from paraval.racing.asker import Asker
 from paraval.racing.findings import Finding, Origin, Proposal, Staged
 from paraval.racing.hook_ask import Ask
 from paraval.racing.hook_program import Printed
-from paraval.racing.lines import MOST_LINES
+from paraval.racing.lines import MOST_LINES, Teller
 from paraval.racing.performing import RaceRoom
 from paraval.racing.request import BenchSpec, HookSpec, RaceRequest, TestSpec
 from paraval.racing.standings import BaselineStanding, Standing, Standings, Status
@@ -195,6 +195,18 @@ def test_a_repair_is_its_parents_child(scene: Scene) -> None:
     assert (proposal.origin, proposal.parent, proposal.depth) == (Origin.REPAIR, "heap", 2)
     assert proposal.name == "heap-repair-1"
     assert proposal.content
+
+
+def test_names_of_repairs_of_repairs_stay_short_and_are_like_no_other() -> None:
+    def name(parent: str, origin: Origin = Origin.REPAIR, number: int = 1) -> str:
+        return Teller(origin=origin, parent=Proposal(name=parent)).name(number)
+
+    assert name("heap") == "heap-repair-1"
+    assert name("heap-repair-1") == "heap-repair-1.1"
+    assert name("heap-repair-1", number=2) == "heap-repair-1.2"
+    assert name("heap-repair-1.2") == "heap-repair-1.2.1"
+    assert name("heap-repair-1", Origin.REFINE) == "heap-repair-1-refine-1"
+    assert name("heap-repair-one") == "heap-repair-one-repair-1"
 
 
 def test_generate_is_told_of_the_race(scene: Scene) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -50,11 +51,16 @@ class Teller:
     called: str | None = None
     """What candidates without a name are called, before their number; None: as they come about."""
 
-    @property
-    def stem(self) -> str:
+    def name(self, number: int) -> str:
+        """Of a candidate without one: `generate-2`, `quick-repair-1`, and the repair of that is
+        `quick-repair-1.1`: short, and like no other whatever was proposed before."""
         if self.called is not None:
-            return self.called
-        return self.origin.value if self.parent is None else f"{self.parent.name}-{self.origin}"
+            return f"{self.called}-{number}"
+        if self.parent is None:
+            return f"{self.origin.value}-{number}"
+        parent = self.parent.name
+        is_of_its_kind = re.search(rf"-{self.origin.value}-[0-9.]*[0-9]$", parent)
+        return f"{parent}.{number}" if is_of_its_kind else f"{parent}-{self.origin.value}-{number}"
 
 
 def read_answer(text: str, teller: Teller) -> Answer:
@@ -137,9 +143,9 @@ def _cost(item: Any) -> float | None:
 def _next_name(teller: Teller, known: Mapping[str, Proposal]) -> str:
     """Of a candidate without a name: its number among them, past what others chose as a name."""
     number = teller.taken + len(known) + 1
-    while f"{teller.stem}-{number}" in known:
+    while teller.name(number) in known:
         number += 1
-    return f"{teller.stem}-{number}"
+    return teller.name(number)
 
 
 def _proposal(item: Mapping[str, Any], teller: Teller, *, unnamed: str) -> Proposal:
