@@ -218,11 +218,11 @@ def test_whatever_is_written_to_the_users_tree_is_seen(repository: Path) -> None
         ".git/HEAD": lambda: git(repository, "symbolic-ref", "HEAD", "refs/heads/other"),
     }
     before = tree.look()
-    assert tree.changed_since(before) == ()
+    assert tree.changes(before, tree.look()) == ()
     for what, deed in deeds.items():
         before = tree.look()
         deed()
-        assert tree.changed_since(before) == (what,)
+        assert tree.changes(before, tree.look()) == (what,)
 
 
 def _write(path: Path) -> None:
@@ -244,7 +244,7 @@ def test_what_others_write_all_the_time_is_not_told(repository: Path) -> None:
     (repository / "src" / "__pycache__" / "b.pyc").write_text("x")
     os.utime(repository / ".git" / "index")
     git(repository, "update-index", "--force-write-index")
-    assert tree.changed_since(before) == ()
+    assert tree.changes(before, tree.look()) == ()
 
 
 def test_the_words_are_fair() -> None:

@@ -168,6 +168,7 @@ class _Opening:
         try:
             yield recalled_by(self._onlooker, source, known), Signing(performer)
         finally:
+            await room.outside.close()
             await performer.close()
 
     def _room(

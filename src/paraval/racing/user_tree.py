@@ -64,9 +64,10 @@ class UserTree:
             files = {path: mark for path, is_folder, mark in self._walk() if not is_folder}
         return Fingerprint(files=files, git=self._look_at_git())
 
-    def changed_since(self, before: Fingerprint) -> tuple[str, ...]:
+    def changes(self, before: Fingerprint, now: Fingerprint) -> tuple[str, ...]:
         """What is another now, by path; empty: nothing is."""
-        now = self.look()
+        if now == before:
+            return ()
         paths = sorted({path for path, _ in before.files.items() ^ now.files.items()})
         if paths:
             try:
