@@ -14,11 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paraval.errors import RequestError
+from paraval.racing.course import Course
 from paraval.racing.findings import (
     Difference,
     Origin,
     ProfiledFunction,
     ProfiledLine,
+    Proposal,
     Speedup,
     TestCounts,
 )
@@ -34,6 +36,7 @@ from paraval.racing.request import (
     TestSpec,
 )
 from paraval.racing.standings import BaselineStanding, Standing, Standings, Status
+from paraval.racing.steps import Base
 from paraval.records import RunInfo
 from paraval.report.text import columns
 
@@ -217,6 +220,20 @@ def test_the_document_has_the_keys_that_were_promised_first_and_in_the_order_of_
     assert document["run"]["started_at"] == "1970-01-01T00:00:00.000Z"
     assert document["over"] is True
     assert document["profile"] is None
+
+
+def test_what_a_candidate_was_proposed_with_is_kept(run: RunInfo, tmp_path: Path) -> None:
+    noted = Proposal(name="quick", patch="p", note="a *heap*\n| of | ours")
+    course = Course(request_for(), Base(tree="t0"), [noted], hooks=frozenset())
+    course.begin()
+    standings = course.standings()
+    assert standings.candidates[0].note == noted.note
+    won = replace(standings.candidates[0], status=Status.WON)
+    standings = replace(standings, candidates=(won,), winner="quick")
+    report = RaceReport(standings=standings, run=run, request=request_for())
+    assert report.as_json()["candidates"][0]["note"] == noted.note
+    report.write(tmp_path / "race.md")
+    assert "was proposed with: <code>a &#42;heap" in (tmp_path / "race.md").read_text()
 
 
 def test_one_block_is_no_interval_and_the_document_says_so_in_words(run: RunInfo) -> None:

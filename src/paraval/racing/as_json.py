@@ -8,7 +8,7 @@
  "candidates": [{"name", "status", "tests": {"passed", "failed", "errors", "skipped"} | null,
                  "differences": [{"scope", "name", "status", "baseline", "message", "expected",
                  "actual"}], "speedup": {"estimate", "low", "high"} | null, "noisy", "reason",
-                 "parent", "origin", "duplicate_of", "more_differences", "flags": [...],
+                 "parent", "origin", "note", "duplicate_of", "more_differences", "flags": [...],
                  "notes": [...], "cases": {case: {"estimate", "low", "high"} | null}, "blocks",
                  "patch", "tree"}],
  "run": {"id", "name", "source", "folder", "started_at", "ended_at", "wall_s", "resumed"},
@@ -20,8 +20,9 @@
 Candidates stand in the order in which they came. `status` is won, accepted, slower, not_shown,
 failed, invalid, duplicate, timeout, crashed, infra_error or skipped. `tests` is null where nothing
 is known of single tests. `speedup` is null where there is no interval; what a single block showed
-is in `notes`. `patch` is relative to the run's folder. `reason` of the baseline says why the race
-did not start. `over` is false for a race that was interrupted.
+is in `notes`. `note` is what whoever proposed a candidate says of it. `patch` is relative to the
+run's folder. `reason` of the baseline says why the race did not start. `over` is false for a race
+that was interrupted.
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ def _candidate(one: Standing) -> dict[str, Any]:
         "reason": one.reason,
         "parent": one.parent,
         "origin": one.origin.value,
+        "note": one.note,
         "duplicate_of": one.duplicate_of,
         "more_differences": one.more_differences,
         "flags": list(one.flags),

@@ -45,6 +45,7 @@ def race_markdown(shown: Shown) -> str:
         _table(shown) if standings.baseline.reason is None else _failing(shown),
         _flags(shown),
         _differences(shown),
+        _note(shown),
         _patch(shown),
         baseline_sentence(standings.baseline, code),
         measured_sentence(standings, request) or "",
@@ -127,6 +128,14 @@ def _in_a_line(difference: Difference) -> str:
     if difference.message:
         return f"{line}: {code(first_line(difference.message), _LONGEST_VALUE)}"
     return line
+
+
+def _note(shown: Shown) -> str:
+    """What whoever proposed the winner says of it."""
+    winner = winner_of(shown.standings)
+    if winner is None or not winner.note:
+        return ""
+    return f"{code(winner.name)} was proposed with: {code(winner.note, _LONGEST_VALUE)}"
 
 
 def _patch(shown: Shown) -> str:

@@ -51,6 +51,8 @@ class Standing:
     noisy: bool = False
     parent: str | None = None
     origin: Origin = Origin.GIVEN
+    note: str = ""
+    """What whoever proposed it says of it."""
     duplicate_of: str | None = None
     flags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
