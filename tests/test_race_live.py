@@ -12,7 +12,7 @@ import pytest
 
 from paraval.cli.progress import Onlooker
 from paraval.cli.race_progress import choose_for_race
-from paraval.cli.race_story import RaceStory
+from paraval.cli.race_story import Phase, RaceStory
 from paraval.racing.course_recorded import recorded_in
 from paraval.racing.findings import to_data
 from paraval.racing.recalling import recalled_by
@@ -71,9 +71,13 @@ class Counts(RaceStory):
 
     def __init__(self) -> None:
         super().__init__(ascii_only=True)
+        self.phases: list[Phase] = []
+        """Whenever a step began."""
 
     def __call__(self, event: Happening) -> None:
         self.tell(event)
+        if isinstance(event, AttemptStarted):
+            self.phases.append(self.phase)
 
     def tick(self, now: float) -> None: ...
 
@@ -185,6 +189,21 @@ def test_a_race_that_is_gone_on_with_tells_the_speeds_of_its_report(killed_after
 def _told_of(lines: list[str]) -> list[str]:
     """Without what measurements say, and without padding."""
     return [" ".join(line.split()) for line in lines if not line.startswith("·")]
+
+
+@pytest.mark.parametrize("killed_after", [0, *range(9, 18)])
+def test_a_round_is_as_long_as_it_is_said_to_be_from_its_first_block_on(killed_after: int) -> None:
+    """The first one is named in two parts: a block of each, then the rest."""
+    race = LiveRace(dict.fromkeys("abc", Fate(speed=2.0)), ("a", "b", "c"))
+    if killed_after:
+        lines_of(race, killed_after)
+    story = Counts()
+    race.run(story)
+    told = [(one.done, one.total) for one in story.phases if one.word == "measuring"]
+    blocks = 9 if killed_after < 9 else 18 - killed_after
+    # What is left is not known before the first step of an engine has ended.
+    first = (0, 9) if killed_after < 9 else (0, 0)
+    assert told == [first, *((done, blocks) for done in range(1, blocks))]
 
 
 @pytest.mark.parametrize("killed_after", [0, 9, 30])

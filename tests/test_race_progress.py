@@ -389,6 +389,41 @@ def test_a_terminal_shows_the_phase_and_what_runs_and_only_what_failed_above(
     assert terminal.lines() == ["! b  crashed: exit code 3"]
 
 
+def test_many_candidates_with_long_names_fit_on_any_terminal_of_any_size(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"{'宽' * 20}-{'long' * 20}-{number}" for number in range(200)]
+    engine.named(400)
+    for name in names:
+        engine.stages(name)
+    for name in names[:100]:
+        engine.tests(name)
+    engine.ends(engine.starts(names[100], "test"), None, Outcome.CRASHED, "exit code 3 " * 20)
+    for name in names[101:]:
+        engine.starts(name, "test")
+    monkeypatch.setenv("COLUMNS", "110")
+    terminal, now = Terminal(), 10_000.0
+    onlooker = shown_on(terminal, engine.told)
+    for width in (110, 60, 33, 12, 7, 200, 80):
+        monkeypatch.setenv("COLUMNS", str(width))
+        terminal.screen.resize(20, width)
+        now += 1.0
+        onlooker.tick(now)
+        failure, bar, running = terminal.lines()
+        assert failure.startswith("! 宽")
+        assert "testing 101 of 200"[: width - 2] in bar
+        assert running.startswith("99 running: 宽"[: width - 2])
+    onlooker.close()
+    assert len(terminal.lines()) == 1
+
+
+def test_one_long_name_moves_no_other_line(engine: Engine) -> None:
+    engine.tests("x" * 50)
+    engine.tests("quick")
+    engine.tests("quicker")
+    assert [line.index("  tests") for line in lines_of(engine.told)] == [52, 7, 9]
+
+
 @pytest.mark.parametrize(("kind", "word"), [("screen", "measuring"), ("final", "finals")])
 def test_the_bar_counts_the_blocks_of_a_round(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, kind: str, word: str

@@ -64,9 +64,9 @@ class Rounds:
 
     @property
     def total(self) -> int:
-        """Of this round, with what is not named yet and sure to come."""
+        """Of this round, with what is not named yet and sure to come; 0: nobody knows yet."""
         ahead = 0
-        if self._is_first_pass:
+        if self._is_first_pass and (self._round.done or self._round.left):
             ahead = (FIRST_BLOCKS - 1) * (len(self._beginners) + self._round.left)
         return self._round.done + self._round.left + ahead
 

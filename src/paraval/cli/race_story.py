@@ -28,6 +28,8 @@ from paraval.records import (
 from paraval.report.text import columns, one_line
 from paraval.report.wording import counted, duration, reason
 
+WIDEST_NAMES = 32
+"""What comes after names stands below one another, but one long name moves no line but its own."""
 MARKS = {
     "passed": "✓",
     "failed": "✗",
@@ -293,7 +295,8 @@ class RaceStory:
 
     def _line(self, mark: str, name: str, words: str) -> Line:
         shown = one_line(name, LONGEST_LABEL)
-        self._width = max(self._width, columns(shown))
+        if columns(shown) <= WIDEST_NAMES:
+            self._width = max(self._width, columns(shown))
         padding = " " * (self._width - columns(shown))
         # Words of ours have two spaces between them that one_line would take away.
         said = "  ".join(one_line(part, LONGEST_REASON) for part in words.split("  "))
