@@ -305,7 +305,7 @@ def test_the_exit_code_tells_how_it_ended(
     result = typed("race", "race.yaml")
     assert result.return_value == code
     assert "quick" in result.stdout or code == 3
-    assert ("Go on with: paraval resume 20260101" in result.stdout) == interrupted
+    assert ("Go on with: paraval race --resume 20260101" in result.stdout) == interrupted
 
 
 @pytest.mark.usefixtures("file")

@@ -80,6 +80,70 @@ def test_candidates_that_changed_since_are_told_and_not_raced(track: Track) -> N
     assert "newer" not in again.stdout
 
 
+# ---- patches
+
+
+def test_diff_prints_the_winners_patch_and_any_other_that_is_named(track: Track) -> None:
+    assert "+0.5\n" in typed(track, "diff").stdout
+    lost = typed(track, "diff", "last", "--case", "slow").stdout
+    assert lost.startswith("diff --git a/seconds b/seconds\n")
+    assert "+2.0\n" in lost
+    several = typed(track, "diff", "last", "--case", "[qs]*").stdout
+    assert [line for line in several.splitlines() if line.startswith("# ")] == ["# quick", "# slow"]
+    assert "seconds  changed  +1 -1" in typed(track, "diff", "last", "--stat").stdout
+
+
+def test_diff_says_who_has_no_patch_and_why(track: Track) -> None:
+    every = typed(track, "diff", "last", "--case", "*")
+    assert "never has no patch: " in every.stderr
+    assert "# bad\n" in every.stdout
+    assert "has no patch to show" in refusal(track, "diff", "last", "--case", "never").message
+
+
+def test_diff_names_the_candidates_that_there_are(track: Track) -> None:
+    unknown = refusal(track, "diff", "last", "--case", "quikc")
+    assert unknown.message.endswith("has no candidate 'quikc'")
+    assert unknown.hint == "it has quick"
+    assert "one patch each" in refusal(track, "diff", "last", "--repeat", "2").message
+
+
+# ---- logs, and the list
+
+
+def test_logs_tell_what_steps_found_that_printed_nothing(track: Track) -> None:
+    told = typed(track, "logs", "last", "--case", "quick").stdout
+    assert "1 file: seconds (changed)" in told
+    assert "baseline: 1 s, 1 s\ncandidate: 0.5 s, 0.5 s\n2.00x as fast" in told
+    assert "answer:" not in told
+    calibrated = typed(track, "logs", "last", "--variant", "step=calibrate").stdout
+    assert "baseline: 1 s, " in calibrated
+    (row, *_) = json.loads(typed(track, "logs", "last", "--case", "slow", "--json").stdout)
+    assert row["finding"]["staged"]["files"][0]["path"] == "seconds"
+
+
+def test_races_are_marked_in_the_list_of_runs(track: Track) -> None:
+    (line,) = typed(track, "runs").stdout.splitlines()
+    assert " steps " in line
+    assert line.endswith("done (race)")
+    (run,) = json.loads(typed(track, "runs", "--json").stdout)
+    assert run["kind"] == "race"
+
+
+def test_a_piped_report_is_as_wide_as_columns_says(
+    track: Track, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert max(map(len, typed(track, "report").stdout.splitlines()[:8])) > 80
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = typed(track, "report").stdout.splitlines()
+    assert max(len(line) for line in lines if not line.startswith("Its patch:")) <= 80
+
+
+def test_the_help_names_the_endings_of_races() -> None:
+    assert ".txt, and .patch" in " ".join(
+        CliRunner().invoke(paraval, ["report", "-h"]).output.split()
+    )
+
+
 # ---- a baseline that fails
 
 JUNIT = """\
@@ -101,7 +165,7 @@ def test_a_baseline_that_fails_says_why_once_while_it_runs_and_in_the_end(tmp_pa
         ended = typed(track, "race", "race.yaml")
     assert ended.return_value == 3
     assert ended.stderr.count("baseline  failed: ") == 1
-    assert "  t.test_sum failed\n    expected: 2\n    actual:   1\n" in ended.stdout
+    assert "  t::test_sum failed\n    expected: 2\n    actual:   1\n" in ended.stdout
     (pointer,) = [line for line in ended.stdout.splitlines() if line.startswith("What it printed")]
     _, _, command = pointer.partition("paraval ")
     assert typed(track, *command.replace(f" --store {track.store}", "").split()).exception is None

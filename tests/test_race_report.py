@@ -368,7 +368,7 @@ def test_of_a_baseline_that_fails_it_is_told_how_and_where_to_look(run: RunInfo)
     assert "\n  test_b\n" in text
     assert "What it printed: paraval logs run-1 --store" in text
     assert " --case baseline\n" in text
-    assert "`--uncommitted` takes the working tree as it is" in text
+    assert "`--uncommitted` takes the working tree as it is" in in_one_line(report)
     assert report.as_json()["baseline"]["differences"][0]["actual"] == "[1, 3, 2]"
     as_it_is = RaceReport(Standings(baseline=baseline), run, request_for(uncommitted=True))
     assert "--uncommitted" not in as_it_is.text()

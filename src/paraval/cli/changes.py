@@ -14,17 +14,19 @@ import click
 
 from paraval.cli.complaints import talk
 from paraval.cli.options import axis_and_value, run_argument, store_option
-from paraval.cli.patches import copy_patch, show_patch
+from paraval.cli.patches import put_patch
 from paraval.cli.showing import has_unicode
 from paraval.composition import open_store
 from paraval.errors import RequestError
 from paraval.isolation import PATCH, Change
+from paraval.racing.remembering import is_race
 from paraval.records import AttemptRecord, RunInfo, TrialResult, value_text
 from paraval.report.attempt_deeds import stat_lines
 from paraval.report.text import one_line, to_ascii
 from paraval.report.wording import reason, variant_label
 from paraval.settings import Options
 from paraval.store.reader import RunReader
+from paraval.store.store import Store
 
 Found = TrialResult | AttemptRecord
 """A trial by the attempt that decided, or one attempt."""
@@ -34,7 +36,7 @@ LONGEST_LABEL = 200
 
 @click.command("diff", short_help="Print what attempts changed in their workspaces.")
 @run_argument
-@click.option("--case", "case", metavar="GLOB", help="Only trials of these cases.")
+@click.option("--case", "case", metavar="GLOB", help="Only these cases, or candidates.")
 @click.option("--variant", "variants", multiple=True, metavar="AXIS=VALUE", help="Only this value.")
 @click.option("--repeat", type=int, help="Only trials of this repeat.")
 @click.option("--attempt", "number", type=int, help="This attempt, not the one that decided.")
@@ -46,10 +48,15 @@ def diff_command(run: str, **given: Any) -> None:
     Of each trial the attempt that decided. To a pipe or file, every byte is as it was kept, so that
     `git apply` takes it: paraval diff last --case fix-it | git apply. Several trials come one after
     another, each under a line that begins with #.
+
+    Of a race: the winner's patch, or those of the candidates that --case names, losers too.
     """
     wanted = _Wanted.from_options(given)
     opened = open_store(Options(store=given["store"]))
     info = opened.find(run)
+    if is_race(opened.selection(info)):
+        _show_race(opened, info, wanted, stat=given["stat"])
+        return
     with opened.reader(info) as reader:
         fitting = _fitting(reader, info, wanted)
     shown = [(found, change) for found in fitting if (change := _change(found)) is not None]
@@ -66,6 +73,18 @@ def diff_command(run: str, **given: Any) -> None:
             talk(f"{_label(found)} changed nothing")
         if change.files_in_all:
             _print_patch(info, found, is_alone=is_alone)
+
+
+def _show_race(store: Store, info: RunInfo, wanted: _Wanted, *, stat: bool) -> None:
+    if wanted.choices or wanted.repeat is not None or wanted.number is not None:
+        raise RequestError(
+            f"run {info.id} is a race, whose candidates have one patch each",
+            hint="name them with --case; leave out --variant, --repeat and --attempt",
+        )
+    # Only here: runs of suites need nothing of it.
+    from paraval.cli.race_changes import show_candidates  # noqa: PLC0415 - see above
+
+    show_candidates(store, info, wanted.case, stat=stat)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,12 +199,7 @@ def _print_patch(info: RunInfo, found: Found, *, is_alone: bool) -> None:
         return
     if not is_alone:
         _say(found)
-    sys.stdout.flush()
-    path = Path(info.folder, kept)
-    if sys.stdout.isatty():
-        show_patch(path, sys.stdout)
-    else:
-        copy_patch(path, sys.stdout.buffer)
+    put_patch(Path(info.folder, kept))
 
 
 def _say(titled: Found | None, *lines: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from paraval.cli.options import axis_and_value, json_option, run_argument, store
 from paraval.cli.showing import iso
 from paraval.composition import open_store
 from paraval.errors import RequestError
+from paraval.racing.steps import FINDING
 from paraval.records import AttemptRecord, RunInfo, value_text
 from paraval.report.attempt_end import end_as_dict, end_in_lines
 from paraval.report.text import one_line, printable, well_formed
@@ -42,8 +43,8 @@ def logs_command(run: str, *, as_json: bool, **given: Any) -> None:
     Each is under a line that names it, unless there is only one stream. What graders printed comes
     behind what the target did. An attempt that has no streams, as those at models, is told by how
     it ended, what it cost, and its answer; so is an agent's, with the tools it called and what it
-    changed, behind its streams. To a terminal, escape codes are made visible; to a pipe or file,
-    every byte is as it came.
+    changed, behind its streams; and a step of a race, by what it found. To a terminal, escape codes
+    are made visible; to a pipe or file, every byte is as it came.
     """
     wanted = _Wanted.from_options(given)
     opened = open_store(Options(store=given["store"]))
@@ -106,8 +107,21 @@ def _print_attempt(
         _print_log(path)
     if is_told:
         click.echo(f"==> {_title(attempt)} <==")
-        for line in end_in_lines(attempt.result, goes_on=info.running):
+        for line in _end_of(attempt, goes_on=info.running):
             _print_line(line)
+
+
+def _end_of(attempt: AttemptRecord, *, goes_on: bool) -> Iterator[str]:
+    result = attempt.result
+    if result is None or result.output is None or FINDING not in result.output.metadata:
+        yield from end_in_lines(result, goes_on=goes_on)
+        return
+    # Only here: runs of suites need nothing of it.
+    from paraval.cli.race_findings import finding_lines  # noqa: PLC0415 - see above
+
+    # A step of a race has no answer: it has a finding.
+    yield from end_in_lines(replace(result, output=None), goes_on=goes_on)
+    yield from finding_lines(result)
 
 
 def _is_agents(attempt: AttemptRecord) -> bool:
@@ -160,7 +174,16 @@ def _as_mapping(info: RunInfo, attempt: AttemptRecord, stream: str | None) -> di
             for name in streams
         },
         "graders": {name: str(path) for name, path in graders.items()},
+        **_finding(attempt),
     }
+
+
+def _finding(attempt: AttemptRecord) -> dict[str, Any]:
+    """Of a step of a race, what it found; in the words of `racing/findings.py`."""
+    output = None if attempt.result is None else attempt.result.output
+    if output is None or FINDING not in output.metadata:
+        return {}
+    return {"finding": output.metadata[FINDING]}
 
 
 def _print_log(path: Path) -> None:

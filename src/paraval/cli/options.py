@@ -34,14 +34,24 @@ store_option = click.option(
     help=f"Where runs are kept. [default: ${STORE_VARIABLE}, or {STORE_FOLDER}]",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-output_option = click.option(
-    "-o",
-    "--output",
-    "outputs",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Also write the report: .json .jsonl .csv .md .junit.xml; may be given several times.",
+
+
+def _output_option(endings: str) -> Callable[[Any], Any]:
+    return click.option(
+        "-o",
+        "--output",
+        "outputs",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help=f"Also write the report: {endings}; may be given several times.",
+    )
+
+
+_OF_SUITES = ".json .jsonl .csv .md .junit.xml"
+output_option = _output_option(_OF_SUITES)
+output_of_any_option = _output_option(
+    f"{_OF_SUITES}; of a race .json .md .txt, and .patch for the winner's change"
 )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,15 @@ _IN_A_HUNK = {b"+": _GREEN, b"-": _RED}
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 """All but tab and line end. What ends a line elsewhere would forge one here, and what a terminal
 would swallow may be what the patch is about."""
+
+
+def put_patch(path: Path) -> None:
+    """To stdout, as fits where that goes."""
+    sys.stdout.flush()
+    if sys.stdout.isatty():
+        show_patch(path, sys.stdout)
+    else:
+        copy_patch(path, sys.stdout.buffer)
 
 
 def copy_patch(path: Path, stream: BinaryIO) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 import click
 
 from paraval.cli.complaints import talk
-from paraval.cli.options import json_option, output_option, run_argument, store_option
+from paraval.cli.options import json_option, output_of_any_option, run_argument, store_option
 from paraval.cli.showing import iso, print_report
 from paraval.composition import open_store
-from paraval.racing.remembering import is_race
+from paraval.errors import ParavalError
+from paraval.racing.remembering import RACE, is_race
 from paraval.records import RunInfo
 from paraval.report.as_json import AsJson
 from paraval.report.document import Report
@@ -21,6 +22,7 @@ from paraval.report.files import check_output_paths, write_files
 from paraval.report.text import one_line
 from paraval.report.wording import duration
 from paraval.settings import Options
+from paraval.store.store import Store
 
 
 @click.command("runs")
@@ -33,16 +35,26 @@ def runs_command(store: Path | None, *, as_json: bool) -> None:
     for run_id, error in opened.unreadable().items():
         talk(f"note: run {run_id} cannot be shown: {error.message}")
     if as_json:
-        click.echo(json.dumps([_run_mapping(info) for info in runs], indent=2))
+        click.echo(json.dumps([_run_mapping(opened, info) for info in runs], indent=2))
         return
     if not runs:
         click.echo("No runs yet. Start one: paraval run SUITE", err=True)
     for info in runs:
-        suite = one_line(info.suite, 30)
+        suite, is_race = one_line(info.suite, 30), _kind(opened, info) == RACE
         click.echo(
-            f"{info.id}  {suite:<30}  {info.done:>6,}/{info.trials:,} trials  "
-            f"{duration(info.wall_s):>12}  {_state(info).replace('_', ' ')}"
+            f"{info.id}  {suite:<30}  {info.done:>6,}/{info.trials:,} "
+            f"{'steps ' if is_race else 'trials'}  {duration(info.wall_s):>12}  "
+            f"{_state(info).replace('_', ' ')}{' (race)' if is_race else ''}"
         )
+
+
+def _kind(store: Store, info: RunInfo) -> str:
+    """By what grows while it goes on, which is told without reading all that a race began with."""
+    try:
+        return RACE if store.grows(info) else "suite"
+    except ParavalError:
+        # It went, or broke, since it was listed.
+        return "suite"
 
 
 def _state(info: RunInfo) -> str:
@@ -56,9 +68,10 @@ def _state(info: RunInfo) -> str:
     return "killed" if info.ended_at is None else "interrupted"
 
 
-def _run_mapping(info: RunInfo) -> dict[str, Any]:
+def _run_mapping(store: Store, info: RunInfo) -> dict[str, Any]:
     return {
         "id": info.id,
+        "kind": _kind(store, info),
         "suite": info.suite,
         "source": info.source,
         "folder": info.folder,
@@ -75,7 +88,7 @@ def _run_mapping(info: RunInfo) -> dict[str, Any]:
 
 @click.command("report")
 @run_argument
-@output_option
+@output_of_any_option
 @store_option
 @json_option
 def report_command(

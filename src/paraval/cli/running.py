@@ -13,6 +13,7 @@ from paraval import Suite
 from paraval.cli.complaints import EXIT_CANNOT_TELL, complain, let_go_of_stdout, talk
 from paraval.cli.loading import suite_from
 from paraval.cli.options import (
+    output_of_any_option,
     output_option,
     run_argument,
     selection_from,
@@ -144,7 +145,7 @@ def run_command(suite: Path, **given: Any) -> int:
 @click.command("resume", short_help="Go on with a run that was interrupted, killed or held back.")
 @run_argument
 @selection_options
-@output_option
+@output_of_any_option
 @progress_option
 @click.option("--retry-errors", is_flag=True, help="Run again what ended in an error.")
 @store_option

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from datetime import UTC, datetime
@@ -13,6 +14,8 @@ from paraval.report.terminal import summary_text
 
 WIDTH_OF_A_LOG = 100
 WIDEST = 120
+_WIDTH = re.compile("[1-9][0-9]{1,3}")
+"""As COLUMNS may have it."""
 
 
 def has_colour(stream: TextIO) -> bool:
@@ -31,9 +34,11 @@ def has_unicode(stream: TextIO) -> bool:
 
 
 def width_of(stream: TextIO) -> int:
-    if not stream.isatty():
-        return WIDTH_OF_A_LOG
-    return min(shutil.get_terminal_size().columns, WIDEST)
+    """The terminal's; of a log, what COLUMNS says, which is set there only on purpose."""
+    if stream.isatty():
+        return min(shutil.get_terminal_size().columns, WIDEST)
+    asked = os.environ.get("COLUMNS", "")
+    return min(int(asked), WIDEST) if _WIDTH.fullmatch(asked) else WIDTH_OF_A_LOG
 
 
 def print_report(report: Report) -> None:

@@ -83,7 +83,7 @@ def race_text(shown: Shown, page: Page) -> str:
     page = Page(width=max(page.width, NARROWEST), colour=page.colour, unicode=page.unicode)
     standings = shown.standings
     if standings.baseline.reason is not None:
-        blocks = [_failing(shown, page), _closing(shown, page)]
+        blocks = [_failing(standings, page), _advice(shown, page), _closing(shown, page)]
     else:
         blocks = [
             _table(shown, page),
@@ -177,10 +177,9 @@ def _name(one: Standing, page: Page) -> str:
     return page.cut_middle(page.safe(one.name), int(page.width * _NAME_SHARE))
 
 
-def _failing(shown: Shown, page: Page) -> list[str]:
-    """Of a baseline that did not pass: which tests, how, and where to look."""
-    baseline = shown.standings.baseline
-    lines = []
+def _failing(standings: Standings, page: Page) -> list[str]:
+    """Of a baseline that did not pass: which tests, and how."""
+    baseline, lines = standings.baseline, []
     if baseline.failing:
         lines.append(page.paint("Tests that fail with the baseline:", "red"))
     told = baseline.differences[:MOST_TOLD_OF_THE_BASELINE]
@@ -192,9 +191,13 @@ def _failing(shown: Shown, page: Page) -> list[str]:
     lines += [f"  {page.cut_middle(page.safe(name), page.width - 2)}" for name in rest[:room]]
     if (more := len(rest) - room) > 0:
         lines.append(f"  {page.ellipsis} and {more:,} more")
-    # Not wrapped: a command is there to be copied.
-    advice = advice_sentences(shown.run, shown.request)
-    return [*lines, *(page.safe(sentence, 4000) for sentence in advice)]
+    return lines
+
+
+def _advice(shown: Shown, page: Page) -> list[str]:
+    command, *others = advice_sentences(shown.run, shown.request)
+    # Not wrapped: it is there to be copied.
+    return [page.safe(command, 4000), *(line for one in others for line in page.wrapped(one))]
 
 
 def _flags(standings: Standings, page: Page) -> list[str]:
