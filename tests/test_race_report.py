@@ -104,6 +104,12 @@ CANDIDATES = (
 STANDINGS = Standings(baseline=BASELINE, candidates=CANDIDATES, winner="quick")
 
 
+def with_note(note: str) -> Standings:
+    """What speaks for the winner, as its author says."""
+    noted = (replace(one, note=note) if one.name == "quick" else one for one in CANDIDATES)
+    return replace(STANDINGS, candidates=tuple(noted))
+
+
 def request_for(**more: Any) -> RaceRequest:
     return RaceRequest(
         name="sort",
@@ -233,6 +239,8 @@ def test_what_a_candidate_was_proposed_with_is_kept(run: RunInfo, tmp_path: Path
     report = RaceReport(standings=standings, run=run, request=request_for())
     assert report.as_json()["candidates"][0]["note"] == noted.note
     report.write(tmp_path / "race.md")
+    text = RaceReport(with_note(noted.note), run, request_for()).text()
+    assert "\nquick was proposed with: a *heap* | of | ours\nquick, as a patch:\n" in text
     assert "was proposed with: <code>a &#42;heap" in (tmp_path / "race.md").read_text()
 
 

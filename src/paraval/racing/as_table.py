@@ -239,7 +239,11 @@ def _patch(shown: Shown, page: Page) -> list[str]:
     winner = winner_of(shown.standings)
     if winner is None or not shown.patch:
         return []
-    lines = [page.paint(f"{_name(winner, page)}, as a patch:", "bold")]
+    lines = []
+    if winner.note:
+        note = f"{page.safe(winner.name)} was proposed with: {page.safe(winner.note)}"
+        lines += page.hung("", note, 3)
+    lines.append(page.paint(f"{_name(winner, page)}, as a patch:", "bold"))
     lines += patch_lines(shown.patch, page, MOST_PATCH_LINES)
     more = count_lines(shown.patch) - MOST_PATCH_LINES
     if more > 0:
