@@ -92,6 +92,10 @@ class World:
     """Of its benchmark."""
     asked: int = 0
     fate_of: Callable[[str], Fate] | None = None
+    test_s: float = 0.0
+    """How long the tests of each candidate take."""
+    mood: str = ""
+    """Of hooks: in another one they propose other things under the same names."""
 
     def fate(self, name: str) -> Fate:
         found = self.fates.get(name)
@@ -137,8 +141,9 @@ class World:
                 differences=(difference,) * failed,
                 flags=fate.test_flags,
             )
-            return replace(_found(step, Finding(tested=tested)), outcome=fate.test)
-        return _broken(step, fate.test, f"its tests: {fate.test.value}")
+            found = _found(step, Finding(tested=tested), duration_s=self.test_s)
+            return replace(found, outcome=fate.test)
+        return _broken(step, fate.test, f"its tests: {fate.test.value}", self.test_s)
 
     def _calibrate(self, step: Step) -> StepEnd:
         if self.calibration is not Outcome.PASSED:
@@ -175,7 +180,7 @@ class World:
         # The same name may stand for another thing with each candidate.
         asked = Asked(
             proposals=tuple(
-                replace(one, content=f"{one.name} for {step.candidate}")
+                replace(one, content=f"{one.name} for {step.candidate}{self.mood}")
                 for one in proposals(*names)
             )
         )
@@ -198,15 +203,18 @@ class Gone:
         return [id_of(step) for step in self.named]
 
     def recorded(self, asked: RaceRequest) -> Recorded:
-        return recorded_of(self.ends, asked)
+        """As the store tells it, with the order in which candidates came."""
+        ended = {id_of(end.step) for end in self.ends}
+        came = [name for kind, name, _ in self.ids if kind is StepKind.STAGE]
+        return recorded_of(self.ends, asked, [c for c in came if (StepKind.STAGE, c, 1) in ended])
 
     def count(self, kind: StepKind, candidate: str | None = None) -> int:
         return sum(one.kind is kind and candidate in (None, one.candidate) for one in self.named)
 
 
-def recorded_of(ends: Sequence[StepEnd], asked: RaceRequest) -> Recorded:
+def recorded_of(ends: Sequence[StepEnd], asked: RaceRequest, came: Sequence[str] = ()) -> Recorded:
     keys = [trial_of(end.step, 0, asked, BASE).key for end in ends]
-    return Recorded([id_of(end.step) for end in ends], keys)
+    return Recorded([id_of(end.step) for end in ends], keys, came)
 
 
 def go(
@@ -215,10 +223,12 @@ def go(
     *,
     pick: Callable[[Sequence[Step]], int] = lambda _: 0,
     known: Mapping[StepId, StepEnd] | None = None,
+    skips: Callable[[Step, float], str | None] = lambda _step, _elapsed_s: None,
     most: int = 20_000,
 ) -> Gone:
     """Goes the course to its end. `pick`: which of the steps that are out ends next. `known`:
-    answers from the store; then nothing else is answered."""
+    answers from the store; then nothing else is answered. `skips`: why a step is left for later,
+    by when it is to start."""
     out = course.begin()
     named, ends, elapsed = [*out], list[StepEnd](), 0.0
     while out and len(ends) < most:
@@ -227,6 +237,8 @@ def go(
             if id_of(step) not in known:
                 continue
             end = known[id_of(step)]
+        elif (reason := skips(step, elapsed)) is not None:
+            end = _broken(step, Outcome.SKIPPED, reason)
         else:
             end = world.end(step)
             elapsed += end.duration_s
@@ -293,5 +305,7 @@ def _found(step: Step, finding: Finding, **more: object) -> StepEnd:
     return replace(end, **more)  # type: ignore[arg-type]  # any field of it
 
 
-def _broken(step: Step, outcome: Outcome, reason: str) -> StepEnd:
-    return StepEnd(step=step, outcome=outcome, finding=Finding(), reason=reason)
+def _broken(step: Step, outcome: Outcome, reason: str, duration_s: float = 0.0) -> StepEnd:
+    return StepEnd(
+        step=step, outcome=outcome, finding=Finding(), reason=reason, duration_s=duration_s
+    )

@@ -14,6 +14,7 @@ from paraval.racing.halving import (
     MOST_BLOCKS,
     final_blocks,
     final_confidence,
+    screened_confidence,
     halving_rounds,
     screening_rounds,
 )
@@ -72,3 +73,4 @@ def test_whoever_asks_decides_how_long_the_finals_are() -> None:
 def test_each_of_two_finalists_must_show_more_than_a_single_one() -> None:
     assert final_confidence(0.95, 1) == pytest.approx(0.95)
     assert final_confidence(0.95, 2) == pytest.approx(0.975)
+    assert screened_confidence(0.95, 50) == pytest.approx(0.999)

@@ -49,9 +49,6 @@ class Chances:
         rng = random.Random(f"{self.seed} {id_of(step)}")
         return HELD_BACK if step.kind in self.held_back and rng.random() < 0.3 else None
 
-    def course_after(self, ends: Sequence[StepEnd]) -> object:
-        return course(self.asked, self.names, recorded_of(ends, self.asked))
-
 
 def any_race(seed: int) -> Chances:
     rng = random.Random(seed)
@@ -127,7 +124,7 @@ def require_same_again(seed: int) -> None:
     assert told.over
     known = known_of(gone.ends)
     for pick in (lambda _: 0, by_chance(random.Random(f"again {seed}"))):
-        recorded = recorded_of(gone.ends, chances.asked)
+        recorded = gone.recorded(chances.asked)
         again = go(
             course(chances.asked, chances.names, recorded), chances.world, pick=pick, known=known
         )
@@ -159,7 +156,7 @@ def require_goes_on(seed: int) -> None:
     staged = sum(step.kind is StepKind.STAGE for step in named)
     assert staged <= max(chances.asked.limits.candidates, 0)
     again = go(
-        course(chances.asked, chances.names, recorded_of(heard, chances.asked)),
+        course(chances.asked, chances.names, Gone(one, heard, named).recorded(chances.asked)),
         world,
         known=known_of(heard),
     )

@@ -10,6 +10,7 @@ from paraval.racing.findings import Block, Speedup
 from paraval.racing.request import TOTAL, Accept
 from paraval.racing.standings import Status
 from paraval.racing.verdicts import (
+    Among,
     Measured,
     Verdict,
     cases_of,
@@ -39,7 +40,12 @@ def finalist(name: str, speed: float, held: str = "") -> Measured:
 
 
 def judged(*measured: Measured) -> dict[str, Verdict]:
-    return verdicts_on(measured, ACCEPT, finalists=sum(bool(one.final) for one in measured))
+    return among(sum(bool(one.screening) for one in measured), *measured)
+
+
+def among(screened: int, *measured: Measured) -> dict[str, Verdict]:
+    finalists = sum(bool(one.final) for one in measured)
+    return verdicts_on(measured, ACCEPT, Among(screened=screened, finalists=finalists))
 
 
 def test_the_fastest_finalist_that_shows_enough_wins_and_the_other_is_accepted() -> None:
@@ -81,6 +87,17 @@ def test_one_that_was_only_screened_is_accepted_beside_a_winner() -> None:
     verdicts = judged(finalist("won", 2.0), screened)
     assert verdicts["third"].status is Status.ACCEPTED
     assert verdicts["third"].reason == "faster by 39 to 41 % while it was screened; won was ahead"
+
+
+def test_of_many_that_were_screened_one_must_show_more_to_be_accepted() -> None:
+    """Three blocks that show enough by themselves do not show it of the luckiest of fifty."""
+    screened = Measured(name="third", screening=blocks(1.2, wiggle=WIGGLE[:3]))
+    assert among(2, finalist("won", 2.0), screened)["third"].status is Status.ACCEPTED
+    verdict = among(50, finalist("won", 2.0), screened)["third"]
+    assert verdict.status is Status.NOT_SHOWN
+    assert verdict.reason == (
+        "faster by 17 to 23 % while it was screened, and it was not measured again"
+    )
 
 
 def test_one_that_was_only_screened_is_not_shown_where_nobody_won() -> None:

@@ -9,6 +9,7 @@ the same end in `course_recorded`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -19,16 +20,15 @@ from paraval.racing.course_hooks import Hooks, told_of
 from paraval.racing.course_measuring import Measuring
 from paraval.racing.course_progress import Progress, progress_of
 from paraval.racing.course_recorded import Recorded, Underway
-from paraval.racing.course_time import RaceTime
+from paraval.racing.course_time import LOOKED_AT, TESTED, RaceTime
 from paraval.racing.findings import Finding, Profiled, Proposal, Tested
 from paraval.racing.request import Profile, RaceRequest
 from paraval.racing.standings import BaselineStanding, Standing, Standings, Status
 from paraval.racing.steps import BASELINE, Base, Step, StepEnd, StepKind
-from paraval.racing.verdicts import Verdict, speedup_of, verdicts_on
+from paraval.racing.verdicts import Among, Verdict, speedup_of, verdicts_on
 from paraval.records import Outcome
 from paraval.report.wording import counted
 
-_REPAIRED = (Status.FAILED, Status.TIMEOUT, Status.CRASHED)
 _NOTHING = Recorded()
 
 
@@ -49,13 +49,14 @@ class Course:
         self._given = tuple(proposals)
         self._recorded = recorded
         self._time = RaceTime(request.limits.seconds)
-        self._hooks = Hooks(request, hooks, recorded)
+        self._underway = Underway(recorded)
+        self._hooks = Hooks(request, hooks, recorded, self._time)
         self._baseline = Baseline.of(request, base)
         self._field = Field(request, base, recorded, self._time)
         self._measuring = Measuring(request, base, recorded, self._time)
-        self._underway = Underway(recorded)
         self._profiled: Profiled | None = None
-        self._is_interrupted = False
+        self._seconds: dict[str, float] | None = None
+        """Of the baseline; None: something was measured since they were told."""
 
     # ---- what happens
 
@@ -69,12 +70,15 @@ class Course:
         self._time.advance(elapsed_s)
         if not self._underway.end(end.step):
             return []
+        if end.outcome is Outcome.SKIPPED and end.reason == self._time.why_skipped:
+            self._time.run_out()
         if end.step.kind.is_hook:
             self._hook_ended(end)
+        elif end.step.candidate == BASELINE:
+            return self._baseline_ended(end)
+        elif end.outcome is Outcome.SKIPPED and end.step.kind is not StepKind.PROFILE:
+            self._candidate_skipped(self._field[end.step.candidate], end)
         else:
-            self._is_interrupted |= end.outcome is Outcome.SKIPPED
-            if end.step.candidate == BASELINE:
-                return self._baseline_ended(end)
             self._candidate_ended(self._field[end.step.candidate], end)
         return self._advance()
 
@@ -86,13 +90,15 @@ class Course:
         return self._advance()
 
     def skipped(self, step: Step, reason: str) -> list[Step]:
-        """A step that will not run now."""
+        """A step that will not run now: that is decided, and no interruption. A resume asks for it
+        again."""
         end = StepEnd(step=step, outcome=Outcome.SKIPPED, finding=Finding(), reason=reason)
         return self.handle(end, 0.0)
 
     def _baseline_ended(self, end: StepEnd) -> list[Step]:
         following = self._underway.name(self._baseline.handle(end))
         self._measuring.process_s = self._baseline.process_s
+        self._seconds = None
         if self._baseline.is_ready:
             following += self._underway.name(self._generation())
         return following + self._advance()
@@ -102,18 +108,29 @@ class Course:
         if end.finding.asked is not None:
             self._field.join(end.step, end.finding.asked.proposals)
 
+    def _candidate_skipped(self, entry: Entry, end: StepEnd) -> None:
+        """It is out of this race; of what is known of it nothing is lost."""
+        entry.is_staging = False
+        if end.reason == self._time.why_skipped:
+            self._time.end(entry, LOOKED_AT if end.step.kind is StepKind.STAGE else TESTED)
+        else:
+            entry.leave(_why(end))
+
     def _candidate_ended(self, entry: Entry, end: StepEnd) -> None:
         entry.note(end.notes)
         entry.flag(end.finding.outside)
         match end.step.kind:
             case StepKind.STAGE:
                 _stage_ended(entry, end)
+                self._field.staged(entry)
             case StepKind.TEST:
                 _test_ended(entry, end)
+                self._field.tested(entry)
             case StepKind.PROFILE:
                 self._profiled = end.finding.profiled or Profiled(problem=_why(end))
             case _:
                 _block_ended(entry, end)
+                self._seconds = None
 
     # ---- what is next
 
@@ -121,7 +138,9 @@ class Course:
         if not self._baseline.is_fine:
             return []
         steps = self._correctness(recorded_only=True)
-        if not self._underway.is_catching_up:
+        passed = -1
+        while not self._underway.is_catching_up and passed < self._field.passed:
+            passed = self._field.passed
             steps += self._correctness()
         if self._underway or not self._baseline.is_ready:
             return steps
@@ -159,13 +178,14 @@ class Course:
         return [step] if may_start or self._recorded.has(step.kind, BASELINE) else []
 
     def _repairs(self, *, recorded_only: bool) -> list[Step]:
+        wrong, self._field.wrong = self._field.wrong, []
         if StepKind.REPAIR not in self._hooks:
             return []
-        steps = []
-        for one in self._field:
-            is_next = not recorded_only or self._hooks.was_asked(StepKind.REPAIR, one)
-            if one.is_repairable and is_next:
-                one.is_repairable = False
+        steps: list[Step] = []
+        for one in wrong:
+            if recorded_only and not self._hooks.was_asked(StepKind.REPAIR, one):
+                self._field.wrong.append(one)
+            else:
                 steps += self._ask(StepKind.REPAIR, one)
         return steps
 
@@ -190,8 +210,6 @@ class Course:
 
     def _ask(self, kind: StepKind, one: Entry) -> list[Step]:
         """The step, if the hook may be asked."""
-        if self._time.is_up and not self._hooks.was_asked(kind, one):
-            return []
         if not self._hooks.may_ask(kind, one):
             return []
         told = told_of(kind, one, self._request.accept, self._baseline_standing())
@@ -216,7 +234,9 @@ class Course:
         measured = [one.measured() for one in self._field.sorted() if one.is_measured]
         accept = self._request.accept
         if self._are_finals_over:
-            return verdicts_on(measured, accept, finalists=self._measuring.finalists)
+            screened = sum(bool(one.screening) for one in self._field)
+            among = Among(screened=screened, finalists=self._measuring.finalists)
+            return verdicts_on(measured, accept, among)
         return {
             one.name: Verdict(
                 status=Status.NOT_SHOWN,
@@ -234,9 +254,8 @@ class Course:
 
     @property
     def is_over(self) -> bool:
-        """Nothing is under way, and nothing was skipped that a resume would do."""
-        has_begun = bool(self._underway.named)
-        return has_begun and not self._underway and not self._is_interrupted
+        """Nothing is under way any more."""
+        return self._underway.has_begun and not self._underway
 
     @property
     def progress(self) -> Progress:
@@ -252,7 +271,7 @@ class Course:
             winner=_winner(verdicts),
             profile=profiled.functions,
             profile_problem=profiled.problem,
-            notes=(*self._time_notes(), *self._hooks.notes),
+            notes=(*self._time_notes(), *self._left_notes(), *self._hooks.notes),
             over=self.is_over,
         )
 
@@ -271,8 +290,9 @@ class Course:
         return "it was not measured yet" if one.passed else "it was not tested yet"
 
     def _baseline_standing(self) -> BaselineStanding:
-        seconds = baseline_medians(self._field.sorted(), self._baseline.samples)
-        return replace(self._baseline.standing, seconds=seconds)
+        if self._seconds is None:
+            self._seconds = baseline_medians(self._field, self._baseline.samples)
+        return replace(self._baseline.standing, seconds=self._seconds)
 
     def _time_notes(self) -> list[str]:
         late = sum(one.is_late for one in self._field)
@@ -280,6 +300,14 @@ class Course:
             return []
         return [
             f"{self._time.came_before('all was done')}: {counted(late, 'candidate')} had to wait"
+        ]
+
+    def _left_notes(self) -> list[str]:
+        """What was held back, and by what."""
+        reasons = Counter(one.reason for one in self._field if one.is_left)
+        return [
+            f"{counted(number, 'candidate')} had to wait: {reason}"
+            for reason, number in sorted(reasons.items())
         ]
 
 
@@ -290,7 +318,6 @@ def _stage_ended(entry: Entry, end: StepEnd) -> None:
         entry.staged = end.finding.staged
     elif end.outcome is Outcome.FAILED:
         entry.take_out(Status.INVALID, _why(end))
-        entry.is_repairable = True
     else:
         entry.take_out(status_of(end.outcome), _why(end))
 
@@ -306,7 +333,6 @@ def _test_ended(entry: Entry, end: StepEnd) -> None:
         entry.take_out(Status.FAILED, f"while its tests ran it {'; it '.join(tested.flags)}")
     else:
         entry.passed = True
-    entry.is_repairable = entry.status in _REPAIRED
 
 
 def _block_ended(entry: Entry, end: StepEnd) -> None:

@@ -25,8 +25,6 @@ class Baseline:
     request: RaceRequest
     tests: dict[int, StepEnd]
     calibration: StepEnd | None = None
-    is_interrupted: bool = False
-    """A step of it was skipped: the race cannot go on now."""
 
     @classmethod
     def of(cls, request: RaceRequest, base: Base) -> Baseline:
@@ -42,7 +40,7 @@ class Baseline:
 
     @property
     def is_fine(self) -> bool:
-        return self.standing.reason is None and not self.is_interrupted
+        return self.standing.reason is None
 
     @property
     def process_s(self) -> float:
@@ -63,7 +61,7 @@ class Baseline:
     def handle(self, end: StepEnd) -> list[Step]:
         """How one of its steps ended; what is next of it."""
         if end.outcome is Outcome.SKIPPED:
-            self.is_interrupted = True
+            self.standing = _skipped(self.standing, end)
         elif end.step.kind is StepKind.CALIBRATE:
             self.calibration = end
             self.standing = _calibrated(self.standing, end)
@@ -75,6 +73,14 @@ class Baseline:
                 if self.is_fine:
                     return [Step(kind=StepKind.CALIBRATE)]
         return []
+
+
+def _skipped(standing: BaselineStanding, end: StepEnd) -> BaselineStanding:
+    """The first reason stays: both of its tests may be skipped."""
+    if standing.reason is not None:
+        return standing
+    what = "measured" if end.step.kind is StepKind.CALIBRATE else "tested"
+    return replace(standing, reason=f"the baseline was not {what}: {end.reason}")
 
 
 def _calibrated(standing: BaselineStanding, end: StepEnd) -> BaselineStanding:

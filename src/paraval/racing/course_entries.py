@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from paraval.racing.findings import Block, Difference, Proposal, Speedup, Staged, TestCounts
@@ -28,16 +28,20 @@ def status_of(outcome: Outcome) -> Status:
     return _STATUS.get(outcome, Status.INFRA_ERROR)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Entry:
     """One candidate."""
 
     proposal: Proposal
+    told: str
+    """The name that it came with."""
     order: tuple[int, ...]
     """By which candidates are sorted, whatever came first: given, generated, then by parent."""
     status: Status | None = None
     """None: it is still in the race, or only its measurements tell."""
     reason: str = ""
+    is_recorded: bool = False
+    """An earlier engine staged it."""
     is_staging: bool = False
     """True: staging it is named, and has not ended."""
     staged: Staged | None = None
@@ -51,9 +55,8 @@ class Entry:
     duplicate_of: str | None = None
     flags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    is_repairable: bool = False
-    """A hook may be told of it, and was not yet."""
     is_refinable: bool = True
+    """A hook may be told of it, and was not yet."""
     screening: dict[int, Block] = field(default_factory=dict)
     screens_named: int = 0
     final: dict[int, Block] = field(default_factory=dict)
@@ -63,6 +66,8 @@ class Entry:
     """Why it cannot win, whatever is measured."""
     is_late: bool = False
     """The time limit came before it had all that it was to have."""
+    is_left: bool = False
+    """A step of it was left for later, which is all that speaks against it."""
 
     @property
     def name(self) -> str:
@@ -71,11 +76,6 @@ class Entry:
     @property
     def tree(self) -> str | None:
         return None if self.staged is None else self.staged.tree
-
-    @property
-    def is_new(self) -> bool:
-        """Nothing was decided on it yet."""
-        return self.status is None and not self.is_staging and self.staged is None
 
     @property
     def awaits_decision(self) -> bool:
@@ -90,11 +90,20 @@ class Entry:
     def is_measured(self) -> bool:
         return self.is_measurable and bool(self.screening or self.final)
 
+    def call(self, name: str) -> None:
+        self.proposal = replace(self.proposal, name=name)
+
     def take_out(self, status: Status, reason: str) -> None:
-        """The first reason stays."""
-        if self.status is None:
+        """The first reason stays, but for one that tells nothing of the candidate."""
+        if self.status is None or self.is_left:
             self.status, self.reason = status, reason
-            self.is_in = False
+            self.is_in = self.is_left = False
+
+    def leave(self, reason: str) -> None:
+        """For a resume."""
+        if self.status is None:
+            self.take_out(Status.SKIPPED, reason)
+            self.is_left = True
 
     def note(self, notes: Iterable[str]) -> None:
         known = dict.fromkeys((*self.notes, *notes))
@@ -147,6 +156,7 @@ class Entry:
             noisy=any(block.noisy for block in blocks),
             parent=self.proposal.parent,
             origin=self.proposal.origin,
+            note=self.proposal.note,
             duplicate_of=self.duplicate_of,
             flags=self.flags,
             notes=self.notes,

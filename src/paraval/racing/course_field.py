@@ -1,14 +1,18 @@
-"""The field of a race: who joins it, under which name, and who of them is tested. Pure."""
+"""The field of a race: who joins it, and who of them is staged and tested. Pure.
+
+What they are called is in `course_names`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, count, islice
+from itertools import chain
 
 from paraval.racing.course_entries import Entry
+from paraval.racing.course_names import Names, told_with_parent
 from paraval.racing.course_recorded import Recorded, StepId, id_of
-from paraval.racing.course_time import RaceTime
+from paraval.racing.course_time import LOOKED_AT, TESTED, RaceTime
 from paraval.racing.findings import Origin, Proposal
 from paraval.racing.normal_form import BASE_NORMAL
 from paraval.racing.request import RaceRequest
@@ -18,6 +22,8 @@ from paraval.report.wording import counted
 
 _PLACE_OF_KIND = {StepKind.REPAIR: 2, StepKind.REFINE: 3}
 """Among the children of a candidate: repairs come before refinements."""
+
+_WRONG = (Status.FAILED, Status.TIMEOUT, Status.CRASHED)
 
 
 class Field:
@@ -31,124 +37,192 @@ class Field:
         self._base = base
         self._recorded = recorded
         self._time = time
-        self._entries: dict[str, Entry] = {}
-        self._originals: dict[str, str] = {}
-        """Normal form -> the candidate that has it."""
-        self._places = set(recorded.candidates(StepKind.STAGE))
-        """Who has one among `limits.candidates`; what is recorded has its place already."""
+        self._names = Names()
+        self._all: list[Entry] = []
+        self._named: dict[str, Entry] = {}
+        """Those with a name of their own: who was given, and who is staged."""
+        self._new: list[Entry] = []
+        self._new_recorded: list[Entry] = []
+        self._places = 0
+        """How many of `limits.candidates` are taken."""
+        self._line = [*recorded.came]
+        """Who is staged, in the order in which they came: to an earlier engine, if there was one.
+        So the same one of two equals is the duplicate."""
+        self._in_line = set(self._line)
+        """Those of them that are not passed ..."""
+        self._waiting: dict[str, Entry] = {}
+        """... and those of these that have come."""
+        self.passed = 0
+        """How many of them are decided on."""
+        self._originals_again: list[Entry] = []
+        """Staged, and known to have gone on to their tests."""
+        self.wrong: list[Entry] = []
+        """Those that may be repaired, until someone takes them from here."""
+        self._by_tree: dict[str, str] = {}
+        """Tree -> the candidate that has it."""
+        self._by_normal: dict[str, str] = {}
+        """The same by normal form."""
         self._came: dict[StepId, set[tuple[str, str]]] = {}
         """By call of a hook: what it proposed, by name and content."""
 
     def __iter__(self) -> Iterator[Entry]:
-        return iter(self._entries.values())
+        return iter(self._all)
 
     def __getitem__(self, name: str) -> Entry:
-        return self._entries[name]
+        return self._named[name]
 
     def sorted(self) -> list[Entry]:
-        """In an order that does not hang on what came first."""
-        return sorted(self, key=lambda one: one.order)
+        """In an order that does not hang on what came first, each with a name."""
+        entries = sorted(self._all, key=lambda one: one.order)
+        if len(self._named) < len(self._all):
+            names = Names(self._named)
+            for one in entries:
+                if not self._is_named(one):
+                    one.call(names.free_for(one))
+                    names.take(one.name)
+        return entries
 
     # ---- who joins
 
     def give(self, proposals: Sequence[Proposal]) -> None:
         """What the race begins with."""
         for place, proposal in enumerate(proposals):
-            self._enter(proposal, (0, 0, place), None)
+            entry = Entry(proposal=proposal, told=proposal.name, order=(0, 0, place))
+            # Nobody came before them: their names are their own from the beginning.
+            self._call(entry, self._names.free_for(entry))
+            entry.is_recorded = self._was_staged_as(entry, entry.name)
+            self._enter(entry)
 
     def join(self, step: Step, proposals: Sequence[Proposal]) -> None:
         """What a hook proposes; what it said before is not taken twice."""
         came = self._came.setdefault(id_of(step), set())
-        parent = self._entries.get(step.candidate)
+        parent = self._named.get(step.candidate)
         for proposal in proposals:
             said = (proposal.name, proposal.content)
             if said in came:
                 continue
-            order: tuple[int, ...] = (0, 1, len(came))
+            depth, order = 0, (0, 1, len(came))
             if parent is not None:
                 depth = parent.proposal.depth + 1
                 order = (depth, *parent.order[1:], _PLACE_OF_KIND[step.kind], len(came))
             came.add(said)
-            self._enter(replace(proposal, origin=Origin(step.kind.value)), order, parent)
+            proposal = replace(
+                proposal,
+                origin=Origin(step.kind.value),
+                parent=None if parent is None else parent.name,
+                depth=depth,
+            )
+            entry = Entry(proposal=proposal, told=proposal.name, order=order)
+            if (name := self._name_it_had(entry)) is not None:
+                entry.is_recorded = True
+                self._call(entry, name)
+            self._enter(entry)
 
-    def _enter(self, proposal: Proposal, order: tuple[int, ...], parent: Entry | None) -> None:
-        proposal = replace(
-            proposal,
-            name=self._own_name(proposal, parent),
-            parent=None if parent is None else parent.name,
-            depth=0 if parent is None else parent.proposal.depth + 1,
-        )
-        self._entries[proposal.name] = Entry(proposal=proposal, order=order)
+    def _enter(self, entry: Entry) -> None:
+        self._all.append(entry)
+        (self._new_recorded if entry.is_recorded else self._new).append(entry)
 
-    def _own_name(self, proposal: Proposal, parent: Entry | None) -> str:
-        """The name that it had before; else a free one.
+    def _name_it_had(self, entry: Entry) -> str | None:
+        """With an earlier engine, if that staged it."""
+        told = told_with_parent(entry)
+        names = chain((entry.told, told), self._recorded.numbered(told))
+        had = (name for name in names if name not in self._names)
+        return next((name for name in had if self._was_staged_as(entry, name)), None)
 
-        A name that is taken has its parent's before it: a number alone would be another one when
-        hooks end in another order.
-        """
-        told = proposal.name if parent is None else f"{parent.name}-{proposal.name}"
-        numbered = (f"{told}-{number}" for number in count(2))
-        free = filter(self._is_free, chain((proposal.name, told), numbered))
-        likely = [*islice(free, 2)]
-        had = (name for name in likely if self._had(name, proposal))
-        never = (name for name in chain(likely, free) if not self._is_recorded(name))
-        return next(chain(had, never))
-
-    def _is_free(self, name: str) -> bool:
-        return name not in self._entries and name != BASELINE
-
-    def _had(self, name: str, proposal: Proposal) -> bool:
+    def _was_staged_as(self, entry: Entry, name: str) -> bool:
         """Whether what is recorded under a name is this very proposal."""
-        if not self._is_recorded(name):
+        if not self._recorded.has(StepKind.STAGE, name):
             return False
-        step = _staging_of(replace(proposal, name=name))
+        step = _staging_of(replace(entry.proposal, name=name))
         return trial_of(step, 0, self._request, self._base).key in self._recorded.keys
+
+    def _call(self, entry: Entry, name: str) -> None:
+        entry.call(name)
+        self._names.take(name)
+        self._named[name] = entry
+
+    def _is_named(self, entry: Entry) -> bool:
+        return self._named.get(entry.name) is entry
 
     # ---- who is staged
 
     def staging(self, *, recorded_only: bool = False) -> list[Step]:
         """Of those that are new."""
-        new = [one for one in self if one.is_new]
-        if recorded_only:
-            new = [one for one in new if self._is_recorded(one.name)]
+        new, self._new_recorded = self._new_recorded, []
+        if not recorded_only:
+            new += self._new
+            self._new = []
         return [_staging_of(one.proposal) for one in new if self._is_staged_now(one)]
 
     def _is_staged_now(self, one: Entry) -> bool:
-        if not self._is_recorded(one.name):
-            is_given = one.proposal.origin is Origin.GIVEN
-            if (one.order[-1] if is_given else len(self._places)) >= self._most:
-                reason = f"past the limit of {counted(self._most, 'candidate')}"
-                one.take_out(Status.SKIPPED, reason)
-                return False
-            if self._time.is_up:
-                self._time.end(one, "it was looked at")
-                return False
-        self._places.add(one.name)
+        if not self._is_within_limit(one):
+            reason = f"past the limit of {counted(self._most, 'candidate')}"
+            one.take_out(Status.SKIPPED, reason)
+            return False
+        if self._time.is_up and not one.is_recorded:
+            self._time.end(one, LOOKED_AT)
+            return False
+        if not self._is_named(one):
+            staged = self._recorded.candidates(StepKind.STAGE)
+            self._call(one, self._names.free_for(one, reserved=staged))
+        self._places += 1
+        if one.name not in self._in_line:
+            self._in_line.add(one.name)
+            self._line.append(one.name)
+        self._waiting[one.name] = one
         one.is_staging = True
         return True
 
-    def _is_recorded(self, name: str) -> bool:
-        return self._recorded.has(StepKind.STAGE, name)
+    def _is_within_limit(self, one: Entry) -> bool:
+        """What an earlier engine staged has no place by that: a hook that is asked again may give
+        other answers, and what it said before comes no more."""
+        is_given = one.proposal.origin is Origin.GIVEN
+        return (one.order[-1] if is_given else self._places) < self._most
 
     # ---- who is tested
+
+    def staged(self, one: Entry) -> None:
+        """Staging it has ended."""
+        if one.status is Status.INVALID:
+            self.wrong.append(one)
+        elif self._was_original(one):
+            self._originals_again.append(one)
 
     def tests(self, *, recorded_only: bool = False) -> list[Step]:
         """Of those that are staged, and everyone before them: so which of two equals is the
         duplicate does not hang on who was staged sooner."""
-        steps: list[Step] = []
-        are_staged = not recorded_only
-        for one in self:
-            are_staged = are_staged and not one.is_staging
-            if one.awaits_decision and (are_staged or self._was_original(one)):
-                self._decide(one)
-                if one.is_on:
-                    steps.append(Step(kind=StepKind.TEST, candidate=one.name, tree=one.tree))
-        return steps
+        again, self._originals_again = self._originals_again, []
+        undecided = chain(again, () if recorded_only else self._next_in_line())
+        return [step for one in undecided for step in self._test_of(one)]
+
+    def _next_in_line(self) -> Iterator[Entry]:
+        """One that has not come is waited for as long as it may come of what is decided on."""
+        has_moved = False
+        while self._waiting:
+            name = self._line[self.passed]
+            one = self._waiting.get(name)
+            if has_moved if one is None else one.is_staging:
+                return
+            self._in_line.discard(name)
+            self.passed += 1
+            if one is not None:
+                del self._waiting[name]
+                has_moved = True
+                yield one
+
+    def _test_of(self, one: Entry) -> Iterable[Step]:
+        if one.awaits_decision:
+            self._decide(one)
+            if one.is_on:
+                yield Step(kind=StepKind.TEST, candidate=one.name, tree=one.tree)
+
+    def tested(self, one: Entry) -> None:
+        if one.status in _WRONG:
+            self.wrong.append(one)
 
     def _was_original(self, one: Entry) -> bool:
         """An earlier engine went on with it."""
-        kinds = (StepKind.TEST, StepKind.REPAIR)
-        return any(one.name in self._recorded.candidates(kind) for kind in kinds)
+        return any(self._recorded.has(kind, one.name) for kind in (StepKind.TEST, StepKind.REPAIR))
 
     def _decide(self, one: Entry) -> None:
         """Whether a candidate that applies goes on to its tests."""
@@ -159,9 +233,9 @@ class Field:
             one.take_out(Status.DUPLICATE, reason)
         elif one.staged.flags:
             one.take_out(Status.INVALID, _forbidden(one.staged.flags))
-            one.is_repairable = True
+            self.wrong.append(one)
         elif self._time.is_up and not self._recorded.has(StepKind.TEST, one.name):
-            self._time.end(one, "it was tested")
+            self._time.end(one, TESTED)
         else:
             one.is_on = True
 
@@ -173,11 +247,13 @@ class Field:
             return BASELINE, "it changes nothing"
         if normal == BASE_NORMAL:
             return BASELINE, "it changes nothing but formatting"
-        first = self._originals.setdefault(normal, one.name)
+        # Trees first, whatever is said of their form: what is the same is never tested twice.
+        first = self._by_tree.setdefault(tree, one.name)
+        if first != one.name:
+            return first, f"identical to {first}"
+        first = self._by_normal.setdefault(normal, one.name)
         if first == one.name or self._was_original(one):
             return None
-        if tree == self[first].tree:
-            return first, f"identical to {first}"
         return first, f"equal to {first} but for formatting"
 
 

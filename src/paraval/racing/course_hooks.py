@@ -9,6 +9,7 @@ from typing import Any
 
 from paraval.racing.course_entries import Entry
 from paraval.racing.course_recorded import Recorded
+from paraval.racing.course_time import RaceTime
 from paraval.racing.findings import Block, Speedup
 from paraval.racing.request import Accept, HookSpec, RaceRequest
 from paraval.racing.standings import BaselineStanding
@@ -24,17 +25,20 @@ class Hooks:
     """The bounds of generate, repair and refine: depth, calls, spend."""
 
     def __init__(
-        self, request: RaceRequest, kinds: frozenset[StepKind], recorded: Recorded
+        self,
+        request: RaceRequest,
+        kinds: frozenset[StepKind],
+        recorded: Recorded,
+        time: RaceTime,
     ) -> None:
         self._kinds = kinds
+        self._time = time
         self._specs = {kind: request.hook(kind.value) or HookSpec() for kind in kinds}
         self._usd = request.limits.usd
         self._recorded = {kind: recorded.candidates(kind) for kind in kinds}
-        self._asked = {kind: set(names) for kind, names in self._recorded.items()}
-        """Those of an earlier engine are counted before they are asked again: their calls are
-        taken."""
+        self._asked: dict[StepKind, set[str]] = {kind: set() for kind in kinds}
         self._spent = dict.fromkeys(kinds, 0.0)
-        self._refused: Counter[tuple[StepKind, str]] = Counter()
+        self._refused: list[tuple[StepKind, Entry]] = []
         self._notes: list[str] = []
 
     def __contains__(self, kind: StepKind) -> bool:
@@ -42,9 +46,8 @@ class Hooks:
 
     def may_ask(self, kind: StepKind, entry: Entry) -> bool:
         """Whether it may be asked about the candidate; if so, that is one of its calls."""
-        why_not = "" if self.was_asked(kind, entry) else self._why_not(kind, entry)
-        if why_not:
-            self._refused[kind, why_not] += 1
+        if not self.was_asked(kind, entry) and self._why_not(kind, entry):
+            self._refused.append((kind, entry))
             return False
         self._asked[kind].add(entry.name)
         return True
@@ -76,12 +79,14 @@ class Hooks:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        refused = [
+        # What speaks against it now, and not what did then: that hangs on what came first.
+        refused = Counter((kind, self._why_not(kind, entry)) for kind, entry in self._refused)
+        refusals = [
             f"{kind.value} was not asked about {counted(number, 'candidate')}: {why}"
-            for (kind, why), number in sorted(self._refused.items())
+            for (kind, why), number in sorted(refused.items())
         ]
         # Sorted: the order in which hooks end is chance.
-        return (*sorted(self._notes), *refused)
+        return (*sorted(self._notes), *refusals)
 
     def _why_not(self, kind: StepKind, entry: Entry) -> str:
         spec = self._specs[kind]
@@ -89,7 +94,9 @@ class Hooks:
             return f"what it proposed is handed to it again {spec.depth} times at most"
         if len(self._asked[kind]) >= spec.calls:
             return f"it may be asked {counted(spec.calls, 'time')}"
-        return "" if self.is_affordable(kind) else "what it may cost is spent"
+        if not self.is_affordable(kind):
+            return "what it may cost is spent"
+        return self._time.why_skipped if self._time.is_up else ""
 
 
 def told_of(

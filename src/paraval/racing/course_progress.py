@@ -57,7 +57,7 @@ def progress_of(entries: Iterable[Entry], underway: Underway, round_: int) -> Pr
 
 def _phase(underway: Underway) -> str:
     if not underway:
-        return "over" if underway.named else "not begun"
+        return "over" if underway.has_begun else "not begun"
     if StepKind.CALIBRATE in underway.kinds:
         return "measuring the baseline"
     if (StepKind.TEST, BASELINE, 1) in underway or (StepKind.TEST, BASELINE, 2) in underway:

@@ -8,14 +8,16 @@ what is not waits until all that is recorded has been heard.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 
 from paraval.racing.steps import BASELINE, STEP, Step, StepKind
 from paraval.records import TrialResult
 
 StepId = tuple[StepKind, str, int]
 """Kind, candidate, number."""
+LONGEST_NUMBER = 10
+"""Digits, behind a name that was taken."""
 
 
 def id_of(step: Step) -> StepId:
@@ -25,13 +27,21 @@ def id_of(step: Step) -> StepId:
 class Recorded:
     """The steps that have a result in the store."""
 
-    def __init__(self, steps: Iterable[StepId] = (), keys: Iterable[str] = ()) -> None:
-        """`keys`: of their trials; they tell apart what has the same name."""
+    def __init__(
+        self,
+        steps: Iterable[StepId] = (),
+        keys: Iterable[str] = (),
+        came: Iterable[str] = (),
+    ) -> None:
+        """`keys`: of their trials; they tell apart what has the same name. `came`: candidates, in
+        the order in which they came; empty: that is not known."""
         self._steps = frozenset(steps)
         self.keys = frozenset(keys)
+        self.came = tuple(came)
         self._candidates: dict[StepKind, set[str]] = defaultdict(set)
         for kind, name, _ in self._steps:
             self._candidates[kind].add(name)
+        self._numbered = _numbered(self._candidates[StepKind.STAGE])
 
     def __contains__(self, step: StepId) -> bool:
         return step in self._steps
@@ -42,6 +52,20 @@ class Recorded:
     def candidates(self, kind: StepKind) -> frozenset[str]:
         """Those that have come to such a step."""
         return frozenset(self._candidates.get(kind, ()))
+
+    def numbered(self, name: str) -> Sequence[str]:
+        """Who was staged under this name and a number, by the number."""
+        return self._numbered.get(name, ())
+
+
+def _numbered(names: Iterable[str]) -> dict[str, list[str]]:
+    found: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for name in names:
+        stem, _, number = name.rpartition("-")
+        # Python reads no numbers of some thousand digits; no candidate comes that far.
+        if stem and number.isdecimal() and len(number) < LONGEST_NUMBER:
+            found[stem].append((int(number), name))
+    return {stem: [name for _, name in sorted(each)] for stem, each in found.items()}
 
 
 def recorded_in(known: Mapping[str, TrialResult]) -> Recorded:
@@ -62,6 +86,8 @@ class Underway:
         self._recorded = recorded
         self._named: set[StepId] = set()
         self._out: dict[StepId, Step] = {}
+        self._kinds: Counter[StepKind] = Counter()
+        """Of those that are out."""
         self._awaited: set[StepId] = set()
         """Of those, the ones that are recorded: their ends come at once."""
 
@@ -72,13 +98,17 @@ class Underway:
         return step in self._out
 
     @property
+    def has_begun(self) -> bool:
+        return bool(self._named)
+
+    @property
     def named(self) -> frozenset[StepId]:
         """All that ever were."""
         return frozenset(self._named)
 
     @property
     def kinds(self) -> frozenset[StepKind]:
-        return frozenset(kind for kind, _, _ in self._out)
+        return frozenset(+self._kinds)
 
     @property
     def is_catching_up(self) -> bool:
@@ -92,11 +122,16 @@ class Underway:
             assert one not in self._named, f"named twice: {one}"
             self._named.add(one)
             self._out[one] = step
+            self._kinds[step.kind] += 1
             if one in self._recorded:
                 self._awaited.add(one)
         return steps
 
     def end(self, step: Step) -> bool:
         """Whether it was under way."""
-        self._awaited.discard(id_of(step))
-        return self._out.pop(id_of(step), None) is not None
+        one = id_of(step)
+        self._awaited.discard(one)
+        if self._out.pop(one, None) is None:
+            return False
+        self._kinds[step.kind] -= 1
+        return True

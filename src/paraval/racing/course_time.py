@@ -8,6 +8,11 @@ from paraval.racing.course_entries import Entry
 from paraval.racing.standings import Status
 from paraval.report.wording import duration
 
+LOOKED_AT = "it was looked at"
+TESTED = "it was tested"
+ITS_TURN = "its turn"
+"""What the time comes before when a step was to start: of which kind, the course knows."""
+
 
 class RaceTime:
     """The time limit of a race, and where it stands."""
@@ -20,6 +25,10 @@ class RaceTime:
         """A replay hears of ends in another order: the latest counts."""
         self._elapsed_s = max(self._elapsed_s, elapsed_s)
 
+    def run_out(self) -> None:
+        """Something was to start, and it was too late."""
+        self.advance(self._limit_s)
+
     @property
     def left_s(self) -> float:
         return self._limit_s - self._elapsed_s
@@ -27,6 +36,11 @@ class RaceTime:
     @property
     def is_up(self) -> bool:
         return self.left_s <= 0
+
+    @property
+    def why_skipped(self) -> str:
+        """The words of a step that was to start and was too late."""
+        return self.came_before(ITS_TURN)
 
     def end(self, entry: Entry, before: str) -> None:
         """There is no time left for a candidate."""

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from paraval.racing.course_time import RaceTime
 from paraval.racing.findings import Finding, Proposal, to_data
 from paraval.racing.outside import OutsideWatch
 from paraval.racing.request import RaceRequest
-from paraval.racing.steps import ELAPSED, FINDING, Base, Step, StepEnd, StepKind
-from paraval.records import Attempt, AttemptResult, Failure, Outcome, Output
+from paraval.racing.steps import ELAPSED, FINDING, TIME_NEED, Base, Step, StepEnd, StepKind
+from paraval.records import Attempt, AttemptResult, Failure, Outcome, Output, Spend
 from paraval.targets.surroundings import ProcessRoom
 from paraval.workspaces.pool import Pool
 
@@ -100,6 +101,8 @@ class RacePerformer:
 
     async def perform(self, attempt: Attempt) -> AttemptResult:
         step = self._steps[attempt.trial.index]
+        if step.kind.is_timed and self._is_late:
+            return self._too_late()
         try:
             result = await self._watched(attempt, step)
         except Exception as error:  # noqa: BLE001 - a bug of ours must not cost the other candidates
@@ -111,6 +114,21 @@ class RacePerformer:
             output=replace(output, metadata=metadata),
             artifacts=self._relative(result.artifacts),
         )
+
+    @property
+    def _is_late(self) -> bool:
+        limit_s = self._room.request.limits.seconds
+        return limit_s is not None and self._elapsed_s() >= limit_s
+
+    def _too_late(self) -> AttemptResult:
+        """So that it, and all that wait as it did, are left for a resume with more time."""
+        failure = Failure(
+            kind=Outcome.INFRA_ERROR,
+            message=RaceTime(self._room.request.limits.seconds).why_skipped,
+            stops=TIME_NEED,
+        )
+        # A hook that was not asked has spent nothing.
+        return AttemptResult(outcome=failure.kind, error=failure, spend=Spend())
 
     async def _watched(self, attempt: Attempt, step: Step) -> AttemptResult:
         """The step's result, with what changed outside while it ran candidates' code."""

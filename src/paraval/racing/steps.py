@@ -21,6 +21,8 @@ from paraval.records import AttemptResult, Case, CommandTarget, Outcome, Trial, 
 
 BASELINE = "baseline"
 """What the repository as it is is called among the candidates; no candidate may be called so."""
+TIME_NEED = "limit:time"
+"""What a step needs that may not start past the time limit."""
 TESTS = "limit:tests"
 """Of what there are as many as are asked for ..."""
 HOOKS = "limit:hooks"
@@ -57,6 +59,12 @@ class StepKind(StrEnum):
     @property
     def is_hook(self) -> bool:
         return self in (StepKind.GENERATE, StepKind.REPAIR, StepKind.REFINE)
+
+    @property
+    def is_timed(self) -> bool:
+        """Many of them are named at once, and wait for their turn: the time may be up by then.
+        Blocks are named as far as there is time for them."""
+        return self not in (StepKind.SCREEN, StepKind.FINAL, StepKind.PROFILE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +134,8 @@ def trial_of(step: Step, index: int, request: RaceRequest, base: Base) -> Trial:
 
 def _needs_of(kind: StepKind) -> tuple[str, ...]:
     """Sorted."""
-    return (HOOKS,) if kind.is_hook else (TESTS,) if kind is StepKind.TEST else ()
+    own = (HOOKS,) if kind.is_hook else (TESTS,) if kind is StepKind.TEST else ()
+    return (*own, TIME_NEED) if kind.is_timed else own
 
 
 def end_of(step: Step, result: TrialResult) -> StepEnd:
@@ -197,6 +206,9 @@ def _key(step: Step, target: CommandTarget, request: RaceRequest, base: Base) ->
             assert step.proposal is not None
             parts |= {
                 "name": step.candidate,
+                # Two hooks may propose the same under one name: whose it was is known by this.
+                "origin": step.proposal.origin,
+                "parent": step.proposal.parent,
                 "content": step.proposal.content,
                 "protect": request.protect,
                 "watched": (request.test.command, request.bench.command),

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from paraval.racing.findings import Block, Speedup
-from paraval.racing.halving import final_confidence
+from paraval.racing.halving import final_confidence, screened_confidence
 from paraval.racing.request import TOTAL, Accept
 from paraval.racing.standings import Status
 from paraval.report.wording import counted
@@ -35,6 +35,14 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Among:
+    """How many had a chance, those that came to no end among them."""
+
+    screened: int
+    finalists: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     status: Status
     reason: str
@@ -42,11 +50,9 @@ class Verdict:
     cases: Mapping[str, Speedup] = field(default_factory=dict)
 
 
-def verdicts_on(
-    measured: Sequence[Measured], accept: Accept, *, finalists: int
-) -> dict[str, Verdict]:
-    """By name. `finalists`: how many went into the finals, those that came to no end among them."""
-    judging = _Judging(measured, accept, finalists)
+def verdicts_on(measured: Sequence[Measured], accept: Accept, among: Among) -> dict[str, Verdict]:
+    """By name."""
+    judging = _Judging(measured, accept, among)
     return {one.name: judging.verdict(one) for one in measured}
 
 
@@ -100,9 +106,10 @@ def extent(speedup: Speedup) -> str:
 class _Judging:
     """All candidates against what was asked for, and against the winner."""
 
-    def __init__(self, measured: Sequence[Measured], accept: Accept, finalists: int) -> None:
+    def __init__(self, measured: Sequence[Measured], accept: Accept, among: Among) -> None:
         self._accept = accept
-        self._final_confidence = final_confidence(accept.confidence, finalists)
+        self._final_confidence = final_confidence(accept.confidence, among.finalists)
+        self._screened_confidence = screened_confidence(accept.confidence, among.screened)
         self._speedups = {one.name: self._speedup(one) for one in measured}
         self._finalists = {one.name: one for one in measured if one.final}
         able = [one for one in measured if one.final and not one.held and self._is_shown(one)]
@@ -130,6 +137,10 @@ class _Judging:
             return Status.WON, self._praise(one, speedup)
         if self._is_shown(one):
             return self._shown(one, speedup)
+        if speedup.low > self._accept.speedup:
+            # Among many that are screened, some come so far by luck.
+            words = f"{extent(speedup)} while it was screened, and it was not measured again"
+            return Status.NOT_SHOWN, words
         return Status.NOT_SHOWN, self._shortfall(speedup)
 
     def _praise(self, winner: Measured, speedup: Speedup) -> str:
@@ -164,7 +175,10 @@ class _Judging:
         return f"{extent(speedup)}; that it is more than the {asked} % asked for is not shown"
 
     def _is_shown(self, one: Measured) -> bool:
+        """Of one that was only screened, more is asked: it is one of many."""
         speedup = self._speedups[one.name]
+        if not one.final:
+            speedup = speedup_of(one.screening, self._screened_confidence)
         return speedup is not None and speedup.low > self._accept.speedup
 
     def _estimate(self, one: Measured) -> float:
