@@ -14,8 +14,8 @@ from paraval.racing.halving import (
     MOST_BLOCKS,
     final_blocks,
     final_confidence,
-    screened_confidence,
     halving_rounds,
+    one_of,
     screening_rounds,
 )
 from paraval.racing.request import BenchSpec
@@ -73,4 +73,4 @@ def test_whoever_asks_decides_how_long_the_finals_are() -> None:
 def test_each_of_two_finalists_must_show_more_than_a_single_one() -> None:
     assert final_confidence(0.95, 1) == pytest.approx(0.95)
     assert final_confidence(0.95, 2) == pytest.approx(0.975)
-    assert screened_confidence(0.95, 50) == pytest.approx(0.999)
+    assert one_of(50, 0.95) == pytest.approx(0.999)

@@ -101,18 +101,8 @@ class Field:
             said = (proposal.name, proposal.content)
             if said in came:
                 continue
-            depth, order = 0, (0, 1, len(came))
-            if parent is not None:
-                depth = parent.proposal.depth + 1
-                order = (depth, *parent.order[1:], _PLACE_OF_KIND[step.kind], len(came))
+            entry = _proposed(proposal, step.kind, parent, len(came))
             came.add(said)
-            proposal = replace(
-                proposal,
-                origin=Origin(step.kind.value),
-                parent=None if parent is None else parent.name,
-                depth=depth,
-            )
-            entry = Entry(proposal=proposal, told=proposal.name, order=order)
             if (name := self._name_it_had(entry)) is not None:
                 entry.is_recorded = True
                 self._call(entry, name)
@@ -255,6 +245,20 @@ class Field:
         if first == one.name or self._was_original(one):
             return None
         return first, f"equal to {first} but for formatting"
+
+
+def _proposed(proposal: Proposal, kind: StepKind, parent: Entry | None, place: int) -> Entry:
+    """`place`: among what its hook proposed."""
+    proposal, told = replace(proposal, origin=Origin(kind.value)), proposal.name
+    if parent is None:
+        return Entry(
+            proposal=replace(proposal, parent=None, depth=0), told=told, order=(0, 1, place)
+        )
+    depth = parent.proposal.depth + 1
+    order = (depth, *parent.order[1:], _PLACE_OF_KIND[kind], place)
+    return Entry(
+        proposal=replace(proposal, parent=parent.name, depth=depth), told=told, order=order
+    )
 
 
 def _staging_of(proposal: Proposal) -> Step:

@@ -52,14 +52,10 @@ def final_blocks(bench: BenchSpec, process_s: float) -> int:
 
 
 def final_confidence(confidence: float, finalists: int) -> float:
-    """Bonferroni's: of several finalists one is lucky more easily, so each must show more."""
-    return _of_each(confidence, finalists)
+    """Of each finalist."""
+    return one_of(finalists, confidence)
 
 
-def screened_confidence(confidence: float, screened: int) -> float:
-    """The same for one that was screened among many, and not measured again."""
-    return _of_each(confidence, screened)
-
-
-def _of_each(confidence: float, number: int) -> float:
+def one_of(number: int, confidence: float) -> float:
+    """Bonferroni's: of several one is lucky more easily, so each must show more."""
     return 1 - (1 - confidence) / max(1, number)

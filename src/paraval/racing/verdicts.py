@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from paraval.racing.findings import Block, Speedup
-from paraval.racing.halving import final_confidence, screened_confidence
+from paraval.racing.halving import final_confidence, one_of
 from paraval.racing.request import TOTAL, Accept
 from paraval.racing.standings import Status
 from paraval.report.wording import counted
@@ -109,7 +109,7 @@ class _Judging:
     def __init__(self, measured: Sequence[Measured], accept: Accept, among: Among) -> None:
         self._accept = accept
         self._final_confidence = final_confidence(accept.confidence, among.finalists)
-        self._screened_confidence = screened_confidence(accept.confidence, among.screened)
+        self._screened_confidence = one_of(among.screened, accept.confidence)
         self._speedups = {one.name: self._speedup(one) for one in measured}
         self._finalists = {one.name: one for one in measured if one.final}
         able = [one for one in measured if one.final and not one.held and self._is_shown(one)]
