@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from paraval.racing.findings import Block, Speedup
-from paraval.racing.halving import FIRST_BLOCKS, final_confidence
+from paraval.racing.halving import FIRST_BLOCKS, one_of
 from paraval.racing.shown import is_bounded, speedup_cell, times
 from paraval.racing.steps import StepKind
 from paraval.racing.verdicts import speedup_of
@@ -161,7 +161,7 @@ class Rounds:
 
     def _confidence_of(self, kind: StepKind) -> float:
         if kind is StepKind.FINAL:
-            return final_confidence(self._confidence, len(self._finalists))
+            return one_of(len(self._finalists), self._confidence)
         return self._confidence
 
 
