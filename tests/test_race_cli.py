@@ -245,7 +245,10 @@ def test_every_flag_stands_for_a_key_of_the_file() -> None:
         (("--test", "pytest"), "--bench is missing"),
         (("nowhere.yaml",), "nowhere.yaml: there is no such file"),
         (("race.yaml", "nope"), "CANDIDATE[0]: 'nope' is no file, folder or glob"),
+        (("race.yaml", "candidates/quik.patch"), "did you mean 'candidates/quick.patch'?"),
+        (("race.yaml", "mian"), "did you mean 'main'?"),
         (("race.yaml", "--test", "a && b"), "--test: '&&' would need a shell"),
+        (("race.yaml", "--test", "a && b"), """or write --test 'sh -c "a && b"'"""),
         (("race.yaml", "--metric", "wal"), "--metric: must be 'wall' or 'cpu'"),
         (("race.yaml", "--speedup", "0.5"), "--speedup: must be a number from 1 to 1000, not 0.5"),
         (("race.yaml", "--speedup", "nan"), "--speedup: must be"),
@@ -269,6 +272,23 @@ def test_what_cannot_be_raced_is_refused_before_anything_runs(
     with pytest.raises(ParavalError) as refused:
         race(*arguments)
     assert message in refused.value.message
+    assert runner.asked == []
+
+
+@pytest.mark.usefixtures("file")
+def test_a_suite_and_a_race_in_one_anothers_place_are_told_in_one_sentence(
+    write: WriteSuite, runner: Runner
+) -> None:
+    for command in ("run", "plan"):
+        error = typed(command, "race.yaml").exception
+        assert isinstance(error, RequestError)
+        assert error.message == "race.yaml is a race, not a suite"
+        assert error.hint == "race it with: paraval race race.yaml"
+    write("suite.yaml", "cases: [{input: a}]\ntarget: {command: [cat]}\n")
+    with pytest.raises(RequestError) as refused:
+        race("suite.yaml")
+    assert refused.value.message == "suite.yaml is a suite, not a race"
+    assert refused.value.hint == "run it with: paraval run suite.yaml"
     assert runner.asked == []
 
 

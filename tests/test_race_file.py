@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paraval.errors import RequestError
-from paraval.racing.command_lines import arguments_of
+from paraval.racing.command_lines import NeedsShellError, arguments_of
 from paraval.racing.race_file import load_race, race_of_flags, request_from_mapping
 from paraval.racing.race_forms import (
     AcceptForm,
@@ -463,9 +463,14 @@ def test_what_is_quoted_as_a_shell_quotes_stays_as_it_is(words: list[str]) -> No
     ],
 )
 def test_what_would_need_a_shell_is_refused(line: str, sign: str) -> None:
-    with pytest.raises(ValueError, match="would need a shell") as refused:
+    with pytest.raises(NeedsShellError, match="would need a shell") as refused:
         arguments_of(line)
     assert str(refused.value).startswith(repr(sign))
+    # What is told instead, typed into a shell, is the same line again.
+    instead = refused.value.told_of_flag("--test").partition("or write ")[2]
+    flag, told = shlex.split(instead)
+    assert (flag, shlex.split(told)) == ("--test", ["sh", "-c", line])
+    assert arguments_of(told) == ("sh", "-c", line)
 
 
 @pytest.mark.parametrize(

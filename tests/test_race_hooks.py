@@ -532,6 +532,10 @@ def test_a_function_is_told_what_a_program_is(scene: Scene) -> None:
     assert ask.tests == {"passed": 3, "failed": 1, "errors": 0, "skipped": 0}
     assert Path(ask.folder).is_dir()
     assert ask.told["candidate"]["patch"] == PATCH
+    for name in (*ask.told.keys() - {"candidate"}, *ask.told["candidate"].keys() - {"name"}):
+        told = {**ask.told, **ask.told["candidate"]}[name]
+        found = getattr(ask, name)
+        assert (list(found) if isinstance(found, tuple) else found) == told
 
 
 def test_a_generator_can_look_what_became_of_its_candidates(scene: Scene) -> None:

@@ -103,6 +103,12 @@ def branch_of(repository: Repository, ref: str) -> str | None:
     return name.removeprefix("refs/heads/") if name.startswith("refs/heads/") else None
 
 
+def names_of_refs(repository: Repository) -> list[str]:
+    """Branches, remote ones too, and tags, as people write them."""
+    ended = _run_in(repository, "for-each-ref", "--format=%(refname:short)")
+    return ended.stdout.decode(errors="replace").split()
+
+
 def tree_entries(git_dir: str, tree: str, env: Mapping[str, str] | None = None) -> list[TreeEntry]:
     """All that is in a tree, by path."""
     stdout = must_git(

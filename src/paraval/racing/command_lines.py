@@ -16,6 +16,29 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _OPERATOR = re.compile(r"\|+|&+|;+|<+|>+")
 _EXPANSION = re.compile(r"\$(\w+|\{[^}]*\}?|[(@*#?$!-])|`")
 """Also within double quotes."""
+_UNQUOTED = re.compile(r"[\"'$`\\!]")
+"""What cannot stand within double quotes as it is."""
+
+
+class NeedsShellError(ValueError):
+    """What a shell would do with a line, and nobody does here."""
+
+    def __init__(self, asked: str, line: str) -> None:
+        quoted = f'"{line}"' if not _UNQUOTED.search(line) else f"'{line}'"
+        super().__init__(self._told(asked, f"[sh, -c, {quoted}]"))
+        self._asked, self._line = asked, line
+
+    def told_of_flag(self, flag: str) -> str:
+        """As the shell in which it is typed takes it."""
+        line = f'sh -c "{self._line}"'
+        if _UNQUOTED.search(self._line):
+            line = f"sh -c {shlex.quote(self._line)}"
+        return self._told(self._asked, f"{flag} {shlex.quote(line)}")
+
+    def _told(self, asked: str, instead: str) -> str:
+        return (
+            f"{asked!r} would need a shell, and none is used; put it in quotes, or write {instead}"
+        )
 
 
 def arguments_of(written: str | Sequence[str]) -> tuple[str, ...]:
@@ -35,10 +58,7 @@ def _split(line: str) -> list[str]:
         raise ValueError(f"a quotation mark or a backslash in {line!r} is left open") from None
     asked = next(_asked_of_a_shell(line), None)
     if asked is not None:
-        raise ValueError(
-            f"{asked!r} would need a shell, and none is used; put it in quotes, or write"
-            f" [sh, -c, {_short(line)}]"
-        )
+        raise NeedsShellError(asked, line)
     if words and _ASSIGNMENT.match(words[0]):
         raise ValueError(f"{words[0]!r} would need a shell, and none is used; put env before it")
     return words
@@ -59,8 +79,3 @@ def _asked_of_a_shell(line: str) -> Iterator[str]:
         elif not quote and (operator := _OPERATOR.match(line, place)):
             yield operator[0]
         place += 1
-
-
-def _short(line: str, limit: int = 40) -> str:
-    text = line if len(line) <= limit else f"{line[: limit - 3]}..."
-    return f'"{text}"' if '"' not in text else f"'{text}'"

@@ -21,6 +21,7 @@ from paraval.targets.plain_files import read_plain_file
 LARGEST_PATCH_BYTES = 8 << 20
 """Of one that a hook is told as text; where a larger one is, it is told all the same."""
 
+_OF_THE_RACE = ("base", "test", "bench", "accept", "limits", "baseline")
 StandingsNow = Callable[[], tuple[Standing, ...]]
 
 
@@ -32,8 +33,7 @@ def nobody_stands() -> tuple[Standing, ...]:
 class Ask:
     """What a function for `generate`, `repair` or `refine` is called with.
 
-    What lies within `tests`, `differences`, `speedup` and `measurements` is plain data, in the
-    words that programs are told it in.
+    Its fields are what a program is told, by the same names; what lies within them is plain data.
     """
 
     kind: str
@@ -44,10 +44,24 @@ class Ask:
     """A folder of this call's own, kept with the run: a place for folders that it proposes."""
     commit: str | None
     """What every candidate is a change to; None: no commit is, since the working tree is."""
+    base: Mapping[str, Any] = field(default_factory=dict)
+    """The same: `tree` and `commit`."""
+    test: Mapping[str, Any] = field(default_factory=dict)
+    """Of the race: `command`."""
+    bench: Mapping[str, Any] = field(default_factory=dict)
+    """`command` and `metric`."""
+    accept: Mapping[str, Any] = field(default_factory=dict)
+    """`speedup` and `confidence`."""
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    """`candidates`, `seconds` and `usd`."""
+    baseline: Mapping[str, Any] = field(default_factory=dict)
+    """Its `commit`, `tree`, `tests` and `seconds`; empty for `generate`, which begins before."""
     candidate: str | None = None
     """Whom it is about, by name; None for `generate`."""
     patch: str = ""
     """That candidate's change, against the baseline."""
+    patch_file: str | None = None
+    """Where the same is, byte for byte; None: it never applied."""
     note: str = ""
     """What whoever proposed it said of it."""
     parent: str | None = None
@@ -59,7 +73,9 @@ class Ask:
     tests: Mapping[str, Any] | None = None
     """How many passed and failed; None: the command tells of no single tests."""
     differences: tuple[Mapping[str, Any], ...] = ()
-    """What is another than with the baseline."""
+    """What is another than with the baseline: the first hundred."""
+    more_differences: int = 0
+    """How many there are beyond them."""
     speedup: Mapping[str, Any] | None = None
     """So far: estimate, low, high."""
     measurements: tuple[Any, ...] = ()
@@ -106,14 +122,17 @@ def ask_of(document: Mapping[str, Any], folder: str, standings: StandingsNow) ->
         repo=document["repo"],
         folder=folder,
         commit=document["base"]["commit"],
+        **{name: document.get(name) or {} for name in _OF_THE_RACE},
         candidate=candidate.get("name"),
         patch=candidate.get("patch", ""),
+        patch_file=candidate.get("patch_file"),
         note=candidate.get("note", ""),
         parent=candidate.get("parent"),
         status=document.get("status"),
         reason=document.get("reason") or "",
         tests=document.get("tests"),
         differences=tuple(document.get("differences") or ()),
+        more_differences=document.get("more_differences") or 0,
         speedup=document.get("speedup"),
         measurements=tuple(document.get("measurements") or ()),
         told=document,

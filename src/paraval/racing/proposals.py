@@ -17,7 +17,7 @@ from paraval.racing.lines import Teller, read_answer
 from paraval.racing.names import natural_order, why_no_name
 from paraval.racing.request import RaceRequest
 from paraval.racing.staging import content_hash
-from paraval.racing.whereabouts import fitting, is_commit, path_of
+from paraval.racing.whereabouts import fitting, is_commit, near_misses, path_of
 
 PATCHES = (".patch", ".diff")
 LINES = ".jsonl"
@@ -101,7 +101,7 @@ def _commit(text: str, repository: Repository, folder: Path) -> _Sighting:
     if not is_commit(repository, text):
         raise _MistakeError(
             f"candidate {text!a} is no file, folder or glob in {folder}, and no branch, tag"
-            f" or commit of {repository.top}"
+            f" or commit of {repository.top}{near_misses(text, folder, repository)}"
         )
     # The commit, not the branch: a race is of what it began with, wherever the branch goes.
     commit = resolve(repository, text)

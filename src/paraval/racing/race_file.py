@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,8 @@ from paraval.plan.documents import read_document
 from paraval.plan.forms import check
 from paraval.plan.places import Spot, shown, suggestion
 from paraval.plan.programs import check_executable, search_path
-from paraval.racing.command_lines import arguments_of
+from paraval.racing.command_lines import NeedsShellError, arguments_of
+from paraval.racing.file_kinds import is_suite_file
 from paraval.racing.race_forms import (
     AcceptForm,
     BenchForm,
@@ -46,7 +48,7 @@ from paraval.racing.request import (
     RaceRequest,
     TestSpec,
 )
-from paraval.racing.whereabouts import is_commit, path_of
+from paraval.racing.whereabouts import is_commit, near_misses, path_of
 
 ENDINGS = (".yaml", ".yml", ".json", ".toml")
 """Of race files."""
@@ -62,7 +64,15 @@ def load_race(path: Path, flags: Iterable[Laid] = ()) -> RaceRequest:
         raise _refused(spot)
     whole = Path(os.path.normpath(Path.cwd() / path))
     around = _Around(folder=whole.parent, source=str(whole))
-    return _read(document.data, document.spot, flags, around)
+    try:
+        return _read(document.data, document.spot, flags, around)
+    except RequestError:
+        if is_suite_file(path):
+            raise RequestError(
+                f"{path} is a suite, not a race",
+                hint=f"run it with: paraval run {shlex.quote(str(path))}",
+            ) from None
+        raise
 
 
 def race_of_flags(flags: Iterable[Laid]) -> RaceRequest:
@@ -212,11 +222,15 @@ class _Programs:
         return command
 
     def _arguments(self, written: str | list[str], *steps: str) -> tuple[str, ...]:
+        spot = self.words.at(*steps)
         try:
             return arguments_of(written)
+        except NeedsShellError as error:
+            flag = str(spot.path[0]) if spot.path else ""
+            spot.report(error.told_of_flag(flag) if flag.startswith("--") else str(error))
         except ValueError as error:
-            self.words.at(*steps).report(str(error))
-            return ()
+            spot.report(str(error))
+        return ()
 
 
 def _test(words: RaceWords, programs: _Programs) -> TestSpec:
@@ -338,7 +352,7 @@ def _candidates(words: RaceWords, folder: Path, repository: Repository | None) -
         if path is None and repository is not None and not is_commit(repository, text):
             words.at("candidates", number).report(
                 f"{shown(text)} is no file, folder or glob in {folder}, and no branch, tag or"
-                f" commit of {repository.top}"
+                f" commit of {repository.top}{near_misses(text, folder, repository)}"
             )
         found.append(text if path is None else path)
     return tuple(found)

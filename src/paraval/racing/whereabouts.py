@@ -10,7 +10,8 @@ import os
 from pathlib import Path
 
 from paraval.errors import ParavalError
-from paraval.git.repositories import Repository, resolve
+from paraval.git.repositories import Repository, names_of_refs, resolve
+from paraval.plan.places import nearest
 from paraval.racing.names import natural_order
 
 
@@ -39,3 +40,16 @@ def is_commit(repository: Repository, text: str) -> bool:
     except (ParavalError, ValueError):  # the latter for a NUL
         return False
     return True
+
+
+def near_misses(text: str, folder: Path, repository: Repository) -> str:
+    """`, did you mean 'candidates/heap.patch'?`; empty where nothing is like it."""
+    if "\0" in text or glob.has_magic(text):
+        return ""
+    beside = Path(text).parent
+    try:
+        known = [str(beside / one.name) for one in (folder / beside).iterdir()]
+    except OSError:
+        known = []
+    near = nearest(text, [*known, *names_of_refs(repository)])
+    return f", did you mean '{near[0]}'?" if near else ""
