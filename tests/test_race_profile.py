@@ -364,7 +364,7 @@ def test_a_function_that_is_not_there_does_not_hide_the_others(race: Race) -> No
 
 def test_a_worktree_that_cannot_be_had_is_a_reason_too(race: Race) -> None:
     class NoSlots:
-        async def lease(self) -> Any:
+        async def lease(self, tree: str | None = None) -> Any:
             raise WorkspaceError("the disk is full")
 
     async def perform() -> AttemptResult:
