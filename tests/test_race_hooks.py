@@ -11,7 +11,7 @@ import shutil
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -536,6 +536,13 @@ def test_a_function_is_told_what_a_program_is(scene: Scene) -> None:
         told = {**ask.told, **ask.told["candidate"]}[name]
         found = getattr(ask, name)
         assert (list(found) if isinstance(found, tuple) else found) == told
+
+
+def test_the_page_tells_of_every_field_of_what_a_function_is_called_with() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "race.md").read_text()
+    _, _, told = page.partition("It is called with an `Ask`.")
+    known = re.findall(r"`(\w+)(?:\(\))?`", told.partition("\n\n")[0])
+    assert {one.name for one in fields(Ask)} <= set(known)
 
 
 def test_a_generator_can_look_what_became_of_its_candidates(scene: Scene) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -101,6 +103,7 @@ CANDIDATES = (
         parent="wrong",
     ),
 )
+LINE = ProfiledLine(line=1, hits=2, seconds=1.0, text="x = 1")
 STANDINGS = Standings(baseline=BASELINE, candidates=CANDIDATES, winner="quick")
 
 
@@ -242,6 +245,26 @@ def test_what_a_candidate_was_proposed_with_is_kept(run: RunInfo, tmp_path: Path
     text = RaceReport(with_note(noted.note), run, request_for()).text()
     assert "\nquick was proposed with: a *heap* | of | ours\nquick, as a patch:\n" in text
     assert "was proposed with: <code>a &#42;heap" in (tmp_path / "race.md").read_text()
+
+
+def test_the_page_tells_of_every_key_of_the_document(run: RunInfo) -> None:
+    profile = (ProfiledFunction(name="m:f", file="m.py", seconds=1.0, lines=(LINE,)),)
+    request = request_for(profile=ProfileSpec(kind=Profile.LINE))
+    document = RaceReport(replace(STANDINGS, profile=profile), run, request).as_json()
+    page = (Path(__file__).parent.parent / "docs" / "race.md").read_text()
+    _, _, told = page.partition("## race.json\n")
+    cases = {name for one in CANDIDATES for name in one.cases}
+    assert set(keys_in(document)) - cases <= set(re.findall(r"`(\w+)`", told))
+
+
+def keys_in(value: Any) -> Iterator[str]:
+    if isinstance(value, list):
+        for inner in value:
+            yield from keys_in(inner)
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from keys_in(inner)
 
 
 def test_one_block_is_no_interval_and_the_document_says_so_in_words(run: RunInfo) -> None:
