@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -595,3 +596,21 @@ def test_where_it_ran_and_how_long_pytest_took_are_not_compared(tmp_path: Path) 
 )
 def test_of_what_pytest_prints_the_times_alone_are_left_out(line: bytes, left: bytes) -> None:
     assert without_times(b"x\n" + line + b"\n") == b"x\n" + left + b"\n"
+
+
+def test_where_large_files_differ_is_told_without_all_their_lines_in_memory() -> None:
+    before = b"x\n" * 1_000_000 + b"a\nb\nold\n"
+    now = before.replace(b"old", b"new")
+    sides = [
+        Look(name="f", size=len(side), digest=str(hash(side)), content=side)
+        for side in (before, now)
+    ]
+    tracemalloc.start()
+    try:
+        told = compared(*sides)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert told is not None
+    assert told.message == "@@ line 1000003 @@\n a\n b\n-old\n+new"
+    assert peak < 4 * len(before)
