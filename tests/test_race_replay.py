@@ -1,19 +1,29 @@
-"""A race that is gone once more from what is recorded: it is told the same, whatever happened."""
+"""A race that is gone once more from what is recorded: it is told the same, whatever happened.
+
+First by chance and without a clock, then whole races and what their stores tell.
+"""
 
 from __future__ import annotations
 
 import random
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import paraval
 from paraval.racing.course_recorded import StepId, id_of
 from paraval.racing.course_time import RaceTime
+from paraval.racing.findings import Asked, Finding, Origin, Proposal
+from paraval.racing.report import report_of
 from paraval.racing.request import HookSpec, RaceLimits, RaceRequest
 from paraval.racing.steps import Step, StepEnd, StepKind, trial_of
-from paraval.records import Outcome
+from paraval.records import Limits, Outcome, Plan
+from paraval.store.store import Store
+from tests.race_kit import Track, telling, track_fixture, whose_test_runs, wrong  # noqa: F401 - a fixture
 from tests.race_world import (
     BASE,
     Fate,
@@ -21,6 +31,7 @@ from tests.race_world import (
     World,
     course,
     go,
+    proposals,
     recorded_of,
     request,
 )
@@ -174,3 +185,172 @@ def test_a_replay_in_any_order_comes_to_the_same_and_names_nothing_new(seed: int
 @given(seed=st.integers(0, 10**9))
 def test_a_race_that_was_killed_keeps_to_its_limits_and_is_told_the_same(seed: int) -> None:
     require_goes_on(seed)
+
+
+def test_two_hooks_that_use_one_name_are_told_apart_by_a_replay() -> None:
+    """What `generate` calls as a given one is called has a number, and is looked for under it."""
+    asked = request(hooks={"generate": HookSpec()})
+    world = World(generated=("x", "x-2", "y"))
+    gone = go(course(asked, ["x"]), world)
+    staged = [step.candidate for step in gone.named if step.kind is StepKind.STAGE]
+    assert staged == ["x", "x-2", "x-2-2", "y"]
+    again = go(course(asked, ["x"], gone.recorded(asked)), World(), known=known_of(gone.ends))
+    assert again.ids == gone.ids
+    assert again.course.standings() == gone.course.standings()
+
+
+def test_the_same_proposal_of_two_hooks_stays_that_of_the_one_that_came_first() -> None:
+    """Its name, its content: all is equal but whose it is."""
+    asked = request(hooks={"repair": HookSpec()})
+    said = tuple(replace(one, content="same") for one in proposals("x"))
+    one, world = course(asked, ["a", "b"]), World(fates=dict.fromkeys("ab", Fate(test=FAILED)))
+
+    def end_of(step: Step) -> StepEnd:
+        end = world.end(step)
+        is_repair = step.kind is StepKind.REPAIR
+        return replace(end, finding=Finding(asked=Asked(proposals=said))) if is_repair else end
+
+    ends: list[StepEnd] = []
+    out = one.begin()
+    named = [*out]
+    while out:
+        # The last first, so that b is repaired before a.
+        ends.append(end_of(out.pop()))
+        following = one.handle(ends[-1], 0.0)
+        named += following
+        out += following
+    found = {each.name: each.parent for each in one.standings().candidates}
+    assert found == {"a": None, "b": None, "x": "b", "a-x": "a"}
+    gone = Gone(one, ends, named)
+    again = go(course(asked, ["a", "b"], gone.recorded(asked)), World(), known=known_of(ends))
+    assert again.course.standings() == one.standings()
+
+
+def test_two_that_have_one_tree_are_never_both_tested_whatever_their_form() -> None:
+    fates = {"a": Fate(tree="t", normal="one"), "b": Fate(tree="t", normal="two")}
+    gone = go(course(request(), fates), World(fates=fates))
+    assert gone.count(StepKind.TEST, "b") == 0
+    assert gone.course.standings().candidates[1].reason == "identical to a"
+
+
+def test_what_a_killed_hook_had_proposed_and_proposes_no_more_takes_no_place() -> None:
+    asked = request(hooks={"generate": HookSpec()}, limits=RaceLimits(candidates=3))
+    old = [Step(kind=StepKind.STAGE, candidate=name, proposal=one) for name, one in staged_before()]
+    world = World(generated=("new1", "new2", "new3"))
+    recorded = recorded_of([world.end(step) for step in old], asked)
+    gone = go(course(asked, (), recorded), world)
+    staged = [step.candidate for step in gone.named if step.kind is StepKind.STAGE]
+    assert staged == ["new1", "new2", "new3"]
+
+
+def staged_before() -> list[tuple[str, Proposal]]:
+    return [
+        (one.name, replace(one, origin=Origin.GENERATE))
+        for one in proposals("old1", "old2", "old3")
+    ]
+
+
+def test_a_thousand_candidates_are_gone_through_in_seconds() -> None:
+    """A third of them is repaired; each end of a step costs the same, however many there are."""
+    fates = {
+        f"c{n}": Fate(test=FAILED if n % 3 == 0 else PASSED, repairs=(f"c{n}-r",))
+        for n in range(1000)
+    }
+    limits = RaceLimits(candidates=9999)
+    asked = request(hooks={"repair": HookSpec(calls=9999)}, limits=limits)
+    world = World(fates=fates, cases=())
+    one = course(asked, fates)
+    waiting, took_s = deque(one.begin()), 0.0
+    while waiting:
+        end = world.end(waiting.popleft())
+        began = time.process_time()
+        waiting.extend(one.handle(end, 0.0))
+        took_s += time.process_time() - began
+    assert one.standings().over
+    assert took_s < 5.0, "about 1 s where nothing else runs; 24 s when each end walked all of them"
+
+
+# ---- whole races
+
+
+def test_a_hook_that_the_budget_holds_back_costs_nobody_the_report(track: Track) -> None:
+    """The second repair is held back: the race has its winner live, and later from its store."""
+
+    async def repair(ask: paraval.Ask) -> dict[str, object]:
+        return {"files": {"answer": f"{ask.candidate} again\n"}, "cost_usd": 0.9}
+
+    report = track.race(
+        wrong("a"),
+        wrong("b"),
+        telling("quick", 0.5),
+        repair=repair,
+        limits={"parallel": 1, "usd": 1.0},
+    )
+    assert report.winner is not None
+    assert (report.winner.name, report.exit_code) == ("quick", 0)
+    assert (report.run.held_back, report.standings.over) == (True, True)
+    assert any("was not asked: budget" in note for note in report.standings.notes)
+    assert "It was held back" in report.text()
+    assert "interrupted" not in report.text()
+    assert report_of(Store(track.store), report.run).standings == report.standings
+
+
+def test_past_the_time_limit_no_test_starts_and_a_resume_with_more_time_goes_on(
+    track: Track,
+) -> None:
+    slow = [whose_test_runs(f"c{n}", f"sleep 0.7{n}") for n in range(6)]
+    began = time.monotonic()
+    report = track.race(*slow, limits={"parallel": 1, "seconds": 2.5})
+    assert time.monotonic() - began < 2.5 + 4, "six tests would take that long by themselves"
+    late = [one for one in report if one.status == "skipped"]
+    assert late
+    assert {one.reason for one in late} <= {
+        f"the time limit of 2.5 s came before it was {done}" for done in ("tested", "measured")
+    }
+    assert "it was tested" in late[-1].reason
+    assert (report.run.held_back, report.standings.over) == (True, True)
+    assert report.exit_code == 3
+    assert any(
+        "the time limit of 2.5 s came before all was done" in n for n in report.standings.notes
+    )
+    assert report_of(Store(track.store), report.run).standings == report.standings
+    again = track.race(
+        *slow,
+        limits={"parallel": 2},
+        options=paraval.Options(store=track.store, resume=report.run.id),
+    )
+    assert again.exit_code == 0
+    assert [one for one in again if one.status == "skipped"] == []
+    assert not again.run.held_back
+
+
+def test_a_time_limit_that_the_baseline_does_not_fit_in_is_a_race_that_did_not_start(
+    track: Track,
+) -> None:
+    report = track.race(telling("quick", 0.5), limits={"parallel": 1, "seconds": 0.001})
+    assert report.exit_code == 3
+    assert report.standings.baseline.reason == (
+        "the baseline was not tested: the time limit of 0.001 s came before its turn"
+    )
+    assert "It was held back" in report.text()
+    assert report_of(Store(track.store), report.run).standings == report.standings
+
+
+def test_a_race_that_an_engine_took_up_and_named_nothing_of_stands_as_it_stood(
+    track: Track,
+) -> None:
+    report = track.race(telling("quick", 0.5), wrong("bad"))
+    store = Store(track.store)
+    plan = Plan(
+        name=report.run.suite,
+        source=None,
+        axes={},
+        variants=(),
+        trials=(),
+        limits=Limits(parallel=1),
+        selection=store.selection(report.run),
+    )
+    store.resume_run(report.run.id, plan).close(interrupted=True)
+    run = store.find(report.run.id)
+    assert store.last_ends(run) == {}
+    assert report_of(store, run).standings == report.standings

@@ -307,7 +307,7 @@ def _closing(shown: Shown, page: Page) -> list[str]:
     if winner is not None and shown.patch_path is not None:
         # Not wrapped: it is there to be copied.
         lines.append(page.safe(apply_sentence(shown.run, winner.name), 4000))
-    if not standings.over:
+    if not standings.over or shown.run.held_back:
         lines.append(page.safe(resume_sentence(shown.run, request), 4000))
     style = "green" if winner is not None else "red" if standings.baseline.reason else "yellow"
     verdict = verdict_sentence(standings, request, page.safe)

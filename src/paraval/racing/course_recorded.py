@@ -38,10 +38,11 @@ class Recorded:
         self._steps = frozenset(steps)
         self.keys = frozenset(keys)
         self.came = tuple(came)
-        self._candidates: dict[StepKind, set[str]] = defaultdict(set)
+        candidates: dict[StepKind, set[str]] = defaultdict(set)
         for kind, name, _ in self._steps:
-            self._candidates[kind].add(name)
-        self._numbered = _numbered(self._candidates[StepKind.STAGE])
+            candidates[kind].add(name)
+        self._candidates = {kind: frozenset(names) for kind, names in candidates.items()}
+        self._numbered = _numbered(self.candidates(StepKind.STAGE))
 
     def __contains__(self, step: StepId) -> bool:
         return step in self._steps
@@ -51,7 +52,7 @@ class Recorded:
 
     def candidates(self, kind: StepKind) -> frozenset[str]:
         """Those that have come to such a step."""
-        return frozenset(self._candidates.get(kind, ()))
+        return self._candidates.get(kind, frozenset())
 
     def numbered(self, name: str) -> Sequence[str]:
         """Who was staged under this name and a number, by the number."""
@@ -70,7 +71,10 @@ def _numbered(names: Iterable[str]) -> dict[str, list[str]]:
 
 def recorded_in(known: Mapping[str, TrialResult]) -> Recorded:
     """`known`: the results in a race's store, by the keys of their trials."""
-    return Recorded(map(_id_in, known.values()), known)
+    steps = {_id_in(result): result.index for result in known.values()}
+    named = sorted((index, step) for step, index in steps.items() if index >= 0)
+    came = [name for _, (kind, name, _) in named if kind is StepKind.STAGE]
+    return Recorded(steps, known, came)
 
 
 def _id_in(result: TrialResult) -> StepId:

@@ -18,24 +18,26 @@ from paraval.store.store import Store
 def standings_of(store: Store, run: RunInfo) -> tuple[Beginning, Standings]:
     """How the candidates of a recorded race stand."""
     beginning = recalled(store.selection(run))
-    return beginning, replayed(beginning, store.known_results(run))
+    # An engine that has just taken it up has named nothing: then it stands as it stood before.
+    ends = store.last_ends(run) or with_their_steps(store.known_results(run))
+    return beginning, replayed(beginning, ends)
 
 
-def replayed(beginning: Beginning, known: Mapping[str, TrialResult]) -> Standings:
-    """`known`: results by the keys of their trials."""
+def replayed(beginning: Beginning, ends: Mapping[str, TrialResult]) -> Standings:
+    """`ends`: by the keys of their trials; what was left for later is skipped, as it was then."""
     request, base = beginning.request, beginning.base
     course = Course(
         request,
         base,
         beginning.proposals,
         hooks=beginning.hooks,
-        recorded=recorded_in(with_their_steps(known)),
+        recorded=recorded_in(ends),
     )
     source = RaceSource(course, request, base, {})
     waiting: deque[Trial] = deque(source.begin())
     while waiting:
         trial = waiting.popleft()
-        result = known.get(trial.key)
+        result = ends.get(trial.key)
         if result is not None:
             waiting.extend(source.ended(trial, result))
     return course.standings()

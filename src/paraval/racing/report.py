@@ -26,7 +26,7 @@ from paraval.targets.plain_files import read_plain_file
 MOST_PATCH_BYTES = 256_000_000
 WIDTH_OF_A_FILE = 100
 
-EXIT_WINNER, EXIT_NONE, EXIT_BASELINE = 0, 1, 3
+EXIT_WINNER, EXIT_NONE, EXIT_CANNOT_TELL, EXIT_INTERRUPTED = 0, 1, 3, 130
 
 
 class RaceReport:
@@ -68,10 +68,16 @@ class RaceReport:
 
     @property
     def exit_code(self) -> int:
-        """What `paraval race` would end with: 0 a winner, 1 none, 3 the baseline did not pass."""
+        """What `paraval race` would end with: 0 a winner, 1 none, 3 nobody can tell, since the
+        baseline did not pass or candidates had to wait, 130 it was interrupted."""
+        if self.run.interrupted:
+            return EXIT_INTERRUPTED
         if self.standings.baseline.reason is not None:
-            return EXIT_BASELINE
-        return EXIT_NONE if self.winner is None else EXIT_WINNER
+            return EXIT_CANNOT_TELL
+        if self.winner is not None:
+            return EXIT_WINNER
+        is_done = self.standings.over and not self.run.held_back
+        return EXIT_NONE if is_done else EXIT_CANNOT_TELL
 
     # ---- patches
 

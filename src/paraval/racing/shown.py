@@ -160,12 +160,30 @@ def measured_sentence(standings: Standings, request: RaceRequest) -> str | None:
 
 
 def resume_sentence(run: RunInfo, request: RaceRequest) -> str:
+    """Of one that was interrupted, or that left something for later on purpose."""
     hooks = (request.generate, request.repair, request.refine)
     if any(hook is not None and not hook.command for hook in hooks):
-        go_on = f"in Python: paraval.race(..., options=paraval.Options(resume='{run.id}'))"
-    else:
-        go_on = f"with: {typed('race --resume', run)} (--apply and -o are to be said again)"
-    return f"It was interrupted. Go on {go_on}"
+        resume = f"options=paraval.Options(resume='{run.id}')"
+        if run.held_back:
+            return f"{_HELD_BACK} in Python: paraval.race(..., limits={{...}}, {resume})"
+        return f"It was interrupted. Go on in Python: paraval.race(..., {resume})"
+    if run.held_back:
+        return f"{_HELD_BACK} with: {_typed_with_limits(run)}"
+    again = f"{typed('race --resume', run)} (--apply and -o are to be said again)"
+    return f"It was interrupted. Go on with: {again}"
+
+
+_HELD_BACK = (
+    "It was held back: what had to wait, and for what, is told above. Mend that or raise the limit,"
+    " then go on"
+)
+
+
+def _typed_with_limits(run: RunInfo) -> str:
+    """A resume by its number alone keeps the limits that a race had."""
+    if run.source is None:
+        return f"{typed('race --resume', run)} and all that was said before, with other limits"
+    return typed(f"race {shlex.quote(run.source)} --resume", run)
 
 
 def apply_sentence(run: RunInfo, winner: str) -> str:

@@ -11,6 +11,7 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -81,6 +82,23 @@ class RunReader:
         """Every result that there is, by its trial's key, whether that is in the plan or not."""
         with explaining(self._path):
             return read_known_results(self._connection)
+
+    def last_ends(self) -> dict[str, TrialResult]:
+        """How the trials that the last engine named ended with it, by their keys and in its order.
+
+        What it left for later on purpose is skipped, with the reason; what it came to no end with
+        is not there. Empty where it has named nothing.
+        """
+        with explaining(self._path):
+            ended = {**read_left_for_later(self._connection), **self.known_results()}
+            rows = self._connection.execute(_NAMED).fetchall()
+        return {
+            key: replace(
+                ended[key], index=index, case_id=case_id, variant=json.loads(choices), repeat=repeat
+            )
+            for index, key, case_id, choices, repeat in rows
+            if key in ended
+        }
 
     def results(self) -> Iterator[TrialResult]:
         """Every trial, in plan order; those without a result as skipped, with the reason."""
@@ -263,6 +281,21 @@ def read_known_results(connection: sqlite3.Connection) -> dict[str, TrialResult]
     return known
 
 
+def read_left_for_later(connection: sqlite3.Connection) -> dict[str, TrialResult]:
+    """Trials that the last engine skipped, by their keys, as a result that tells why."""
+    return {
+        key: TrialResult(
+            index=NOT_NAMED,
+            case_id="",
+            variant={},
+            repeat=0,
+            result=from_columns(EndedColumns(*columns)),
+            attempts=0,
+        )
+        for key, *columns in connection.execute(_LEFT_FOR_LATER)
+    }
+
+
 def _dropped(connection: sqlite3.Connection) -> Sum:
     """What was spent on trials that the plan has no more."""
     told = sum_of(content for (content,) in connection.execute(_DROPPED))
@@ -333,6 +366,18 @@ _KNOWN = """
     FROM result JOIN attempt AS decided
         ON decided.key = result.key AND decided.number = result.number
 """
+
+_NAMED = """
+    SELECT trial.idx, trial.key, case_.id, variant.choices, trial.repeat
+    FROM trial
+    JOIN case_ ON case_.number = trial.case_ JOIN variant ON variant.number = trial.variant
+    ORDER BY trial.idx
+"""
+
+_LEFT_FOR_LATER = f"""
+    SELECT key, outcome, score, duration_s, exit_code, content FROM attempt
+    WHERE number = {NO_ATTEMPT} AND session = (SELECT max(number) FROM session)
+"""  # noqa: S608 - our own number
 
 _RETRIES = f"""
     SELECT outcome, score, duration_s, exit_code, content FROM attempt

@@ -190,6 +190,11 @@ class Store:
         with self.reader(run) as reader:
             return reader.known_results()
 
+    def last_ends(self, run: RunInfo) -> dict[str, TrialResult]:
+        """How the trials that the last engine named ended with it; what it skipped, with why."""
+        with self.reader(run) as reader:
+            return reader.last_ends()
+
     def grows(self, run: RunInfo) -> bool:
         """Whether the run's trials are named while it goes on."""
         with self.reader(run) as reader:
