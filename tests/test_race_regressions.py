@@ -643,12 +643,12 @@ def test_what_was_refined_is_refined_again_as_deep_as_is_asked_for(track: Track)
         telling("b", 0.8),
         refine={"function": refine, "depth": 2},
     )
-    once, twice = "{}-refine-1", "{}-refine-1-refine-1"
+    once, twice = "{}-refine-1", "{}-refine-1.1"
     expected = {one.format(name) for one in ("{}", once, twice) for name in "ab"}
     assert set(asked) == expected
     assert len(asked) == len(expected)
     assert report.winner is not None
-    assert report.winner.name == "b-refine-1-refine-1-refine-1"
+    assert report.winner.name == "b-refine-1.1.1"
     assert estimate(report, report.winner.name) == pytest.approx(1 / (0.8 * 0.8**3))
 
 

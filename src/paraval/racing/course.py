@@ -330,7 +330,8 @@ def _test_ended(entry: Entry, end: StepEnd) -> None:
     if end.outcome is not Outcome.PASSED:
         entry.take_out(status_of(end.outcome), end.reason or _difference(tested, end))
     elif tested.flags:
-        entry.take_out(Status.FAILED, f"while its tests ran it {'; it '.join(tested.flags)}")
+        did = [flag.removesuffix(" while it ran") for flag in tested.flags]
+        entry.take_out(Status.FAILED, f"while its tests ran it {'; it '.join(did)}")
     else:
         entry.passed = True
 

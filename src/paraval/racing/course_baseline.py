@@ -87,6 +87,7 @@ def _calibrated(standing: BaselineStanding, end: StepEnd) -> BaselineStanding:
     found = end.finding.calibration
     if end.outcome is not Outcome.PASSED or found is None:
         why = end.reason or f"it ended as {end.outcome.value}"
+        why = why.removeprefix("the baseline's benchmark: ")
         return replace(standing, reason=f"the baseline's benchmark cannot be measured: {why}")
     return replace(standing, noisy=found.noisy)
 
