@@ -14,6 +14,8 @@ import pytest
 
 # Hundreds of tests start the program: to compile it each time anew would take minutes.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# How wide a report is set must not hang on who runs the tests: pytest's workers set it, too.
+os.environ.pop("COLUMNS", None)
 
 WriteSuite = Callable[..., Path]
 Paraval = Callable[..., "subprocess.CompletedProcess[str]"]

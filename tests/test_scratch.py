@@ -243,3 +243,19 @@ def test_a_cancelled_attempt_leaves_no_home(tmp_path: Path) -> None:
         assert _contents(tmp_path / "homes") == []
 
     asyncio.run(attempts())
+
+
+def test_what_its_maker_was_killed_with_before_it_was_locked_is_cleared(tmp_path: Path) -> None:
+    """A living maker's, and one that is just being made, are left alone."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    dead = tmp_path / f"paraval-{os.getuid()}-{gone.pid}-abc"
+    alive = tmp_path / f"paraval-{os.getuid()}-{os.getpid()}-abc"
+    fresh = tmp_path / f"paraval-{os.getuid()}-{gone.pid}-new"
+    for folder in (dead, alive, fresh):
+        folder.mkdir()
+        (folder / "stage").write_text("")
+    for folder in (dead, alive):
+        os.utime(folder, (0, 0))
+    assert clear_dead(tmp_path) == 1
+    assert sorted(path for path in tmp_path.iterdir()) == sorted([alive, fresh])

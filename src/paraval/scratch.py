@@ -12,18 +12,22 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from paraval.errors import StoreError
+from paraval.processes.identity import process_identity
 from paraval.processes.quick import QuickEnd, run_quickly
 
 SCRATCH_VARIABLE = "PARAVAL_SCRATCH"
 PREFIX = "paraval-"
 LOCK = "owner.lock"
 REMOVAL_PATIENCE_S = 120.0
+NEVER_LOCKED_S = 0.3
+"""After so long a folder without a lock is not being made any more."""
 MOUNTS = Path("/proc/self/mountinfo")
 OWN_MODE = stat.S_IFDIR | 0o700
 
@@ -58,7 +62,8 @@ def open_scratch() -> Scratch:
     try:
         base.mkdir(parents=True, exist_ok=True)
         clear_dead(base)
-        folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getuid()}-", dir=base))
+        prefix = f"{PREFIX}{os.getuid()}-{os.getpid()}-"
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=base))
         lock = _locked(folder)
     except OSError as error:
         raise StoreError(
@@ -90,7 +95,23 @@ def clear_dead(base: Path) -> int:
         if lock is not None:
             cleared += _remove(folder) is None
             os.close(lock)
+        elif _was_never_locked(folder):
+            cleared += remove_tree(folder) is None
     return cleared
+
+
+def _was_never_locked(folder: Path) -> bool:
+    """Its maker was killed before it had the lock, or after the lock was removed with the rest."""
+    maker = folder.name.removeprefix(f"{PREFIX}{os.getuid()}-").partition("-")[0]
+    try:
+        found = folder.lstat()
+        if os.path.lexists(folder / LOCK) or found.st_uid != os.getuid() or not maker.isdecimal():
+            return False
+    except OSError:
+        return False
+    # Not at once: in another container the maker may be alive, and unseen from here.
+    is_old = time.time() - found.st_mtime > NEVER_LOCKED_S
+    return is_old and stat.S_ISDIR(found.st_mode) and process_identity(int(maker)) is None
 
 
 def _remove(folder: Path) -> str | None:

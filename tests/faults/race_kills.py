@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -456,6 +456,11 @@ def _nothing_lost_or_doubled(world: World, engine: Engine, done: Done) -> None:
 # ---- Ctrl-C
 
 
+def only_tests(steps: Iterable[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
+    """Of these steps, the tests: what proposes and stages candidates takes no place of theirs."""
+    return [step for step in steps if step[0] == "test"]
+
+
 def interrupt_and_go_on(world: World, where: str, times: int) -> None:
     """Ctrl-C when the race has come there, once or twice; then a resume to the end."""
     world.hold(where)
@@ -469,7 +474,7 @@ def interrupt_and_go_on(world: World, where: str, times: int) -> None:
     assert world.processes() == []
     assert world.left_in_scratch() == []
     (run,) = world.store.runs()
-    assert f"paraval resume {run.id}" in engine.stdout.read_text()
+    assert f"paraval race --resume {run.id}" in engine.stdout.read_text()
     done = world.done()
     world.let_go()
     resumed = world.run("resume", run.id)
