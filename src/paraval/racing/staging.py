@@ -48,6 +48,8 @@ MOST_FILES = 1_000
 PATCH_NAME = "candidate.patch"
 STAGED_AT_ONCE = 4
 _LONGEST_LINK_BYTES = 10_000
+CANCELLED_S = 5.0
+"""How long a cancelled thread may take to clear up; then it is left behind, with a slow disk."""
 
 
 class Stager:
@@ -61,7 +63,8 @@ class Stager:
         self._repository: Repository | None = None
 
     async def perform(self, attempt: Attempt, step: Step) -> AttemptResult:
-        """In a thread; a cancel ends the git that it may wait for."""
+        """In a thread; a cancel ends the git that it may wait for, and waits for the thread: what
+        it has in the scratch folder must not outlive the race."""
         assert step.proposal is not None
         proposal, leash = step.proposal, Leash()
         began = time.perf_counter()
@@ -70,10 +73,13 @@ class Stager:
             with leash.held():
                 return self._stage(proposal, attempt.folder, began)
 
+        call = asyncio.ensure_future(self._threads.call(on_the_leash))
         try:
-            return await self._threads.call(on_the_leash)
+            return await asyncio.shield(call)
         except asyncio.CancelledError:
             leash.pull()
+            await asyncio.wait([call], timeout=CANCELLED_S)
+            call.cancel()
             raise
 
     async def close(self) -> None:
