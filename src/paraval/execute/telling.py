@@ -40,11 +40,15 @@ def _cost_usd(attempt: Attempt, result: AttemptResult) -> float | None:
     return sum(costs) if len(costs) == len(spends) else None
 
 
+LIMIT = "limit"
+"""What stands before the name of a need that is a limit of the run's own."""
+
+
 def stop_words(stopped: Stopped) -> str:
     reason = stopped.reason.rstrip(".")
-    if stopped.need == WORKSPACE_NEED:
-        return f"Stopped: {reason}. The trials are skipped; a resume runs them."
     kind, _, name = stopped.need.partition(":")
+    if stopped.need == WORKSPACE_NEED or kind == LIMIT:
+        return f"Stopped: {reason}. The trials are skipped; a resume runs them."
     return f"Stopped {kind} '{name}': {reason}. Its trials are skipped; a resume runs them."
 
 
