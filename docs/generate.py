@@ -503,7 +503,7 @@ CANDIDATES = f"""\
 | any other folder, one laid out as the repository too | one candidate, likewise | the folder's |
 | a `.jsonl` file | each of its lines, see below | its `name`, or the file's stem and a number |
 | a glob | all that it fits | as theirs |
-| a git ref | one candidate: what that commit changes since it parted from what the race begins with | the ref |
+| a git ref | one candidate: what it changes since it parted from where the race begins | the ref |
 
 Files go before refs of the same name. A race is of the commit that a ref stands for when it begins.
 No two candidates have the same name, and none is called `baseline`.

@@ -31,7 +31,7 @@ Examples:
   paraval race race.yaml -j 4 -o race.json -o winner.patch
 
 Exit codes: 0 there is a winner, 1 none beats the baseline, 2 wrong request, or the winner could not
-be laid on (--apply), 3 the baseline fails its own tests, or a limit ended the race without a winner,
+be laid on (--apply), 3 the baseline fails its own tests, or a limit ended the race and nobody won,
 75 the race is busy, 130 interrupted."""
 
 
