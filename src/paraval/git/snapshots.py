@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from paraval.git.borrowing import (
 from paraval.git.repositories import Repository, resolve, tree_of
 from paraval.git.running import GitError, failure, must_git, run_git
 from paraval.processes.quick import QuickEnd
+from paraval.scratch import scratch_folder
 
 _PATIENCE_S = 600.0
 _SIGNED = {
@@ -63,8 +63,8 @@ def snapshot(repository: Repository, objects_folder: str | Path) -> Snapshot:
 
 def snapshot_tree(repository: Repository) -> str:
     """The hash of the tree that a snapshot taken now would have; nothing of it is kept."""
-    with tempfile.TemporaryDirectory(prefix="paraval-snapshot-") as folder:
-        return snapshot(repository, folder).tree
+    with scratch_folder() as scratch:
+        return snapshot(repository, scratch.folder / "objects").tree
 
 
 def differing_paths(repository: Repository, commit: str) -> list[bytes]:
@@ -92,8 +92,9 @@ def _borrowing(repository: Repository, head: str) -> Iterator[list[str]]:
             f"{repository.top} is bare: it has no working tree to take as it is",
             hint="leave out `uncommitted`, or name a clone with a working tree",
         )
-    with tempfile.TemporaryDirectory(prefix="paraval-snapshot-") as folder:
-        git_dir = Path(folder, "snapshot.git")
+    # What a killed engine leaves of it is cleared like all its scratch.
+    with scratch_folder() as scratch:
+        git_dir = scratch.folder / "snapshot.git"
         write_repository(git_dir, lender_of(repository), head=head)
         # A split index needs its other half beside it. Both may just be being replaced.
         for index in Path(repository.git_dir).glob("sharedindex.*"):
