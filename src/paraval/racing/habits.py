@@ -14,6 +14,8 @@ from paraval.racing.leavings import without_made_up
 
 _DONE = re.compile(r"(?P<did>added|changed|deleted) (?P<path>.+) while it ran", re.DOTALL)
 _ADDED = "added"
+PUT_BACK = ", and put it back"
+"""How a flag ends that tells of a file that is again what it was."""
 _PYTHON = ".py"
 _HEARD_BY_NAME = frozenset(
     {"conftest.py", "sitecustomize.py", "usercustomize.py", "pytest.ini", "tox.ini", ".coveragerc"}
@@ -28,9 +30,13 @@ def unusual(flags: Sequence[str], habits: Sequence[Sequence[str]]) -> tuple[str,
     usual = set[str]().union(*known)
     always = set.intersection(*known) if known else set()
     varying = {_kind(flag) for run in habits for flag in run if _normal(flag) not in always}
-    return tuple(
-        flag for flag in flags if _normal(flag) not in usual and (_kind(flag) not in varying)
-    )
+    return tuple(flag for flag in flags if not _is_explained(flag, usual, varying))
+
+
+def _is_explained(flag: str, usual: set[str], varying: set[str]) -> bool:
+    """To change a file is to do more than to put it back as well."""
+    forms = (flag, flag.removesuffix(PUT_BACK))
+    return any(_normal(form) in usual or _kind(form) in varying for form in forms)
 
 
 def _normal(flag: str) -> str:

@@ -20,9 +20,11 @@ from paraval.processes.children import Command, Ended
 from paraval.racing.accounts import Account
 from paraval.racing.command_ends import failure_of
 from paraval.racing.comparing import Look, look_at_file, look_at_stdout, path_within
-from paraval.racing.excerpts import WORKTREE, Places
+from paraval.racing.excerpts import FOLDER, WORKTREE, Places
 from paraval.racing.junit import JunitReport, read_junit_file
+from paraval.racing.marks import marks_of, written_since
 from paraval.racing.performing import RaceRoom
+from paraval.racing.protection import Protected
 from paraval.racing.pytest_command import Reporting, reporting
 from paraval.racing.request import Comparison
 from paraval.records import Attempt, CommandTarget, Failure, Outcome
@@ -48,6 +50,8 @@ class Ran:
     """None: it is not asked to tell of single tests."""
     looks: tuple[Look, ...]
     kept: Kept
+    written: tuple[str, ...]
+    """Protected files that something was done to meanwhile, whatever is in them now."""
     began: float
     notes: tuple[str, ...]
     artifacts: dict[str, str]
@@ -89,7 +93,10 @@ async def run_tests(room: RaceRoom, attempt: Attempt, lease: SlotLease) -> Ran:
     async with _home(room) as own:
         command = _command(room, attempt, own, asked.argv)
         looking = _Looking(asked, lease, _places(attempt, lease, own))
+        watched = Protected(room.request, room.base.start)
+        before = await asyncio.to_thread(marks_of, lease.top, watched)
         ended = await room.processes.warden.run(command)
+        written = await asyncio.to_thread(written_since, lease.top, before)
         report = await asyncio.to_thread(looking.report)
         looks = await asyncio.to_thread(looking.looks, room.request.compare, command, ended)
     kept = await lease.keep(attempt.folder)
@@ -102,6 +109,7 @@ async def run_tests(room: RaceRoom, attempt: Attempt, lease: SlotLease) -> Ran:
         report=report,
         looks=looks,
         kept=kept,
+        written=written,
         began=began,
         notes=(*lease.notes, *notes_of(ended), *kept.notes),
         artifacts=artifacts,
@@ -160,7 +168,7 @@ def _own_file(attempt: Attempt) -> str:
 
 
 def _places(attempt: Attempt, lease: SlotLease, own: OwnHome | None) -> Places:
-    names = {lease.top: WORKTREE, attempt.folder: "{folder}"}
+    names = {lease.top: WORKTREE, attempt.folder: FOLDER}
     if own is not None:
         names |= {own.home: "{home}", own.temp: "{temp}"}
     return Places(names)

@@ -15,6 +15,7 @@ from paraval.racing.command_ends import last_printed
 from paraval.racing.differences import (
     FAILS,
     Found,
+    counts_against,
     differences_between,
     exit_difference,
     failures_in,
@@ -22,9 +23,10 @@ from paraval.racing.differences import (
     some,
     tests_run,
 )
-from paraval.racing.findings import Finding, Tested
+from paraval.racing.findings import Finding, TestCounts, Tested
 from paraval.racing.habits import unusual
 from paraval.racing.junit import JunitReport
+from paraval.racing.marks import flags_of_written
 from paraval.racing.performing import RaceRoom, broke, found
 from paraval.racing.protection import first_flags, flags_of_kept
 from paraval.racing.pytest_command import AUTO
@@ -80,7 +82,9 @@ class Tester:
             await lease.release()
 
     def _flags(self, ran: Ran) -> tuple[str, ...]:
-        return flags_of_kept(ran.kept, self._room.request, start=self._room.base.start)
+        told = flags_of_kept(ran.kept, self._room.request, start=self._room.base.start)
+        changed = {file.path for file in ran.kept.change.files}
+        return (*told, *flags_of_written(ran.written, changed))
 
     # ---- the baseline
 
@@ -176,7 +180,8 @@ class Tester:
         )
         if ran.failure is not None:
             return _no_end_of_its_own(ran, ran.failure, account, differing)
-        finding = _finding(account, differing)
+        counts = counts_against(baseline, account, self._unstable())
+        finding = _finding(account, differing, counts)
         if not differing:
             return found(finding, **ran.fields())
         reason = in_words(differing, account.counts, baseline.counts)
@@ -214,10 +219,10 @@ def _nothing_told(report: JunitReport) -> tuple[str, ...]:
     return (f"its single tests are not known, its exit code alone counts: {report.problem}",)
 
 
-def _finding(account: Account, differing: Found) -> Finding:
+def _finding(account: Account, differing: Found, counts: TestCounts | None = None) -> Finding:
     return Finding(
         tested=Tested(
-            counts=account.counts,
+            counts=counts or account.counts,
             differences=differing.differences,
             more=differing.more,
             flags=account.flags,
