@@ -15,7 +15,7 @@
  "accept": {"speedup", "confidence"},
  "profile": {"functions": [{"name", "file", "seconds", "lines": [{"line", "hits", "seconds",
              "text"}]}], "problem"} | null,
- "notes": [...], "over"}
+ "cost": {"usd", "unknown_calls"}, "notes": [...], "over"}
 
 Candidates stand in the order in which they came. `status` is won, accepted, slower, not_shown,
 failed, invalid, duplicate, timeout, crashed, infra_error or skipped. `tests` is null where nothing
@@ -55,6 +55,7 @@ def race_document(standings: Standings, run: RunInfo, request: RaceRequest) -> d
         "notes": list(standings.notes),
         "over": standings.over,
     }
+        "cost": _cost(standings),
     plain: dict[str, Any] = _plain(document)
     return plain
 
@@ -62,6 +63,14 @@ def race_document(standings: Standings, run: RunInfo, request: RaceRequest) -> d
 def _baseline(baseline: BaselineStanding) -> dict[str, Any]:
     return {
         "commit": baseline.commit,
+def _cost(standings: Standings) -> dict[str, Any]:
+    known = standings.cost_usd > 0 or not standings.unpriced_calls
+    return {
+        "usd": standings.cost_usd if known else None,
+        "unknown_calls": standings.unpriced_calls,
+    }
+
+
         "tree": baseline.tree,
         "uncommitted": baseline.uncommitted,
         "tests": _tests(baseline.tests),

@@ -15,6 +15,7 @@ from paraval.racing.patch_lines import count_lines, plain_lines
 from paraval.racing.shown import (
     baseline_sentence,
     by_merit,
+    cost_sentence,
     difference_heading,
     first_line,
     measured_sentence,
@@ -49,6 +50,7 @@ def race_markdown(shown: Shown) -> str:
         _patch(shown),
         baseline_sentence(standings.baseline, code),
         measured_sentence(standings, request) or "",
+        cost_sentence(standings, request) or "",
         *caution_sentences(standings, request, code),
         f"Run {code(shown.run.id)}.",
     ]

@@ -19,6 +19,7 @@ from paraval.racing.shown import (
     apply_sentence,
     baseline_sentence,
     by_merit,
+    cost_sentence,
     difference_heading,
     first_line,
     measured_sentence,
@@ -300,8 +301,8 @@ def _closing(shown: Shown, page: Page) -> list[str]:
     standings, request = shown.standings, shown.request
     winner = winner_of(standings)
     sentences = [baseline_sentence(standings.baseline, page.safe)]
-    if (measured := measured_sentence(standings, request)) is not None:
-        sentences.append(measured)
+    told = (measured_sentence(standings, request), cost_sentence(standings, request))
+    sentences += [sentence for sentence in told if sentence is not None]
     sentences += caution_sentences(standings, request, page.safe)
     lines = [line for sentence in sentences for line in page.wrapped(sentence)]
     if winner is not None and shown.patch_path is not None:

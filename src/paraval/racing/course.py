@@ -272,6 +272,9 @@ class Course:
             profile=profiled.functions,
             profile_problem=profiled.problem,
             notes=(*self._time_notes(), *self._left_notes(), *self._hooks.notes),
+            finalists=self._measuring.finalists,
+            cost_usd=self._hooks.cost_usd,
+            unpriced_calls=self._hooks.unpriced_calls,
             over=self.is_over,
         )
 

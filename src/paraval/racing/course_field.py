@@ -15,6 +15,7 @@ from paraval.racing.course_recorded import Recorded, StepId, id_of
 from paraval.racing.course_time import LOOKED_AT, TESTED, RaceTime
 from paraval.racing.findings import Origin, Proposal
 from paraval.racing.normal_form import BASE_NORMAL
+from paraval.racing.protection import LEADS_OUT
 from paraval.racing.request import RaceRequest
 from paraval.racing.standings import Status
 from paraval.racing.steps import BASELINE, Base, Step, StepKind, trial_of
@@ -266,7 +267,15 @@ def _staging_of(proposal: Proposal) -> Step:
 
 
 def _forbidden(flags: Sequence[str]) -> str:
-    return (
-        f"it {'; it '.join(flags)}: that judges candidates, and is not theirs to change "
-        "(`protect: []` allows it)"
-    )
+    """What leads out is another matter than what judges: no `protect` allows it."""
+    out = [flag for flag in flags if LEADS_OUT in flag]
+    judging = [flag for flag in flags if LEADS_OUT not in flag]
+    told = []
+    if out:
+        told.append(f"it {'; it '.join(out)}: a candidate must not lead out of its worktree")
+    if judging:
+        told.append(
+            f"it {'; it '.join(judging)}: that judges candidates, and is not theirs to change "
+            "(`protect: []` allows it)"
+        )
+    return "; ".join(told)

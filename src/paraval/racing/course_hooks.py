@@ -37,7 +37,10 @@ class Hooks:
         self._usd = request.limits.usd
         self._recorded = {kind: recorded.candidates(kind) for kind in kinds}
         self._asked: dict[StepKind, set[str]] = {kind: set() for kind in kinds}
-        self._spent = dict.fromkeys(kinds, 0.0)
+        self._spent: dict[StepKind, list[float]] = {kind: [] for kind in kinds}
+        """Call by call: added up at once, the sum is the same whichever hook ends first."""
+        self.unpriced_calls = 0
+        """Calls that told no cost."""
         self._refused: list[tuple[StepKind, Entry]] = []
         self._notes: list[str] = []
 
@@ -59,14 +62,20 @@ class Hooks:
     def is_affordable(self, kind: StepKind) -> bool:
         """Whether there is money left to ask it."""
         own = self._specs[kind].usd
-        if own is not None and self._spent[kind] >= own:
+        if own is not None and math.fsum(self._spent[kind]) >= own:
             return False
-        return self._usd is None or sum(self._spent.values()) < self._usd
+        return self._usd is None or self.cost_usd < self._usd
+
+    @property
+    def cost_usd(self) -> float:
+        """Of all calls, as far as they told."""
+        return math.fsum(cost for costs in self._spent.values() for cost in costs)
 
     def handle(self, end: StepEnd) -> None:
         kind, about = end.step.kind, f" of {end.step.candidate}"
         who = kind.value if kind is StepKind.GENERATE else kind.value + about
-        self._spent[kind] += end.cost_usd
+        self._spent[kind].append(end.cost_usd)
+        self.unpriced_calls += not end.is_priced and end.outcome is not Outcome.SKIPPED
         if end.outcome is Outcome.SKIPPED:
             self._notes.append(f"{who} was not asked: {end.reason}")
         elif end.outcome is not Outcome.PASSED:

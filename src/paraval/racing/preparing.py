@@ -7,7 +7,7 @@ wrong.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from paraval.errors import RequestError
@@ -21,13 +21,14 @@ from paraval.racing.request import RaceLimits, RaceRequest
 from paraval.racing.staging import STAGED_AT_ONCE
 from paraval.racing.steps import HOOKS, STEP, TESTS, StepKind
 from paraval.records import Budget, Limits, Plan, RunInfo
+from paraval.report.wording import listed
 from paraval.resuming import Owner, run_of
 from paraval.settings import AUTO_MOST, Options, default_store
 from paraval.store.store import Store
 
 CHANGED = (
-    "What is asked of the race has changed since it began; it goes on as it began, with the limits"
-    " of now. To race by what is asked now, start it anew."
+    "What is asked of the race has changed since it began ({what}); it goes on as it began, with"
+    " the limits of now. To race by what is asked now, start it anew."
 )
 HOOKS_AT_ONCE = 8
 Functions = Mapping[str, Callable[..., Any]]
@@ -101,16 +102,44 @@ def _gone_on_with(
     began = recalled(store.selection(run))
     beginning = replace(began, request=replace(began.request, limits=request.limits))
     race = _resumed(beginning, store, run, options)
-    return replace(race, notes=(CHANGED,) if _has_changed(request, proposals, began) else ())
+    changed = _changed(request, proposals, began)
+    return replace(race, notes=(CHANGED.format(what=listed(changed)),) if changed else ())
 
 
-def _has_changed(
+def _changed(
+    request: RaceRequest, proposals: Sequence[Proposal] | None, began: Beginning
+) -> list[str]:
+    """By which keys another race is asked for than the one that began, limits aside; other
+    candidates in the same folder count too."""
+    keys = [
+        key
+        for one in fields(RaceRequest)
+        if one.name != "limits"
+        for key in _changed_keys(
+            one.name, getattr(request, one.name), getattr(began.request, one.name)
+        )
+    ]
+    if "candidates" not in keys and _has_other_candidates(request, proposals, began):
+        keys.append("candidates")
+    return keys
+
+
+def _changed_keys(key: str, now: Any, then: Any) -> list[str]:
+    """`bench.timeout` where both have parts; `repair` where one of them is not there."""
+    if now == then:
+        return []
+    if not is_dataclass(now) or not is_dataclass(then):
+        return [key]
+    return [
+        f"{key}.{one.name}"
+        for one in fields(now)
+        if getattr(now, one.name) != getattr(then, one.name)
+    ]
+
+
+def _has_other_candidates(
     request: RaceRequest, proposals: Sequence[Proposal] | None, began: Beginning
 ) -> bool:
-    """Whether another race is asked for than the one that began, limits aside: by other words, or
-    with other candidates in the same folder."""
-    if replace(request, limits=began.request.limits) != began.request:
-        return True
     try:
         given = given_proposals(request) if proposals is None else proposals
     except RequestError:

@@ -29,6 +29,7 @@ _READ_BY_PROGRAMS = {
 _LEFT_BY_TOOLS = frozenset({"__pycache__", ".pytest_cache", ".hypothesis", ".benchmarks"})
 _HEARD = (".py", ".pth", ".ini", ".cfg", ".toml", ".so", ".sh")
 """A new file that ends like this can change what tests do; tests write many others."""
+LEADS_OUT = "a link that leads out of the repository"
 _JUDGING = re.compile(r"(^|[_-])(tests?|bench(mark)?s?|spec)([_-]|$)", re.IGNORECASE)
 
 
@@ -48,7 +49,7 @@ def flags_of(
             told.append(f"{_BEFORE[file.status]} {file.path}")
         if file.path in links and leads_out(file.path, links[file.path]):
             target = links[file.path][:200]
-            told.append(f"makes {file.path} a link that leads out of the repository: {target}")
+            told.append(f"makes {file.path} {LEADS_OUT}: {target}")
     return first_flags(told)
 
 

@@ -12,7 +12,7 @@ from paraval.racing.findings import Difference, Speedup, TestCounts, TestStatus
 from paraval.racing.request import TOTAL, Metric, RaceRequest
 from paraval.racing.standings import BaselineStanding, Standing, Standings, Status
 from paraval.records import RunInfo
-from paraval.report.wording import UNKNOWN, duration, percent
+from paraval.report.wording import UNKNOWN, counted, duration, listed, money, percent
 from paraval.resuming import how_to_resume
 
 Safe = Callable[[str], str]
@@ -57,7 +57,7 @@ def tests_cell(counts: TestCounts | None) -> str:
 
 
 def times(ratio: float) -> str:
-    """`3.21x`, `32.1x`, `321x`."""
+    """`3.21x`, `32.1x`, `321x`, `33,280x`."""
     if not math.isfinite(ratio):
         return "?"
     return f"{_digits(ratio)}x"
@@ -65,11 +65,11 @@ def times(ratio: float) -> str:
 
 def _digits(ratio: float) -> str:
     # Rounded first, so that 9.999 is 10.0 and not 10.00.
-    if round(ratio, 2) < 0.1 or ratio >= 10_000:
+    if round(ratio, 2) < 0.1 or ratio >= _BEYOND_DIGITS:
         return f"{ratio:.1g}"
     if round(ratio, 2) < 10:
         return f"{ratio:.2f}"
-    return f"{ratio:.1f}" if round(ratio, 1) < 100 else f"{ratio:.0f}"
+    return f"{ratio:.1f}" if round(ratio, 1) < 100 else f"{ratio:,.0f}"
 
 
 def is_bounded(speedup: Speedup) -> bool:
@@ -154,9 +154,10 @@ def measured_sentence(standings: Standings, request: RaceRequest) -> str | None:
     metric = {Metric.WALL: "wall time", Metric.CPU: "CPU time", Metric.FILE: "times it told"}
     return (
         f"Measured alone, each time in a fresh process, in blocks of ABBA against the baseline"
-        f" (up to {most:,} a candidate): {metric[request.bench.metric]}; the last two on fresh"
-        f" blocks. Intervals: {percent(request.accept.confidence)}, of the last two together."
+        f" (up to {most:,} a candidate): {metric[request.bench.metric]}{last}."
+        f" Intervals: {percent(request.accept.confidence)}{together}."
     )
+    last, together = _FINALS[min(standings.finalists, 2)]
 
 
 def resume_sentence(run: RunInfo, request: RaceRequest) -> str:
@@ -164,6 +165,23 @@ def resume_sentence(run: RunInfo, request: RaceRequest) -> str:
     hooks = (request.generate, request.repair, request.refine)
     if any(hook is not None and not hook.command for hook in hooks):
         resume = f"options=paraval.Options(resume='{run.id}')"
+def cost_sentence(standings: Standings, request: RaceRequest) -> str | None:
+    """What hooks cost, as far as they told; None: none was asked, or they cost nothing."""
+    usd, unknown = standings.cost_usd, standings.unpriced_calls
+    if not usd and not unknown:
+        return None
+    kinds = [kind for kind in ("generate", "repair", "refine") if request.hook(kind) is not None]
+    who = listed(kinds) or "hooks"
+    if not usd:
+        return f"What {who} cost is unknown: {counted(unknown, 'call')} told none (`cost_usd`)."
+    told = f"Cost of {who}: {money(usd)}"
+    if unknown:
+        told = f"{told} and what is unknown of {counted(unknown, 'call')} that told none"
+    if request.limits.usd is not None and usd > request.limits.usd:
+        told = f"{told}, more than the {money(request.limits.usd)} of limits.usd"
+    return f"{told}."
+
+
         if run.held_back:
             return f"{_HELD_BACK} in Python: paraval.race(..., limits={{...}}, {resume})"
         return f"It was interrupted. Go on in Python: paraval.race(..., {resume})"
@@ -188,7 +206,9 @@ def _typed_with_limits(run: RunInfo) -> str:
 
 def apply_sentence(run: RunInfo, winner: str) -> str:
     """How to have the winner's patch, and to lay it on from the top of the repository."""
-    patch = shlex.quote(f"{_FILE_NAME.sub('-', winner)[:64]}.patch")
+    file = f"{_FILE_NAME.sub('-', winner)[:64]}.patch"
+    # A name that begins with a dash would be taken for an option.
+    patch = shlex.quote(f"./{file}" if file.startswith("-") else file)
     return f"Its patch: {typed('report', run)} -o {patch} (then: git apply {patch})"
 
 
@@ -198,3 +218,11 @@ def typed(command: str, run: RunInfo) -> str:
 
 
 _FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+_FINALS = (
+    ("", ""),
+    ("; the last one on fresh blocks", ""),
+    ("; the last two on fresh blocks", ", of the last two together"),
+)
+"""By how many were in the finals: when that was, and what their intervals are of."""
+_BEYOND_DIGITS = 1e9
+"""A ratio above it is no measurement; its digits would fill the page."""

@@ -93,5 +93,11 @@ class Standings:
     profile_problem: str | None = None
     notes: tuple[str, ...] = ()
     """What a reader should know of the whole: the time ran out, lines of hooks left out."""
+    finalists: int = 0
+    """Who was measured once more, on fresh blocks."""
+    cost_usd: float = 0.0
+    """What generate, repair and refine told that they cost, together."""
+    unpriced_calls: int = 0
+    """Calls of theirs that told no cost."""
     over: bool = True
     """False: it was interrupted, and can be resumed."""

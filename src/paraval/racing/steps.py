@@ -107,6 +107,8 @@ class StepEnd:
     notes: tuple[str, ...] = ()
     cost_usd: float = 0.0
     """Of a hook, as far as it told."""
+    is_priced: bool = True
+    """Whether that is all of its cost."""
     artifacts: Mapping[str, str] = field(default_factory=dict)
     """Name -> path, relative to the run's folder."""
     elapsed_s: float = 0.0
@@ -148,6 +150,7 @@ def end_of(step: Step, result: TrialResult) -> StepEnd:
         duration_s=result.result.duration_s,
         notes=result.result.notes,
         cost_usd=0.0 if result.spend is None else result.spend.known_usd,
+        is_priced=result.spend is not None and result.spend.cost_usd is not None,
         artifacts=result.result.artifacts,
         elapsed_s=_elapsed_s(result.result),
     )

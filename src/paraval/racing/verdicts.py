@@ -95,7 +95,7 @@ def extent(speedup: Speedup) -> str:
     if not math.isfinite(high):
         return "unknown from a single block"
     if low >= 2:
-        return f"{low:.2f} to {high:.2f} times as fast"
+        return f"{_times(low)} to {_times(high)} times as fast"
     if low >= 1:
         return f"faster by {_span(low - 1, high - 1)}"
     if high <= 1:
@@ -204,6 +204,11 @@ def _are_apart(one: Measured, other: Measured) -> bool:
 
 def _is_time(value: float | None) -> bool:
     return value is not None and math.isfinite(value) and value > 0
+
+
+def _times(ratio: float) -> str:
+    """`3.05`, `33,280`: digits behind the point only where they say something."""
+    return f"{ratio:.2f}" if ratio < 100 else f"{ratio:,.0f}"
 
 
 def _span(low: float, high: float) -> str:
