@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paraval.racing.course_baseline import Baseline
 from paraval.racing.course_recorded import id_of, recorded_in
 from paraval.racing.course_time import RaceTime
 from paraval.racing.findings import Asked, Finding, Origin
@@ -244,6 +245,13 @@ def test_one_that_changes_its_judge_while_it_runs_fails_though_its_tests_pass() 
     assert found.status is Status.FAILED
     assert found.reason == "while its tests ran it changed tests/test_a.py"
     assert not gone.count(StepKind.SCREEN)
+
+
+def test_of_one_that_changes_its_judge_and_fails_the_change_is_told_first() -> None:
+    fate = Fate(test=Outcome.FAILED, test_flags=("changed tests/test_a.py while it ran",))
+    reason = by_name(race({"a": fate})[0])["a"].reason
+    assert reason is not None
+    assert reason.startswith("while its tests ran it changed tests/test_a.py; ")
 
 
 # ---- repair
@@ -646,6 +654,19 @@ def test_a_baseline_that_has_to_wait_is_a_race_that_did_not_start(
     assert standings.over
     assert standings.baseline.reason == f"the baseline was not {done}: no disk"
     assert standings.candidates[0].reason == "the race did not start"
+
+
+@pytest.mark.parametrize("first", ["skipped", "passed"])
+def test_a_baseline_that_is_tested_once_is_told_so_whichever_comes_first(first: str) -> None:
+    one, two = (Step(kind=StepKind.TEST, number=number) for number in (1, 2))
+    ends = [
+        StepEnd(step=one, outcome=Outcome.PASSED, finding=Finding()),
+        StepEnd(step=two, outcome=Outcome.SKIPPED, finding=Finding(), reason="no time"),
+    ]
+    baseline = Baseline.of(request(), BASE)
+    for end in ends if first == "passed" else reversed(ends):
+        assert baseline.handle(end) == []
+    assert baseline.standing.reason == "the baseline was tested only once of twice: no time"
 
 
 def test_a_step_that_comes_too_late_is_out_of_time_and_nothing_is_measured_after_it() -> None:

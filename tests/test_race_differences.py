@@ -28,7 +28,13 @@ from paraval.racing.comparing import (
     look_at_stdout,
     without_times,
 )
-from paraval.racing.differences import Found, differences_between, exit_difference, in_words
+from paraval.racing.differences import (
+    Found,
+    counts_against,
+    differences_between,
+    exit_difference,
+    in_words,
+)
 from paraval.racing.excerpts import NOWHERE, WORKTREE, Places
 from paraval.racing.findings import MOST_DIFFERENCES, Difference, TestStatus
 from paraval.racing.junit import JunitReport, SingleTest, read_junit_file
@@ -234,6 +240,33 @@ def test_tests_that_did_not_run_are_told_live_as_what_they_are() -> None:
 
 
 # ---- two runs of the same code
+
+
+def test_tests_are_counted_against_those_of_the_baseline() -> None:
+    """Neither fewer tests nor others in their place look like all of them."""
+    baseline = account(a=PASSED, b=PASSED, c=PASSED, s=SKIPPED, u=PASSED)
+
+    def cell(candidate: Account) -> str:
+        return shown.tests_cell(counts_against(baseline, candidate, ["u"]))
+
+    assert cell(account(a=PASSED)) == "1/3"
+    assert cell(account(x=PASSED, y=PASSED, z=PASSED)) == "0/3"
+    assert cell(account(2, **{"tests/test_a.py": ERROR})) == "0/3"
+    assert cell(account(1, a=FAILED, b=PASSED)) == "1/3"
+    assert cell(account(a=PASSED, b=PASSED, c=PASSED, new=PASSED)) == "4/4"
+    assert cell(account(1, a=PASSED, b=PASSED, c=PASSED, new=FAILED)) == "3/4"
+    assert cell(account(None, a=PASSED)) == "1/1", "what it did not come to tells nothing"
+    assert cell(Account(exit_code=0)) == "-"
+
+
+def test_why_there_is_no_report_is_told_once() -> None:
+    baseline = account(a=PASSED, b=PASSED, c=PASSED)
+    found = differences_between(baseline, Account(exit_code=0, report=JunitReport(problem="gone")))
+    assert [one.message for one in found.differences] == [
+        "of the report of its tests: gone",
+        "",
+        "",
+    ]
 
 
 def test_what_differs_between_two_runs_of_the_baseline_is_unstable() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paraval.racing import junit
-from paraval.racing.excerpts import WORKTREE, Places, cut
+from paraval.racing.excerpts import FOLDER, WORKTREE, Places, cut
 from paraval.racing.junit import JunitReport, read_junit, read_junit_file
 from paraval.racing.pytest_command import after_pytest, reporting
 
@@ -228,6 +228,24 @@ def test_a_file_that_is_none_is_not_waited_for(tmp_path: Path) -> None:
         report = read_junit_file(str(tmp_path / name))
         assert report.tests == ()
         assert report.problem
+
+
+def test_that_pytest_wrote_no_report_is_told_without_its_path(tmp_path: Path) -> None:
+    report = read_junit_file(str(tmp_path / "files" / "r.xml"), Places({str(tmp_path): FOLDER}))
+    assert report == JunitReport(problem="pytest wrote no report of its tests")
+
+
+def test_of_a_file_that_cannot_be_imported_the_cause_is_told(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_b.py").write_text("import no_such_module_at_all\n")
+    (tmp_path / "tests" / "test_c.py").write_text("def (:\n")
+    ask = ("-p", "no:cacheprovider", "-o", "junit_family=xunit1", "--junitxml=r.xml", "tests")
+    command = [sys.executable, "-m", "pytest", "-q", *ask]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    first, second = read_junit_file(str(tmp_path / "r.xml")).tests
+    cause = "ModuleNotFoundError: No module named 'no_such_module_at_all'"
+    assert (first.id, first.message) == ("tests/test_b.py", f"collection failure: {cause}")
+    assert second.message.startswith("collection failure: SyntaxError: ")
 
 
 # ---- how pytest is started

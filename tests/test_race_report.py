@@ -214,7 +214,8 @@ def test_the_document_has_the_keys_that_were_promised_first_and_in_the_order_of_
         "origin",
     ]
     assert first["status"] == "failed"
-    assert first["tests"] == {"passed": 11, "failed": 1, "errors": 0, "skipped": 0}
+    counts = {"passed": 11, "failed": 1, "errors": 0, "skipped": 0, "missing": 0}
+    assert first["tests"] == counts
     assert first["differences"][0]["expected"] == "[1, 2, 3]"
     assert first["more_differences"] == 2
     assert first["speedup"] is None
@@ -403,6 +404,25 @@ def test_of_a_baseline_that_fails_it_is_told_how_and_where_to_look(run: RunInfo)
     assert report.as_json()["baseline"]["differences"][0]["actual"] == "[1, 3, 2]"
     as_it_is = RaceReport(Standings(baseline=baseline), run, request_for(uncommitted=True))
     assert "--uncommitted" not in as_it_is.text()
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_told"),
+    [
+        ("the baseline fails its own tests: exit code 1", True),
+        ("the baseline's tests came to no verdict: command not found: pytset", True),
+        ("the baseline's benchmark cannot be measured: can't open file 'b.py'", True),
+        ("the baseline was not tested: the time limit of 1 s came before its turn", False),
+        ("the baseline's tests came to no verdict: not done after 2 s; ended", False),
+        ("the baseline's benchmark cannot be measured: exit code 1", False),
+    ],
+)
+def test_what_commands_see_is_told_where_that_may_be_why(
+    run: RunInfo, reason: str, is_told: bool
+) -> None:
+    baseline = replace(BASELINE, reason=reason)
+    text = RaceReport(Standings(baseline=baseline), run, request_for()).text()
+    assert ("Commands see" in text) is is_told
 
 
 def test_an_interrupted_race_says_how_to_go_on(run: RunInfo) -> None:

@@ -1,13 +1,14 @@
 """The race as JSON, for other programs.
 
 {"schema": 1,
- "baseline": {"commit", "tree", "uncommitted", "tests": {"passed", "failed", "errors", "skipped"} |
-              null, "seconds": {case: median}, "failing": [...], "differences": [...], "reason",
-              "unstable": [...], "noisy"},
+ "baseline": {"commit", "tree", "uncommitted", "tests": {"passed", "failed", "errors", "skipped",
+              "missing"} | null, "seconds": {case: median}, "failing": [...], "differences": [...],
+              "reason", "unstable": [...], "noisy"},
  "winner": name | null,
- "candidates": [{"name", "status", "tests": {"passed", "failed", "errors", "skipped"} | null,
-                 "differences": [{"scope", "name", "status", "baseline", "message", "expected",
-                 "actual"}], "speedup": {"estimate", "low", "high"} | null, "noisy", "reason",
+ "candidates": [{"name", "status", "tests": {"passed", "failed", "errors", "skipped",
+                 "missing"} | null, "differences": [{"scope", "name", "status", "baseline",
+                 "message", "expected", "actual"}], "speedup": {"estimate", "low", "high"} | null,
+                 "noisy", "reason",
                  "parent", "origin", "note", "duplicate_of", "more_differences", "flags": [...],
                  "notes": [...], "cases": {case: {"estimate", "low", "high"} | null}, "blocks",
                  "patch", "tree"}],
@@ -19,10 +20,12 @@
 
 Candidates stand in the order in which they came. `status` is won, accepted, slower, not_shown,
 failed, invalid, duplicate, timeout, crashed, infra_error or skipped. `tests` is null where nothing
-is known of single tests. `speedup` is null where there is no interval; what a single block showed
-is in `notes`. `note` is what whoever proposed a candidate says of it. `patch` is relative to the
-run's folder. `reason` of the baseline says why the race did not start. `over` is false for a race
-that was interrupted.
+is known of single tests; `missing` are those of the baseline's that a candidate's run did not come
+to. `speedup` is null where there is no interval; what a single block showed is in `notes`. `note`
+is what whoever proposed a candidate says of it. `patch` is relative to the run's folder. `cost` is
+what generate, repair and refine told that they cost together: `usd` is null where no call told any,
+and `unknown_calls` is how many told none. `reason` of the baseline says why the race did not start.
+`over` is false for a race that was interrupted.
 """
 
 from __future__ import annotations
@@ -52,17 +55,14 @@ def race_document(standings: Standings, run: RunInfo, request: RaceRequest) -> d
         "run": _run(run),
         "accept": _accept(request.accept),
         "profile": _profile(standings, request),
+        "cost": _cost(standings),
         "notes": list(standings.notes),
         "over": standings.over,
     }
-        "cost": _cost(standings),
     plain: dict[str, Any] = _plain(document)
     return plain
 
 
-def _baseline(baseline: BaselineStanding) -> dict[str, Any]:
-    return {
-        "commit": baseline.commit,
 def _cost(standings: Standings) -> dict[str, Any]:
     known = standings.cost_usd > 0 or not standings.unpriced_calls
     return {
@@ -71,6 +71,9 @@ def _cost(standings: Standings) -> dict[str, Any]:
     }
 
 
+def _baseline(baseline: BaselineStanding) -> dict[str, Any]:
+    return {
+        "commit": baseline.commit,
         "tree": baseline.tree,
         "uncommitted": baseline.uncommitted,
         "tests": _tests(baseline.tests),
@@ -107,7 +110,15 @@ def _candidate(one: Standing) -> dict[str, Any]:
 
 
 def _tests(counts: TestCounts | None) -> dict[str, int] | None:
-    return None if counts is None else asdict(counts)
+    if counts is None:
+        return None
+    return {
+        "passed": counts.passed,
+        "failed": counts.failed,
+        "errors": counts.errors,
+        "skipped": counts.skipped,
+        "missing": counts.missing,
+    }
 
 
 def _speedup(speedup: Speedup | None) -> dict[str, float] | None:

@@ -196,7 +196,7 @@ def _failing(standings: Standings, page: Page) -> list[str]:
 
 
 def _advice(shown: Shown, page: Page) -> list[str]:
-    command, *others = advice_sentences(shown.run, shown.request)
+    command, *others = advice_sentences(shown.standings.baseline, shown.run, shown.request)
     # Not wrapped: it is there to be copied.
     return [page.safe(command, 4000), *(line for one in others for line in page.wrapped(one))]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
+from paraval.racing.course_baseline import FAILS_ITS_TESTS
 from paraval.racing.pytest_command import AUTO, after_pytest
 from paraval.racing.request import TOTAL, Metric, RaceRequest
 from paraval.racing.shown import Safe, typed
@@ -12,6 +14,8 @@ from paraval.records import RunInfo
 from paraval.report.wording import counted, duration, listed
 
 SHOWN_NAMES = 5
+_NOT_FOUND = re.compile(r"(?i)no such file|not found|no module named|can't open|not there")
+"""What a program says of a file that it does not see."""
 SHORTEST_RUN_S = 0.010
 """Of a benchmark that is timed from outside: in less, the start of a process is most of it."""
 
@@ -55,9 +59,16 @@ def _of_the_tests(baseline: BaselineStanding, request: RaceRequest, safe: Safe) 
         )
 
 
-def advice_sentences(run: RunInfo, request: RaceRequest) -> Iterator[str]:
+def advice_sentences(
+    baseline: BaselineStanding, run: RunInfo, request: RaceRequest
+) -> Iterator[str]:
     """What to look at when the baseline does not pass."""
     yield f"What it printed: {typed('logs', run)} --case baseline"
+    reason = baseline.reason or ""
+    tests_failed = bool(baseline.failing) or reason.startswith(FAILS_ITS_TESTS)
+    if not tests_failed and not _NOT_FOUND.search(reason):
+        # A time limit, say: it has nothing to do with what commands see.
+        return
     files = "the working tree without what git ignores"
     if not request.uncommitted:
         files = "committed files alone (`--uncommitted` takes the working tree as it is)"

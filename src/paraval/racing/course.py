@@ -330,11 +330,14 @@ def _test_ended(entry: Entry, end: StepEnd) -> None:
     entry.tests = tested.counts
     entry.differences, entry.more_differences = tested.differences, tested.more
     entry.flag(tested.flags)
+    did = [flag.removesuffix(" while it ran") for flag in tested.flags]
+    # First: what tests tell that were tampered with is the lesser news.
+    why = [f"while its tests ran it {'; it '.join(did)}"] if did else []
     if end.outcome is not Outcome.PASSED:
-        entry.take_out(status_of(end.outcome), end.reason or _difference(tested, end))
-    elif tested.flags:
-        did = [flag.removesuffix(" while it ran") for flag in tested.flags]
-        entry.take_out(Status.FAILED, f"while its tests ran it {'; it '.join(did)}")
+        why.append(end.reason or _difference(tested, end))
+        entry.take_out(status_of(end.outcome), "; ".join(why))
+    elif why:
+        entry.take_out(Status.FAILED, why[0])
     else:
         entry.passed = True
 

@@ -13,6 +13,7 @@ from paraval.report.wording import listed
 
 RUNS = (1, 2)
 """Of the baseline's tests: two, so that what is unstable is known."""
+FAILS_ITS_TESTS = "the baseline fails its own tests"
 _NAMED = 5
 """Tests that a reason names."""
 
@@ -24,6 +25,8 @@ class Baseline:
     standing: BaselineStanding
     request: RaceRequest
     tests: dict[int, StepEnd]
+    skipped: StepEnd | None = None
+    """The first of its steps that was: of its tests, both may be."""
     calibration: StepEnd | None = None
 
     @classmethod
@@ -61,26 +64,27 @@ class Baseline:
     def handle(self, end: StepEnd) -> list[Step]:
         """How one of its steps ended; what is next of it."""
         if end.outcome is Outcome.SKIPPED:
-            self.standing = _skipped(self.standing, end)
+            self.skipped = self.skipped or end
+            self._tell_what_was_skipped(self.skipped)
         elif end.step.kind is StepKind.CALIBRATE:
             self.calibration = end
             self.standing = _calibrated(self.standing, end)
         else:
             self.tests[end.step.number] = end
-            if len(self.tests) == len(RUNS):
+            if self.skipped is not None:
+                self._tell_what_was_skipped(self.skipped)
+            elif len(self.tests) == len(RUNS):
                 ends = [self.tests[number] for number in RUNS]
                 self.standing = _tested(self.standing, ends, self.request)
                 if self.is_fine:
                     return [Step(kind=StepKind.CALIBRATE)]
         return []
 
-
-def _skipped(standing: BaselineStanding, end: StepEnd) -> BaselineStanding:
-    """The first reason stays: both of its tests may be skipped."""
-    if standing.reason is not None:
-        return standing
-    what = "measured" if end.step.kind is StepKind.CALIBRATE else "tested"
-    return replace(standing, reason=f"the baseline was not {what}: {end.reason}")
+    def _tell_what_was_skipped(self, end: StepEnd) -> None:
+        what = "was not measured"
+        if end.step.kind is not StepKind.CALIBRATE:
+            what = "was tested only once of twice" if self.tests else "was not tested"
+        self.standing = replace(self.standing, reason=f"the baseline {what}: {end.reason}")
 
 
 def _calibrated(standing: BaselineStanding, end: StepEnd) -> BaselineStanding:
@@ -132,11 +136,11 @@ def _no_end(ends: list[StepEnd]) -> str:
 def _failure(failing: tuple[str, ...], ends: list[StepEnd]) -> str:
     if not failing:
         why = next((end.reason for end in ends if end.reason), "they end with another code than 0")
-        return f"the baseline fails its own tests: {why}"
+        return f"{FAILS_ITS_TESTS}: {why}"
     names = [*failing[:_NAMED]]
     if len(failing) > _NAMED:
         names.append(f"{len(failing) - _NAMED} more")
-    return f"the baseline fails its own tests: {listed(names)}"
+    return f"{FAILS_ITS_TESTS}: {listed(names)}"
 
 
 def _uncomparable(names: list[str]) -> str:

@@ -8,7 +8,7 @@ of a candidate, and is left out.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paraval.racing.accounts import Account
 from paraval.racing.asserted import asserted_in
@@ -110,12 +110,15 @@ def _of_tests(
         test, status = now.get(name), before.get(name, TestStatus.MISSING)
         if test is not None and test.status in FAILS and status not in FAILS:
             yield _difference(test, status)
+    problem = candidate.report.problem if candidate.report is not None else None
     for name, status in before.items():
         if status is TestStatus.PASSED:
             test = now.get(name)
             if test is None:
                 if candidate.exit_code is not None and _is_whole(baseline):
-                    yield _missing(name, candidate)
+                    yield _missing(name, problem)
+                    # It is the same for all that follow.
+                    problem = None
             elif test.status is TestStatus.SKIPPED:
                 yield _difference(test, status)
 
@@ -141,14 +144,37 @@ def _difference(test: SingleTest, baseline: str) -> Difference:
     )
 
 
-def _missing(name: str, candidate: Account) -> Difference:
-    problem = candidate.report.problem if candidate.report is not None else None
+def _missing(name: str, problem: str | None) -> Difference:
     return Difference(
         scope="test",
         name=name,
         status=TestStatus.MISSING.value,
         baseline=TestStatus.PASSED.value,
         message="" if problem is None else f"of the report of its tests: {problem}",
+    )
+
+
+def counts_against(
+    baseline: Account, candidate: Account, unstable: Collection[str] = ()
+) -> TestCounts | None:
+    """Of a candidate's tests, with those that it did not come to and those that are new."""
+    counts = candidate.counts
+    if counts is None:
+        return None
+    now = {test.id for test in candidate.tests}
+    before = {test.id for test in baseline.tests}
+    new = [test for test in candidate.tests if test.id not in before and test.id not in unstable]
+    missing = 0
+    if candidate.exit_code is not None and _is_whole(baseline):
+        missing = sum(
+            test.status is TestStatus.PASSED and test.id not in now and test.id not in unstable
+            for test in baseline.tests
+        )
+    return replace(
+        counts,
+        missing=missing,
+        new_passed=sum(test.status is TestStatus.PASSED for test in new),
+        new_failed=sum(test.status in FAILS for test in new),
     )
 
 

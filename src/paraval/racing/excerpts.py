@@ -42,5 +42,7 @@ class Places:
 
 
 NOWHERE = Places({})
+FOLDER = "{folder}"
+"""What stands for the folder of an attempt."""
 WORKTREE = "{worktree}"
 """What stands for the folder that a candidate is tested in."""

@@ -117,6 +117,12 @@ class TestCounts:
     failed: int = 0
     errors: int = 0
     skipped: int = 0
+    missing: int = 0
+    """Of those that pass with the baseline: those that a candidate's run did not come to."""
+    new_passed: int = 0
+    """Of those that passed: those that the baseline does not have."""
+    new_failed: int = 0
+    """The same of those that failed, and of errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +178,8 @@ class Calibration:
     busy_cpus: float
     """How many it keeps busy."""
     noisy: bool = False
+    printed: str | None = None
+    """A hash of what it prints; None: that is another in each process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +194,8 @@ class Block:
     gap_s: float = 0.0
     """The longest time between two of its processes: the engine's own."""
     flags: tuple[str, ...] = ()
-    """What the benchmark left behind with the candidate and not with the baseline."""
+    """What the benchmark did with the candidate and not with the baseline that makes its
+    measurements doubtful, such as files that it left behind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

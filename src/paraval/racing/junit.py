@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-from paraval.racing.excerpts import NOWHERE, WORKTREE, Places, cut
+from paraval.racing.excerpts import FOLDER, NOWHERE, WORKTREE, Places, cut
 from paraval.racing.findings import TestCounts, TestStatus
 from paraval.targets.answer import InvalidOutputError
 from paraval.targets.plain_files import open_plain_file
@@ -23,6 +23,8 @@ MOST_TESTS = 100_000
 LONGEST_ID = 500
 LONGEST_DETAILS = 20_000
 _PIECE_BYTES = 1 << 20
+_NOT_COLLECTED = "collection failure"
+"""pytest's words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,8 @@ class JunitReport:
 
 def read_junit_file(path: str, places: Places = NOWHERE) -> JunitReport:
     """What the file tells; one that cannot be read tells nothing, and why."""
+    if _is_ours(path, places) and not os.path.lexists(path):
+        return JunitReport(problem="pytest wrote no report of its tests")
     try:
         descriptor = open_plain_file(path)
     except InvalidOutputError as error:
@@ -70,6 +74,11 @@ def read_junit_file(path: str, places: Places = NOWHERE) -> JunitReport:
     except OSError as error:
         return JunitReport(problem=f"'{places.hidden_in(path)}' cannot be read: {error.strerror}")
     return read_junit(data, places)
+
+
+def _is_ours(path: str, places: Places) -> bool:
+    """In an attempt's own folder, where nobody but pytest is asked to write a report."""
+    return places.hidden_in(path).startswith(f"{FOLDER}/")
 
 
 def read_junit(data: bytes, places: Places = NOWHERE) -> JunitReport:
@@ -174,7 +183,7 @@ class _Reading:
     def _add(self, test: _Open) -> None:
         if len(self.tests) >= MOST_TESTS:
             raise _RefusedError(f"it tells of more than {MOST_TESTS:,} tests")
-        hidden = self._places.hidden_in
+        hidden, details = self._places.hidden_in, "".join(test.details)
         name = _bounded_id(hidden(_id_of(test.attributes)).removeprefix(f"{WORKTREE}/"))
         self._seen[name] += 1
         if self._seen[name] > 1:
@@ -183,14 +192,23 @@ class _Reading:
             SingleTest(
                 id=name,
                 status=test.status,
-                message=cut(hidden(test.message)),
-                details=cut(hidden("".join(test.details)), LONGEST_DETAILS),
+                message=cut(hidden(_with_cause(test.message, details))),
+                details=cut(hidden(details), LONGEST_DETAILS),
             )
         )
 
 
 def _refuse_doctype(*_: object) -> None:
     raise _RefusedError("it has a document type")
+
+
+def _with_cause(message: str, details: str) -> str:
+    """Of a file that pytest cannot import, the error: its message says no more than that."""
+    if message != _NOT_COLLECTED:
+        return message
+    # Its last line that pytest marks as the error's.
+    errors = [line[1:].strip() for line in details.splitlines() if line.startswith("E ")]
+    return f"{message}: {errors[-1]}" if errors and errors[-1] else message
 
 
 def _id_of(attributes: Mapping[str, str]) -> str:
@@ -202,6 +220,9 @@ def _id_of(attributes: Mapping[str, str]) -> str:
     if file.endswith(".py") and module in classname:
         classes = classname.rpartition(module)[2].strip(".").split(".")
         parts = (file, *classes, name)
+    elif file.endswith(".py") and not classname and name == module:
+        # A file that pytest could not import.
+        parts = (file,)
     elif not name and classname:
         parts = (file, classname)
     elif file == classname:

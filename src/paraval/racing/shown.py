@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Callable
 
-from paraval.racing.differences import ITSELF
+from paraval.racing.differences import ITSELF, tests_run
 from paraval.racing.findings import Difference, Speedup, TestCounts, TestStatus
 from paraval.racing.request import TOTAL, Metric, RaceRequest
 from paraval.racing.standings import BaselineStanding, Standing, Standings, Status
@@ -50,10 +50,15 @@ def status_word(status: Status) -> str:
 
 
 def tests_cell(counts: TestCounts | None) -> str:
-    """`11/12`: those that passed, of those that ran."""
+    """`11/12`: those that passed, of those that ran and of those that should have."""
     if counts is None:
         return UNKNOWN
-    return f"{counts.passed:,}/{counts.passed + counts.failed + counts.errors:,}"
+    passed, ran = counts.passed, tests_run(counts)
+    if counts.missing:
+        # Others in their place make up for nothing: the baseline's alone count.
+        passed -= counts.new_passed
+        ran += counts.missing - counts.new_passed - counts.new_failed
+    return f"{passed:,}/{ran:,}"
 
 
 def times(ratio: float) -> str:
@@ -152,19 +157,14 @@ def measured_sentence(standings: Standings, request: RaceRequest) -> str | None:
         return None
     most = max(one.blocks for one in measured)
     metric = {Metric.WALL: "wall time", Metric.CPU: "CPU time", Metric.FILE: "times it told"}
+    last, together = _FINALS[min(standings.finalists, 2)]
     return (
         f"Measured alone, each time in a fresh process, in blocks of ABBA against the baseline"
         f" (up to {most:,} a candidate): {metric[request.bench.metric]}{last}."
         f" Intervals: {percent(request.accept.confidence)}{together}."
     )
-    last, together = _FINALS[min(standings.finalists, 2)]
 
 
-def resume_sentence(run: RunInfo, request: RaceRequest) -> str:
-    """Of one that was interrupted, or that left something for later on purpose."""
-    hooks = (request.generate, request.repair, request.refine)
-    if any(hook is not None and not hook.command for hook in hooks):
-        resume = f"options=paraval.Options(resume='{run.id}')"
 def cost_sentence(standings: Standings, request: RaceRequest) -> str | None:
     """What hooks cost, as far as they told; None: none was asked, or they cost nothing."""
     usd, unknown = standings.cost_usd, standings.unpriced_calls
@@ -182,6 +182,11 @@ def cost_sentence(standings: Standings, request: RaceRequest) -> str | None:
     return f"{told}."
 
 
+def resume_sentence(run: RunInfo, request: RaceRequest) -> str:
+    """Of one that was interrupted, or that left something for later on purpose."""
+    hooks = (request.generate, request.repair, request.refine)
+    if any(hook is not None and not hook.command for hook in hooks):
+        resume = f"options=paraval.Options(resume='{run.id}')"
         if run.held_back:
             return f"{_HELD_BACK} in Python: paraval.race(..., limits={{...}}, {resume})"
         return f"It was interrupted. Go on in Python: paraval.race(..., {resume})"
@@ -217,7 +222,6 @@ def typed(command: str, run: RunInfo) -> str:
     return how_to_resume(run).replace("paraval resume", f"paraval {command}", 1)
 
 
-_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _FINALS = (
     ("", ""),
     ("; the last one on fresh blocks", ""),
@@ -226,3 +230,4 @@ _FINALS = (
 """By how many were in the finals: when that was, and what their intervals are of."""
 _BEYOND_DIGITS = 1e9
 """A ratio above it is no measurement; its digits would fill the page."""
+_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
