@@ -9,6 +9,7 @@ import itertools
 import math
 import os
 import random
+import re
 import shutil
 import sys
 from collections.abc import Awaitable, Callable
@@ -512,7 +513,7 @@ def test_cpu_time_can_be_what_is_compared(tmp_path: Path) -> None:
         ),
         (
             "open('code.txt', 'a').write('more')",
-            "its benchmark leaves code.txt",
+            "its benchmark changes code.txt",
         ),
         (
             "import subprocess; subprocess.Popen(['sleep', '60'])",
@@ -575,6 +576,88 @@ def test_a_cache_that_is_written_late_is_found_in_the_block_in_which_it_is(
     race.request = replace(race.request, env={"COUNT": str(tmp_path / "count")})
     blocks = [block_of(one) for one in race.results(screen("b"), screen("b", 2))]
     assert [block.flags for block in blocks] == [(), (f"its benchmark leaves {path}",)]
+
+
+# ---- benchmarks that don't do their work
+
+
+def forging_block(race: Race) -> Block:
+    """Of the candidate `b`, after the baseline was calibrated."""
+
+    async def use(measurer: Measurer) -> AttemptResult:
+        calibration = finding_of(await race.perform(measurer, CALIBRATE))
+        race.ends[(StepKind.CALIBRATE, BASELINE, 1)] = StepEnd(
+            step=CALIBRATE, outcome=Outcome.PASSED, finding=calibration
+        )
+        return await race.perform(measurer, screen("b"))
+
+    return block_of(race.measure(use))
+
+
+PRINTS = "its benchmark prints something else than the baseline's"
+
+
+@pytest.mark.parametrize(
+    ("bench", "code", "flags"),
+    [
+        ("import code_; print('sum', 42)", "import os; os._exit(0)", (PRINTS,)),
+        ("import code_; print('sum', code_.x)", "x = 0", (PRINTS,)),
+        ("import code_; print('sum', 42)", "print('hi' * 1000000)", (PRINTS,)),
+        ("import code_; print('sum', 42)", "x = 42", ()),
+        ("import code_, os; print(os.getcwd())", "x = 42", ()),
+        ("import code_, time; print(time.time_ns())", "print('hi')", ()),
+        ("import code_; print(f'took {code_.x} s')", "x = 0.1", ()),
+        ("import code_; print(f'took {code_.x} ms')", "x = 7", ()),
+    ],
+    ids=["ends early", "is wrong", "floods", "right", "folder", "unstable", "faster", "in ms"],
+)
+def test_a_candidate_whose_benchmark_prints_something_else_is_flagged(
+    tmp_path: Path, bench: str, code: str, flags: tuple[str, ...]
+) -> None:
+    """Where the baseline's prints the same in every process; times may be others."""
+    base = {"bench.py": bench, "code_.py": "x = 42"}
+    assert forging_block(Race(tmp_path, {BASE_TREE: base, "b": {"code_.py": code}})).flags == flags
+
+
+TELLS = """
+import json, time
+import code_
+began = time.perf_counter()
+code_.work()
+json.dump({"a": (time.perf_counter() - began) * getattr(code_, "SCALE", 1)}, open("b.json", "w"))
+"""
+SLOW = "import time\ndef work(): time.sleep(0.15)\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "is_forged"),
+    [
+        (SLOW + "real = time.perf_counter\ntime.perf_counter = lambda: real() / 100\n", True),
+        (SLOW.replace("0.15", "0.02"), False),
+        (SLOW.replace("0.15", "0.18"), False),
+    ],
+    ids=["forged", "faster", "slower"],
+)
+def test_a_candidate_that_sets_the_clock_is_flagged(
+    tmp_path: Path, code: str, is_forged: bool
+) -> None:
+    trees = {BASE_TREE: {"bench.py": TELLS, "code_.py": SLOW}, "b": {"code_.py": code}}
+    race = Race(tmp_path, trees, metric=Metric.FILE, file="b.json")
+    flags = block_of(race.results(screen("b"))[0]).flags
+    assert bool(flags) is is_forged
+    assert all(re.fullmatch(r"it tells to be 1\d\d ms faster, and .* are not", f) for f in flags)
+
+
+def test_told_times_that_do_not_fit_into_their_processes_are_not_held_against_the_clock(
+    tmp_path: Path,
+) -> None:
+    """A thousand calls, of which a few were timed."""
+    trees = {
+        BASE_TREE: {"bench.py": TELLS, "code_.py": SLOW + "SCALE = 1000"},
+        "b": {"code_.py": SLOW + "SCALE = 10"},
+    }
+    race = Race(tmp_path, trees, metric=Metric.FILE, file="b.json")
+    assert block_of(race.results(screen("b"))[0]).flags == ()
 
 
 def test_what_python_compiles_of_a_candidate_s_own_modules_is_no_flag(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from paraval.scratch import OwnHome
@@ -82,11 +82,14 @@ def without_made_up(path: str) -> str:
     return made_up.sub("#", path)
 
 
-def in_words(left: Sequence[str]) -> tuple[str, ...]:
+def in_words(left: Sequence[str], was_there: Callable[[str], bool]) -> tuple[str, ...]:
     """As flags of a block."""
-    told = [f"its benchmark leaves {path}" for path in left[:SHOWN]]
+    told = [
+        f"its benchmark {'changes' if was_there(path) else 'leaves'} {path}"
+        for path in left[:SHOWN]
+    ]
     if len(left) > SHOWN:
-        told.append(f"its benchmark leaves {len(left) - SHOWN} more files")
+        told.append(f"its benchmark leaves or changes {len(left) - SHOWN} more files")
     return tuple(told)
 
 

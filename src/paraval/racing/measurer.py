@@ -16,6 +16,7 @@ from typing import Any
 
 from paraval.machine.reader import MachineReader
 from paraval.racing.findings import Block, Calibration, Finding, Sample
+from paraval.racing.forging import always_printed, flags_of_printed, flags_of_told
 from paraval.racing.leavings import in_words, only_with
 from paraval.racing.metrics import difference_in_cases, remarks
 from paraval.racing.performing import RaceRoom, broke, found
@@ -144,6 +145,7 @@ class Measurer:
             process_s=statistics.median(one.ended.wall_s for one in timed),
             busy_cpus=statistics.median(_busy_cpus(one) for one in timed),
             noisy=noisy,
+            printed=await asyncio.to_thread(always_printed, timed),
         )
         notes = remarks(self._room.request.bench, {"the baseline": samples})
         return found(Finding(calibration=calibration), notes=notes, **_taken(timed, began))
@@ -217,10 +219,13 @@ class Measurer:
         )
 
     def _cpus(self) -> tuple[int, ...]:
-        end = self._room.ends.get((StepKind.CALIBRATE, BASELINE, 1))
-        calibration = None if end is None else end.finding.calibration
+        calibration = self._calibration()
         busy_cpus = None if calibration is None else calibration.busy_cpus
         return cpus_for(self._room.request.bench.cpus, busy_cpus, self._own)
+
+    def _calibration(self) -> Calibration | None:
+        end = self._room.ends.get((StepKind.CALIBRATE, BASELINE, 1))
+        return None if end is None else end.finding.calibration
 
     # ---- after them
 
@@ -229,14 +234,14 @@ class Measurer:
         return self._quiet.was_disturbed(len(timed), own_cpu_s) or self._is_quiet is False
 
     async def _flags(self, pair: _Pair, timed: Sequence[tuple[str, Timed]]) -> tuple[str, ...]:
-        """What the candidate's benchmark left. After every block: answers that are written down
-        late would make all later ones fast."""
+        """What the candidate's benchmark left, and whether it did its work. After every block:
+        answers that are written down late would make all later ones fast."""
         for stand in (pair.baseline, pair.candidate):
             await stand.look()
         # After one process of each alone, too: later ones could have covered up for it.
         left = only_with(pair.candidate.usual, pair.baseline.usual)
         left += only_with(pair.candidate.left, pair.baseline.left)
-        flags = in_words(sorted(set(left)))
+        flags = in_words(sorted(set(left)), pair.candidate.had)
         leaked = {side: sum(one.ended.leaked for s, one in timed if s == side) for side in (A, B)}
         if leaked[B] and not leaked[A]:
             # Work that goes on behind its back is not in the time that it took.
@@ -244,7 +249,14 @@ class Measurer:
         if pair.baseline.meddled:
             self._stands.drop(pair.baseline)
             flags += (_meddling(pair.baseline.meddled),)
-        return flags
+        return flags + await asyncio.to_thread(self._forged, timed)
+
+    def _forged(self, timed: Sequence[tuple[str, Timed]]) -> tuple[str, ...]:
+        calibration = self._calibration()
+        expected = None if calibration is None else calibration.printed
+        baseline, candidate = ([one for s, one in timed if s == side] for side in (A, B))
+        printed = flags_of_printed(expected, baseline, candidate)
+        return printed + flags_of_told(baseline, candidate)
 
 
 def _seed(step: Step) -> str:

@@ -70,6 +70,10 @@ class Stand:
         self.left = left_since(self._before, now, self._settled)
         self.meddled = meddled_with(self._settled, now, self.usual) if self._settled else []
 
+    def had(self, path: str) -> bool:
+        """Whether a file was there before the first process."""
+        return path in self._before
+
     async def settle(self) -> None:
         """Nothing but its own benchmark has run so far: all that was left is its own doing."""
         self._settled = await asyncio.to_thread(self._ground.footprint)
