@@ -91,7 +91,7 @@ def flags_of_told(baseline: Sequence[Timed], candidate: Sequence[Timed]) -> tupl
     if min(excess, told) <= max(LEAST_EXCESS_S, LEAST_EXCESS * took):
         return ()
     saved = took - statistics.mean(one.ended.wall_s for one in candidate)
-    are = "are not" if saved < told / 10 else f"are {_milliseconds(saved)} faster"
+    are = "are not" if saved < told / 10 else f"are only {_milliseconds(saved)} faster"
     return (f"it tells to be {_milliseconds(told)} faster, and its processes {are}",)
 
 
