@@ -372,8 +372,33 @@ def test_a_flood_is_bounded_and_said_to_be(scene: Scene) -> None:
 def test_of_endless_lines_the_first_count(scene: Scene) -> None:
     scene.hook = program(f"for n in range({MOST_LINES + 50}): print('nonsense')")
     result = scene.ask()
-    assert len(complaints(result)) <= 21
-    assert complaints(result)[-1].startswith("and ")
+    asked = finding_of(result).asked
+    assert asked is not None
+    assert [words.split(":")[0] for words in asked.complaints] == [
+        f"line {number}" for number in range(1, 21)
+    ]
+    assert asked.more_complaints == MOST_LINES - 20
+    assert asked.remarks == ("lines after the 1,000th were not read",)
+
+
+def test_a_line_past_all_bounds_is_told_and_the_lines_after_it_are_read(scene: Scene) -> None:
+    scene.hook = program("print('x' * 20_000_000); print('{\"patch\": \"p\"}'); print('nonsense')")
+    result = scene.ask()
+    asked = finding_of(result).asked
+    assert asked is not None
+    assert [one.patch for one in asked.proposals] == ["p"]
+    first, second = asked.complaints
+    assert first == "line 1: has more than 1 MB and is left out"
+    assert second.startswith("line 2 after what was not kept: is no JSON")
+    (remark,) = asked.remarks
+    assert remark.startswith("it printed 20,000,025 bytes: 3,157,273 past the first 16 MiB are not")
+
+
+def test_a_long_line_is_told_and_the_lines_after_it_are_read(scene: Scene) -> None:
+    scene.hook = program("print('x' * 2_000_000); print('{\"patch\": \"p\"}')")
+    result = scene.ask()
+    assert [one.patch for one in proposals(result)] == ["p"]
+    assert complaints(result) == ("line 1: has 2,000,000 characters; at most 1,048,576 are read",)
 
 
 def test_it_sees_the_users_home_and_no_variables_but_those_named(

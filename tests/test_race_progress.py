@@ -239,6 +239,20 @@ def test_candidates_that_hooks_propose_are_told_with_where_they_come_from(engine
     ]
 
 
+def test_of_lines_that_are_left_out_the_true_number_is_told(engine: Engine) -> None:
+    asked = Asked(
+        proposals=(Proposal(name="a", patch=""),),
+        complaints=("line 1: no JSON", "line 2: no JSON"),
+        more_complaints=998,
+        remarks=("lines after the 1,000th were not read",),
+    )
+    engine.ends(engine.starts("generate", "generate"), Finding(asked=asked))
+    assert lines_of(engine.told) == [
+        "! generate  1,000 lines left out: line 1: no JSON",
+        "! generate  lines after the 1,000th were not read",
+    ]
+
+
 def test_what_is_no_candidate_is_told_with_the_reason(engine: Engine) -> None:
     engine.ends(
         engine.starts("stale", "stage"), None, Outcome.FAILED, "error: patch does not apply"

@@ -10,7 +10,7 @@ import pytest
 
 from paraval.racing.as_json import race_document
 from paraval.racing.course_field import _forbidden
-from paraval.racing.findings import Proposal, Speedup
+from paraval.racing.findings import Asked, Finding, Proposal, Speedup
 from paraval.racing.preparing import _changed
 from paraval.racing.protection import LEADS_OUT
 from paraval.racing.remembering import Beginning
@@ -24,7 +24,7 @@ from paraval.racing.shown import (
     times,
 )
 from paraval.racing.standings import Standings
-from paraval.racing.steps import Base
+from paraval.racing.steps import Base, StepKind
 from paraval.racing.verdicts import extent
 from paraval.records import Outcome
 from tests.race_world import Fate, World, course, go, race, request
@@ -148,3 +148,24 @@ def test_the_report_tells_the_cost_as_text_and_as_markdown(tmp_path: Path) -> No
     report.write(tmp_path / "race.md")
     for told in (report.text(), (tmp_path / "race.md").read_text()):
         assert "Cost of repair: $0.50." in told
+
+
+# ---- what hooks said that is left out
+
+
+def test_complaints_are_told_in_their_order_and_counted_as_they_are() -> None:
+    one = course(request(hooks={"generate": HookSpec()}))
+    lines = tuple(f"line {number}: is no JSON" for number in range(1, 21))
+    asked = Asked(complaints=lines, more_complaints=980, remarks=("lines were not read",))
+    world, out = World(), one.begin()
+    while out:
+        step = out.pop(0)
+        end = world.end(step)
+        if step.kind is StepKind.GENERATE:
+            end = replace(end, finding=Finding(asked=asked))
+        out += one.handle(end, 0.0)
+    assert one.standings().notes == (
+        *(f"generate: {line}" for line in lines[:5]),
+        "generate: 995 more like these",
+        "generate: lines were not read",
+    )

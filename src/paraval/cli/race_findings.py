@@ -80,6 +80,9 @@ def _asked(asked: Asked) -> Iterator[str]:
     names = [proposal.name for proposal in asked.proposals]
     yield f"proposes {counted(len(names), 'candidate')}" + (f": {_some(names)}" if names else "")
     yield from (f"left out: {complaint}" for complaint in asked.complaints)
+    if asked.more_complaints:
+        yield f"left out: {asked.more_complaints:,} more like these"
+    yield from asked.remarks
 
 
 def _profiled(profiled: Profiled) -> Iterator[str]:

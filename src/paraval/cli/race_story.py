@@ -280,9 +280,12 @@ class RaceStory:
             # What it does propose is told as it arrives, which may be long before it ends.
             took = duration(event.result.result.duration_s)
             yield self._line("start", name, f"{who}proposes nothing  {took}")
-        if finding.asked.complaints:
-            left_out = counted(len(finding.asked.complaints), "line")
-            yield self._line("error", name, f"{left_out} left out: {finding.asked.complaints[0]}")
+        if complaints := finding.asked.complaints:
+            noun = "item" if complaints[0].startswith("item ") else "line"
+            left_out = counted(len(complaints) + finding.asked.more_complaints, noun)
+            yield self._line("error", name, f"{left_out} left out: {complaints[0]}")
+        for remark in finding.asked.remarks:
+            yield self._line("error", name, remark)
 
     # ---- words
 

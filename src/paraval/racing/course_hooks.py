@@ -10,7 +10,7 @@ from typing import Any
 from paraval.racing.course_entries import Entry
 from paraval.racing.course_recorded import Recorded
 from paraval.racing.course_time import RaceTime
-from paraval.racing.findings import Block, Speedup
+from paraval.racing.findings import Asked, Block, Speedup
 from paraval.racing.request import Accept, HookSpec, RaceRequest
 from paraval.racing.standings import BaselineStanding
 from paraval.racing.steps import StepEnd, StepKind
@@ -42,7 +42,8 @@ class Hooks:
         self.unpriced_calls = 0
         """Calls that told no cost."""
         self._refused: list[tuple[StepKind, Entry]] = []
-        self._notes: list[str] = []
+        self._notes: list[tuple[str, ...]] = []
+        """Of each call: who was asked, then what is to be said of it."""
 
     def __contains__(self, kind: StepKind) -> bool:
         return kind in self._kinds
@@ -76,15 +77,19 @@ class Hooks:
         who = kind.value if kind is StepKind.GENERATE else kind.value + about
         self._spent[kind].append(end.cost_usd)
         self.unpriced_calls += not end.is_priced and end.outcome is not Outcome.SKIPPED
+        notes = []
         if end.outcome is Outcome.SKIPPED:
-            self._notes.append(f"{who} was not asked: {end.reason}")
+            notes.append(f"{who} was not asked: {end.reason}")
         elif end.outcome is not Outcome.PASSED:
             why = f": {end.reason}" if end.reason else ""
-            self._notes.append(f"{who} ended as {end.outcome.value}{why}")
-        complaints = () if end.finding.asked is None else end.finding.asked.complaints
-        self._notes += [f"{who}: {complaint}" for complaint in complaints[:MOST_COMPLAINTS]]
-        if len(complaints) > MOST_COMPLAINTS:
-            self._notes.append(f"{who}: {len(complaints) - MOST_COMPLAINTS} more like these")
+            notes.append(f"{who} ended as {end.outcome.value}{why}")
+        asked = end.finding.asked or Asked()
+        shown = asked.complaints[:MOST_COMPLAINTS]
+        notes += [f"{who}: {complaint}" for complaint in shown]
+        if more := len(asked.complaints) + asked.more_complaints - len(shown):
+            notes.append(f"{who}: {more:,} more like these")
+        notes += [f"{who}: {remark}" for remark in asked.remarks]
+        self._notes.append((who, *notes))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -95,7 +100,8 @@ class Hooks:
             for (kind, why), number in sorted(refused.items())
         ]
         # Sorted: the order in which hooks end is chance.
-        return (*sorted(self._notes), *refusals)
+        said = [note for _, *notes in sorted(self._notes) for note in notes]
+        return (*said, *refusals)
 
     def _why_not(self, kind: StepKind, entry: Entry) -> str:
         spec = self._specs[kind]

@@ -218,7 +218,11 @@ class Asked:
     proposals: tuple[Proposal, ...] = ()
     """Named, and with their parent, in their order."""
     complaints: tuple[str, ...] = ()
-    """Lines that are no candidate, and why."""
+    """Lines that are no candidate, and why: the first of them."""
+    more_complaints: int = 0
+    """How many there are beyond them."""
+    remarks: tuple[str, ...] = ()
+    """On all that it said: what of it was never read."""
 
 
 # ---- the winner's profile

@@ -17,7 +17,8 @@ from typing import Any
 from paraval.errors import ParavalError
 from paraval.racing.findings import Asked, Finding, Origin, Proposal
 from paraval.racing.hook_ask import proposal_of
-from paraval.racing.lines import MOST_LINES, Answer, Teller, read_answer, read_items
+from paraval.racing.hook_program import Gap
+from paraval.racing.lines import LONGEST_LINE, MOST_LINES, Answer, Teller, read_answer, read_items
 from paraval.racing.performing import RaceRoom
 from paraval.racing.staging import content_hash
 from paraval.racing.steps import Step
@@ -36,12 +37,15 @@ class Heard:
         self._parent = proposal_of(step, room)
         self._proposals: list[Proposal] = []
         self._complaints: list[str] = []
+        self._remarks: list[str] = []
         self._unsaid_again: dict[str, list[Proposal]] = {}
         """Of attempts before this one, by content."""
         self._named = 0
         """How many names that go by their number are taken."""
         self._said = 0
         """Lines or items of this attempt."""
+        self._before_gap: int | None = None
+        """How many lines there were before some that are not kept; None: all are."""
         self._cost: float | None = None
         self._listens = False
 
@@ -51,7 +55,8 @@ class Heard:
             again[proposal.content].append(proposal)
         self._unsaid_again = dict(again)
         self._named = len(self._proposals)
-        self._complaints, self._said, self._cost = [], 0, None
+        self._complaints, self._remarks, self._said, self._cost = [], [], 0, None
+        self._before_gap = None
         self._listens = True
 
     def end_attempt(self) -> None:
@@ -60,22 +65,26 @@ class Heard:
 
     @property
     def finding(self) -> Finding:
-        more = len(self._complaints) - MOST_COMPLAINTS
-        complaints = tuple(self._complaints[:MOST_COMPLAINTS])
-        if more > 0:
-            complaints += (f"and {more:,} more like these",)
-        return Finding(asked=Asked(proposals=tuple(self._proposals), complaints=complaints))
+        asked = Asked(
+            proposals=tuple(self._proposals),
+            complaints=tuple(self._complaints[:MOST_COMPLAINTS]),
+            more_complaints=max(0, len(self._complaints) - MOST_COMPLAINTS),
+            remarks=tuple(self._remarks),
+        )
+        return Finding(asked=asked)
 
     @property
     def spend(self) -> Spend | None:
         """Of this attempt; None: it told nothing of a cost."""
         return None if self._cost is None else Spend(cost_usd=self._cost)
 
-    async def take(self, lines: Sequence[str]) -> None:
+    async def take(self, lines: Sequence[str | Gap]) -> None:
         """Lines that came since; what they propose joins the race."""
         proposals: list[Proposal] = []
         for line in lines:
-            if self._counts("lines") and line.strip():
+            if isinstance(line, Gap):
+                self._leap(line)
+            elif self._counts("lines") and line.strip():
                 proposals += await self._new_in(read_answer(line, self._teller()), "line")
         if proposals:
             self._room.propose(self._step, tuple(proposals))
@@ -88,11 +97,24 @@ class Heard:
                 self._room.propose(self._step, tuple(new))
         return self._listens and self._said <= MOST_LINES
 
+    def _leap(self, gap: Gap) -> None:
+        if self._said < MOST_LINES and gap.begun_bytes > LONGEST_LINE:
+            self._said += 1
+            self._complaints.append(f"line {self._said}: has more than 1 MB and is left out")
+        self._remarks.append(gap.words)
+        self._before_gap = self._said
+
+    def _place(self, what: str) -> str:
+        if self._before_gap is None:
+            return f"{what} {self._said}"
+        # How many lines are not kept, nobody knows.
+        return f"{what} {self._said - self._before_gap} after what was not kept"
+
     def _counts(self, what: str) -> bool:
         """Whether what comes now is still listened to."""
         self._said += 1
         if self._said == MOST_LINES + 1:
-            self._complaints.append(f"more than {MOST_LINES:,} {what}; the rest is left out")
+            self._remarks.append(f"{what} after the {MOST_LINES:,}th were not read")
         return self._listens and self._said <= MOST_LINES
 
     def _teller(self) -> Teller:
@@ -104,7 +126,7 @@ class Heard:
         )
 
     async def _new_in(self, answer: Answer, what: str) -> list[Proposal]:
-        asked, place = answer.asked, f"{what} {self._said}"
+        asked, place = answer.asked, self._place(what)
         self._named += len(asked.proposals)
         # Each was read by itself, and so as the first.
         self._complaints += [

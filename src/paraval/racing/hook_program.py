@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 from paraval.environment import child_environment
 from paraval.isolation import Home
@@ -23,7 +24,17 @@ LOOK_EVERY_S = 0.05
 """How soon a line that was printed joins the race; to look costs one read of a file."""
 _PIECE_BYTES = 256 << 10
 
-TakeLines = Callable[[Sequence[str]], Awaitable[None]]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Stands among lines for what was printed between them, and not kept."""
+
+    words: str
+    begun_bytes: int
+    """Of the line that it begins in."""
+
+
+TakeLines = Callable[[Sequence[str | Gap]], Awaitable[None]]
 
 
 def hook_command(attempt: Attempt, room: ProcessRoom, own: OwnHome | None, stdin: bytes) -> Command:
@@ -66,8 +77,7 @@ async def run_listening(warden: Warden, command: Command, take: TakeLines) -> En
         listening.cancel()
         await asyncio.wait({listening})
     await take(printed.lines())
-    if not ended.stdout_cut:
-        await take(printed.rest())
+    await take(printed.end(ended.stdout_bytes) if ended.stdout_cut else printed.rest())
     return ended
 
 
@@ -89,6 +99,20 @@ class Printed:
         lines = self._lines(2 * LOG_LIMIT_BYTES)
         begun, self._begun = self._begun, b""
         return [*lines, _text(begun)] if begun else lines
+
+    def end(self, total_bytes: int) -> list[str | Gap]:
+        """Of a log with a gap, all of which was read before it: those that are whole behind it."""
+        begun, self._begun = len(self._begun), b""
+        # Before the first end of a line is what tells of the gap; before the next, half a line.
+        _, _, kept = self._more(2 * LOG_LIMIT_BYTES).removeprefix(b"\n").partition(b"\n")
+        _, _, whole = kept.partition(b"\n")
+        lost = total_bytes - LOG_LIMIT_BYTES - len(kept)
+        words = (
+            f"it printed {total_bytes:,} bytes: {lost:,} past the first"
+            f" {LOG_LIMIT_BYTES >> 20} MiB are not kept, and were not read"
+        )
+        gap = Gap(words=words, begun_bytes=begun)
+        return [gap, *(_text(line) for line in whole.split(b"\n") if line)]
 
     def _lines(self, limit: int) -> list[str]:
         pieces = (self._begun + self._more(limit)).split(b"\n")
