@@ -606,10 +606,21 @@ PRINTS = "its benchmark prints something else than the baseline's"
         ("import code_; print('sum', 42)", "x = 42", ()),
         ("import code_, os; print(os.getcwd())", "x = 42", ()),
         ("import code_, time; print(time.time_ns())", "print('hi')", ()),
+        ("import code_", "print('hi')", ()),
         ("import code_; print(f'took {code_.x} s')", "x = 0.1", ()),
         ("import code_; print(f'took {code_.x} ms')", "x = 7", ()),
     ],
-    ids=["ends early", "is wrong", "floods", "right", "folder", "unstable", "faster", "in ms"],
+    ids=[
+        "ends early",
+        "is wrong",
+        "floods",
+        "right",
+        "folder",
+        "unstable",
+        "silent",
+        "faster",
+        "in ms",
+    ],
 )
 def test_a_candidate_whose_benchmark_prints_something_else_is_flagged(
     tmp_path: Path, bench: str, code: str, flags: tuple[str, ...]

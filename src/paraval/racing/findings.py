@@ -179,7 +179,7 @@ class Calibration:
     """How many it keeps busy."""
     noisy: bool = False
     printed: str | None = None
-    """A hash of what it prints; None: that is another in each process."""
+    """A hash of what it prints; None: nothing, or something else in each process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

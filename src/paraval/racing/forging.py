@@ -57,7 +57,10 @@ def printed_by(timed: Timed) -> Printed | None:
 
 
 def always_printed(processes: Sequence[Timed]) -> str | None:
-    """What all of the baseline's print; None: that is another in each, and is not compared."""
+    """What all of the baseline's print; None: nothing, or another in each: not compared."""
+    if not processes[0].ended.stdout_bytes:
+        # To print where nothing else does wins nobody anything.
+        return None
     printed = [printed_by(one) for one in processes]
     if printed[0] is None or any(one != printed[0] for one in printed):
         return None
