@@ -762,6 +762,24 @@ def test_a_warden_that_cannot_live_is_not_started_for_ever(
     assert "in a row" in last.message
 
 
+def test_a_warden_is_closed_to_its_end_whoever_cancels_that() -> None:
+    """A child that nobody waited for would stay behind as a zombie."""
+
+    async def main() -> int | None:
+        warden = Warden()
+        warden.prepare(1)
+        process = warden._living_process()._process
+        closing = asyncio.create_task(warden.close())
+        for _ in range(3):
+            await asyncio.sleep(0)
+            closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        return process.returncode
+
+    assert asyncio.run(main()) is not None
+
+
 def test_leftovers_of_a_run_are_found_by_its_marker_and_ended(place: Place) -> None:
     """As after a kill of engine, warden and keepers at once, when nobody is left to end them."""
     env = {"PATH": os.environ["PATH"], "PARAVAL_RUN": place.marker}

@@ -141,12 +141,14 @@ class Warden:
         """Kill what still runs, and let the warden go."""
         self._closed = True
         self.kill_all()
-        if self._links:
-            ends = [link.ended for link in self._links]
-            await asyncio.wait(ends, timeout=KEEPER_PATIENCE_S + MARGIN_S)
-        process, self._process = self._process, None
-        if process is not None:
-            await process.close()
+        try:
+            if self._links:
+                ends = [link.ended for link in self._links]
+                await asyncio.wait(ends, timeout=KEEPER_PATIENCE_S + MARGIN_S)
+        finally:
+            process, self._process = self._process, None
+            if process is not None:
+                await process.close()
 
     # ---- starting
 

@@ -109,14 +109,19 @@ class WardenProcess:
         self._process.kill()
 
     async def close(self) -> None:
-        """Until it has seen to it that nothing of it is left; bounded."""
+        """Until it has seen to it that nothing of it is left; bounded, and whoever cancels it."""
         self._socket.close()
-        waiting_s = 0.0
+        waiting_s, cancelled = 0.0, False
         while self._process.poll() is None:
             if waiting_s > CLOSING_PATIENCE_S + MARGIN_S:
                 self._process.kill()
-            await asyncio.sleep(_POLL_S)
+            try:
+                await asyncio.sleep(_POLL_S)
+            except asyncio.CancelledError:
+                cancelled = True
             waiting_s += _POLL_S
+        if cancelled:
+            raise asyncio.CancelledError
 
     def discard(self) -> None:
         """Forget one that is dead."""
