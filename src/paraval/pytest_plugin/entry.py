@@ -1,0 +1,1 @@
+"""What pytest loads at every start: flags, marks and fixtures; the rest only when asked for."""

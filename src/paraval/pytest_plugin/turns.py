@@ -1,0 +1,65 @@
+"""A turn: one test while it runs in a thread beside others; and whose turn the code here is.
+
+The turn travels in a context variable, so that asyncio's tasks belong to the test that made them;
+`carrying` sees to threads and pools. Code of nobody (pytest itself, a test that runs alone in the
+main thread, a thread that is older than all tests) has none.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+
+if TYPE_CHECKING:
+    from paraval.pytest_plugin.captured import Captured
+    from paraval.pytest_plugin.logs import TurnLogs
+
+Phase = Literal["setup", "call", "teardown"]
+
+CURRENT: ContextVar[Turn | None] = ContextVar("paraval_turn", default=None)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Turn:
+    """One test, once, in a thread of its own."""
+
+    item: pytest.Item
+    captured: Captured
+    """What it prints."""
+    logs: TurnLogs
+    """What it logs."""
+    phase: Phase = "setup"
+    thread: int | None = None
+    """The identity of its own thread, once that runs; others may belong to it, too."""
+    warned: list[warnings.WarningMessage] = field(default_factory=list)
+    is_over: bool = False
+    """True: whatever still runs of it is left behind, and nobody listens to it."""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the thread that the test itself runs in."""
+        return threading.get_ident() == self.thread
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """The test runs here, in this thread, until the block ends."""
+        self.thread = threading.get_ident()
+        token = CURRENT.set(self)
+        try:
+            yield
+        finally:
+            CURRENT.reset(token)
+            self.is_over = True
+
+
+def current() -> Turn | None:
+    """Whose turn the code that asks belongs to; None: nobody's, or that of one that is over."""
+    turn = CURRENT.get()
+    return None if turn is None or turn.is_over else turn
