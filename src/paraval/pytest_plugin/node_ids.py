@@ -1,0 +1,57 @@
+"""What a node id says: the test's file, and the test without the model that it ran with.
+
+By the text alone, since a process that only hears of tests (xdist's controller) has nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+MODEL = "model"
+"""The axis that a suite of tests may have, and the fixture that it comes from."""
+
+_XDIST_GROUP = re.compile(r"(?P<test>::[^\[@:]+(?:\[.*\])?)@[^\]]*$")
+"""What `--dist loadgroup` puts behind the id of a test."""
+
+
+def file_of(node_id: str) -> str:
+    """Relative to the rootdir, with slashes."""
+    return node_id.partition("::")[0]
+
+
+def without_xdist_group(node_id: str) -> str:
+    return _XDIST_GROUP.sub(r"\g<test>", node_id)
+
+
+def model_in(node_id: str, models: Collection[str]) -> str | None:
+    """The model that a test was made for, by its parameters; of those that fit, the longest."""
+    parameters = _parameters(node_id)
+    if parameters is None:
+        return None
+    fitting = [name for name in models if f"-{name}-" in f"-{parameters}-"]
+    return max(fitting, key=len, default=None)
+
+
+def without_model(node_id: str, model: str) -> str:
+    """`test_y[haiku-3]` of haiku is `test_y[3]`, and `test_y[haiku]` is `test_y`.
+
+    The model's parameter is the first, unless a test orders it otherwise.
+    """
+    parameters = _parameters(node_id)
+    if parameters is None:
+        return node_id
+    test = node_id.removesuffix(f"[{parameters}]")
+    before, found, after = f"-{parameters}-".partition(f"-{model}-")
+    if not found:
+        return node_id
+    left = "-".join(part for part in (before.removeprefix("-"), after.removesuffix("-")) if part)
+    return f"{test}[{left}]" if left else test
+
+
+def _parameters(node_id: str) -> str | None:
+    """What stands in the brackets; ids may hold brackets themselves."""
+    start = node_id.find("[", node_id.find("::"))
+    if start < 0 or not node_id.endswith("]"):
+        return None
+    return node_id[start + 1 : -1]
