@@ -32,9 +32,39 @@ class Groups:
     """`group:name` -> how many at once."""
     conflicts: tuple[str, ...] = ()
     """A sentence for each group that is given several limits."""
+    by_test: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Node id -> the limits that it takes; of those that are in a group."""
+
+    def needs(self, item: pytest.Item) -> tuple[str, ...]:
+        return self.by_test.get(item.nodeid, ())
+
+    def warn(self, config: pytest.Config) -> None:
+        for conflict in self.conflicts:
+            config.issue_config_time_warning(pytest.PytestWarning(conflict), stacklevel=2)
 
 
-def groups_of(item: pytest.Item) -> tuple[Group, ...]:
+def groups_of(items: Iterable[pytest.Item]) -> Groups:
+    """The smallest limit of each group counts: more at once may be what a test cannot bear.
+
+    Raises pytest.UsageError where a mark says no group.
+    """
+    told: dict[str, dict[int, str]] = {}
+    by_test: dict[str, tuple[str, ...]] = {}
+    for item in items:
+        groups = marked(item)
+        if groups:
+            by_test[item.nodeid] = tuple(group_need(group.name) for group in groups)
+        for group in groups:
+            told.setdefault(group.name, {}).setdefault(group.limit, item.nodeid)
+    conflicts = (_conflict(name, limits) for name, limits in told.items() if len(limits) > 1)
+    return Groups(
+        limits={group_need(name): min(limits) for name, limits in told.items()},
+        conflicts=tuple(conflicts),
+        by_test=by_test,
+    )
+
+
+def marked(item: pytest.Item) -> tuple[Group, ...]:
     """Those that a test is in, by its own marks and those around it; each once.
 
     Where a test has several marks of one group, the nearest counts.
@@ -44,25 +74,6 @@ def groups_of(item: pytest.Item) -> tuple[Group, ...]:
         group = _group(mark, item)
         found.setdefault(group.name, group)
     return tuple(found.values())
-
-
-def all_groups(items: Iterable[pytest.Item]) -> Groups:
-    """The smallest limit of each group counts: more at once may be what a test cannot bear."""
-    told: dict[str, dict[int, str]] = {}
-    for item in items:
-        for group in groups_of(item):
-            told.setdefault(group.name, {}).setdefault(group.limit, item.nodeid)
-    return Groups(
-        limits={group_need(name): min(limits) for name, limits in told.items()},
-        conflicts=tuple(
-            _conflict(name, limits) for name, limits in told.items() if len(limits) > 1
-        ),
-    )
-
-
-def warn_of(groups: Groups, config: pytest.Config) -> None:
-    for conflict in groups.conflicts:
-        config.issue_config_time_warning(pytest.PytestWarning(conflict), stacklevel=2)
 
 
 def _conflict(name: str, limits: Mapping[int, str]) -> str:
