@@ -62,6 +62,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python bench/workspaces.py
 	$(BIN)/python bench/machine.py
 	$(BIN)/python bench/race.py
+	$(BIN)/python bench/pytest_plugin.py
 
 # Each peer has an environment of its own. One that cannot be made is left out, and that is said.
 PEERS := inspect-ai pydantic-evals

@@ -272,6 +272,14 @@ class Driver:
             self._tell(Notice(message=f"{why}; nothing new starts."))
             self._stop_starting()
 
+    def end_early(self) -> None:
+        """Nothing new starts, and nothing is said of it; what runs may end in its own time."""
+        self._stop_starting()
+
+    def end_now(self) -> None:
+        """Nothing new starts, and what runs is called off."""
+        self._stop_at_once()
+
     def _stop_at_once(self) -> None:
         self._stopping = True
         self._stop_starting()

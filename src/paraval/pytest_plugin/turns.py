@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -39,6 +39,8 @@ class Turn:
     thread: int | None = None
     """The identity of its own thread, once that runs; others may belong to it, too."""
     warned: list[warnings.WarningMessage] = field(default_factory=list)
+    inner: Callable[[], None] | None = None
+    """The test's own phases, where other plugins wrap something around them."""
     is_over: bool = False
     """True: whatever still runs of it is left behind, and nobody listens to it."""
 

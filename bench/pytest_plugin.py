@@ -1,0 +1,227 @@
+"""The pytest plugin's figures: suites of tests that wait, beside plain pytest and xdist.
+
+Each suite is written to a folder of its own and run by `python -m pytest` as a user would, with the
+start of Python in the time. Memory is what the process and, for xdist, its workers held at most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from engine import say
+
+WAITING = """
+import os, time, pytest
+
+@pytest.mark.parametrize("number", range(200))
+def test_waits(number):
+    time.sleep(float(os.environ.get("WAIT_S", "0.2")))
+"""
+PATCHING = """
+import os, time
+
+def test_patches(monkeypatch):
+    monkeypatch.setenv("SOME_NAME", "some value")
+    time.sleep(float(os.environ.get("WAIT_S", "0.2")))
+"""
+TRIVIAL = "def test_{0}():\n    assert {0} + 1 == {1}\n\n"
+LONG = """
+import json, os, time, pytest
+
+SECONDS = {seconds}
+
+@pytest.mark.parametrize("number", range(len(SECONDS)))
+def test_waits(number):
+    began = time.time()
+    time.sleep(SECONDS[number])
+    with open("times.jsonl", "a") as file:
+        file.write(json.dumps([began, time.time()]) + "\\n")
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One run of pytest."""
+
+    wall_s: float
+    memory: int
+    """Of all its processes together, in bytes, the most that was seen."""
+
+
+def run(folder: Path, *flags: str, wait_s: float = 0.2, plugins: str = "-p no:randomly") -> Ran:
+    command = [sys.executable, "-m", "pytest", "-q", *plugins.split(), *flags, "."]
+    # A child's memory is told once it has ended; workers of xdist are looked at while they run.
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env={**os.environ, "WAIT_S": str(wait_s)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    memory = 0
+    while process.poll() is None:
+        if "-n" in flags:
+            memory = max(memory, _held(process.pid))
+        time.sleep(0.01)
+    wall_s = time.perf_counter() - began
+    output = process.communicate()[0]
+    if process.returncode != 0:
+        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}:\n{output}")
+    return Ran(wall_s, memory)
+
+
+def _held(pid: int) -> int:
+    try:
+        parent = psutil.Process(pid)
+        family = [parent, *parent.children(recursive=True)]
+        return sum(one.memory_info().rss for one in family)
+    except psutil.Error:
+        return 0
+
+
+def peak(folder: Path, *flags: str) -> int:
+    """The most memory that one process held, in bytes, as the system tells it at its end."""
+    script = (
+        "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, "
+        "stdout=subprocess.DEVNULL); "
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", *flags, "."]
+    told = subprocess.run(
+        [sys.executable, "-c", script, *pytest],
+        cwd=folder,
+        env={**os.environ, "WAIT_S": "0.02"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    unit = 1 if sys.platform == "darwin" else 1024
+    return int(told.stdout) * unit
+
+
+def waiting(folder: Path) -> None:
+    (folder / "test_waiting.py").write_text(WAITING)
+    ours = statistics.median(run(folder, "--parallel", "20").wall_s for _ in range(3))
+    say(
+        "200 tests that wait 0.2 s, --parallel 20",
+        f"{ours:.2f} s, {ours / 2:.2f} of the ideal 2 s",
+        "<= 1.5",
+        reached=ours <= 3.0,
+    )
+    plain, parallel = peak(folder), peak(folder, "--parallel", "20")
+    say(
+        "the same: memory against plain pytest",
+        f"{parallel / 1e6:.0f} MB, {parallel / plain:.2f} of {plain / 1e6:.0f} MB",
+        "<= 1.5",
+        reached=parallel <= 1.5 * plain,
+    )
+    others = run(folder, "-n", "20")
+    say(
+        "the same with xdist -n 20, for comparison",
+        f"{others.wall_s:.2f} s, {others.memory / 1e6:.0f} MB",
+        "",
+        reached=True,
+    )
+
+
+def best_possible(seconds: Sequence[float], at_once: int) -> float:
+    """Of no more than twice as many tests as run at once: the shortest ones share a place, the
+    shortest of them with the longest."""
+    shared = sorted(seconds)[: 2 * (len(seconds) - at_once)]
+    pairs = [one + other for one, other in zip(shared, reversed(shared), strict=True)]
+    return max([*pairs, max(seconds)])
+
+
+def long_ones(folder: Path) -> None:
+    drawn = random.Random(6)
+    seconds = [round(drawn.uniform(4, 8), 2) for _ in range(20)]
+    (folder / "test_long.py").write_text(LONG.format(seconds=seconds))
+    spans = []
+    for _ in range(2):
+        (folder / "times.jsonl").unlink(missing_ok=True)
+        run(folder, "--parallel", "15")
+        times = [json.loads(line) for line in (folder / "times.jsonl").read_text().splitlines()]
+        spans.append(max(end for _, end in times) - min(began for began, _ in times))
+    best = best_possible(seconds, 15)
+    say(
+        "20 tests of 4 to 8 s, --parallel 15, second run",
+        f"{spans[1]:.2f} s, {spans[1] / best:.3f} of the best possible {best:.2f} s "
+        f"(first run {spans[0] / best:.2f})",
+        "<= 1.05",
+        reached=spans[1] <= 1.05 * best,
+    )
+
+
+def trivial(folder: Path) -> None:
+    tests = "".join(TRIVIAL.format(number, number + 1) for number in range(2000))
+    (folder / "test_trivial.py").write_text(tests)
+    plain, parallel = _by_turns(
+        lambda: run(folder).wall_s, lambda: run(folder, "--parallel", "8").wall_s, times=3
+    )
+    say(
+        "2,000 trivial tests, --parallel 8, against plain pytest",
+        f"{parallel:.2f} s, {parallel / plain:.2f} of {plain:.2f} s",
+        "<= 1.5",
+        reached=parallel <= 1.5 * plain,
+    )
+
+
+def patched(folder: Path) -> None:
+    """Its own time is 0.2 s; what is measured is how much longer all of it takes."""
+    for name in ("without", "with"):
+        (folder / name).mkdir()
+        (folder / name / "test_waiting.py").write_text(WAITING)
+    (folder / "with" / "test_patching.py").write_text(PATCHING)
+    without, beside = _by_turns(
+        lambda: run(folder / "without", "--parallel", "20").wall_s,
+        lambda: run(folder / "with", "--parallel", "20").wall_s,
+        times=5,
+    )
+    say(
+        "one test with monkeypatch (0.2 s) among 200",
+        f"{beside - without:.2f} s more than without it",
+        "<= 0.2 s, and 0.1 s of noise",
+        reached=beside - without <= 0.3,
+    )
+
+
+def _by_turns(
+    one: Callable[[], float], other: Callable[[], float], *, times: int
+) -> tuple[float, float]:
+    """The medians of both, measured by turns, so that a busy machine is busy for both."""
+    both = [(one(), other()) for _ in range(times)]
+    return statistics.median(a for a, _ in both), statistics.median(b for _, b in both)
+
+
+FIGURES: dict[str, Callable[[Path], None]] = {
+    "waiting": waiting,
+    "long": long_ones,
+    "trivial": trivial,
+    "patched": patched,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("figures", nargs="*", choices=[*FIGURES, []], help="all by default")
+    for name in parser.parse_args().figures or FIGURES:
+        with tempfile.TemporaryDirectory() as folder:
+            FIGURES[name](Path(folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""The plugin's flags and ini keys. Where a user's conftest or plugin has one of the same name, that
+one stays, and ours is to be had by its variable or its key only."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import pytest
+
+FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
+    (
+        "--parallel",
+        {
+            "metavar": "N",
+            "help": "run N tests at once, in threads of this process (auto: as many as the machine "
+            "carries; 0 or 1: one after another). Also PARALLEL_WORKERS=N, or parallel = N in the "
+            "ini file",
+        },
+    ),
+    (
+        "--parallel-progress",
+        {
+            "metavar": "FORM",
+            "help": "auto: a line at the bottom of a terminal; lines: a line a test, with an ETA, "
+            "for logs; none",
+        },
+    ),
+    (
+        "--models",
+        {
+            "metavar": "NAMES",
+            "help": "run each test that asks for the fixture `model` with these models of the "
+            "registry: a,b or all. Also TEST_MODELS=a,b",
+        },
+    ),
+    (
+        "--models-file",
+        {
+            "metavar": "FILE",
+            "help": "the registry of models (default: models.yaml in the rootdir or a folder of "
+            "tests)",
+        },
+    ),
+    (
+        "--paraval-store",
+        {
+            "action": "store_const",
+            "const": "",
+            "help": "record this run in the store, for `paraval report`, comparison and flaky "
+            "tests (in PARAVAL_STORE, or .paraval in the rootdir)",
+        },
+    ),
+    (
+        "--paraval-store-at",
+        {"metavar": "FOLDER", "help": "the same, in this folder"},
+    ),
+)
+INI_KEYS = (
+    ("parallel", "how many tests run at once: a number, or auto"),
+    ("parallel_progress", "auto, lines or none"),
+    ("paraval_models", "models for the fixture `model`: a,b or all"),
+    ("paraval_models_file", "the registry of models"),
+    ("paraval_store", "true, or the folder that every run is recorded in"),
+    ("paraval_suite", "what the runs are called in the store (default: the rootdir's name)"),
+)
+
+
+def dest_of(flag: str) -> str:
+    """Where its value is kept: a name that no other plugin has."""
+    return "paraval_flag_" + flag.removeprefix("--").replace("-", "_")
+
+
+def add_flags(parser: pytest.Parser) -> None:
+    group = parser.getgroup("paraval", "tests side by side (paraval)")
+    for flag, attributes in FLAGS:
+        group.addoption(flag, dest=dest_of(flag), default=None, **attributes)
+    for key, words in INI_KEYS:
+        parser.addini(key, words, default="")
+    _give_way(parser)
+
+
+def _give_way(parser: pytest.Parser) -> None:
+    """A flag of another's by the same name would be an error, and end a pytest that worked before
+    this plugin was installed. argparse can let the later one have the name; only ours may go."""
+    options = getattr(parser, "optparser", None)
+    if options is None:  # pytest 8 puts its parser together later
+        return
+    container: Any = argparse._ActionsContainer
+    container._handle_conflict_giving_way = _let_ours_go
+    for one in (options, *(group._arggroup for group in parser._groups)):
+        one.conflict_handler = "giving_way"
+
+
+def _let_ours_go(
+    container: Any, action: argparse.Action, conflicts: list[tuple[str, argparse.Action]]
+) -> None:
+    ours = [(flag, one) for flag, one in conflicts if one.dest == dest_of(flag)]
+    others = [conflict for conflict in conflicts if conflict not in ours]
+    if ours:
+        container._handle_conflict_resolve(action, ours)
+    if others:
+        container._handle_conflict_error(action, others)

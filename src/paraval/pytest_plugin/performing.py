@@ -1,0 +1,172 @@
+"""Performs tests for the engine: beside others in threads, or alone on the stage.
+
+What a test's phases come to is for `outcomes` to say, and when reporters hear of it for `running`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from paraval.pytest_plugin.captured import Captured
+from paraval.pytest_plugin.item_ends import ItemEnd
+from paraval.pytest_plugin.logs import TurnLogs
+from paraval.pytest_plugin.outcomes import result_of
+from paraval.pytest_plugin.protocol import PhaseEnd, Protocol
+from paraval.pytest_plugin.turns import Turn
+from paraval.records import Attempt, AttemptResult
+from paraval.threads import FunctionExit, Threads
+
+if TYPE_CHECKING:
+    from paraval.pytest_plugin.apart import Apart
+    from paraval.pytest_plugin.floor import Floor
+    from paraval.pytest_plugin.hung import Hung
+    from paraval.pytest_plugin.own_fixtures import OwnFixtures
+    from paraval.pytest_plugin.shared_setup import SharedSetup
+    from paraval.pytest_plugin.solo import Solo
+    from paraval.pytest_plugin.stage import Stage
+    from paraval.pytest_plugin.timeouts import Watcher
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Premises:
+    """What tests that run beside each other share."""
+
+    stage: Stage
+    apart: Apart
+    floor: Floor
+    setup: SharedSetup
+    fixtures: OwnFixtures
+    watcher: Watcher
+    solo: Solo
+
+
+class Tests:
+    """The performer of a run of pytest."""
+
+    def __init__(
+        self,
+        config: pytest.Config,
+        items: Sequence[pytest.Item],
+        premises: Premises,
+        *,
+        seconds_of: Callable[[pytest.Item], float | None],
+        is_retried: Callable[[pytest.Item], bool],
+    ) -> None:
+        self._config = config
+        self._items = items
+        self._premises = premises
+        self._protocol = Protocol(config)
+        self._threads = Threads()
+        self._seconds_of = seconds_of
+        self._is_retried = is_retried
+        self._ends: dict[int, ItemEnd] = {}
+        self._seen: set[int] = set()
+        self.running: dict[int, Turn] = {}
+        """The turns that run now, by index."""
+
+    def take_end(self, index: int) -> ItemEnd | None:
+        """How the last execution of a test ended; once."""
+        return self._ends.pop(index, None)
+
+    # ---- as the driver asks
+
+    async def perform(self, attempt: Attempt) -> AttemptResult:
+        index, item = attempt.trial.index, self._items[attempt.trial.index]
+        if index in self._seen:
+            self._premises.setup.again(item)
+        self._seen.add(index)
+        if attempt.trial.exclusive:
+            end = await self._premises.stage.call(lambda: self._premises.solo.run(item))
+        else:
+            end = await self._beside(index, item)
+        if not self._is_retried(item) and end.result.error is not None:
+            end = replace(
+                end, result=replace(end.result, error=replace(end.result.error, lasting=True))
+            )
+        self._ends[index] = end
+        return end.result
+
+    def forget(self, index: int) -> None:
+        self._seen.discard(index)
+
+    def kill(self) -> None:
+        """Threads cannot be ended; they are left behind."""
+
+    # ---- beside others
+
+    async def _beside(self, index: int, item: pytest.Item) -> ItemEnd:
+        if not self._premises.apart.is_up:
+            await self._premises.stage.call(self._premises.apart.put_up)
+        turn = Turn(
+            item=item, captured=Captured(self._config), logs=TurnLogs(item, self._config)
+        )
+        began = time.perf_counter()
+        self.running[index] = turn
+        try:
+            phases = await self._phases(turn)
+        finally:
+            del self.running[index]
+            turn.is_over = True
+            turn.captured.close()
+        result = result_of(item, phases, time.perf_counter() - began)
+        return ItemEnd(item=item, phases=phases, result=result, warned=tuple(turn.warned))
+
+    async def _phases(self, turn: Turn) -> Sequence[PhaseEnd]:
+        loop = asyncio.get_running_loop()
+        given_up: asyncio.Future[Hung] = loop.create_future()
+
+        def give_up(hung: Hung) -> None:
+            loop.call_soon_threadsafe(_settle, given_up, hung)
+
+        call = asyncio.ensure_future(self._threads.call(partial(self._run, turn, give_up)))
+        try:
+            await asyncio.wait({call, given_up}, return_when=asyncio.FIRST_COMPLETED)
+            if call.done():
+                return self._outcome_of(call)
+        finally:
+            # Of one that hangs, the thread is left behind.
+            call.cancel()
+        self._premises.floor.leave(turn)
+        self._premises.setup.abandon(turn.item)
+        return given_up.result().phases(turn)
+
+    def _outcome_of(self, call: asyncio.Future[list[PhaseEnd]]) -> Sequence[PhaseEnd]:
+        try:
+            return call.result()
+        except pytest.exit.Exception as error:
+            self._premises.stage.post(partial(_raise, error))
+            raise asyncio.CancelledError from error
+        except FunctionExit as error:
+            if isinstance(error.__cause__, KeyboardInterrupt):
+                raise asyncio.CancelledError from error
+            raise
+
+    def _run(self, turn: Turn, give_up: Callable[[Hung], None]) -> list[PhaseEnd]:
+        """In the test's own thread."""
+        premises, seconds = self._premises, self._seconds_of(turn.item)
+        with turn.taken():
+            premises.floor.enter(turn)
+            try:
+                premises.fixtures.give(turn.item)
+                if seconds is None:
+                    return self._protocol.run(turn)
+                with premises.watcher.watching(turn, seconds, give_up):
+                    return self._protocol.run(turn)
+            finally:
+                premises.floor.leave(turn)
+
+
+def _settle(future: asyncio.Future[Hung], hung: Hung) -> None:
+    if not future.done():
+        future.set_result(hung)
+
+
+def _raise(error: BaseException) -> None:
+    raise error

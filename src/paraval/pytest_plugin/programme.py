@@ -1,0 +1,86 @@
+"""Tests as trials: which run alone and why, what they share, and how long they are thought to take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from paraval.pytest_plugin import asyncs, neighbours, scan
+from paraval.pytest_plugin.engine import Programme
+from paraval.pytest_plugin.groups import groups_of
+from paraval.pytest_plugin.history import History
+from paraval.pytest_plugin.needs import accounts_of, needs_of
+from paraval.pytest_plugin.trials import trial_of
+from paraval.pytest_plugin.wanted import Wanted
+from paraval.records import Limits, Outcome, RetryPolicy
+from paraval.schedule.messages import Work
+
+MOST_REFUSALS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Programmed:
+    """A programme, and what a user is told of it."""
+
+    programme: Programme
+    alone: Mapping[str, str]
+    """By node id: why a test runs alone."""
+
+
+def programme_of(
+    config: pytest.Config, items: Sequence[pytest.Item], wanted: Wanted, history: History
+) -> Programmed:
+    """Every item as a trial, by its place in the session."""
+    everything = neighbours.why_all_alone(config)
+    alone: dict[str, str] = {}
+    groups = groups_of(items)
+    expected = history.expected(items)
+    trials, works = [], []
+    for index, item in enumerate(items):
+        why = everything or _why_alone(item, history)
+        if why is not None:
+            alone[item.nodeid] = why
+        needs = tuple(sorted({*needs_of(item), *groups.needs(item)}))
+        trial = trial_of(item, index, needs=needs, exclusive=why is not None)
+        trials.append(trial)
+        works.append(
+            Work(
+                index=index,
+                needs=needs,
+                expected_s=expected.get(item.nodeid, 1.0),
+                exclusive=trial.exclusive,
+            )
+        )
+    limits = Limits(
+        parallel=wanted.parallel,
+        auto=wanted.auto,
+        named=groups.limits,
+        accounts=accounts_of(items),
+    )
+    return Programmed(
+        programme=Programme(
+            trials=trials,
+            works=works,
+            limits=limits,
+            retry=RetryPolicy(
+                attempts=MOST_REFUSALS,
+                on=frozenset({Outcome.RATE_LIMITED}),
+                refusals=MOST_REFUSALS,
+            ),
+            expected_s={work.index: work.expected_s for work in works},
+            has_history=history.is_known,
+        ),
+        alone=alone,
+    )
+
+
+def _why_alone(item: pytest.Item, history: History) -> str | None:
+    reasons: tuple[Callable[[pytest.Item], str | None], ...] = (
+        scan.why_alone,
+        asyncs.why_alone,
+        neighbours.why_alone,
+        history.why_alone,
+    )
+    return next((why for reason in reasons if (why := reason(item)) is not None), None)

@@ -1,0 +1,148 @@
+"""A test's three phases in a thread beside others: what `_pytest.runner` does, for a turn.
+
+All plugins and conftests have their hooks called as always, in the test's own thread, but for those
+whose work is process-wide and done by this package for each turn apart. Nothing is told to
+reporters here: the reports are kept for the main thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from _pytest import runner
+
+from paraval.pytest_plugin.turns import Phase, Turn, current
+
+NOT_IN_TURNS = ("capturemanager", "logging-plugin")
+"""Process-wide, and done apart for each turn: by `captured` and by `logs`."""
+NOT_AROUND_TURNS = ("runner", "warnings", "faulthandler", "assertion", "timeout")
+"""Of those that wrap a test's whole protocol: the same, by `protocol` itself, `warned`, `asserted`
+and `timeouts`; a dump of all threads after a while is left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseEnd:
+    """How one phase of a test ended."""
+
+    report: pytest.TestReport
+    error: BaseException | None
+    interacts: Callable[[], None] | None
+    """Tells plugins of the exception; for the main thread. None: there is nothing to be told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Callers:
+    """The hooks of one folder's tests."""
+
+    setup: Any
+    call: Any
+    teardown: Any
+    around: Any
+    """What others wrap around a whole test; None: nobody does."""
+    relay: Any
+
+    def of(self, phase: Phase) -> Any:
+        return {"setup": self.setup, "call": self.call, "teardown": self.teardown}[phase]
+
+
+class Protocol:
+    """Runs tests in the threads that call it."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._manager = config.pluginmanager
+        self._setup_only = bool(config.getoption("setuponly", False))
+        self._callers: dict[frozenset[object], Callers] = {}
+
+    def run(self, turn: Turn) -> list[PhaseEnd]:
+        """All phases of the turn's test. Raises what is to end the whole run: pytest.exit, and
+        KeyboardInterrupt."""
+        callers = self._callers_for(turn.item)
+        ends: list[PhaseEnd] = []
+        if callers.around is None:
+            self._phases(turn, callers, ends)
+            return ends
+        turn.inner = lambda: self._phases(turn, callers, ends)
+        callers.around(item=turn.item, nextitem=None)
+        return ends
+
+    def _phases(self, turn: Turn, callers: Callers, ends: list[PhaseEnd]) -> None:
+        item = turn.item
+        if not getattr(item, "_request", True):
+            item._initrequest()  # type: ignore[attr-defined]  # as pytest's runner, for a second run
+        try:
+            ends.append(self._phase(turn, callers, "setup"))
+            if ends[-1].report.passed and not self._setup_only:
+                ends.append(self._phase(turn, callers, "call"))
+            ends.append(self._phase(turn, callers, "teardown"))
+        finally:
+            if hasattr(item, "_request"):
+                item._request = False
+                item.funcargs = None  # type: ignore[attr-defined]  # as pytest's runner does
+
+    def _phase(self, turn: Turn, callers: Callers, phase: Phase) -> PhaseEnd:
+        item, hook = turn.item, callers.of(phase)
+        named = {"nextitem": None} if phase == "teardown" else {}
+
+        def act() -> None:
+            turn.phase = phase
+            turn.logs.begin(phase)
+            try:
+                hook(item=item, **named)
+            finally:
+                turn.logs.end(phase)
+                for key, text in turn.captured.take(phase):
+                    item.add_report_section(phase, key, text)
+
+        call = pytest.CallInfo.from_call(
+            act, when=phase, reraise=(pytest.exit.Exception, KeyboardInterrupt)
+        )
+        report = callers.relay.pytest_runtest_makereport(item=item, call=call)
+        error = None if call.excinfo is None else call.excinfo.value
+
+        def interact() -> None:
+            callers.relay.pytest_exception_interact(node=item, call=call, report=report)
+
+        interacts = interact if runner.check_interactive_exception(call, report) else None
+        return PhaseEnd(report=report, error=error, interacts=interacts)
+
+    def _callers_for(self, item: pytest.Item) -> Callers:
+        """Those of conftests that stand elsewhere are left out, as in pytest's own proxy."""
+        relay = item.ihook
+        elsewhere = frozenset(getattr(relay, "remove_mods", ()))
+        if elsewhere not in self._callers:
+            self._callers[elsewhere] = self._make_callers(relay, elsewhere)
+        return self._callers[elsewhere]
+
+    def _make_callers(self, relay: Any, elsewhere: frozenset[object]) -> Callers:
+        without = elsewhere | self._plugins(NOT_IN_TURNS)
+        subset = self._manager.subset_hook_caller
+        around = subset("pytest_runtest_protocol", elsewhere | self._plugins(NOT_AROUND_TURNS))
+        names = {one.plugin_name for one in around.get_hookimpls()}
+        return Callers(
+            setup=subset("pytest_runtest_setup", without),
+            call=subset("pytest_runtest_call", without),
+            teardown=subset("pytest_runtest_teardown", without),
+            around=around if names - {Middle.NAME, "unittest"} else None,
+            relay=relay,
+        )
+
+    def _plugins(self, names: Iterable[str]) -> frozenset[object]:
+        found = (self._manager.get_plugin(name) for name in names)
+        return frozenset(plugin for plugin in found if plugin is not None)
+
+
+class Middle:
+    """A plugin: what stands in the middle of all that others wrap around a test's protocol."""
+
+    NAME = "paraval-middle"
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        turn = current()
+        if turn is None or turn.item is not item or turn.inner is None:
+            return None
+        turn.inner()
+        return True

@@ -1,0 +1,68 @@
+"""Tests that run alone: in the main thread, by pytest's own protocol, when nothing else runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from paraval.pytest_plugin.apart import Apart
+from paraval.pytest_plugin.item_ends import ItemEnd
+from paraval.pytest_plugin.outcomes import result_of
+from paraval.pytest_plugin.own_fixtures import OwnFixtures
+from paraval.pytest_plugin.protocol import PhaseEnd
+from paraval.pytest_plugin.turns import current
+
+
+class Solo:
+    """A plugin, too: it takes down how the phases of the one test that runs here end."""
+
+    NAME = "paraval-solo"
+
+    def __init__(self, apart: Apart, fixtures: OwnFixtures) -> None:
+        self._apart = apart
+        self._fixtures = fixtures
+        self._phases: list[PhaseEnd] = []
+        self._is_told_later = False
+
+    def run(self, item: pytest.Item, *, is_told_later: bool = False) -> ItemEnd:
+        """In the main thread. `is_told_later`: reporters hear nothing of it yet."""
+        self._apart.take_down()
+        self._fixtures.give(item)
+        self._phases = []
+        began = time.perf_counter()
+        with self._telling_later(is_told_later):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+        return ItemEnd(
+            item=item,
+            phases=tuple(self._phases),
+            result=result_of(item, self._phases, time.perf_counter() - began),
+            is_told=not is_told_later,
+        )
+
+    @contextmanager
+    def _telling_later(self, is_told_later: bool) -> Iterator[None]:
+        self._is_told_later = is_told_later
+        try:
+            yield
+        finally:
+            self._is_told_later = False
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Any:
+        if not self._is_told_later or current() is not None:
+            return None
+        runtestprotocol(item, log=False, nextitem=nextitem)
+        return True
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Any:
+        report = yield
+        if current() is None:
+            error = None if call.excinfo is None else call.excinfo.value
+            self._phases.append(PhaseEnd(report=report, error=error, interacts=None))
+        return report
