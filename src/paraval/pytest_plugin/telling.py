@@ -1,0 +1,66 @@
+"""A plugin that has each test's last report tell how it ended: by its exceptions, which reports
+have no more.
+
+It works wherever tests run: in the main thread, in threads beside others, in xdist's workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from paraval.pytest_plugin.outcomes import result_of
+from paraval.pytest_plugin.told import Told, attach
+from paraval.records import AttemptResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Phase:
+    """How one phase ended."""
+
+    report: pytest.TestReport
+    error: BaseException | None
+
+
+@dataclass(slots=True)
+class _Course:
+    """What is known of a test so far."""
+
+    phases: list[_Phase] = field(default_factory=list)
+    earlier: list[AttemptResult] = field(default_factory=list)
+
+
+_COURSE = pytest.StashKey[_Course]()
+
+
+class Telling:
+    """`alone`: by node id, why tests had to have the floor for themselves; filled by others."""
+
+    NAME = "paraval-telling"
+
+    def __init__(self, alone: Mapping[str, str] | None = None) -> None:
+        self.alone: Mapping[str, str] = {} if alone is None else alone
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        course = item.stash.setdefault(_COURSE, _Course())
+        if report.when == "setup":
+            course.phases = []
+        error = None if call.excinfo is None else call.excinfo.value
+        course.phases.append(_Phase(report=report, error=error))
+        if report.when == "teardown":
+            self._tell(item, course)
+        return report
+
+    def _tell(self, item: pytest.Item, course: _Course) -> None:
+        phases, course.phases = course.phases, []
+        seconds = sum(phase.report.duration for phase in phases)
+        result = result_of(item, phases, seconds)
+        why = self.alone.get(item.nodeid)
+        attach(phases[-1].report, Told(result=result, earlier=tuple(course.earlier), alone=why))
+        course.earlier.append(result)
