@@ -1,0 +1,104 @@
+"""What child processes of a test print: to the test's own file, in order with its own words.
+
+A child that is given no stdout inherits the process's, which belongs to nobody here. So it is given
+the turn's. This is for `--capture=fd` alone, pytest's default: in the other modes what children
+print is not captured, and comes out where it always does.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from paraval.pytest_plugin.captured import OUTPUTS, Captured, mode_of
+from paraval.pytest_plugin.turns import current
+
+_POSITIONS = {"stdout": 4, "stderr": 5}
+"""Among what Popen is given: args, bufsize, executable, stdin, stdout, stderr."""
+
+
+@contextmanager
+def children_apart(config: pytest.Config) -> Iterator[None]:
+    """While the block runs. A child that outlives its test writes to a file that nobody reads."""
+    if mode_of(config) != "fd":
+        yield
+        return
+    begin, system = subprocess.Popen.__init__, os.system
+    _share_files_with_forks()
+
+    def begin_apart(child: subprocess.Popen[Any], *args: Any, **named: Any) -> None:
+        captured = _captured()
+        if captured is not None:
+            args, named = _given_files(captured, args, named)
+        begin(child, *args, **named)
+
+    def system_apart(command: Any) -> int:
+        if _captured() is None:
+            return system(command)
+        code = subprocess.call(command, shell=True)  # noqa: S602 - it is what os.system does
+        return code << 8 if code >= 0 else -code
+
+    subprocess.Popen.__init__ = begin_apart  # type: ignore[method-assign,assignment]  # put back below
+    os.system = system_apart
+    try:
+        yield
+    finally:
+        subprocess.Popen.__init__ = begin  # type: ignore[method-assign]  # as it was
+        os.system = system
+
+
+def _captured() -> Captured | None:
+    turn = current()
+    # Forks are looked at for good, also after a session of another mode.
+    return None if turn is None or turn.captured.mode != "fd" else turn.captured
+
+
+def _given_files(
+    captured: Captured, args: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same arguments, with descriptors where a child would inherit."""
+    given, names = list(args), dict(named)
+    for name in OUTPUTS:
+        position = _POSITIONS[name]
+        inherits = (given[position] if position < len(given) else names.get(name)) is None
+        if not inherits:
+            continue
+        descriptor = captured.voices[name].spool.descriptor()
+        if position < len(given):
+            given[position] = descriptor
+        else:
+            names[name] = descriptor
+    return tuple(given), names
+
+
+# ---- children that are forked, as multiprocessing does on Linux
+
+_is_sharing = False
+
+
+def _share_files_with_forks() -> None:
+    """Once for the process, as this cannot be taken back; it does nothing for code of nobody."""
+    global _is_sharing  # noqa: PLW0603 - it is the process's, as the registration is
+    if not _is_sharing:
+        _is_sharing = True
+        os.register_at_fork(before=_make_files, after_in_child=_unlock)
+
+
+def _make_files() -> None:
+    """What a forked child prints into memory would be lost with it."""
+    captured = _captured()
+    if captured is not None:
+        for voice in captured.voices.values():
+            voice.spool.descriptor()
+
+
+def _unlock() -> None:
+    captured = _captured()
+    if captured is not None:
+        for voice in captured.voices.values():
+            voice.spool.unlock_after_fork()

@@ -1,0 +1,253 @@
+"""sys.stdout, sys.stderr and sys.stdin while turns run: whose they are is decided at each use.
+
+A stream that code keeps (a logging handler made in another test) writes for whoever uses it. What a
+test assigns to `sys.stdout`, itself or by `contextlib.redirect_stdout`, is there for this test
+alone: meanwhile, the module `sys` has a class whose attributes are each turn's own. C code (`print`
+without a file) looks into the module's dictionary instead, and finds a `Front` there.
+
+Where a turn's words are kept is left to `captured`.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TextIO
+
+from paraval.pytest_plugin.turns import current
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+StreamName = Literal["stdout", "stderr", "stdin"]
+
+ENCODING = "utf-8"
+
+
+class Sink(Protocol):
+    """Where bytes end up."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def fileno(self) -> int: ...
+
+    def isatty(self) -> bool: ...
+
+
+class Through:
+    """A sink: on to a text stream, at once."""
+
+    def __init__(self, stream: Callable[[], TextIO | None], lock: threading.RLock) -> None:
+        self._stream = stream
+        self._lock = lock
+        """Guards the stream: what is written at once stays together."""
+
+    def write(self, data: bytes) -> None:
+        stream = self._stream()
+        if stream is None or not data:
+            return
+        with self._lock:
+            stream.write(data.decode(ENCODING, "replace"))
+            stream.flush()
+
+    def fileno(self) -> int:
+        stream = self._stream()
+        if stream is None:
+            raise io.UnsupportedOperation("fileno")
+        return stream.fileno()
+
+    def isatty(self) -> bool:
+        stream = self._stream()
+        return stream is not None and stream.isatty()
+
+
+class Lines:
+    """A sink: on to another, whole lines at a time, so that those of several tests don't mix."""
+
+    def __init__(self, through: Through) -> None:
+        self._through = through
+        self._unfinished = b""
+
+    def write(self, data: bytes) -> None:
+        whole, newline, rest = (self._unfinished + data).rpartition(b"\n")
+        self._unfinished = rest
+        self._through.write(whole + newline)
+
+    def end(self) -> None:
+        """What has no end of line is passed on, too."""
+        rest, self._unfinished = self._unfinished, b""
+        self._through.write(rest)
+
+    def fileno(self) -> int:
+        return self._through.fileno()
+
+    def isatty(self) -> bool:
+        return self._through.isatty()
+
+
+class SinkBuffer(io.BufferedIOBase):
+    """A binary file that writes to the sink that is found at each use."""
+
+    def __init__(self, name: str, find: Callable[[], Sink]) -> None:
+        super().__init__()
+        self._find = find
+        self.name = name
+        self.mode = "wb"
+
+    def write(self, data: Buffer, /) -> int:
+        given = data if isinstance(data, bytes) else memoryview(data).tobytes()
+        self._find().write(given)
+        return len(given)
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._find().fileno()
+
+    def isatty(self) -> bool:
+        return self._find().isatty()
+
+    def close(self) -> None:
+        """It is not one test's to close."""
+
+
+class SinkStream(io.TextIOWrapper):
+    """A text file over such a one. Nothing is held back: text and bytes keep their order."""
+
+    def __init__(self, name: str, find: Callable[[], Sink], *, errors: str = "replace") -> None:
+        super().__init__(
+            SinkBuffer(f"<{name}>", find),
+            encoding=ENCODING,
+            errors=errors,
+            newline="",
+            write_through=True,
+        )
+
+    @property
+    def mode(self) -> str:
+        return "w"
+
+    def reconfigure(self, **settings: Any) -> None:
+        """Accepted, and without effect: the stream is that of all tests."""
+
+    def detach(self) -> NoReturn:
+        raise io.UnsupportedOperation("detach")
+
+    def close(self) -> None:
+        """It is not one test's to close."""
+
+
+class Front:
+    """What C code finds as sys.stdout: passes all on to what Python code finds."""
+
+    def __init__(self, seen: Callable[[], Any]) -> None:
+        self._seen = seen
+
+    def write(self, text: str) -> int:
+        stream = self._seen()
+        if stream is None:
+            return len(text)
+        written: int = stream.write(text)
+        return written
+
+    def flush(self) -> None:
+        stream = self._seen()
+        if stream is not None:
+            stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._seen(), name)
+
+
+class Channel:
+    """One of the process's streams."""
+
+    def __init__(self, name: StreamName, *, errors: str, leftover: TextIO | None) -> None:
+        self.name = name
+        self.outside: TextIO | None = getattr(sys, name)
+        """What was there before, and is there for the thread that put this up."""
+        self._home = threading.get_ident()
+        self.through = Through(lambda: self.outside, lock := threading.RLock())
+        self._leftover = self.through if leftover is None else Through(lambda: leftover, lock)
+        """For threads of nobody, or of tests that are over."""
+        self.front = Front(self.seen)
+        self._stream = SinkStream(name, self._sink, errors=errors)
+
+    @property
+    def plain(self) -> Any:
+        """What a turn has that has assigned nothing."""
+        return self.outside if self.name == "stdin" else self._stream
+
+    def seen(self) -> Any:
+        """What `sys.<name>` is for the code that asks."""
+        turn = current()
+        if turn is not None:
+            return turn.captured.own_streams.get(self.name, self.plain)
+        return self.outside if threading.get_ident() == self._home else self.plain
+
+    def assign(self, stream: Any) -> None:
+        turn = current()
+        is_ours = stream is self.front or stream is self._stream or stream is self.plain
+        if turn is not None:
+            if is_ours:
+                turn.captured.own_streams.pop(self.name, None)
+            else:
+                turn.captured.own_streams[self.name] = stream
+        elif not is_ours and threading.get_ident() == self._home:
+            self.outside = stream
+        # Else it is a test that is over, and what it still assigns concerns nobody.
+
+    def forget(self) -> None:
+        self.assign(self._stream)
+
+    def _sink(self) -> Sink:
+        turn = current()
+        if turn is not None:
+            return turn.captured.sink(self.name)
+        return self.through if threading.get_ident() == self._home else self._leftover
+
+
+installed: dict[StreamName, Channel] = {}
+"""Those of this process, while they are in place."""
+
+
+@contextmanager
+def channels(*, errors: str, leftovers: dict[StreamName, TextIO]) -> Iterator[None]:
+    """While the block runs, the streams are those of each turn.
+
+    `leftovers` take what threads of nobody print; without one, it goes where it went before.
+    """
+    made: dict[StreamName, Channel] = {
+        name: Channel(name, errors=errors, leftover=leftovers.get(name))
+        for name in ("stdin", "stdout", "stderr")
+    }
+    plain_class = sys.__class__
+    for name, channel in made.items():
+        setattr(sys, name, channel.front)
+    sys.__class__ = _class_with(made)
+    installed.update(made)
+    try:
+        yield
+    finally:
+        installed.clear()
+        sys.__class__ = plain_class
+        for name, channel in made.items():
+            setattr(sys, name, channel.outside)
+
+
+def _class_with(made: dict[StreamName, Channel]) -> type[ModuleType]:
+    def attribute(channel: Channel) -> property:
+        return property(
+            lambda _: channel.seen(),
+            lambda _, stream: channel.assign(stream),
+            lambda _: channel.forget(),
+        )
+
+    return type(
+        "module", (ModuleType,), {name: attribute(channel) for name, channel in made.items()}
+    )
