@@ -113,7 +113,7 @@ class MessageReader:
     def finish(self) -> Reading:
         if not (self.done and self._draft.finish_reason):
             raise TruncatedError
-        return self._draft.finished(*_usage(self._usage))
+        return self._draft.finished(*usage_told(self._usage))
 
     def _block(self, place: Any, block: Mapping[str, Any]) -> None:
         """Blocks of other kinds (thinking) are no part of the answer's text."""
@@ -138,7 +138,7 @@ class MessageReader:
             self._usage.update({name: one for name, one in usage.items() if one is not None})
 
 
-def _usage(told: Mapping[str, Any]) -> tuple[dict[str, float] | None, str]:
+def usage_told(told: Mapping[str, Any]) -> tuple[dict[str, float] | None, str]:
     """This protocol counts cached input apart; we count it as input too."""
     if not told:
         return None, NO_USAGE

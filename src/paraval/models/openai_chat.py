@@ -116,7 +116,7 @@ class ChatReader:
         servers end a stream properly without `[DONE]`."""
         if not (self._is_whole or self._draft.finish_reason):
             raise TruncatedError
-        return self._draft.finished(*_usage(self._draft.usage))
+        return self._draft.finished(*usage_told(self._draft.usage))
 
     def _leave_out(self) -> None:
         if (note := "several answers came; the first is taken") not in self._draft.notes:
@@ -160,7 +160,7 @@ class ChatReader:
             )
 
 
-def _usage(told: Any) -> tuple[dict[str, float] | None, str]:
+def usage_told(told: Any) -> tuple[dict[str, float] | None, str]:
     if not isinstance(told, Mapping):
         return None, NO_USAGE
     usage, note = checked_usage(

@@ -103,7 +103,7 @@ class ResponsesReader:
         whole = self._whole
         if not whole.parts and not whole.refusal:
             whole.parts, whole.refusal = self._deltas.parts, self._deltas.refusal
-        return whole.finished(*_usage(whole.usage))
+        return whole.finished(*usage_told(whole.usage))
 
 
 def _check_status(status: Any) -> None:
@@ -144,7 +144,7 @@ def _finish_reason(whole: Mapping[str, Any]) -> Any:
     return reason if reason is not None else whole.get("status")
 
 
-def _usage(told: Any) -> tuple[dict[str, float] | None, str]:
+def usage_told(told: Any) -> tuple[dict[str, float] | None, str]:
     if not isinstance(told, Mapping):
         return None, NO_USAGE
     return checked_usage(

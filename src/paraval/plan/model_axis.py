@@ -134,7 +134,7 @@ def choose_models(offer: Offer, patterns: Sequence[str]) -> tuple[tuple[Axis, ..
             "the suite has no registry of models to choose from",
             hint="add models: to the suite, or leave --models and TEST_MODELS out",
         )
-    names = _fitting(list(offer.registry.models), patterns)
+    names = fitting_models(list(offer.registry.models), patterns)
     if axis is None:
         raise RequestError(f"models cannot be chosen in this suite: {offer.model_axis.why_none}")
     _check_listed(offer.model_axis, names)
@@ -150,7 +150,7 @@ def choose_models(offer: Offer, patterns: Sequence[str]) -> tuple[tuple[Axis, ..
     )
 
 
-def _fitting(names: list[str], patterns: Sequence[str]) -> list[str]:
+def fitting_models(names: list[str], patterns: Sequence[str]) -> list[str]:
     if tuple(patterns) == ("all",):
         return names
     chosen: set[str] = set()

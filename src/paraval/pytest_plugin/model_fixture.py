@@ -1,0 +1,217 @@
+"""The fixture `model`: a model of the registry, as a test uses it.
+
+With a client of one's own: `OpenAI(base_url=model.base_url, api_key=model.api_key)`, and
+`model.model` as the model's name. Or at once: `model.ask("...").text`, whose tokens and cost are
+recorded by themselves.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from paraval.errors import ParavalError, RequestError
+from paraval.models.conversation import Answered, Request, Unanswered
+from paraval.models.prices import Prices
+from paraval.pytest_plugin.entry import WANTED
+from paraval.pytest_plugin.model_choice import choice_in, choose, generate
+from paraval.pytest_plugin.spending import Spending
+from paraval.pytest_plugin.turns import current
+from paraval.pytest_plugin.usage import shown, spending_for
+from paraval.records import Failure, Message, Model, Price, Provider, Spend
+
+if TYPE_CHECKING:
+    from paraval.pytest_plugin.asking import Asking
+
+__all__ = ["Answer", "ModelUnderTest", "NoAnswerError", "generate", "make_model"]
+
+_PRICES = Prices()
+Prompt = str | Sequence[Mapping[str, str]]
+"""A question, or the turns of a conversation: `{"role": "user", "content": "..."}`."""
+
+
+class NoAnswerError(ParavalError):
+    """A model that was asked and did not answer; an outage is told as one, and not as a failure."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message.replace("then resume", "then run the tests again"))
+        self.failure = failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a model answered."""
+
+    text: str
+    usage: Mapping[str, float]
+    """input_tokens, output_tokens, cached_tokens, reasoning_tokens: those that were told."""
+    cost_usd: float | None
+    """None: unknown."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """model, finish_reason, request_id, first_token_s, tool_calls: those that are known."""
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelUnderTest:
+    """A model of the registry. Its key is read from the environment when it is used."""
+
+    record: Model = field(repr=False)
+    name: str
+    """As the registry calls it."""
+    model: str
+    """As the provider calls it."""
+    base_url: str
+    """Of a simulated model, the server's on this machine."""
+    _asking: Asking | None = field(repr=False, compare=False)
+    _session: pytest.Session = field(repr=False, compare=False)
+
+    @property
+    def provider(self) -> str:
+        return self.record.provider.value
+
+    @property
+    def account(self) -> str:
+        return self.record.account
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        return self.record.options
+
+    @property
+    def is_simulated(self) -> bool:
+        return self.record.provider is Provider.LOOPBACK
+
+    @property
+    def price(self) -> Price | None:
+        """The registry's, else the price table's; None: unknown."""
+        return _PRICES.price(self.record)
+
+    @property
+    def api_key(self) -> str:
+        """A simulated model takes any, and tells accounts apart by it. A server without a key gets
+        one that says so: clients want some."""
+        if self.is_simulated:
+            return self.account
+        variable = self.record.api_key_env
+        if variable is None:
+            return "no-key"
+        key = os.environ.get(variable, "").strip()
+        if not key:
+            raise RequestError(
+                f"model '{self.name}' needs a key, and {variable} is not set",
+                hint=f"set {variable}, or choose other models with --models",
+            )
+        return key
+
+    def __str__(self) -> str:
+        return self.name
+
+    def ask(
+        self,
+        prompt: Prompt,
+        *,
+        system: str | None = None,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+    ) -> Answer:
+        """One call, recorded in the test's `usage`. NoAnswerError where no answer came."""
+        spending = spending_for(self._test())
+        request = self._request(prompt, system, temperature, max_tokens)
+        return self._recorded(spending, self._client().ask(request))
+
+    async def ask_async(
+        self,
+        prompt: Prompt,
+        *,
+        system: str | None = None,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+    ) -> Answer:
+        """The same in asyncio's loop of the test."""
+        spending = spending_for(self._test())
+        request = self._request(prompt, system, temperature, max_tokens)
+        return self._recorded(spending, await self._client().ask_async(request))
+
+    def _client(self) -> Asking:
+        return self._asking or _asking(self._session.config)
+
+    def _request(
+        self,
+        prompt: Prompt,
+        system: str | None,
+        temperature: float | None,
+        max_tokens: int | None,
+    ) -> Request:
+        turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        messages = [Message(role=turn["role"], content=turn["content"]) for turn in turns]
+        if system is not None:
+            messages.insert(0, Message(role="system", content=system))
+        return Request(
+            model=self.record,
+            messages=tuple(messages),
+            temperature=temperature,
+            max_tokens=max_tokens,
+        )
+
+    def _recorded(self, spending: Spending, ended: Answered | Unanswered) -> Answer:
+        label = shown(self.record, self.name)
+        if isinstance(ended, Unanswered):
+            # Told to the engine also where nothing was spent: it learns limits from refusals.
+            spending.add(label, ended.spend or Spend(calls=ended.use.requests), ended.use)
+            raise NoAnswerError(ended.failure)
+        spending.add(label, ended.spend, ended.use)
+        return Answer(
+            text=ended.text,
+            usage=ended.spend.usage,
+            cost_usd=ended.spend.cost_usd,
+            metadata=ended.metadata,
+            notes=ended.notes,
+        )
+
+    def _test(self) -> pytest.Item:
+        """Whose question it is: a model may be that of a fixture which many tests share."""
+        turn = current()
+        if turn is not None:
+            return turn.item
+        stack = getattr(self._session, "_setupstate").stack  # noqa: B009 - private: who runs alone, nothing public tells
+        for node in reversed(list(stack)):
+            if isinstance(node, pytest.Item):
+                return node
+        raise RequestError(
+            f"model '{self.name}' was asked while no test runs",
+            hint="ask it in a test, or in a fixture that a test uses",
+        )
+
+
+def make_model(request: pytest.FixtureRequest) -> ModelUnderTest:
+    """The body of the fixture, of session scope, so that fixtures of any scope may use it."""
+    choice = choose(request.config, request.config.stash[WANTED])
+    # Not there where a test asks for it by name only while it runs: then it is the first.
+    name = getattr(request, "param", choice.names[0])
+    record = choice.registry.models[name]
+    asking = _asking(request.config) if record.provider is Provider.LOOPBACK else None
+    return ModelUnderTest(
+        record=record,
+        name=record.name,
+        model=record.model,
+        base_url=record.base_url if asking is None else asking.address_of(record),
+        _asking=asking,
+        _session=request.session,
+    )
+
+
+def _asking(config: pytest.Config) -> Asking:
+    choice = choice_in(config)
+    assert choice is not None
+    # Only here: whoever has a client of their own needs none of ours.
+    from paraval.pytest_plugin.asking import asking_in  # noqa: PLC0415 - see above
+
+    return asking_in(config, choice.registry.models.values())

@@ -1,0 +1,29 @@
+"""What all tests of a run spent, out of their reports: light, since every run of pytest asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from paraval.records import Spend
+
+PROPERTY = "paraval_usage"
+"""Of a report's `user_properties`: junit files and xdist carry it."""
+
+
+def spent_in(terminalreporter: Any) -> Mapping[str, Spend]:
+    """By model, as the reports tell that the terminal was shown; empty: no model was asked."""
+    told = [
+        report.user_properties
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        # A test's last report tells all of it.
+        if getattr(report, "when", None) == "teardown"
+        and any(name == PROPERTY for name, _ in report.user_properties)
+    ]
+    if not told:
+        return {}
+    from paraval.pytest_plugin.spending import spends_in, summed  # noqa: PLC0415 - seldom needed
+
+    return summed(map(spends_in, told))
