@@ -1,0 +1,167 @@
+"""Async tests, as the plugin that owns them wants: several at a time where it allows that.
+
+A test with a loop of its own runs beside all others. Tests that share a loop (pytest-asyncio's
+wider loop scopes, anyio's async fixtures of a wider scope) run one after another, each in its own
+thread; trio's loops cannot change threads, so tests that share one run alone. How loops are kept
+apart is for `async_loops`, `asyncio_runners` and `anyio_runners`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from inspect import isasyncgenfunction, iscoroutinefunction
+from typing import Any
+
+import pytest
+
+from paraval.pytest_plugin.anyio_runners import anyio_apart
+from paraval.pytest_plugin.async_loops import loops_as_in_main_thread
+from paraval.pytest_plugin.asyncio_runners import pytest_asyncio_apart, runners_one_at_a_time
+from paraval.pytest_plugin.floor import Floor
+
+_WIDER = ("class", "module", "package", "session")
+_SHARED = pytest.StashKey[Mapping[pytest.Item, str]]()
+"""Of a session: whose anyio runner each test shares, of those that share one."""
+
+
+# ---- which tests run one at a time, or alone
+
+
+def group_of(item: pytest.Item) -> str | None:
+    """The loop that the test shares with others, by a name; of those with one, one runs at a time.
+
+    A test of its own loop may use async fixtures of a wider one: it only waits where these are set
+    up, and is in no group for that.
+    """
+    scope = _loop_scope(item)
+    if scope in _WIDER:
+        return f"the asyncio loop of {_node_name(item, scope)}"
+    return _anyio_shared(item)
+
+
+def why_alone(item: pytest.Item) -> str | None:
+    """Why an async test cannot run beside others."""
+    if _is_of_old_pytest_asyncio(item):
+        return "pytest-asyncio is older than 1.0"
+    if _uses_asyncio(item) and _has_policy_of_its_own(item):
+        return "its fixture event_loop_policy sets asyncio's policy for the whole process"
+    if _backend_of(item) == "trio" and _anyio_shared(item) is not None:
+        return "it shares a trio loop, which cannot change threads"
+    return None
+
+
+@contextmanager
+def asyncs_apart(session: pytest.Session, floor: Floor) -> Iterator[None]:
+    """For the whole of a run, tests that run alone included: a loop that tests share may be begun
+    beside others, and be used by one that runs alone."""
+    config = session.config
+    with ExitStack() as stack:
+        stack.enter_context(loops_as_in_main_thread())
+        stack.enter_context(runners_one_at_a_time(floor))
+        if config.pluginmanager.has_plugin("asyncio"):
+            stack.enter_context(pytest_asyncio_apart(config))
+        if any(_backend_of(item) is not None for item in session.items):
+            stack.enter_context(anyio_apart(config, _anyio_shared))
+        yield
+
+
+# ---- pytest-asyncio
+
+
+def _loop_scope(item: pytest.Item) -> str | None:
+    """Of one of pytest-asyncio's own tests; None: it is none."""
+    owner: Any = item.config.pluginmanager.get_plugin("asyncio")
+    kind = getattr(owner, "PytestAsyncioFunction", None)
+    if kind is None or not isinstance(item, kind):
+        return None
+    return str(getattr(item, "_loop_scope", "function"))
+
+
+def _is_of_old_pytest_asyncio(item: pytest.Item) -> bool:
+    """Until 1.0 it had no runners, but a fixture that set the loop of the process."""
+    owner: Any = item.config.pluginmanager.get_plugin("asyncio")
+    return (
+        getattr(owner, "__name__", "").startswith("pytest_asyncio")
+        and not hasattr(owner, "Runner")
+        and _loop_scope(item) is not None
+    )
+
+
+def _uses_asyncio(item: pytest.Item) -> bool:
+    owner: Any = item.config.pluginmanager.get_plugin("asyncio")
+    if owner is None:
+        return False
+    return _loop_scope(item) is not None or any(map(_is_async, _used_fixtures(item)))
+
+
+def _has_policy_of_its_own(item: pytest.Item) -> bool:
+    """A policy that is the same for all of the session's tests is nobody's own."""
+    policies = [one for one in _used_fixtures(item) if one.argname == "event_loop_policy"]
+    return any(
+        one.func.__module__ != "pytest_asyncio.plugin"
+        and (one.scope != "session" or one.params is not None)
+        for one in policies
+    )
+
+
+def _node_name(item: pytest.Item, scope: str) -> str:
+    kinds: Mapping[str, type[pytest.Collector]] = {
+        "class": pytest.Class,
+        "module": pytest.Module,
+        "package": pytest.Package,
+    }
+    around = item.getparent(kinds[scope]) if scope in kinds else None
+    # As pytest does it: without a class or a package around it, a test has the module's fixtures.
+    around = around or (item.getparent(pytest.Module) if scope == "class" else None)
+    return "the session" if around is None else around.nodeid
+
+
+# ---- anyio
+
+
+def _anyio_shared(item: pytest.Item) -> str | None:
+    session = item.session
+    if _SHARED not in session.stash:
+        session.stash[_SHARED] = _anyio_sharers(session.items)
+    return session.stash[_SHARED].get(item)
+
+
+def _anyio_sharers(items: list[pytest.Item]) -> dict[pytest.Item, str]:
+    """Each module has a runner for its shared fixtures, unless one of its tests uses a fixture of
+    more than a module: the runner of that is then the module's."""
+    widest: dict[pytest.Item, int] = {}
+    for item in items:
+        wide = [one for one in _used_fixtures(item) if one.scope in _WIDER and _is_async(one)]
+        if wide and _backend_of(item) is not None:
+            widest[item] = max(_WIDER.index(one.scope) for one in wide)
+    module = _WIDER.index("module")
+    beyond = {_node_name(item, "module") for item, scope in widest.items() if scope > module}
+    return {
+        item: "anyio's loop of the session"
+        if (name := _node_name(item, "module")) in beyond
+        else f"anyio's loop of {name}"
+        for item in widest
+    }
+
+
+def _backend_of(item: pytest.Item) -> str | None:
+    """The name of anyio's backend that the test runs by; None: by none."""
+    if "anyio_backend" not in getattr(item, "fixturenames", ()):
+        return None
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    backend = params.get("anyio_backend", "")
+    return str(backend[0] if isinstance(backend, tuple) else backend)
+
+
+# ---- fixtures
+
+
+def _used_fixtures(item: pytest.Item) -> list[Any]:
+    """Those that the test is known to use, before it runs."""
+    info = getattr(item, "_fixtureinfo", None)
+    return [] if info is None else [defs[-1] for defs in info.name2fixturedefs.values() if defs]
+
+
+def _is_async(fixture: Any) -> bool:
+    return iscoroutinefunction(fixture.func) or isasyncgenfunction(fixture.func)

@@ -1,0 +1,96 @@
+"""xdist's controller, for workers that run several tests at once. Imported only where xdist is.
+
+Its default hands out tests two or three at a time to each worker, which would leave most of a
+worker's threads idle. Here each worker has its share from the start, and one that has fewer than it
+could run at once is given some of what another has not begun. What a user asks for by
+`--dist loadscope`, `loadfile`, `loadgroup` or `each` stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from xdist.scheduler import (  # type: ignore[import-untyped]  # xdist tells no types
+    WorkStealingScheduling,
+)
+
+SHARED_OUT = ("load", "worksteal")
+"""The ways of xdist that leave it open which worker runs a test."""
+
+Node = Any
+"""xdist's WorkerController."""
+
+
+class SharedOut:
+    """A plugin for the controller: it chooses the scheduler."""
+
+    NAME = "paraval-shared-out"
+
+    def __init__(self, at_once: int) -> None:
+        """`at_once`: how many tests each worker runs at a time."""
+        self._at_once = at_once
+
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
+        if config.getoption("dist") not in SHARED_OUT:
+            return None
+        return SeveralAtOnce(config, log, at_once=self._at_once)
+
+
+class SeveralAtOnce(WorkStealingScheduling):  # type: ignore[misc]  # xdist tells no types
+    """A worker is idle when it has fewer tests than it could run, and only what is beyond that may
+    be taken from it. It runs whatever it has, without waiting for a next one."""
+
+    def __init__(self, config: pytest.Config, log: Any = None, *, at_once: int) -> None:
+        super().__init__(config, log)
+        self._at_once = at_once
+        self._dry: set[Node] = set()
+        """Had begun all that was wanted of them; until they end one, they are not asked again."""
+
+    @property
+    def tests_finished(self) -> bool:
+        return bool(
+            self.collection_is_completed
+            and not self.has_pending
+            and self.steal_requested_from_node is None
+        )
+
+    def mark_test_complete(self, node: Node, item_index: int, duration: float = 0) -> None:
+        self._dry.discard(node)
+        super().mark_test_complete(node, item_index, duration)
+
+    def remove_pending_tests_from_node(self, node: Node, indices: Sequence[int]) -> None:
+        if not indices:
+            self._dry.add(node)
+        super().remove_pending_tests_from_node(node, indices)
+
+    def check_schedule(self) -> None:
+        self._hand_out()
+        if self._idle() and self.steal_requested_from_node is None:
+            self._steal()
+
+    def _up(self) -> list[Node]:
+        return [node for node in self.node2pending if not node.shutting_down]
+
+    def _idle(self) -> list[Node]:
+        return [node for node in self._up() if len(self.node2pending[node]) < self._at_once]
+
+    def _hand_out(self) -> None:
+        idle = self._idle()
+        for place, node in enumerate(idle):
+            self._send_tests(node, -(-len(self.pending) // (len(idle) - place)))
+
+    def _steal(self) -> None:
+        surplus = {node: len(self.node2pending[node]) - self._at_once for node in self._up()}
+        if max(surplus.values()) <= 0:
+            for node in self._idle():
+                node.shutdown()
+            return
+        willing = [node for node in surplus if surplus[node] > 0 and node not in self._dry]
+        if willing:
+            richest = max(willing, key=lambda node: surplus[node])
+            share = min(surplus[richest], len(self.node2pending[richest]) // 2)
+            richest.send_steal(self.node2pending[richest][-share:])
+            self.steal_requested_from_node = richest
