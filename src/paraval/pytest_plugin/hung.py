@@ -1,0 +1,267 @@
+"""Where a test hung: the stacks of its threads and tasks at the time it should have ended by.
+
+Frames are looked at from another thread while they run on: what is read here is a moment's picture.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import linecache
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from types import FrameType
+from typing import Any
+
+import pytest
+from _pytest.outcomes import Failed
+
+from paraval.pytest_plugin.ending import RunningLoop, loop_in
+from paraval.pytest_plugin.protocol import PhaseEnd
+from paraval.pytest_plugin.turns import CURRENT, Phase, Turn
+
+MOST_STACKS = 20
+MOST_PLACES = 60
+LEFT_BEHIND = (
+    "it could not be ended: its thread is left behind, and its teardown was not run "
+    "(a client's own timeout ends a call where Python cannot)"
+)
+_HARNESS = ("_pytest", "pluggy", "paraval", "threading", "contextlib", "pytest_asyncio", "anyio")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One frame of a stack."""
+
+    file: str
+    line: int
+    module: str
+    function: str
+    source: str
+
+    def __str__(self) -> str:
+        told = f'  File "{self.file}", line {self.line}, in {self.function}'
+        return f"{told}\n    {self.source}" if self.source else told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """What one thread or task was about, the outermost place first."""
+
+    title: str
+    places: Sequence[Place]
+
+    def __str__(self) -> str:
+        cut = len(self.places) - MOST_PLACES
+        more = [f"  ... {cut} more"] if cut > 0 else []
+        return "\n".join([f"~~~ {self.title} ~~~", *more, *map(str, self.places[-MOST_PLACES:])])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hung:
+    """A test whose time was up."""
+
+    nodeid: str
+    phase: Phase
+    seconds: float
+    where: str
+    """`tests/test_x.py:12: client.get(url) -> socket.SocketIO.readinto`; empty: unknown."""
+    stacks: Sequence[Stack]
+    notes: Sequence[str] = ()
+    """What else there is to say, a line each."""
+
+    @property
+    def message(self) -> str:
+        """In one line."""
+        of = "" if self.phase == "call" else f" (in {self.phase})"
+        hung = f"; hung in {self.where}" if self.where else ""
+        return f"timeout: nothing after {self.seconds:g} s{of}{hung}"
+
+    @property
+    def text(self) -> str:
+        shown = [*map(str, self.stacks[:MOST_STACKS])]
+        if len(self.stacks) > MOST_STACKS:
+            shown.append(f"... and {len(self.stacks) - MOST_STACKS} more threads and tasks")
+        return "\n".join((self.message, *self.notes, *shown))
+
+    def noting(self, note: str) -> Hung:
+        return replace(self, notes=(*self.notes, note))
+
+    def phases(self, turn: Turn) -> Sequence[PhaseEnd]:
+        """The reports of a test that was given up, as if it had failed in this phase."""
+        item, ends = turn.item, []
+        for key, text in turn.captured.take(self.phase):
+            item.add_report_section(self.phase, key, text)
+        if self.phase != "setup":
+            ends.append(_passed(item, "setup"))
+        if self.phase == "teardown":
+            ends.append(_passed(item, "call"))
+        ends.append(_end(item, self.phase, TestTimedOut(self), self.seconds))
+        if self.phase != "teardown":
+            ends.append(_passed(item, "teardown"))
+        return ends
+
+
+class TestTimedOut(Failed):
+    """A test took longer than it may; says where it hung."""
+
+    __test__ = False  # It is no test, wherever it is imported.
+    # As pytest shows its own: a summary has room for one short word before the reason.
+    __module__, __qualname__ = "builtins", "Failed"
+
+    def __init__(self, hung: Hung) -> None:
+        # The stacks in its text are those at the deadline; a traceback would say the same, or less.
+        super().__init__(hung.text, pytrace=False)
+        self.hung = hung
+
+
+def look_at(
+    item: pytest.Item, thread: int, *, phase: Phase, seconds: float, turn: Turn | None = None
+) -> Hung:
+    """Where a test hangs whose own thread this is."""
+    frames = sys._current_frames()  # noqa: SLF001 - documented; the only way to see other threads
+    root = str(item.config.rootpath)
+    own = str(item.path)
+    stacks = [*_stacks(frames, thread, turn, root)]
+    # The one that tells most comes first: what stands in the test's own file.
+    best = max(stacks, key=lambda stack: _is_in(stack, _shown(own, root)), default=None)
+    if best is not None:
+        stacks.remove(best)
+        stacks.insert(0, best)
+    return Hung(
+        nodeid=item.nodeid,
+        phase=phase,
+        seconds=seconds,
+        where="" if best is None else _where(best.places, _shown(own, root)),
+        stacks=tuple(stacks),
+    )
+
+
+def _stacks(
+    frames: dict[int, FrameType], thread: int, turn: Turn | None, root: str
+) -> Iterator[Stack]:
+    frame = frames.get(thread)
+    running = loop_in(frame)
+    if running is not None:
+        yield from _task_stacks(running, root)
+    # A loop that waits says nothing that its tasks don't.
+    if frame is not None and (running is None or frame.f_globals.get("__name__") != "selectors"):
+        yield Stack(title="Stack of the test's thread", places=_thread_places(frame, root))
+    names = {one.ident: one.name for one in threading.enumerate()}
+    for ident, other in frames.items():
+        if turn is not None and ident != thread and _belongs(other, turn):
+            title = f"Stack of {names.get(ident, 'a thread')}, which the test started"
+            yield Stack(title=title, places=_thread_places(other, root))
+
+
+def _task_stacks(running: RunningLoop, root: str) -> Iterator[Stack]:
+    main = running.main
+    tasks = [main] if isinstance(main, asyncio.Task) else []
+    tasks += [task for task in _tasks_of(running.loop) if task is not main]
+    for task in tasks:
+        places = [_place(frame, line, root) for frame, line in _awaits(task.get_coro())]
+        if places:
+            yield Stack(title=f"Stack of {task.get_name()}", places=places)
+
+
+def _tasks_of(loop: asyncio.AbstractEventLoop) -> Sequence[asyncio.Task[Any]]:
+    try:
+        return sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name())
+    except RuntimeError:  # They came and went too quickly to be listed.
+        return []
+
+
+def _awaits(awaitable: Any) -> Iterator[tuple[FrameType, int]]:
+    """A suspended coroutine's frames, the outermost first: a task tells only of its first."""
+    for _ in range(200):
+        frame = getattr(awaitable, "cr_frame", None) or getattr(awaitable, "gi_frame", None)
+        if frame is None:
+            if not isinstance(awaitable, asyncio.Task):
+                return
+            awaitable = awaitable.get_coro()
+            continue
+        yield frame, frame.f_lineno or 0
+        awaitable = getattr(awaitable, "cr_await", None) or getattr(awaitable, "gi_yieldfrom", None)
+
+
+def _thread_places(frame: FrameType, root: str) -> Sequence[Place]:
+    """From the test on: what pytest and threads do to get there says nothing."""
+    places: list[Place] = []
+    inner: FrameType | None = frame
+    while inner is not None:
+        places.append(_place(inner, inner.f_lineno or 0, root))
+        inner = inner.f_back
+    places.reverse()
+    begun = next((at for at, place in enumerate(places) if _runs_a_phase(place)), 0)
+    own = (at for at, place in enumerate(places) if at >= begun and not _is_harness(place))
+    return places[next(own, 0) :]
+
+
+def _runs_a_phase(place: Place) -> bool:
+    return place.module == "_pytest.runner" and place.function.startswith("pytest_runtest_")
+
+
+def _is_harness(place: Place) -> bool:
+    return place.module.partition(".")[0] in _HARNESS
+
+
+def _place(frame: FrameType, line: int, root: str) -> Place:
+    code = frame.f_code
+    return Place(
+        file=_shown(code.co_filename, root),
+        line=line,
+        module=str(frame.f_globals.get("__name__", "?")),
+        function=code.co_qualname,
+        source=linecache.getline(code.co_filename, line, frame.f_globals).strip(),
+    )
+
+
+def _shown(path: str, root: str) -> str:
+    return path[len(root) + 1 :] if path.startswith(root + os.sep) else path
+
+
+def _is_in(stack: Stack, file: str) -> bool:
+    return any(place.file == file for place in stack.places)
+
+
+def _where(places: Sequence[Place], file: str) -> str:
+    if not places:
+        return ""
+    inner = places[-1]
+    own = next((place for place in reversed(places) if place.file == file), inner)
+    told = f"{own.file}:{own.line}: {own.source}".removesuffix(": ")
+    return told if own is inner else f"{told} -> {inner.module}.{inner.function}"
+
+
+def _belongs(frame: FrameType, turn: Turn) -> bool:
+    """Whether a thread was started by the turn: `carrying` has it at the foot of the stack."""
+    inner: FrameType | None = frame
+    while inner is not None:
+        if inner.f_globals.get("__name__") == "paraval.pytest_plugin.carrying":
+            return any(_is_of(value, turn) for value in inner.f_locals.values())
+        inner = inner.f_back
+    return False
+
+
+def _is_of(value: object, turn: Turn) -> bool:
+    return value is turn or (isinstance(value, contextvars.Context) and value.get(CURRENT) is turn)
+
+
+def _passed(item: pytest.Item, phase: Phase) -> PhaseEnd:
+    """Reporters wait for all three phases of a test."""
+    return _end(item, phase, None, 0.0)
+
+
+def _end(item: pytest.Item, phase: Phase, error: BaseException | None, seconds: float) -> PhaseEnd:
+    def end() -> None:
+        if error is not None:
+            raise error
+
+    call = pytest.CallInfo.from_call(end, when=phase)
+    report = pytest.TestReport.from_item_and_call(item, call)
+    report.duration = seconds
+    report.start = report.stop - seconds
+    return PhaseEnd(report=report, error=error, interacts=None)

@@ -1,0 +1,218 @@
+"""One test beside others, and its time.
+
+At the deadline a test is asked to end, in the gentlest way that it can hear; what hears of nothing
+is given up: reported as it is, its thread left behind. How a thread is told is for `ending`, where
+a test hung for `hung`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from paraval.pytest_plugin.ending import (
+    cancel,
+    frame_of,
+    is_debugged,
+    is_good_moment,
+    loop_in,
+    raise_in,
+    withdraw,
+)
+from paraval.pytest_plugin.hung import LEFT_BEHIND, Hung, TestTimedOut, look_at
+from paraval.pytest_plugin.turns import Phase, Turn
+
+MOMENT_S = 0.005
+MOST_MOMENTS = 40
+AGAIN_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a test has after its deadline."""
+
+    to_hear_s: float = 2.0
+    """To take notice: a poll every second does, a socket that stays silent doesn't."""
+    to_end_s: float = 5.0
+    """To clean up, once it knows."""
+
+
+class Watch:
+    """One test and its time. The test's own thread opens and closes it, the watcher's looks."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        seconds: float,
+        on_given_up: Callable[[Hung], None],
+        *,
+        patience: Patience,
+        call_only: bool,
+    ) -> None:
+        """`call_only`: what the setup takes is not counted."""
+        self.turn = turn
+        self._seconds = seconds
+        self._on_given_up = on_given_up
+        self._patience = patience
+        self._call_only = call_only
+        # A plain lock, and no Condition: an exception may be raised in the thread that holds it.
+        self._lock = threading.Lock()
+        """Guards all below. Exceptions are raised with it held, and only while it is open."""
+        self.is_open = False
+        self._pauses = 0
+        self._paused_at = 0.0
+        self._phase: Phase = "setup"
+        self._deadline = time.monotonic() + seconds
+        self._course: Iterator[float] | None = None
+        self._next_at = self._deadline
+        self._is_heard = False
+        self._hung: Hung | None = None
+        self._is_given_up = False
+
+    # ---- in the test's thread
+
+    def during(self, phase: Phase) -> Generator[None, Any, Any]:
+        """Around one phase of the test, for a hook that wraps it."""
+        failure: BaseException | None = None
+        result = None
+        self._open(phase)
+        try:
+            result = yield
+        except BaseException as error:  # noqa: BLE001 - raised again below, or told as a timeout
+            failure = error
+        while self.is_open:
+            try:
+                self._close()
+            except TestTimedOut as late:  # It came up just here.
+                failure = late
+        try:
+            if self._hung is not None and not _ends_the_run(failure):
+                raise TestTimedOut(_noting(self._hung, failure)) from None
+            if failure is not None:
+                raise failure
+            return result
+        finally:
+            del failure  # Its traceback holds this frame, and so would hold itself.
+
+    def _open(self, phase: Phase) -> None:
+        with self._lock:
+            if self._is_given_up and self._hung is not None:
+                # It came back after all, but it is reported already and has nothing any more.
+                raise TestTimedOut(self._hung)
+            if phase == "teardown" or (phase == "call" and self._call_only):
+                self._deadline = time.monotonic() + self._seconds
+            self._phase = phase
+            self._next_at = self._deadline
+            self._course = self._hung = None
+            self.is_open = True
+
+    def _close(self) -> None:
+        with self._lock:
+            if self._course is not None and self.turn.thread is not None:
+                withdraw(self.turn.thread)
+            self.is_open = False
+
+    def pause(self) -> None:
+        with self._lock:
+            self._pauses += 1
+            if self._pauses == 1:
+                self._paused_at = time.monotonic()
+
+    def go_on(self) -> None:
+        with self._lock:
+            self._pauses -= 1
+            if self._pauses == 0:
+                self._deadline += time.monotonic() - self._paused_at
+                self._next_at = max(self._next_at, self._deadline)
+
+    # ---- in the watcher's thread
+
+    def look(self, now: float) -> float:
+        """Do what is due; when to look again. Infinity: never."""
+        with self._lock:
+            if self._is_given_up:
+                return float("inf")
+            if now < self._next_at:
+                return self._next_at
+            if not self.is_open or self._pauses:
+                return now + AGAIN_S
+            if self._course is None:
+                if self._phase == "setup" and self._call_only:
+                    self._next_at = now + self._seconds
+                    return self._next_at
+                self._course = self._end()
+            wait_s = next(self._course, None)
+            if wait_s is not None:
+                self._next_at = time.monotonic() + wait_s
+                return self._next_at
+            self._is_given_up = True
+            self._hung = hung = self._where().noting(LEFT_BEHIND)
+        self._on_given_up(hung)
+        return float("inf")
+
+    def _end(self) -> Iterator[float]:
+        """What is tried to end the test, one after another; how long each has to take effect."""
+        while is_debugged(frame_of(self.turn.thread)):
+            yield 1.0
+        hung = self._where()
+        running = loop_in(frame_of(self.turn.thread))
+        if running is not None:
+            self._hung = hung
+            cancel(running, TestTimedOut(hung), self._hear)
+            yield self._patience.to_hear_s
+            if self._is_heard:
+                yield self._patience.to_end_s
+        for _ in range(2):  # Once more for those that catch all there is.
+            for _ in range(MOST_MOMENTS):
+                if is_good_moment(self.turn.thread):
+                    break
+                yield MOMENT_S
+            self._hung, self._is_heard = hung, False
+            if self.turn.thread is not None:
+                raise_in(self.turn.thread, self._error(hung))
+            yield self._patience.to_hear_s
+            if not self._is_heard:
+                return
+            yield self._patience.to_end_s
+
+    def _where(self) -> Hung:
+        if self._hung is not None:
+            return self._hung
+        turn = self.turn
+        return look_at(
+            turn.item, turn.thread or 0, phase=self._phase, seconds=self._seconds, turn=turn
+        )
+
+    def _hear(self) -> None:
+        self._is_heard = True
+
+    def _error(self, hung: Hung) -> type[TestTimedOut]:
+        """A class that Python can make the exception of by itself, and that tells when it does."""
+        hear = self._hear
+
+        class Raised(TestTimedOut):
+            def __init__(self) -> None:
+                hear()
+                super().__init__(hung)
+
+        Raised.__name__, Raised.__qualname__ = TestTimedOut.__name__, TestTimedOut.__qualname__
+        Raised.__module__ = TestTimedOut.__module__
+        return Raised
+
+
+def _ends_the_run(failure: BaseException | None) -> bool:
+    return isinstance(failure, KeyboardInterrupt | pytest.exit.Exception)
+
+
+def _noting(hung: Hung, failure: BaseException | None) -> Hung:
+    if failure is None:
+        return hung.noting("it then came to its end, but too late")
+    if isinstance(failure, asyncio.CancelledError | TestTimedOut):
+        return hung
+    return hung.noting(f"when it was ended, it raised {type(failure).__name__}: {failure}")
