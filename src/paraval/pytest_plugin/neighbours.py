@@ -1,0 +1,171 @@
+"""Other plugins: which of their tests run alone, when all do, and what a user should know.
+
+Told once, in the header, or with a test under `-v`. What tests do to the process by themselves,
+with whatever plugin's fixture, is for `scan`; async tests are for `asyncs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import CodeType
+from typing import Any
+
+import pytest
+
+_OWN = ("_pytest", "paraval", "xdist", "__channelexec__")
+"""Whose hooks are seen to: pytest's, ours, and xdist's (its worker has no importable name)."""
+
+_OPTIONS_FOR_ONE = {
+    "usepdb": "--pdb asks at a terminal, one test at a time",
+    "trace": "--trace asks at a terminal, one test at a time",
+    "setupshow": "--setup-show tells of one test at a time",
+    "setuponly": "--setup-only tells of one test at a time",
+    "setupplan": "--setup-plan tells of one test at a time",
+    "forked": "--forked runs each test in a child of this process",
+}
+
+_FIXTURES_FOR_ONE = {
+    "benchmark": "the fixture benchmark measures time",
+    "subtests": "its subtests are told while it runs",
+}
+
+_MARKS_FOR_ONE = {
+    "forked": "marked forked: it runs in a child of this process",
+    "dependency": "marked dependency: it needs others to have run",
+    "order": "marked order: it has its place among others",
+}
+
+
+# ---- what all tests are held to
+
+
+def owner_of_loop(config: pytest.Config) -> str | None:
+    """Another plugin that runs the tests of a session by itself, by its name: the loop is its."""
+    return next(_others(config.hook.pytest_runtestloop), (None, None))[0]
+
+
+def why_all_alone(config: pytest.Config) -> str | None:
+    """Why no test runs beside another."""
+    asked = (why for name, why in _OPTIONS_FOR_ONE.items() if config.getoption(name, False))
+    return next(asked, None)
+
+
+def notes(config: pytest.Config) -> list[str]:
+    """What is otherwise than a user may think, a line for each."""
+    found: list[str] = []
+    owner = owner_of_loop(config)
+    if owner is not None:
+        found.append(f"not in parallel: the plugin {owner} runs the tests of the session itself")
+    why = why_all_alone(config)
+    if why is not None:
+        found.append(f"not in parallel: {why}")
+    if config.getoption("reruns", None) or config.getoption("force_reruns", None):
+        found.append(
+            "tests that pytest-rerunfailures may run again run alone, and by --reruns that is all "
+            "of them: mark those that need it, @pytest.mark.flaky(reruns=2)"
+        )
+    if config.getoption("cov_context", None):
+        found.append("--cov-context: lines of tests that run at once are told of one of them")
+    if config.pluginmanager.has_plugin("randomly") and config.getoption(
+        "randomly_reset_seed", False
+    ):
+        found.append(
+            "pytest-randomly: tests that run at once share `random`, so its numbers are not those "
+            "of the seed (-p no:randomly, or --parallel 1)"
+        )
+    return found
+
+
+# ---- what a single test is held to
+
+
+def why_alone(item: pytest.Item) -> str | None:
+    """Why the plugin that a test belongs to wants nothing beside it."""
+    return (
+        _why_by_hypothesis(item)
+        or _why_by_name(item)
+        or _why_by_owner(item)
+        or _why_by_subtests(item)
+    )
+
+
+def _why_by_hypothesis(item: pytest.Item) -> str | None:
+    """Beside others it fails by its own rules: "data generation is slow", and deadlines."""
+    if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+        return "hypothesis seeds the process's random, and takes the time of its inputs"
+    return None
+
+
+def _why_by_name(item: pytest.Item) -> str | None:
+    used = getattr(item, "fixturenames", ())
+    by_fixture = (why for name, why in _FIXTURES_FOR_ONE.items() if name in used)
+    by_mark = (why for name, why in _MARKS_FOR_ONE.items() if item.get_closest_marker(name))
+    return next(by_fixture, None) or next(by_mark, None)
+
+
+def _why_by_owner(item: pytest.Item) -> str | None:
+    """A plugin may run a test's whole protocol in pytest's place, to run it again for instance."""
+    for name, plugin in _others(item.ihook.pytest_runtest_protocol):
+        owns = _OWNERS.get(name.partition(".")[0], _always)
+        if owns(plugin, item):
+            return f"it is run by {name}"
+    return None
+
+
+def _why_by_subtests(item: pytest.Item) -> str | None:
+    """Reports of unittest's subtests come in the middle of a test."""
+    code = getattr(getattr(item, "function", None), "__code__", None)
+    if code is None or not hasattr(getattr(item, "cls", None), "subTest"):
+        return None
+    has_subtests = any("subTest" in one.co_names for one in _codes(code))
+    return "its subtests are told while it runs" if has_subtests else None
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """The code of a function, and of those inside it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+# ---- plugins that run tests themselves
+
+
+def _others(hook: Any) -> Iterator[tuple[str, Any]]:
+    """Of those that answer a hook in pytest's place, the ones that are nobody's we know."""
+    for one in hook.get_hookimpls():
+        name = getattr(one.plugin, "__name__", None) or type(one.plugin).__module__
+        if not (one.wrapper or one.hookwrapper or name.partition(".")[0] in _OWN):
+            yield name, one.plugin
+
+
+def _always(_plugin: Any, _item: pytest.Item) -> bool:
+    return True
+
+
+def _is_rerun(plugin: Any, item: pytest.Item) -> bool:
+    count = getattr(plugin, "get_reruns_count", None)
+    return count is None or bool(count(item))
+
+
+def _is_forked(_plugin: Any, _item: pytest.Item) -> bool:
+    return False  # by its option or its mark, and those are looked at before
+
+
+def _is_flaky(_plugin: Any, item: pytest.Item) -> bool:
+    function = getattr(item, "function", None)
+    return (
+        item.get_closest_marker("flaky") is not None
+        or hasattr(function, "_flaky_max_runs")
+        or hasattr(getattr(item, "cls", None), "_flaky_max_runs")
+        or bool(item.config.getoption("force_flaky", False))
+    )
+
+
+_OWNERS: Mapping[str, Callable[[Any, pytest.Item], bool]] = {
+    "pytest_rerunfailures": _is_rerun,
+    "pytest_forked": _is_forked,
+    "flaky": _is_flaky,
+}
+"""Known ones that leave most tests to pytest: whether this one is theirs."""
