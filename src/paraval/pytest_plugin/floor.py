@@ -22,6 +22,13 @@ PATIENCE_S = 300.0
 what it holds (a lock, a slot of a shared client) may be what the others wait for."""
 
 
+class LeftBehindError(BaseException):
+    """Raised in a test that nobody listens to any more, before it would change the process.
+
+    Not an Exception: a test that catches those is not to go on.
+    """
+
+
 class Floor:
     """The turns that run at this moment."""
 
@@ -29,10 +36,16 @@ class Floor:
         self._patience_s = patience_s
         self._changed = threading.Condition()
         """Guards all below."""
+        self._present: set[Turn] = set()
+        """Came, and have not left."""
         self._active: set[Turn] = set()
-        """On the floor, and not waiting."""
+        """Of these, the ones that do not wait."""
         self._asking: deque[Turn] = deque()
         self._owner: Turn | None = None
+        self._held: dict[Turn, set[object]] = {}
+        """By the turn that has the floor, or lends it: for what. It ends with the last of these."""
+        self._impatient: set[Turn] = set()
+        """Went on beside others; they do not wait again for each further change."""
         self._left_at = time.monotonic()
         self.reasons: dict[str, str] = {}
         """By node id: why a test had to have the floor for itself, although nothing told before."""
@@ -42,14 +55,19 @@ class Floor:
     # ---- coming and going
 
     def enter(self, turn: Turn) -> None:
-        """Waits while someone has the floor, or wants it."""
+        """Waits while someone has the floor, lends it, or wants it."""
         with self._changed:
-            self._changed.wait_for(lambda: self._owner is None and not self._asking)
+            self._changed.wait_for(lambda: not self._held and not self._asking)
+            self._present.add(turn)
             self._active.add(turn)
 
     def leave(self, turn: Turn) -> None:
+        """From any thread, and as often as one likes: a test that hangs is taken off by others."""
         with self._changed:
+            self._present.discard(turn)
             self._active.discard(turn)
+            self._impatient.discard(turn)
+            self._held.pop(turn, None)
             if turn in self._asking:
                 self._asking.remove(turn)
             if self._owner is turn:
@@ -59,15 +77,15 @@ class Floor:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """The code in the block only waits, as for a shared fixture: others need not wait for it."""
+        """The block only waits, as for a shared fixture: others need not wait for it."""
         turn = current()
-        if turn is None or not turn.is_here:
+        if turn is None or not turn.is_here or turn not in self._active:
             yield
             return
         with self._changed:
-            # Whoever it waits for must be able to go on: even a turn that has the floor lends it.
-            had_it = self._owner is turn
-            if had_it:
+            # Whoever it waits for must be able to go on: even a turn that has the floor lends it,
+            # but to those who are here, not to anyone new.
+            if self._owner is turn:
                 self._owner = None
             self._active.discard(turn)
             self._changed.notify_all()
@@ -75,57 +93,94 @@ class Floor:
             yield
         finally:
             with self._changed:
-                if had_it:
-                    self._take(turn)
-                else:
-                    self._changed.wait_for(lambda: self._owner is None)
-                    self._active.add(turn)
+                self._go_on(turn)
+
+    def _go_on(self, turn: Turn) -> None:
+        """With the lock held. Raises nothing: what was waited for may have to be given back."""
+        if self._held.get(turn):
+            self._take(turn, is_lender=True)
+            return
+        self._held.pop(turn, None)
+        self._wait_patiently(lambda: self._owner is None or turn not in self._present)
+        if turn in self._present:
+            self._active.add(turn)
+        self._changed.notify_all()
 
     # ---- having it alone
 
     def ask(self, reason: str) -> Callable[[], None]:
         """Waits until nothing else runs; what ends that is returned, and so does the turn's end.
 
-        Only a test's own thread waits: others may be what another test waits for.
+        Whoever asks again while it has the floor keeps it until the last of these ends. Only a
+        test's own thread waits: others may be what another test waits for.
         """
         turn = current()
-        if turn is None or not turn.is_here or self._owner is turn:
+        if turn is None or not turn.is_here:
             return _nothing
         with self._changed:
-            self.reasons.setdefault(turn.item.nodeid, reason)
-            self._active.discard(turn)
-            if not self._take(turn):
-                self.shared.setdefault(turn.item.nodeid, reason)
-        return lambda: self._give_back(turn)
+            if turn not in self._present or turn in self._impatient:
+                return _nothing
+            if self._owner is not turn:
+                self.reasons.setdefault(turn.item.nodeid, reason)
+                if not self._take(turn):
+                    if turn not in self._present:
+                        raise LeftBehindError(
+                            f"{turn.item.nodeid} was given up as it waited to run alone ({reason})"
+                        )
+                    self.shared.setdefault(turn.item.nodeid, reason)
+                    return _nothing
+            hold = object()
+            self._held[turn].add(hold)
+        return lambda: self._give_back(turn, hold)
 
-    def _take(self, turn: Turn) -> bool:
-        """With the lock held; False: it goes on beside others, since they did not leave in time."""
-        self._asking.append(turn)
+    def _take(self, turn: Turn, *, is_lender: bool = False) -> bool:
+        """With the lock held; False: it goes on beside others, since they did not leave in time, or
+        it was taken off the floor meanwhile."""
+        self._active.discard(turn)
+        # Who lent the floor has changed the process already, and is the next to have it back.
+        (self._asking.appendleft if is_lender else self._asking.append)(turn)
         self._changed.notify_all()
-        is_alone = self._wait_for_it(turn)
-        self._asking.remove(turn)
-        self._active.add(turn)
+        try:
+            is_alone = self._wait_patiently(
+                lambda: turn not in self._present or self._is_free_for(turn)
+            )
+        finally:
+            # Also if the wait is interrupted: nobody may wait for one who does not ask any more.
+            if turn in self._asking:
+                self._asking.remove(turn)
+            if turn in self._present:
+                self._active.add(turn)
+            self._changed.notify_all()
+        if turn not in self._present:
+            return False
         if is_alone:
             self._owner = turn
+            self._held.setdefault(turn, set())
         else:
-            self._changed.notify_all()
+            self._impatient.add(turn)
+            self._held.pop(turn, None)
         return is_alone
 
-    def _wait_for_it(self, turn: Turn) -> bool:
-        def is_free() -> bool:
-            return self._owner is None and not self._active and self._asking[0] is turn
+    def _is_free_for(self, turn: Turn) -> bool:
+        return self._owner is None and not self._active and self._asking[0] is turn
 
-        while not is_free():
-            patience = self._left_at + self._patience_s - time.monotonic()
-            asked_for = self._changed.wait(max(patience, 0.01))
-            if not asked_for and time.monotonic() - self._left_at >= self._patience_s:
-                return is_free()
+    def _wait_patiently(self, is_so: Callable[[], bool]) -> bool:
+        """Until it is so, or nobody has left for too long; with the lock held."""
+        began = time.monotonic()
+        while not is_so():
+            left_s = max(began, self._left_at) + self._patience_s - time.monotonic()
+            if left_s <= 0:
+                return False
+            self._changed.wait(left_s)
         return True
 
-    def _give_back(self, turn: Turn) -> None:
+    def _give_back(self, turn: Turn, hold: object) -> None:
         with self._changed:
-            if self._owner is turn:
+            held = self._held.get(turn, set())
+            held.discard(hold)
+            if not held and self._owner is turn:
                 self._owner = None
+                del self._held[turn]
                 self._left_at = time.monotonic()
                 self._changed.notify_all()
 

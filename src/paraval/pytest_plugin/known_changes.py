@@ -1,0 +1,207 @@
+"""What is known to change the whole process: fixtures, marks and functions, one line each.
+
+How a test's use of them is found is for `scan` to say. Nothing here is imported: what no test has
+loaded, no test uses.
+"""
+
+from __future__ import annotations
+
+MARKS = {
+    "serial": "marked serial",
+    "vcr": "marked vcr: cassettes patch the process's connections",
+    "freeze_time": "marked freeze_time: the clock is the process's",
+    "time_machine": "marked time_machine: the clock is the process's",
+    "disable_socket": "marked disable_socket: sockets are the process's",
+    "enable_socket": "marked enable_socket: sockets are the process's",
+    "allow_hosts": "marked allow_hosts: sockets are the process's",
+    "block_network": "marked block_network: sockets are the process's",
+    "django_db": "marked django_db: connections are set up for one test at a time",
+}
+
+FIXTURES = {
+    # of pytest itself
+    "monkeypatch": "_pytest",
+    "capfd": "_pytest",
+    "capfdbinary": "_pytest",
+    "recwarn": "_pytest",
+    "pytester": "_pytest",
+    "testdir": "_pytest",
+    # of pytest-mock; `session_mocker` is seen by everybody, and patches once
+    "mocker": "pytest_mock",
+    "class_mocker": "pytest_mock",
+    "module_mocker": "pytest_mock",
+    "package_mocker": "pytest_mock",
+    # the clock
+    "freezer": "pytest_freezer pytest_freezegun",
+    "time_machine": "pytest_time_machine time_machine",
+    # the file system
+    "fs": "pyfakefs",
+    "fs_class": "pyfakefs",
+    "fs_module": "pyfakefs",
+    # the network
+    "socket_disabled": "pytest_socket",
+    "socket_enabled": "pytest_socket",
+    "httpx_mock": "pytest_httpx",
+    "requests_mock": "requests_mock",
+    "respx_mock": "respx",
+    "mock_aioresponse": "pytest_aioresponses aioresponses",
+    "vcr_cassette": "pytest_vcr",
+    # loops and databases of one test at a time
+    "settings": "pytest_django",
+    "db": "pytest_django",
+    "transactional_db": "pytest_django",
+    "live_server": "pytest_django pytest_flask",
+}
+"""By name: the packages that bring it, since others may call something else the same."""
+
+SEEN_BY_EVERYBODY = frozenset({"session"})
+"""Scopes whose fixtures may change the process once, for all tests."""
+
+CALLABLES = (
+    # patches
+    "unittest.mock.patch",
+    "mock.patch",
+    "pytest.MonkeyPatch",
+    "importlib.reload",
+    "nest_asyncio.apply",
+    "uvloop.install",
+    "asyncio.set_event_loop_policy",
+    # the folder and the environment
+    "os.chdir",
+    "os.fchdir",
+    "os.chroot",
+    "contextlib.chdir",
+    "os.putenv",
+    "os.unsetenv",
+    "os.umask",
+    "os.dup2",
+    "os.nice",
+    "time.tzset",
+    "locale.setlocale",
+    "resource.setrlimit",
+    # warnings and logging
+    "pytest.warns",
+    "pytest.deprecated_call",
+    "warnings.catch_warnings",
+    "warnings.simplefilter",
+    "warnings.filterwarnings",
+    "warnings.resetwarnings",
+    "logging.basicConfig",
+    "logging.disable",
+    "logging.captureWarnings",
+    "logging.setLoggerClass",
+    "logging.setLogRecordFactory",
+    "logging.shutdown",
+    "logging.config.dictConfig",
+    "logging.config.fileConfig",
+    "structlog.configure",
+    "structlog.configure_once",
+    "structlog.reset_defaults",
+    "structlog.testing.capture_logs",
+    # streams
+    "contextlib.redirect_stdout",
+    "contextlib.redirect_stderr",
+    "click.testing.CliRunner",
+    "typer.testing.CliRunner",
+    "doctest.testmod",
+    "doctest.testfile",
+    "doctest.run_docstring_examples",
+    # the main thread, and the number of threads
+    "signal.signal",
+    "signal.alarm",
+    "signal.setitimer",
+    "signal.raise_signal",
+    "signal.set_wakeup_fd",
+    "threading.main_thread",
+    "threading.active_count",
+    "threading.enumerate",
+    "builtins.breakpoint",
+    "pdb.set_trace",
+    # forks: a child has this thread only, and the locks of all
+    "os.fork",
+    "os.forkpty",
+    "pty.fork",
+    "pty.spawn",
+    "multiprocessing.Process",
+    "multiprocessing.Pool",
+    "multiprocessing.Manager",
+    "concurrent.futures.ProcessPoolExecutor",
+    # the interpreter
+    "sys.setrecursionlimit",
+    "sys.setswitchinterval",
+    "sys.set_int_max_str_digits",
+    "sys.settrace",
+    "sys.setprofile",
+    "threading.settrace",
+    "threading.setprofile",
+    "threading.settrace_all_threads",
+    "threading.setprofile_all_threads",
+    "gc.disable",
+    "gc.enable",
+    "gc.freeze",
+    "gc.set_debug",
+    "gc.set_threshold",
+    "tracemalloc.start",
+    "tracemalloc.stop",
+    "tracemalloc.take_snapshot",
+    "faulthandler.enable",
+    "faulthandler.disable",
+    "faulthandler.register",
+    "faulthandler.dump_traceback_later",
+    "runpy.run_path",
+    "runpy.run_module",
+    "pytest.main",
+    "unittest.main",
+    # the clock
+    "freezegun.freeze_time",
+    "time_machine.travel",
+    # the network
+    "socket.setdefaulttimeout",
+    "socket.sethostname",
+    "responses.activate",
+    "responses.start",
+    "responses.RequestsMock",
+    "aioresponses.aioresponses",
+    "requests_mock.Mocker",
+    "requests_mock.mock",
+    "respx.mock",
+    "respx.start",
+    "vcr.use_cassette",
+    "vcr.VCR",
+    "httpretty.enable",
+    "httpretty.activate",
+    "pytest_socket.disable_socket",
+    "pytest_socket.enable_socket",
+    "pytest_socket.socket_allow_hosts",
+)
+"""By full name. Whatever is found under it counts, under whatever other name it is used."""
+
+CONTAINERS = ("os.environ", "os.environb", "sys.modules")
+"""What must be read only; by full name."""
+
+CHANGING_METHODS = frozenset(
+    {"update", "pop", "popitem", "setdefault", "clear", "__setitem__", "__delitem__"}
+)
+
+METHODS = {
+    "assertLogs": "the logger is the process's",
+    "assertNoLogs": "the logger is the process's",
+    "assertWarns": "warnings are the process's",
+    "assertWarnsRegex": "warnings are the process's",
+    "addClassCleanup": "it is the class's",
+    "add_signal_handler": "only the main thread may",
+}
+"""By name, whatever they are methods of: nothing else is called so."""
+
+DECORATORS = {
+    "freezegun": "decorated by freezegun: the clock is the process's",
+    "time_machine": "decorated by time_machine: the clock is the process's",
+    "responses": "decorated by responses: connections are the process's",
+    "aioresponses": "decorated by aioresponses: connections are the process's",
+    "requests_mock": "decorated by requests_mock: connections are the process's",
+    "respx": "decorated by respx: connections are the process's",
+    "vcr": "decorated by vcr: connections are the process's",
+    "httpretty": "decorated by httpretty: connections are the process's",
+    "pyfakefs": "decorated by pyfakefs: files are the process's",
+}
+"""By the package that the function around a test comes from."""

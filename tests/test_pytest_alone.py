@@ -1,0 +1,627 @@
+"""What cannot run beside others is found before anything runs, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+DRIVER = """
+import json, time
+from paraval.pytest_plugin.scan import why_alone
+
+def pytest_collection_finish(session):
+    began = time.perf_counter()
+    reasons = {item.nodeid.rpartition("/")[2]: why_alone(item) for item in session.items}
+    seconds = time.perf_counter() - began
+    with open("reasons.json", "w") as file:
+        json.dump({"reasons": reasons, "seconds": seconds}, file)
+"""
+
+CONFTEST = """
+import os
+import pytest
+
+@pytest.fixture
+def env(monkeypatch):
+    monkeypatch.setenv("A", "1")
+
+@pytest.fixture
+def folder(tmp_path):
+    before = os.getcwd()
+    os.chdir(tmp_path)
+    yield tmp_path
+    os.chdir(before)
+
+@pytest.fixture(scope="module")
+def module_env():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("B", "1")
+        yield
+
+@pytest.fixture(scope="session")
+def session_env():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("C", "1")
+        yield
+
+@pytest.fixture(scope="session", autouse=True)
+def chdir_once():
+    os.environ["EVERYBODY"] = "1"
+
+@pytest.fixture
+def numbered():
+    global count
+    count = 1
+
+@pytest.fixture
+def settings():
+    return {"ours": True}
+
+@pytest.fixture
+def fs():
+    return "not pyfakefs"
+
+@pytest.fixture
+def overridden(monkeypatch):
+    return 1
+
+def enter_folder(path):
+    os.chdir(path)
+"""
+
+BESIDE = """
+import asyncio, concurrent.futures, json, logging, os, subprocess, sys, threading, time, warnings
+import unittest
+from contextlib import contextmanager
+from unittest import mock
+from unittest.mock import AsyncMock, MagicMock, patch
+
+import pytest
+
+class Client:
+    def __init__(self):
+        self.calls = 0
+    def patch(self, path):
+        self.calls += 1
+        return path
+    async def __aenter__(self):
+        return self
+    async def __aexit__(self, *_):
+        return None
+    async def ask(self, text):
+        return text
+
+client = Client()
+MODEL = os.environ.get("MODEL", "haiku")
+_shared = None
+
+def shared_client():
+    global _shared
+    if _shared is None:
+        _shared = Client()
+    return _shared
+
+def used_by_nobody():
+    os.chdir("/")
+
+@pytest.fixture
+def overridden():
+    return 2
+
+@pytest.fixture(scope="module")
+def module_client():
+    global _shared
+    _shared = Client()
+    yield _shared
+
+@pytest.fixture
+def own_client(tmp_path):
+    made = Client()
+    made.base_url = "http://127.0.0.1"
+    return made
+
+def test_trivial():
+    assert 1 + 1 == 2
+
+def test_reads_the_environment():
+    assert os.environ.get("A") or os.environ["HOME"] or "A" in os.environ or os.getenv("B")
+    known = {os.environ.get("A", ""): 1}
+    known[os.environ["HOME"]] = 2
+    assert dict(os.environ) == os.environ.copy()
+
+def test_patches_over_http():
+    assert client.patch("/a") == "/a"
+    made = Client()
+    assert made.patch(path="/b")
+
+def test_patch_request(own_client):
+    assert own_client.patch("/a")
+
+@pytest.mark.parametrize("patch", ["/a", "/b"])
+def test_named_patch(patch):
+    assert patch
+
+async def test_async_client():
+    async with Client() as one:
+        assert await one.ask("a") == "a"
+
+def test_asyncio_run():
+    async def main():
+        return await asyncio.gather(client.ask("a"), client.ask("b"))
+    assert asyncio.run(main())
+
+def test_mocks_without_patches():
+    model = MagicMock(return_value=1)
+    other = mock.AsyncMock(side_effect=[1])
+    assert model() == 1
+
+def test_subprocess():
+    subprocess.run([sys.executable, "-c", ""], check=True, env={**os.environ, "A": "1"}, cwd="/")
+
+def test_fixtures(tmp_path, capsys, caplog, record_property, request, cache, settings, fs):
+    caplog.set_level("INFO")
+    logging.getLogger("a").info("b")
+    print("x")
+    assert "x" in capsys.readouterr().out
+
+def test_session_patches(session_env):
+    pass
+
+def test_an_override_that_does_not_ask(overridden):
+    pass
+
+def test_shared(module_client):
+    assert shared_client()
+
+def test_threads():
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(abs, [1]))
+    thread = threading.Thread(target=time.sleep, args=(0,))
+    thread.start()
+    thread.join()
+
+def test_warns_itself():
+    warnings.warn("harmless", stacklevel=2)
+    with pytest.raises(ValueError, match="x"):
+        raise ValueError("x")
+
+def test_sets_attributes_of_its_own():
+    made = Client()
+    made.timeout = 3
+    made.calls += 1
+    setattr(made, "retries", 2)
+
+class TestPlain:
+    def setup_method(self):
+        self.client = Client()
+    @classmethod
+    def setup_class(cls):
+        cls.url = "http://127.0.0.1"
+    def helper(self):
+        return self.client
+    def test_one(self):
+        self.x = 1
+        assert self.helper().patch("/a")
+
+class TestUnit(unittest.TestCase):
+    def setUp(self):
+        self.client = Client()
+    def test_unit(self):
+        self.assertEqual(self.client.patch("/a"), "/a")
+
+class TestIsolated(unittest.IsolatedAsyncioTestCase):
+    async def asyncSetUp(self):
+        self.client = Client()
+    async def test_isolated(self):
+        self.assertEqual(await self.client.ask("a"), "a")
+"""
+
+ALONE = '''
+import contextlib, gc, importlib, json, locale, logging, logging.config, os, signal, socket, sys
+import threading, unittest, warnings
+import multiprocessing
+import os as system
+from contextlib import contextmanager
+from os import chdir as go
+from unittest import mock
+from unittest.mock import patch, patch as replace
+import click.testing
+import json as codec
+import pytest
+from conftest import enter_folder
+
+counter = 0
+runner = click.testing.CliRunner()
+
+class Config:
+    debug = False
+
+@contextmanager
+def inside(path):
+    os.chdir(path)
+    yield
+
+def third(path):
+    return second(path)
+def second(path):
+    if path:
+        third(None)
+    with inside(path):
+        pass
+
+def noisy(function):
+    def wrapper():
+        os.umask(0o22)
+        return function()
+    return wrapper
+
+def expect(reason):
+    """What the scan is to say."""
+    def mark(function):
+        function.expected = reason
+        return function
+    return mark
+
+# ---- marks and fixtures
+@pytest.mark.serial
+@expect("marked serial")
+def test_serial(): pass
+
+@expect("uses monkeypatch")
+def test_monkeypatch(monkeypatch): pass
+
+@expect("fixture `env` uses monkeypatch")
+def test_env(env): pass
+
+@pytest.mark.usefixtures("env")
+@expect("fixture `env` uses monkeypatch")
+def test_usefixtures(): pass
+
+@expect("uses capfd")
+def test_capfd(capfd): pass
+
+@expect("uses recwarn")
+def test_recwarn(recwarn): pass
+
+@expect("uses mocker")
+def test_mocker(mocker): pass
+
+@expect("fixture `folder` calls os.chdir")
+def test_folder(folder): pass
+
+@expect("fixture `module_env` (module) calls pytest.MonkeyPatch")
+def test_module_env(module_env): pass
+
+@expect("fixture `numbered` writes the global `count`")
+def test_numbered(numbered): pass
+
+@expect("uses monkeypatch")
+def test_dynamic(request):
+    request.getfixturevalue("monkeypatch")
+
+# ---- patches
+@expect("calls unittest.mock.patch")
+def test_patch():
+    with patch("os.getcwd"): pass
+
+@expect("calls unittest.mock.patch")
+def test_patch_object():
+    with mock.patch.object(os, "getcwd"): pass
+
+@expect("calls unittest.mock.patch")
+def test_patch_dict():
+    with replace.dict(os.environ, {"A": "1"}): pass
+
+@expect("calls unittest.mock.patch")
+def test_patch_imported():
+    from unittest.mock import patch as p
+    def nested():
+        with p("os.getcwd"): pass
+    nested()
+
+@expect("decorated by unittest.mock.patch")
+@patch("os.getcwd")
+def test_decorated(getcwd): pass
+
+@expect("decorated by unittest.mock.patch")
+@patch.dict(os.environ, {"A": "1"})
+def test_decorated_dict(): pass
+
+@patch("os.getcwd")
+class TestDecorated:
+    def test_method(self, getcwd): pass
+    test_method.expected = "decorated by unittest.mock.patch"
+
+@expect("calls pytest.MonkeyPatch")
+def test_own_monkeypatch():
+    with pytest.MonkeyPatch.context() as m: pass
+
+@expect("sets `json.dumps`")
+def test_sets_a_module():
+    json.dumps = None
+
+@expect("sets `codec.dumps`")
+def test_setattr():
+    setattr(codec, "dumps", None)
+
+@expect("sets `Config.debug`")
+def test_sets_a_class():
+    Config.debug = True
+
+@expect("sets `sys.stdout`")
+def test_stdout():
+    sys.stdout = None
+
+@expect("writes the global `counter`")
+def test_global():
+    global counter
+    counter += 1
+
+# ---- the folder and the environment
+@expect("calls os.chdir")
+def test_chdir(tmp_path):
+    os.chdir(tmp_path)
+
+@expect("calls os.chdir")
+def test_chdir_alias(tmp_path):
+    system.chdir(tmp_path)
+
+@expect("calls os.chdir")
+def test_chdir_from(tmp_path):
+    go(tmp_path)
+
+@expect("calls os.chdir")
+def test_chdir_inner(tmp_path):
+    import os as inner
+    (lambda: inner.chdir(tmp_path))()
+
+@expect("calls os.chdir in `enter_folder`")
+def test_chdir_in_conftest(tmp_path):
+    enter_folder(tmp_path)
+
+@expect("calls os.chdir in `inside`")
+def test_chdir_deep(tmp_path):
+    third(tmp_path)
+
+@expect("calls os.chdir")
+@inside("/")
+def test_chdir_as_decorator(): pass
+
+@expect("calls contextlib.chdir")
+def test_contextlib_chdir(tmp_path):
+    with contextlib.chdir(tmp_path): pass
+
+@expect("changes os.environ")
+def test_environ_item():
+    os.environ["A"] = "1"
+
+@expect("changes os.environ")
+def test_environ_computed():
+    for name in ["a", "b"]:
+        os.environ[f"{name.upper()}_{len(name)}"] = str(1)
+
+@expect("changes os.environ")
+def test_environ_more():
+    os.environ["PATH"] += ":/x"
+
+@expect("changes os.environ")
+def test_environ_del():
+    del os.environ["A"]
+
+@expect("changes os.environ")
+def test_environ_pop():
+    os.environ.pop("A", None)
+
+@expect("changes os.environ")
+def test_environ_update():
+    system.environ.update(A="1")
+
+@expect("changes sys.modules")
+def test_modules():
+    del sys.modules["json"]
+
+# ---- warnings, logging, streams
+@expect("calls pytest.warns")
+def test_warns():
+    with pytest.warns(UserWarning): pass
+
+@expect("calls warnings.catch_warnings")
+def test_catch_warnings():
+    with warnings.catch_warnings(): pass
+
+@expect("calls logging.config.dictConfig")
+def test_dict_config():
+    logging.config.dictConfig({})
+
+@expect("calls contextlib.redirect_stdout")
+def test_redirect():
+    with contextlib.redirect_stdout(None): pass
+
+@expect("uses a click.testing.CliRunner")
+def test_cli():
+    runner.invoke(None)
+
+# ---- the interpreter
+@expect("calls signal.signal")
+def test_signal():
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+@expect("calls importlib.reload")
+def test_reload():
+    importlib.reload(json)
+
+@expect("calls locale.setlocale")
+def test_locale():
+    locale.setlocale(locale.LC_ALL, "C")
+
+@expect("calls sys.setrecursionlimit")
+def test_recursion():
+    sys.setrecursionlimit(100)
+
+@expect("calls gc.disable")
+def test_gc():
+    gc.disable()
+
+@expect("calls socket.setdefaulttimeout")
+def test_socket():
+    socket.setdefaulttimeout(1)
+
+@expect("calls os.fork")
+def test_fork():
+    os.fork()
+
+@expect("calls multiprocessing.Process")
+def test_process():
+    multiprocessing.Process()
+
+@expect("calls concurrent.futures.ProcessPoolExecutor")
+def test_pool():
+    from concurrent.futures import ProcessPoolExecutor
+    ProcessPoolExecutor()
+
+@expect("calls breakpoint")
+def test_breakpoint():
+    breakpoint()
+
+@pytest.mark.parametrize("act", [lambda: os.chdir("/")])
+@expect("`act` calls os.chdir")
+def test_given(act):
+    act()
+
+# ---- classes
+class TestMethods:
+    def setup_method(self): os.chdir("/")
+    def test_one(self): pass
+    test_one.expected = "setup_method calls os.chdir"
+
+class TestHelper:
+    def go(self): os.umask(0)
+    def test_two(self): self.go()
+    test_two.expected = "calls os.umask in `go`"
+
+class TestState(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls): cls.a = 1
+    def test_state(self): pass
+    test_state.expected = "TestState has setUpClass"
+
+class TestInherited(TestState):
+    def test_more(self): pass
+    test_more.expected = "TestState has setUpClass"
+
+class TestLogs(unittest.TestCase):
+    def test_logs(self):
+        with self.assertLogs(): pass
+    test_logs.expected = "uses assertLogs: the logger is the process's"
+
+class TestOwnClass(unittest.TestCase):
+    count = 0
+    def test_count(self): self.__class__.count += 1
+    test_count.expected = "sets `__class__.count`"
+
+@expect("calls os.umask")
+@noisy
+def test_noisy(): pass
+'''
+
+EXPECTATIONS = """
+import json
+def pytest_collection_finish(session):
+    expected = {
+        item.nodeid.rpartition("/")[2]: getattr(
+            getattr(item.cls, item.originalname, None) or item.obj, "expected", None
+        )
+        for item in session.items
+        if hasattr(item, "originalname")
+    }
+    with open("expected.json", "w") as file:
+        json.dump(expected, file)
+"""
+
+
+def collect(folder: Path, *arguments: str) -> tuple[dict[str, str | None], float]:
+    """What the scan says of each test in the folder, and how many seconds it took."""
+    (folder / "driver.py").write_text(DRIVER)
+    (folder / "expectations.py").write_text(EXPECTATIONS)
+    plugins = ("driver", "expectations", "no:randomly", "no:cacheprovider")
+    named = [part for plugin in plugins for part in ("-p", plugin)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", *named, *arguments],
+        cwd=folder,
+        env={"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((folder / "reasons.json").read_text())
+    return found["reasons"], found["seconds"]
+
+
+@pytest.fixture(scope="module")
+def reasons(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str | None]]:
+    folder = tmp_path_factory.mktemp("scan")
+    (folder / "conftest.py").write_text(CONFTEST)
+    (folder / "test_beside.py").write_text(BESIDE)
+    (folder / "test_alone.py").write_text(ALONE)
+    (folder / "test_unit_module.py").write_text(
+        "import unittest\n"
+        "def setUpModule(): pass\n"
+        "class TestIt(unittest.TestCase):\n"
+        "    def test_it(self): pass\n"
+    )
+    (folder / "notes.txt").write_text(">>> 1 + 1\n2\n")
+    found, _ = collect(folder, "--doctest-glob=*.txt")
+    return {"found": found, "expected": json.loads((folder / "expected.json").read_text())}
+
+
+def test_each_test_that_changes_the_process_is_found_with_its_reason(
+    reasons: dict[str, dict[str, str | None]],
+) -> None:
+    found = {id_: why for id_, why in reasons["found"].items() if "test_alone.py" in id_}
+    expected = {id_: why for id_, why in reasons["expected"].items() if "test_alone.py" in id_}
+    assert len(found) > 60
+    assert None not in expected.values()
+    assert found == expected
+
+
+def test_tests_that_only_wait_read_and_mock_are_left_beside_others(
+    reasons: dict[str, dict[str, str | None]],
+) -> None:
+    found = {id_: why for id_, why in reasons["found"].items() if "test_beside.py" in id_}
+    assert len(found) > 15
+    assert {id_: why for id_, why in found.items() if why is not None} == {}
+
+
+def test_doctests_and_modules_with_state_run_alone(
+    reasons: dict[str, dict[str, str | None]],
+) -> None:
+    assert reasons["found"]["notes.txt::notes.txt"] == "a doctest"
+    assert reasons["found"]["test_unit_module.py::TestIt::test_it"] == "its module has setUpModule"
+
+
+def test_to_look_at_a_trivial_test_costs_microseconds(tmp_path: Path) -> None:
+    text = "import os, pytest\nfrom unittest.mock import patch\n"
+    text += "".join(
+        textwrap.dedent(
+            f"""
+            def test_{number}(tmp_path):
+                answer = {{"number": {number}}}
+                assert answer["number"] == {number}
+                assert len(str(answer)) > 3, "short"
+            """
+        )
+        for number in range(1000)
+    )
+    (tmp_path / "test_many.py").write_text(text)
+    reasons, seconds = collect(tmp_path)
+    assert len(reasons) == 1000
+    assert set(reasons.values()) == {None}
+    # About 20 microseconds each on a quiet machine; the room is for a busy one.
+    assert seconds / len(reasons) < 200e-6
