@@ -1,0 +1,116 @@
+"""Progress as one line for each test that ended, in the place of pytest's dots: for logs.
+
+`[ 3/20] ✓ test_basic  1.9 s  (ETA 8 s)`. pytest's reporter still counts, and sums up at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from paraval.pytest_plugin.outcomes import crash_line
+from paraval.pytest_plugin.progress import LONGEST_NAME, letter_of, names_of, rough_time
+from paraval.report.text import columns, cut_middle, one_line, printable, to_ascii
+from paraval.report.wording import duration
+
+if TYPE_CHECKING:
+    from paraval.pytest_plugin.item_ends import ItemEnd
+
+LONGEST_REASON = 160
+_SIGNS = {".": "✓", "F": "✗"}
+_COLOURS = {".": "green", "F": "red", "E": "red"}
+"""What is neither passed nor failed is yellow, as pytest has it."""
+
+
+class Lines:
+    """A line for each test."""
+
+    def __init__(self, reporter: Any, nodeids: Sequence[str]) -> None:
+        self._reporter = reporter
+        self._is_ascii = not _can_show("✓✗…", reporter)
+        self._names = {nodeid: self._spelt(name) for nodeid, name in names_of(nodeids).items()}
+        self._name_width = max(map(columns, self._names.values()), default=0)
+        self._time_width = 0
+        self._done = 0
+        self._dots = _Dots(reporter)
+
+    def started(self, nodeid: str) -> None:
+        """A line is written at the end."""
+
+    def ended(self, end: ItemEnd, eta_s: float | None) -> None:
+        self._done += 1
+        letter = letter_of(end)
+        total, nodeid = str(len(self._names)), end.item.nodeid
+        name = self._names.get(nodeid) or self._spelt(nodeid)
+        took = duration(end.result.duration_s)
+        self._time_width = max(self._time_width, len(took))
+        rest = f" {name}{' ' * (self._name_width - columns(name))}  {took:>{self._time_width}}"
+        if eta_s is not None and self._done < len(self._names):
+            rest += f"  (ETA {rough_time(eta_s)})"
+        if letter in "FE":
+            rest += f"  {self._spelt_reason(end)}"
+        if self._done == 1:
+            self._reporter.write_line("")
+        self._reporter.write(f"[{self._done:>{len(total)}}/{total}] ")
+        self._reporter.write(self._sign(letter), **{_COLOURS.get(letter, "yellow"): True})
+        self._reporter.write(f"{rest.rstrip()}\n", flush=True)
+
+    def tick(self) -> None:
+        """Nothing ended: nothing is said."""
+
+    def close(self) -> None:
+        self._dots.bring_back()
+
+    def _sign(self, letter: str) -> str:
+        return letter if self._is_ascii else _SIGNS.get(letter, letter)
+
+    def _spelt(self, name: str) -> str:
+        shown = printable(name)
+        mark = "..." if self._is_ascii else "…"
+        return cut_middle(to_ascii(shown) if self._is_ascii else shown, LONGEST_NAME, mark)
+
+    def _spelt_reason(self, end: ItemEnd) -> str:
+        failed = next(phase.report for phase in end.phases if phase.report.failed)
+        why = one_line(crash_line(failed), LONGEST_REASON)
+        return to_ascii(why) if self._is_ascii else why
+
+
+class _Dots:
+    """pytest's own marks of progress, which are silent until they are brought back."""
+
+    NAME = "paraval-no-dots"
+
+    def __init__(self, reporter: Any) -> None:
+        self._reporter = reporter
+        self._manager: pytest.PytestPluginManager = reporter.config.pluginmanager
+        self._manager.register(self, self.NAME)
+        # Neither of the two can be turned off in public without turning off more: the percentage
+        # at the end of a line, and the names that are written as a test begins.
+        reporter._show_progress_info = False  # noqa: SLF001 - see above
+        self._begins: Any = self._manager.hook.pytest_runtest_logstart
+        self._told = [one for one in self._begins.get_hookimpls() if one.plugin is reporter]
+        if self._told:
+            self._begins._remove_plugin(reporter)  # noqa: SLF001 - see above
+
+    def bring_back(self) -> None:
+        if self._manager.has_plugin(self.NAME):
+            self._manager.unregister(self)
+            for one in self._told:
+                self._begins._add_hookimpl(one)  # noqa: SLF001 - as it was
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_report_teststatus(self) -> Generator[None, Any, Any]:
+        """Counted, but not shown."""
+        status = yield
+        return (status[0], "", "") if status else status
+
+
+def _can_show(signs: str, reporter: Any) -> bool:
+    file = reporter._tw._file  # noqa: SLF001 - the reporter doesn't tell its encoding
+    try:
+        signs.encode(getattr(file, "encoding", None) or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
