@@ -6,13 +6,13 @@ pytest 6; where one is missing, its part here is left out.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from types import ModuleType
 from typing import Any, TextIO
 
 import pytest
-from _pytest import capture
+from _pytest import capture, setuponly
 
 from paraval.pytest_plugin.streams import ENCODING, StreamName
 from paraval.pytest_plugin.turns import current
@@ -38,6 +38,7 @@ def manager_apart(config: pytest.Config) -> Iterator[None]:
         if manager is not None:
             stack.enter_context(_requests_apart(manager))
         stack.enter_context(_subtests_apart())
+        stack.enter_context(_shown_setups_apart())
         yield
 
 
@@ -112,9 +113,25 @@ def _subtests_apart() -> Iterator[None]:
 
 
 @contextmanager
-def _covered(
-    owner: object, name: str, cover: Callable[..., Any] | type | ModuleType
-) -> Iterator[None]:
+def _shown_setups_apart() -> Iterator[None]:
+    """`--setup-show` writes each of its lines in pieces; those of several turns would mix."""
+    show = getattr(setuponly, "_show_fixture_action", None)
+    if show is None:
+        yield
+        return
+    lock = threading.RLock()
+    """Guards the terminal for the time of one line."""
+
+    def show_apart(*args: Any, **named: Any) -> None:
+        with lock:
+            show(*args, **named)
+
+    with _covered(setuponly, "_show_fixture_action", show_apart):
+        yield
+
+
+@contextmanager
+def _covered(owner: object, name: str, cover: Callable[..., Any]) -> Iterator[None]:
     """An attribute of the thing's own lies over what its class has, or over what it had."""
     had = name in vars(owner)
     before = vars(owner).get(name)

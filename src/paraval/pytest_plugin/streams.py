@@ -43,14 +43,14 @@ class Through:
 
     def __init__(self, stream: Callable[[], TextIO | None], lock: threading.RLock) -> None:
         self._stream = stream
-        self._lock = lock
-        """Guards the stream: what is written at once stays together."""
+        self.lock = lock
+        """Guards the stream, and the lines on their way to it: they stay together."""
 
     def write(self, data: bytes) -> None:
         stream = self._stream()
         if stream is None or not data:
             return
-        with self._lock:
+        with self.lock:
             stream.write(data.decode(ENCODING, "replace"))
             stream.flush()
 
@@ -73,14 +73,16 @@ class Lines:
         self._unfinished = b""
 
     def write(self, data: bytes) -> None:
-        whole, newline, rest = (self._unfinished + data).rpartition(b"\n")
-        self._unfinished = rest
-        self._through.write(whole + newline)
+        with self._through.lock:
+            whole, newline, rest = (self._unfinished + data).rpartition(b"\n")
+            self._unfinished = rest
+            self._through.write(whole + newline)
 
     def end(self) -> None:
         """What has no end of line is passed on, too."""
-        rest, self._unfinished = self._unfinished, b""
-        self._through.write(rest)
+        with self._through.lock:
+            rest, self._unfinished = self._unfinished, b""
+            self._through.write(rest)
 
     def fileno(self) -> int:
         return self._through.fileno()
@@ -142,6 +144,10 @@ class SinkStream(io.TextIOWrapper):
         """It is not one test's to close."""
 
 
+class ChannelStream(SinkStream):
+    """What a turn has as sys.stdout that has assigned nothing. It may be kept for long."""
+
+
 class Front:
     """What C code finds as sys.stdout: passes all on to what Python code finds."""
 
@@ -169,14 +175,14 @@ class Channel:
 
     def __init__(self, name: StreamName, *, errors: str, leftover: TextIO | None) -> None:
         self.name = name
-        self.outside: TextIO | None = getattr(sys, name)
+        self.outside: TextIO | None = _outermost(name)
         """What was there before, and is there for the thread that put this up."""
         self._home = threading.get_ident()
-        self.through = Through(lambda: self.outside, lock := threading.RLock())
+        self.through = Through(self._outside_now, lock := threading.RLock())
         self._leftover = self.through if leftover is None else Through(lambda: leftover, lock)
         """For threads of nobody, or of tests that are over."""
         self.front = Front(self.seen)
-        self._stream = SinkStream(name, self._sink, errors=errors)
+        self._stream = ChannelStream(name, self._sink, errors=errors)
 
     @property
     def plain(self) -> Any:
@@ -192,7 +198,7 @@ class Channel:
 
     def assign(self, stream: Any) -> None:
         turn = current()
-        is_ours = stream is self.front or stream is self._stream or stream is self.plain
+        is_ours = isinstance(stream, ChannelStream | Front)
         if turn is not None:
             if is_ours:
                 turn.captured.own_streams.pop(self.name, None)
@@ -209,7 +215,14 @@ class Channel:
         turn = current()
         if turn is not None:
             return turn.captured.sink(self.name)
-        return self.through if threading.get_ident() == self._home else self._leftover
+        if self.name in installed and threading.get_ident() != self._home:
+            return self._leftover
+        return self.through
+
+    def _outside_now(self) -> TextIO | None:
+        """Its stream may be kept by a handler until after this was taken down, or put up anew."""
+        now = installed.get(self.name)
+        return _outermost(self.name) if now is None else now.outside
 
 
 installed: dict[StreamName, Channel] = {}
@@ -238,6 +251,15 @@ def channels(*, errors: str, leftovers: dict[StreamName, TextIO]) -> Iterator[No
         sys.__class__ = plain_class
         for name, channel in made.items():
             setattr(sys, name, channel.outside)
+
+
+def _outermost(name: StreamName) -> TextIO | None:
+    """What `sys.<name>` is outside; never one of ours that someone kept, and put back too late."""
+    stream: TextIO | None = getattr(sys, name)
+    if isinstance(stream, ChannelStream | Front):
+        real: TextIO | None = getattr(sys, f"__{name}__")
+        return real
+    return stream
 
 
 def _class_with(made: dict[StreamName, Channel]) -> type[ModuleType]:
