@@ -20,6 +20,8 @@ Parallel = int | Literal["auto"]
 STORE_FOLDER = ".paraval"
 STORE_VARIABLE = "PARAVAL_STORE"
 MODELS_VARIABLE = "TEST_MODELS"
+TESTS = "pytest"
+"""By this a run's selection tells that it is a session of tests: its arguments, its code."""
 
 ANSWER_LIMIT_BYTES = 1 << 20
 """An answer longer than this is not judged: it is `invalid_output`."""
@@ -77,6 +79,11 @@ class Selection:
         """An earlier selection with what this one says laid over it."""
         said = {name: getattr(self, name) for name in self.as_mapping()}
         return replace(earlier, **said)
+
+
+def is_of_tests(stored: Mapping[str, Any]) -> bool:
+    """Whether what is stored as a run's selection is that of a session of pytest."""
+    return TESTS in stored
 
 
 def chosen_models(text: str, *, source: str) -> tuple[str, ...]:

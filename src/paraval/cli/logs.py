@@ -24,6 +24,8 @@ from paraval.settings import Options
 from paraval.store.reader import RunReader
 
 STREAMS = ("stdout", "stderr")
+BESIDE = ("log", "traceback")
+"""Of tests: what they logged, and where they failed."""
 PIECE_BYTES = 1 << 16
 
 
@@ -41,10 +43,11 @@ def logs_command(run: str, *, as_json: bool, **given: Any) -> None:
     """Print what the attempts of a RUN wrote, one after another, each whole.
 
     Each is under a line that names it, unless there is only one stream. What graders printed comes
-    behind what the target did. An attempt that has no streams, as those at models, is told by how
-    it ended, what it cost, and its answer; so is an agent's, with the tools it called and what it
-    changed, behind its streams; and a step of a race, by what it found. To a terminal, escape codes
-    are made visible; to a pipe or file, every byte is as it came.
+    behind what the target did, and so does what a test logged, and where it failed. An attempt that
+    has no streams, as those at models, is told by how it ended, what it cost, and its answer; so is
+    an agent's, with the tools it called and what it changed, behind its streams; and a step of a
+    race, by what it found. To a terminal, escape codes are made visible; to a pipe or file, every
+    byte is as it came.
     """
     wanted = _Wanted.from_options(given)
     opened = open_store(Options(store=given["store"]))
@@ -100,7 +103,7 @@ def _print_attempt(
     # What an agent prints is for programs: how it went is told behind it.
     is_told = stream is None and (not paths or _is_agents(attempt))
     if stream is None:
-        paths.update(_graders_paths(info, attempt))
+        paths.update(_other_paths(info, attempt))
     for name, path in paths.items():
         if len(paths) > 1 or not is_alone or is_told:
             click.echo(f"==> {_title(attempt)} · {one_line(name, 100)} <==")
@@ -144,20 +147,22 @@ def _path(info: RunInfo, attempt: AttemptRecord, stream: str) -> Path | None:
     return Path(info.folder, attempt.result.artifacts[stream])
 
 
-def _graders_paths(info: RunInfo, attempt: AttemptRecord) -> dict[str, Path]:
+def _other_paths(info: RunInfo, attempt: AttemptRecord) -> dict[str, Path]:
     """What graders printed: `tests.stdout` of a command of this name, `graders.stdout` of all that
-    are Python functions."""
+    are Python functions. And what tests left beside their streams."""
     artifacts = {} if attempt.result is None else attempt.result.artifacts
     endings = tuple(f".{stream}" for stream in STREAMS)
     return {
-        name: Path(info.folder, path) for name, path in artifacts.items() if name.endswith(endings)
+        name: Path(info.folder, path)
+        for name, path in artifacts.items()
+        if name.endswith(endings) or name in BESIDE
     }
 
 
 def _as_mapping(info: RunInfo, attempt: AttemptRecord, stream: str | None) -> dict[str, Any]:
     result = attempt.result
     streams = (stream,) if stream else STREAMS
-    graders = {} if stream else _graders_paths(info, attempt)
+    graders = {} if stream else _other_paths(info, attempt)
     return {
         "index": attempt.index,
         "case": attempt.case_id,

@@ -21,8 +21,10 @@ from paraval.report.document import Report
 from paraval.report.files import check_output_paths, write_files
 from paraval.report.text import one_line
 from paraval.report.wording import duration
-from paraval.settings import Options
+from paraval.settings import TESTS, Options, is_of_tests
 from paraval.store.store import Store
+
+SUITE = "suite"
 
 
 @click.command("runs")
@@ -40,21 +42,23 @@ def runs_command(store: Path | None, *, as_json: bool) -> None:
     if not runs:
         click.echo("No runs yet. Start one: paraval run SUITE", err=True)
     for info in runs:
-        suite, is_race = one_line(info.suite, 30), _kind(opened, info) == RACE
+        suite, kind = one_line(info.suite, 30), _kind(opened, info)
         click.echo(
             f"{info.id}  {suite:<30}  {info.done:>6,}/{info.trials:,} "
-            f"{'steps ' if is_race else 'trials'}  {duration(info.wall_s):>12}  "
-            f"{_state(info).replace('_', ' ')}{' (race)' if is_race else ''}"
+            f"{'steps ' if kind == RACE else 'trials'}  {duration(info.wall_s):>12}  "
+            f"{_state(info).replace('_', ' ')}{'' if kind == SUITE else f' ({kind})'}"
         )
 
 
 def _kind(store: Store, info: RunInfo) -> str:
     """By what grows while it goes on, which is told without reading all that a race began with."""
     try:
-        return RACE if store.grows(info) else "suite"
+        if store.grows(info):
+            return RACE
+        return TESTS if is_of_tests(store.selection(info)) else SUITE
     except ParavalError:
         # It went, or broke, since it was listed.
-        return "suite"
+        return SUITE
 
 
 def _state(info: RunInfo) -> str:

@@ -31,7 +31,7 @@ from paraval.report.document import Report
 from paraval.report.files import check_output_paths, write_files
 from paraval.report.going_on import ways_to_go_on
 from paraval.resuming import how_to_resume
-from paraval.settings import Options, Selection
+from paraval.settings import Options, Selection, is_of_tests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +162,11 @@ def resume_command(run: str, **given: Any) -> int:
     options = Options(store=given["store"], resume=info.id, retry_errors=given["retry_errors"])
     if is_race(store.selection(info)):
         return _go_on_with_race(info, selection, options, given)
+    if is_of_tests(store.selection(info)):
+        raise RequestError(
+            f"run {info.id} is one of pytest, which goes on with no run",
+            hint="run the tests again; `pytest --lf` runs those that failed",
+        )
     if info.source is None:
         raise RequestError(
             f"run {info.id} was started from Python, where its suite is",

@@ -12,6 +12,7 @@ from pathlib import Path
 from paraval.errors import ParavalError
 from paraval.git.repositories import find_repository, resolve, tree_of
 from paraval.git.snapshots import snapshot_tree
+from paraval.settings import TESTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,6 @@ def code_state(rootdir: Path) -> CodeState | None:
 
 def tree_in(selection: Mapping[str, object]) -> str | None:
     """Of a run in the store; None where it is not known."""
-    about = selection.get("pytest")
+    about = selection.get(TESTS)
     tree = about.get("tree") if isinstance(about, Mapping) else None
     return tree if isinstance(tree, str) else None

@@ -64,3 +64,14 @@ class Telling:
         why = self.alone.get(item.nodeid)
         attach(phases[-1].report, Told(result=result, earlier=tuple(course.earlier), alone=why))
         course.earlier.append(result)
+
+
+def register_telling(config: pytest.Config) -> Telling:
+    """The session's one; what it is to know of tests that had to run alone is set on it."""
+    manager = config.pluginmanager
+    found = manager.get_plugin(Telling.NAME)
+    if found is None:
+        found = Telling()
+        manager.register(found, Telling.NAME)
+    assert isinstance(found, Telling)
+    return found

@@ -1,7 +1,8 @@
 """Whether a run is good enough: the gate, its exit code and the sentence that says so.
 
 What has no verdict (errors, trials that were skipped or never ended) is not held against a run, nor
-for it: where it could turn the answer, the answer is `unknown`.
+for it: where it could turn the answer, the answer is `unknown`. Nothing is asked of trials that
+left themselves out, as tests do that skip themselves.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ def judge_gate(summary: Summary, fail_under: float | None, interrupted: bool) ->
         ended = f"{summary.ended:,} of {counted(summary.planned, 'trial')}"
         sentence = f"The run was interrupted after {ended}: the gate is not judged."
         return Gate(verdict=Verdict.UNKNOWN, exit_code=EXIT_INTERRUPTED, sentence=sentence)
-    if not summary.planned:
+    if not _asked_of(summary):
         sentence = "No trial ran: the gate cannot be judged."
         return Gate(verdict=Verdict.UNKNOWN, exit_code=EXIT_UNKNOWN, sentence=sentence)
     asked = 1.0 if fail_under is None else fail_under
-    best = (summary.planned - summary.failed) / summary.planned
-    if summary.passed / summary.planned >= asked - _DUST:
+    best = _most_passed(summary) / _asked_of(summary)
+    if summary.passed / _asked_of(summary) >= asked - _DUST:
         return Gate(verdict=Verdict.MET, exit_code=EXIT_MET, sentence=_met(summary, asked))
     if best < asked - _DUST:
         return Gate(verdict=Verdict.MISSED, exit_code=EXIT_MISSED, sentence=_missed(summary, asked))
@@ -66,9 +67,20 @@ def not_yet(summary: Summary) -> Gate:
     return Gate(verdict=Verdict.UNKNOWN, exit_code=EXIT_UNKNOWN, sentence=sentence)
 
 
+def _asked_of(summary: Summary) -> int:
+    return summary.planned - summary.left_out
+
+
+def _most_passed(summary: Summary) -> int:
+    """As many as can have passed, whatever the missing verdicts would have been."""
+    return _asked_of(summary) - summary.failed
+
+
 def _met(summary: Summary, asked: float) -> str:
     if summary.passed == summary.planned:
         return "The gate is met: every trial passed."
+    if summary.passed == _asked_of(summary):
+        return "The gate is met: every trial that was not skipped passed."
     return f"The gate is met: {_passed(summary)}; asked for: {percent(asked)}."
 
 
@@ -77,30 +89,30 @@ def _missed(summary: Summary, asked: float) -> str:
         wrong = counted(summary.failed, "wrong answer")
         return f"The gate is missed: {wrong}, and every trial must pass."
     if _missing(summary):
-        best = summary.planned - summary.failed
+        best, trials = _most_passed(summary), _asked_of(summary)
         return (
             f"The gate is missed: even with {_missing(summary)}, at most {best:,} of"
-            f" {counted(summary.planned, 'trial')} ({percent(best / summary.planned)}) can have"
+            f" {counted(trials, 'trial')} ({percent(best / trials)}) can have"
             f" passed; asked for: {percent(asked)}."
         )
     return f"The gate is missed: {_passed(summary)}; asked for: {percent(asked)}."
 
 
 def _unknown(summary: Summary, asked: float) -> str:
-    hidden = summary.planned - summary.judged
+    hidden = _asked_of(summary) - summary.judged
     hide = "hides" if hidden == 1 else "hide"
     if asked >= 1:
         why = "no trial gave a wrong answer, but every trial must pass"
     else:
-        low = percent(summary.passed / summary.planned)
-        high = percent((summary.planned - summary.failed) / summary.planned)
+        low = percent(summary.passed / _asked_of(summary))
+        high = percent(_most_passed(summary) / _asked_of(summary))
         why = f"the rate lies between {low} and {high}; asked for: {percent(asked)}"
     return f"{_missing(summary)} {hide} whether the gate is met: {why}."
 
 
 def _passed(summary: Summary) -> str:
-    rate = percent(summary.passed / summary.planned)
-    return f"{summary.passed:,} of {counted(summary.planned, 'trial')} passed ({rate})"
+    rate = percent(summary.passed / _asked_of(summary))
+    return f"{summary.passed:,} of {counted(_asked_of(summary), 'trial')} passed ({rate})"
 
 
 def _missing(summary: Summary) -> str:
@@ -110,7 +122,7 @@ def _missing(summary: Summary) -> str:
         counted(number, noun, plural)
         for number, noun, plural in (
             (summary.errors, "error", "errors"),
-            (summary.skipped, "skipped trial", "skipped trials"),
+            (summary.skipped - summary.left_out, "skipped trial", "skipped trials"),
             (unended, "trial without a result", "trials without a result"),
         )
         if number

@@ -42,6 +42,8 @@ class Tally:
     failed: int
     errors: int
     skipped: int
+    left_out: int
+    """Of those skipped: by themselves, as tests do, so that no resume would run them."""
     errors_by_kind: Mapping[str, int]
     skipped_by_reason: Mapping[str, int]
     retries_by_kind: Mapping[str, int]
@@ -165,6 +167,7 @@ class _Count:
         self.serial_s = 0.0
         self.cached = 0
         self.answers_cut = 0
+        self.left_out = 0
         self.reasons: Counter[str] = Counter()
         self.retries: Counter[Outcome] = Counter()
         self.target = CostCount()
@@ -180,6 +183,8 @@ class _Count:
         spent = finite(result.total_s) or 0.0
         self.serial_s += spent
         if result.outcome is Outcome.SKIPPED:
+            error = result.result.error
+            self.left_out += error is not None and error.lasting
             self._add_reason(reason(result.result))
         elif is_from_cache(result):
             self.cached += 1
@@ -224,6 +229,7 @@ class _Count:
             "failed": failed,
             "errors": errors,
             "skipped": self.outcomes[Outcome.SKIPPED],
+            "left_out": self.left_out,
             "errors_by_kind": {kind: number for kind, number in by_kind.items() if number},
             "skipped_by_reason": dict(self.reasons.most_common()),
             "retries_by_kind": {kind.value: n for kind, n in self.retries.most_common()},

@@ -83,6 +83,14 @@ class RunReader:
         with explaining(self._path):
             return read_known_results(self._connection)
 
+    def verdicts(self) -> dict[str, Counter[Outcome]]:
+        """How often attempts at each trial passed and failed, by its key; of those judged alone."""
+        found: dict[str, Counter[Outcome]] = {}
+        with explaining(self._path):
+            for key, outcome, number in self._connection.execute(_VERDICTS):
+                found.setdefault(key, Counter())[Outcome(outcome)] = number
+        return found
+
     def last_ends(self) -> dict[str, TrialResult]:
         """How the trials that the last engine named ended with it, by their keys and in its order.
 
@@ -358,6 +366,12 @@ _RESULTS = f"""
     LEFT JOIN attempt AS decided ON decided.key = trial.key AND decided.number = result.number
     WHERE trial.idx > :after_0 ORDER BY trial.idx
 """  # noqa: S608 - our own number
+
+_VERDICTS = f"""
+    SELECT key, outcome, count(*) FROM attempt
+    WHERE outcome IN ('{Outcome.PASSED}', '{Outcome.FAILED}')
+    GROUP BY key, outcome
+"""  # noqa: S608 - our own words
 
 _KNOWN = """
     SELECT result.key, result.number, result.queued_s,
