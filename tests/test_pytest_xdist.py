@@ -1,0 +1,196 @@
+"""xdist's workers that run several tests at once: what they are given, take, and give back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from paraval.pytest_plugin.xdist_controller import SeveralAtOnce
+
+LOOP = """
+    import queue, threading, time
+    import pytest
+    from _pytest.runner import runtestprotocol
+    from paraval.pytest_plugin.xdist_controller import SharedOut
+    from paraval.pytest_plugin.xdist_worker import is_controller, take_over
+
+    AT_ONCE = 8
+
+    def pytest_configure(config):
+        if is_controller(config):
+            config.pluginmanager.register(SharedOut(AT_ONCE), SharedOut.NAME)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(session):
+        taken = take_over(session.config)
+        if taken is None:
+            return None
+        to_run, ended = queue.SimpleQueue(), queue.SimpleQueue()
+        running = 0
+        def given(indexes):
+            for index in indexes:
+                to_run.put(index)
+        def over():
+            for _ in range(AT_ONCE):
+                to_run.put(None)
+        def run():
+            while (index := to_run.get()) is not None:
+                if taken.claim(index):
+                    began = time.perf_counter()
+                    session.items[index].obj()
+                    ended.put((index, time.perf_counter() - began))
+            ended.put(None)
+        taken.listen(given, over)
+        for _ in range(AT_ONCE):
+            threading.Thread(target=run, daemon=True).start()
+        left = AT_ONCE
+        while left:
+            end = ended.get()
+            if end is None:
+                left -= 1
+                continue
+            index, seconds = end
+            item = session.items[index]
+            taken.about_to_tell(index)
+            item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+            report = pytest.TestReport(
+                nodeid=item.nodeid, location=item.location, keywords={}, outcome="passed",
+                longrepr=None, when="call", duration=seconds,
+            )
+            item.ihook.pytest_runtest_logreport(report=report)
+            item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+            taken.done(index, seconds)
+        return True
+"""
+"""A plain loop of threads, in the place of the engine's."""
+
+
+def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    env = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly", *arguments],
+        cwd=folder,
+        env={**env, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_each_worker_runs_its_own_eight_and_every_test_runs_once(tmp_path: Path) -> None:
+    """40 tests that wait 0.3 s: 12 s one after another, 6 s in two plain workers."""
+    (tmp_path / "loop.py").write_text(textwrap.dedent(LOOP))
+    for name in ("a", "b"):
+        (tmp_path / f"test_{name}.py").write_text(
+            textwrap.dedent(
+                """
+                import os, time
+                def make(number):
+                    def test():
+                        began = time.time()
+                        time.sleep(0.3)
+                        with open(f"ran-{__name__}-{number}", "a") as file:
+                            worker = os.environ["PYTEST_XDIST_WORKER"]
+                            print(worker, began, time.time(), file=file)
+                    return test
+                for number in range(20):
+                    globals()[f"test_{number}"] = make(number)
+                """
+            )
+        )
+    ran = run_pytest(tmp_path, "-n", "2", "-p", "loop")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "40 passed" in ran.stdout
+    runs = [path.read_text().splitlines() for path in tmp_path.glob("ran-*")]
+    assert [len(lines) for lines in runs] == [1] * 40
+    workers, began, ended = zip(*(lines[0].split() for lines in runs), strict=True)
+    assert {*workers} == {"gw0", "gw1"}
+    assert max(map(float, ended)) - min(map(float, began)) < 4
+
+
+class Worker:
+    """A worker as the controller sees it."""
+
+    def __init__(self, name: str) -> None:
+        self.gateway = SimpleNamespace(id=name)
+        self.shutting_down = False
+        self.sent: list[int] = []
+        self.asked: list[list[int]] = []
+
+    def send_runtest_some(self, indices: Sequence[int]) -> None:
+        self.sent.extend(indices)
+
+    def send_steal(self, indices: Sequence[int]) -> None:
+        self.asked.append(list(indices))
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+@pytest.fixture
+def shared() -> tuple[Any, Worker, Worker]:
+    """20 tests between two workers that run four at once."""
+    config: Any = SimpleNamespace(
+        getvalue=lambda name: ["2*popen"], option=SimpleNamespace(debug=False), hook=None
+    )
+    scheduler = SeveralAtOnce(config, at_once=4)
+    first, second = Worker("gw0"), Worker("gw1")
+    for worker in (first, second):
+        scheduler.add_node(worker)
+        scheduler.add_node_collection(worker, [f"test_{n}" for n in range(20)])
+    scheduler.schedule()
+    return scheduler, first, second
+
+
+def test_a_worker_that_has_fewer_than_it_could_run_is_given_what_another_has_not_begun(
+    shared: tuple[Any, Worker, Worker],
+) -> None:
+    scheduler, first, second = shared
+    assert (first.sent, second.sent) == (list(range(10)), list(range(10, 20)))
+    for index in range(7):
+        scheduler.mark_test_complete(first, index, 0.1)
+    assert second.asked == [[15, 16, 17, 18, 19]]
+    scheduler.remove_pending_tests_from_node(second, [18, 19])
+    assert first.sent[10:] == [18, 19]
+    assert not scheduler.tests_finished
+
+
+def test_a_worker_that_has_begun_all_is_asked_again_only_after_it_ended_one(
+    shared: tuple[Any, Worker, Worker],
+) -> None:
+    """Or else the two would ask and refuse one another as fast as they can."""
+    scheduler, first, second = shared
+    for index in range(7):
+        scheduler.mark_test_complete(first, index, 0.1)
+    scheduler.remove_pending_tests_from_node(second, [])
+    scheduler.mark_test_complete(first, 7, 0.1)
+    assert len(second.asked) == 1
+    assert not first.shutting_down
+    scheduler.mark_test_complete(second, 10, 0.1)
+    assert len(second.asked) == 2
+
+
+def test_a_worker_is_sent_home_when_nothing_is_left_that_others_have_not_begun(
+    shared: tuple[Any, Worker, Worker],
+) -> None:
+    scheduler, first, second = shared
+    for index in range(10, 16):
+        scheduler.mark_test_complete(second, index, 0.1)
+    for index in range(7):
+        scheduler.mark_test_complete(first, index, 0.1)
+    assert first.shutting_down
+    assert not scheduler.tests_finished
+    for index in range(7, 10):
+        scheduler.mark_test_complete(first, index, 0.1)
+    for index in range(16, 20):
+        scheduler.mark_test_complete(second, index, 0.1)
+    assert scheduler.tests_finished
