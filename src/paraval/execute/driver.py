@@ -156,7 +156,10 @@ class Driver:
         """The source has not said yet what to begin with."""
         self._named_at: dict[int, float] = {}
         """Of trials that a source named, until they first start."""
+        self._expects_more = False
+        """Trials may still be added although nothing runs or waits."""
         self._over = False
+        self._ends_early = False
         self._stopping = False
         self._told_holds: dict[str, float] = {}
         """Account -> when a person was last told that it waits."""
@@ -201,6 +204,11 @@ class Driver:
         """What its source names unasked, between two results. Only in the loop."""
         if not self._finished.is_set():
             self._grow(lambda growing: growing.named(trials))
+
+    def expect_more(self, expects_more: bool) -> None:  # noqa: FBT001 - whether, in so many words
+        """Whether the run goes on without anything that runs or waits, for what may be added."""
+        self._expects_more = expects_more
+        self._finish_if_over()
 
     async def run(self, measure: Measure | None = None) -> None:
         """Until every trial has its result, a stop was asked for, or the store fails.
@@ -274,6 +282,7 @@ class Driver:
 
     def end_early(self) -> None:
         """Nothing new starts, and nothing is said of it; what runs may end in its own time."""
+        self._ends_early = True
         self._stop_starting()
 
     def end_now(self) -> None:
@@ -338,8 +347,13 @@ class Driver:
         self._handle(Tick(at=self._loop.time()))
 
     def _finish_if_over(self) -> None:
-        if self._over and not self._unasked and (self._undurable == 0 or self._failure is not None):
+        is_waiting = self._unasked or (self._expects_more and not self._is_ending)
+        if self._over and not is_waiting and (self._undurable == 0 or self._failure is not None):
             self._finished.set()
+
+    @property
+    def _is_ending(self) -> bool:
+        return self._stopping or self._ends_early or self._failure is not None
 
     # ---- what comes while the run goes on
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from paraval.execute.driver import Driver, Performer
 from paraval.execute.growing import Growth
 from paraval.execute.pace import Pace
-from paraval.execute.source import Source
 from paraval.machine.reader import MachineReader
 from paraval.pytest_plugin.null_ledger import NullLedger
 from paraval.records import Happening, Limits, RetryPolicy, Trial, TrialResult
@@ -27,38 +26,48 @@ JOIN_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Programme:
-    """What is to run, by which rules."""
+    """What is to run, by which rules. Trials and works have the place of their test as index."""
 
     trials: Sequence[Trial]
-    """All that may run, by their index."""
     works: Sequence[Work]
-    """The same, as the scheduler sees them."""
     limits: Limits
     retry: RetryPolicy
-    expected_s: Mapping[int, float]
     has_history: bool
-    seed: int = 0
+    """Whether how long tests take is known from earlier runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Company:
+    """Who works with the engine. All are called in its own thread."""
+
+    performer: Performer
+    tell: Callable[[Happening], None]
+    on_end: Callable[[BaseException | None], None]
+
+
+class Nothing:
+    """A source that names no trials: they are added, as somebody else hands them out."""
+
+    def begin(self) -> Sequence[Trial]:
+        return ()
+
+    def ended(self, trial: Trial, result: TrialResult) -> Sequence[Trial]:  # noqa: ARG002 - a source's words
+        return ()
+
+    def skipped(self, trial: Trial, reason: str) -> Sequence[Trial]:  # noqa: ARG002 - a source's words
+        return ()
 
 
 class Engine:
     """Drives a programme. Its methods may be called from any thread."""
 
-    def __init__(
-        self,
-        programme: Programme,
-        *,
-        performer: Performer,
-        tell: Callable[[Happening], None],
-        on_end: Callable[[BaseException | None], None],
-        source: Source | None = None,
-    ) -> None:
-        """`tell` is called in the engine's thread, and so is `on_end`, once. With a source, only
-        what it names is run."""
+    def __init__(self, programme: Programme, company: Company, *, is_fed: bool) -> None:
+        """`is_fed`: only what is added runs, until no more is to come."""
         self._programme = programme
-        self._performer = performer
-        self._tell = tell
-        self._on_end = on_end
-        self._source = source
+        self._company = company
+        self._is_fed = is_fed
+        self._works: dict[int, Work] = {}
+        """Of what was added."""
         self._driver: Driver | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = threading.Event()
@@ -68,9 +77,17 @@ class Engine:
         self._thread.start()
         self._ready.wait()
 
-    def add(self, trials: Sequence[Trial]) -> None:
-        """More of what the source names."""
-        self._in_loop(lambda driver: driver.add(trials))
+    def add(self, trials: Sequence[Trial], works: Sequence[Work]) -> None:
+        """What was handed out to this process."""
+
+        def add(driver: Driver) -> None:
+            self._works.update((work.index, work) for work in works)
+            driver.add(trials)
+
+        self._in_loop(add)
+
+    def add_no_more(self) -> None:
+        self._in_loop(lambda driver: driver.expect_more(False))
 
     def end_early(self) -> None:
         """Nothing new starts; what runs may end."""
@@ -100,34 +117,33 @@ class Engine:
             error = caught
         finally:
             self._ready.set()
-            self._on_end(error)
+            self._company.on_end(error)
 
     async def _drive(self) -> None:
         programme = self._programme
-        chosen = () if self._source is not None else programme.trials
         self._loop = asyncio.get_running_loop()
-        self._driver = Driver(
-            {trial.index: trial for trial in chosen},
+        self._driver = driver = Driver(
+            {} if self._is_fed else {trial.index: trial for trial in programme.trials},
             scheduler=Scheduler(
-                [] if self._source is not None else programme.works,
+                [] if self._is_fed else programme.works,
                 limits=programme.limits,
                 retry=programme.retry,
-                seed=programme.seed,
+                seed=0,
             ),
-            performer=self._performer,
+            performer=self._company.performer,
             ledger=NullLedger(),
-            tell=self._tell,
-            pace=Pace(
-                lambda trial: programme.expected_s.get(trial.index, 1.0),
-                from_history=programme.has_history,
-            ),
+            tell=self._company.tell,
+            pace=Pace(self._expected_s, from_history=programme.has_history),
         )
-        if self._source is not None:
-            known: Mapping[str, TrialResult] = {}
-            works = {work.index: work for work in programme.works}
-            self._driver.follow(
-                Growth(source=self._source, known=known, work_of=lambda one: works[one.index])
+        if self._is_fed:
+            driver.follow(
+                Growth(source=Nothing(), known={}, work_of=lambda one: self._works[one.index])
             )
+            driver.expect_more(True)
         self._ready.set()
         reader = MachineReader() if programme.limits.auto else None
-        await self._driver.run(None if reader is None else lambda: reader.read({}))
+        await driver.run(None if reader is None else lambda: reader.read({}))
+
+    def _expected_s(self, trial: Trial) -> float:
+        added = self._works.get(trial.index)
+        return (added or self._programme.works[trial.index]).expected_s

@@ -62,7 +62,7 @@ def _has_own_mark(item: pytest.Item) -> bool:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "model" in metafunc.fixturenames:
-        from paraval.pytest_plugin.model_fixture import generate
+        from paraval.pytest_plugin.model_choice import generate
 
         generate(metafunc, metafunc.config.stash[WANTED])
 
@@ -85,7 +85,7 @@ def model(request: pytest.FixtureRequest) -> ModelUnderTest:
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    from paraval.pytest_plugin.usage import spent_in
+    from paraval.pytest_plugin.spent import spent_in
 
     by_model = spent_in(terminalreporter)
     if by_model:

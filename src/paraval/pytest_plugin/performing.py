@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,14 +18,19 @@ import pytest
 from paraval.pytest_plugin.captured import Captured
 from paraval.pytest_plugin.item_ends import ItemEnd
 from paraval.pytest_plugin.logs import TurnLogs
+from paraval.pytest_plugin.needs import patience_of
 from paraval.pytest_plugin.outcomes import result_of
 from paraval.pytest_plugin.protocol import PhaseEnd, Protocol
+from paraval.pytest_plugin.spending import begin_again
+from paraval.pytest_plugin.timeouts import seconds_of
 from paraval.pytest_plugin.turns import Turn
-from paraval.records import Attempt, AttemptResult
+from paraval.pytest_plugin.warned import catching
+from paraval.records import Attempt, AttemptResult, Outcome
 from paraval.threads import FunctionExit, Threads
 
 if TYPE_CHECKING:
     from paraval.pytest_plugin.apart import Apart
+    from paraval.pytest_plugin.assignment import Assignment
     from paraval.pytest_plugin.floor import Floor
     from paraval.pytest_plugin.hung import Hung
     from paraval.pytest_plugin.own_fixtures import OwnFixtures
@@ -50,26 +56,16 @@ class Premises:
 class Tests:
     """The performer of a run of pytest."""
 
-    def __init__(
-        self,
-        config: pytest.Config,
-        items: Sequence[pytest.Item],
-        premises: Premises,
-        *,
-        seconds_of: Callable[[pytest.Item], float | None],
-        is_retried: Callable[[pytest.Item], bool],
-    ) -> None:
+    def __init__(self, config: pytest.Config, assignment: Assignment, premises: Premises) -> None:
         self._config = config
-        self._items = items
-        self._premises = premises
+        self._assignment = assignment
+        self.premises = self._premises = premises
         self._protocol = Protocol(config)
         self._threads = Threads()
-        self._seconds_of = seconds_of
-        self._is_retried = is_retried
         self._ends: dict[int, ItemEnd] = {}
-        self._seen: set[int] = set()
+        self._tried: set[int] = set()
         self.running: dict[int, Turn] = {}
-        """The turns that run now, by index."""
+        """The turns that run now, by their trial's index."""
 
     def take_end(self, index: int) -> ItemEnd | None:
         """How the last execution of a test ended; once."""
@@ -78,23 +74,34 @@ class Tests:
     # ---- as the driver asks
 
     async def perform(self, attempt: Attempt) -> AttemptResult:
-        index, item = attempt.trial.index, self._items[attempt.trial.index]
-        if index in self._seen:
-            self._premises.setup.again(item)
-        self._seen.add(index)
+        index = attempt.trial.index
+        item = self._assignment.item(index)
+        if index in self._tried:
+            _begin_again(item)
+        elif not self._assignment.claim(index):
+            return AttemptResult(outcome=Outcome.SKIPPED)
+        self._tried.add(index)
+        is_retried = patience_of(item) is not None
         if attempt.trial.exclusive:
-            end = await self._premises.stage.call(lambda: self._premises.solo.run(item))
+            solo = self._premises.solo
+            run = partial(
+                solo.run,
+                item,
+                before=partial(self._assignment.about_to_tell, index),
+                is_told_later=is_retried,
+            )
+            end = await self._premises.stage.call(run)
         else:
             end = await self._beside(index, item)
-        if not self._is_retried(item) and end.result.error is not None:
-            end = replace(
-                end, result=replace(end.result, error=replace(end.result.error, lasting=True))
-            )
+        if not is_retried and end.result.error is not None:
+            # Only where a test asks for it is it tried again.
+            error = replace(end.result.error, lasting=True, stops=None)
+            end = replace(end, result=replace(end.result, error=error))
         self._ends[index] = end
         return end.result
 
     def forget(self, index: int) -> None:
-        self._seen.discard(index)
+        self._tried.discard(index)
 
     def kill(self) -> None:
         """Threads cannot be ended; they are left behind."""
@@ -104,9 +111,7 @@ class Tests:
     async def _beside(self, index: int, item: pytest.Item) -> ItemEnd:
         if not self._premises.apart.is_up:
             await self._premises.stage.call(self._premises.apart.put_up)
-        turn = Turn(
-            item=item, captured=Captured(self._config), logs=TurnLogs(item, self._config)
-        )
+        turn = Turn(item=item, captured=Captured(self._config), logs=TurnLogs(item, self._config))
         began = time.perf_counter()
         self.running[index] = turn
         try:
@@ -150,17 +155,26 @@ class Tests:
 
     def _run(self, turn: Turn, give_up: Callable[[Hung], None]) -> list[PhaseEnd]:
         """In the test's own thread."""
-        premises, seconds = self._premises, self._seconds_of(turn.item)
+        premises, seconds = self._premises, seconds_of(turn.item)
         with turn.taken():
             premises.floor.enter(turn)
             try:
                 premises.fixtures.give(turn.item)
-                if seconds is None:
-                    return self._protocol.run(turn)
-                with premises.watcher.watching(turn, seconds, give_up):
+                watch = (
+                    nullcontext()
+                    if seconds is None
+                    else premises.watcher.watching(turn, seconds, give_up)
+                )
+                with watch, catching(turn):
                     return self._protocol.run(turn)
             finally:
                 premises.floor.leave(turn)
+
+
+def _begin_again(item: pytest.Item) -> None:
+    """Before another attempt: what the one before printed and told is no longer its own."""
+    item._report_sections.clear()
+    begin_again(item)
 
 
 def _settle(future: asyncio.Future[Hung], hung: Hung) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from paraval.pytest_plugin import asyncs, neighbours, scan
 from paraval.pytest_plugin.engine import Programme
-from paraval.pytest_plugin.groups import groups_of
+from paraval.pytest_plugin.groups import group_need, groups_of
 from paraval.pytest_plugin.history import History
 from paraval.pytest_plugin.needs import accounts_of, needs_of
 from paraval.pytest_plugin.trials import trial_of
@@ -36,13 +36,18 @@ def programme_of(
     everything = neighbours.why_all_alone(config)
     alone: dict[str, str] = {}
     groups = groups_of(items)
+    groups.warn(config)
+    named = dict(groups.limits)
     expected = history.expected(items)
     trials, works = [], []
     for index, item in enumerate(items):
         why = everything or _why_alone(item, history)
         if why is not None:
             alone[item.nodeid] = why
-        needs = tuple(sorted({*needs_of(item), *groups.needs(item)}))
+        loop = asyncs.group_of(item)
+        shared = () if loop is None else (group_need(loop),)
+        named.update(dict.fromkeys(shared, 1))
+        needs = tuple(sorted({*needs_of(item), *groups.needs(item), *shared}))
         trial = trial_of(item, index, needs=needs, exclusive=why is not None)
         trials.append(trial)
         works.append(
@@ -56,7 +61,7 @@ def programme_of(
     limits = Limits(
         parallel=wanted.parallel,
         auto=wanted.auto,
-        named=groups.limits,
+        named=named,
         accounts=accounts_of(items),
     )
     return Programmed(
@@ -69,7 +74,6 @@ def programme_of(
                 on=frozenset({Outcome.RATE_LIMITED}),
                 refusals=MOST_REFUSALS,
             ),
-            expected_s={work.index: work.expected_s for work in works},
             has_history=history.is_known,
         ),
         alone=alone,

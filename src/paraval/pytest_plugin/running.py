@@ -5,27 +5,31 @@ Tests become trials, the engine runs them, and the main thread tells reporters o
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pytest
 
-from paraval.pytest_plugin.emitting import Emitter
-from paraval.pytest_plugin.engine import Engine, Programme
+from paraval.pytest_plugin.emitting import emit
+from paraval.pytest_plugin.engine import Company, Engine, Programme
 from paraval.pytest_plugin.item_ends import ItemEnd
-from paraval.pytest_plugin.performing import Premises, Tests
-from paraval.pytest_plugin.progress import Progress
-from paraval.pytest_plugin.stage import Stage
+from paraval.pytest_plugin.protocol import PhaseEnd
 from paraval.pytest_plugin.timeouts import interrupt
 from paraval.records import (
     AttemptEnded,
+    AttemptResult,
     AttemptStarted,
+    Failure,
     Happening,
-    Notice,
+    Outcome,
     TrialEnded,
     TrialSkipped,
 )
+
+if TYPE_CHECKING:
+    from paraval.pytest_plugin.assignment import Assignment
+    from paraval.pytest_plugin.performing import Tests
+    from paraval.pytest_plugin.progress import Progress
 
 GRACE_S = 3.0
 """How long tests have to end after Ctrl-C."""
@@ -41,33 +45,34 @@ class ParallelRun:
         programme: Programme,
         tests: Tests,
         *,
-        premises: Premises,
-        emitter: Emitter,
+        assignment: Assignment,
         progress: Progress,
     ) -> None:
         self._session = session
-        self._programme = programme
         self._tests = tests
-        self._premises = premises
-        self._stage: Stage = premises.stage
-        self._emitter = emitter
+        self._assignment = assignment
+        self._stage = tests.premises.stage
+        self._apart = tests.premises.apart
         self._progress = progress
         self._failure: BaseException | None = None
         self._engine = Engine(
-            programme, performer=tests, tell=self._told, on_end=self._engine_ended
+            programme,
+            Company(performer=tests, tell=self._told, on_end=self._engine_ended),
+            is_fed=assignment.is_handed_out,
         )
 
     def run(self) -> None:
         """Until every test has ended, or the session is to stop."""
         try:
             self._engine.start()
+            self._assignment.begin(self._engine)
             self._stage.serve(self._progress.tick, TICK_S)
         except BaseException:
             self._break_off()
             raise
         finally:
             self._progress.close()
-            self._premises.apart.take_down()
+            self._apart.take_down()
         if self._failure is not None:
             raise self._failure
 
@@ -77,18 +82,18 @@ class ParallelRun:
         match event:
             case AttemptStarted(attempt=attempt):
                 self._stage.post(partial(self._progress.started, attempt.trial.case.id))
-            case AttemptEnded(attempt=attempt, result=result, retry_in_s=seconds):
+            case AttemptEnded(attempt=attempt):
                 self._tests.take_end(attempt.trial.index)
             case TrialEnded(trial=trial, eta_s=eta_s):
                 end = self._tests.take_end(trial.index)
-                assert end is not None
-                self._stage.post(partial(self._end, end, eta_s))
-            case TrialSkipped():
-                pass
-            case Notice():
-                pass
-            case _:
-                pass
+                # None: xdist gave it to another worker before it began.
+                if end is not None:
+                    self._stage.post(partial(self._ended, trial.index, end, eta_s))
+            case TrialSkipped(trial=trial, reason=reason):
+                end = self._tests.take_end(trial.index) or _not_run(
+                    self._assignment.item(trial.index), reason
+                )
+                self._stage.post(partial(self._ended, trial.index, end, None))
 
     def _engine_ended(self, error: BaseException | None) -> None:
         self._failure = error
@@ -96,9 +101,11 @@ class ParallelRun:
 
     # ---- in the main thread
 
-    def _end(self, end: ItemEnd, eta_s: float | None) -> None:
+    def _ended(self, index: int, end: ItemEnd, eta_s: float | None) -> None:
         if not end.is_told:
-            self._emitter.emit(end)
+            self._assignment.about_to_tell(index)
+            emit(end)
+        self._assignment.done(index, end.result.duration_s)
         self._progress.ended(end, eta_s)
         if self._session.shouldfail or self._session.shouldstop:
             self._engine.end_early()
@@ -110,3 +117,21 @@ class ParallelRun:
         self._engine.end_now()
         self._engine.join()
         self._stage.do_what_is_left()
+
+
+def _not_run(item: pytest.Item, reason: str) -> ItemEnd:
+    """A test whose account can do nothing more in this run: no verdict, and not passed over."""
+    report = pytest.TestReport(
+        nodeid=item.nodeid,
+        location=item.location,
+        keywords={},
+        outcome="failed",
+        longrepr=f"not run: {reason}",
+        when="setup",
+    )
+    failure = Failure(kind=Outcome.INFRA_ERROR, message=reason)
+    return ItemEnd(
+        item=item,
+        phases=[PhaseEnd(report=report, error=None, interacts=None)],
+        result=AttemptResult(outcome=Outcome.INFRA_ERROR, error=failure),
+    )

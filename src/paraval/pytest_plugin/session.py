@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -11,14 +11,14 @@ import pytest
 from _pytest.main import Session
 
 from paraval.pytest_plugin import neighbours
-from paraval.pytest_plugin.apart import Apart, no_current_test
+from paraval.pytest_plugin.apart import Apart, Walls, no_current_test
 from paraval.pytest_plugin.asserted import asserts_apart
+from paraval.pytest_plugin.assignment import Assignment
 from paraval.pytest_plugin.asyncs import asyncs_apart
-from paraval.pytest_plugin.captured import streams_apart
 from paraval.pytest_plugin.capsys import set_up_capsys
+from paraval.pytest_plugin.captured import streams_apart
 from paraval.pytest_plugin.carrying import carrying
 from paraval.pytest_plugin.children_output import children_apart
-from paraval.pytest_plugin.emitting import Emitter
 from paraval.pytest_plugin.floor import Floor
 from paraval.pytest_plugin.history import History
 from paraval.pytest_plugin.logs import logs_apart
@@ -33,99 +33,126 @@ from paraval.pytest_plugin.running import ParallelRun
 from paraval.pytest_plugin.shared_setup import SharedSetup
 from paraval.pytest_plugin.solo import Solo
 from paraval.pytest_plugin.stage import Stage
-from paraval.pytest_plugin.timeouts import Watcher, seconds_of
+from paraval.pytest_plugin.telling import Telling
+from paraval.pytest_plugin.time_limits import TimeLimits
+from paraval.pytest_plugin.timeouts import Watcher
 from paraval.pytest_plugin.wanted import Wanted
 from paraval.pytest_plugin.warned import warnings_apart
+from paraval.pytest_plugin.xdist_worker import TakenItems, is_controller, take_over
 
 NAME = "paraval-parallel"
 
 
 def register_parallel(config: pytest.Config, wanted: Wanted) -> None:
-    """From here on the session's loop is ours."""
+    """From here on the session's loop is ours; under xdist, that of each worker."""
+    manager = config.pluginmanager
+    history = History(config)
+    manager.register(history, History.NAME)
+    if is_controller(config):
+        from paraval.pytest_plugin.xdist_controller import SharedOut  # noqa: PLC0415 - xdist only
+
+        manager.register(SharedOut(wanted.parallel), SharedOut.NAME)
+        return
     order = Order(config)
-    config.pluginmanager.register(order, Order.NAME)
-    config.pluginmanager.register(ParallelSession(config, wanted, order), NAME)
+    manager.register(order, Order.NAME)
+    manager.register(ParallelSession(config, wanted, history=history, order=order), NAME)
 
 
 class ParallelSession:
     """Hooks of a session whose tests run side by side."""
 
-    def __init__(self, config: pytest.Config, wanted: Wanted, order: Order) -> None:
+    def __init__(
+        self, config: pytest.Config, wanted: Wanted, *, history: History, order: Order
+    ) -> None:
         self._config = config
         self._wanted = wanted
+        self._history = history
         self._order = order
         self._alone: dict[str, str] = {}
+        """By node id: why a test runs alone, or had to."""
 
     def pytest_report_header(self) -> list[str]:
-        at_once = "as many at once as the machine carries" if self._wanted.auto else f"{self._wanted.parallel} at once"
-        return [f"parallel: {at_once}", *neighbours.notes(self._config)]
+        wanted = self._wanted
+        at_once = "as many as the machine carries" if wanted.auto else str(wanted.parallel)
+        return [f"parallel: {at_once} at once", *neighbours.notes(self._config)]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: Session) -> bool | None:
-        if session.config.option.collectonly or not session.items:
+        option = session.config.option
+        if option.collectonly or neighbours.owner_of_loop(self._config) is not None:
             return None
-        if session.testsfailed and not session.config.option.continue_on_collection_errors:
+        if session.testsfailed and not option.continue_on_collection_errors:
             return None
-        self._run(session)
+        taken = take_over(self._config)
+        if not session.items and taken is None:
+            return None
+        self._run(session, taken)
         if session.shouldfail:
             raise session.Failed(session.shouldfail)
         if session.shouldstop:
             raise session.Interrupted(session.shouldstop)
         return True
 
-    def _run(self, session: Session) -> None:
+    def _run(self, session: Session, taken: TakenItems | None) -> None:
         config, items = self._config, session.items
-        history = History(config)
-        programmed = programme_of(config, items, self._wanted, history)
+        programmed = programme_of(config, items, self._wanted, self._history)
         self._alone.update(programmed.alone)
         floor = Floor()
-        setup = SharedSetup(items, floor)
+        session._setupstate = SharedSetup(None if taken is not None else items, floor)
         fixtures = OwnFixtures(session, floor)
-        apart = Apart(self._walls(session, floor))
+        watcher = Watcher()
+        stage = Stage()
+        apart = Apart(self._walls(session, floor, stage))
         solo = Solo(apart, fixtures)
         premises = Premises(
-            stage=Stage(),
+            stage=stage,
             apart=apart,
             floor=floor,
-            setup=setup,
+            setup=session._setupstate,
             fixtures=fixtures,
-            watcher=Watcher(),
+            watcher=watcher,
             solo=solo,
         )
-        tests = Tests(config, items, premises, seconds_of=seconds_of, is_retried=is_retried)
+        assignment = Assignment(items, programmed.programme, taken)
         run = ParallelRun(
             session,
             programmed.programme,
-            tests,
-            premises=premises,
-            emitter=Emitter(lambda _item: None),
-            progress=progress_for(config, self._wanted.progress, len(items)),
+            Tests(config, assignment, premises),
+            assignment=assignment,
+            progress=progress_for(config, self._wanted.progress, [item.nodeid for item in items]),
         )
-        manager = config.pluginmanager
-        session._setupstate = setup
-        with fixtures.installed():
-            for plugin in (solo, middle := Middle()):
-                manager.register(plugin, plugin.NAME)
+        telling = config.pluginmanager.get_plugin(Telling.NAME)
+        if telling is not None:
+            telling.alone = floor.reasons
+        with fixtures.installed(), self._registered(solo, Middle(), TimeLimits(watcher)):
             try:
                 run.run()
             finally:
-                for plugin in (solo, middle):
-                    manager.unregister(plugin)
+                watcher.close()
         self._alone.update(floor.reasons)
-        history.remember_alone(floor.reasons)
+        self._history.remember_alone(floor.reasons)
 
-    def _walls(
-        self, session: Session, floor: Floor
-    ) -> list[Callable[[], AbstractContextManager[Any]]]:
+    @contextmanager
+    def _registered(self, *plugins: Any) -> Iterator[None]:
+        manager = self._config.pluginmanager
+        for plugin in plugins:
+            manager.register(plugin, plugin.NAME)
+        try:
+            yield
+        finally:
+            for plugin in plugins:
+                manager.unregister(plugin)
+
+    def _walls(self, session: Session, floor: Floor, stage: Stage) -> Walls:
         config = self._config
         return [
             carrying,
-            partial(warnings_apart, config, session.items),
+            partial(warnings_apart, config),
             partial(streams_apart, config),
             partial(children_apart, config),
-            partial(logs_apart, config),
+            partial(logs_apart, config, stage.post),
             partial(asserts_apart, config),
-            partial(asyncs_apart, config),
+            partial(asyncs_apart, session, floor),
             no_current_test,
             partial(nets, floor, session),
         ]
@@ -149,7 +176,3 @@ class ParallelSession:
         if isinstance(word, tuple):
             return category, letter, (f"{word[0]} (alone: {why})", word[1])
         return category, letter, f"{word} (alone: {why})"
-
-
-def is_retried(item: pytest.Item) -> bool:
-    return item.get_closest_marker("retry_rate_limits") is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,9 +29,11 @@ class Solo:
         self._phases: list[PhaseEnd] = []
         self._is_told_later = False
 
-    def run(self, item: pytest.Item, *, is_told_later: bool = False) -> ItemEnd:
-        """In the main thread. `is_told_later`: reporters hear nothing of it yet."""
+    def run(self, item: pytest.Item, *, before: Callable[[], None], is_told_later: bool) -> ItemEnd:
+        """In the main thread; `before` anything of it is told. `is_told_later`: reporters hear
+        nothing of it yet."""
         self._apart.take_down()
+        before()
         self._fixtures.give(item)
         self._phases = []
         began = time.perf_counter()
