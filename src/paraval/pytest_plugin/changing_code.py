@@ -20,6 +20,7 @@ from paraval.pytest_plugin.known_changes import (
     CHANGING_METHODS,
     CONTAINERS,
     DECORATORS,
+    EACH_TURNS_OWN,
     FIXTURES,
     METHODS,
 )
@@ -115,6 +116,11 @@ class ChangingCode:
             return f"sets `{'.'.join(used.parts)}`" if is_changed else None
         if used.use is Use.ATTRIBUTE_CHANGED:
             owner = _last(_resolve(used.root, used.parts[:-1], function), len(used.parts) - 1)
+            if (
+                isinstance(owner, ModuleType)
+                and f"{owner.__name__}.{used.parts[-1]}" in EACH_TURNS_OWN
+            ):
+                return None
             if isinstance(owner, ModuleType | type):
                 return f"sets `{'.'.join(used.parts)}`"
             return None

@@ -51,6 +51,9 @@ class Floor:
         """By node id: why a test had to have the floor for itself, although nothing told before."""
         self.shared: dict[str, str] = {}
         """By node id: what a test changed beside others, since they did not leave in time."""
+        self.by_shared_fixtures: dict[str, str] = {}
+        """By name and scope: what the setup of a fixture changed for longer than one test. The
+        tests that use it are told in `reasons`, too."""
 
     # ---- coming and going
 

@@ -23,7 +23,6 @@ FIXTURES = {
     "monkeypatch": "_pytest",
     "capfd": "_pytest",
     "capfdbinary": "_pytest",
-    "recwarn": "_pytest",
     "pytester": "_pytest",
     "testdir": "_pytest",
     # of pytest-mock; `session_mocker` is seen by everybody, and patches once
@@ -79,13 +78,7 @@ CALLABLES = (
     "time.tzset",
     "locale.setlocale",
     "resource.setrlimit",
-    # warnings and logging
-    "pytest.warns",
-    "pytest.deprecated_call",
-    "warnings.catch_warnings",
-    "warnings.simplefilter",
-    "warnings.filterwarnings",
-    "warnings.resetwarnings",
+    # logging
     "logging.basicConfig",
     "logging.disable",
     "logging.captureWarnings",
@@ -98,9 +91,7 @@ CALLABLES = (
     "structlog.configure_once",
     "structlog.reset_defaults",
     "structlog.testing.capture_logs",
-    # streams
-    "contextlib.redirect_stdout",
-    "contextlib.redirect_stderr",
+    # streams, and more
     "click.testing.CliRunner",
     "typer.testing.CliRunner",
     "doctest.testmod",
@@ -183,11 +174,15 @@ CHANGING_METHODS = frozenset(
     {"update", "pop", "popitem", "setdefault", "clear", "__setitem__", "__delitem__"}
 )
 
+EACH_TURNS_OWN = frozenset(
+    {"sys.stdout", "sys.stderr", "sys.stdin", "warnings.filters", "warnings.showwarning"}
+)
+"""What may be set beside others: `streams` and `warnings_by_turn` keep it apart. So `pytest.warns`,
+`recwarn`, `warnings.catch_warnings` and `contextlib.redirect_stdout` are not in these tables."""
+
 METHODS = {
     "assertLogs": "the logger is the process's",
     "assertNoLogs": "the logger is the process's",
-    "assertWarns": "warnings are the process's",
-    "assertWarnsRegex": "warnings are the process's",
     "addClassCleanup": "it is the class's",
     "add_signal_handler": "only the main thread may",
 }

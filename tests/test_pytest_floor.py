@@ -1,0 +1,637 @@
+"""The floor: who changes the process has it alone, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
+from unittest import mock
+
+import pytest
+
+from paraval.pytest_plugin.floor import Floor, LeftBehindError
+from paraval.pytest_plugin.nets import nets
+from paraval.pytest_plugin.turns import Turn
+
+LONG_S = 20.0
+"""Nothing here takes so long, unless it hangs."""
+
+
+@pytest.fixture(autouse=True)
+def watchdog() -> Iterator[None]:
+    """A deadlock ends the run, and shows where."""
+    faulthandler.dump_traceback_later(60, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+def a_turn(name: str = "test_it") -> Turn:
+    item = cast("pytest.Item", SimpleNamespace(nodeid=name))
+    return Turn(item=item, captured=cast("Any", None), logs=cast("Any", None))
+
+
+class Turns:
+    """Tests, as functions that run in threads on one floor."""
+
+    def __init__(self, floor: Floor) -> None:
+        self.floor = floor
+        self.errors: list[BaseException] = []
+        self._threads: list[threading.Thread] = []
+
+    def start(self, act: Callable[[], object], name: str = "test_it") -> Turn:
+        turn = a_turn(name)
+
+        def run() -> None:
+            with turn.taken():
+                self.floor.enter(turn)
+                try:
+                    act()
+                except BaseException as error:  # noqa: BLE001 - told by `join`
+                    self.errors.append(error)
+                finally:
+                    self.floor.leave(turn)
+
+        thread = threading.Thread(target=run, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        return turn
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join(LONG_S)
+        assert not any(thread.is_alive() for thread in self._threads)
+        if self.errors:
+            raise self.errors[0]
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + LONG_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+class Inside:
+    """Counts who runs, and who has the floor; says so if these are wrong."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.running = 0
+        self.owners = 0
+        self.wrong: list[str] = []
+
+    @contextmanager
+    def run(self) -> Iterator[None]:
+        with self._lock:
+            self.running += 1
+            if self.owners:
+                self.wrong.append("someone ran beside the one who has the floor")
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.running -= 1
+
+    @contextmanager
+    def own(self) -> Iterator[None]:
+        with self._lock:
+            self.owners += 1
+            if self.owners > 1 or self.running:
+                self.wrong.append(f"{self.owners} had the floor beside {self.running}")
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.owners -= 1
+
+
+# ---- having it alone
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_whoever_has_the_floor_is_alone_however_many_ask(seed: int) -> None:
+    floor, inside = Floor(), Inside()
+    turns = Turns(floor)
+    fixture = threading.RLock()
+
+    def test(number: int) -> Callable[[], None]:
+        dice = random.Random(seed * 1000 + number)
+
+        def pause() -> None:
+            time.sleep(dice.choice((0, 0, 0.0005, 0.001)))
+
+        def needs_a_shared_fixture() -> None:
+            with floor.waiting():
+                fixture.acquire()
+            try:
+                if dice.random() < 0.3:
+                    with asking(floor, inside):
+                        pause()
+                else:
+                    pause()
+            finally:
+                fixture.release()
+
+        def act() -> None:
+            for _ in range(12):
+                with inside.run():
+                    pause()
+                choice = dice.random()
+                if choice < 0.3:
+                    with asking(floor, inside):
+                        pause()
+                elif choice < 0.5:
+                    needs_a_shared_fixture()
+
+        return act
+
+    for number in range(16):
+        turns.start(test(number))
+    turns.join()
+    assert inside.wrong == []
+    assert floor.shared == {}
+
+
+@contextmanager
+def asking(floor: Floor, inside: Inside) -> Iterator[None]:
+    release = floor.ask("changes it")
+    try:
+        with inside.own():
+            yield
+    finally:
+        release()
+
+
+def test_who_asks_again_keeps_the_floor_until_the_last_of_it_ends() -> None:
+    floor = Floor()
+    turns = Turns(floor)
+    seen: list[str] = []
+    has_it, may_end = threading.Event(), threading.Event()
+
+    def outer() -> None:
+        first, second = floor.ask("one"), floor.ask("two")
+        first()
+        first()
+        has_it.set()
+        may_end.wait(LONG_S)
+        seen.append("still alone")
+        second()
+
+    turns.start(outer, "test_outer")
+    has_it.wait(LONG_S)
+    turns.start(lambda: seen.append("other"))
+    time.sleep(0.02)
+    assert seen == []
+    may_end.set()
+    turns.join()
+    assert seen == ["still alone", "other"]
+    assert floor.reasons == {"test_outer": "one"}
+
+
+def test_a_turns_end_gives_the_floor_back() -> None:
+    floor = Floor()
+    turns = Turns(floor)
+    turns.start(lambda: floor.ask("never ended"))
+    turns.join()
+    turns.start(lambda: None)
+    turns.join()
+
+
+def test_only_a_tests_own_thread_waits_for_the_floor() -> None:
+    floor = Floor()
+    asked: list[Callable[[], None]] = []
+    floor.ask("nobody's code")()
+    turn = a_turn()
+    floor.enter(a_turn("another"))
+    with turn.taken():
+        floor.enter(turn)
+        turn.thread = None
+        asked.append(floor.ask("a thread of its own"))
+    assert floor.reasons == {}
+
+
+# ---- waiting, and lending
+
+
+def test_who_waits_for_a_fixture_does_not_hold_up_the_one_who_sets_it_up_alone() -> None:
+    floor = Floor()
+    turns = Turns(floor)
+    fixture = threading.Lock()
+    is_set_up, waiting = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with fixture:
+            is_set_up.set()
+            waiting.wait(LONG_S)
+            floor.ask("patches in a fixture")()
+
+    def second() -> None:
+        is_set_up.wait(LONG_S)
+        with floor.waiting():
+            waiting.set()
+            fixture.acquire()
+        fixture.release()
+
+    turns.start(first)
+    turns.start(second)
+    turns.join()
+    assert floor.shared == {}
+
+
+def test_who_has_the_floor_lends_it_while_it_waits_but_to_nobody_new() -> None:
+    floor = Floor()
+    turns = Turns(floor)
+    fixture = threading.Lock()
+    taken, lent = threading.Event(), threading.Event()
+    seen: list[str] = []
+
+    def builder() -> None:
+        with fixture:
+            taken.set()
+            with floor.waiting():
+                lent.wait(LONG_S)
+            seen.append("built")
+            floor.ask("patches, too")()
+            seen.append("patched")
+
+    def owner() -> None:
+        taken.wait(LONG_S)
+        floor.ask("patches")
+        with floor.waiting():
+            lent.set()
+            fixture.acquire()
+            # Who had it is the next to have it back, and newcomers wait.
+            turns.start(lambda: seen.append("new"))
+            time.sleep(0.02)
+        seen.append("back")
+        fixture.release()
+
+    turns.start(builder, "builder")
+    turns.start(owner, "owner")
+    until(lambda: "back" in seen)
+    turns.join()
+    assert seen == ["built", "patched", "back", "new"]
+
+
+def test_waiting_within_waiting_is_waiting_once() -> None:
+    floor = Floor()
+    turns = Turns(floor)
+    done, asked = threading.Event(), threading.Event()
+
+    def waits() -> None:
+        with floor.waiting():
+            with floor.waiting():
+                pass
+            asked.wait(LONG_S)
+            done.wait(LONG_S)
+
+    turns.start(waits)
+
+    def asks() -> None:
+        asked.set()
+        floor.ask("alone")()
+        done.set()
+
+    turns.start(asks)
+    turns.join()
+
+
+# ---- patience
+
+
+def test_who_holds_what_others_wait_for_goes_on_beside_them_after_a_while() -> None:
+    floor = Floor(patience_s=0.1)
+    turns = Turns(floor)
+    held, ended = threading.Lock(), threading.Event()
+    began = threading.Event()
+
+    def holds() -> None:
+        with held:
+            began.wait(LONG_S)
+            floor.ask("calls os.chdir")()
+            before = time.monotonic()
+            floor.ask("calls os.chdir again")()
+            assert time.monotonic() - before < 0.09
+        ended.wait(LONG_S)
+
+    def wants() -> None:
+        began.set()
+        with held:
+            ended.set()
+
+    turns.start(holds, "test_holds")
+    turns.start(wants, "test_wants")
+    turns.join()
+    assert floor.shared == {"test_holds": "calls os.chdir"}
+
+
+def test_patience_begins_when_it_is_asked_not_when_the_last_one_left() -> None:
+    floor = Floor(patience_s=0.3)
+    turns = Turns(floor)
+    left, asked = threading.Event(), threading.Event()
+    turns.start(lambda: left.wait(LONG_S))
+    time.sleep(0.35)
+
+    def asks() -> None:
+        asked.set()
+        floor.ask("patches")()
+
+    turns.start(asks)
+    asked.wait(LONG_S)
+    time.sleep(0.02)
+    left.set()
+    turns.join()
+    assert floor.shared == {}
+
+
+# ---- those that are given up
+
+
+def test_a_test_that_is_given_up_while_it_asks_changes_nothing_and_holds_up_nobody() -> None:
+    floor = Floor()
+    turns = Turns(floor)
+    changed: list[str] = []
+    may_leave = threading.Event()
+    turns.start(lambda: may_leave.wait(LONG_S))
+
+    def asks() -> None:
+        floor.ask("patches")
+        changed.append("patched")
+
+    hung = turns.start(asks)
+    until(lambda: floor.reasons)
+    floor.leave(hung)
+    turns.start(lambda: changed.append("next"))
+    until(lambda: changed)
+    may_leave.set()
+    with pytest.raises(LeftBehindError, match="test_it was given up"):
+        turns.join()
+    assert changed == ["next"]
+
+
+def test_a_test_that_is_given_up_while_it_waits_does_not_come_back_on_the_floor() -> None:
+    floor = Floor()
+    turns = Turns(floor)
+    waits, comes_back, is_over = threading.Event(), threading.Event(), threading.Event()
+
+    def hangs() -> None:
+        with floor.waiting():
+            waits.set()
+            comes_back.wait(LONG_S)
+        is_over.wait(LONG_S)
+
+    hung = turns.start(hangs)
+    waits.wait(LONG_S)
+    floor.leave(hung)
+    comes_back.set()
+    time.sleep(0.02)
+    alone = threading.Event()
+
+    def asks() -> None:
+        floor.ask("patches")
+        alone.set()
+
+    turns.start(asks)
+    assert alone.wait(LONG_S)
+    is_over.set()
+    turns.join()
+
+
+# ---- the nets
+
+
+class Caught(Turns):
+    """Turns with the nets under them, beside a turn that stays until it is told to leave."""
+
+    def __init__(self) -> None:
+        super().__init__(Floor())
+        self._leaves = threading.Event()
+        self.manager = pytest.PytestPluginManager()
+        self.items: list[Any] = []
+        self.session = cast(
+            "pytest.Session",
+            SimpleNamespace(items=self.items, config=SimpleNamespace(pluginmanager=self.manager)),
+        )
+
+    def stays(self) -> None:
+        begun = threading.Event()
+
+        def act() -> None:
+            begun.set()
+            self._leaves.wait(LONG_S)
+
+        self.start(act, "test_other")
+        begun.wait(LONG_S)
+
+    def other_leaves(self) -> None:
+        self._leaves.set()
+
+
+@pytest.fixture
+def caught() -> Iterator[Caught]:
+    made = Caught()
+    with nets(made.floor, made.session):
+        yield made
+        made.other_leaves()
+        made.join()
+
+
+module = ModuleType("patched_module")
+module.__dict__["value"] = "plain"
+table = {"key": "plain"}
+
+
+def patches() -> list[Any]:
+    def monkeypatched() -> Any:
+        return pytest.MonkeyPatch.context()
+
+    def started() -> Any:
+        patcher = mock.patch.object(module, "value", "changed")
+
+        @contextmanager
+        def both() -> Iterator[None]:
+            patcher.start()
+            try:
+                yield
+            finally:
+                patcher.stop()
+
+        return both()
+
+    mocked = lambda: mock.patch.object(module, "value", "changed")  # noqa: E731 - one of a list
+    mocked_dict = lambda: mock.patch.dict(table, key="changed")  # noqa: E731 - one of a list
+    return [
+        pytest.param(mocked, id="mock.patch"),
+        pytest.param(started, id="start and stop"),
+        pytest.param(mocked_dict, id="mock.patch.dict"),
+        pytest.param(monkeypatched, id="MonkeyPatch"),
+    ]
+
+
+@pytest.mark.parametrize("patcher", patches())
+def test_a_patch_waits_for_the_floor_before_it_changes_anything_and_gives_it_back(
+    caught: Caught, patcher: Callable[[], Any]
+) -> None:
+    seen: list[str] = []
+    may_end = threading.Event()
+
+    def patches_it() -> None:
+        with patcher() as patch:
+            if isinstance(patch, pytest.MonkeyPatch):
+                patch.setattr(module, "value", "changed")
+                with pytest.raises(AttributeError):
+                    patch.setattr(module, "missing", 1)
+            seen.append("patched")
+            assert "changed" in (module.value, table["key"])
+        # The patch is gone and so is the floor, before the test's end.
+        may_end.wait(LONG_S)
+
+    caught.stays()
+    caught.start(patches_it, "test_patches")
+    until(lambda: "test_patches" in caught.floor.reasons)
+    time.sleep(0.01)
+    assert seen == []
+    assert (module.value, table["key"]) == ("plain", "plain")
+    caught.other_leaves()
+    until(lambda: seen)
+    caught.start(lambda: seen.append("next"))
+    until(lambda: "next" in seen)
+    may_end.set()
+    caught.join()
+
+
+def test_the_folder_and_the_environment_are_changed_alone_until_the_tests_end(
+    caught: Caught, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path.cwd())
+    monkeypatch.setenv("PARAVAL_A", "1")
+    seen: list[str] = []
+
+    def reads_and_writes_the_same() -> None:
+        os.environ["PARAVAL_A"] = "1"
+        os.environ["PYTEST_CURRENT_TEST"] = "test_it (call)"
+        os.environ.pop("PARAVAL_MISSING", None)
+        seen.append("same")
+
+    def writes() -> None:
+        os.environ["PARAVAL_A"] = "2"
+        seen.append("environment")
+
+    def enters() -> None:
+        os.chdir(tmp_path)
+        seen.append("folder")
+
+    caught.stays()
+    caught.start(reads_and_writes_the_same, "test_same")
+    until(lambda: seen)
+    assert caught.floor.reasons == {}
+    caught.start(writes, "test_writes")
+    until(lambda: "test_writes" in caught.floor.reasons)
+    assert os.environ["PARAVAL_A"] == "1"
+    caught.other_leaves()
+    caught.join()
+    caught.start(enters, "test_enters")
+    caught.join()
+    assert Path.cwd() == tmp_path
+    assert caught.floor.reasons == {
+        "test_writes": "changes os.environ",
+        "test_enters": "calls os.chdir",
+    }
+    assert seen == ["same", "environment", "folder"]
+
+
+def test_what_a_module_does_as_it_is_imported_does_not_wait_with_its_lock_held(
+    caught: Caught, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sets_at_import.py").write_text("import os\nos.environ['PARAVAL_B'] = '1'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delenv("PARAVAL_B", raising=False)
+    done: list[str] = []
+
+    def imports() -> None:
+        __import__("sets_at_import")
+        done.append("imported")
+
+    caught.stays()
+    caught.start(imports)
+    until(lambda: done)
+    assert caught.floor.reasons == {}
+    monkeypatch.delenv("PARAVAL_B")
+
+
+@pytest.mark.parametrize("scope", ["session", "module"])
+def test_a_shared_fixture_changes_the_process_alone_and_outlives_the_test(
+    caught: Caught, scope: str
+) -> None:
+    """For the session, until its setup ends; else it is told, with the tests that use it."""
+    seen: list[str] = []
+    fixture = SimpleNamespace(scope=scope, argname="env", func=len)
+    info = SimpleNamespace(name2fixturedefs={"env": [fixture]})
+    caught.items.append(SimpleNamespace(nodeid="test_user", _fixtureinfo=info))
+    may_end = threading.Event()
+    patch = mock.patch.object(module, "value", "changed")
+
+    class Sets:
+        @pytest.hookimpl(trylast=True)
+        def pytest_fixture_setup(self) -> str:
+            patch.start()
+            return "set up"
+
+    caught.manager.register(Sets())
+
+    def uses() -> None:
+        caught.manager.hook.pytest_fixture_setup(fixturedef=fixture, request=None)
+        seen.append("set up")
+        may_end.wait(LONG_S)
+
+    caught.start(uses, "test_first")
+    until(lambda: seen)
+    caught.start(lambda: seen.append("other"))
+    if scope == "session":
+        until(lambda: "other" in seen)
+    else:
+        time.sleep(0.02)
+        assert seen == ["set up"]
+    may_end.set()
+    caught.join()
+    patch.stop()
+    why = "calls unittest.mock.patch"
+    if scope == "session":
+        assert caught.floor.by_shared_fixtures == {}
+    else:
+        assert caught.floor.by_shared_fixtures == {"env (module)": why}
+        assert caught.floor.reasons["test_user"] == f"fixture `env` (module) {why}"
+
+
+def test_when_the_nets_are_taken_in_everything_is_as_it_was() -> None:
+    made = Caught()
+
+    def methods() -> list[object]:
+        kinds: list[Any] = [pytest.MonkeyPatch, mock._patch, mock._patch_dict]
+        return [dict(vars(kind)) for kind in kinds]
+
+    before = methods()
+    with nets(made.floor, made.session):
+        assert methods() != before
+        with mock.patch.object(module, "value", "of nobody's turn"):
+            assert module.value == "of nobody's turn"
+    assert methods() == before
+    assert not made.manager.hasplugin("paraval-nets")
+
+
+def test_deaf_the_audit_hook_costs_next_to_nothing() -> None:
+    with nets(Floor(), Caught().session):
+        pass
+    began = time.perf_counter()
+    for _ in range(10_000):
+        sys.audit("paraval.nothing")
+    # About a tenth of a microsecond each; the room is for a busy machine.
+    assert (time.perf_counter() - began) / 10_000 < 5e-6
