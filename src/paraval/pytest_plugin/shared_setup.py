@@ -246,9 +246,9 @@ class SharedSetup(SetupState):
             if self._busy.get(node) is item:
                 self._busy.pop(node, None)
                 self._changed.notify_all()
-        if len(errors) > 1:
-            return [BaseExceptionGroup(f"errors while tearing down {node!r}", errors[::-1])]
-        return errors
+        if len(errors) < 2 or any(isinstance(error, KeyboardInterrupt) for error in errors):
+            return errors
+        return [BaseExceptionGroup(f"errors while tearing down {node!r}", errors[::-1])]
 
 
 def _called(finalizers: list[Finalizer]) -> list[BaseException]:
@@ -263,10 +263,9 @@ def _called(finalizers: list[Finalizer]) -> list[BaseException]:
 
 
 def raise_together(errors: list[BaseException]) -> None:
-    """As pytest does; but what is to end the process (SystemExit, an interrupt) goes first, and in
-    no group: the nodes above have been left in order by then."""
+    """As pytest does; but nothing is left halfway for an interrupt, which is told alone."""
     for error in errors:
-        if not isinstance(error, (*TEST_OUTCOME, BaseExceptionGroup)):
+        if isinstance(error, KeyboardInterrupt):
             raise error
     if len(errors) == 1:
         raise errors[0]
