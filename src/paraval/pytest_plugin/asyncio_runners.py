@@ -73,12 +73,32 @@ def pytest_asyncio_apart(config: pytest.Config) -> Iterator[None]:
             # Private names, each checked: what is not there in another version needs no stand-in.
             ("_temporary_event_loop_policy", lambda _plain: _policies_together()),
             ("_apply_contextvar_changes", _across_contexts),
+            ("MonkeyPatch", lambda _plain: _ItsOwnPatch),
         ):
             plain = getattr(plugin, name, None)
             if plain is not None:
                 setattr(plugin, name, stand_in(plain))
                 stack.callback(setattr, plugin, name, plain)
         yield
+
+
+class _ItsOwnPatch:
+    """pytest-asyncio patches the test that it runs, and the definition of a fixture that it sets
+    up: what only that test has. `nets` would take it for a patch that others see."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+
+    @classmethod
+    @contextmanager
+    def context(cls) -> Iterator[_ItsOwnPatch]:
+        patch = cls()
+        with patch._stack:
+            yield patch
+
+    def setattr(self, target: object, name: str, value: object) -> None:
+        self._stack.callback(setattr, target, name, getattr(target, name))
+        setattr(target, name, value)
 
 
 def _policies_together() -> Callable[[Any], Any]:
