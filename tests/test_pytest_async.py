@@ -12,63 +12,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-SIDE_BY_SIDE = """
-    import threading
-    import pytest
-    from _pytest import runner
-    from paraval.pytest_plugin import asyncs
-    from paraval.pytest_plugin.floor import Floor
-    from paraval.pytest_plugin.own_fixtures import OwnFixtures
-    from paraval.pytest_plugin.shared_setup import SharedSetup
-    from paraval.pytest_plugin.turns import Turn
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(session):
-        runner._update_current_test_var = lambda *_: None
-        floor = Floor()
-        session._setupstate = SharedSetup(session.items, floor)
-        fixtures = OwnFixtures(session, floor)
-        reports, lanes, alone = {}, {}, []
-
-        def run(item):
-            fixtures.give(item)
-            reports[item] = runner.runtestprotocol(item, log=False, nextitem=None)
-
-        def run_beside(item):
-            turn = Turn(item=item, captured=None, logs=None)
-            with turn.taken():
-                floor.enter(turn)
-                try:
-                    run(item)
-                finally:
-                    floor.leave(turn)
-
-        def run_lane(items):
-            for item in items:
-                thread = threading.Thread(target=run_beside, args=(item,))
-                thread.start()
-                thread.join()
-
-        for item in session.items:
-            why = asyncs.why_alone(item)
-            item.user_properties += [("group", asyncs.group_of(item)), ("alone", why)]
-            group = alone if why else lanes.setdefault(asyncs.group_of(item) or item, [])
-            group.append(item)
-        with asyncs.asyncs_apart(session, floor), fixtures.installed():
-            threads = [threading.Thread(target=run_lane, args=(lane,)) for lane in lanes.values()]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            for item in alone:
-                run(item)
-        for item, phases in reports.items():
-            for report in phases:
-                item.ihook.pytest_runtest_logreport(report=report)
-        return True
-"""
-"""A plain loop, in the place of the engine's: a thread for each test, one of a group at a time."""
-
 TOOLS = """
     import asyncio, json, sys, threading, time
     from contextlib import contextmanager
@@ -89,6 +32,14 @@ TOOLS = """
 
 REPORTING = """
     import json
+    import pytest
+    from paraval.pytest_plugin import asyncs
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(session):
+        for item in session.items:
+            told = [("group", asyncs.group_of(item)), ("alone", asyncs.why_alone(item))]
+            item.user_properties += told
 
     def pytest_runtest_logreport(report):
         told = [report.nodeid, report.when, report.outcome, report.user_properties]
@@ -113,14 +64,13 @@ class Ran:
 def run_tests(folder: Path, text: str, *arguments: str) -> dict[str, Ran]:
     """The tests of the text, side by side; by their names."""
     for name, content in (
-        ("side_by_side.py", SIDE_BY_SIDE),
         ("tools.py", TOOLS),
         ("reporting.py", REPORTING),
         ("test_it.py", text),
     ):
         (folder / name).write_text(textwrap.dedent(content))
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
-    command = [sys.executable, "-m", "pytest", "-p", "side_by_side", "-p", "reporting"]
+    command = [sys.executable, "-m", "pytest", "--parallel", "16", "-p", "reporting"]
     ran = subprocess.run(
         [*command, "-p", "no:randomly", "-p", "no:cacheprovider", *arguments],
         cwd=folder,
@@ -287,11 +237,12 @@ def test_tests_that_share_a_loop_run_in_it_one_after_another_in_any_thread(tmp_p
 
         @pytest.mark.asyncio(loop_scope="class")
         class TestClass:
-            async def test_first(self):
-                TestClass.loop = asyncio.get_running_loop()
+            loops = set()
 
-            async def test_second(self):
-                assert TestClass.loop is asyncio.get_running_loop()
+            @pytest.mark.parametrize("number", range(2))
+            async def test_in_class(self, number):
+                self.loops.add(id(asyncio.get_running_loop()))
+                assert len(self.loops) == 1
 
         @pytest.fixture(scope="module")
         async def wide(anyio_backend):
