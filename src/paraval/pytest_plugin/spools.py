@@ -51,6 +51,9 @@ class Spool:
                 data = bytes(self._memory)
                 self._memory.clear()
                 return data
+            if os.fstat(self._file.fileno()).st_size < self._taken:
+                # A child emptied it: `echo ... > /dev/stdout` does.
+                self._taken = 0
             parts: list[bytes] = []
             # Read by place, not by seeking: children share the file's position.
             while part := os.pread(self._file.fileno(), 1 << 24, self._taken):

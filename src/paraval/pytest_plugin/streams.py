@@ -65,6 +65,24 @@ class Through:
         return stream is not None and stream.isatty()
 
 
+class Rest(Through):
+    """A sink for what belongs to no test: one that was left behind may print for ever."""
+
+    LIMIT_BYTES = 1 << 20
+    NOTE = b"\n[more was printed by threads of no test, and is not kept]\n"
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(lambda: stream, threading.RLock())
+        self._left = self.LIMIT_BYTES
+
+    def write(self, data: bytes) -> None:
+        with self.lock:
+            if self._left <= 0:
+                return
+            self._left -= len(data)
+            super().write(data if self._left > 0 else self.NOTE)
+
+
 class Lines:
     """A sink: on to another, whole lines at a time, so that those of several tests don't mix."""
 
@@ -178,8 +196,8 @@ class Channel:
         self.outside: TextIO | None = _outermost(name)
         """What was there before, and is there for the thread that put this up."""
         self._home = threading.get_ident()
-        self.through = Through(self._outside_now, lock := threading.RLock())
-        self._leftover = self.through if leftover is None else Through(lambda: leftover, lock)
+        self.through = Through(self._outside_now, threading.RLock())
+        self._leftover = self.through if leftover is None else Rest(leftover)
         """For threads of nobody, or of tests that are over."""
         self.front = Front(self.seen)
         self._stream = ChannelStream(name, self._sink, errors=errors)
