@@ -15,6 +15,8 @@ IN_ALL = "in all"
 def lines(by_model: Mapping[str, Spend]) -> list[str]:
     """A line for each model, the dearest first, and one in all; none where nothing was asked."""
     told = [(name, spend) for name, spend in by_model.items() if spend.calls]
+    if not told:
+        return []
     spends = sorted(told, key=lambda one: (-one[1].known_usd, one[0]))
     if len(spends) > 1:
         spends.append((IN_ALL, reduce(add, by_model.values())))
