@@ -19,6 +19,7 @@ from _pytest.logging import (
     LoggingPlugin,
     caplog_handler_key,
     caplog_records_key,
+    catching_logs,
 )
 
 from paraval.pytest_plugin.live_log import live_log_of_turns
@@ -26,6 +27,9 @@ from paraval.pytest_plugin.log_levels import Levels, levels_apart
 from paraval.pytest_plugin.turns import Phase, current
 
 Post = Callable[[Callable[[], None]], None]
+
+_HEARS_ALL = hasattr(catching_logs, "attached_loggers")
+"""Whether this pytest hears loggers that pass nothing on to the root, too: older ones don't."""
 
 
 class TurnLogs:
@@ -122,16 +126,20 @@ class _Root:
         self._log_level = log_level
         self._placing = threading.Lock()
         """Guards the handlers and the level of the root logger, against turns that both begin."""
+        self._is_over = False
 
     def put_in_place(self) -> None:
         """Again with each phase: a test may have cleared the handlers, or set `propagate`."""
         root = logging.getLogger()
         with self._placing:
+            if self._is_over:
+                # A test that was given up has come to its next phase after all.
+                return
             if self._handler not in root.handlers:
                 root.addHandler(self._handler)
             if self._log_level is not None and root.level > self._log_level:
                 root.setLevel(self._log_level)
-            for logger in _loggers():
+            for logger in _loggers() if _HEARS_ALL else ():
                 if not logger.propagate:
                     logger.addHandler(self._handler)
                 elif logger.handlers:
@@ -139,8 +147,10 @@ class _Root:
                     logger.removeHandler(self._handler)
 
     def take_away(self) -> None:
-        for logger in (logging.getLogger(), *_loggers()):
-            logger.removeHandler(self._handler)
+        with self._placing:
+            self._is_over = True
+            for logger in (logging.getLogger(), *_loggers()):
+                logger.removeHandler(self._handler)
 
 
 _ROOT = pytest.StashKey[_Root]()

@@ -21,43 +21,57 @@ from paraval.pytest_plugin.warnings_by_turn import SHOW_IMPL, warnings_by_turn
 
 @contextmanager
 def warnings_apart(config: pytest.Config) -> Iterator[None]:
-    """Until the block ends, each turn has its own; code of nobody is heard together, and told at
-    the end without a test's name."""
-    with warnings_by_turn():
-        if not config.pluginmanager.hasplugin("warnings"):
-            yield
-            return
-        with catch_warnings_for_item(config=config, ihook=config.hook, when="runtest", item=None):
-            yield
+    """Until the block ends, each turn has its own; what code of nobody warns of is told then,
+    without a test's name."""
+    nobodys: list[warnings.WarningMessage] = []
+    with warnings_by_turn(), _recorded(config, None, nobodys, []):
+        yield
+    for message in nobodys:
+        _tell(config.hook, message, "")
 
 
 @contextmanager
 def catching(turn: Turn) -> Iterator[None]:
     """In the test's own thread, around all its phases: filters of the configuration and of marks
     hold, and what they let through is in `turn.warned` at once, for one that hangs, too."""
-    item, recorded = turn.item, turn.warned
-
-    def record(kwargs: dict[str, Any]) -> None:
-        recorded.append(kwargs["warning_message"])
-
-    if not item.config.pluginmanager.hasplugin("warnings"):
-        yield
-        return
-    # The hooks are for the main thread; this hears only of filters that could not be read.
-    hook = SimpleNamespace(pytest_warning_recorded=SimpleNamespace(call_historic=record))
-    with catch_warnings_for_item(config=item.config, ihook=hook, when="runtest", item=item):
-        setattr(warnings, SHOW_IMPL, recorded.append)
+    with _recorded(turn.item.config, turn.item, turn.warned, turn.warned):
         yield
 
 
 def emit(item: pytest.Item, warned: Sequence[warnings.WarningMessage]) -> None:
     """In the main thread: reporters hear of a test's warnings, as from pytest's own plugin."""
     for message in warned:
-        item.ihook.pytest_warning_recorded.call_historic(
-            kwargs={
-                "warning_message": message,
-                "nodeid": item.nodeid,
-                "when": "runtest",
-                "location": None,
-            }
-        )
+        _tell(item.ihook, message, item.nodeid)
+
+
+@contextmanager
+def _recorded(
+    config: pytest.Config,
+    item: pytest.Item | None,
+    warned: list[warnings.WarningMessage],
+    of_filters: list[warnings.WarningMessage],
+) -> Iterator[None]:
+    """As pytest's own, without its hooks. `of_filters`: what filters that cannot be read warn of;
+    that is told for each test, and so once too often for nobody."""
+    if not config.pluginmanager.hasplugin("warnings"):
+        yield
+        return
+
+    def keep(kwargs: dict[str, Any]) -> None:
+        of_filters.append(kwargs["warning_message"])
+
+    hook = SimpleNamespace(pytest_warning_recorded=SimpleNamespace(call_historic=keep))
+    with catch_warnings_for_item(config=config, ihook=hook, when="runtest", item=item):
+        setattr(warnings, SHOW_IMPL, warned.append)
+        yield
+
+
+def _tell(hook: Any, message: warnings.WarningMessage, node_id: str) -> None:
+    hook.pytest_warning_recorded.call_historic(
+        kwargs={
+            "warning_message": message,
+            "nodeid": node_id,
+            "when": "runtest",
+            "location": None,
+        }
+    )

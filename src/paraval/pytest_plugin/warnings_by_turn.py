@@ -67,7 +67,7 @@ class _Held:
     showwarning: Callable[..., None]
     show_impl: Callable[[warnings.WarningMessage], object]
     shown: set[tuple[object, ...]] = field(default_factory=set)
-    """By text, category and file; and by the line, too."""
+    """By text and category, and file, and line: as far as the filter's action goes."""
 
     def copy(self) -> _Held:
         return _Held(
@@ -86,6 +86,16 @@ class _Held:
             self.shown.add(in_line)
             return True
         return action in ("always", "all")
+
+    def is_news_without_registry(self, message: warnings.WarningMessage) -> bool:
+        """The same, where nothing is noted with a module."""
+        anywhere = (str(message.message), message.category)
+        if self._action(message) != "once":
+            return True
+        if anywhere in self.shown:
+            return False
+        self.shown.add(anywhere)
+        return True
 
     def _action(self, message: warnings.WarningMessage) -> str:
         """Of the first filter that fits: C code has found it, too, but tells nobody."""
@@ -205,7 +215,9 @@ def _names_by_turn(holders: _HeldByTurn, names: dict[str, Any]) -> dict[str, Any
     def show_message(message: warnings.WarningMessage) -> None:
         held = holders.here
         raise_version()
-        if not getattr(unregistered, "is_so", False) and not held.is_news(message):
+        is_unregistered = getattr(unregistered, "is_so", False)
+        is_news = held.is_news_without_registry if is_unregistered else held.is_news
+        if not is_news(message):
             return
         if held.showwarning is plainly_shown:
             held.show_impl(message)
