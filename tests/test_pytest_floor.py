@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import random
+import subprocess
 import sys
 import threading
 import time
@@ -606,6 +607,7 @@ def test_a_shared_fixture_changes_the_process_alone_and_outlives_the_test(
     why = "calls unittest.mock.patch"
     if scope == "session":
         assert caught.floor.by_shared_fixtures == {}
+        assert caught.floor.reasons == {}
     else:
         assert caught.floor.by_shared_fixtures == {"env (module)": why}
         assert caught.floor.reasons["test_user"] == f"fixture `env` (module) {why}"
@@ -635,3 +637,75 @@ def test_deaf_the_audit_hook_costs_next_to_nothing() -> None:
         sys.audit("paraval.nothing")
     # About a tenth of a microsecond each; the room is for a busy machine.
     assert (time.perf_counter() - began) / 10_000 < 5e-6
+
+
+# ---- in a real session
+
+HELPERS = """
+import os
+from unittest.mock import patch
+
+def answer(): return "plain"
+def patched(): return patch("helpers.answer", lambda: "patched")
+def enter(path): os.chdir(path)
+def put(name, value): os.environ[name] = value
+"""
+
+SUITE = """
+import os, time
+import helpers, pytest
+
+HERE = os.getcwd()
+
+@pytest.fixture(scope="session")
+def once():
+    helpers.put("PARAVAL_ONCE", "1")
+
+@pytest.mark.parametrize("n", range(6))
+def test_reads(n):
+    for _ in range(10):
+        assert helpers.answer() == "plain"
+        assert os.getcwd() == HERE
+        time.sleep(0.01)
+
+@pytest.mark.parametrize("n", range(3))
+def test_patches(n):
+    with helpers.patched():
+        time.sleep(0.02)
+        assert helpers.answer() == "patched"
+    assert helpers.answer() == "plain"
+
+def test_enters(tmp_path):
+    helpers.enter(tmp_path)
+    time.sleep(0.02)
+    helpers.enter(HERE)
+
+@pytest.mark.parametrize("n", range(2))
+def test_once(n, once):
+    assert os.environ["PARAVAL_ONCE"] == "1"
+"""
+
+
+def test_changes_that_no_scan_sees_are_made_alone_and_known_the_next_time(tmp_path: Path) -> None:
+    (tmp_path / "helpers.py").write_text(HELPERS)
+    (tmp_path / "test_suite.py").write_text(SUITE)
+
+    def run() -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "--parallel", "6", "-v", "-p", "no:randomly"],
+            cwd=tmp_path,
+            env={"PYTHONPATH": str(tmp_path), "PATH": os.environ["PATH"], "COLUMNS": "120"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "12 passed" in done.stdout
+        return done.stdout
+
+    run()
+    again = run()
+    assert again.count("(alone: calls unittest.mock.patch)") == 3
+    assert again.count("(alone: calls os.chdir)") == 1
+    assert again.count("alone:") == 4

@@ -111,11 +111,13 @@ class Floor:
 
     # ---- having it alone
 
-    def ask(self, reason: str) -> Callable[[], None]:
+    def ask(self, reason: str, *, is_tests_own: bool = True) -> Callable[[], None]:
         """Waits until nothing else runs; what ends that is returned, and so does the turn's end.
 
-        Whoever asks again while it has the floor keeps it until the last of these ends. Only a
-        test's own thread waits: others may be what another test waits for.
+        What is not the test's own (the next time another test may set up the session's fixture) is
+        no reason to run this test alone. Whoever asks again while it has the floor keeps it until
+        the last of these ends. Only a test's own thread waits: others may be what another test
+        waits for.
         """
         turn = current()
         if turn is None or not turn.is_here:
@@ -124,7 +126,8 @@ class Floor:
             if turn not in self._present or turn in self._impatient:
                 return _nothing
             if self._owner is not turn:
-                self.reasons.setdefault(turn.item.nodeid, reason)
+                if is_tests_own:
+                    self.reasons.setdefault(turn.item.nodeid, reason)
                 if not self._take(turn):
                     if turn not in self._present:
                         raise LeftBehindError(

@@ -123,12 +123,12 @@ class _Net:
         if turn is None or not turn.is_here or _is_importing():
             return None
         setup = self._here.setups[-1] if self._here.setups else None
-        release = self._floor.ask(reason)
         if setup is None or setup.fixture.scope == "function":
-            return release
+            return self._floor.ask(reason)
         if setup.fixture.scope == "session":
-            setup.releases.append(release)
+            setup.releases.append(self._floor.ask(reason, is_tests_own=False))
         else:
+            self._floor.ask(reason)
             self._note(setup.fixture, reason)
         return None
 
