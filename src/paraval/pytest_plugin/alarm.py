@@ -82,7 +82,11 @@ class _Alarm:
         is_first = self._hung is None
         if self._hung is None:
             self._hung = look_at(
-                self._item, threading.get_ident(), phase=self._phase, seconds=self._seconds
+                self._item,
+                threading.get_ident(),
+                phase=self._phase,
+                seconds=self._seconds,
+                frame=frame,
             )
         running = loop_in(frame)
         if running is None or not is_first:

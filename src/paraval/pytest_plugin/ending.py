@@ -22,15 +22,20 @@ _RUNS_A_LOOP = {
 """Functions below which a loop runs, and the name that its main task has there. The second one is
 for loops that are not written in Python."""
 _IN_ANYIOS_RUNNER = "TestRunner._call_in_runner_task"
+_OWN = "paraval.pytest_plugin."
 _HOLDS_LOCKS = (
     "threading",
     "logging",
     "queue",
     "importlib._bootstrap",
     "_frozen_importlib",
-    "paraval.pytest_plugin",
+    _OWN,
 )
 """Modules whose locks, held by a function that an exception ends at the wrong line, stay held."""
+_WAITS = tuple(
+    f"{_OWN}{name}" for name in ("floor", "shared_fixture", "shared_setup", "asyncio_runners")
+)
+"""Modules in which a test waits for others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +129,16 @@ def _throw(task: asyncio.Task[Any], error: BaseException) -> bool:
         return False
     waits_for.set_exception(error)
     return True
+
+
+def waits_for_others(frame: FrameType | None) -> bool:
+    """Whether a thread waits for its turn at what tests share."""
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if module not in ("threading", "contextlib"):
+            return module in _WAITS
+        frame = frame.f_back
+    return False
 
 
 def is_debugged(frame: Any) -> bool:

@@ -119,10 +119,18 @@ class TestTimedOut(Failed):
 
 
 def look_at(
-    item: pytest.Item, thread: int, *, phase: Phase, seconds: float, turn: Turn | None = None
+    item: pytest.Item,
+    thread: int,
+    *,
+    phase: Phase,
+    seconds: float,
+    turn: Turn | None = None,
+    frame: FrameType | None = None,
 ) -> Hung:
-    """Where a test hangs whose own thread this is."""
+    """Where a test hangs whose own thread this is; `frame`: at what, if it is this very thread."""
     frames = sys._current_frames()  # noqa: SLF001 - documented; the only way to see other threads
+    if frame is not None:
+        frames[thread] = frame
     root = str(item.config.rootpath)
     own = str(item.path)
     stacks = [*_stacks(frames, thread, turn, root)]
@@ -145,11 +153,16 @@ def _stacks(
 ) -> Iterator[Stack]:
     frame = frames.get(thread)
     running = loop_in(frame)
-    if running is not None:
-        yield from _task_stacks(running, root)
-    # A loop that waits says nothing that its tasks don't.
-    if frame is not None and (running is None or frame.f_globals.get("__name__") != "selectors"):
-        yield Stack(title="Stack of the test's thread", places=_thread_places(frame, root))
+    if frame is not None:
+        places = [*_thread_places(frame, root)]
+        if running is not None and places and _is_of_a_loop(places[-1]):
+            # The loop waits: what it waits for says more than how it does.
+            while places and _is_of_a_loop(places[-1]):
+                places.pop()
+            places += _task_places(running.main, root)
+        yield Stack(title="Stack of the test", places=places)
+    for task in () if running is None else _other_tasks(running):
+        yield Stack(title=f"Stack of {task.get_name()}", places=_task_places(task, root))
     names = {one.ident: one.name for one in threading.enumerate()}
     for ident, other in frames.items():
         if turn is not None and ident != thread and _belongs(other, turn):
@@ -157,21 +170,21 @@ def _stacks(
             yield Stack(title=title, places=_thread_places(other, root))
 
 
-def _task_stacks(running: RunningLoop, root: str) -> Iterator[Stack]:
-    main = running.main
-    tasks = [main] if isinstance(main, asyncio.Task) else []
-    tasks += [task for task in _tasks_of(running.loop) if task is not main]
-    for task in tasks:
-        places = [_place(frame, line, root) for frame, line in _awaits(task.get_coro())]
-        if places:
-            yield Stack(title=f"Stack of {task.get_name()}", places=places)
+def _is_of_a_loop(place: Place) -> bool:
+    return place.module.partition(".")[0] in ("asyncio", "selectors")
 
 
-def _tasks_of(loop: asyncio.AbstractEventLoop) -> Sequence[asyncio.Task[Any]]:
+def _task_places(task: asyncio.Future[Any], root: str) -> Sequence[Place]:
+    coroutine = task.get_coro() if isinstance(task, asyncio.Task) else None
+    return [_place(frame, line, root) for frame, line in _awaits(coroutine)]
+
+
+def _other_tasks(running: RunningLoop) -> Sequence[asyncio.Task[Any]]:
     try:
-        return sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name())
+        tasks = asyncio.all_tasks(running.loop) - {running.main}
     except RuntimeError:  # They came and went too quickly to be listed.
         return []
+    return sorted(tasks, key=lambda task: task.get_name())
 
 
 def _awaits(awaitable: Any) -> Iterator[tuple[FrameType, int]]:
@@ -188,7 +201,7 @@ def _awaits(awaitable: Any) -> Iterator[tuple[FrameType, int]]:
 
 
 def _thread_places(frame: FrameType, root: str) -> Sequence[Place]:
-    """From the test on: what pytest and threads do to get there says nothing."""
+    """From the test on: what pytest, threads and we do to get there says nothing."""
     places: list[Place] = []
     inner: FrameType | None = frame
     while inner is not None:
@@ -197,7 +210,8 @@ def _thread_places(frame: FrameType, root: str) -> Sequence[Place]:
     places.reverse()
     begun = next((at for at, place in enumerate(places) if _runs_a_phase(place)), 0)
     own = (at for at, place in enumerate(places) if at >= begun and not _is_harness(place))
-    return places[next(own, 0) :]
+    shown = places[next(own, 0) :]
+    return [place for place in shown if not place.module.startswith("paraval.pytest_plugin.")]
 
 
 def _runs_a_phase(place: Place) -> bool:

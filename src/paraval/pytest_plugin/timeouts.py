@@ -25,8 +25,8 @@ from paraval.pytest_plugin.watch import Patience, Watch
 
 LOOK_S = 0.02
 MARK = "timeout_s"
-OTHERS_PLUGIN = "timeout"
-"""The name that pytest-timeout is registered by."""
+OTHERS_PLUGIN = ("timeout", "pytest_timeout")
+"""The names that pytest-timeout may be registered by: the second one after `-p`."""
 
 
 def seconds_of(item: pytest.Item) -> float | None:
@@ -75,7 +75,8 @@ def _checked(item: pytest.Item, seconds: object) -> float:
 
 def _settings_of_others(item: pytest.Item) -> Any:
     """pytest-timeout's Settings for a test, by its own rules; None: it is not there."""
-    plugin = item.config.pluginmanager.get_plugin(OTHERS_PLUGIN)
+    found = map(item.config.pluginmanager.get_plugin, OTHERS_PLUGIN)
+    plugin = next((one for one in found if one is not None), None)
     # Its rules (mark, flag, variable, ini file) are no public interface, but they are its alone.
     read = getattr(plugin, "_get_item_settings", None)
     if read is None:

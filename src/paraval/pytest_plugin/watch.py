@@ -23,6 +23,7 @@ from paraval.pytest_plugin.ending import (
     is_good_moment,
     loop_in,
     raise_in,
+    waits_for_others,
     withdraw,
 )
 from paraval.pytest_plugin.hung import LEFT_BEHIND, Hung, TestTimedOut, look_at
@@ -146,6 +147,10 @@ class Watch:
                 if self._phase == "setup" and self._call_only:
                     self._next_at = now + self._seconds
                     return self._next_at
+                if waits_for_others(frame_of(self.turn.thread)):
+                    # Nobody said since when, so it has all of its time again.
+                    self._deadline = self._next_at = now + self._seconds
+                    return self._next_at
                 self._course = self._end()
             wait_s = next(self._course, None)
             if wait_s is not None:
@@ -165,21 +170,30 @@ class Watch:
         if running is not None:
             self._hung = hung
             cancel(running, TestTimedOut(hung), self._hear)
-            yield self._patience.to_hear_s
+            yield from self._until_heard()
             if self._is_heard:
                 yield self._patience.to_end_s
-        for _ in range(2):  # Once more for those that catch all there is.
-            for _ in range(MOST_MOMENTS):
-                if is_good_moment(self.turn.thread):
-                    break
-                yield MOMENT_S
-            self._hung, self._is_heard = hung, False
-            if self.turn.thread is not None:
-                raise_in(self.turn.thread, self._error(hung))
-            yield self._patience.to_hear_s
-            if not self._is_heard:
-                return
+        # What waits in C hears nothing; and there is code that catches all there is.
+        yield from self._raise(hung)
+        if self._is_heard:
             yield self._patience.to_end_s
+            yield from self._raise(hung)
+            yield self._patience.to_hear_s
+
+    def _raise(self, hung: Hung) -> Iterator[float]:
+        for _ in range(MOST_MOMENTS):
+            if is_good_moment(self.turn.thread):
+                break
+            yield MOMENT_S
+        self._hung, self._is_heard = hung, False
+        if self.turn.thread is not None:
+            raise_in(self.turn.thread, self._error(hung))
+        yield from self._until_heard()
+
+    def _until_heard(self) -> Iterator[float]:
+        until = time.monotonic() + self._patience.to_hear_s
+        while not self._is_heard and time.monotonic() < until:
+            yield AGAIN_S
 
     def _where(self) -> Hung:
         if self._hung is not None:
