@@ -14,6 +14,7 @@ import pytest
 from _pytest import runner
 
 from paraval.pytest_plugin.floor import Floor
+from paraval.pytest_plugin.last_teardown import tear_down_rest
 from paraval.pytest_plugin.own_fixtures import OwnFixtures
 from paraval.pytest_plugin.shared_setup import SharedSetup
 
@@ -44,6 +45,7 @@ def pytest_runtestloop(session: Any) -> bool:
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         for report in reports.get(item, ()):
             item.ihook.pytest_runtest_logreport(report=report)
+    tear_down_rest(session.config, setup)
     return True
 
 

@@ -472,6 +472,7 @@ STRAYS = """
         note("up server")
         yield
         note("down server")
+        raise OSError("the server is gone")
 
     @pytest.fixture(scope="module")
     def database(server):
@@ -520,6 +521,9 @@ def test_tests_that_never_end_or_never_run_hold_nobody_up(suite: Suite) -> None:
     assert suite.at("down database") < suite.at("down server")
     assert suite.diary.count("up stuck") == 1
     assert "down row" not in suite.diary
+    # Nobody was the last; what fails then is still told, as the error of a test.
+    assert suite.output.count("OSError: the server is gone") >= 1
+    assert "1 passed, 4 errors" in suite.output
 
 
 # ---- by themselves

@@ -51,6 +51,8 @@ class SharedSetup(SetupState):
         self.follower: Follower | None = None
         self.is_over = False
         """True: no test runs any more, and what is left is torn down as one."""
+        self.last: pytest.Item | None = None
+        """The test that ended last."""
         self._home = threading.get_ident()
         """The session's own thread."""
         self._floor = floor
@@ -192,6 +194,7 @@ class SharedSetup(SetupState):
             for finalizer in self.follower.done(item):
                 errors += _called([finalizer])
         with self._changed:
+            self.last = item
             self._running.pop(item, None)
             if item in self._ahead:
                 self._ahead.remove(item)
