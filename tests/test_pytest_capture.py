@@ -130,12 +130,17 @@ class Told:
 
 
 def run_at_once(folder: Path, tests: str, *options: str) -> Told:
-    """All of the tests pass, and this is what they told."""
+    """All at the same time, without the loop that decides which tests may be."""
     (folder / "driver.py").write_text(DRIVER)
+    return run(folder, tests, "-p", "driver", *options)
+
+
+def run(folder: Path, tests: str, *options: str) -> Told:
+    """All of the tests pass, and this is what they told."""
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "test_it.py").write_text(MEETING + dedent(tests))
     (folder / "pytest.ini").write_text("[pytest]\n")
-    command = [sys.executable, "-m", "pytest", "-p", "driver", "-p", "no:cacheprovider", *options]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
     ended = subprocess.run(
         command,
         cwd=folder,
@@ -470,7 +475,6 @@ def test_capsys_hears_its_own_test_alone(folder: Path) -> None:
                 assert os.fstat(1).st_ino == descriptor
             print("after it")
         """,
-        "--setup-show",
     )
     assert told.section("test_text", "stdout setup") == "in setup\n"
     assert told.section("test_text", "stdout call") == "child\nnot read\n"
@@ -480,7 +484,6 @@ def test_capsys_hears_its_own_test_alone(folder: Path) -> None:
     assert told.section("test_manager", "stdout call") == "kept again\n"
     for who in ("capsys", "the manager", "suspending"):
         assert f"shown by {who}\n" in told.shown
-    assert "SETUP    F capsys" in told.shown
     assert told.section("test_parts", "stdout call") in {"after it\n", ""}
     assert " passed" in told.shown
 
@@ -553,6 +556,53 @@ def test_sys_keeps_what_python_prints_and_tee_shows_it_as_well(folder: Path, mod
         assert told.section(f"test_{name}", "stdout call") == f"{name} says\n"
         assert (f"{name} says" in told.shown) is (mode == "tee-sys")
         assert f"{name} child" in told.shown
+
+
+# ---- in the loop itself
+
+
+@pytest.mark.parametrize("mode", ["fd", "sys"])
+def test_sections_are_the_same_beside_others_as_one_after_another(folder: Path, mode: str) -> None:
+    tests = """
+        import io, logging, subprocess, sys, time
+
+        handler = logging.StreamHandler(sys.stderr)
+
+        @pytest.fixture
+        def around(request, capsys):
+            print("around", request.node.name)
+            yield
+            print("after", request.node.name)
+
+        @pytest.mark.parametrize("number", range(6))
+        def test_prints(number):
+            print("prints", number)
+            subprocess.run(["echo", "child", str(number)], check=True)
+            handler.stream.write(f"handler {number}\\n")
+            time.sleep(0.02)
+            sys.stdout.buffer.write(b"bytes\\n")
+
+        @pytest.mark.parametrize("number", range(6))
+        def test_reads(around, capsys, number):
+            print("reads", number)
+            print("reads", number, file=sys.stderr)
+            time.sleep(0.02)
+            told = capsys.readouterr()
+            assert told.out.endswith(f"reads {number}\\n") and told.err == f"reads {number}\\n"
+            print("leaves", number)
+
+        def test_alone(monkeypatch, capsys):
+            print("alone")
+
+        def test_descriptors(capfd):
+            subprocess.run(["echo", "heard"], check=True)
+            assert capfd.readouterr().out == "heard\\n"
+    """
+    plain = run(folder, tests, f"--capture={mode}")
+    ours = ("-p", "paraval.pytest_plugin.entry", "--parallel", "4")
+    beside = run(folder, tests, *ours, f"--capture={mode}")
+    assert "4 at once" in beside.shown
+    assert beside.tests == plain.tests
 
 
 # ---- the parts by themselves

@@ -6,13 +6,12 @@ pytest 6; where one is missing, its part here is left out.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, TextIO
 
 import pytest
-from _pytest import capture, setuponly
+from _pytest import capture
 
 from paraval.pytest_plugin.streams import ENCODING, StreamName
 from paraval.pytest_plugin.turns import current
@@ -38,7 +37,6 @@ def manager_apart(config: pytest.Config) -> Iterator[None]:
         if manager is not None:
             stack.enter_context(_requests_apart(manager))
         stack.enter_context(_subtests_apart())
-        stack.enter_context(_shown_setups_apart())
         yield
 
 
@@ -60,7 +58,7 @@ def _file_apart(name: StreamName, file: TextIO) -> Iterator[None]:
 
 @contextmanager
 def _requests_apart(manager: Any) -> Iterator[None]:
-    """A turn that suspends the capture (`--setup-show` does) prints past its own alone.
+    """A turn that suspends the capture, to show something, prints past its own alone.
 
     Nobody's code finds a capture that is suspended, and leaves it so: to resume it would take the
     terminal away from the reporters.
@@ -109,24 +107,6 @@ def _subtests_apart() -> Iterator[None]:
             return capture.FDCapture(fd) if current() is None else capture.SysCapture(fd)
 
     with _covered(subtests, "FDCapture", CaptureApart):
-        yield
-
-
-@contextmanager
-def _shown_setups_apart() -> Iterator[None]:
-    """`--setup-show` writes each of its lines in pieces; those of several turns would mix."""
-    show = getattr(setuponly, "_show_fixture_action", None)
-    if show is None:
-        yield
-        return
-    lock = threading.RLock()
-    """Guards the terminal for the time of one line."""
-
-    def show_apart(*args: Any, **named: Any) -> None:
-        with lock:
-            show(*args, **named)
-
-    with _covered(setuponly, "_show_fixture_action", show_apart):
         yield
 
 
