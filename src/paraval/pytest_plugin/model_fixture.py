@@ -22,7 +22,7 @@ from paraval.pytest_plugin.model_choice import choice_in, choose, generate
 from paraval.pytest_plugin.spending import Spending
 from paraval.pytest_plugin.turns import current
 from paraval.pytest_plugin.usage import shown, spending_for
-from paraval.records import Failure, Message, Model, Price, Provider, Spend
+from paraval.records import Failure, Message, Model, Outcome, Price, Provider, Spend, account_need
 
 if TYPE_CHECKING:
     from paraval.pytest_plugin.asking import Asking
@@ -105,10 +105,9 @@ class ModelUnderTest:
             return "no-key"
         key = os.environ.get(variable, "").strip()
         if not key:
-            raise RequestError(
-                f"model '{self.name}' needs a key, and {variable} is not set",
-                hint=f"set {variable}, or choose other models with --models",
-            )
+            message = f"model '{self.name}' needs a key: set {variable}, or choose other --models"
+            # No wrong answer: nobody was asked.
+            raise NoAnswerError(_no_key(account_need(self.account), message))
         return key
 
     def __str__(self) -> str:
@@ -123,6 +122,7 @@ class ModelUnderTest:
         max_tokens: int | None = None,
     ) -> Answer:
         """One call, recorded in the test's `usage`. NoAnswerError where no answer came."""
+        __tracebackhide__ = True  # What failed is the test's line, not ours.
         spending = spending_for(self._test())
         request = self._request(prompt, system, temperature, max_tokens)
         return self._recorded(spending, self._client().ask(request))
@@ -136,6 +136,7 @@ class ModelUnderTest:
         max_tokens: int | None = None,
     ) -> Answer:
         """The same in asyncio's loop of the test."""
+        __tracebackhide__ = True
         spending = spending_for(self._test())
         request = self._request(prompt, system, temperature, max_tokens)
         return self._recorded(spending, await self._client().ask_async(request))
@@ -162,6 +163,7 @@ class ModelUnderTest:
         )
 
     def _recorded(self, spending: Spending, ended: Answered | Unanswered) -> Answer:
+        __tracebackhide__ = True
         label = shown(self.record, self.name)
         if isinstance(ended, Unanswered):
             # Told to the engine also where nothing was spent: it learns limits from refusals.
@@ -189,6 +191,12 @@ class ModelUnderTest:
             f"model '{self.name}' was asked while no test runs",
             hint="ask it in a test, or in a fixture that a test uses",
         )
+
+
+def _no_key(account: str, message: str) -> Failure:
+    return Failure(
+        kind=Outcome.CRASHED, message=message, account=account, lasting=True, stops=account
+    )
 
 
 def make_model(request: pytest.FixtureRequest) -> ModelUnderTest:

@@ -31,10 +31,11 @@ class Spending:
 
     def add(self, model: str, spend: Spend, use: AccountUse | None = None) -> None:
         with self._lock:
-            self._now[model] = self._now.get(model, Spend()) + spend
             if use is not None:
                 self._uses.append(use)
-            self._tell()
+            if spend.calls:
+                self._now[model] = self._now.get(model, Spend()) + spend
+                self._tell()
 
     def by_model(self) -> dict[str, Spend]:
         """Of this attempt."""
