@@ -45,6 +45,9 @@ class _Course:
     """True: that attempt has begun, and nobody has told of its end."""
     is_set_up: bool = False
     """True: it was seen to begin by itself, and not only told of."""
+    is_rerun: bool = False
+    """True: another attempt follows, by pytest-rerunfailures. How this one ended is told again,
+    with the reports of the last."""
     began_at: float = 0.0
     reports: list[pytest.TestReport] = field(default_factory=list)
 
@@ -112,19 +115,22 @@ class Journal:
             course = self._course(report.nodeid)
         if course is None:
             return
-        if str(report.outcome) == "rerun":
-            # By pytest-rerunfailures. What was so far is told again, with the last report.
+        if report.when == "setup":
             course.reports.clear()
-            return
+            course.is_rerun = False
         course.reports.append(report)
+        course.is_rerun = course.is_rerun or str(report.outcome) == "rerun"
         if is_lost(report):
             self.end(report.nodeid)
 
     def end(self, node_id: str) -> None:
-        """No more reports come of the test."""
+        """No more reports come of the test, or of this attempt at it."""
         with self._lock:
             course = self._course(node_id)
             if course is None or not course.reports:
+                return
+            if course.is_rerun:
+                course.is_open = course.is_set_up = False
                 return
             self._waiting[without_xdist_group(node_id)].popleft()
         self._record(course)
@@ -194,7 +200,7 @@ class Journal:
             left = [course for waiting in self._waiting.values() for course in waiting]
             self._waiting = {}
         for course in left:
-            if course.reports and course.reports[-1].when == "teardown":
+            if course.reports and course.reports[-1].when == "teardown" and not course.is_rerun:
                 self._record(course)
             elif why_not_all is not None:
                 self._skip(course, why_not_all)
