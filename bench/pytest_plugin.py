@@ -62,25 +62,25 @@ class Ran:
 
 def run(folder: Path, *flags: str, wait_s: float = 0.2, plugins: str = "-p no:randomly") -> Ran:
     command = [sys.executable, "-m", "pytest", "-q", *plugins.split(), *flags, "."]
-    # A child's memory is told once it has ended; workers of xdist are looked at while they run.
-    began = time.perf_counter()
-    process = subprocess.Popen(
-        command,
-        cwd=folder,
-        env={**os.environ, "WAIT_S": str(wait_s)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    memory = 0
-    while process.poll() is None:
-        if "-n" in flags:
-            memory = max(memory, _held(process.pid))
-        time.sleep(0.01)
-    wall_s = time.perf_counter() - began
-    output = process.communicate()[0]
-    if process.returncode != 0:
-        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}:\n{output}")
+    with tempfile.TemporaryFile("w+") as output:
+        began = time.perf_counter()
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**os.environ, "WAIT_S": str(wait_s)},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        memory = 0
+        while process.poll() is None:
+            if "-n" in flags:
+                memory = max(memory, _held(process.pid))
+            time.sleep(0.01)
+        wall_s = time.perf_counter() - began
+        if process.returncode != 0:
+            output.seek(0)
+            told = output.read()
+            raise SystemExit(f"{' '.join(command)} ended with {process.returncode}:\n{told}")
     return Ran(wall_s, memory)
 
 

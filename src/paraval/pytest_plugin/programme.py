@@ -12,6 +12,7 @@ from paraval.pytest_plugin.engine import Programme
 from paraval.pytest_plugin.groups import group_need, groups_of
 from paraval.pytest_plugin.history import History
 from paraval.pytest_plugin.needs import accounts_of, needs_of
+from paraval.pytest_plugin.timeouts import seconds_of
 from paraval.pytest_plugin.trials import trial_of
 from paraval.pytest_plugin.wanted import Wanted
 from paraval.records import Limits, Outcome, RetryPolicy
@@ -41,6 +42,8 @@ def programme_of(
     expected = history.expected(items)
     trials, works = [], []
     for index, item in enumerate(items):
+        # Here, so that a mark that says nothing sensible ends the session before it begins.
+        seconds_of(item)
         why = everything or _why_alone(item, history)
         if why is not None:
             alone[item.nodeid] = why

@@ -16,9 +16,11 @@ from _pytest import runner
 
 from paraval.pytest_plugin.turns import Phase, Turn, current
 
-NOT_IN_TURNS = ("capturemanager", "logging-plugin")
-"""Process-wide, and done apart for each turn: by `captured` and by `logs`."""
-NOT_AROUND_TURNS = ("runner", "warnings", "faulthandler", "assertion", "timeout")
+TIMEOUT_PLUGINS = ("timeout", "pytest_timeout")
+"""pytest-timeout, by its entry point or as `-p pytest_timeout`: its timers end the process."""
+NOT_IN_TURNS = ("capturemanager", "logging-plugin", *TIMEOUT_PLUGINS)
+"""Process-wide, and done apart for each turn: by `captured`, by `logs` and by `timeouts`."""
+NOT_AROUND_TURNS = ("runner", "warnings", "faulthandler", "assertion", *TIMEOUT_PLUGINS)
 """Of those that wrap a test's whole protocol: the same, by `protocol` itself, `warned`, `asserted`
 and `timeouts`; a dump of all threads after a while is left out."""
 
@@ -99,7 +101,9 @@ class Protocol:
         call = pytest.CallInfo.from_call(
             act, when=phase, reraise=(pytest.exit.Exception, KeyboardInterrupt)
         )
-        report = callers.relay.pytest_runtest_makereport(item=item, call=call)
+        # What hooks print here is no part of the test's output, as with pytest itself.
+        with turn.captured.lifted():
+            report = callers.relay.pytest_runtest_makereport(item=item, call=call)
         error = None if call.excinfo is None else call.excinfo.value
 
         def interact() -> None:
