@@ -71,7 +71,9 @@ class Suite:
         self.output = ended.stdout + ended.stderr
         assert "INTERNALERROR" not in self.output, self.output
         self.diary = json.loads((self.folder / "diary.json").read_text())
-        found = re.findall(r"^(PASSED|FAILED|ERROR|XFAIL) (\S+)", self.output, re.MULTILINE)
+        found = re.findall(
+            r"^(PASSED|FAILED|ERROR|XFAIL)(?: \(.*\))? (\S+)", self.output, re.MULTILINE
+        )
         return {name.rpartition("::")[2]: end for end, name in found}
 
     def in_threads(self, *flags: str) -> dict[str, str]:
@@ -366,6 +368,42 @@ def test_tests_with_the_same_parameters_share_a_value_and_others_have_another(su
     assert sum(line.startswith("up flavoured") for line in suite.diary) == 6
     assert suite.in_threads("--counts-unknown") == plain
     assert suite.at("down model haiku") > max(suite.tests("opus"))
+
+
+def test_tests_that_run_alone_share_with_those_that_run_beside_others(suite: Suite) -> None:
+    """In the parallel loop itself."""
+    suite.write(
+        "test_both.py",
+        """
+        import threading
+        import pytest
+        from diary import note
+
+        HOME = threading.get_ident()
+
+        @pytest.fixture(scope="module")
+        def database():
+            note("up database")
+            yield []
+            note("down database")
+
+        @pytest.mark.parametrize("number", range(8))
+        def test_beside(database, number):
+            note("test beside", threading.get_ident() == HOME)
+
+        @pytest.mark.serial
+        @pytest.mark.parametrize("number", range(2))
+        def test_alone(database, number):
+            note("test alone", threading.get_ident() == HOME)
+        """,
+    )
+    ends = suite.run("-p", "paraval.pytest_plugin.entry", "--parallel", "4")
+    assert "10 passed" in suite.output, suite.output
+    assert len(ends) == 10
+    assert suite.diary.count("test beside False") == 8
+    assert suite.diary.count("test alone True") == 2
+    assert suite.at("up database") < min(suite.tests("")) < max(suite.tests(""))
+    assert max(suite.tests("")) < suite.at("down database")
 
 
 # ---- what fails
