@@ -26,12 +26,10 @@ ASKING = """
 """
 
 
-def ask(folder: Path, *arguments: str) -> dict[str, Any]:
-    """What is said of the tests in the folder, with these arguments for pytest."""
-    (folder / "asking.py").write_text(textwrap.dedent(ASKING))
+def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "asking", "--collect-only", "-s", *arguments],
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
         cwd=folder,
         env={**env, "PYTHONPATH": str(folder)},
         capture_output=True,
@@ -39,6 +37,12 @@ def ask(folder: Path, *arguments: str) -> dict[str, Any]:
         timeout=60,
         check=False,
     )
+
+
+def ask(folder: Path, *arguments: str) -> dict[str, Any]:
+    """What is said of the tests in the folder, with these arguments for pytest."""
+    (folder / "asking.py").write_text(textwrap.dedent(ASKING))
+    ran = run_pytest(folder, "-p", "asking", "--collect-only", "-s", *arguments)
     lines = [line for line in ran.stdout.splitlines() if line.startswith("TOLD ")]
     assert len(lines) == 1, ran.stdout + ran.stderr
     told: dict[str, Any] = json.loads(lines[0].removeprefix("TOLD "))
@@ -144,3 +148,51 @@ def test_a_plugin_of_a_user_that_runs_tests_or_the_loop_itself_has_its_way(tmp_p
     assert told["owner"] == "own_loop"
     assert told["all"] == "--setup-show tells of one test at a time"
     assert [note.partition(":")[0] for note in told["notes"]] == ["not in parallel"] * 2
+
+
+def test_other_plugins_do_their_work_in_a_parallel_run(tmp_path: Path) -> None:
+    """Reruns, subtests, hypothesis and mocks among tests that wait; lines of all of them are
+    covered, and the shuffled order of pytest-randomly is no matter."""
+    (tmp_path / "test_some.py").write_text(
+        textwrap.dedent(
+            """
+            import pathlib, time
+            import pytest
+            from hypothesis import given, strategies
+
+            @pytest.mark.parametrize("number", range(4))
+            def test_waiting(number):
+                time.sleep(0.05)
+                assert covered(number) == number
+
+            def covered(number):
+                return number
+
+            @pytest.mark.flaky(reruns=1)
+            def test_flaky():
+                marker = pathlib.Path("was-here")
+                if not marker.exists():
+                    marker.touch()
+                    pytest.fail("once")
+
+            @given(strategies.integers())
+            def test_given(number):
+                assert number == int(str(number))
+
+            def test_subtests(subtests):
+                for number in range(3):
+                    with subtests.test(number=number):
+                        assert number != 1
+
+            def test_mock(mocker):
+                mocker.patch("time.sleep")
+                time.sleep(60)
+            """
+        )
+    )
+    ran = run_pytest(tmp_path, "--parallel", "4", "--cov=.", "--cov-report=term", "-v")
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert "2 failed, 7 passed, 2 subtests passed, 1 rerun" in ran.stdout
+    coverage = next(line for line in ran.stdout.splitlines() if line.startswith("test_some.py  "))
+    assert coverage.endswith("100%")
+    assert "(alone: it is run by pytest_rerunfailures)" in ran.stdout

@@ -15,63 +15,6 @@ import pytest
 
 from paraval.pytest_plugin.xdist_controller import SeveralAtOnce
 
-LOOP = """
-    import queue, threading, time
-    import pytest
-    from _pytest.runner import runtestprotocol
-    from paraval.pytest_plugin.xdist_controller import SharedOut
-    from paraval.pytest_plugin.xdist_worker import is_controller, take_over
-
-    AT_ONCE = 8
-
-    def pytest_configure(config):
-        if is_controller(config):
-            config.pluginmanager.register(SharedOut(AT_ONCE), SharedOut.NAME)
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(session):
-        taken = take_over(session.config)
-        if taken is None:
-            return None
-        to_run, ended = queue.SimpleQueue(), queue.SimpleQueue()
-        running = 0
-        def given(indexes):
-            for index in indexes:
-                to_run.put(index)
-        def over():
-            for _ in range(AT_ONCE):
-                to_run.put(None)
-        def run():
-            while (index := to_run.get()) is not None:
-                if taken.claim(index):
-                    began = time.perf_counter()
-                    session.items[index].obj()
-                    ended.put((index, time.perf_counter() - began))
-            ended.put(None)
-        taken.listen(given, over)
-        for _ in range(AT_ONCE):
-            threading.Thread(target=run, daemon=True).start()
-        left = AT_ONCE
-        while left:
-            end = ended.get()
-            if end is None:
-                left -= 1
-                continue
-            index, seconds = end
-            item = session.items[index]
-            taken.about_to_tell(index)
-            item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-            report = pytest.TestReport(
-                nodeid=item.nodeid, location=item.location, keywords={}, outcome="passed",
-                longrepr=None, when="call", duration=seconds,
-            )
-            item.ihook.pytest_runtest_logreport(report=report)
-            item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-            taken.done(index, seconds)
-        return True
-"""
-"""A plain loop of threads, in the place of the engine's."""
-
 
 def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
@@ -87,29 +30,31 @@ def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
 
 
 def test_each_worker_runs_its_own_eight_and_every_test_runs_once(tmp_path: Path) -> None:
-    """40 tests that wait 0.3 s: 12 s one after another, 6 s in two plain workers."""
-    (tmp_path / "loop.py").write_text(textwrap.dedent(LOOP))
-    for name in ("a", "b"):
-        (tmp_path / f"test_{name}.py").write_text(
-            textwrap.dedent(
-                """
-                import os, time
-                def make(number):
-                    def test():
-                        began = time.time()
-                        time.sleep(0.3)
-                        with open(f"ran-{__name__}-{number}", "a") as file:
-                            worker = os.environ["PYTEST_XDIST_WORKER"]
-                            print(worker, began, time.time(), file=file)
-                    return test
-                for number in range(20):
-                    globals()[f"test_{number}"] = make(number)
-                """
-            )
+    """40 tests that wait 0.3 s: 12 s one after another, 6 s in two plain workers. One that runs
+    alone and one that fails are told as everywhere."""
+    (tmp_path / "test_it.py").write_text(
+        textwrap.dedent(
+            """
+            import os, time
+            import pytest
+
+            @pytest.mark.parametrize("number", range(40))
+            def test_waiting(number):
+                began = time.time()
+                time.sleep(0.3)
+                with open(f"ran-{number}", "a") as file:
+                    print(os.environ["PYTEST_XDIST_WORKER"], began, time.time(), file=file)
+                assert number != 7
+
+            def test_alone(monkeypatch):
+                monkeypatch.setenv("SET", "1")
+            """
         )
-    ran = run_pytest(tmp_path, "-n", "2", "-p", "loop")
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "40 passed" in ran.stdout
+    )
+    ran = run_pytest(tmp_path, "-n", "2", "--parallel", "8")
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert "1 failed, 40 passed" in ran.stdout
+    assert "FAILED test_it.py::test_waiting[7]" in ran.stdout
     runs = [path.read_text().splitlines() for path in tmp_path.glob("ran-*")]
     assert [len(lines) for lines in runs] == [1] * 40
     workers, began, ended = zip(*(lines[0].split() for lines in runs), strict=True)
@@ -194,3 +139,22 @@ def test_a_worker_is_sent_home_when_nothing_is_left_that_others_have_not_begun(
     for index in range(16, 20):
         scheduler.mark_test_complete(second, index, 0.1)
     assert scheduler.tests_finished
+
+
+def test_after_the_first_failure_nothing_more_begins_with_x(
+    shared: tuple[Any, Worker, Worker],
+) -> None:
+    """Neither what waits in the workers, nor what comes back from them."""
+    scheduler, first, second = shared
+    scheduler.mark_test_complete(first, 0, 0.1)
+    scheduler.call_off()
+    assert (first.asked, second.asked) == ([list(range(1, 10))], [list(range(10, 20))])
+    scheduler.remove_pending_tests_from_node(first, [5, 6, 7, 8, 9])
+    scheduler.remove_pending_tests_from_node(second, [14, 15, 16, 17, 18, 19])
+    for index in range(1, 5):
+        scheduler.mark_test_complete(first, index, 0.1)
+    assert not scheduler.tests_finished
+    for index in range(10, 14):
+        scheduler.mark_test_complete(second, index, 0.1)
+    assert scheduler.tests_finished
+    assert (first.sent, second.sent) == (list(range(10)), list(range(10, 20)))

@@ -24,19 +24,30 @@ Node = Any
 
 
 class SharedOut:
-    """A plugin for the controller: it chooses the scheduler."""
+    """A plugin for the controller: it chooses the scheduler, and calls tests off after -x."""
 
     NAME = "paraval-shared-out"
 
     def __init__(self, at_once: int) -> None:
         """`at_once`: how many tests each worker runs at a time."""
         self._at_once = at_once
+        self._scheduler: SeveralAtOnce | None = None
+        self._most_failures = 0
+        self._failures = 0
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
         if config.getoption("dist") not in SHARED_OUT:
             return None
-        return SeveralAtOnce(config, log, at_once=self._at_once)
+        self._most_failures = config.getoption("maxfail") or 0
+        self._scheduler = SeveralAtOnce(config, log, at_once=self._at_once)
+        return self._scheduler
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """xdist stops handing out tests. Here most are handed out, and would all run."""
+        self._failures += report.failed
+        if self._scheduler is not None and 0 < self._most_failures <= self._failures:
+            self._scheduler.call_off()
 
 
 class SeveralAtOnce(WorkStealingScheduling):  # type: ignore[misc]  # xdist tells no types
@@ -48,6 +59,14 @@ class SeveralAtOnce(WorkStealingScheduling):  # type: ignore[misc]  # xdist tell
         self._at_once = at_once
         self._dry: set[Node] = set()
         """Had begun all that was wanted of them; until they end one, they are not asked again."""
+        self._is_called_off = False
+
+    def call_off(self) -> None:
+        """Nothing more is to begin."""
+        if not self._is_called_off:
+            self._is_called_off = True
+            for node in self._up():
+                node.send_steal(list(self.node2pending[node]))
 
     @property
     def tests_finished(self) -> bool:
@@ -62,11 +81,18 @@ class SeveralAtOnce(WorkStealingScheduling):  # type: ignore[misc]  # xdist tell
         super().mark_test_complete(node, item_index, duration)
 
     def remove_pending_tests_from_node(self, node: Node, indices: Sequence[int]) -> None:
+        if self._is_called_off:
+            left = set(self.node2pending[node]) - set(indices)
+            self.node2pending[node] = sorted(left)
+            self.steal_requested_from_node = None
+            return
         if not indices:
             self._dry.add(node)
         super().remove_pending_tests_from_node(node, indices)
 
     def check_schedule(self) -> None:
+        if self._is_called_off:
+            return
         self._hand_out()
         if self._idle() and self.steal_requested_from_node is None:
             self._steal()
