@@ -25,8 +25,11 @@ _KEY_LENGTH = 40
 
 _STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
 _DELETE_GLOBAL = dis.opmap["DELETE_GLOBAL"]
-_STORE_ATTR = dis.opmap["STORE_ATTR"]
-_DELETE_ATTR = dis.opmap["DELETE_ATTR"]
+_CHANGES_ATTRIBUTE_CODES = tuple(bytes([dis.opmap[name]]) for name in sorted(_CHANGES_ATTRIBUTE))
+_LOADS_LOCAL_CODES = frozenset(
+    number for name, number in dis.opmap.items() if name.startswith("LOAD_FAST")
+)
+_CACHE = bytes([dis.opmap["CACHE"]])
 
 
 class Root(Enum):
@@ -68,6 +71,7 @@ class Outline:
     names: frozenset[str]
     """Of globals, attributes and imported modules, in no order, and of what it closes over."""
     sets_attributes: bool
+    """Of something else than a local variable, as `self.name = ...` does."""
     written_globals: tuple[str, ...]
 
 
@@ -79,7 +83,7 @@ def outline(code: CodeType) -> Outline:
     for one in codes:
         names.update(one.co_names, one.co_freevars)
         operations = one.co_code[::2]
-        sets_attributes |= _STORE_ATTR in operations or _DELETE_ATTR in operations
+        sets_attributes |= _sets_attributes(operations.replace(_CACHE, b""))
         if _STORE_GLOBAL in operations or _DELETE_GLOBAL in operations:
             written.update(
                 (step.argval, None)
@@ -92,6 +96,16 @@ def outline(code: CodeType) -> Outline:
         sets_attributes=sets_attributes,
         written_globals=tuple(written),
     )
+
+
+def _sets_attributes(operations: bytes) -> bool:
+    for change in _CHANGES_ATTRIBUTE_CODES:
+        at = operations.find(change)
+        while at > 0:
+            if operations[at - 1] not in _LOADS_LOCAL_CODES:
+                return True
+            at = operations.find(change, at + 1)
+    return False
 
 
 def used_names(code: CodeType) -> tuple[UsedName, ...]:
