@@ -1,6 +1,7 @@
 """What reporters of a child pytest hear: reports with their logs, and warnings. Plugin and reader.
 
-The same tests are run one after another by plain pytest, and all at once (`all_at_once`).
+The same tests are run one after another by plain pytest, all at once (`all_at_once`), and by the
+parallel loop.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+ALL_AT_ONCE = ("-p", "tests.all_at_once")
+PARALLEL = ("-p", "paraval.pytest_plugin.entry", "--parallel", "16")
 
 _REPORTS: list[Any] = []
 _WARNINGS: Counter[tuple[str, ...]] = Counter()
@@ -53,9 +57,8 @@ class Heard:
         return {node: text for node, _, outcome, _, text in self.reports if outcome == "failed"}
 
 
-def hear(folder: Path, *options: str, at_once: bool) -> Heard:
+def hear(folder: Path, *options: str) -> Heard:
     """Runs the tests in the folder."""
-    plugins = ["-p", "tests.heard", *(["-p", "tests.all_at_once"] if at_once else [])]
     root = str(Path(__file__).parents[1])
     run = subprocess.run(
         [
@@ -64,8 +67,9 @@ def hear(folder: Path, *options: str, at_once: bool) -> Heard:
             "pytest",
             "-p",
             "no:cacheprovider",
-            "--tb=short",
-            *plugins,
+            "--tb=native",
+            "-p",
+            "tests.heard",
             *options,
         ],
         cwd=folder,

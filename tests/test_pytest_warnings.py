@@ -13,7 +13,7 @@ import pytest
 
 from paraval.pytest_plugin.turns import Turn
 from paraval.pytest_plugin.warnings_by_turn import warnings_by_turn
-from tests.heard import hear
+from tests.heard import ALL_AT_ONCE, PARALLEL, hear
 
 SUITE = """
     import ctypes, threading, time, warnings
@@ -150,25 +150,25 @@ LIBRARY = """
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("loop", "options"),
     [
-        ("-W", "ignore:mine 3", "-W", "once:mine 4"),
-        ("-W", "error:of the library", "-o", "filterwarnings=ignore::no_such_module.Warning"),
-        ("-p", "no:warnings", "-p", "no:logging"),
+        (ALL_AT_ONCE, ["-W", "ignore:mine 3", "-W", "once:mine 4"]),
+        (PARALLEL, ["-W", "error:of the library", "-o", "filterwarnings=ignore::no_module.W"]),
+        (ALL_AT_ONCE, ["-p", "no:warnings", "-p", "no:logging"]),
     ],
     ids=["filters", "errors", "off"],
 )
 def test_warnings_are_the_same_as_one_after_another(
-    tmp_path: Path, options: tuple[str, ...]
+    tmp_path: Path, loop: tuple[str, ...], options: list[str]
 ) -> None:
     """Of each test the same ones, as often, and the same tests fail; whatever changes filters."""
     (tmp_path / "library.py").write_text(dedent(LIBRARY))
     (tmp_path / "test_warnings.py").write_text(dedent(SUITE))
-    plain = hear(tmp_path, *options, at_once=False)
-    at_once = hear(tmp_path, *options, at_once=True)
+    plain = hear(tmp_path, *options)
+    at_once = hear(tmp_path, *options, *loop)
     assert at_once.warnings == plain.warnings
     assert at_once.reports == plain.reports
-    assert len(plain.warnings) > 20 or options == ("-p", "no:warnings", "-p", "no:logging")
+    assert len(plain.warnings) > 20 or "no:warnings" in options
     assert "test_warnings.py::test_expects_in_vain" in plain.failed
 
 
