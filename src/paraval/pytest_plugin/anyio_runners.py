@@ -35,7 +35,7 @@ class AnyioRunners:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, request: Any) -> Generator[None, object, object]:
-        with self._for(request._pyfuncitem):  # noqa: SLF001 - `node` is the module, for its fixtures
+        with self._for(request._pyfuncitem):
             return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -5,7 +5,6 @@ A test that runs alone has pytest as it always is: nothing of this is in place t
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -50,12 +49,8 @@ def no_current_test() -> Iterator[None]:
         if current() is None:
             update(*arguments)
 
-    runner._update_current_test_var = update_alone
+    setattr(runner, "_update_current_test_var", update_alone)  # noqa: B010 - of another type
     try:
         yield
     finally:
-        runner._update_current_test_var = update
-
-
-def is_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
+        setattr(runner, "_update_current_test_var", update)  # noqa: B010 - the same

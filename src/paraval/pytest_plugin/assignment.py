@@ -24,10 +24,22 @@ class Assignment:
         self._handed_out: list[int] = []
         """By a trial's index: the place of its test in the session. A test that was taken back may
         come once more, as another trial."""
+        self._given_away = 0
 
     @property
     def is_handed_out(self) -> bool:
         return self._taken is not None
+
+    @property
+    def count(self) -> int:
+        """How many tests this process has to run, as far as it is known."""
+        if self._taken is None:
+            return len(self._items)
+        return len(self._handed_out) - self._given_away
+
+    def give_away(self) -> None:
+        """One that was handed out is another worker's by now."""
+        self._given_away += 1
 
     def place(self, index: int) -> int:
         return index if self._taken is None else self._handed_out[index]

@@ -84,5 +84,5 @@ def loops_as_in_main_thread() -> Iterator[None]:
 
 def _has_set(policy: Any, turn: Turn) -> bool:
     """Whether the test itself said which loop is the current one, or that none is."""
-    local = policy._local  # noqa: SLF001 - asyncio has no public name for what a thread has set
+    local = policy._local
     return getattr(local, "paraval_turn", None) is turn

@@ -72,7 +72,7 @@ def capsys_for(turn: Turn, name: str, request: pytest.FixtureRequest) -> TurnCap
     fixture: TurnCapture[Any] = TurnCapture(kind, request, _ispytest=True, **named)  # type: ignore[arg-type]  # a hook is given a SubRequest
     fixture.captured, fixture.is_tee = turn.captured, name == TEE
     turn.captured.fixture = fixture
-    fixture._start()  # noqa: SLF001 - as pytest does in its own fixture
+    fixture._start()
     return fixture
 
 

@@ -97,7 +97,7 @@ def _requests_apart(manager: Any) -> Iterator[None]:
 def _subtests_apart() -> Iterator[None]:
     """Subtests (pytest >= 9) capture the process's descriptors; in a turn, its streams will do."""
     try:
-        from _pytest import subtests  # noqa: PLC0415 - older ones have none
+        from _pytest import subtests
     except ImportError:
         yield
         return

@@ -50,7 +50,7 @@ def frame_of(thread: int | None) -> FrameType | None:
     """What a thread is just at; None: it is gone."""
     if thread is None:
         return None
-    return sys._current_frames().get(thread)  # noqa: SLF001 - documented; there is no other way
+    return sys._current_frames().get(thread)
 
 
 def loop_in(frame: FrameType | None) -> RunningLoop | None:
@@ -104,7 +104,7 @@ def is_good_moment(thread: int | None) -> bool:
 
 
 def _set_exception(thread: int, error: type[BaseException] | None) -> None:
-    import ctypes  # noqa: PLC0415 - a run in which nothing hangs does without it
+    import ctypes
 
     what = None if error is None else ctypes.py_object(error)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), what)

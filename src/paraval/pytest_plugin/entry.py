@@ -21,8 +21,7 @@ MARKS = (
     "serial: runs alone, when no other test does",
     "parallel_group(name, limit=1): at most so many tests of the group run at once",
     "timeout_s(seconds): the test is ended after so long, and where it hung is told",
-    "retry_rate_limits(account=None, tries=20): refused by a rate limit (429), the test runs again "
-    "when the account allows it",
+    "retry_rate_limits(account=None, tries=20): refused by a rate limit, the test runs again",
 )
 WANTED = pytest.StashKey[Wanted]()
 
@@ -69,7 +68,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def usage(request: pytest.FixtureRequest) -> Usage:
-    """What this test's calls of models took: usage.add(response), or usage.add(input_tokens=...)."""
+    """What this test's calls of models took: usage.add(response) or usage.add(input_tokens=9)."""
     from paraval.pytest_plugin.usage import make_usage
 
     return make_usage(request)

@@ -128,7 +128,7 @@ def look_at(
     frame: FrameType | None = None,
 ) -> Hung:
     """Where a test hangs whose own thread this is; `frame`: at what, if it is this very thread."""
-    frames = sys._current_frames()  # noqa: SLF001 - documented; the only way to see other threads
+    frames = sys._current_frames()
     if frame is not None:
         frames[thread] = frame
     root = str(item.config.rootpath)

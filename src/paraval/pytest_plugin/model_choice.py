@@ -124,7 +124,7 @@ def _is_ours(metafunc: pytest.Metafunc) -> bool:
     for mark in metafunc.definition.iter_markers("parametrize"):
         if FIXTURE in _argnames(mark):
             return False
-    if any(FIXTURE in call.params for call in metafunc._calls):  # noqa: SLF001 - by a conftest's hook; no public name
+    if any(FIXTURE in call.params for call in metafunc._calls):
         return False
     fixtures = _definitions(metafunc).get(FIXTURE, ())
     # One that overrides ours may still ask for it.
@@ -142,7 +142,7 @@ def _argnames(mark: pytest.Mark) -> Sequence[str]:
 
 
 def _definitions(metafunc: pytest.Metafunc) -> Mapping[str, Sequence[Any]]:
-    found: Mapping[str, Sequence[Any]] = metafunc._arg2fixturedefs  # noqa: SLF001 - whose fixture it is, nothing public tells
+    found: Mapping[str, Sequence[Any]] = metafunc._arg2fixturedefs
     return found
 
 

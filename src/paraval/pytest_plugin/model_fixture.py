@@ -220,6 +220,6 @@ def _asking(config: pytest.Config) -> Asking:
     choice = choice_in(config)
     assert choice is not None
     # Only here: whoever has a client of their own needs none of ours.
-    from paraval.pytest_plugin.asking import asking_in  # noqa: PLC0415 - see above
+    from paraval.pytest_plugin.asking import asking_in
 
     return asking_in(config, choice.registry.models.values())

@@ -59,7 +59,7 @@ def model_of(item: pytest.Item) -> Model | None:
     if not isinstance(name, str):
         return None
     # Only here: most tests ask for no model, and the registry is slow to load.
-    from paraval.pytest_plugin.model_choice import choice_in  # noqa: PLC0415 - see above
+    from paraval.pytest_plugin.model_choice import choice_in
 
     choice = choice_in(item.config)
     return None if choice is None else choice.registry.models.get(name)
@@ -118,7 +118,7 @@ def _client_in(item: pytest.Item) -> str | None:
 
 
 def _limits(config: pytest.Config, need: str) -> AccountLimits:
-    from paraval.pytest_plugin.model_choice import choice_in  # noqa: PLC0415 - see model_of
+    from paraval.pytest_plugin.model_choice import choice_in
 
     choice = choice_in(config)
     return AccountLimits() if choice is None else choice.registry.limits.get(need, AccountLimits())

@@ -223,7 +223,7 @@ class _Net:
 def _under_mock(net: _Net, mock: Any, stack: ExitStack) -> None:
     reason = "calls unittest.mock.patch"
     # mock's classes have no public names. `start`, `stop`, `with` and decorators all come by here.
-    patch, patch_dict = mock._patch, mock._patch_dict  # noqa: SLF001 - see above
+    patch, patch_dict = mock._patch, mock._patch_dict
     _replace(stack, patch, "__enter__", net.beginning(reason, is_all=True))
     _replace(stack, patch, "__exit__", net.ending)
     _replace(stack, patch_dict, "_patch_dict", net.beginning(reason, is_all=True))
@@ -279,7 +279,7 @@ def _changes_environment(name: bytes, value: bytes | None = None) -> bool:
 def _is_importing() -> bool:
     """What a module does as it is loaded is done once, for everybody. And whoever waits there holds
     the module's lock: others that import it would wait for it, and it for them."""
-    frame = sys._getframe(1)  # noqa: SLF001 - the quick way to the frames below
+    frame = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_filename == _IMPORTING:
             return True

@@ -41,7 +41,7 @@ class Order:
 
     def _junit_reporters(self) -> list[Any]:
         xml: Any = self._config.stash.get(xml_key, None)
-        return [] if xml is None else xml.node_reporters_ordered  # type: ignore[no-any-return]
+        return [] if xml is None else xml.node_reporters_ordered
 
 
 def _first(pair: tuple[int, Any]) -> int:

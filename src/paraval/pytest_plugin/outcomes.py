@@ -124,8 +124,8 @@ def _outage(phase: Ended, item: pytest.Item | None) -> Failure | None:
     if phase.error is None:
         return None
     # Only here: a run in which nothing fails needs none of it.
-    from paraval.pytest_plugin.needs import account_of, model_of, patience_of  # noqa: PLC0415
-    from paraval.pytest_plugin.outages import need_of, outage_in  # noqa: PLC0415
+    from paraval.pytest_plugin.needs import account_of, model_of, patience_of
+    from paraval.pytest_plugin.outages import need_of, outage_in
 
     outage = outage_in(phase.error)
     if outage is None:
@@ -155,7 +155,7 @@ def _use_of(item: pytest.Item, outcome: Outcome) -> tuple[AccountUse, ...]:
     """A marked test that went well is taken for one request, so that limits can be found."""
     if not outcome.is_judged or item.get_closest_marker("retry_rate_limits") is None:
         return ()
-    from paraval.pytest_plugin.needs import needs_of  # noqa: PLC0415 - see _outage
+    from paraval.pytest_plugin.needs import needs_of
 
     accounts = (need for need in needs_of(item) if need.startswith("account:"))
     return tuple(AccountUse(account=need, requests=1) for need in accounts)

@@ -51,7 +51,7 @@ class OwnFixtures:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """While tests run, with a `SharedSetup` in place: that one tells when tests are done."""
-        setup = self._session._setupstate  # noqa: SLF001 - `session` of this package put it there
+        setup = self._session._setupstate
         assert isinstance(setup, SharedSetup), "session._setupstate is to be a SharedSetup first"
         manager = manager_of(self._session)
         self._setup = setup

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -81,14 +81,15 @@ class Tests:
         elif not self._assignment.claim(index):
             return AttemptResult(outcome=Outcome.SKIPPED)
         self._tried.add(index)
-        is_retried = patience_of(item) is not None
+        patience = patience_of(item)
+        is_retried = patience is not None and attempt.number < patience.tries
         if attempt.trial.exclusive:
             solo = self._premises.solo
             run = partial(
                 solo.run,
                 item,
                 before=partial(self._assignment.about_to_tell, index),
-                is_told_later=is_retried,
+                is_told_later=patience is not None,
             )
             end = await self._premises.stage.call(run)
         else:
@@ -132,7 +133,8 @@ class Tests:
 
         call = asyncio.ensure_future(self._threads.call(partial(self._run, turn, give_up)))
         try:
-            await asyncio.wait({call, given_up}, return_when=asyncio.FIRST_COMPLETED)
+            either: set[asyncio.Future[Any]] = {call, given_up}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if call.done():
                 return self._outcome_of(call)
         finally:

@@ -2,18 +2,73 @@
 
 from __future__ import annotations
 
+import random
 import time
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
 
-from paraval.pytest_plugin.needs import patience_of
+from paraval.pytest_plugin.needs import Patience, patience_of
 from paraval.pytest_plugin.outcomes import outcome_of
+from paraval.pytest_plugin.protocol import PhaseEnd
 from paraval.pytest_plugin.spending import begin_again
 from paraval.pytest_plugin.time_limits import TimeLimits
 from paraval.records import Outcome
 
+FIRST_DELAY_S = 1.0
+LONGEST_DELAY_S = 60.0
+
 
 def register_plain(config: pytest.Config) -> None:
     config.pluginmanager.register(TimeLimits(), TimeLimits.NAME)
+    config.pluginmanager.register(TryingAgain(), TryingAgain.NAME)
+
+
+class TryingAgain:
+    """A plugin: a test that a rate limit refused, and that is marked for it, runs once more."""
+
+    NAME = "paraval-trying-again"
+
+    def __init__(self) -> None:
+        self._phases: list[PhaseEnd] = []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> bool | None:
+        patience = patience_of(item)
+        if patience is None:
+            return None
+        hook = item.ihook
+        hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for report in self._reports(item, nextitem, patience):
+            hook.pytest_runtest_logreport(report=report)
+        hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
+
+    def _reports(
+        self, item: pytest.Item, nextitem: pytest.Item | None, patience: Patience
+    ) -> list[pytest.TestReport]:
+        for number in range(1, patience.tries + 1):
+            self._phases = []
+            # With the next test as its own next, what they share stays for another try.
+            last = number == patience.tries
+            reports = runtestprotocol(item, log=False, nextitem=nextitem if last else item)
+            outcome, failure = outcome_of(self._phases, item)
+            if last or outcome is not Outcome.RATE_LIMITED:
+                return reports
+            item._report_sections.clear()
+            begin_again(item)
+            told_s = None if failure is None else failure.retry_after
+            longest_s = min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (number - 1))
+            time.sleep(told_s if told_s is not None else random.uniform(0, longest_s))  # noqa: S311 - jitter
+        raise AssertionError("tries is 1 or more")
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+        report = yield
+        error = None if call.excinfo is None else call.excinfo.value
+        self._phases.append(PhaseEnd(report=report, error=error, interacts=None))
+        return report

@@ -18,25 +18,25 @@ Definition: TypeAlias = FixtureDef[Any]
 
 def scope_of(definition: Definition) -> Scope:
     """Its public `scope` is a word, without an order."""
-    return definition._scope  # noqa: SLF001 - see the module
+    return definition._scope
 
 
 def has_finalizers(definition: Definition) -> bool:
-    return bool(definition._finalizers)  # noqa: SLF001 - see the module
+    return bool(definition._finalizers)
 
 
 def drop_value(definition: Definition) -> None:
     """Without running its finalizers, as `finish` would."""
     definition.cached_result = None
-    definition._finalizers.clear()  # noqa: SLF001 - see the module
+    definition._finalizers.clear()
 
 
 def asking_item(request: SubRequest) -> pytest.Item:
-    return request._pyfuncitem  # noqa: SLF001 - `node` is the module's for a module's fixture
+    return request._pyfuncitem
 
 
 def manager_of(session: Session) -> FixtureManager:
-    return session._fixturemanager  # noqa: SLF001 - see the module
+    return session._fixturemanager
 
 
 def scopes_of_parameters(item: pytest.Item) -> Mapping[str, Scope]:
@@ -44,7 +44,7 @@ def scopes_of_parameters(item: pytest.Item) -> Mapping[str, Scope]:
     callspec = getattr(item, "callspec", None)
     if callspec is None:
         return {}
-    return cast("Mapping[str, Scope]", callspec._arg2scope)  # noqa: SLF001 - see the module
+    return cast("Mapping[str, Scope]", callspec._arg2scope)
 
 
 def parameters_of(item: pytest.Item) -> Mapping[str, object]:
@@ -58,9 +58,9 @@ def fixtures_of(item: pytest.Item) -> FuncFixtureInfo | None:
 
 
 def set_fixtures(item: Any, info: FuncFixtureInfo) -> None:
-    item._fixtureinfo = info  # noqa: SLF001 - see the module
+    item._fixtureinfo = info
 
 
 def renew_request(item: Any) -> None:
     """From here on the test asks for fixtures as `set_fixtures` left them."""
-    item._initrequest()  # noqa: SLF001 - see the module
+    item._initrequest()

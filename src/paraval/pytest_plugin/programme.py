@@ -1,8 +1,8 @@
-"""Tests as trials: which run alone and why, what they share, and how long they are thought to take."""
+"""Tests as trials: which run alone and why, what they share, how long they are thought to take."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -18,7 +18,8 @@ from paraval.pytest_plugin.wanted import Wanted
 from paraval.records import Limits, Outcome, RetryPolicy
 from paraval.schedule.messages import Work
 
-MOST_REFUSALS = 20
+MOST_TRIES = 1_000_000
+"""How often a refused test is tried is for its own mark to say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,7 @@ class Programmed:
     """A programme, and what a user is told of it."""
 
     programme: Programme
-    alone: Mapping[str, str]
+    alone: dict[str, str]
     """By node id: why a test runs alone."""
 
 
@@ -61,6 +62,7 @@ def programme_of(
                 exclusive=trial.exclusive,
             )
         )
+    works = _in_order_where_alone(works)
     limits = Limits(
         parallel=wanted.parallel,
         auto=wanted.auto,
@@ -73,14 +75,20 @@ def programme_of(
             works=works,
             limits=limits,
             retry=RetryPolicy(
-                attempts=MOST_REFUSALS,
-                on=frozenset({Outcome.RATE_LIMITED}),
-                refusals=MOST_REFUSALS,
+                attempts=1, on=frozenset({Outcome.RATE_LIMITED}), refusals=MOST_TRIES
             ),
             has_history=history.is_known,
         ),
         alone=alone,
     )
+
+
+def _in_order_where_alone(works: list[Work]) -> list[Work]:
+    """What runs alone runs in the order of collection, as in plain pytest: the longest first would
+    gain nothing. Thought to be equally long, they stay in it, and take as long in all."""
+    alone = [work.expected_s for work in works if work.exclusive]
+    mean_s = sum(alone) / max(1, len(alone))
+    return [work._replace(expected_s=mean_s) if work.exclusive else work for work in works]
 
 
 def _why_alone(item: pytest.Item, history: History) -> str | None:

@@ -64,12 +64,12 @@ def progress_for(
     if reporter is None or form is ProgressForm.NONE:
         return Silence()
     if form is ProgressForm.LINES:
-        from paraval.pytest_plugin.progress_lines import Lines  # noqa: PLC0415 - seldom asked for
+        from paraval.pytest_plugin.progress_lines import Lines
 
         return Lines(reporter, nodeids)
     if not _can_show_a_line(config, reporter, os.environ if environ is None else environ):
         return Silence()
-    from paraval.pytest_plugin.progress_line import Line  # noqa: PLC0415 - terminals only
+    from paraval.pytest_plugin.progress_line import Line
 
     return Line(reporter, nodeids)
 

@@ -34,9 +34,9 @@ class Line:
         width: Callable[[], int] | None = None,
     ) -> None:
         # Private, but so for many years, and there is no public way to what the reporter writes.
-        self._writer: Any = reporter._tw  # noqa: SLF001 - see above
-        self._footer = Footer(self._writer._file, width)  # noqa: SLF001 - see above
-        self._writer._file = self._footer  # noqa: SLF001 - see above
+        self._writer: Any = reporter._tw
+        self._footer = Footer(self._writer._file, width)
+        self._writer._file = self._footer
         self._names = names_of(nodeids)
         self._clock = clock
         self._began = clock()
@@ -71,7 +71,7 @@ class Line:
         if not self._is_closed:
             self._is_closed = True
             self._footer.show("")
-            self._writer._file = self._footer.file  # noqa: SLF001 - as it was
+            self._writer._file = self._footer.file
 
     def _text(self, now: float) -> str:
         parts = [f"{self._done}/{len(self._names)}", f"{len(self._running)} running"]

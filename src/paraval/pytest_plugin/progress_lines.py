@@ -88,17 +88,17 @@ class _Dots:
         self._manager.register(self, self.NAME)
         # Neither of the two can be turned off in public without turning off more: the percentage
         # at the end of a line, and the names that are written as a test begins.
-        reporter._show_progress_info = False  # noqa: SLF001 - see above
+        reporter._show_progress_info = False
         self._begins: Any = self._manager.hook.pytest_runtest_logstart
         self._told = [one for one in self._begins.get_hookimpls() if one.plugin is reporter]
         if self._told:
-            self._begins._remove_plugin(reporter)  # noqa: SLF001 - see above
+            self._begins._remove_plugin(reporter)
 
     def bring_back(self) -> None:
         if self._manager.has_plugin(self.NAME):
             self._manager.unregister(self)
             for one in self._told:
-                self._begins._add_hookimpl(one)  # noqa: SLF001 - as it was
+                self._begins._add_hookimpl(one)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_report_teststatus(self) -> Generator[None, Any, Any]:
@@ -108,7 +108,7 @@ class _Dots:
 
 
 def _can_show(signs: str, reporter: Any) -> bool:
-    file = reporter._tw._file  # noqa: SLF001 - the reporter doesn't tell its encoding
+    file = reporter._tw._file
     try:
         signs.encode(getattr(file, "encoding", None) or "utf-8")
     except (UnicodeEncodeError, LookupError):

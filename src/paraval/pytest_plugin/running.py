@@ -55,6 +55,7 @@ class ParallelRun:
         self._apart = tests.premises.apart
         self._progress = progress
         self._failure: BaseException | None = None
+        self._told_of = 0
         self._engine = Engine(
             programme,
             Company(performer=tests, tell=self._told, on_end=self._engine_ended),
@@ -75,6 +76,13 @@ class ParallelRun:
             self._apart.take_down()
         if self._failure is not None:
             raise self._failure
+        self._check_that_all_are_told()
+
+    def _check_that_all_are_told(self) -> None:
+        """A test that nobody ran and nobody tells of must not pass for a green run."""
+        left = self._assignment.count - self._told_of
+        if left and not (self._session.shouldfail or self._session.shouldstop):
+            raise RuntimeError(f"{left} tests were neither run nor told of")
 
     # ---- in the engine's thread
 
@@ -87,12 +95,16 @@ class ParallelRun:
             case TrialEnded(trial=trial, eta_s=eta_s):
                 end = self._tests.take_end(trial.index)
                 # None: xdist gave it to another worker before it began.
-                if end is not None:
+                if end is None:
+                    self._assignment.give_away()
+                else:
                     self._stage.post(partial(self._ended, trial.index, end, eta_s))
             case TrialSkipped(trial=trial, reason=reason):
-                end = self._tests.take_end(trial.index) or _not_run(
-                    self._assignment.item(trial.index), reason
-                )
+                end = self._tests.take_end(trial.index)
+                if end is None:
+                    item = self._assignment.item(trial.index)
+                    self._tests.premises.setup.forget(item)
+                    end = _not_run(item, reason)
                 self._stage.post(partial(self._ended, trial.index, end, None))
 
     def _engine_ended(self, error: BaseException | None) -> None:
@@ -102,6 +114,7 @@ class ParallelRun:
     # ---- in the main thread
 
     def _ended(self, index: int, end: ItemEnd, eta_s: float | None) -> None:
+        self._told_of += 1
         if not end.is_told:
             self._assignment.about_to_tell(index)
             emit(end)

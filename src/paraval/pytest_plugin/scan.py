@@ -111,7 +111,7 @@ class Scan:
     # ---- fixtures
 
     def _by_fixtures(self, item: pytest.Function) -> str | None:
-        info = item._fixtureinfo  # noqa: SLF001 - what a test's closure holds has no public name
+        info = item._fixtureinfo
         for name, definitions in info.name2fixturedefs.items():
             for definition in _in_use(name, definitions):
                 reason = self._by_fixture(name, definition)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -21,6 +22,7 @@ from paraval.pytest_plugin.carrying import carrying
 from paraval.pytest_plugin.children_output import children_apart
 from paraval.pytest_plugin.floor import Floor
 from paraval.pytest_plugin.history import History
+from paraval.pytest_plugin.last_teardown import tear_down_rest
 from paraval.pytest_plugin.logs import logs_apart
 from paraval.pytest_plugin.nets import nets
 from paraval.pytest_plugin.order import Order
@@ -49,7 +51,7 @@ def register_parallel(config: pytest.Config, wanted: Wanted) -> None:
     history = History(config)
     manager.register(history, History.NAME)
     if is_controller(config):
-        from paraval.pytest_plugin.xdist_controller import SharedOut  # noqa: PLC0415 - xdist only
+        from paraval.pytest_plugin.xdist_controller import SharedOut
 
         manager.register(SharedOut(wanted.parallel), SharedOut.NAME)
         return
@@ -68,8 +70,8 @@ class ParallelSession:
         self._wanted = wanted
         self._history = history
         self._order = order
-        self._alone: dict[str, str] = {}
-        """By node id: why a test runs alone, or had to."""
+        self._reasons: ChainMap[str, str] = ChainMap()
+        """By node id: why a test runs alone, or had to; told as it ends."""
 
     def pytest_report_header(self) -> list[str]:
         wanted = self._wanted
@@ -96,7 +98,6 @@ class ParallelSession:
     def _run(self, session: Session, taken: TakenItems | None) -> None:
         config, items = self._config, session.items
         programmed = programme_of(config, items, self._wanted, self._history)
-        self._alone.update(programmed.alone)
         floor = Floor()
         session._setupstate = SharedSetup(None if taken is not None else items, floor)
         fixtures = OwnFixtures(session, floor)
@@ -124,13 +125,28 @@ class ParallelSession:
         telling = config.pluginmanager.get_plugin(Telling.NAME)
         if telling is not None:
             telling.alone = floor.reasons
-        with fixtures.installed(), self._registered(solo, Middle(), TimeLimits(watcher)):
+        # Around tests that run alone, too: they share fixtures, and loops, with the others.
+        with (
+            asyncs_apart(session, floor),
+            fixtures.installed(),
+            self._registered(solo, Middle(), TimeLimits(watcher)),
+            self._telling_why_alone(floor.reasons, programmed.alone),
+        ):
             try:
                 run.run()
             finally:
                 watcher.close()
-        self._alone.update(floor.reasons)
+            tear_down_rest(config, premises.setup)
         self._history.remember_alone(floor.reasons)
+
+    @contextmanager
+    def _telling_why_alone(self, *reasons: dict[str, str]) -> Iterator[None]:
+        """While tests end; a summary is as without this plugin."""
+        self._reasons = ChainMap(*reasons)
+        try:
+            yield
+        finally:
+            self._reasons = ChainMap()
 
     @contextmanager
     def _registered(self, *plugins: Any) -> Iterator[None]:
@@ -152,7 +168,6 @@ class ParallelSession:
             partial(children_apart, config),
             partial(logs_apart, config, stage.post),
             partial(asserts_apart, config),
-            partial(asyncs_apart, session, floor),
             no_current_test,
             partial(nets, floor, session),
         ]
@@ -169,7 +184,7 @@ class ParallelSession:
     def pytest_report_teststatus(self, report: Any, config: pytest.Config) -> Any:
         """With -v: why a test ran alone."""
         status = yield
-        why = self._alone.get(report.nodeid)
+        why = self._reasons.get(report.nodeid)
         if why is None or config.get_verbosity() < 1 or not status or not status[2]:
             return status
         category, letter, word = status

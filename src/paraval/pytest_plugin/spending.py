@@ -47,7 +47,7 @@ class Spending:
             uses = tuple(self._uses)
         if not uses:
             return ()
-        from paraval.models.conversation import merged_uses  # noqa: PLC0415 - seldom needed
+        from paraval.models.conversation import merged_uses
 
         return merged_uses(uses)
 

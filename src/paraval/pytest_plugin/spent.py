@@ -24,6 +24,6 @@ def spent_in(terminalreporter: Any) -> Mapping[str, Spend]:
     ]
     if not told:
         return {}
-    from paraval.pytest_plugin.spending import spends_in, summed  # noqa: PLC0415 - seldom needed
+    from paraval.pytest_plugin.spending import spends_in, summed
 
     return summed(map(spends_in, told))

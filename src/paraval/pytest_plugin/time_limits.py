@@ -43,7 +43,7 @@ class TimeLimits:
         seconds = own_seconds_of(item)
         if seconds is None:
             return (yield)
-        from paraval.pytest_plugin.alarm import alarm  # noqa: PLC0415 - few tests need it
+        from paraval.pytest_plugin.alarm import alarm
 
         with alarm(item, seconds, phase):
             return (yield)
