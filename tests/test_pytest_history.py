@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -311,11 +312,15 @@ def test_a_parallel_session_learns_and_the_next_one_starts_the_longest_first(
             """
         )
     )
-    command = [sys.executable, "-m", "pytest", "-q", "--parallel", "2", "-p", "no:randomly"]
+    plugin = ("-p", "paraval.pytest_plugin.entry")
+    command = [sys.executable, "-m", "pytest", "-q", *plugin, "--parallel", "2"]
+    env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     begun = tmp_path / "begun"
     for _ in range(2):
         begun.unlink(missing_ok=True)
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stdout + done.stderr
     assert "0.6" in begun.read_text().split()[:2]
     stored = json.loads((tmp_path / ".pytest_cache" / "v" / "paraval" / "durations").read_text())
