@@ -27,6 +27,7 @@ from paraval.pytest_plugin.logs import logs_apart
 from paraval.pytest_plugin.nets import nets
 from paraval.pytest_plugin.order import Order
 from paraval.pytest_plugin.own_fixtures import OwnFixtures
+from paraval.pytest_plugin.parsing import parsing_one_by_one
 from paraval.pytest_plugin.performing import Premises, Tests
 from paraval.pytest_plugin.programme import programme_of
 from paraval.pytest_plugin.progress import progress_for
@@ -169,6 +170,7 @@ class ParallelSession:
             partial(logs_apart, config, stage.post),
             partial(asserts_apart, config),
             no_current_test,
+            parsing_one_by_one,
             partial(nets, floor, session),
         ]
 
