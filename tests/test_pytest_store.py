@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -17,10 +18,12 @@ from typing import Any
 import pytest
 
 from paraval.pytest_plugin.code_state import code_state
+from paraval.pytest_plugin.flags import FAIL_UNDER, dest_of
 from paraval.pytest_plugin.flaky import flaky_tests
 from paraval.pytest_plugin.recording import fail_under_in
 from paraval.pytest_plugin.sources import Sources
 from paraval.pytest_plugin.trials import Frame, KnownTest, key_by_code, plan_of
+from paraval.pytest_plugin.wanted import read_wanted
 from paraval.records import AttemptRecord, RunInfo, TrialResult
 from paraval.report.document import Report
 from paraval.report.gate import judge_gate
@@ -355,18 +358,11 @@ GATED = """
     def test_left_out():
         pytest.skip("not here")
 """
-KEYS = """
-    def pytest_addoption(parser):
-        try:
-            parser.addini("paraval_fail_under", "for a plugin that has no such key yet")
-        except ValueError:
-            pass
-"""
 
 
 def test_a_rate_that_is_asked_for_decides_the_exit_code(tmp_path: Path) -> None:
     """9 of 10 passed, and one test that left itself out, which is asked for nothing."""
-    project = Project(tmp_path / "project", test_gated__py=GATED, conftest__py=KEYS)
+    project = Project(tmp_path / "project", test_gated__py=GATED)
     met = project.pytest("-o", "paraval_fail_under=0.9")
     assert met.returncode == 0, met.stdout + met.stderr
     assert "The gate is met: 9 of 10 trials passed (90 %); asked for: 90 %." in met.stdout
@@ -375,8 +371,21 @@ def test_a_rate_that_is_asked_for_decides_the_exit_code(tmp_path: Path) -> None:
         assert report.run.fail_under == 0.9
         missed = judge_gate(report.summary, 0.95, interrupted=False)
     assert missed.sentence.startswith("The gate is missed: 9 of 10 trials passed (90 %)")
+    by_flag = project.pytest("-o", "paraval_fail_under=0.9", "--paraval-fail-under", "0.95")
+    assert by_flag.returncode == 1
+    assert missed.sentence in by_flag.stdout
     every = judge_gate(replace(report.summary, passed=10, failed=0), None, interrupted=False)
     assert every.sentence == "The gate is met: every trial that was not skipped passed."
+
+
+def test_a_rate_asked_for_without_a_store_is_refused() -> None:
+    """Nobody would look at it."""
+    asked = argparse.Namespace(**{dest_of(FAIL_UNDER): "0.9"})
+    config: Any = SimpleNamespace(option=asked, getini=lambda _key: "", rootpath=Path())
+    with pytest.raises(pytest.UsageError, match="--paraval-fail-under needs --paraval-store"):
+        read_wanted(config, {})
+    asked.paraval_flag_paraval_store = ""
+    assert read_wanted(config, {}).store == Path(".paraval")
 
 
 @pytest.mark.parametrize("told", ["90", "-0.1", "nan", "most"])

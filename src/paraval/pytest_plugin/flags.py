@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+FAIL_UNDER = "--paraval-fail-under"
+
 FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
     (
         "--parallel",
@@ -55,6 +57,14 @@ FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         "--paraval-store-at",
         {"metavar": "FOLDER", "help": "the same, in this folder"},
     ),
+    (
+        FAIL_UNDER,
+        {
+            "metavar": "RATE",
+            "help": "of a recorded run: exit code 0 from this pass rate on, 0 to 1. Errors are not "
+            "wrong answers",
+        },
+    ),
 )
 INI_KEYS = (
     ("parallel", "how many tests run at once: a number, or auto"),
@@ -62,6 +72,7 @@ INI_KEYS = (
     ("paraval_models", "models for the fixture `model`: a,b or all"),
     ("paraval_models_file", "the registry of models"),
     ("paraval_store", "true, or the folder that every run is recorded in"),
+    ("paraval_fail_under", "the pass rate that a recorded run needs for exit code 0"),
     ("paraval_suite", "what the runs are called in the store (default: the rootdir's name)"),
 )
 

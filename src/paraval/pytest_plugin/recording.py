@@ -7,7 +7,7 @@ reporters. The engine has no part in it, and neither have xdist's workers.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,15 @@ import pytest
 from paraval.errors import ParavalError
 from paraval.models.secrets import Redactor
 from paraval.pytest_plugin.code_state import code_state
-from paraval.pytest_plugin.flags import dest_of
+from paraval.pytest_plugin.flags import FAIL_UNDER, dest_of
 from paraval.pytest_plugin.journal import Journal
-from paraval.pytest_plugin.model_choice import choice_in, choose
 from paraval.pytest_plugin.reviewing import Review, review_of
 from paraval.pytest_plugin.sources import Sources
 from paraval.pytest_plugin.telling import register_telling
 from paraval.pytest_plugin.trials import (
     Frame,
     KnownTest,
+    has_model,
     key_by_code,
     known_test,
     named_test,
@@ -35,7 +35,6 @@ from paraval.records import Limits, Model
 from paraval.settings import TESTS
 from paraval.store.store import Store
 
-FAIL_UNDER = "--paraval-fail-under"
 _KEYS = "_API_KEY"
 """How the names of variables end that hold keys."""
 
@@ -70,8 +69,7 @@ class Recording:
         option = session.config.option
         is_broken = session.testsfailed and not option.continue_on_collection_errors
         if session.items and not option.collectonly and not is_broken:
-            choice = choice_in(self._config)
-            models = {} if choice is None else choice.registry.models
+            models = self._models(are_asked_for=any(map(has_model, session.items)))
             self._begin([known_test(item, models) for item in session.items], models)
         return (yield)
 
@@ -79,17 +77,20 @@ class Recording:
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
         """In the controller, which knows tests by name alone. All workers tell the same names."""
         if ids and self._journal is None and not self._config.option.collectonly:
-            models = self._models_by_name(ids)
+            models = self._models(are_asked_for=any("[" in node_id for node_id in ids))
             self._begin([named_test(node_id, models) for node_id in ids], models)
 
-    def _models_by_name(self, ids: Iterable[str]) -> Mapping[str, Model]:
-        """The controller makes no tests, so that nobody there has read the registry yet."""
-        if not any("[" in node_id for node_id in ids):
+    def _models(self, *, are_asked_for: bool) -> Mapping[str, Model]:
+        """Of the registry, by name. In the controller nobody has read it yet."""
+        if not are_asked_for:
             return {}
+        # Only here: most tests need no registry, and to read one takes the whole planner.
+        from paraval.pytest_plugin.model_choice import choose  # noqa: PLC0415 - see above
+
         try:
             return choose(self._config, self._wanted).registry.models
         except ParavalError:
-            # No test asks for a model then, or each has said so by itself.
+            # There is none: whatever a test calls a model is its own.
             return {}
 
     def _begin(self, tests: Sequence[KnownTest], models: Mapping[str, Model]) -> None:
@@ -180,7 +181,8 @@ class Recording:
 
 def fail_under_in(config: pytest.Config) -> float | None:
     """The pass rate that is asked for, from 0 to 1; None: none is."""
-    text = str(getattr(config.option, dest_of(FAIL_UNDER), None) or _written(config))
+    given = getattr(config.option, dest_of(FAIL_UNDER), None)
+    text = str(config.getini("paraval_fail_under") if given is None else given).strip()
     if not text:
         return None
     try:
@@ -190,14 +192,6 @@ def fail_under_in(config: pytest.Config) -> float | None:
     if not 0 <= rate <= 1:
         raise pytest.UsageError(f"{FAIL_UNDER}: a pass rate from 0 to 1; not {text!r}")
     return rate
-
-
-def _written(config: pytest.Config) -> str:
-    try:
-        return str(config.getini("paraval_fail_under")).strip()
-    except ValueError:
-        # No such key: the one that knows them is loaded by others.
-        return ""
 
 
 def _redactor(models: Mapping[str, Model]) -> Redactor:

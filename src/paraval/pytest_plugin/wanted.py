@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from paraval.pytest_plugin.flags import dest_of
+from paraval.pytest_plugin.flags import FAIL_UNDER, dest_of
 
 MOST_AT_ONCE = 1000
 AUTO_AT_MOST = 32
@@ -90,6 +90,8 @@ def _store(config: pytest.Config, environ: Mapping[str, str]) -> Path | None:
     if at is not None and at.text.lower() not in ("true", "false"):
         return _path(config, at)
     if not is_asked and (at is None or at.text.lower() == "false"):
+        if getattr(config.option, dest_of(FAIL_UNDER), None) is not None:
+            raise pytest.UsageError(f"{FAIL_UNDER} needs --paraval-store: it judges a recorded run")
         return None
     return config.rootpath / Path(environ.get("PARAVAL_STORE") or ".paraval").expanduser()
 
