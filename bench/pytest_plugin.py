@@ -60,14 +60,26 @@ class Ran:
     """Of all its processes together, in bytes, the most that was seen."""
 
 
-def run(folder: Path, *flags: str, wait_s: float = 0.2, plugins: str = "-p no:randomly") -> Ran:
-    command = [sys.executable, "-m", "pytest", "-q", *plugins.split(), *flags, "."]
+def pytest_command(*flags: str) -> list[str]:
+    """pytest with nothing but the plugin that is measured."""
+    plugin = {"--parallel": ["-p", "paraval.pytest_plugin.entry"], "-n": ["-p", "xdist"]}
+    plugins = [one for flag in flags for one in plugin.get(flag, [])]
+    return [sys.executable, "-m", "pytest", "-q", *plugins, *flags, "."]
+
+
+def environment(wait_s: float) -> dict[str, str]:
+    environ = {name: os.environ[name] for name in os.environ if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**environ, "WAIT_S": str(wait_s), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
+
+def run(folder: Path, *flags: str, wait_s: float = 0.2) -> Ran:
+    command = pytest_command(*flags)
     with tempfile.TemporaryFile("w+") as output:
         began = time.perf_counter()
         process = subprocess.Popen(
             command,
             cwd=folder,
-            env={**os.environ, "WAIT_S": str(wait_s)},
+            env=environment(wait_s),
             stdout=output,
             stderr=subprocess.STDOUT,
         )
@@ -100,11 +112,10 @@ def peak(folder: Path, *flags: str) -> int:
         "stdout=subprocess.DEVNULL); "
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
     )
-    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", *flags, "."]
     told = subprocess.run(
-        [sys.executable, "-c", script, *pytest],
+        [sys.executable, "-c", script, *pytest_command(*flags)],
         cwd=folder,
-        env={**os.environ, "WAIT_S": "0.02"},
+        env=environment(0.02),
         capture_output=True,
         text=True,
         check=True,

@@ -76,11 +76,15 @@ KeyOf = Callable[[KnownTest, int], str]
 
 
 def known_test(item: pytest.Item, models: Mapping[str, Model]) -> KnownTest:
-    spec = getattr(item, "callspec", None)
     # A user's own fixture or parameter may have the name; its values are no models of ours.
-    has_model = spec is not None and MODEL in spec.params
-    name = model_in(item.nodeid, models) if has_model else None
+    name = model_in(item.nodeid, models) if has_model(item) else None
     return KnownTest(node_id=item.nodeid, model=None if name is None else models[name])
+
+
+def has_model(item: pytest.Item) -> bool:
+    """Whether it was made for one of several models, or of what else is called so."""
+    spec = getattr(item, "callspec", None)
+    return spec is not None and MODEL in spec.params
 
 
 def named_test(node_id: str, models: Mapping[str, Model]) -> KnownTest:
