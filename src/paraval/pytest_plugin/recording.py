@@ -85,7 +85,7 @@ class Recording:
         if not are_asked_for:
             return {}
         # Only here: most tests need no registry, and to read one takes the whole planner.
-        from paraval.pytest_plugin.model_choice import choose  # noqa: PLC0415 - see above
+        from paraval.pytest_plugin.model_choice import choose
 
         try:
             return choose(self._config, self._wanted).registry.models
