@@ -12,6 +12,7 @@ from _pytest.runner import runtestprotocol
 
 from paraval.pytest_plugin.needs import Patience, patience_of
 from paraval.pytest_plugin.outcomes import outcome_of
+from paraval.pytest_plugin.own_frames import hide_own_frames
 from paraval.pytest_plugin.protocol import PhaseEnd
 from paraval.pytest_plugin.spending import begin_again
 from paraval.pytest_plugin.time_limits import TimeLimits
@@ -22,6 +23,7 @@ LONGEST_DELAY_S = 60.0
 
 
 def register_plain(config: pytest.Config) -> None:
+    hide_own_frames()
     config.pluginmanager.register(TimeLimits(), TimeLimits.NAME)
     config.pluginmanager.register(TryingAgain(), TryingAgain.NAME)
 

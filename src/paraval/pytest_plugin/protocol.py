@@ -94,9 +94,9 @@ class Protocol:
             try:
                 hook(item=item, **named)
             finally:
-                turn.logs.end(phase)
                 for key, text in turn.captured.take(phase):
                     item.add_report_section(phase, key, text)
+                turn.logs.end(phase)
 
         call = pytest.CallInfo.from_call(
             act, when=phase, reraise=(pytest.exit.Exception, KeyboardInterrupt)

@@ -27,6 +27,7 @@ from paraval.pytest_plugin.logs import logs_apart
 from paraval.pytest_plugin.nets import nets
 from paraval.pytest_plugin.order import Order
 from paraval.pytest_plugin.own_fixtures import OwnFixtures
+from paraval.pytest_plugin.own_frames import hide_own_frames
 from paraval.pytest_plugin.parsing import parsing_one_by_one
 from paraval.pytest_plugin.performing import Premises, Tests
 from paraval.pytest_plugin.programme import programme_of
@@ -36,7 +37,7 @@ from paraval.pytest_plugin.running import ParallelRun
 from paraval.pytest_plugin.shared_setup import SharedSetup
 from paraval.pytest_plugin.solo import Solo
 from paraval.pytest_plugin.stage import Stage
-from paraval.pytest_plugin.telling import Telling
+from paraval.pytest_plugin.telling import Telling, register_telling
 from paraval.pytest_plugin.time_limits import TimeLimits
 from paraval.pytest_plugin.timeouts import Watcher
 from paraval.pytest_plugin.wanted import Wanted
@@ -73,6 +74,8 @@ class ParallelSession:
         self._order = order
         self._reasons: ChainMap[str, str] = ChainMap()
         """By node id: why a test runs alone, or had to; told as it ends."""
+        self._shared_changes: dict[str, str] = {}
+        """By fixture or test: what it changed for others, too."""
 
     def pytest_report_header(self) -> list[str]:
         wanted = self._wanted
@@ -98,6 +101,7 @@ class ParallelSession:
 
     def _run(self, session: Session, taken: TakenItems | None) -> None:
         config, items = self._config, session.items
+        hide_own_frames()
         programmed = programme_of(config, items, self._wanted, self._history)
         floor = Floor()
         session._setupstate = SharedSetup(None if taken is not None else items, floor)
@@ -123,9 +127,9 @@ class ParallelSession:
             assignment=assignment,
             progress=progress_for(config, self._wanted.progress, [item.nodeid for item in items]),
         )
-        telling = config.pluginmanager.get_plugin(Telling.NAME)
-        if telling is not None:
-            telling.alone = floor.reasons
+        if taken is not None or config.pluginmanager.has_plugin(Telling.NAME):
+            # The controller of xdist, or a store, has to hear what only this process knows.
+            register_telling(config).alone = floor.reasons
         # Around tests that run alone, too: they share fixtures, and loops, with the others.
         with (
             asyncs_apart(session, floor),
@@ -138,6 +142,10 @@ class ParallelSession:
             finally:
                 watcher.close()
             tear_down_rest(config, premises.setup)
+        self._shared_changes = {
+            **{f"the fixture {name}": why for name, why in floor.by_shared_fixtures.items()},
+            **floor.shared,
+        }
         self._history.remember_alone(floor.reasons)
 
     @contextmanager
@@ -181,6 +189,15 @@ class ParallelSession:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: Session) -> None:
         self._order.restore(session.items)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """What was found out too late to keep it from others."""
+        for who, why in self._shared_changes.items():
+            terminalreporter.write_line(
+                f"parallel: {who} changed the process beside other tests ({why}); from the next "
+                "run on, what uses it runs alone",
+                yellow=True,
+            )
 
     @pytest.hookimpl(wrapper=True)
     def pytest_report_teststatus(self, report: Any, config: pytest.Config) -> Any:
