@@ -23,6 +23,8 @@ from paraval.pytest_plugin.outcomes import result_of
 from paraval.pytest_plugin.protocol import PhaseEnd, Protocol
 from paraval.pytest_plugin.spending import begin_again
 from paraval.pytest_plugin.timeouts import seconds_of
+from paraval.pytest_plugin.told import ATTRIBUTE as TOLD
+from paraval.pytest_plugin.told import Told, attach
 from paraval.pytest_plugin.turns import Turn
 from paraval.pytest_plugin.warned import catching
 from paraval.records import Attempt, AttemptResult, Outcome
@@ -122,6 +124,9 @@ class Tests:
             turn.is_over = True
             turn.captured.close()
         result = result_of(item, phases, time.perf_counter() - began)
+        if not hasattr(phases[-1].report, TOLD):
+            # Given up: nobody made its last report in the usual way.
+            attach(phases[-1].report, Told(result=result))
         return ItemEnd(item=item, phases=phases, result=result, warned=tuple(turn.warned))
 
     async def _phases(self, turn: Turn) -> Sequence[PhaseEnd]:
