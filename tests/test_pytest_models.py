@@ -235,6 +235,57 @@ def test_beside_each_other_models_and_usage_are_each_tests_own(suite: Path) -> N
     assert "$1.50" in told["other"]
 
 
+AGAIN = """
+    import pytest
+
+    import paraval
+
+    LOG = []
+
+    @pytest.fixture(scope="module")
+    def shared():
+        LOG.append("shared")
+        yield
+        LOG.append("shared ends")
+
+    @pytest.fixture
+    def own():
+        LOG.append("own")
+        yield len(LOG)
+        LOG.append("own ends")
+
+    class TestRefused:
+        @pytest.mark.retry_rate_limits
+        def test_refused(self, shared, own, tmp_path):
+            (tmp_path / "new").mkdir()
+            if own < 6:
+                raise paraval.RateLimitedError(retry_after=0.01)
+
+    def test_after(shared):
+        assert LOG == ["shared", *["own", "own ends"] * 3]
+
+    @pytest.mark.retry_rate_limits(tries=2)
+    def test_never(shared, own):
+        raise paraval.RateLimitedError(retry_after=0.01)
+"""
+AGAIN_ELSEWHERE = """
+    from test_again import LOG
+
+    def test_all_ended():
+        assert LOG == ["shared", *["own", "own ends"] * 5, "shared ends"]
+"""
+
+
+def test_one_after_another_a_refused_test_runs_again_with_fixtures_of_its_own(
+    tmp_path: Path,
+) -> None:
+    """What it shares with others stays."""
+    write(tmp_path, test_again_py=AGAIN, test_elsewhere_py=AGAIN_ELSEWHERE)
+    done = run_pytest(tmp_path)
+    assert "test_again.py::test_never - paraval.errors.RateLimitedError" in done.stdout
+    assert "1 failed, 3 passed" in done.stdout, done.stdout
+
+
 def test_a_variable_chooses_models_too_and_a_refusal_says_whose_it_is(suite: Path) -> None:
     done = run_pytest(suite, "test_models.py", "-k", "test_asked_without_usage", TEST_MODELS="all")
     assert "1 failed, 2 passed" in done.stdout

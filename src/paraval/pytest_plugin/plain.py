@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Generator
+from copy import copy
 from typing import Any
 
 import pytest
-from _pytest.runner import runtestprotocol
+from _pytest.runner import call_and_report
 
 from paraval.pytest_plugin.needs import Patience, patience_of
 from paraval.pytest_plugin.outcomes import outcome_of
@@ -41,7 +42,7 @@ class TryingAgain:
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> bool | None:
         patience = patience_of(item)
-        if patience is None:
+        if patience is None or item.config.getoption("setupshow", False):
             return None
         hook = item.ihook
         hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -54,10 +55,8 @@ class TryingAgain:
         self, item: pytest.Item, nextitem: pytest.Item | None, patience: Patience
     ) -> list[pytest.TestReport]:
         for number in range(1, patience.tries + 1):
-            self._phases = []
-            # With the next test as its own next, what they share stays for another try.
             last = number == patience.tries
-            reports = runtestprotocol(item, log=False, nextitem=nextitem if last else item)
+            reports = self._attempt(item, nextitem, is_last=last)
             outcome, failure = outcome_of(self._phases, item)
             if last or outcome is not Outcome.RATE_LIMITED:
                 return reports
@@ -67,6 +66,28 @@ class TryingAgain:
             longest_s = min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (number - 1))
             time.sleep(told_s if told_s is not None else random.uniform(0, longest_s))  # noqa: S311 - jitter
         raise AssertionError("tries is 1 or more")
+
+    def _attempt(
+        self, item: pytest.Item, nextitem: pytest.Item | None, *, is_last: bool
+    ) -> list[pytest.TestReport]:
+        """As pytest's own `runtestprotocol`, which has to know what comes next before it begins."""
+        self._phases = []
+        own: Any = item
+        if not getattr(own, "_request", True):
+            own._initrequest()
+        reports = [call_and_report(item, "setup", log=False)]
+        if reports[0].passed:
+            reports.append(call_and_report(item, "call", log=False))
+        session = item.session
+        if session.shouldfail or session.shouldstop:
+            nextitem = None
+        elif not is_last and outcome_of(self._phases, item)[0] is Outcome.RATE_LIMITED:
+            # Its like follows: what the two share stays, and what is its own goes.
+            nextitem = copy(item)
+        reports.append(call_and_report(item, "teardown", log=False, nextitem=nextitem))
+        if hasattr(own, "_request"):
+            own._request, own.funcargs = False, None
+        return reports
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
