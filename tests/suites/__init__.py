@@ -1,0 +1,1 @@
+"""Test suites that others wrote, run plainly and side by side: `make test-suites`."""
