@@ -78,6 +78,8 @@ class Tests:
     async def perform(self, attempt: Attempt) -> AttemptResult:
         index = attempt.trial.index
         item = self._assignment.item(index)
+        if _is_to_stop(item):
+            raise asyncio.CancelledError
         if index in self._tried:
             _begin_again(item)
         elif not self._assignment.claim(index):
@@ -85,21 +87,22 @@ class Tests:
         self._tried.add(index)
         patience = patience_of(item)
         is_retried = patience is not None and attempt.number < patience.tries
-        if attempt.trial.exclusive:
-            solo = self._premises.solo
-            run = partial(
-                solo.run,
-                item,
-                before=partial(self._assignment.about_to_tell, index),
-                is_told_later=patience is not None,
+        try:
+            end = await (
+                self._alone(index, item, is_told_later=patience is not None)
+                if attempt.trial.exclusive
+                else self._beside(index, item)
             )
-            end = await self._premises.stage.call(run)
-        else:
-            end = await self._beside(index, item)
+        except Exception as error:
+            # pytest.exit, Ctrl-C of its own, or a hook that failed: as in pytest, the run ends with
+            # it. As the run is broken off, it may be ours, and then nobody listens any more.
+            cause = error.__cause__ if isinstance(error, FunctionExit) else None
+            self._premises.stage.end(cause or error)
+            raise asyncio.CancelledError from error
         if not is_retried and end.result.error is not None:
             # Only where a test asks for it is it tried again.
-            error = replace(end.result.error, lasting=True, stops=None)
-            end = replace(end, result=replace(end.result, error=error))
+            failure = replace(end.result.error, lasting=True, stops=None)
+            end = replace(end, result=replace(end.result, error=failure))
         self._ends[index] = end
         return end.result
 
@@ -108,6 +111,20 @@ class Tests:
 
     def kill(self) -> None:
         """Threads cannot be ended; they are left behind."""
+
+    # ---- alone
+
+    async def _alone(self, index: int, item: pytest.Item, *, is_told_later: bool) -> ItemEnd:
+        def run() -> ItemEnd | None:
+            if _is_to_stop(item):
+                return None
+            before = partial(self._assignment.about_to_tell, index)
+            return self._premises.solo.run(item, before=before, is_told_later=is_told_later)
+
+        end = await self._premises.stage.call(run)
+        if end is None:
+            raise asyncio.CancelledError
+        return end
 
     # ---- beside others
 
@@ -141,24 +158,13 @@ class Tests:
             either: set[asyncio.Future[Any]] = {call, given_up}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if call.done():
-                return self._outcome_of(call)
+                return call.result()
         finally:
             # Of one that hangs, the thread is left behind.
             call.cancel()
         self._premises.floor.leave(turn)
         self._premises.setup.abandon(turn.item)
         return given_up.result().phases(turn)
-
-    def _outcome_of(self, call: asyncio.Future[list[PhaseEnd]]) -> Sequence[PhaseEnd]:
-        try:
-            return call.result()
-        except pytest.exit.Exception as error:
-            self._premises.stage.post(partial(_raise, error))
-            raise asyncio.CancelledError from error
-        except FunctionExit as error:
-            if isinstance(error.__cause__, KeyboardInterrupt):
-                raise asyncio.CancelledError from error
-            raise
 
     def _run(self, turn: Turn, give_up: Callable[[Hung], None]) -> list[PhaseEnd]:
         """In the test's own thread."""
@@ -189,5 +195,6 @@ def _settle(future: asyncio.Future[Hung], hung: Hung) -> None:
         future.set_result(hung)
 
 
-def _raise(error: BaseException) -> None:
-    raise error
+def _is_to_stop(item: pytest.Item) -> bool:
+    """With -x after a failure, for instance: one that is about to start does not begin any more."""
+    return bool(item.session.shouldfail or item.session.shouldstop)

@@ -20,11 +20,15 @@ class Stage:
     """Jobs for the main thread."""
 
     def __init__(self) -> None:
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Job | BaseException | None] = SimpleQueue()
 
     def post(self, job: Job) -> None:
         """From any thread; what it raises comes out of `serve`."""
         self._jobs.put(job)
+
+    def end(self, error: BaseException) -> None:
+        """From any thread: `serve` raises it, after all that was posted before."""
+        self._jobs.put(error)
 
     def close(self) -> None:
         """`serve` returns after all that was posted before."""
@@ -43,14 +47,16 @@ class Stage:
                 continue
             if job is None:
                 return
+            if isinstance(job, BaseException):
+                raise job
             job()
 
     def do_what_is_left(self) -> None:
-        """The jobs that were posted, without waiting for more."""
+        """The jobs that were posted, without waiting for more; it has ended already."""
         with contextlib.suppress(Empty):
             while True:
                 job = self._jobs.get_nowait()
-                if job is not None:
+                if callable(job):
                     job()
 
     async def call(self, function: Callable[[], T]) -> T:
@@ -59,6 +65,8 @@ class Stage:
         result: asyncio.Future[T] = loop.create_future()
 
         def job() -> None:
+            if result.cancelled():
+                return  # Whoever asked for it was ended before it came to this.
             try:
                 value = function()
             except Exception as error:  # noqa: BLE001 - it is handed on to whoever awaits it
