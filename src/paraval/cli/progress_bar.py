@@ -12,13 +12,13 @@ import os
 import shutil
 from collections.abc import Callable
 
+from paraval.amounts import rough_time
 from paraval.cli.progress_counts import Room, Running, Spending
 from paraval.cli.progress_lines import (
     LONGEST_NOTICE,
     Pen,
     Wording,
     cut_to,
-    rough_time,
     shown_label,
 )
 from paraval.records import (

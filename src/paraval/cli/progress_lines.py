@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import TextIO
 
+from paraval.amounts import rough_time
 from paraval.cli.progress_counts import Room, Running, Skips, Spending
 from paraval.records import (
     AttemptEnded,
@@ -260,16 +261,6 @@ _SIMPLE = re.compile(f"[ -~{SIGNS}]*")
 def _is_simple(text: str) -> bool:
     """Printable ASCII and our own signs: one column each, and nothing needs to be looked up."""
     return _SIMPLE.fullmatch(text) is not None
-
-
-def rough_time(seconds: float) -> str:
-    """`8 s`, `2 min`, `1 h 05 min`: no more digits than a guess deserves."""
-    if not math.isfinite(seconds) or seconds < 0:
-        return "?"
-    if seconds < 90:
-        return f"{math.ceil(seconds)} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else "{} h {:02} min".format(*divmod(minutes, 60))
 
 
 def _padded(text: str, width: int) -> str:

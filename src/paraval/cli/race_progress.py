@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TextIO
 
+from paraval.amounts import rough_time
 from paraval.cli.progress import Onlooker, choose
 from paraval.cli.progress_bar import GREEN, RED, YELLOW, Bar
 from paraval.cli.progress_counts import Room, Running, Skips
@@ -18,7 +19,6 @@ from paraval.cli.progress_lines import (
     QUIET_S,
     Lines,
     Pen,
-    rough_time,
     shown_label,
 )
 from paraval.cli.race_story import RaceStory

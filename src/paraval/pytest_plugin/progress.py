@@ -6,7 +6,6 @@ pytest's own reporter, at the end.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -106,13 +105,3 @@ def letter_of(end: ItemEnd) -> str:
         elif was_xfail and report.when == "call":
             letter = "X"
     return letter
-
-
-def rough_time(seconds: float) -> str:
-    """`8 s`, `2 min`, `1 h 05 min`: no more digits than a guess deserves."""
-    if not math.isfinite(seconds) or seconds < 0:
-        return "?"
-    if seconds < 90:
-        return f"{math.ceil(seconds)} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else "{} h {:02} min".format(*divmod(minutes, 60))

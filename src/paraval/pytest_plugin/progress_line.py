@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from paraval.amounts import rough_time
 from paraval.pytest_plugin.footer import Footer
-from paraval.pytest_plugin.progress import LONGEST_NAME, letter_of, names_of, rough_time
+from paraval.pytest_plugin.progress import LONGEST_NAME, letter_of, names_of
 from paraval.report.text import cut_middle, printable
 
 if TYPE_CHECKING:

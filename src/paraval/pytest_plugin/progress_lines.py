@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from paraval.amounts import rough_time
 from paraval.pytest_plugin.outcomes import crash_line
-from paraval.pytest_plugin.progress import LONGEST_NAME, letter_of, names_of, rough_time
+from paraval.pytest_plugin.progress import LONGEST_NAME, letter_of, names_of
 from paraval.report.text import columns, cut_middle, one_line, printable, to_ascii
 from paraval.report.wording import duration
 
