@@ -19,13 +19,13 @@ from typing import Any
 import pyte
 import pytest
 
+from paraval.amounts import rough_time
 from paraval.pytest_plugin.footer import Footer
 from paraval.pytest_plugin.progress import (
     Silence,
     letter_of,
     names_of,
     progress_for,
-    rough_time,
 )
 from paraval.pytest_plugin.progress_line import Line
 from paraval.pytest_plugin.wanted import ProgressForm
