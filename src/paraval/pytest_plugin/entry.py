@@ -90,6 +90,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     if by_model:
         from paraval.pytest_plugin.cost_summary import lines
 
-        terminalreporter.section("models")
+        terminalreporter.write_sep("=", "models")
         for line in lines(by_model):
             terminalreporter.write_line(line)

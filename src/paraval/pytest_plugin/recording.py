@@ -169,7 +169,7 @@ class Recording:
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if self._review is not None:
-            terminalreporter.section("recorded by paraval")
+            terminalreporter.write_sep("=", "recorded by paraval")
             for line in self._review.lines():
                 terminalreporter.write_line(line)
 
