@@ -21,6 +21,7 @@ _OPTIONS_FOR_ONE = {
     "setupshow": "--setup-show tells of one test at a time",
     "setuponly": "--setup-only tells of one test at a time",
     "setupplan": "--setup-plan tells of one test at a time",
+    "stepwise": "--stepwise goes from one test to the next, and stops at the first that fails",
     "forked": "--forked runs each test in a child of this process",
 }
 

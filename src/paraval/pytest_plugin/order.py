@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import pytest
@@ -16,24 +16,28 @@ class Order:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._nodes: list[str] = []
-        """Of junit's reporters, which forget it, in their own order; empty for those of others."""
+        self._nodes: dict[int, str] = {}
+        """By the identity of junit's reporters, which forget it: whose they are."""
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        written = self._junit_reporters()
-        while len(self._nodes) < len(written) - 1:
-            self._nodes.append("")
-        if len(self._nodes) < len(written):
-            self._nodes.append(report.nodeid)
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, None, None]:
+        """A test's reporter is made with its first report; or before, by a fixture that writes."""
+        xml: Any = self._config.stash.get(xml_key, None)
+        if xml is None:
+            return (yield)
+        for (node, *_), reporter in list(xml.node_reporters.items()):
+            self._nodes[id(reporter)] = str(getattr(node, "nodeid", node))
+        known = len(xml.node_reporters_ordered)
+        yield
+        for reporter in xml.node_reporters_ordered[known:]:
+            self._nodes.setdefault(id(reporter), report.nodeid)
+        return None
 
     def restore(self, items: Sequence[pytest.Item]) -> None:
         """Before the file and the summary are written. What is not of a test stays in front."""
         place = {item.nodeid: index for index, item in enumerate(items)}
         written = self._junit_reporters()
-        places = [place.get(node, -1) for node in self._nodes]
-        places += [-1] * (len(written) - len(places))
-        written[:] = [one for _, one in sorted(zip(places, written, strict=True), key=_first)]
+        written.sort(key=lambda one: place.get(self._nodes.get(id(one), ""), -1))
         reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:
             for reports in reporter.stats.values():
@@ -42,7 +46,3 @@ class Order:
     def _junit_reporters(self) -> list[Any]:
         xml: Any = self._config.stash.get(xml_key, None)
         return [] if xml is None else xml.node_reporters_ordered
-
-
-def _first(pair: tuple[int, Any]) -> int:
-    return pair[0]
