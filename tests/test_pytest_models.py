@@ -235,6 +235,7 @@ def test_beside_each_other_models_and_usage_are_each_tests_own(suite: Path) -> N
     assert "$1.50" in told["other"]
 
 
+EMPTY = "empty: {provider: loopback, scenario: empty.json}"
 AGAIN = """
     import pytest
 
@@ -267,12 +268,16 @@ AGAIN = """
     @pytest.mark.retry_rate_limits(tries=2)
     def test_never(shared, own):
         raise paraval.RateLimitedError(retry_after=0.01)
+
+    @pytest.mark.retry_rate_limits
+    def test_tomorrow(shared, own, model):
+        model.ask("hi")
 """
 AGAIN_ELSEWHERE = """
     from test_again import LOG
 
     def test_all_ended():
-        assert LOG == ["shared", *["own", "own ends"] * 5, "shared ends"]
+        assert LOG == ["shared", *["own", "own ends"] * 6, "shared ends"]
 """
 
 
@@ -281,9 +286,33 @@ def test_one_after_another_a_refused_test_runs_again_with_fixtures_of_its_own(
 ) -> None:
     """What it shares with others stays."""
     write(tmp_path, test_again_py=AGAIN, test_elsewhere_py=AGAIN_ELSEWHERE)
+    write(tmp_path, models_yaml=EMPTY, empty_json='{"quota": 0}')
     done = run_pytest(tmp_path)
     assert "test_again.py::test_never - paraval.errors.RateLimitedError" in done.stdout
-    assert "1 failed, 3 passed" in done.stdout, done.stdout
+    assert "2 failed, 3 passed" in done.stdout, done.stdout
+
+
+USED_UP = """
+    import pytest
+
+    @pytest.mark.retry_rate_limits
+    @pytest.mark.parametrize("n", range(3))
+    def test_asked(model, n):
+        model.ask("hi")
+"""
+
+
+@pytest.mark.parametrize(("at_once", "ended"), [("1", "3 failed"), ("2", "2 failed, 1 error")])
+def test_an_account_whose_quota_is_used_up_is_not_waited_for(
+    tmp_path: Path, at_once: str, ended: str
+) -> None:
+    """Tests that have not begun by then are not run, if the engine looks after their account."""
+    write(tmp_path, test_used_up_py=USED_UP, models_yaml=EMPTY, empty_json='{"quota": 0}')
+    done = run_pytest(tmp_path, "--parallel", at_once)
+    assert f" {ended} in " in done.stdout, done.stdout
+    assert "top up the account, then run the tests again" in done.stdout
+    assert "resume" not in done.stdout
+    assert ("not run: model 'empty'" in done.stdout) == ("error" in ended)
 
 
 def test_a_variable_chooses_models_too_and_a_refusal_says_whose_it_is(suite: Path) -> None:

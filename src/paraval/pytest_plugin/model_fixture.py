@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -38,8 +38,9 @@ class NoAnswerError(ParavalError):
     """A model that was asked and did not answer; an outage is told as one, and not as a failure."""
 
     def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message.replace("then resume", "then run the tests again"))
-        self.failure = failure
+        message = failure.message.replace("then resume", "then run the tests again")
+        super().__init__(message)
+        self.failure = replace(failure, message=message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from paraval.pytest_plugin.own_frames import hide_own_frames
 from paraval.pytest_plugin.protocol import PhaseEnd
 from paraval.pytest_plugin.spending import begin_again
 from paraval.pytest_plugin.time_limits import TimeLimits
-from paraval.records import Outcome
+from paraval.records import Failure, Outcome
 
 FIRST_DELAY_S = 1.0
 LONGEST_DELAY_S = 60.0
@@ -57,12 +57,12 @@ class TryingAgain:
         for number in range(1, patience.tries + 1):
             last = number == patience.tries
             reports = self._attempt(item, nextitem, is_last=last)
-            outcome, failure = outcome_of(self._phases, item)
-            if last or outcome is not Outcome.RATE_LIMITED:
+            refusal = self._refusal(item)
+            if last or refusal is None:
                 return reports
             item._report_sections.clear()
             begin_again(item)
-            told_s = None if failure is None else failure.retry_after
+            told_s = refusal.retry_after
             longest_s = min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (number - 1))
             time.sleep(told_s if told_s is not None else random.uniform(0, longest_s))  # noqa: S311 - jitter
         raise AssertionError("tries is 1 or more")
@@ -81,13 +81,21 @@ class TryingAgain:
         session = item.session
         if session.shouldfail or session.shouldstop:
             nextitem = None
-        elif not is_last and outcome_of(self._phases, item)[0] is Outcome.RATE_LIMITED:
+        elif not is_last and self._refusal(item) is not None:
             # Its like follows: what the two share stays, and what is its own goes.
             nextitem = copy(item)
         reports.append(call_and_report(item, "teardown", log=False, nextitem=nextitem))
         if hasattr(own, "_request"):
             own._request, own.funcargs = False, None
         return reports
+
+    def _refusal(self, item: pytest.Item) -> Failure | None:
+        """By a rate limit, in the phases so far. One that lasts, as of a quota that is used up, is
+        not waited for."""
+        outcome, failure = outcome_of(self._phases, item)
+        if outcome is not Outcome.RATE_LIMITED or failure is None or failure.lasting:
+            return None
+        return failure
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
