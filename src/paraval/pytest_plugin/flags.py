@@ -15,9 +15,13 @@ FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         "--parallel",
         {
             "metavar": "N",
-            "help": "run N tests at once, in threads of this process (auto: as many as the machine "
-            "carries; 0 or 1: one after another). Also PARALLEL_WORKERS=N, or parallel = N in the "
-            "ini file",
+            # A flag of this name in a user's conftest may take no value, and pytest reads the flags
+            # once before it knows of any conftest: ours must not be in error then.
+            "nargs": "?",
+            "const": "auto",
+            "help": "run N tests at once, in threads of this process (auto, or no N: as many as "
+            "the machine carries; 0 or 1: one after another). Also PARALLEL_WORKERS=N, or "
+            "parallel = N in the ini file",
         },
     ),
     (
@@ -32,6 +36,8 @@ FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         "--models",
         {
             "metavar": "NAMES",
+            "nargs": "?",  # The same.
+            "const": "",
             "help": "run each test that asks for the fixture `model` with these models of the "
             "registry: a,b or all. Also TEST_MODELS=a,b",
         },
