@@ -22,8 +22,44 @@ def pytest_collection_finish(session):
         json.dump({"reasons": reasons, "seconds": seconds}, file)
 """
 
+PRODUCT = """
+from contextlib import contextmanager
+
+class Settings:
+    is_active = True
+
+SETTINGS = Settings()
+LIMITS = {}
+retries = 3
+_client = None
+
+def set_active(is_active):
+    SETTINGS.is_active = is_active
+
+def reset_retries():
+    global retries
+    retries = 3
+
+@contextmanager
+def override_limits(**limits):
+    for name, value in limits.items():
+        LIMITS[name] = value
+    yield
+
+def get_client():
+    global _client
+    if _client is None:
+        _client = Settings()
+    return _client
+
+def set_up(settings):
+    settings.is_active = True
+    return settings
+"""
+
 CONFTEST = """
 import os
+import product
 import pytest
 
 @pytest.fixture
@@ -53,6 +89,14 @@ def session_env():
 def chdir_once():
     os.environ["EVERYBODY"] = "1"
 
+@pytest.fixture(autouse=True)
+def as_in_the_beginning():
+    product.set_active(True)
+
+@pytest.fixture
+def inactive():
+    product.set_active(False)
+
 @pytest.fixture
 def numbered():
     global count
@@ -81,6 +125,7 @@ from contextlib import contextmanager, redirect_stdout
 from unittest import mock
 from unittest.mock import AsyncMock, MagicMock, patch
 
+import product
 import pytest
 
 class Client:
@@ -199,6 +244,11 @@ def test_streams_are_its_own():
         pass
     sys.stdout = sys.stderr
 
+def test_code_under_test():
+    product.get_client()
+    product.set_up(product.Settings())
+    assert product.SETTINGS.is_active
+
 def test_sets_attributes_of_its_own():
     made = Client()
     made.timeout = 3
@@ -240,9 +290,12 @@ from os import chdir as go
 from unittest import mock
 from unittest.mock import patch, patch as replace
 import click.testing
+import codecs
 import json as codec
+import product
 import pytest
 from conftest import enter_folder
+from product import reset_retries as start_over
 
 counter = 0
 runner = click.testing.CliRunner()
@@ -474,6 +527,39 @@ def test_pool():
     from concurrent.futures import ProcessPoolExecutor
     ProcessPoolExecutor()
 
+@expect("calls codecs.register")
+def test_codecs():
+    codecs.register(lambda name: None)
+
+@expect("calls blockbuster.blockbuster_ctx")
+def test_blocking_calls():
+    from blockbuster import blockbuster_ctx
+    with blockbuster_ctx():
+        pass
+
+@expect("calls anyio.open_signal_receiver")
+async def test_signals():
+    from anyio import open_signal_receiver
+    with open_signal_receiver(signal.SIGUSR1):
+        pass
+
+# ---- the code under test
+@expect("calls `product.set_active`, which sets `SETTINGS.is_active` for all")
+def test_setting():
+    product.set_active(False)
+
+@expect("calls `start_over`, which sets `retries` for all")
+def test_reset():
+    start_over()
+
+@expect("calls `product.override_limits`, which sets `LIMITS` for all")
+def test_override():
+    with product.override_limits(tokens=1):
+        pass
+
+@expect("fixture `inactive` calls `product.set_active`, which sets `SETTINGS.is_active` for all")
+def test_inactive(inactive): pass
+
 @expect("calls breakpoint")
 def test_breakpoint():
     breakpoint()
@@ -557,6 +643,7 @@ def collect(folder: Path, *arguments: str) -> tuple[dict[str, str | None], float
 @pytest.fixture(scope="module")
 def reasons(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str | None]]:
     folder = tmp_path_factory.mktemp("scan")
+    (folder / "product.py").write_text(PRODUCT)
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "test_beside.py").write_text(BESIDE)
     (folder / "test_alone.py").write_text(ALONE)

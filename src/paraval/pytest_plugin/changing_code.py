@@ -24,6 +24,7 @@ from paraval.pytest_plugin.known_changes import (
     FIXTURES,
     METHODS,
 )
+from paraval.pytest_plugin.shared_settings import is_called_so, setting_of
 
 _DEPTH = 8
 """How many calls deep a test's own functions are followed."""
@@ -59,6 +60,32 @@ class ChangingCode:
                 written = self._outline(layer.__code__).written_globals
                 if written:
                     return written[0]
+        return None
+
+    def shared_setting(self, function: object) -> str | None:
+        """What the function itself has the code under test set for everybody, by which call."""
+        for layer in layers(function):
+            if isinstance(layer, FunctionType) and self._is_test_module(layer.__globals__):
+                reason = self._setting_call(layer)
+                if reason is not None:
+                    return reason
+        return None
+
+    def _setting_call(self, function: FunctionType) -> str | None:
+        names = self._outline(function.__code__).names
+        if not any(map(is_called_so, names)) and not any(
+            is_called_so(getattr(function.__globals__.get(name), "__name__", "")) for name in names
+        ):
+            return None
+        for used in used_names(function.__code__):
+            if used.use is not Use.READ or used.root is Root.OWN_CLASS:
+                continue
+            for at, (value, _) in enumerate(_resolve(used.root, used.parts, function), start=1):
+                for layer in layers(value):
+                    setting = setting_of(layer) if isinstance(layer, FunctionType) else None
+                    if setting is not None:
+                        called = ".".join(used.parts[:at])
+                        return f"calls `{called}`, which sets `{setting}` for all"
         return None
 
     def _why(self, function: object, cls: type | None, depth: int) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
+from inspect import isasyncgenfunction, isgeneratorfunction
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -144,6 +145,8 @@ class Scan:
         if reason is None and definition.scope in {"function", "class"}:
             written = self._code.written_global(definition.func)
             reason = None if written is None else f"writes the global `{written}`"
+        if reason is None and not _is_reset(definition):
+            reason = self._code.shared_setting(definition.func)
         if reason is None:
             return None
         scope = "" if definition.scope == "function" else f" ({definition.scope})"
@@ -166,7 +169,7 @@ class Scan:
         if reason is None:
             written = self._code.written_global(function)
             reason = None if written is None else f"writes the global `{written}`"
-        return reason
+        return reason or self._code.shared_setting(function)
 
     def _by_parameters(self, item: pytest.Function) -> str | None:
         """Of a function that is handed to the test."""
@@ -240,6 +243,16 @@ def _in_use(
         yield definition
         if name not in definition.argnames:
             return
+
+
+def _is_reset(definition: pytest.FixtureDef[Any]) -> bool:
+    """Whether it sets things once more as they are for every test, and never to anything else:
+    those that do need another setting run alone, so that it disturbs nobody."""
+    # It has no public name. In a pytest that does not have it at all, such tests run alone.
+    is_autouse = bool(getattr(definition, "_autouse", False))
+    function = definition.func
+    has_teardown = isgeneratorfunction(function) or isasyncgenfunction(function)
+    return is_autouse and definition.params is None and not has_teardown
 
 
 def _asker(name: str, definitions: Mapping[str, Any]) -> str | None:
