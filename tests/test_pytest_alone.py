@@ -30,6 +30,8 @@ class Settings:
 
 SETTINGS = Settings()
 LIMITS = {}
+SHELLS = {}
+SEEN = []
 retries = 3
 _client = None
 
@@ -127,6 +129,8 @@ from unittest.mock import AsyncMock, MagicMock, patch
 
 import product
 import pytest
+
+RESULTS = []
 
 class Client:
     def __init__(self):
@@ -244,6 +248,13 @@ def test_streams_are_its_own():
         pass
     sys.stdout = sys.stderr
 
+def test_reads_what_is_shared():
+    shells = dict(product.SHELLS)
+    shells.clear()
+    shells["own"] = product.SHELLS.get("own")
+    RESULTS.append(shells)
+    sys.path.copy().append("/x")
+
 def test_code_under_test():
     product.get_client()
     product.set_up(product.Settings())
@@ -295,7 +306,7 @@ import json as codec
 import product
 import pytest
 from conftest import enter_folder
-from product import reset_retries as start_over
+from product import SEEN, reset_retries as start_over
 
 counter = 0
 runner = click.testing.CliRunner()
@@ -559,6 +570,29 @@ def test_override():
 
 @expect("fixture `inactive` calls `product.set_active`, which sets `SETTINGS.is_active` for all")
 def test_inactive(inactive): pass
+
+@expect("changes `product.SHELLS`")
+def test_emptied():
+    shells = product.SHELLS.copy()
+    product.SHELLS.clear()
+    product.SHELLS.update(shells)
+
+@expect("changes `product.SHELLS`")
+def test_item():
+    product.SHELLS["own"] = object
+
+@expect("changes `product.SEEN`")
+def test_appended():
+    import product as imported
+    imported.SEEN.append(1)
+
+@expect("empties `SEEN`")
+def test_emptied_by_its_name():
+    SEEN.clear()
+
+@expect("changes `sys.path`")
+def test_path():
+    sys.path.insert(0, "/x")
 
 @expect("calls breakpoint")
 def test_breakpoint():

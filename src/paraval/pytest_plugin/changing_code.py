@@ -24,6 +24,7 @@ from paraval.pytest_plugin.known_changes import (
     FIXTURES,
     METHODS,
 )
+from paraval.pytest_plugin.shared_containers import can_change, change_of, is_container
 from paraval.pytest_plugin.shared_settings import is_called_so, setting_of
 
 _DEPTH = 8
@@ -135,7 +136,7 @@ class ChangingCode:
             value = found.get(name)
             if value is not None and (id(value) in known or id(type(value)) in known):
                 return True
-        return False
+        return can_change(shape, found)
 
     def _why_used(self, used: UsedName, function: FunctionType) -> str | None:
         if used.root is Root.OWN_CLASS:
@@ -151,7 +152,12 @@ class ChangingCode:
             if isinstance(owner, ModuleType | type):
                 return f"sets `{'.'.join(used.parts)}`"
             return None
+        owner: object = None
         for at, (value, name) in enumerate(_resolve(used.root, used.parts, function), start=1):
+            change = self._container_changed(value, used, at, owner)
+            if change is not None:
+                return change
+            owner = value
             if id(value) in self._known:
                 return _calls(self._known[id(value)][1])
             if name in _KNOWN_NAMES:
@@ -198,6 +204,16 @@ class ChangingCode:
                     if reason is not None:
                         return reason
         return None
+
+    def _container_changed(
+        self, value: object, used: UsedName, at: int, owner: object
+    ) -> str | None:
+        if not is_container(value) or id(value) in self._containers:
+            return None
+        # In a module of tests, what they have found may be gathered.
+        if isinstance(owner, ModuleType) and self._is_test_module(vars(owner)):
+            return None
+        return change_of(used, at, owner)
 
     def _is_of_tests(self, function: object) -> bool:
         return isinstance(function, FunctionType) and any(

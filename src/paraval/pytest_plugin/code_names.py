@@ -26,6 +26,7 @@ _KEY_LENGTH = 40
 _STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
 _DELETE_GLOBAL = dis.opmap["DELETE_GLOBAL"]
 _CHANGES_ATTRIBUTE_CODES = tuple(bytes([dis.opmap[name]]) for name in sorted(_CHANGES_ATTRIBUTE))
+_CHANGES_ITEM_CODES = tuple(dis.opmap[name] for name in sorted(_CHANGES_ITEM))
 _LOADS_LOCAL_CODES = frozenset(
     number for name, number in dis.opmap.items() if name.startswith("LOAD_FAST")
 )
@@ -72,6 +73,8 @@ class Outline:
     """Of globals, attributes and imported modules, in no order, and of what it closes over."""
     sets_attributes: bool
     """Of something else than a local variable, as `self.name = ...` does."""
+    changes_items: bool
+    """Of whatever, as `thing[key] = ...` does."""
     written_globals: tuple[str, ...]
 
 
@@ -79,11 +82,12 @@ def outline(code: CodeType) -> Outline:
     codes = tuple(_nested(code))
     names: set[str] = set()
     written: dict[str, None] = {}
-    sets_attributes = False
+    sets_attributes = changes_items = False
     for one in codes:
         names.update(one.co_names, one.co_freevars)
         operations = one.co_code[::2]
         sets_attributes |= _sets_attributes(operations.replace(_CACHE, b""))
+        changes_items |= any(change in operations for change in _CHANGES_ITEM_CODES)
         if _STORE_GLOBAL in operations or _DELETE_GLOBAL in operations:
             written.update(
                 (step.argval, None)
@@ -94,6 +98,7 @@ def outline(code: CodeType) -> Outline:
         codes=codes,
         names=frozenset(names),
         sets_attributes=sets_attributes,
+        changes_items=changes_items,
         written_globals=tuple(written),
     )
 

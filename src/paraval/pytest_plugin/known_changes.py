@@ -178,7 +178,9 @@ CONTAINERS = ("os.environ", "os.environb", "sys.modules")
 
 CHANGING_METHODS = frozenset(
     {"update", "pop", "popitem", "setdefault", "clear", "__setitem__", "__delitem__"}
+    | {"append", "appendleft", "extend", "insert", "remove", "reverse", "sort", "add", "discard"}
 )
+"""Of dicts, lists and sets."""
 
 EACH_TURNS_OWN = frozenset(
     {"sys.stdout", "sys.stderr", "sys.stdin", "warnings.filters", "warnings.showwarning"}
