@@ -538,6 +538,12 @@ def test_pool():
     from concurrent.futures import ProcessPoolExecutor
     ProcessPoolExecutor()
 
+@expect("calls gc.get_objects")
+def test_all_objects():
+    for found in gc.get_objects():
+        if isinstance(found, Config):
+            found.close()
+
 @expect("calls codecs.register")
 def test_codecs():
     codecs.register(lambda name: None)

@@ -136,6 +136,7 @@ CALLABLES = (
     "gc.disable",
     "gc.enable",
     "gc.freeze",
+    "gc.get_objects",
     "gc.set_debug",
     "gc.set_threshold",
     "tracemalloc.start",
