@@ -224,7 +224,6 @@ def test_a_test_may_end_the_whole_run(child: Child, name: str, code: int, words:
     [
         "pytest_runtest_logreport(report): node = report.nodeid",
         "pytest_runtest_makereport(item, call): node = item.nodeid",
-        "pytest_exception_interact(node): node = node.nodeid",
     ],
 )
 def test_an_error_of_a_hook_ends_the_run_as_in_plain_pytest(child: Child, hook: str) -> None:
