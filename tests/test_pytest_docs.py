@@ -21,7 +21,7 @@ EXAMPLE = ROOT / "examples" / "pytest"
 PAGE = (ROOT / "docs" / "pytest.md").read_text()
 README = (ROOT / "README.md").read_text()
 VARYING = re.compile(r"in [\d.]+s|\d{8}-\d{6}-\w+")
-COMES_AS_IT_ENDS = re.compile(r"test_\w+\.py [.F]+ +\[ *\d+%\]")
+COMES_AS_IT_ENDS = re.compile(r"(test_\w+\.py )?[.F]+ +\[ *\d+%\]")
 
 
 def run_pytest(folder: Path, *arguments: str, columns: int = 88) -> str:

@@ -351,7 +351,7 @@ def test_a_key_that_is_not_set_is_named_and_nothing_is_counted(tmp_path: Path) -
         """,
         pytest_ini="[pytest]\n",
     )
-    done = run_pytest(tmp_path, "-s", "--models-file", "keyed.yaml")
+    done = run_pytest(tmp_path, "-s", "--models-file=keyed.yaml")
     assert "NoAnswerError: model 'mine' needs a key: set MY_KEY" in done.stdout
     assert "MY_KEY is not set; set it, then run the tests again" in done.stdout
     assert done.stdout.count("OUTAGE crashed") == 2

@@ -191,3 +191,19 @@ def test_an_account_that_can_do_no_more_fails_its_tests_and_no_others(suite: Pat
     assert "1 passed" in output
     assert "not run: " in output
     assert "skipped" not in output
+
+
+def test_a_path_that_pytest_would_take_for_a_place_with_tests_is_refused(suite: Path) -> None:
+    """pytest would look for its rootdir in the store, and record another suite."""
+    (suite / "store").mkdir()
+    (suite / "test_one.py").write_text("def test_one(): pass\n")
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "--paraval-store-at", "store"],
+        cwd=suite,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 4
+    assert "write --paraval-store-at=store (with =)" in ran.stderr

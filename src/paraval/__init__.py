@@ -28,6 +28,8 @@ if TYPE_CHECKING:
         TransientError,
     )
     from paraval.plan.suite import Suite
+    from paraval.pytest_plugin.model_fixture import ModelUnderTest, NoAnswerError
+    from paraval.pytest_plugin.usage import Usage
     from paraval.racing.api import race, race_async
     from paraval.racing.hook_ask import Ask
     from paraval.racing.report import RaceReport
@@ -41,6 +43,8 @@ __all__ = [
     "Ask",
     "Case",
     "Grade",
+    "ModelUnderTest",
+    "NoAnswerError",
     "Options",
     "Outcome",
     "Output",
@@ -52,6 +56,7 @@ __all__ = [
     "Suite",
     "SuiteError",
     "TransientError",
+    "Usage",
     "race",
     "race_async",
     "run",
@@ -62,6 +67,8 @@ _HOMES = {
     "Ask": "racing.hook_ask",
     "Case": "records",
     "Grade": "records",
+    "ModelUnderTest": "pytest_plugin.model_fixture",
+    "NoAnswerError": "pytest_plugin.model_fixture",
     "Options": "settings",
     "Outcome": "records",
     "Output": "records",
@@ -73,6 +80,7 @@ _HOMES = {
     "Suite": "plan.suite",
     "SuiteError": "errors",
     "TransientError": "errors",
+    "Usage": "pytest_plugin.usage",
     "race": "racing.api",
     "race_async": "racing.api",
     "run": "composition",

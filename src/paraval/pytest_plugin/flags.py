@@ -46,8 +46,8 @@ FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         "--models-file",
         {
             "metavar": "FILE",
-            "help": "the registry of models (default: models.yaml in the rootdir or a folder of "
-            "tests)",
+            "help": "the registry of models: --models-file=FILE (default: models.yaml in the "
+            "rootdir or a folder of tests)",
         },
     ),
     (
@@ -61,7 +61,7 @@ FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
     ),
     (
         "--paraval-store-at",
-        {"metavar": "FOLDER", "help": "the same, in this folder"},
+        {"metavar": "FOLDER", "help": "the same, in this folder: --paraval-store-at=FOLDER"},
     ),
     (
         FAIL_UNDER,

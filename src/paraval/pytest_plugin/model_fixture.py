@@ -37,6 +37,9 @@ Prompt = str | Sequence[Mapping[str, str]]
 class NoAnswerError(ParavalError):
     """A model that was asked and did not answer; an outage is told as one, and not as a failure."""
 
+    # Tracebacks and summaries show where users have it from.
+    __module__ = "paraval"
+
     def __init__(self, failure: Failure) -> None:
         message = failure.message.replace("then resume", "then run the tests again")
         super().__init__(message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from paraval.pytest_plugin.capsys import set_up_capsys
 from paraval.pytest_plugin.captured import streams_apart
 from paraval.pytest_plugin.carrying import carrying
 from paraval.pytest_plugin.children_output import children_apart
+from paraval.pytest_plugin.collecting import collecting_for_sure
 from paraval.pytest_plugin.floor import Floor
 from paraval.pytest_plugin.history import History
 from paraval.pytest_plugin.last_teardown import tear_down_rest
@@ -104,21 +105,7 @@ class ParallelSession:
         hide_own_frames()
         programmed = programme_of(config, items, self._wanted, self._history)
         floor = Floor()
-        session._setupstate = SharedSetup(None if taken is not None else items, floor)
-        fixtures = OwnFixtures(session, floor)
-        watcher = Watcher()
-        stage = Stage()
-        apart = Apart(self._walls(session, floor, stage))
-        solo = Solo(apart, fixtures)
-        premises = Premises(
-            stage=stage,
-            apart=apart,
-            floor=floor,
-            setup=session._setupstate,
-            fixtures=fixtures,
-            watcher=watcher,
-            solo=solo,
-        )
+        premises = self._premises(session, floor, is_handed_out=taken is not None)
         assignment = Assignment(items, programmed.programme, taken)
         run = ParallelRun(
             session,
@@ -133,20 +120,37 @@ class ParallelSession:
         # Around tests that run alone, too: they share fixtures, and loops, with the others.
         with (
             asyncs_apart(session, floor),
-            fixtures.installed(),
-            self._registered(solo, Middle(), TimeLimits(watcher)),
+            premises.fixtures.installed(),
+            self._registered(premises.solo, Middle(), TimeLimits(premises.watcher)),
             self._telling_why_alone(floor.reasons, programmed.alone),
+            _dots_of_many_files(config, items),
         ):
             try:
                 run.run()
             finally:
-                watcher.close()
+                premises.watcher.close()
             tear_down_rest(config, premises.setup)
         self._shared_changes = {
             **{f"the fixture {name}": why for name, why in floor.by_shared_fixtures.items()},
             **floor.shared,
         }
         self._history.remember_alone(floor.reasons)
+
+    def _premises(self, session: Session, floor: Floor, *, is_handed_out: bool) -> Premises:
+        setup = SharedSetup(None if is_handed_out else session.items, floor)
+        session._setupstate = setup
+        fixtures = OwnFixtures(session, floor)
+        stage = Stage()
+        apart = Apart(self._walls(session, floor, stage))
+        return Premises(
+            stage=stage,
+            apart=apart,
+            floor=floor,
+            setup=setup,
+            fixtures=fixtures,
+            watcher=Watcher(),
+            solo=Solo(apart, fixtures),
+        )
 
     @contextmanager
     def _telling_why_alone(self, *reasons: dict[str, str]) -> Iterator[None]:
@@ -179,6 +183,7 @@ class ParallelSession:
             partial(asserts_apart, config),
             no_current_test,
             parsing_one_by_one,
+            collecting_for_sure,
             partial(nets, floor, session),
         ]
 
@@ -210,3 +215,20 @@ class ParallelSession:
         if isinstance(word, tuple):
             return category, letter, (f"{word[0]} (alone: {why})", word[1])
         return category, letter, f"{word} (alone: {why})"
+
+
+@contextmanager
+def _dots_of_many_files(config: pytest.Config, items: Sequence[pytest.Item]) -> Iterator[None]:
+    """Without their names: tests of several files end in turns, and each turn would be a line."""
+    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or reporter.verbosity != 0 or len({item.path for item in items}) < 2:
+        yield
+        return
+    reporter.showfspath = False
+    reporter.write_line("")
+    try:
+        yield
+    finally:
+        reporter.showfspath = None
+        # pytest's own mark for a line that is to be ended before whatever comes next.
+        reporter.currentfspath = -2

@@ -121,6 +121,15 @@ def _names(told: _Told) -> tuple[str, ...]:
 
 
 def _path(config: pytest.Config, told: _Told) -> Path:
-    """By a flag, from where the user stands; in the ini file, from the rootdir."""
+    """By a flag, from where the user stands; in the ini file, from the rootdir.
+
+    pytest looks for its rootdir before it knows the flags of plugins, and takes what follows one,
+    if it exists, for a place with tests.
+    """
+    if told.where in config.invocation_params.args and Path(told.text).expanduser().exists():
+        raise pytest.UsageError(
+            f"write {told.where}={told.text} (with =): after a space, pytest takes a path that "
+            "exists for one that has tests, and looks for its rootdir there"
+        )
     base = config.invocation_params.dir if told.where.startswith("--") else config.rootpath
     return (base / Path(told.text).expanduser()).absolute()
