@@ -152,12 +152,12 @@ class ChangingCode:
             if isinstance(owner, ModuleType | type):
                 return f"sets `{'.'.join(used.parts)}`"
             return None
-        owner: object = None
+        holder: object = None
         for at, (value, name) in enumerate(_resolve(used.root, used.parts, function), start=1):
-            change = self._container_changed(value, used, at, owner)
+            change = self._container_changed(value, used, at, holder)
             if change is not None:
                 return change
-            owner = value
+            holder = value
             if id(value) in self._known:
                 return _calls(self._known[id(value)][1])
             if name in _KNOWN_NAMES:
