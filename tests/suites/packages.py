@@ -1,4 +1,4 @@
-"""Whose suites are run, in which versions, and which differences are known, each with its reason."""
+"""Whose suites are run, in which versions, and which differences are known, and why."""
 
 from __future__ import annotations
 

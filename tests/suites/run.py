@@ -103,7 +103,10 @@ def compare(package: Package, times: int) -> Compared:
         print(f"  flaky by itself: {test}: {words}")
     for test, words in compared.differences.items():
         reason = package.why_known(test)
-        print(f"  {'known' if reason else 'DIFFERENT'}: {test}: {words}" + f" ({reason})" * bool(reason))
+        print(
+            f"  {'known' if reason else 'DIFFERENT'}: {test}: {words}"
+            + f" ({reason})" * bool(reason)
+        )
     return compared
 
 
@@ -146,7 +149,9 @@ def run(package: Package, source: Path, name: str, *arguments: str) -> Told:
         f"--junitxml={junit}", *package.arguments, *arguments,
     ]  # fmt: skip
     # As in a shell of its own: nothing of a run of pytest, or of make, around this one.
-    own = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "MAKE"))}
+    own = {
+        key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "MAKE"))
+    }
     began = time.monotonic()
     with output.open("w") as file:
         subprocess.run(
