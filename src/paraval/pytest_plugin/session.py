@@ -21,7 +21,6 @@ from paraval.pytest_plugin.captured import streams_apart
 from paraval.pytest_plugin.carrying import carrying
 from paraval.pytest_plugin.children_output import children_apart
 from paraval.pytest_plugin.collecting import collecting_for_sure
-from paraval.pytest_plugin.collecting import collecting_for_sure
 from paraval.pytest_plugin.floor import Floor
 from paraval.pytest_plugin.history import History
 from paraval.pytest_plugin.last_teardown import tear_down_rest
@@ -184,7 +183,6 @@ class ParallelSession:
             partial(asserts_apart, config),
             no_current_test,
             parsing_one_by_one,
-            collecting_for_sure,
             collecting_for_sure,
             partial(nets, floor, session),
         ]
