@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-agents check bubblewrap faults bench bench-peers docs format clean
+.PHONY: demo test test-agents test-suites check bubblewrap faults bench bench-peers docs format clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/paraval demo
@@ -32,6 +32,10 @@ $(AGENTS_INSTALLED):
 	@$(PYTHON) -m venv $(AGENTS)/venv
 	@$(AGENTS)/venv/bin/python -m pip install --quiet --disable-pip-version-check mcp==$(MCP)
 	@touch $@
+
+# Test suites of well-known packages, fetched from PyPI into a folder that git ignores.
+test-suites: $(VENV)/.dev
+	$(BIN)/python -m tests.suites.run
 
 # Where it is not to be had, the tests of the sandbox are skipped, and this says so.
 WITHOUT_BUBBLEWRAP := tests of the sandbox are skipped. To have it: apt-get install bubblewrap (Debian, Ubuntu), dnf install bubblewrap (Fedora)
@@ -83,7 +87,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(AGENTS) bench/peers/.venvs build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(AGENTS) .suites bench/peers/.venvs build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
