@@ -205,9 +205,13 @@ class Driver:
         if not self._finished.is_set():
             self._grow(lambda growing: growing.named(trials))
 
-    def expect_more(self, expects_more: bool) -> None:  # noqa: FBT001 - whether, in so many words
-        """Whether the run goes on without anything that runs or waits, for what may be added."""
-        self._expects_more = expects_more
+    def expect_more(self) -> None:
+        """The run goes on without anything that runs or waits: more may be added. Before `run`."""
+        self._expects_more = True
+
+    def expect_no_more(self) -> None:
+        """Whatever was to be added has been. Only in the loop."""
+        self._expects_more = False
         self._finish_if_over()
 
     async def run(self, measure: Measure | None = None) -> None:

@@ -87,7 +87,7 @@ class Engine:
         self._in_loop(add)
 
     def add_no_more(self) -> None:
-        self._in_loop(lambda driver: driver.expect_more(False))
+        self._in_loop(Driver.expect_no_more)
 
     def end_early(self) -> None:
         """Nothing new starts; what runs may end."""
@@ -139,7 +139,7 @@ class Engine:
             driver.follow(
                 Growth(source=Nothing(), known={}, work_of=lambda one: self._works[one.index])
             )
-            driver.expect_more(True)
+            driver.expect_more()
         self._ready.set()
         reader = MachineReader() if programme.limits.auto else None
         await driver.run(None if reader is None else lambda: reader.read({}))
