@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from typing import Any, cast
 
 import pytest
 from _pytest.cacheprovider import Cache
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from paraval.pytest_plugin.groups import groups_of
 from paraval.pytest_plugin.history import FORGOTTEN_AFTER, History
@@ -153,6 +156,37 @@ def test_nonsense_in_the_cache_is_as_nothing(config: pytest.Config, nonsense: st
     assert History(config).why_alone(item("test_x.py::test_a")) is None
     session(config, {"f::a": 1.0})
     assert History(config).is_known
+
+
+_NUMBERS = st.one_of(st.integers(), st.floats(), st.sampled_from(["", "x", 10**400, True, None]))
+_ENTRIES = st.one_of(
+    st.lists(_NUMBERS, min_size=3, max_size=3).map(lambda each: " ".join(map(str, each))),
+    st.tuples(st.floats(-9, 20), st.integers(1, 9), st.integers(0, 9)).map(
+        lambda each: " ".join(map(str, each))
+    ),
+    _NUMBERS,
+    st.text(),
+)
+_TESTS = st.one_of(st.text(), st.sampled_from(["f::a", "\x00::a", "\ud800::a"]))
+
+
+@given(tests=st.dictionaries(_TESTS, _ENTRIES, max_size=3), last=_NUMBERS, alone=st.data())
+@example(tests={"f::a": "100000.0 1 1"}, last=1, alone=None)
+@example(tests={"f::a": "1.0 -1 1"}, last=1, alone=None)
+@example(tests={"f::a": "1.0 1 1"}, last=10**4299, alone=None)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_session_ends_by_what_a_damaged_cache_holds(
+    config: pytest.Config, tests: dict[str, Any], last: Any, alone: st.DataObject | None
+) -> None:
+    reasons = None if alone is None else alone.draw(st.dictionaries(_TESTS, st.lists(st.text())))
+    held = {"paraval/durations": {"session": last, "tests": tests}, "paraval/alone": reasons}
+    kept: Any = SimpleNamespace(get=lambda key, _: held[key], set=held.__setitem__)
+    kept.mkdir = lambda _: config.rootpath
+    damaged = cast("pytest.Config", SimpleNamespace(cache=kept, rootpath=config.rootpath))
+    expected = History(damaged).expected([item("f::a"), item("f::b[1]")])
+    assert all(0 < seconds < math.inf for seconds in expected.values())
+    session(damaged, {"f::a": 1.0})
+    assert History(damaged).is_known
 
 
 def test_without_a_cache_nothing_is_known_and_nothing_breaks(tmp_path: Path) -> None:

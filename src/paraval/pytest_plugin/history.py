@@ -31,6 +31,10 @@ FORGOTTEN_AFTER = 50
 MOST_TESTS = 50_000
 SHORTEST_S = 1e-4
 """Durations below are all alike to a schedule, and zero has no logarithm."""
+LONGEST_LOG_S = 25.0
+"""Of a duration that can be meant: longer ones, of a damaged cache, are no numbers to count with."""
+MOST_COUNTED = 10**12
+"""Of sessions, and of times that a test was seen."""
 _NO_DURATION = (Outcome.INFRA_ERROR, Outcome.RATE_LIMITED, Outcome.SKIPPED)
 """How long such an end took says nothing of the test."""
 
@@ -163,7 +167,7 @@ class History:
         try:
             stored = self._get(DURATIONS)
             tests = {node_id: _parsed(text) for node_id, text in stored["tests"].items()}
-            return tests, int(stored["session"])
+            return tests, _counted(stored["session"])
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             return {}, 0
 
@@ -208,11 +212,19 @@ def _as_trial(node_id: str) -> dict[str, Any]:
 
 def _parsed(text: str) -> Known:
     mean, times, session = text.split()
-    known = Known(float(mean), int(times), int(session))
-    if not math.isfinite(known.mean_log_s):
+    known = Known(float(mean), _counted(times), _counted(session))
+    # Written so that it holds of no number that is none.
+    if known.times < 1 or not _log(0) <= known.mean_log_s <= LONGEST_LOG_S:
         raise ValueError(text)
     return known
 
 
+def _counted(told: Any) -> int:
+    number = int(told)
+    if not 0 <= number <= MOST_COUNTED:
+        raise ValueError(told)
+    return number
+
+
 def _log(seconds: float) -> float:
-    return math.log(max(seconds, SHORTEST_S))
+    return min(math.log(max(seconds, SHORTEST_S)), LONGEST_LOG_S)

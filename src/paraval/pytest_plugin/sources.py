@@ -42,7 +42,7 @@ class Sources:
         if path not in self._contents:
             try:
                 content = path.read_bytes()
-            except OSError:
+            except (OSError, ValueError):  # A name that no file can have.
                 content = b""
             self._contents[path] = hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()
         return self._contents[path]
