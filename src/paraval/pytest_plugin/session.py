@@ -39,6 +39,7 @@ from paraval.pytest_plugin.shared_setup import SharedSetup
 from paraval.pytest_plugin.solo import Solo
 from paraval.pytest_plugin.stage import Stage
 from paraval.pytest_plugin.telling import Telling, register_telling
+from paraval.pytest_plugin.temporary import folders_one_by_one
 from paraval.pytest_plugin.time_limits import TimeLimits
 from paraval.pytest_plugin.timeouts import Watcher
 from paraval.pytest_plugin.wanted import Wanted
@@ -184,6 +185,7 @@ class ParallelSession:
             no_current_test,
             parsing_one_by_one,
             collecting_for_sure,
+            folders_one_by_one,
             partial(nets, floor, session),
         ]
 
