@@ -715,6 +715,7 @@ def test_flags_and_fixtures_of_the_same_name_stay_the_users_own(tmp_path: Path) 
                 def pytest_addoption(parser):
                     parser.addoption("--parallel", action="store_true", help="of the user")
                     parser.addoption("--models", default="none", help="of the user")
+                    parser.addini("parallel", "of the user", type="bool", default=False)
 
                 @pytest.fixture(scope="session", params=["a", "b"])
                 def model(request):
@@ -729,7 +730,9 @@ def test_flags_and_fixtures_of_the_same_name_stay_the_users_own(tmp_path: Path) 
                     assert model in "ab" and usage == "mine"
                     assert request.config.getoption("--parallel") is True
                     assert request.config.getoption("models") == "x"
+                    assert request.config.getini("parallel") is True
             """,
+            "pytest.ini": "[pytest]\nparallel = true\n",
         },
     )
     plain = run_lightly(tmp_path, "--parallel", "--models=x")
@@ -738,6 +741,29 @@ def test_flags_and_fixtures_of_the_same_name_stay_the_users_own(tmp_path: Path) 
     asked = run_lightly(tmp_path, "--parallel", "--models=x", PARALLEL_WORKERS="3")
     assert "2 passed" in asked.stdout, asked.stdout + asked.stderr
     assert "parallel: 3 at once" in asked.stdout
+
+
+def test_a_plugin_that_came_first_keeps_its_flags_and_keys(tmp_path: Path) -> None:
+    write_all(
+        tmp_path,
+        {
+            "came_first.py": """
+                def pytest_addoption(parser):
+                    parser.getgroup("first").addoption("--models", type=int, help="of the first")
+                    parser.addini("parallel", "of the first", type="args", default=["7"])
+            """,
+            "test_first.py": """
+                def test_first(request):
+                    assert request.config.getoption("--models") == 5
+                    assert request.config.getini("parallel") == ["7"]
+            """,
+        },
+    )
+    plugins = ("-p", "came_first", "-p", "paraval.pytest_plugin.entry", "-p", "no:cacheprovider")
+    variables = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    ran = run_python(tmp_path, "-m", "pytest", *plugins, "--models=5", **variables)
+    assert "1 passed" in ran.stdout, ran.stdout + ran.stderr
+    assert "at once" not in ran.stdout
 
 
 def test_help_and_errors_of_collection_are_as_ever(tmp_path: Path) -> None:

@@ -90,23 +90,52 @@ def dest_of(flag: str) -> str:
 
 def add_flags(parser: pytest.Parser) -> None:
     group = parser.getgroup("paraval", "tests side by side (paraval)")
+    taken = _flags_of_others(parser)
     for flag, attributes in FLAGS:
-        group.addoption(flag, dest=dest_of(flag), default=None, **attributes)
+        if flag not in taken:
+            group.addoption(flag, dest=dest_of(flag), default=None, **attributes)
     for key, words in INI_KEYS:
-        parser.addini(key, words, default="")
+        if key not in parser._inidict:
+            parser.addini(key, words, default="")
     _give_way(parser)
+
+
+def written_in_ini(config: pytest.Config, key: str) -> str:
+    """Empty, too, where the key is another's: then it means something else."""
+    # pytest lets whoever comes last have a key, and tells nobody.
+    words, *_ = config._parser._inidict[key]
+    return str(config.getini(key)).strip() if (key, words) in INI_KEYS else ""
+
+
+def _flags_of_others(parser: pytest.Parser) -> set[str]:
+    groups = (*parser._groups, parser._anonymous)
+    options = [option for group in groups for option in group.options]
+    return {name for option in options for name in option.names() if option.dest != dest_of(name)}
 
 
 def _give_way(parser: pytest.Parser) -> None:
     """A flag of another's by the same name would be an error, and end a pytest that worked before
     this plugin was installed. argparse can let the later one have the name; only ours may go."""
-    options = getattr(parser, "optparser", None)
-    if options is None:  # pytest 8 puts its parser together later
+    if hasattr(parser, "_getparser"):
+        _give_way_when_built(parser)
         return
     container: Any = argparse._ActionsContainer
     container._handle_conflict_giving_way = _let_ours_go
-    for one in (options, *(group._arggroup for group in parser._groups)):
+    for one in (parser.optparser, *(group._arggroup for group in parser._groups)):
         one.conflict_handler = "giving_way"
+
+
+def _give_way_when_built(parser: Any) -> None:
+    """pytest 8 keeps the options, and builds argparse's parser of them whenever it parses."""
+    build = parser._getparser
+
+    def build_with_ours_gone() -> argparse.ArgumentParser:
+        taken = _flags_of_others(parser)
+        group = parser.getgroup("paraval")
+        group.options[:] = [one for one in group.options if taken.isdisjoint(one.names())]
+        return build()  # type: ignore[no-any-return]  # of a pytest that is not at hand
+
+    parser._getparser = build_with_ours_gone
 
 
 def _let_ours_go(

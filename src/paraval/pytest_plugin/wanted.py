@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from paraval.pytest_plugin.flags import FAIL_UNDER, dest_of
+from paraval.pytest_plugin.flags import FAIL_UNDER, dest_of, written_in_ini
 
 MOST_AT_ONCE = 1000
 AUTO_AT_MOST = 32
@@ -80,7 +80,7 @@ def _told(
         return _Told(text=str(given).strip(), where=flag)
     if variable is not None and environ.get(variable, "").strip():
         return _Told(text=environ[variable].strip(), where=variable)
-    written = str(config.getini(key)).strip()
+    written = written_in_ini(config, key)
     return _Told(text=written, where=f"{key} in the ini file") if written else None
 
 
