@@ -88,8 +88,12 @@ class Ended:
 
 
 def nobody(item: pytest.Item) -> Turn:
-    quiet: Any = SimpleNamespace(take=lambda phase: [("stdout", f"said in {phase}")])
-    return Turn(item=item, captured=quiet, logs=quiet)
+    def log(phase: str) -> None:
+        item.add_report_section(phase, "log", f"logged in {phase}")
+
+    spoken: Any = SimpleNamespace(take=lambda phase: [("stdout", f"said in {phase}")])
+    logged: Any = SimpleNamespace(end=log)
+    return Turn(item=item, captured=spoken, logs=logged)
 
 
 def in_thread(
@@ -202,15 +206,12 @@ def test_what_hears_nothing_or_will_not_hear_is_given_up(item: pytest.Item) -> N
         assert "could not be ended: its thread is left behind" in ended.given_up.text
         assert 0.2 < ended.after_s < 5
     assert deaf.given_up is not None
-    phases = deaf.given_up.phases(deaf.turn)
-    assert [(end.report.when, end.report.outcome) for end in phases] == [
-        ("setup", "passed"),
-        ("call", "failed"),
-        ("teardown", "passed"),
-    ]
-    assert phases[1].report.longreprtext.startswith("timeout: nothing after 0.1 s; hung in tests/")
-    assert phases[1].report.capstdout == "said in call"
-    assert isinstance(phases[1].error, TestTimedOut)
+    hung, rest = deaf.given_up.phases(deaf.turn)
+    assert (hung.report.when, hung.report.outcome) == ("call", "failed")
+    assert (rest.report.when, rest.report.outcome) == ("teardown", "passed")
+    assert hung.report.longreprtext.startswith("timeout: nothing after 0.1 s; hung in tests/")
+    assert (hung.report.capstdout, hung.report.caplog) == ("said in call", "logged in call")
+    assert isinstance(hung.error, TestTimedOut)
     os.write(theirs, b".")
     stop.set()
     for ended in (deaf, stubborn):
@@ -422,6 +423,23 @@ def test_alone(cleaned):
     time.sleep(30)
 
 def test_fine(cleaned): ...
+
+@pytest.fixture
+def hangs_late():
+    yield
+    time.sleep(30)
+
+def test_wrong(hangs_late):
+    assert 1 == 2, "a wrong answer"
+
+def test_skips(hangs_late):
+    pytest.skip("no need")
+
+@pytest.fixture
+def broken(hangs_late):
+    raise ValueError("a broken setup")
+
+def test_broken(broken): ...
 """
 
 
@@ -458,6 +476,13 @@ def test_a_parallel_run_ends_all_that_hangs(tmp_path: Path) -> None:
     assert "(in teardown); hung in test_x.py" in ends["test_teardown"]
     assert ends["test_expected"].startswith("skipped")
     assert ends["test_fine"] == "passed"
+    # What a test came to before its teardown hung stays what it is.
+    assert ends["test_skips"].startswith("skipped")
+    for wrong in ("FAILED test_x.py::test_wrong - ", "ERROR test_x.py::test_broken - ValueError"):
+        assert wrong in said
+    for name in ("wrong", "skips", "broken"):
+        assert f"_ ERROR at teardown of test_{name} _" in said
+        assert f"test_x.py::test_{name} PASSED" not in said
     assert "its teardown was not run" in said.partition("_ test_receives _")[2].partition("\n__")[0]
     assert "said before" in said
     assert "Stack of my-worker, which the test started" in said

@@ -72,6 +72,8 @@ class Hung:
     stacks: Sequence[Stack]
     notes: Sequence[str] = ()
     """What else there is to say, a line each."""
+    ended: Sequence[PhaseEnd] = ()
+    """How its phases before this one came out; only of a test that was given up."""
 
     @property
     def message(self) -> str:
@@ -90,19 +92,21 @@ class Hung:
     def noting(self, note: str) -> Hung:
         return replace(self, notes=(*self.notes, note))
 
+    def left_behind(self, turn: Turn) -> Hung:
+        """The same of a test that is given up; while its phase is still open."""
+        return replace(self.noting(LEFT_BEHIND), ended=tuple(turn.ended))
+
     def phases(self, turn: Turn) -> Sequence[PhaseEnd]:
         """The reports of a test that was given up, as if it had failed in this phase."""
-        item, ends = turn.item, []
+        item = turn.item
         for key, text in turn.captured.take(self.phase):
             item.add_report_section(self.phase, key, text)
-        if self.phase != "setup":
-            ends.append(_passed(item, "setup"))
+        turn.logs.end(self.phase)
+        hung = _end(item, self.phase, TestTimedOut(self), self.seconds)
         if self.phase == "teardown":
-            ends.append(_passed(item, "call"))
-        ends.append(_end(item, self.phase, TestTimedOut(self), self.seconds))
-        if self.phase != "teardown":
-            ends.append(_passed(item, "teardown"))
-        return ends
+            return [*self.ended, hung]
+        # Reporters wait for a test's teardown.
+        return [*self.ended, hung, _end(item, "teardown", None, 0.0)]
 
 
 class TestTimedOut(Failed):
@@ -262,11 +266,6 @@ def _belongs(frame: FrameType, turn: Turn) -> bool:
 
 def _is_of(value: object, turn: Turn) -> bool:
     return value is turn or (isinstance(value, contextvars.Context) and value.get(CURRENT) is turn)
-
-
-def _passed(item: pytest.Item, phase: Phase) -> PhaseEnd:
-    """Reporters wait for all three phases of a test."""
-    return _end(item, phase, None, 0.0)
 
 
 def _end(item: pytest.Item, phase: Phase, error: BaseException | None, seconds: float) -> PhaseEnd:

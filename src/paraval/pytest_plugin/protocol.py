@@ -62,16 +62,15 @@ class Protocol:
         """All phases of the turn's test. Raises what is to end the whole run: pytest.exit, and
         KeyboardInterrupt."""
         callers = self._callers_for(turn.item)
-        ends: list[PhaseEnd] = []
         if callers.around is None:
-            self._phases(turn, callers, ends)
-            return ends
-        turn.inner = lambda: self._phases(turn, callers, ends)
+            self._phases(turn, callers)
+            return turn.ended
+        turn.inner = lambda: self._phases(turn, callers)
         callers.around(item=turn.item, nextitem=None)
-        return ends
+        return turn.ended
 
-    def _phases(self, turn: Turn, callers: Callers, ends: list[PhaseEnd]) -> None:
-        item = turn.item
+    def _phases(self, turn: Turn, callers: Callers) -> None:
+        item, ends = turn.item, turn.ended
         if not getattr(item, "_request", True):
             item._initrequest()  # type: ignore[attr-defined]  # as pytest's runner, for a second run
         try:

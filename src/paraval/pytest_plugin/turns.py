@@ -20,6 +20,7 @@ import pytest
 if TYPE_CHECKING:
     from paraval.pytest_plugin.captured import Captured
     from paraval.pytest_plugin.logs import TurnLogs
+    from paraval.pytest_plugin.protocol import PhaseEnd
 
 Phase = Literal["setup", "call", "teardown"]
 
@@ -39,6 +40,8 @@ class Turn:
     thread: int | None = None
     """The identity of its own thread, once that runs; others may belong to it, too."""
     warned: list[warnings.WarningMessage] = field(default_factory=list)
+    ended: list[PhaseEnd] = field(default_factory=list)
+    """How its phases came out, each as it ends: of one that hangs, too."""
     inner: Callable[[], None] | None = None
     """The test's own phases, where other plugins wrap something around them."""
     is_over: bool = False

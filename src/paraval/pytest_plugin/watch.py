@@ -26,7 +26,7 @@ from paraval.pytest_plugin.ending import (
     waits_for_others,
     withdraw,
 )
-from paraval.pytest_plugin.hung import LEFT_BEHIND, Hung, TestTimedOut, look_at
+from paraval.pytest_plugin.hung import Hung, TestTimedOut, look_at
 from paraval.pytest_plugin.turns import Phase, Turn
 
 MOMENT_S = 0.005
@@ -157,7 +157,7 @@ class Watch:
                 self._next_at = time.monotonic() + wait_s
                 return self._next_at
             self._is_given_up = True
-            self._hung = hung = self._where().noting(LEFT_BEHIND)
+            self._hung = hung = self._where().left_behind(self.turn)
         self._on_given_up(hung)
         return float("inf")
 
