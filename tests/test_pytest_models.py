@@ -18,6 +18,7 @@ import openai
 import pytest
 
 from paraval.errors import ParavalError, RequestError, SuiteError
+from paraval.pytest_plugin import entry
 from paraval.pytest_plugin.cost_summary import lines
 from paraval.pytest_plugin.model_choice import CHOICE, Choice, choose
 from paraval.pytest_plugin.needs import accounts_of, needs_of, patience_of
@@ -567,6 +568,12 @@ def test_another_attempt_starts_from_nothing_and_the_report_tells_all(
     assert spend.cost_usd == 0.25
     assert spends_in(item.user_properties)["m"].cost_usd == 0.75
     assert len(item.user_properties) == 1
+    entry.pytest_runtest_setup(item)
+    assert usage.calls == 1, "what was refused and this are one"
+    entry.pytest_runtest_setup(item)
+    assert usage.calls == 0, "it was shown, and told by itself"
+    usage.add(input_tokens=1, output_tokens=1, cost_usd=2.0, model="m")
+    assert spends_in(item.user_properties)["m"].cost_usd == 2.0
 
 
 def test_a_property_of_the_same_name_that_a_test_wrote_is_no_usage() -> None:

@@ -330,7 +330,9 @@ def test_a_test_that_is_run_again_has_several_attempts_and_is_flaky(tmp_path: Pa
         test_again__py="""
             import os, pathlib
 
-            def test_twice():
+            def test_twice(usage):
+                usage.add(input_tokens=3, output_tokens=1, model="m", cost_usd=1.0)
+                assert usage.calls == 1, "nothing of the attempt before"
                 count = pathlib.Path(os.environ["COUNT"])
                 tries = len(count.read_text()) if count.exists() else 0
                 count.write_text("x" * (tries + 1))
@@ -344,6 +346,9 @@ def test_a_test_that_is_run_again_has_several_attempts_and_is_flaky(tmp_path: Pa
     assert first.result is not None
     assert second.result is not None
     assert (first.result.outcome, second.result.outcome) == ("failed", "passed")
+    spends = [first.result.spend, second.result.spend]
+    assert [spend and spend.calls for spend in spends] == [1, 1]
+    assert "m  2 calls  6 in, 2 out  $2.00" in done.stdout
     assert project.outcomes() == {"test_twice": "passed"}
     assert "test_twice passed 1 of 2 times on this code (this run)" in done.stdout
 

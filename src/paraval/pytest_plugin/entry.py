@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from paraval.pytest_plugin.flags import add_flags
+from paraval.pytest_plugin.spent import SPENDING
 from paraval.pytest_plugin.wanted import Wanted, read_wanted
 
 if TYPE_CHECKING:
@@ -64,6 +65,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         from paraval.pytest_plugin.model_choice import generate
 
         generate(metafunc, metafunc.config.stash[WANTED])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Of a test that has asked models before, another attempt begins."""
+    spending = item.stash.get(SPENDING, None)
+    if spending is not None:
+        spending.begin()
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ MOST_TESTS = 50_000
 SHORTEST_S = 1e-4
 """Durations below are all alike to a schedule, and zero has no logarithm."""
 LONGEST_LOG_S = 25.0
-"""Of a duration that can be meant: longer ones, of a damaged cache, are no numbers to count with."""
+"""Of a duration that can be meant; those of a damaged cache may be no numbers to count with."""
 MOST_COUNTED = 10**12
 """Of sessions, and of times that a test was seen."""
 _NO_DURATION = (Outcome.INFRA_ERROR, Outcome.RATE_LIMITED, Outcome.SKIPPED)

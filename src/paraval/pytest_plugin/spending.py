@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from paraval.pytest_plugin.spent import PROPERTY
+from paraval.pytest_plugin.spent import PROPERTY, SPENDING
 from paraval.records import AccountUse, Spend
 
 
@@ -28,6 +28,8 @@ class Spending:
         self._now: dict[str, Spend] = {}
         self._before: dict[str, Spend] = {}
         self._uses: list[AccountUse] = []
+        self._goes_on = False
+        """True: the attempt before was not shown to anybody, and the next one tells of it, too."""
 
     def add(self, model: str, spend: Spend, use: AccountUse | None = None) -> None:
         with self._lock:
@@ -52,14 +54,27 @@ class Spending:
         return merged_uses(uses)
 
     def begin_again(self) -> None:
-        """The test is tried once more: it sees nothing of what it spent before."""
+        """The test is tried once more, and nobody is shown how it ended before: it sees nothing of
+        what it spent then, and its report tells all."""
         with self._lock:
             self._before = summed((self._before, self._now))
             self._now = {}
             self._uses = []
+            self._goes_on = True
+
+    def begin(self) -> None:
+        """An attempt is set up. One before it that was shown, as pytest-rerunfailures does, has
+        told what it spent by itself."""
+        with self._lock:
+            if self._goes_on:
+                self._goes_on = False
+                return
+            self._now, self._before, self._uses = {}, {}, []
+            properties = self._item.user_properties
+            properties[:] = [told for told in properties if told[0] != PROPERTY]
 
     def _tell(self) -> None:
-        """All attempts: a report tells what a test spent, however often it was tried."""
+        """All attempts that a report stands for."""
         told = (PROPERTY, _as_text(summed((self._before, self._now))))
         properties = self._item.user_properties
         for place, (name, _) in enumerate(properties):
@@ -67,9 +82,6 @@ class Spending:
                 properties[place] = told
                 return
         properties.append(told)
-
-
-SPENDING = pytest.StashKey[Spending]()
 
 
 def spending_of(item: pytest.Item) -> tuple[Spend | None, tuple[AccountUse, ...]]:

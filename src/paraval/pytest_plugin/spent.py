@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 if TYPE_CHECKING:
+    from paraval.pytest_plugin.spending import Spending
     from paraval.records import Spend
 
 PROPERTY = "paraval_usage"
 """Of a report's `user_properties`: junit files and xdist carry it."""
+SPENDING: pytest.StashKey[Spending] = pytest.StashKey()
+"""Where a test keeps it, once it asks a model."""
 
 
 def spent_in(terminalreporter: Any) -> Mapping[str, Spend]:
@@ -18,7 +23,7 @@ def spent_in(terminalreporter: Any) -> Mapping[str, Spend]:
         report.user_properties
         for reports in terminalreporter.stats.values()
         for report in reports
-        # A test's last report tells all of it.
+        # Its last report tells all of an attempt; of several that are shown, each tells its own.
         if getattr(report, "when", None) == "teardown"
         and any(name == PROPERTY for name, _ in report.user_properties)
     ]

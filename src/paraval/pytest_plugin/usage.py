@@ -26,8 +26,8 @@ from paraval.models.prices import Prices
 from paraval.models.providers import DEFAULT_BASE_URL
 from paraval.models.usage import checked_usage
 from paraval.pytest_plugin.model_choice import choice_in
-from paraval.pytest_plugin.spending import SPENDING, Spending
-from paraval.pytest_plugin.spent import spent_in
+from paraval.pytest_plugin.spending import Spending
+from paraval.pytest_plugin.spent import SPENDING, spent_in
 from paraval.records import Model, Provider, Spend
 
 if TYPE_CHECKING:
