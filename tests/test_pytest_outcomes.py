@@ -269,6 +269,38 @@ def test_an_exception_that_raises_when_it_is_looked_at_is_harmless() -> None:
     assert (outage.kind, outage.message) == (BROKEN, "APIConnectionError")
 
 
+class _FailsWhenLookedAt:
+    """By what is no `Exception`: `pytest.fail` is none, and neither is `sys.exit`."""
+
+    def __getattribute__(self, name: str) -> object:
+        if name == "status_code":
+            sys.exit(f"{name} ends the process")
+        pytest.fail(f"{name} is not to be asked for")
+
+
+def test_an_exception_may_fail_the_test_that_looks_at_it_and_be_of_no_module() -> None:
+    class OddError(Exception):
+        @property
+        def failure(self) -> object:
+            pytest.fail("from a property")
+
+        def __str__(self) -> str:
+            raise pytest.fail.Exception("from its text")
+
+    class WorseError(Exception):
+        response = body = headers = url = _FailsWhenLookedAt()
+
+    OddError.__module__ = None  # type: ignore[assignment]  # just so
+    assert outage_in(OddError()) is None
+    OddError.__module__ = WorseError.__module__ = "openai"
+    OddError.__name__ = "RateLimitError"
+    outage = outage_in(OddError())
+    assert outage is not None
+    assert outage.kind is REFUSED
+    WorseError.__name__ = "RateLimitError"
+    assert outage_in(WorseError()) is None
+
+
 # ---- what comes of what
 
 

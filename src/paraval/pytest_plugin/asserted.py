@@ -5,9 +5,9 @@ pytest sets that up for one test at a time, in variables of the whole process.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,14 +16,16 @@ from _pytest.assertion import util
 
 from paraval.pytest_plugin.turns import current
 
-_BORROWING = threading.Lock()
-"""Guards pytest's variables while what it sets up for one test is taken from them."""
 Explain = Callable[[str, object, object], str | None]
 
 
 @contextmanager
 def asserts_apart(config: pytest.Config) -> Iterator[None]:
-    """Each turn's asserts are explained by the hooks of its own test."""
+    """Each turn's asserts are explained by the hooks of its own test; with `-p no:assertion`, by
+    nobody's."""
+    if not config.pluginmanager.has_plugin("assertion"):
+        yield
+        return
     before = (util._reprcompare, util._assertion_pass, util._config)
 
     def explain(op: str, left: object, right: object) -> str | None:
@@ -48,13 +50,13 @@ def asserts_apart(config: pytest.Config) -> Iterator[None]:
 
 
 def _hooks_of(item: pytest.Item) -> tuple[Explain | None, Any]:
-    """What pytest's own plugin sets up for this item, taken from it before it is put away again."""
-    with _BORROWING:
-        kept = (util._reprcompare, util._assertion_pass, util._config)
-        wrapper: Any = assertion.pytest_runtest_protocol(item)
-        try:
-            next(wrapper)
-            return util._reprcompare, util._assertion_pass
-        finally:
-            wrapper.close()
-            util._reprcompare, util._assertion_pass, util._config = kept
+    """What pytest's own plugin sets up for this item: by a copy of its function that sees variables
+    of our own, since other tests read those of the process at the same time."""
+    own = SimpleNamespace(_reprcompare=None, _assertion_pass=None, _config=None)
+    code = assertion.pytest_runtest_protocol.__code__
+    wrapper: Any = FunctionType(code, {**vars(assertion), "util": own})(item)
+    try:
+        next(wrapper)
+        return own._reprcompare, own._assertion_pass
+    finally:
+        wrapper.close()

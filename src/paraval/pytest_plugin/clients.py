@@ -139,7 +139,10 @@ class Client:
 
 def client_of(error: BaseException) -> Client | None:
     """The outermost client: litellm's errors are openai's, too. None: it is nobody's we know."""
-    named = [(kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__]
+    # A class may have anything for its module, None, too.
+    named = [
+        (str(kind.__module__).partition(".")[0], kind.__name__) for kind in type(error).__mro__
+    ]
     known = [(package, name) for package, name in named if is_known(package)]
     if not known:
         return None

@@ -67,7 +67,14 @@ def outage_in(error: BaseException | None) -> Outage | None:
     happens then means just that. Raised *from* an outage it is one, and so is any other exception
     that comes up while one is handled: without it, the code would not have come there.
     """
-    return None if error is None else _search(error, set())
+    if error is None:
+        return None
+    try:
+        return _search(error, set())
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - a class's own code: it must not end the run
+        return None
 
 
 def _search(error: BaseException, seen: set[int]) -> Outage | None:
@@ -273,7 +280,9 @@ def _code(error: BaseException) -> str | None:
     if callable(code):
         try:
             code = code()
-        except Exception:  # noqa: BLE001 - a client's own code, of which we know nothing
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 - a client's own code, of which we know nothing
             return None
     name = _got(code, "name")
     return name if isinstance(name, str) else None
@@ -318,7 +327,9 @@ def _headers(error: BaseException) -> Iterator[list[tuple[Any, Any]]]:
 def _items(held: Any) -> list[tuple[Any, Any]]:
     try:
         return list(held.items())
-    except Exception:  # noqa: BLE001 - whatever a client keeps there that is no mapping
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - whatever a client keeps there that is no mapping
         return []
 
 
@@ -347,14 +358,18 @@ def _inner(held: Any, name: str) -> Mapping[str, Any]:
 def _got(held: Any, name: str) -> Any:
     try:
         return getattr(held, name, None)
-    except Exception:  # noqa: BLE001 - properties of clients raise what they like
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - properties raise what they like: pytest.fail, too
         return None
 
 
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - a user's own class
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - a user's own class
         return ""
 
 
