@@ -13,8 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from paraval.records import Outcome
+from paraval.store.store import Store
+
 TESTS = """
-    import os, sys, threading, time
+    import asyncio, os, sys, threading, time
     import pytest
 
     def note(word):
@@ -82,6 +85,8 @@ TESTS = """
         if n == 0:
             return
         note("hangs")
+        if n == 1:
+            asyncio.run(asyncio.sleep(1000))
         time.sleep(1000)
 
     @pytest.mark.parametrize("n", range(300))
@@ -242,8 +247,10 @@ def test_an_error_of_a_hook_ends_the_run_as_in_plain_pytest(child: Child, hook: 
 
 
 def test_ctrl_c_ends_tests_that_hang(child: Child) -> None:
-    """In seconds, although what sleeps in C hears of nothing; what ended before is told."""
-    with child.start("-k", "test_hangs") as running:
+    """In seconds, although what sleeps in C hears of nothing; what ended before is told. What was
+    interrupted has no result, whatever it ended with, but it is said where it was."""
+    store = child.folder / "store"
+    with child.start("-k", "test_hangs", f"--paraval-store-at={store}") as running:
         child.wait_for("hangs", 4)
         began = time.monotonic()
         running.send_signal(signal.SIGINT)
@@ -251,8 +258,15 @@ def test_ctrl_c_ends_tests_that_hang(child: Child) -> None:
     assert running.returncode == 2
     assert time.monotonic() - began < 15
     assert "! KeyboardInterrupt !" in out
-    assert "1 passed" in out
+    assert "= 1 passed, " in out
+    assert out.count("still running: ") == 4
+    where = r"test_all\.py:\d+: asyncio\.run\(asyncio\.sleep\(1000\)\)"
+    assert re.search(rf"still running: test_all\.py::test_hangs\[1\], in {where}", out)
     assert child.all_is_torn_down()
+    run = Store(store).find("last")
+    assert run.interrupted
+    ended = Store(store).known_results(run).values()
+    assert [one.outcome for one in ended] == [Outcome.PASSED]
 
 
 def test_a_second_ctrl_c_does_not_wait(child: Child) -> None:

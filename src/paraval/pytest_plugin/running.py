@@ -5,6 +5,7 @@ Tests become trials, the engine runs them, and the main thread tells reporters o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import pytest
 
 from paraval.pytest_plugin.emitting import emit
 from paraval.pytest_plugin.engine import Company, Engine, Programme
+from paraval.pytest_plugin.hung import look_at
 from paraval.pytest_plugin.item_ends import ItemEnd
 from paraval.pytest_plugin.protocol import PhaseEnd
 from paraval.pytest_plugin.timeouts import interrupt
@@ -30,10 +32,12 @@ if TYPE_CHECKING:
     from paraval.pytest_plugin.assignment import Assignment
     from paraval.pytest_plugin.performing import Tests
     from paraval.pytest_plugin.progress import Progress
+    from paraval.pytest_plugin.turns import Turn
 
 GRACE_S = 3.0
 """How long tests have to end after Ctrl-C."""
 TICK_S = 0.1
+MOST_LINES = 10
 
 
 class ParallelRun:
@@ -56,6 +60,10 @@ class ParallelRun:
         self._progress = progress
         self._failure: BaseException | None = None
         self._told_of = 0
+        self._interrupted: frozenset[int] = frozenset()
+        """The places of tests that were interrupted: however they end then, it is no result."""
+        self.still_running: Sequence[str] = ()
+        """What ran as the run was broken off, and where it was just then: a line each."""
         self._engine = Engine(
             programme,
             Company(performer=tests, tell=self._told, on_end=self._engine_ended),
@@ -92,7 +100,12 @@ class ParallelRun:
                 self._stage.post(partial(self._progress.started, attempt.trial.case.id))
             case AttemptEnded(attempt=attempt):
                 self._tests.take_end(attempt.trial.index)
+            case TrialEnded(trial=trial) | TrialSkipped(trial=trial) if (
+                trial.index in self._interrupted
+            ):
+                self._tests.take_end(trial.index)
             case TrialEnded(trial=trial, eta_s=eta_s):
+                self._tests.premises.setup.release(self._assignment.item(trial.index))
                 end = self._tests.take_end(trial.index)
                 # None: xdist gave it to another worker before it began.
                 if end is None:
@@ -100,9 +113,10 @@ class ParallelRun:
                 else:
                     self._stage.post(partial(self._ended, trial.index, end, eta_s))
             case TrialSkipped(trial=trial, reason=reason):
+                item = self._assignment.item(trial.index)
+                self._tests.premises.setup.release(item)
                 end = self._tests.take_end(trial.index)
                 if end is None:
-                    item = self._assignment.item(trial.index)
                     self._tests.premises.setup.forget(item)
                     end = _not_run(item, reason)
                 self._stage.post(partial(self._ended, trial.index, end, None))
@@ -126,10 +140,27 @@ class ParallelRun:
     def _break_off(self) -> None:
         """After Ctrl-C, pytest.exit or an error of a reporter: what runs may end, for a moment."""
         self._engine.end_early()
-        interrupt(tuple(self._tests.running.values()), GRACE_S)
+        running = {
+            index: turn for index, turn in tuple(self._tests.running.items()) if not turn.is_over
+        }
+        self._interrupted = frozenset(running)
+        turns = tuple(running.values())
+        self.still_running = _lines_on(turns)
+        interrupt(turns, GRACE_S)
         self._engine.end_now()
         self._engine.join()
         self._stage.do_what_is_left()
+
+
+def _lines_on(turns: Sequence[Turn]) -> Sequence[str]:
+    lines = []
+    for turn in turns[:MOST_LINES]:
+        hung = look_at(turn.item, turn.thread or 0, phase=turn.phase, seconds=0.0, turn=turn)
+        at = f", in {hung.where}" if hung.where else ""
+        lines.append(f"still running: {turn.item.nodeid}{at}")
+    if len(turns) > MOST_LINES:
+        lines.append(f"still running: {len(turns) - MOST_LINES} more")
+    return lines
 
 
 def _not_run(item: pytest.Item, reason: str) -> ItemEnd:
