@@ -446,6 +446,16 @@ def test_chdir_inner(tmp_path):
     import os as inner
     (lambda: inner.chdir(tmp_path))()
 
+@expect("calls os.chdir")
+def test_chdir_in_one_line(tmp_path):
+    import os as inner; inner.chdir(tmp_path)
+
+@expect("changes os.environ")
+def test_environ_by_names_of_its_own():
+    from os import environ as around
+    name = "A"
+    around[name] = "1"
+
 @expect("calls os.chdir in `enter_folder`")
 def test_chdir_in_conftest(tmp_path):
     enter_folder(tmp_path)

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
+from itertools import zip_longest
 from types import CodeType
+
+from paraval.pytest_plugin.code_steps import steps_of
 
 
 def asked_by(function: Callable[..., object]) -> frozenset[str] | None:
@@ -23,14 +26,15 @@ def asked_by(function: Callable[..., object]) -> frozenset[str] | None:
 @lru_cache(maxsize=1024)
 def _asked_in(code: CodeType) -> frozenset[str] | None:
     names: set[str] = set()
-    for first, second, third in _triples(code):
+    steps = steps_of(code)
+    for first, second, third in zip_longest(steps, steps[1:], steps[2:]):
         if not _loads_request(first):
             continue
-        if not second.opname.startswith(("LOAD_ATTR", "LOAD_METHOD")):
+        if second is None or not second.opname.startswith(("LOAD_ATTR", "LOAD_METHOD")):
             # The request is handed on, or kept: whoever has it may ask for anything.
             return None
         if second.argval == "getfixturevalue":
-            if third.opname != "LOAD_CONST" or not isinstance(third.argval, str):
+            if third is None or third.opname != "LOAD_CONST" or not isinstance(third.argval, str):
                 return None
             names.add(third.argval)
     for constant in code.co_consts:
@@ -42,16 +46,7 @@ def _asked_in(code: CodeType) -> frozenset[str] | None:
     return frozenset(names)
 
 
-def _triples(
-    code: CodeType,
-) -> Iterator[tuple[dis.Instruction, dis.Instruction, dis.Instruction]]:
-    instructions = list(dis.get_instructions(code))
-    return zip(instructions, instructions[1:], instructions[2:], strict=False)
-
-
-def _loads_request(instruction: dis.Instruction) -> bool:
-    if not instruction.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLASSDEREF")):
-        return False
-    # From Python 3.13 on, one instruction may load two names.
-    loaded = instruction.argval
-    return "request" in loaded if isinstance(loaded, tuple) else bool(loaded == "request")
+def _loads_request(step: dis.Instruction) -> bool:
+    return step.argval == "request" and step.opname.startswith(
+        ("LOAD_FAST", "LOAD_DEREF", "LOAD_CLASSDEREF")
+    )

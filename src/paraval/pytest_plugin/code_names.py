@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from types import CodeType, MappingProxyType
 
+from paraval.pytest_plugin.code_steps import steps_of
+
 _LOADS_ATTRIBUTE = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _LOADS_NAME = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 _LOADS_CONSTANT = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
@@ -19,7 +21,6 @@ _CHANGES_ATTRIBUTE = frozenset({"STORE_ATTR", "DELETE_ATTR"})
 _CHANGES_ITEM = frozenset({"STORE_SUBSCR", "DELETE_SUBSCR"})
 _STORES_NAME = frozenset({"STORE_FAST", "STORE_DEREF", "STORE_NAME"})
 _BETWEEN_IMPORT_AND_STORE = frozenset({"SWAP", "POP_TOP", "COPY"})
-_FILLERS = frozenset({"CACHE", "EXTENDED_ARG", "NOT_TAKEN"})
 _KEY_LENGTH = 40
 """How many instructions between a container and what is done to its item are looked at."""
 
@@ -126,7 +127,7 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
 
 
 def _read(code: CodeType, outer: Mapping[str, tuple[str, ...]]) -> Iterator[UsedName]:
-    steps = [step for step in dis.get_instructions(code) if step.opname not in _FILLERS]
+    steps = steps_of(code)
     imported = {**outer, **_imports(steps)}
     at = 0
     while at < len(steps):
@@ -154,9 +155,8 @@ def _root(
         if step.opname == "LOAD_NAME" and name in imported:
             return Root.IMPORTED, imported[name]
         return Root.GLOBAL, (name,)
-    if step.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLASSDEREF", "STORE_FAST_LOAD")):
-        # Two in one, from 3.13 on: what comes after it belongs to the last.
-        name = step.argval[-1] if isinstance(step.argval, tuple) else step.argval
+    if step.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLASSDEREF")):
+        name = step.argval
         if name in imported:
             return Root.IMPORTED, imported[name]
         if "DEREF" in step.opname:
