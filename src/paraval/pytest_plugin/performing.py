@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from paraval.pytest_plugin import attempts
 from paraval.pytest_plugin.captured import Captured
 from paraval.pytest_plugin.item_ends import ItemEnd
+from paraval.pytest_plugin.keeping import MAY_COME_AGAIN
 from paraval.pytest_plugin.logs import TurnLogs
 from paraval.pytest_plugin.needs import patience_of
 from paraval.pytest_plugin.outcomes import result_of
 from paraval.pytest_plugin.protocol import PhaseEnd, Protocol
-from paraval.pytest_plugin.spending import begin_again
 from paraval.pytest_plugin.timeouts import seconds_of
 from paraval.pytest_plugin.told import ATTRIBUTE as TOLD
 from paraval.pytest_plugin.told import Told, attach
@@ -81,12 +82,15 @@ class Tests:
         if _is_to_stop(item):
             raise asyncio.CancelledError
         if index in self._tried:
-            _begin_again(item)
+            attempts.begin_again(item)
         elif not self._assignment.claim(index):
             return AttemptResult(outcome=Outcome.SKIPPED)
+        else:
+            attempts.begin(item)
         self._tried.add(index)
         patience = patience_of(item)
         is_retried = patience is not None and attempt.number < patience.tries
+        item.stash[MAY_COME_AGAIN] = is_retried
         try:
             end = await (
                 self._alone(index, item, is_told_later=patience is not None)
@@ -182,12 +186,6 @@ class Tests:
                     return self._protocol.run(turn)
             finally:
                 premises.floor.leave(turn)
-
-
-def _begin_again(item: pytest.Item) -> None:
-    """Before another attempt: what the one before printed and told is no longer its own."""
-    item._report_sections.clear()
-    begin_again(item)
 
 
 def _settle(future: asyncio.Future[Hung], hung: Hung) -> None:

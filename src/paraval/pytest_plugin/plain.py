@@ -11,13 +11,11 @@ from typing import Any
 import pytest
 from _pytest.runner import call_and_report
 
+from paraval.pytest_plugin.attempts import begin, begin_again, refusal_in
 from paraval.pytest_plugin.needs import Patience, patience_of
-from paraval.pytest_plugin.outcomes import outcome_of
 from paraval.pytest_plugin.own_frames import hide_own_frames
 from paraval.pytest_plugin.protocol import PhaseEnd
-from paraval.pytest_plugin.spending import begin_again
 from paraval.pytest_plugin.time_limits import TimeLimits
-from paraval.records import Failure, Outcome
 
 FIRST_DELAY_S = 1.0
 LONGEST_DELAY_S = 60.0
@@ -54,13 +52,13 @@ class TryingAgain:
     def _reports(
         self, item: pytest.Item, nextitem: pytest.Item | None, patience: Patience
     ) -> list[pytest.TestReport]:
+        begin(item)
         for number in range(1, patience.tries + 1):
             last = number == patience.tries
             reports = self._attempt(item, nextitem, is_last=last)
-            refusal = self._refusal(item)
+            refusal = refusal_in(self._phases, item)
             if last or refusal is None:
                 return reports
-            item._report_sections.clear()
             begin_again(item)
             told_s = refusal.retry_after
             longest_s = min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (number - 1))
@@ -81,21 +79,13 @@ class TryingAgain:
         session = item.session
         if session.shouldfail or session.shouldstop:
             nextitem = None
-        elif not is_last and self._refusal(item) is not None:
+        elif not is_last and refusal_in(self._phases, item) is not None:
             # Its like follows: what the two share stays, and what is its own goes.
             nextitem = copy(item)
         reports.append(call_and_report(item, "teardown", log=False, nextitem=nextitem))
         if hasattr(own, "_request"):
             own._request, own.funcargs = False, None
         return reports
-
-    def _refusal(self, item: pytest.Item) -> Failure | None:
-        """By a rate limit, in the phases so far. One that lasts, as of a quota that is used up, is
-        not waited for."""
-        outcome, failure = outcome_of(self._phases, item)
-        if outcome is not Outcome.RATE_LIMITED or failure is None or failure.lasting:
-            return None
-        return failure
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:

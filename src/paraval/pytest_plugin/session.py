@@ -23,6 +23,7 @@ from paraval.pytest_plugin.children_output import children_apart
 from paraval.pytest_plugin.collecting import collecting_for_sure
 from paraval.pytest_plugin.floor import Floor
 from paraval.pytest_plugin.history import History
+from paraval.pytest_plugin.keeping import Keeping
 from paraval.pytest_plugin.last_teardown import tear_down_rest
 from paraval.pytest_plugin.logs import logs_apart
 from paraval.pytest_plugin.nets import nets
@@ -42,6 +43,7 @@ from paraval.pytest_plugin.telling import Telling, register_telling
 from paraval.pytest_plugin.temporary import folders_one_by_one
 from paraval.pytest_plugin.time_limits import TimeLimits
 from paraval.pytest_plugin.timeouts import Watcher
+from paraval.pytest_plugin.unhandled import unhandled_apart
 from paraval.pytest_plugin.wanted import Wanted
 from paraval.pytest_plugin.warned import warnings_apart
 from paraval.pytest_plugin.xdist_worker import TakenItems, is_controller, take_over
@@ -78,6 +80,8 @@ class ParallelSession:
         """By node id: why a test runs alone, or had to; told as it ends."""
         self._shared_changes: dict[str, str] = {}
         """By fixture or test: what it changed for others, too."""
+        self._still_running: Sequence[str] = ()
+        """What Ctrl-C came upon, a line each."""
 
     def pytest_report_header(self) -> list[str]:
         wanted = self._wanted
@@ -122,7 +126,9 @@ class ParallelSession:
         with (
             asyncs_apart(session, floor),
             premises.fixtures.installed(),
-            self._registered(premises.solo, Middle(), TimeLimits(premises.watcher)),
+            self._registered(
+                premises.solo, Middle(), TimeLimits(premises.watcher), Keeping(premises.setup)
+            ),
             self._telling_why_alone(floor.reasons, programmed.alone),
             _dots_of_many_files(config, items),
         ):
@@ -130,6 +136,7 @@ class ParallelSession:
                 run.run()
             finally:
                 premises.watcher.close()
+                self._still_running = run.still_running
             tear_down_rest(config, premises.setup)
         self._shared_changes = {
             **{f"the fixture {name}": why for name, why in floor.by_shared_fixtures.items()},
@@ -182,6 +189,7 @@ class ParallelSession:
             partial(children_apart, config),
             partial(logs_apart, config, stage.post),
             partial(asserts_apart, config),
+            partial(unhandled_apart, config),
             no_current_test,
             parsing_one_by_one,
             collecting_for_sure,
@@ -198,7 +206,9 @@ class ParallelSession:
         self._order.restore(session.items)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """What was found out too late to keep it from others."""
+        """What was broken off, and what was found out too late to keep it from others."""
+        for line in self._still_running:
+            terminalreporter.write_line(line, yellow=True)
         for who, why in self._shared_changes.items():
             terminalreporter.write_line(
                 f"parallel: {who} changed the process beside other tests ({why}); from the next "

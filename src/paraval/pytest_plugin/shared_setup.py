@@ -66,6 +66,8 @@ class SharedSetup(SetupState):
         """Tests that have begun, and the thread of each."""
         self._ahead: set[pytest.Item] = set(items or ())
         """Tests that are not done yet."""
+        self._kept: set[pytest.Item] = set()
+        """Tests that will run once more: with their end, nothing ends but what is their own."""
         self._leaving: dict[pytest.Item, list[Node]] = {}
         """Tests that are done, and the nodes that do not know yet, outermost first."""
         self._counts: Counter[Node] = Counter()
@@ -80,7 +82,20 @@ class SharedSetup(SetupState):
         self.again(item)
         self._here.item = item
         with self._changed:
+            self._kept.discard(item)
             self._running[item] = threading.get_ident()
+
+    def keep(self, item: pytest.Item) -> None:
+        """Before its teardown: it will run once more, and is not done until then."""
+        with self._changed:
+            self._kept.add(item)
+
+    def release(self, item: pytest.Item) -> None:
+        """It has ended for good, even if it was kept for another run."""
+        with self._changed:
+            is_kept = item in self._kept
+        if is_kept:
+            self.forget(item)
 
     def again(self, item: pytest.Item) -> None:
         """A test that was done will run once more; what it needs stays, or is set up once more."""
@@ -97,6 +112,7 @@ class SharedSetup(SetupState):
         if self.follower is not None:
             self.follower.done(item)
         with self._changed:
+            self._kept.discard(item)
             self._discount(item)
 
     def abandon(self, item: pytest.Item) -> None:
@@ -106,6 +122,7 @@ class SharedSetup(SetupState):
             self.follower.abandoned(item)
         with self._changed:
             self._running.pop(item, None)
+            self._kept.discard(item)
             self.stack.pop(item, None)
             self._discount(item)
             for node in [node for node, whose in self._busy.items() if whose is item]:
@@ -188,7 +205,7 @@ class SharedSetup(SetupState):
         if not self._is_mine(item):
             return []
         errors = self._end(item, item)
-        if not self._is_mine(item):
+        if not self._is_mine(item) or self._stays(item):
             return errors
         if self.follower is not None:
             for finalizer in self.follower.done(item):
@@ -209,6 +226,15 @@ class SharedSetup(SetupState):
         """False: this thread hung and was given up, and is late."""
         with self._changed:
             return self._running.get(item) == threading.get_ident()
+
+    def _stays(self, item: pytest.Item) -> bool:
+        """Whether it is kept; if so, it has ended for now."""
+        with self._changed:
+            if item not in self._kept:
+                return False
+            self.last = item
+            self._running.pop(item, None)
+            return True
 
     def _leave_next(self, item: pytest.Item) -> tuple[Node, bool] | None:
         """The next node up, and whether the test is the last below it.
