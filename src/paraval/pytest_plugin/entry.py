@@ -6,6 +6,7 @@ Without a flag, a variable or a line in the ini file that asks for something, py
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,7 +25,11 @@ MARKS = (
     "timeout_s(seconds): the test is ended after so long, and where it hung is told",
     "retry_rate_limits(account=None, tries=20): refused by a rate limit, the test runs again",
 )
+READ_BY_US = frozenset({"parallel_group", "timeout_s", "retry_rate_limits"})
+"""Marks that say more than their name."""
 WANTED = pytest.StashKey[Wanted]()
+WRONG_MODELS = pytest.StashKey[str]()
+"""Why tests that ask for a model could not be made."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,23 +53,42 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks that a plain run has to see to, too."""
-    if not config.stash[WANTED].is_parallel and any(map(_has_own_mark, items)):
+def pytest_collection_modifyitems(
+    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """What is wrong is told before anything runs; and marks that plain runs have to see to, too."""
+    marked = _with_own_marks(items)
+    mistakes = [config.stash[WRONG_MODELS]] if WRONG_MODELS in config.stash else []
+    if marked or mistakes:
+        from paraval.pytest_plugin.mark_checks import mistakes_in, refuse
+
+        mistakes += mistakes_in(marked)
+        if mistakes:
+            refuse(session, items, mistakes)
+    if marked and not config.stash[WANTED].is_parallel:
         from paraval.pytest_plugin.plain import register_plain
 
         register_plain(config)
 
 
-def _has_own_mark(item: pytest.Item) -> bool:
-    return any(mark.name in ("timeout_s", "retry_rate_limits") for mark in item.iter_markers())
+def _with_own_marks(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Looks at what is around tests once, and not for each: there may be many thousands."""
+
+    def is_own(marks: Iterable[pytest.Mark]) -> bool:
+        return not READ_BY_US.isdisjoint([mark.name for mark in marks])
+
+    parents = {item.parent for item in items}
+    around = {node: node is not None and is_own(node.iter_markers()) for node in parents}
+    return [item for item in items if around[item.parent] or is_own(item.own_markers)]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "model" in metafunc.fixturenames:
         from paraval.pytest_plugin.model_choice import generate
 
-        generate(metafunc, metafunc.config.stash[WANTED])
+        wrong = generate(metafunc, metafunc.config.stash[WANTED])
+        if wrong is not None:
+            metafunc.config.stash[WRONG_MODELS] = wrong
 
 
 @pytest.hookimpl(tryfirst=True)

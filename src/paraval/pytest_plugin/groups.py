@@ -51,7 +51,7 @@ def groups_of(items: Iterable[pytest.Item]) -> Groups:
     told: dict[str, dict[int, str]] = {}
     by_test: dict[str, tuple[str, ...]] = {}
     for item in items:
-        groups = marked(item)
+        groups = groups_in(item)
         if groups:
             by_test[item.nodeid] = tuple(group_need(group.name) for group in groups)
         for group in groups:
@@ -64,7 +64,7 @@ def groups_of(items: Iterable[pytest.Item]) -> Groups:
     )
 
 
-def marked(item: pytest.Item) -> tuple[Group, ...]:
+def groups_in(item: pytest.Item) -> tuple[Group, ...]:
     """Those that a test is in, by its own marks and those around it; each once.
 
     Where a test has several marks of one group, the nearest counts.

@@ -100,24 +100,25 @@ def _found(config: pytest.Config) -> str:
 # ---- the tests it makes
 
 
-def generate(metafunc: pytest.Metafunc, wanted: Wanted) -> None:
+def generate(metafunc: pytest.Metafunc, wanted: Wanted) -> str | None:
     """For `pytest_generate_tests`: one test for each chosen model, where `model` is ours.
 
     Tests stay in the order that they are written in, `test_x[haiku]` beside `test_x[gpt-oss]`. Only
     those that use a fixture of a wider scope which itself depends on the model are grouped by it,
     within that scope, as by any parametrized fixture of pytest's: else it would be set up anew for
-    each test.
+    each test. Where no model can be chosen, nothing is made, and what it gives back says why: an
+    error here would be told once for each file.
     """
     if FIXTURE not in metafunc.fixturenames or not _is_ours(metafunc):
-        return
+        return None
     try:
         choice = choose(metafunc.config, wanted)
     except ParavalError as error:
-        # Shown as it is, without a traceback through pytest.
-        raise pytest.Collector.CollectError(str(error)) from error
+        return str(error)
     metafunc.parametrize(
         FIXTURE, choice.names, ids=choice.names, indirect=True, scope=_scope(metafunc)
     )
+    return None
 
 
 def _is_ours(metafunc: pytest.Metafunc) -> bool:

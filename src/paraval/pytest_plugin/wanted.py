@@ -61,7 +61,7 @@ def read_wanted(config: pytest.Config, environ: Mapping[str, str]) -> Wanted:
     progress = _told(config, environ, "--parallel-progress", None, "parallel_progress")
     models = _told(config, environ, "--models", "TEST_MODELS", "paraval_models")
     registry = _told(config, environ, "--models-file", None, "paraval_models_file")
-    auto = parallel is not None and parallel.text == "auto"
+    auto = parallel is not None and parallel.text.lower() == "auto"
     return Wanted(
         parallel=0 if parallel is None else AUTO_AT_MOST if auto else _count(parallel),
         auto=auto,
