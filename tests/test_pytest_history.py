@@ -206,6 +206,7 @@ def test_a_model_is_a_variant_and_no_part_of_the_case() -> None:
     assert without_model("t.py::test_y[haikus]", "haiku") == "t.py::test_y[haikus]"
     assert model_in("t.py::test_y[haiku-3]", models) == "haiku-3", "the longest that fits"
     assert model_in("t.py::test_haiku", models) is None
+    assert model_in("t.py::test_y[haiku-a-haiku-3]", models) == "haiku", "the first of them"
     assert without_xdist_group("a@b/t.py::C::test_y[x@y]@g") == "a@b/t.py::C::test_y[x@y]"
     assert without_xdist_group("a@b/t.py::test_y") == "a@b/t.py::test_y"
 

@@ -30,6 +30,7 @@ from paraval.report.gate import judge_gate
 from paraval.store.store import Store
 
 SECRET = "sk-live-0123456789abcdef"
+TOKEN = "hub-98765432"
 TESTS = """
     import logging, os, pathlib
     import pytest
@@ -72,6 +73,13 @@ TESTS = """
         usage.add(input_tokens=10, output_tokens=5, model=model.name, cost_usd=0.01)
         assert (model.name, n) != ("slow", 2)
 
+    @pytest.mark.parametrize("rival", ["local"])
+    def test_rival(model, rival): ...
+
+    @pytest.mark.parametrize("key", [os.environ["SOME_API_KEY"], os.environ["HUB_TOKEN"]])
+    def test_key(key):
+        pytest.skip(key)
+
     def test_flips():
         count = pathlib.Path(os.environ["COUNT"])
         number = int(count.read_text()) if count.exists() else 0
@@ -95,6 +103,9 @@ ENDS = {
     "test_model[2] · local": "passed",
     "test_model[1] · slow": "passed",
     "test_model[2] · slow": "failed",
+    "test_rival[local] · local": "passed",
+    "test_rival[local] · slow": "passed",
+    "test_key[[REDACTED]]": "skipped",
 }
 
 
@@ -127,7 +138,7 @@ class Project:
         count = str(self.folder.parent / "count")
         # To load what else is installed takes longer than most of these sessions.
         alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-        return {**others, **alone, "COUNT": count, "SOME_API_KEY": SECRET}
+        return {**others, **alone, "COUNT": count, "SOME_API_KEY": SECRET, "HUB_TOKEN": TOKEN}
 
     def commit(self) -> None:
         (self.folder / ".gitignore").write_text("__pycache__\n")
@@ -173,7 +184,7 @@ def test_every_kind_of_session_records_the_same(tmp_path: Path) -> None:
     ways: list[tuple[str, ...]] = [(), ("--parallel", "4"), ("-p", "xdist", "-n", "1")]
     flips = []
     for way in ways:
-        done = project.pytest("--models", "all", *way)
+        done = project.pytest("--models", "all", "--deselect", f"of-{TOKEN}", *way)
         assert done.returncode == 1, done.stdout + done.stderr
         ended = project.outcomes()
         flips.append(ended.pop("test_flips"))
@@ -210,14 +221,16 @@ def _check_what_is_kept(project: Project) -> None:
     assert (spend.cost_usd, spend.usage["input_tokens"]) == (0.01, 10)
     for sentence in (
         "3 errors are not wrong answers",
-        "2 trials were skipped and count in no rate.",
+        "4 trials were skipped and count in no rate.",
         "1 skipped: not here",
+        "2 skipped: [REDACTED]",
         "1 skipped: expected to fail: known",
         "Cost: $0.040 for 4 trials",
     ):
         assert sentence in text
     for file in Path(project.last().folder).rglob("*"):
-        assert file.is_dir() or SECRET.encode() not in file.read_bytes(), file
+        kept = b"" if file.is_dir() else file.read_bytes()
+        assert not any(secret.encode() in kept for secret in (SECRET, TOKEN)), file
 
 
 def _check_other_code(project: Project) -> None:

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,7 +24,6 @@ from paraval.records import (
     Attempt,
     AttemptResult,
     Failure,
-    FunctionTarget,
     Outcome,
     Plan,
     RunInfo,
@@ -55,7 +54,8 @@ class _Course:
 class Journal:
     """The one run that a session is."""
 
-    def __init__(self, ledger: Ledger, redactor: Redactor) -> None:
+    def __init__(self, ledger: Ledger, redactor: Redactor, node_ids: Iterable[str]) -> None:
+        """`node_ids`: as pytest tells them, in plan order; in the plan they are without secrets."""
         self._ledger = ledger
         self._redactor = redactor
         self._began = time.time()
@@ -63,10 +63,8 @@ class Journal:
         """Guards the courses: tests start in their own threads."""
         self._waiting: dict[str, deque[_Course]] = {}
         """By node id: those without a result, in plan order."""
-        for trial in ledger.plan.trials:
-            assert isinstance(trial.target, FunctionTarget)
-            waiting = self._waiting.setdefault(trial.target.reference, deque())
-            waiting.append(_Course(trial))
+        for node_id, trial in zip(node_ids, ledger.plan.trials, strict=True):
+            self._waiting.setdefault(node_id, deque()).append(_Course(trial))
         self.failure: StoreError | None = None
         """Why something could not be written; None: all is well."""
         ledger.open(deliver=lambda _durable: None, on_failure=self._failed)

@@ -28,12 +28,14 @@ def without_xdist_group(node_id: str) -> str:
 
 
 def model_in(node_id: str, models: Collection[str]) -> str | None:
-    """The model that a test was made for, by its parameters; of those that fit, the longest."""
+    """The model that a test was made for, by its parameters: the first of them, as far as a text
+    tells, since others may have the name of a model, too. Of those that fit, the longest."""
     parameters = _parameters(node_id)
     if parameters is None:
         return None
-    fitting = [name for name in models if f"-{name}-" in f"-{parameters}-"]
-    return max(fitting, key=len, default=None)
+    within = f"-{parameters}-"
+    fitting = [name for name in models if f"-{name}-" in within]
+    return max(fitting, key=lambda name: (within.startswith(f"-{name}-"), len(name)), default=None)
 
 
 def without_model(node_id: str, model: str) -> str:

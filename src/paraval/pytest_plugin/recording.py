@@ -7,7 +7,9 @@ reporters. The engine has no part in it, and neither have xdist's workers.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +37,8 @@ from paraval.records import Limits, Model
 from paraval.settings import TESTS
 from paraval.store.store import Store
 
-_KEYS = "_API_KEY"
-"""How the names of variables end that hold keys."""
+_SECRET = re.compile(r"(?:^|_)(?:KEY|TOKEN|PASSWORD)$|(?:^|_)SECRET", re.IGNORECASE)
+"""Names of variables that hold what must not be kept."""
 
 
 def register_recording(config: pytest.Config, wanted: Wanted) -> None:
@@ -95,19 +97,23 @@ class Recording:
 
     def _begin(self, tests: Sequence[KnownTest], models: Mapping[str, Model]) -> None:
         rootdir = self._config.rootpath
+        redactor = _redactor(models)
         frame = Frame(
-            name=str(self._config.getini("paraval_suite")) or f"pytest:{rootdir.name}",
+            name=redactor.text(str(self._config.getini("paraval_suite")))
+            or f"pytest:{rootdir.name}",
             folder=str(rootdir),
             limits=Limits(parallel=self._at_once()),
             fail_under=self._fail_under,
-            selection={TESTS: self._about(rootdir)},
+            selection={TESTS: redactor.data(self._about(rootdir))},
         )
-        plan = plan_of(tests, frame=frame, key_of=key_by_code(Sources(rootdir)))
+        # Parameters may be secrets, and they stand in the names of tests.
+        shown = [replace(test, node_id=redactor.text(test.node_id)) for test in tests]
+        plan = plan_of(shown, frame=frame, key_of=key_by_code(Sources(rootdir)))
         try:
             ledger = self._store.create_run(plan, seed=0)
         except ParavalError as error:
             raise pytest.UsageError(f"--paraval-store: {error}") from error
-        self._journal = Journal(ledger, _redactor(models))
+        self._journal = Journal(ledger, redactor, [test.node_id for test in tests])
 
     def _at_once(self) -> int:
         workers = getattr(self._config.option, "numprocesses", None)
@@ -195,8 +201,8 @@ def fail_under_in(config: pytest.Config) -> float | None:
 
 
 def _redactor(models: Mapping[str, Model]) -> Redactor:
-    """Keys that tests may print: those of the models, and what is named like one."""
+    """What tests may print or be named by: keys of the models, and what is named like one."""
     names = {model.api_key_env for model in models.values()}
     return Redactor(
-        value for name, value in os.environ.items() if name in names or name.endswith(_KEYS)
+        value for name, value in os.environ.items() if name in names or _SECRET.search(name)
     )

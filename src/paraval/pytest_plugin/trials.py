@@ -77,8 +77,8 @@ KeyOf = Callable[[KnownTest, int], str]
 
 def known_test(item: pytest.Item, models: Mapping[str, Model]) -> KnownTest:
     # A user's own fixture or parameter may have the name; its values are no models of ours.
-    name = model_in(item.nodeid, models) if has_model(item) else None
-    return KnownTest(node_id=item.nodeid, model=None if name is None else models[name])
+    name = item.callspec.params[MODEL] if has_model(item) else None  # type: ignore[attr-defined]  # of a Function
+    return KnownTest(node_id=item.nodeid, model=models.get(name) if isinstance(name, str) else None)
 
 
 def has_model(item: pytest.Item) -> bool:
