@@ -18,8 +18,14 @@ from paraval.pytest_plugin.turns import Phase, Turn, current
 
 TIMEOUT_PLUGINS = ("timeout", "pytest_timeout")
 """pytest-timeout, by its entry point or as `-p pytest_timeout`: its timers end the process."""
-NOT_IN_TURNS = ("capturemanager", "logging-plugin", *TIMEOUT_PLUGINS)
-"""Process-wide, and done apart for each turn: by `captured`, by `logs` and by `timeouts`."""
+NOT_IN_TURNS = (
+    "capturemanager",
+    "logging-plugin",
+    "threadexception",
+    "unraisableexception",
+    *TIMEOUT_PLUGINS,
+)
+"""Process-wide, and done apart for each turn: by `captured`, `logs`, `unhandled` and `timeouts`."""
 NOT_AROUND_TURNS = ("runner", "warnings", "faulthandler", "assertion", *TIMEOUT_PLUGINS)
 """Of those that wrap a test's whole protocol: the same, by `protocol` itself, `warned`, `asserted`
 and `timeouts`; a dump of all threads after a while is left out."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from paraval.pytest_plugin.captured import Captured
     from paraval.pytest_plugin.logs import TurnLogs
     from paraval.pytest_plugin.protocol import PhaseEnd
+    from paraval.pytest_plugin.unhandled import Unhandled
 
 Phase = Literal["setup", "call", "teardown"]
 
@@ -40,6 +41,8 @@ class Turn:
     thread: int | None = None
     """The identity of its own thread, once that runs; others may belong to it, too."""
     warned: list[warnings.WarningMessage] = field(default_factory=list)
+    unhandled: list[Unhandled] | None = field(default_factory=list)
+    """Exceptions of its threads and finalizers, until the phase ends; None: its last has ended."""
     ended: list[PhaseEnd] = field(default_factory=list)
     """How its phases came out, each as it ends: of one that hangs, too."""
     inner: Callable[[], None] | None = None
