@@ -12,6 +12,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +30,7 @@ from paraval.pytest_plugin.progress import (
 )
 from paraval.pytest_plugin.progress_line import Line
 from paraval.pytest_plugin.wanted import ProgressForm
+from paraval.records import Failure, Outcome
 
 DRIVER = """
 import os
@@ -39,7 +41,12 @@ import pytest
 from paraval.pytest_plugin import progress_line
 from paraval.pytest_plugin.progress import progress_for
 from paraval.pytest_plugin.wanted import ProgressForm
+from paraval.records import Failure, Outcome
 
+REFUSALS = (
+    Failure(kind=Outcome.RATE_LIMITED, message="HTTP 429", account="account:openai"),
+    Failure(kind=Outcome.INFRA_ERROR, message="nobody there"),
+)
 progress_line.REDRAW_S = progress_line.LONG_S = 0.0
 reports = []
 
@@ -55,6 +62,10 @@ def pytest_runtestloop(session):
     for item in session.items:
         progress.started(item.nodeid)
         progress.tick()
+        if item.name == os.environ.get("REFUSED"):
+            for why in REFUSALS:
+                progress.waits(item.nodeid, why, 4.0)
+                progress.started(item.nodeid)
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
         phases = [SimpleNamespace(report=report) for report in reports]
         reports.clear()
@@ -240,11 +251,42 @@ def test_a_log_has_no_line_and_what_was_asked_for(suite: Path) -> None:
     assert "1 failed, 8 passed, 1 skipped, 58 deselected, 1 xfailed, 1 error" in ran.stdout
 
 
-def test_a_log_in_ascii_has_letters(suite: Path) -> None:
+def test_a_log_in_ascii_has_letters_and_tells_of_refusals(suite: Path) -> None:
     command = [sys.executable, "-m", "pytest", *PLAIN, "test_b.py"]
-    env = environment("lines", PYTHONIOENCODING="ascii")
+    env = environment("lines", PYTHONIOENCODING="ascii", REFUSED="test_two")
     ran = subprocess.run(command, cwd=suite, env=env, capture_output=True, check=False, timeout=60)
-    assert b"\n\n[1/2] . test_one  1.9 s  (ETA 8 s)\n[2/2] . test_two  1.9 s\n\n" in ran.stdout
+    assert (
+        b"\n\n[1/2] . test_one  1.9 s  (ETA 8 s)\n"
+        b"test_two: refused by openai (rate limit), again in 4 s\n"
+        b"test_two: nobody there, again in 4 s\n"
+        b"[2/2] . test_two  1.9 s  (try 3)\n\n"
+    ) in ran.stdout
+
+
+def test_a_line_tells_for_whom_tests_wait() -> None:
+    """They do not run meanwhile; of several, when the first goes on."""
+    now, paper = 0.0, Paper()
+    reporter = SimpleNamespace(_tw=SimpleNamespace(_file=paper))
+    line = Line(reporter, ["f::a", "f::b", "f::c"], clock=lambda: now, width=lambda: 100)
+
+    def foot() -> str:
+        nonlocal now
+        now += 1.0
+        paper.truncate(0)
+        line.tick()
+        return re.sub(r"\x1b\[K\r", "", paper.getvalue()).strip("\0")
+
+    refused = Failure(kind=Outcome.RATE_LIMITED, message="429", account="account:openai")
+    for name in "abc":
+        line.started(f"f::{name}")
+    line.waits("f::a", refused, 4.0)
+    assert foot() == "0/3 · 2 running · 1 waits for openai (3 s) · 0:01"
+    line.waits("f::b", refused, 9.0)
+    line.waits("f::c", replace(refused, account=None), 9.0)
+    assert foot() == "0/3 · 0 running · 2 wait for openai (2 s) · 1 waits (8 s) · 0:02"
+    line.started("f::a")
+    assert foot() == "0/3 · 1 running · 1 waits for openai (7 s) · 1 waits (7 s) · 0:03"
+    line.close()
 
 
 # ---- the footer by itself
@@ -313,6 +355,21 @@ def test_a_footer_follows_the_width_and_takes_itself_away() -> None:
     assert "a text of more than tw…" in raw
     assert "too narrow" not in raw
     assert "".join(screen.display).strip() == "begun"
+
+
+def test_a_terminal_without_a_size_has_that_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        with open(theirs, "w", closefd=False) as terminal:
+            footer = Footer(terminal)
+            monkeypatch.setenv("COLUMNS", "wide")
+            footer.show("not seen")
+            monkeypatch.setenv("COLUMNS", "40")
+            footer.show("seen")
+        assert os.read(ours, 100).startswith(b"seen")
+    finally:
+        os.close(ours)
+        os.close(theirs)
 
 
 def test_a_footer_is_the_file_for_all_else() -> None:

@@ -109,6 +109,9 @@ def _can_show(signs: str, file: TextIO) -> bool:
 
 def _width_of(file: TextIO) -> int:
     try:
-        return os.get_terminal_size(file.fileno()).columns
+        told = os.get_terminal_size(file.fileno()).columns
     except (OSError, ValueError):
         return 0
+    # A pseudo terminal that nobody gave a size to tells none: then a user may.
+    given = os.environ.get("COLUMNS", "")
+    return told or (int(given) if given.isdecimal() else 0)

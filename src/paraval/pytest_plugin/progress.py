@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pytest
 
     from paraval.pytest_plugin.item_ends import ItemEnd
+    from paraval.records import Failure
 
 LONGEST_NAME = 60
 
@@ -24,6 +25,9 @@ class Progress(Protocol):
     """Someone who is told how far the tests are."""
 
     def started(self, nodeid: str) -> None: ...
+
+    def waits(self, nodeid: str, failure: Failure, seconds: float) -> None:
+        """It decided nothing, and is started again after these seconds."""
 
     def ended(self, end: ItemEnd, eta_s: float | None) -> None:
         """`eta_s`: until the last test ends; None: nobody can tell."""
@@ -39,6 +43,9 @@ class Silence:
     """Shows nothing."""
 
     def started(self, nodeid: str) -> None:
+        """Nothing is said."""
+
+    def waits(self, nodeid: str, failure: Failure, seconds: float) -> None:
         """Nothing is said."""
 
     def ended(self, end: ItemEnd, eta_s: float | None) -> None:
@@ -76,12 +83,18 @@ def progress_for(
 def _can_show_a_line(config: pytest.Config, reporter: Any, environ: Mapping[str, str]) -> bool:
     # CI services lend a terminal, and keep a log of it. With -s, tests write there as they like.
     return (
-        bool(reporter.isatty())
+        _is_terminal(reporter)
         and environ.get("TERM", "") not in {"", "dumb"}
         and not environ.get("NO_COLOR")
         and not environ.get("CI")
         and config.getoption("capture", "no") != "no"
     )
+
+
+def _is_terminal(reporter: Any) -> bool:
+    is_one = reporter.isatty
+    # On pytest 8 it is known from the start.
+    return bool(is_one() if callable(is_one) else is_one)
 
 
 def names_of(nodeids: Sequence[str]) -> dict[str, str]:
@@ -90,6 +103,11 @@ def names_of(nodeids: Sequence[str]) -> dict[str, str]:
     seen: set[str] = set()
     twice = {name for name in short.values() if name in seen or seen.add(name)}  # type: ignore[func-returns-value]  # it adds, and is None
     return {nodeid: nodeid if name in twice else name for nodeid, name in short.items()}
+
+
+def refuser_in(failure: Failure) -> str:
+    """Whom a test waits for; empty: nobody can tell."""
+    return (failure.account or "").partition(":")[2]
 
 
 def letter_of(end: ItemEnd) -> str:

@@ -1,10 +1,13 @@
 """Progress as one line for each test that ended, in the place of pytest's dots: for logs.
 
-`[ 3/20] ✓ test_basic  1.9 s  (ETA 8 s)`. pytest's reporter still counts, and sums up at the end.
+`[ 3/20] ✓ test_basic  1.9 s  (ETA 8 s)`, and before that, of one that has to wait,
+`test_basic: refused by openai (rate limit), again in 4 s`. pytest's reporter still counts, and sums
+up at the end.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +15,14 @@ import pytest
 
 from paraval.amounts import rough_time
 from paraval.pytest_plugin.outcomes import crash_line
-from paraval.pytest_plugin.progress import LONGEST_NAME, letter_of, names_of
+from paraval.pytest_plugin.progress import LONGEST_NAME, letter_of, names_of, refuser_in
+from paraval.records import Outcome
 from paraval.report.text import columns, cut_middle, one_line, printable, to_ascii
 from paraval.report.wording import duration
 
 if TYPE_CHECKING:
     from paraval.pytest_plugin.item_ends import ItemEnd
+    from paraval.records import Failure
 
 LONGEST_REASON = 160
 _SIGNS = {".": "✓", "F": "✗"}
@@ -35,10 +40,23 @@ class Lines:
         self._name_width = max(map(columns, self._names.values()), default=0)
         self._time_width = 0
         self._done = 0
+        self._is_begun = False
+        self._refusals: Counter[str] = Counter()
+        """By node id: how often it was put off."""
         self._dots = _Dots(reporter)
 
     def started(self, nodeid: str) -> None:
         """A line is written at the end."""
+
+    def waits(self, nodeid: str, failure: Failure, seconds: float) -> None:
+        self._refusals[nodeid] += 1
+        name = self._names.get(nodeid) or self._spelt(nodeid)
+        why = failure.message
+        if failure.kind is Outcome.RATE_LIMITED:
+            why = f"refused by {refuser_in(failure) or 'a service'} (rate limit)"
+        self._begin()
+        told = f"{name}: {self._spelt_line(why)}, again in {rough_time(seconds)}\n"
+        self._reporter.write(told, flush=True)
 
     def ended(self, end: ItemEnd, eta_s: float | None) -> None:
         self._done += 1
@@ -50,10 +68,12 @@ class Lines:
         rest = f" {name}{' ' * (self._name_width - columns(name))}  {took:>{self._time_width}}"
         if eta_s is not None and self._done < len(self._names):
             rest += f"  (ETA {rough_time(eta_s)})"
+        if nodeid in self._refusals:
+            rest += f"  (try {self._refusals[nodeid] + 1})"
         if letter in "FE":
-            rest += f"  {self._spelt_reason(end)}"
-        if self._done == 1:
-            self._reporter.write_line("")
+            failed = next(phase.report for phase in end.phases if phase.report.failed)
+            rest += f"  {self._spelt_line(crash_line(failed))}"
+        self._begin()
         self._reporter.write(f"[{self._done:>{len(total)}}/{total}] ")
         self._reporter.write(self._sign(letter), **{_COLOURS.get(letter, "yellow"): True})
         self._reporter.write(f"{rest.rstrip()}\n", flush=True)
@@ -72,10 +92,14 @@ class Lines:
         mark = "..." if self._is_ascii else "…"
         return cut_middle(to_ascii(shown) if self._is_ascii else shown, LONGEST_NAME, mark)
 
-    def _spelt_reason(self, end: ItemEnd) -> str:
-        failed = next(phase.report for phase in end.phases if phase.report.failed)
-        why = one_line(crash_line(failed), LONGEST_REASON)
-        return to_ascii(why) if self._is_ascii else why
+    def _spelt_line(self, why: str) -> str:
+        line = one_line(why, LONGEST_REASON)
+        return to_ascii(line) if self._is_ascii else line
+
+    def _begin(self) -> None:
+        if not self._is_begun:
+            self._is_begun = True
+            self._reporter.write_line("")
 
 
 class _Dots:

@@ -98,8 +98,11 @@ class ParallelRun:
         match event:
             case AttemptStarted(attempt=attempt):
                 self._stage.post(partial(self._progress.started, attempt.trial.case.id))
-            case AttemptEnded(attempt=attempt):
+            case AttemptEnded(attempt=attempt, result=result, retry_in_s=seconds):
                 self._tests.take_end(attempt.trial.index)
+                if result.error is not None:
+                    nodeid, why = attempt.trial.case.id, result.error
+                    self._stage.post(partial(self._progress.waits, nodeid, why, seconds))
             case TrialEnded(trial=trial) | TrialSkipped(trial=trial) if (
                 trial.index in self._interrupted
             ):
