@@ -1,7 +1,8 @@
 """A turn travels into the threads and pools that its code uses: what they do is the test's, too.
 
 asyncio's tasks carry context variables by themselves, and so do `asyncio.to_thread` and the worker
-threads of anyio and trio. Threads begin with none, which stays so for all variables but ours.
+threads of anyio and trio. Threads begin with none, which stays so for all variables but ours, and
+for those that the setup of a shared fixture starts.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def carrying() -> Iterator[None]:
     start, submit = threading.Thread.start, ThreadPoolExecutor.submit
 
     def start_carrying(thread: threading.Thread) -> None:
-        turn = CURRENT.get()
+        turn = _carried()
         if turn is None or thread.ident is not None:
             start(thread)
             return
@@ -41,7 +42,7 @@ def carrying() -> Iterator[None]:
             # Another interpreter has streams of its own, and a turn cannot be sent to it.
             return submit(pool, function, *args, **named)
         # Also for nobody: the pool's threads may be those of a test that came before.
-        return submit(pool, partial(_call_in, CURRENT.get(), function), *args, **named)
+        return submit(pool, partial(_call_in, _carried(), function), *args, **named)
 
     threading.Thread.start = start_carrying  # type: ignore[method-assign,assignment]  # put back below
     ThreadPoolExecutor.submit = submit_carrying  # type: ignore[method-assign,assignment]  # put back below
@@ -50,6 +51,12 @@ def carrying() -> Iterator[None]:
     finally:
         threading.Thread.start = start  # type: ignore[method-assign]  # as it was
         ThreadPoolExecutor.submit = submit  # type: ignore[method-assign]  # as it was
+
+
+def _carried() -> Turn | None:
+    """Nobody, where a shared fixture is set up: what it starts works for all who use it."""
+    turn = CURRENT.get()
+    return None if turn is None or turn.sets_up_shared else turn
 
 
 def _carry_into(thread: threading.Thread, turn: Turn) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import pytest
@@ -16,6 +16,7 @@ from _pytest.fixtures import FixtureDef, SubRequest
 from paraval.pytest_plugin.floor import Floor
 from paraval.pytest_plugin.private_names import Definition, asking_item, has_finalizers
 from paraval.pytest_plugin.told_again import told_again
+from paraval.pytest_plugin.turns import current
 
 D = TypeVar("D", bound=Definition)
 
@@ -91,8 +92,10 @@ class SharedFixture(FixtureDef[Any]):
             # An earlier setup was broken off (by a time limit, say): what it left ends first.
             self.cached_result = (None, None, None)
             self.finish(request)
+        turn = current()
         try:
-            return super().execute(request)
+            with nullcontext() if turn is None else turn.setting_up_for_all():
+                return super().execute(request)
         finally:
             if self.on_built is not None and self.cached_result is not None:
                 self.on_built(self, request)

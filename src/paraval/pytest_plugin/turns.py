@@ -45,6 +45,8 @@ class Turn:
     """Exceptions of its threads and finalizers, until the phase ends; None: its last has ended."""
     ended: list[PhaseEnd] = field(default_factory=list)
     """How its phases came out, each as it ends: of one that hangs, too."""
+    sets_up_shared: bool = False
+    """A fixture that others use, too: the threads that it starts are not this test's own."""
     inner: Callable[[], None] | None = None
     """The test's own phases, where other plugins wrap something around them."""
     is_over: bool = False
@@ -54,6 +56,15 @@ class Turn:
     def is_here(self) -> bool:
         """Whether this is the thread that the test itself runs in."""
         return threading.get_ident() == self.thread
+
+    @contextmanager
+    def setting_up_for_all(self) -> Iterator[None]:
+        """It sets up a shared fixture until the block ends; one may need another."""
+        before, self.sets_up_shared = self.sets_up_shared, True
+        try:
+            yield
+        finally:
+            self.sets_up_shared = before
 
     @contextmanager
     def taken(self) -> Iterator[None]:
