@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -22,11 +24,14 @@ from paraval.pytest_plugin.flags import FAIL_UNDER, dest_of
 from paraval.pytest_plugin.flaky import flaky_tests
 from paraval.pytest_plugin.recording import fail_under_in
 from paraval.pytest_plugin.sources import Sources
+from paraval.pytest_plugin.store_hints import for_tests
 from paraval.pytest_plugin.trials import Frame, KnownTest, key_by_code, plan_of
 from paraval.pytest_plugin.wanted import read_wanted
 from paraval.records import AttemptRecord, RunInfo, TrialResult
 from paraval.report.document import Report
 from paraval.report.gate import judge_gate
+from paraval.store.connection import explained
+from paraval.store.folder import unreadable, unusable
 from paraval.store.store import Store
 
 SECRET = "sk-live-0123456789abcdef"
@@ -300,6 +305,7 @@ def test_a_session_that_is_stopped_or_killed_is_an_interrupted_run(
     assert begun.result is None
     assert project.last().interrupted
     assert "the gate is not judged" in project.text()
+    assert "resume" not in project.text(), "nothing goes on with it"
 
 
 def _wait_for(path: Path) -> None:
@@ -413,6 +419,22 @@ def test_a_rate_that_is_none_is_refused(told: str) -> None:
         fail_under_in(config)
 
 
+def test_no_complaint_of_the_store_speaks_of_what_only_suites_can_do(tmp_path: Path) -> None:
+    locked, broken = sqlite3.OperationalError("locked"), sqlite3.OperationalError("I/O")
+    locked.sqlite_errorcode = sqlite3.SQLITE_BUSY
+    complaints = [
+        *(explained(error, tmp_path) for error in (OSError(errno.ENOSPC, "full"), locked, broken)),
+        unusable(tmp_path, OSError(errno.EROFS, "read-only")),
+        unreadable(tmp_path, PermissionError(errno.EACCES, "denied")),
+    ]
+    for complaint in complaints:
+        assert "resume" in str(complaint) or "--store" in str(complaint)
+        told = for_tests(complaint)
+        assert "resume" not in told
+        assert "--store" not in told
+        assert "hint: " in told
+
+
 def test_commands_know_a_run_of_tests(tmp_path: Path) -> None:
     """What it is, what was printed, and that nothing goes on with it; every form can be written.
     A suite may have a name of its own, and nothing is recorded where nothing runs."""
@@ -470,4 +492,5 @@ def test_a_store_that_cannot_be_used_is_said_before_any_test_runs(tmp_path: Path
     done = project.pytest()
     assert done.returncode == 4, done.stdout + done.stderr
     assert ".paraval is not a folder" in done.stderr
+    assert "elsewhere with --paraval-store-at=FOLDER" in done.stderr
     assert not (project.folder / "ran").exists()

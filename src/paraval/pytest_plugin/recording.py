@@ -22,6 +22,7 @@ from paraval.pytest_plugin.flags import FAIL_UNDER, dest_of
 from paraval.pytest_plugin.journal import Journal
 from paraval.pytest_plugin.reviewing import Review, review_of
 from paraval.pytest_plugin.sources import Sources
+from paraval.pytest_plugin.store_hints import for_tests
 from paraval.pytest_plugin.telling import register_telling
 from paraval.pytest_plugin.trials import (
     Frame,
@@ -112,7 +113,7 @@ class Recording:
         try:
             ledger = self._store.create_run(plan, seed=0)
         except ParavalError as error:
-            raise pytest.UsageError(f"--paraval-store: {error}") from error
+            raise pytest.UsageError(f"--paraval-store: {for_tests(error)}") from error
         self._journal = Journal(ledger, redactor, [test.node_id for test in tests])
 
     def _at_once(self) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 from paraval.errors import ParavalError
 from paraval.pytest_plugin.flaky import Flaky, flaky_tests
 from paraval.pytest_plugin.journal import Journal
+from paraval.pytest_plugin.store_hints import for_tests
 from paraval.records import RunInfo
 from paraval.report.document import Report
 from paraval.report.gate import Gate, Verdict
@@ -43,7 +44,7 @@ class Review:
         if self.gate is not None:
             yield self.gate.sentence
         if self.failure is not None:
-            yield f"not all is recorded: {self.failure}"
+            yield f"not all is recorded: {for_tests(self.failure)}"
 
 
 def review_of(store: Store, journal: Journal, fail_under: float | None) -> Review:

@@ -25,6 +25,9 @@ BUSY_TIMEOUT_S = 30.0
 Trace = Callable[[str], None]
 """Is told each SQL statement before it is done."""
 
+RESUMABLE = "what was recorded is safe, and the run can be resumed"
+CLOSE_AND_RESUME = "close what has it open, then resume"
+"""Hints that hold of suites; sessions of tests are told other words."""
 _KEEP = "nothing was changed; keep a copy of the folder, and start a new run"
 
 
@@ -254,7 +257,7 @@ def _explained_system(error: OSError, path: Path) -> StoreError:
 def _no_space(path: Path) -> StoreError:
     return StoreError(
         f"no space left for results in {path.parent}",
-        hint="make space; what was recorded is safe, and the run can be resumed",
+        hint=f"make space; {RESUMABLE}",
     )
 
 
@@ -269,10 +272,8 @@ def _explained_sqlite(error: sqlite3.Error, path: Path) -> StoreError:
             f"{path} cannot be opened: {error}", hint="is its folder there, and may it be written?"
         )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return StoreError(
-            f"{path} is locked by another program", hint="close what has it open, then resume"
-        )
+        return StoreError(f"{path} is locked by another program", hint=CLOSE_AND_RESUME)
     return StoreError(
         f"{path} cannot be written or read: {error} ({getattr(error, 'sqlite_errorname', '?')})",
-        hint="check the disk; what was recorded is safe, and the run can be resumed",
+        hint=f"check the disk; {RESUMABLE}",
     )

@@ -21,7 +21,9 @@ NETWORK_FILESYSTEMS = frozenset(
 )
 """Where machines share files but not memory, which SQLite's write-ahead log needs."""
 
-_WAY_OUT = "put the store elsewhere with --store DIR"
+OPTION = "--store DIR"
+"""As the commands have it; tests have another."""
+_WAY_OUT = f"put the store elsewhere with {OPTION}"
 
 
 def prepare_folder(root: Path) -> None:

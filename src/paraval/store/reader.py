@@ -25,6 +25,7 @@ from paraval.records import (
     TrialResult,
     Variant,
 )
+from paraval.settings import is_of_tests
 from paraval.store.connection import RUN_FILE, ReadingFile, explaining
 from paraval.store.encoding import EndedColumns, from_columns
 from paraval.store.folder import artifacts_of
@@ -158,7 +159,9 @@ class RunReader:
         if worked_on and row.unended:
             message = "still running"
         elif not worked_on and row.unended:
-            message = "ended by the interrupt; a resume runs them again"
+            message = "ended by the interrupt"
+            if not is_of_tests(self.selection()):
+                message += "; a resume runs them again"
         elif not worked_on:
             message = "not run: the run was interrupted"
         else:

@@ -13,7 +13,7 @@ from pathlib import Path
 from paraval.errors import StoreError
 from paraval.records import Plan
 from paraval.store.changes import Addition, Change, OnDurable, Rows, rows_of, write
-from paraval.store.connection import RUN_FILE, explained
+from paraval.store.connection import RESUMABLE, RUN_FILE, explained
 from paraval.store.locks import RunLock
 
 SMALL_BATCH = 32
@@ -107,10 +107,7 @@ class Writing:
         if isinstance(error, sqlite3.Error):
             failure = explained(error, self._path)
         else:
-            failure = StoreError(
-                f"{self._path} cannot be written: {error!r}",
-                hint="what was recorded before is safe, and the run can be resumed",
-            )
+            failure = StoreError(f"{self._path} cannot be written: {error!r}", hint=RESUMABLE)
         failure.__cause__ = error
         if stopping:
             self.failure = failure
