@@ -353,6 +353,26 @@ def test_an_alarm_ends_what_waits_in_c_and_leaves_the_process_as_it_was(item: py
         signal.signal(signal.SIGALRM, before)
 
 
+def test_an_alarm_that_is_swallowed_rings_again_soon_once_the_time_to_clean_up_is_over(
+    item: pytest.Item, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paraval.pytest_plugin.alarm.TO_END_S", 0.4)
+    monkeypatch.setattr("paraval.pytest_plugin.alarm.AGAIN_S", 0.02)
+    rang: list[float] = []
+
+    def swallow() -> None:
+        while len(rang) < 3:
+            try:
+                time.sleep(5)
+            except TestTimedOut:
+                rang.append(time.monotonic())
+
+    with alarm(item, 0.02, "setup"):
+        swallow()
+    assert rang[1] - rang[0] > 0.3
+    assert rang[2] - rang[1] < 0.3
+
+
 # ---- whole runs
 
 TESTS = """

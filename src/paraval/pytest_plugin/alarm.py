@@ -19,8 +19,10 @@ from paraval.pytest_plugin.ending import cancel, is_debugged, loop_in
 from paraval.pytest_plugin.hung import Hung, TestTimedOut, look_at
 from paraval.pytest_plugin.turns import Phase
 
-AGAIN_S = 5.0
+TO_END_S = 5.0
 """To clean up; then it is raised once more."""
+AGAIN_S = 1.0
+"""And so on: a loop that catches all there is may have an end."""
 SOON_S = 0.001
 _SPENT = pytest.StashKey[float]()
 """What the phases before have used of a test's time."""
@@ -76,10 +78,10 @@ class _Alarm:
     def _ring(self, _number: int, frame: FrameType | None) -> None:
         if self._is_over:
             return
-        signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+        is_first = self._hung is None
+        signal.setitimer(signal.ITIMER_REAL, TO_END_S if is_first else AGAIN_S)
         if is_debugged(frame):
             return
-        is_first = self._hung is None
         if self._hung is None:
             self._hung = look_at(
                 self._item,
