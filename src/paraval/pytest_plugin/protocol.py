@@ -8,6 +8,7 @@ reporters here: the reports are kept for the main thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,11 @@ NOT_AROUND_TURNS = ("runner", "warnings", "faulthandler", "assertion", *TIMEOUT_
 and `timeouts`; a dump of all threads after a while is left out."""
 
 
+_PYTESTS_OWN = ("runner", "skipping", "unittest")
+"""What of pytest itself has a part in a test's protocol and in its reports; it prints nothing."""
+_UNLIFTED = nullcontext()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseEnd:
     """How one phase of a test ended."""
@@ -51,6 +57,8 @@ class Callers:
     around: Any
     """What others wrap around a whole test; None: nobody does."""
     relay: Any
+    lifts: bool
+    """Whether hooks of others make reports, and may print."""
 
     def of(self, phase: Phase) -> Any:
         return {"setup": self.setup, "call": self.call, "teardown": self.teardown}[phase]
@@ -107,7 +115,7 @@ class Protocol:
             act, when=phase, reraise=(pytest.exit.Exception, KeyboardInterrupt)
         )
         # What hooks print here is no part of the test's output, as with pytest itself.
-        with turn.captured.lifted():
+        with turn.captured.lifted() if callers.lifts else _UNLIFTED:
             report = callers.relay.pytest_runtest_makereport(item=item, call=call)
         error = None if call.excinfo is None else call.excinfo.value
 
@@ -129,18 +137,25 @@ class Protocol:
         without = elsewhere | self._plugins(NOT_IN_TURNS)
         subset = self._manager.subset_hook_caller
         around = subset("pytest_runtest_protocol", elsewhere | self._plugins(NOT_AROUND_TURNS))
-        names = {one.plugin_name for one in around.get_hookimpls()}
+        reporters = relay.pytest_runtest_makereport
         return Callers(
             setup=subset("pytest_runtest_setup", without),
             call=subset("pytest_runtest_call", without),
             teardown=subset("pytest_runtest_teardown", without),
-            around=around if names - {Middle.NAME, "unittest"} else None,
+            around=around if _others(around) else None,
             relay=relay,
+            lifts=_others(reporters),
         )
 
     def _plugins(self, names: Iterable[str]) -> frozenset[object]:
         found = (self._manager.get_plugin(name) for name in names)
         return frozenset(plugin for plugin in found if plugin is not None)
+
+
+def _others(hook: Any) -> bool:
+    """Whether anybody but pytest and this package has something to do there."""
+    names = (str(one.plugin_name) for one in hook.get_hookimpls())
+    return any(name not in _PYTESTS_OWN and not name.startswith("paraval-") for name in names)
 
 
 class Middle:

@@ -15,7 +15,6 @@ from paraval.pytest_plugin.item_ends import ItemEnd
 from paraval.pytest_plugin.outcomes import result_of
 from paraval.pytest_plugin.own_fixtures import OwnFixtures
 from paraval.pytest_plugin.protocol import PhaseEnd
-from paraval.pytest_plugin.turns import current
 
 
 class Solo:
@@ -37,7 +36,7 @@ class Solo:
         self._fixtures.give(item)
         self._phases = []
         began = time.perf_counter()
-        with self._telling_later(is_told_later):
+        with self._listening(item.config.pluginmanager, is_told_later=is_told_later):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
         return ItemEnd(
             item=item,
@@ -47,16 +46,20 @@ class Solo:
         )
 
     @contextmanager
-    def _telling_later(self, is_told_later: bool) -> Iterator[None]:
+    def _listening(
+        self, manager: pytest.PytestPluginManager, *, is_told_later: bool
+    ) -> Iterator[None]:
+        """Only while such a test runs: every hook of every other test would pay for it."""
         self._is_told_later = is_told_later
+        manager.register(self, self.NAME)
         try:
             yield
         finally:
-            self._is_told_later = False
+            manager.unregister(self)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Any:
-        if not self._is_told_later or current() is not None:
+        if not self._is_told_later:
             return None
         runtestprotocol(item, log=False, nextitem=nextitem)
         return True
@@ -64,7 +67,6 @@ class Solo:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Any:
         report = yield
-        if current() is None:
-            error = None if call.excinfo is None else call.excinfo.value
-            self._phases.append(PhaseEnd(report=report, error=error, interacts=None))
+        error = None if call.excinfo is None else call.excinfo.value
+        self._phases.append(PhaseEnd(report=report, error=error, interacts=None))
         return report
