@@ -334,6 +334,37 @@ def test_who_holds_what_others_wait_for_goes_on_beside_them_after_a_while() -> N
     assert floor.shared == {"test_holds": "calls os.chdir"}
 
 
+def test_a_wait_for_the_floor_that_drags_on_is_told_once_by_name_reason_and_who_is_waited_for() -> (
+    None
+):
+    told: list[str] = []
+    floor = Floor(patience_s=0.3, word_s=0.05, tell=told.append)
+    turns = Turns(floor)
+    held, all_here = threading.Lock(), threading.Barrier(6, timeout=LONG_S)
+
+    def holds() -> None:
+        with held:
+            all_here.wait()
+            floor.ask("sets os.environ")()
+
+    def wants() -> None:
+        all_here.wait()
+        with held:
+            assert told, "the words come before the patience ends"
+
+    turns.start(holds, "test_holds")
+    for n in range(5):
+        turns.start(wants, f"test_wants[{n}]")
+    turns.join()
+    words = (
+        "parallel: test_holds waits to run alone (sets os.environ), and these have not ended: "
+        "test_wants[0], test_wants[1], test_wants[2] and 2 more. If they wait for what it holds, "
+        "as a lock, mark it @pytest.mark.serial; it goes on beside them when none has ended for "
+        "0.3 s"
+    )
+    assert told == [words]
+
+
 def test_patience_begins_when_it_is_asked_not_when_the_last_one_left() -> None:
     floor = Floor(patience_s=0.3)
     turns = Turns(floor)
@@ -547,6 +578,53 @@ def test_the_folder_and_the_environment_are_changed_alone_until_the_tests_end(
         "test_enters": "calls os.chdir",
     }
     assert seen == ["same", "environment", "folder"]
+
+
+def test_what_a_test_that_is_given_up_changed_is_told_and_put_back(
+    caught: Caught, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder and its environment; but what a fixture set up for others, too, is theirs."""
+    monkeypatch.chdir(Path.cwd())
+    monkeypatch.setenv("PARAVAL_A", "1")
+    before, ready, may_end = Path.cwd(), threading.Event(), threading.Event()
+
+    def changes() -> None:
+        os.environ["PARAVAL_A"] = "2"
+        os.environ["PARAVAL_B"] = "2"
+        os.chdir(tmp_path)
+        ready.set()
+        may_end.wait(LONG_S)
+
+    def sets_up_for_others() -> None:
+        os.environ["PARAVAL_B"] = "3"
+        caught.manager.hook.pytest_fixture_setup(
+            fixturedef=SimpleNamespace(scope="module", argname="env", func=len), request=None
+        )
+        ready.set()
+        may_end.wait(LONG_S)
+
+    class Sets:
+        @pytest.hookimpl(trylast=True)
+        def pytest_fixture_setup(self) -> str:
+            os.environ["PARAVAL_A"] = "3"
+            return "set up"
+
+    caught.manager.register(Sets())
+    monkeypatch.delenv("PARAVAL_B", raising=False)
+    for name, act in (("test_changes", changes), ("test_sets_up", sets_up_for_others)):
+        ready.clear()
+        hung = caught.start(act, name)
+        assert ready.wait(LONG_S)
+        caught.floor.leave(hung)
+        assert Path.cwd() == before
+        is_own = act is changes
+        assert os.environ["PARAVAL_A"] == ("1" if is_own else "3")
+        assert os.environ.get("PARAVAL_B") == (None if is_own else "3")
+    may_end.set()
+    caught.join()
+    monkeypatch.setenv("PARAVAL_B", "to be put back")
+    why = "changes os.environ; it was given up before it could put that back"
+    assert caught.floor.shared == {"test_changes": why, "test_sets_up": why}
 
 
 def test_what_a_module_does_as_it_is_imported_does_not_wait_with_its_lock_held(

@@ -15,11 +15,15 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from paraval.pytest_plugin.surroundings import Surroundings
 from paraval.pytest_plugin.turns import Turn, current
 
 PATIENCE_S = 300.0
 """With nobody leaving for so long, a turn that wants the floor takes it to be held up by itself:
 what it holds (a lock, a slot of a shared client) may be what the others wait for."""
+WORD_S = 10.0
+"""With nobody leaving for so long, it is said who waits for whom."""
+MOST_NAMES = 3
 
 
 class LeftBehindError(BaseException):
@@ -32,8 +36,17 @@ class LeftBehindError(BaseException):
 class Floor:
     """The turns that run at this moment."""
 
-    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self,
+        patience_s: float = PATIENCE_S,
+        *,
+        word_s: float = WORD_S,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        """`tell`: called once at most, in a test's thread, and must not wait."""
         self._patience_s = patience_s
+        self._word_s = word_s
+        self._tell = tell
         self._changed = threading.Condition()
         """Guards all below."""
         self._present: set[Turn] = set()
@@ -42,15 +55,18 @@ class Floor:
         """Of these, the ones that do not wait."""
         self._asking: deque[Turn] = deque()
         self._owner: Turn | None = None
-        self._held: dict[Turn, set[object]] = {}
+        self._held: dict[Turn, dict[object, str]] = {}
         """By the turn that has the floor, or lends it: for what. It ends with the last of these."""
+        self._before: dict[Turn, Surroundings] = {}
+        """By such a turn: what it found. Without it, nothing is put back if it is given up."""
         self._impatient: set[Turn] = set()
         """Went on beside others; they do not wait again for each further change."""
         self._left_at = time.monotonic()
         self.reasons: dict[str, str] = {}
         """By node id: why a test had to have the floor for itself, although nothing told before."""
         self.shared: dict[str, str] = {}
-        """By node id: what a test changed beside others, since they did not leave in time."""
+        """By node id: what a test changed beside others, since they did not leave in time; or left
+        changed, since it was given up."""
         self.by_shared_fixtures: dict[str, str] = {}
         """By name and scope: what the setup of a fixture changed for longer than one test. The
         tests that use it are told in `reasons`, too."""
@@ -70,13 +86,22 @@ class Floor:
             self._present.discard(turn)
             self._active.discard(turn)
             self._impatient.discard(turn)
-            self._held.pop(turn, None)
+            held, before = self._held.pop(turn, None), self._before.pop(turn, None)
+            if held and not turn.is_here:
+                self._tidy_up(turn, next(iter(held.values())), before)
             if turn in self._asking:
                 self._asking.remove(turn)
             if self._owner is turn:
                 self._owner = None
             self._left_at = time.monotonic()
             self._changed.notify_all()
+
+    def _tidy_up(self, turn: Turn, reason: str, before: Surroundings | None) -> None:
+        """With the lock held, so that nobody comes on before, after a test that was given up."""
+        why = f"{reason}; it was given up before it could put that back"
+        self.shared.setdefault(turn.item.nodeid, why)
+        if before is not None:
+            before.put_back()
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -101,7 +126,7 @@ class Floor:
     def _go_on(self, turn: Turn) -> None:
         """With the lock held. Raises nothing: what was waited for may have to be given back."""
         if self._held.get(turn):
-            self._take(turn, is_lender=True)
+            self._take(turn, "once more, after what it waited for", is_lender=True)
             return
         self._held.pop(turn, None)
         self._wait_patiently(lambda: self._owner is None or turn not in self._present)
@@ -128,7 +153,7 @@ class Floor:
             if self._owner is not turn:
                 if is_tests_own:
                     self.reasons.setdefault(turn.item.nodeid, reason)
-                if not self._take(turn):
+                if not self._take(turn, reason):
                     if turn not in self._present:
                         raise LeftBehindError(
                             f"{turn.item.nodeid} was given up as it waited to run alone ({reason})"
@@ -136,10 +161,17 @@ class Floor:
                     self.shared.setdefault(turn.item.nodeid, reason)
                     return _nothing
             hold = object()
-            self._held[turn].add(hold)
+            self._held[turn][hold] = reason
         return lambda: self._give_back(turn, hold)
 
-    def _take(self, turn: Turn, *, is_lender: bool = False) -> bool:
+    def outlives(self) -> None:
+        """What the turn here changes is not its own: it stays, if the test is given up."""
+        turn = current()
+        if turn is not None:
+            with self._changed:
+                self._before.pop(turn, None)
+
+    def _take(self, turn: Turn, reason: str, *, is_lender: bool = False) -> bool:
         """With the lock held; False: it goes on beside others, since they did not leave in time, or
         it was taken off the floor meanwhile."""
         self._active.discard(turn)
@@ -148,7 +180,8 @@ class Floor:
         self._changed.notify_all()
         try:
             is_alone = self._wait_patiently(
-                lambda: turn not in self._present or self._is_free_for(turn)
+                lambda: turn not in self._present or self._is_free_for(turn),
+                lambda: self._say(turn, reason),
             )
         finally:
             # Also if the wait is interrupted: nobody may wait for one who does not ask any more.
@@ -161,7 +194,9 @@ class Floor:
             return False
         if is_alone:
             self._owner = turn
-            self._held.setdefault(turn, set())
+            self._held.setdefault(turn, {})
+            if not is_lender:
+                self._before[turn] = Surroundings.now()
         else:
             self._impatient.add(turn)
             self._held.pop(turn, None)
@@ -170,23 +205,46 @@ class Floor:
     def _is_free_for(self, turn: Turn) -> bool:
         return self._owner is None and not self._active and self._asking[0] is turn
 
-    def _wait_patiently(self, is_so: Callable[[], bool]) -> bool:
+    def _wait_patiently(
+        self, is_so: Callable[[], bool], say: Callable[[], None] | None = None
+    ) -> bool:
         """Until it is so, or nobody has left for too long; with the lock held."""
         began = time.monotonic()
         while not is_so():
-            left_s = max(began, self._left_at) + self._patience_s - time.monotonic()
-            if left_s <= 0:
+            waited_s = time.monotonic() - max(began, self._left_at)
+            if waited_s >= self._patience_s:
                 return False
-            self._changed.wait(left_s)
+            until_s = self._patience_s
+            if say is not None and self._tell is not None:
+                if waited_s >= self._word_s:
+                    say()
+                else:
+                    until_s = min(until_s, self._word_s)
+            self._changed.wait(until_s - waited_s)
         return True
+
+    def _say(self, turn: Turn, reason: str) -> None:
+        """Once in a run: where tests take long, many wait as long, and nothing is wrong."""
+        names = sorted(one.item.nodeid for one in self._active)
+        if self._tell is None or not names:
+            return
+        tell, self._tell = self._tell, None
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        tell(
+            f"parallel: {turn.item.nodeid} waits to run alone ({reason}), and these have not "
+            f"ended: {', '.join(names[:MOST_NAMES])}{more}. If they wait for what it holds, as a "
+            "lock, mark it @pytest.mark.serial; it goes on beside them when none has ended for "
+            f"{self._patience_s:g} s"
+        )
 
     def _give_back(self, turn: Turn, hold: object) -> None:
         with self._changed:
-            held = self._held.get(turn, set())
-            held.discard(hold)
+            held = self._held.get(turn, {})
+            held.pop(hold, None)
             if not held and self._owner is turn:
                 self._owner = None
                 del self._held[turn]
+                self._before.pop(turn, None)
                 self._left_at = time.monotonic()
                 self._changed.notify_all()
 
