@@ -55,7 +55,7 @@ FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         {
             "action": "store_const",
             "const": "",
-            "help": "record this run in the store, for `paraval report`, comparison and flaky "
+            "help": "record this run in the store, for `paraval report` and to tell flaky "
             "tests (in PARAVAL_STORE, or .paraval in the rootdir)",
         },
     ),
