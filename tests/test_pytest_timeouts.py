@@ -21,7 +21,7 @@ from _pytest.mark.structures import Mark
 
 from paraval.pytest_plugin.alarm import alarm
 from paraval.pytest_plugin.floor import Floor
-from paraval.pytest_plugin.hung import Hung, TestTimedOut
+from paraval.pytest_plugin.hung import Hung, TestTimedOut, look_at
 from paraval.pytest_plugin.timeouts import (
     Watcher,
     counts_only_the_call,
@@ -218,6 +218,15 @@ def test_what_hears_nothing_or_will_not_hear_is_given_up(item: pytest.Item) -> N
         ended.thread.join(5)
         assert not ended.thread.is_alive()
         assert isinstance(ended.error, TestTimedOut)
+
+
+def test_one_that_is_given_up_failed_at_its_own_line(item: pytest.Item) -> None:
+    turn = nobody(item)
+    hung = look_at(item, threading.get_ident(), phase="call", seconds=1.0, turn=turn)
+    crash = hung.phases(turn)[0].report.longrepr.reprcrash  # type: ignore[union-attr]  # it failed
+    assert hung.own is not None
+    assert (crash.path, crash.lineno) == (__file__, hung.own.line)
+    assert "look_at(item" in hung.own.source
 
 
 def test_one_that_ends_too_late_or_otherwise_says_so(item: pytest.Item) -> None:
@@ -523,8 +532,11 @@ def test_a_plain_run_knows_the_mark_and_a_parallel_one_that_of_pytest_timeout(
         "def test_theirs():\n"
         "    while True: time.sleep(0.01)\n"
     )
-    said, ends = run(tmp_path)
+    place = tmp_path / "test_x.py"
+    said, ends = run(tmp_path, "--tb=line")
     assert "nothing after 0.3 s; hung in test_x.py:3: def test_ours(): time.sleep(30)" in said
+    assert f"\n{place}:3: Failed: timeout: " in said
     assert "from pytest-timeout" in said
-    said, ends = run(tmp_path, "--parallel", "2", "-k", "theirs")
+    said, ends = run(tmp_path, "--parallel", "2", "-k", "theirs", "--tb=line")
     assert ends["test_theirs"].startswith("failure: ['timeout: nothing after 0.3 s; "), said
+    assert f"\n{place}:6: Failed: timeout: " in said

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -74,6 +75,8 @@ class Hung:
     """What else there is to say, a line each."""
     ended: Sequence[PhaseEnd] = ()
     """How its phases before this one came out; only of a test that was given up."""
+    own: Place | None = None
+    """The innermost place in the test's own file; else the innermost of all."""
 
     @property
     def message(self) -> str:
@@ -107,6 +110,12 @@ class Hung:
             return [*self.ended, hung]
         # Reporters wait for a test's teardown.
         return [*self.ended, hung, _end(item, "teardown", None, 0.0)]
+
+    def place(self, report: pytest.TestReport, root: Path) -> None:
+        """As the place of a failure, as with `--tb=line`: not ours, where it is raised."""
+        crash = getattr(report.longrepr, "reprcrash", None)
+        if crash is not None and self.own is not None:
+            crash.path, crash.lineno = str(root / self.own.file), self.own.line
 
 
 class TestTimedOut(Failed):
@@ -143,12 +152,14 @@ def look_at(
     if best is not None:
         stacks.remove(best)
         stacks.insert(0, best)
+    places = () if best is None else best.places
     return Hung(
         nodeid=item.nodeid,
         phase=phase,
         seconds=seconds,
-        where="" if best is None else _where(best.places, _shown(own, root)),
+        where=_where(places, _shown(own, root)),
         stacks=tuple(stacks),
+        own=_own(places, _shown(own, root)),
     )
 
 
@@ -245,11 +256,16 @@ def _is_in(stack: Stack, file: str) -> bool:
     return any(place.file == file for place in stack.places)
 
 
+def _own(places: Sequence[Place], file: str) -> Place | None:
+    inner = places[-1] if places else None
+    return next((place for place in reversed(places) if place.file == file), inner)
+
+
 def _where(places: Sequence[Place], file: str) -> str:
-    if not places:
+    own = _own(places, file)
+    if own is None:
         return ""
     inner = places[-1]
-    own = next((place for place in reversed(places) if place.file == file), inner)
     told = f"{own.file}:{own.line}: {own.source}".removesuffix(": ")
     return told if own is inner else f"{told} -> {inner.module}.{inner.function}"
 
@@ -275,6 +291,8 @@ def _end(item: pytest.Item, phase: Phase, error: BaseException | None, seconds: 
 
     call = pytest.CallInfo.from_call(end, when=phase)
     report = pytest.TestReport.from_item_and_call(item, call)
+    if isinstance(error, TestTimedOut):
+        error.hung.place(report, item.config.rootpath)
     report.duration = seconds
     report.start = report.stop - seconds
     return PhaseEnd(report=report, error=error, interacts=None)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from paraval.pytest_plugin.hung import TestTimedOut
 from paraval.pytest_plugin.timeouts import Watcher, own_seconds_of
 from paraval.pytest_plugin.turns import Phase, current
 
@@ -34,6 +35,15 @@ class TimeLimits:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, Any, Any]:
         return (yield from self._limited(item, "teardown"))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        if call.excinfo is not None and isinstance(call.excinfo.value, TestTimedOut):
+            call.excinfo.value.hung.place(report, item.config.rootpath)
+        return report
 
     def _limited(self, item: pytest.Item, phase: Phase) -> Generator[None, Any, Any]:
         turn = current()
