@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from paraval.pytest_plugin.session import register_parallel
+from paraval.pytest_plugin.wanted import Wanted
+
 WATCH = """
 import threading
 import time
@@ -191,6 +194,15 @@ def test_an_account_that_can_do_no_more_fails_its_tests_and_no_others(suite: Pat
     assert "1 passed" in output
     assert "not run: " in output
     assert "skipped" not in output
+
+
+def test_a_pytest_that_is_too_old_is_told_by_its_version(
+    pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pytest, "version_tuple", (8, 3, 5))
+    monkeypatch.setattr(pytest, "__version__", "8.3.5")
+    with pytest.raises(pytest.UsageError, match=r"needs pytest 8\.4 or newer; this is 8\.3\.5"):
+        register_parallel(pytestconfig, Wanted(parallel=4))
 
 
 def test_a_path_that_pytest_would_take_for_a_place_with_tests_is_refused(suite: Path) -> None:

@@ -49,10 +49,18 @@ from paraval.pytest_plugin.warned import warnings_apart
 from paraval.pytest_plugin.xdist_worker import TakenItems, is_controller, take_over
 
 NAME = "paraval-parallel"
+OLDEST_PYTEST = (8, 4)
+"""Older ones exchange the process's hooks for errors in threads around each phase of each test."""
 
 
 def register_parallel(config: pytest.Config, wanted: Wanted) -> None:
     """From here on the session's loop is ours; under xdist, that of each worker."""
+    if pytest.version_tuple[:2] < OLDEST_PYTEST:
+        oldest = ".".join(map(str, OLDEST_PYTEST))
+        raise pytest.UsageError(
+            f"--parallel needs pytest {oldest} or newer; this is {pytest.__version__}. Without "
+            "it (--parallel 0), tests run one after another"
+        )
     manager = config.pluginmanager
     history = History(config)
     manager.register(history, History.NAME)
