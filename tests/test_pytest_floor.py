@@ -586,6 +586,8 @@ def test_what_a_test_that_is_given_up_changed_is_told_and_put_back(
     """Its folder and its environment; but what a fixture set up for others, too, is theirs."""
     monkeypatch.chdir(Path.cwd())
     monkeypatch.setenv("PARAVAL_A", "1")
+    monkeypatch.setenv("PARAVAL_B", "so that it is put back")
+    monkeypatch.delenv("PARAVAL_B")
     before, ready, may_end = Path.cwd(), threading.Event(), threading.Event()
 
     def changes() -> None:
@@ -610,7 +612,6 @@ def test_what_a_test_that_is_given_up_changed_is_told_and_put_back(
             return "set up"
 
     caught.manager.register(Sets())
-    monkeypatch.delenv("PARAVAL_B", raising=False)
     for name, act in (("test_changes", changes), ("test_sets_up", sets_up_for_others)):
         ready.clear()
         hung = caught.start(act, name)
@@ -622,7 +623,6 @@ def test_what_a_test_that_is_given_up_changed_is_told_and_put_back(
         assert os.environ.get("PARAVAL_B") == (None if is_own else "3")
     may_end.set()
     caught.join()
-    monkeypatch.setenv("PARAVAL_B", "to be put back")
     why = "changes os.environ; it was given up before it could put that back"
     assert caught.floor.shared == {"test_changes": why, "test_sets_up": why}
 

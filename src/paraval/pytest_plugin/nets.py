@@ -130,6 +130,7 @@ class _Net:
         else:
             self._floor.ask(reason)
             self._note(setup.fixture, reason)
+        self._floor.outlives()
         return None
 
     def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
