@@ -5,16 +5,23 @@ Else a server that only this test needs would be started and ended for each atte
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 
 import pytest
 
 from paraval.pytest_plugin.attempts import refusal_in
+from paraval.pytest_plugin.needs import MARK
 from paraval.pytest_plugin.protocol import PhaseEnd
 from paraval.pytest_plugin.shared_setup import SharedSetup
 
 MAY_COME_AGAIN = pytest.StashKey[bool]()
 """In a test that is marked for it: whether it has attempts left after this one."""
+
+
+def keeping_for(items: Iterable[pytest.Item], setup: SharedSetup) -> list[Keeping]:
+    """None where no test is marked for it: every report of every test would pay for it."""
+    is_needed = any(item.get_closest_marker(MARK) is not None for item in items)
+    return [Keeping(setup)] if is_needed else []
 
 
 class Keeping:
