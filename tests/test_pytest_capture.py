@@ -701,7 +701,7 @@ def test_what_is_left_of_a_test_puts_no_stream_back() -> None:
 
 def test_a_pool_works_for_whoever_submits_and_all_is_as_before_afterwards() -> None:
     """Threads carry a turn, also those that override `run`; nobody's work is nobody's."""
-    turn: Any = object()
+    turn = Turn(item=cast("Any", None), captured=cast("Any", None), logs=cast("Any", None))
     start, submit = threading.Thread.start, ThreadPoolExecutor.submit
     seen: list[object] = []
 
