@@ -262,6 +262,8 @@ def test_ctrl_c_ends_tests_that_hang(child: Child) -> None:
     assert out.count("still running: ") == 4
     where = r"test_all\.py:\d+: asyncio\.run\(asyncio\.sleep\(1000\)\)"
     assert re.search(rf"still running: test_all\.py::test_hangs\[1\], in {where}", out)
+    assert re.search(r"/test_all\.py:\d+: KeyboardInterrupt\n", out)
+    assert "/pytest_plugin/" not in out
     assert child.all_is_torn_down()
     run = Store(store).find("last")
     assert run.interrupted

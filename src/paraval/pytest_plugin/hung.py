@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from _pytest.outcomes import Failed
@@ -161,6 +161,13 @@ def look_at(
         stacks=tuple(stacks),
         own=_own(places, _shown(own, root)),
     )
+
+
+def raise_at(place: Place, error: BaseException, root: Path) -> NoReturn:
+    """With a traceback that ends at this place, although it is raised here."""
+    code = compile("\n" * (place.line - 1) + "raise error", str(root / place.file), "exec")
+    exec(code, {"error": error.with_traceback(None), "__name__": place.module})  # noqa: S102 - our own two words
+    raise error
 
 
 def _stacks(

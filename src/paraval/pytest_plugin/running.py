@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 import pytest
 
 from paraval.pytest_plugin.emitting import emit
 from paraval.pytest_plugin.engine import Company, Engine, Programme
-from paraval.pytest_plugin.hung import look_at
+from paraval.pytest_plugin.hung import Hung, Place, look_at, raise_at
 from paraval.pytest_plugin.item_ends import ItemEnd
 from paraval.pytest_plugin.protocol import PhaseEnd
 from paraval.pytest_plugin.timeouts import interrupt
@@ -64,6 +65,8 @@ class ParallelRun:
         """The places of tests that were interrupted: however they end then, it is no result."""
         self.still_running: Sequence[str] = ()
         """What ran as the run was broken off, and where it was just then: a line each."""
+        self._at: Place | None = None
+        """Where the first of them was: as plain pytest has it, that is where Ctrl-C came."""
         self._engine = Engine(
             programme,
             Company(performer=tests, tell=self._told, on_end=self._engine_ended),
@@ -76,8 +79,10 @@ class ParallelRun:
             self._engine.start()
             self._assignment.begin(self._engine)
             self._stage.serve(self._progress.tick, TICK_S)
-        except BaseException:
+        except BaseException as error:
             self._break_off()
+            if isinstance(error, KeyboardInterrupt) and self._at is not None and _is_ours(error):
+                raise_at(self._at, error, self._session.config.rootpath)
             raise
         finally:
             self._progress.close()
@@ -148,22 +153,33 @@ class ParallelRun:
         }
         self._interrupted = frozenset(running)
         turns = tuple(running.values())
-        self.still_running = _lines_on(turns)
+        pictures = [_picture_of(turn) for turn in turns[:MOST_LINES]]
+        self.still_running = _lines_on(pictures, len(turns))
+        self._at = pictures[0].own if pictures else None
         interrupt(turns, GRACE_S)
         self._engine.end_now()
         self._engine.join()
         self._stage.do_what_is_left()
 
 
-def _lines_on(turns: Sequence[Turn]) -> Sequence[str]:
+def _picture_of(turn: Turn) -> Hung:
+    return look_at(turn.item, turn.thread or 0, phase=turn.phase, seconds=0.0, turn=turn)
+
+
+def _lines_on(pictures: Sequence[Hung], count: int) -> Sequence[str]:
     lines = []
-    for turn in turns[:MOST_LINES]:
-        hung = look_at(turn.item, turn.thread or 0, phase=turn.phase, seconds=0.0, turn=turn)
-        at = f", in {hung.where}" if hung.where else ""
-        lines.append(f"still running: {turn.item.nodeid}{at}")
-    if len(turns) > MOST_LINES:
-        lines.append(f"still running: {len(turns) - MOST_LINES} more")
+    for picture in pictures:
+        at = f", in {picture.where}" if picture.where else ""
+        lines.append(f"still running: {picture.nodeid}{at}")
+    if count > len(pictures):
+        lines.append(f"still running: {count - len(pictures)} more")
     return lines
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether it came up while the main thread only waited."""
+    *_, (frame, _) = walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__", "")).startswith("paraval.pytest_plugin.")
 
 
 def _not_run(item: pytest.Item, reason: str) -> ItemEnd:
