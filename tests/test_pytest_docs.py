@@ -208,3 +208,9 @@ def test_the_modules_that_the_page_names_are_there() -> None:
     section = PAGE.partition("## How it works")[2]
     for name in re.findall(r"`(\w+\.py)`", section):
         assert (ROOT / "src" / "paraval" / "pytest_plugin" / name).exists(), name
+
+
+def test_the_test_that_the_page_shows_as_flaky_is_one_of_the_example() -> None:
+    (node_id,) = re.findall(r"^flaky: (\S+) passed", PAGE, re.MULTILINE)
+    file, _, test = node_id.partition("::")
+    assert f"def {test.partition('[')[0]}(" in (EXAMPLE / file).read_text()
