@@ -93,7 +93,10 @@ def test_a_refused_test_begins_again_as_if_it_had_not_run_with_what_others_share
     """A new object, no property told twice, and the fixtures that only it needs set up once."""
     (tmp_path / "test_once_more.py").write_text(textwrap.dedent(ONCE_MORE))
     (tmp_path / "conftest.py").write_text(textwrap.dedent(ONCE_MORE_CONFTEST))
-    output = run_pytest(tmp_path, "--parallel", at_once)
+    output = run_pytest(tmp_path, "--parallel", at_once, "--parallel-progress", "lines")
     assert " 2 passed in " in output, output
+    for name, account in (("beside", "one"), ("alone", "another")):
+        waits = f"TestRefused::test_{name}: refused by {account} (rate limit), again in "
+        assert (waits in output) == (at_once == "2"), output
     told = [line.removeprefix("told: ") for line in output.splitlines() if "told: " in line]
     assert told == ["['alone']", "['tried']", "alone down", "alone up", "down", "up"]
