@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from paraval.pytest_plugin.code_state import code_state
-from paraval.pytest_plugin.flags import FAIL_UNDER, dest_of
+from paraval.pytest_plugin.flags import FAIL_UNDER, INI_KEYS, dest_of
 from paraval.pytest_plugin.flaky import flaky_tests
 from paraval.pytest_plugin.recording import fail_under_in
 from paraval.pytest_plugin.sources import Sources
@@ -405,7 +405,9 @@ def test_a_rate_that_is_asked_for_decides_the_exit_code(tmp_path: Path) -> None:
 def test_a_rate_asked_for_without_a_store_is_refused() -> None:
     """Nobody would look at it."""
     asked = argparse.Namespace(**{dest_of(FAIL_UNDER): "0.9"})
+    keys = {key: (words,) for key, words in INI_KEYS}
     config: Any = SimpleNamespace(option=asked, getini=lambda _key: "", rootpath=Path())
+    config._parser = SimpleNamespace(_inidict=keys)
     with pytest.raises(pytest.UsageError, match="--paraval-fail-under needs --paraval-store"):
         read_wanted(config, {})
     asked.paraval_flag_paraval_store = ""
