@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -27,6 +28,7 @@ from paraval.pytest_plugin.log_levels import Levels, levels_apart
 from paraval.pytest_plugin.turns import Phase, current
 
 Post = Callable[[Callable[[], None]], None]
+Handlers = tuple[LogCaptureHandler, LogCaptureHandler]
 
 _HEARS_ALL = hasattr(catching_logs, "attached_loggers")
 """Whether this pytest hears loggers that pass nothing on to the root, too: older ones don't."""
@@ -44,7 +46,8 @@ class TurnLogs:
         """Guards the end of a phase: a test that is given up may come to its end after all."""
         self.levels = Levels()
         if self._plugin is not None:
-            self._caplog, self._report = _handler(self._plugin), _handler(self._plugin)
+            self._spare = config.stash.setdefault(_SPARE, deque())
+            self._caplog, self._report = _handlers(self._plugin, self._spare)
 
     def begin(self, phase: Phase) -> None:
         """From here on its records are kept, for caplog and for the report."""
@@ -74,6 +77,7 @@ class TurnLogs:
         if phase == "teardown":
             del self._item.stash[caplog_records_key]
             del self._item.stash[caplog_handler_key]
+            self._spare.append((self._caplog, self._report))
 
     def take(self, record: logging.LogRecord) -> None:
         """As a logger's `callHandlers`, for the turn's own handlers."""
@@ -154,6 +158,7 @@ class _Root:
 
 
 _ROOT = pytest.StashKey[_Root]()
+_SPARE = pytest.StashKey[deque[Handlers]]()
 
 
 def _loggers() -> Iterator[logging.Logger]:
@@ -165,6 +170,19 @@ def _loggers() -> Iterator[logging.Logger]:
 def _plugin_of(config: pytest.Config) -> LoggingPlugin | None:
     plugin: LoggingPlugin | None = config.pluginmanager.get_plugin("logging-plugin")
     return plugin
+
+
+def _handlers(plugin: LoggingPlugin, spare: deque[Handlers]) -> Handlers:
+    """For caplog and for the report. Those of a test that is over serve the next one: to make
+    them takes longer than many a test."""
+    try:
+        used = spare.pop()
+    except IndexError:
+        return _handler(plugin), _handler(plugin)
+    for handler in used:
+        handler.setLevel(logging.NOTSET)
+        handler.filters.clear()
+    return used
 
 
 def _handler(plugin: LoggingPlugin) -> LogCaptureHandler:

@@ -67,7 +67,8 @@ def model_of(item: pytest.Item) -> Model | None:
 
 def needs_of(item: pytest.Item) -> tuple[str, ...]:
     """What the engine is to know of the test's accounts and models; sorted."""
-    model, account = model_of(item), _declared(item)
+    model = model_of(item)
+    account = _declared_with(item, model)
     needs = set() if account is None else {account_need(account)}
     if model is not None:
         needs.add(model_need(model.name))
@@ -78,7 +79,8 @@ def accounts_of(items: Iterable[pytest.Item]) -> Mapping[str, AccountLimits]:
     """Every account among the needs of tests, with what the registry says of it."""
     limits: dict[str, AccountLimits] = {}
     for item in items:
-        model, account = model_of(item), _declared(item)
+        model = model_of(item)
+        account = _declared_with(item, model)
         if account is None or account_need(account) in limits:
             continue
         need = account_need(account)
@@ -97,8 +99,12 @@ def account_of(item: pytest.Item, outage: Outage) -> str:
 
 
 def _declared(item: pytest.Item) -> str | None:
+    return _declared_with(item, model_of(item))
+
+
+def _declared_with(item: pytest.Item, model: Model | None) -> str | None:
     """The mark's, else the model's, else that of the one client that the test's module uses."""
-    patience, model = patience_of(item), model_of(item)
+    patience = patience_of(item)
     if patience is not None and patience.account is not None:
         return patience.account
     if model is not None:

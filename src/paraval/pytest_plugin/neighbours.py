@@ -100,7 +100,8 @@ def _why_by_hypothesis(item: pytest.Item) -> str | None:
 def _why_by_name(item: pytest.Item) -> str | None:
     used = getattr(item, "fixturenames", ())
     by_fixture = (why for name, why in _FIXTURES_FOR_ONE.items() if name in used)
-    by_mark = (why for name, why in _MARKS_FOR_ONE.items() if item.get_closest_marker(name))
+    marks = {mark.name for mark in item.iter_markers()}
+    by_mark = (why for name, why in _MARKS_FOR_ONE.items() if name in marks)
     return next(by_fixture, None) or next(by_mark, None)
 
 

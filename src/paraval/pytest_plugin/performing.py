@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,6 @@ from paraval.pytest_plugin.logs import TurnLogs
 from paraval.pytest_plugin.needs import patience_of
 from paraval.pytest_plugin.outcomes import result_of
 from paraval.pytest_plugin.protocol import PhaseEnd, Protocol
-from paraval.pytest_plugin.timeouts import seconds_of
 from paraval.pytest_plugin.told import ATTRIBUTE as TOLD
 from paraval.pytest_plugin.told import Told, attach
 from paraval.pytest_plugin.turns import Turn
@@ -59,10 +58,18 @@ class Premises:
 class Tests:
     """The performer of a run of pytest."""
 
-    def __init__(self, config: pytest.Config, assignment: Assignment, premises: Premises) -> None:
+    def __init__(
+        self,
+        config: pytest.Config,
+        assignment: Assignment,
+        premises: Premises,
+        seconds: Mapping[str, float],
+    ) -> None:
+        """`seconds`: by node id, how long a test may take, of those that are told."""
         self._config = config
         self._assignment = assignment
         self.premises = self._premises = premises
+        self._seconds = seconds
         self._protocol = Protocol(config)
         self._threads = Threads()
         self._ends: dict[int, ItemEnd] = {}
@@ -145,19 +152,23 @@ class Tests:
             turn.is_over = True
             turn.captured.close()
         result = result_of(item, phases, time.perf_counter() - began)
-        if not hasattr(phases[-1].report, TOLD):
-            # Given up: nobody made its last report in the usual way.
+        if turn.item.nodeid in self._seconds and not hasattr(phases[-1].report, TOLD):
+            # It may have been given up, and then nobody made its last report in the usual way.
             attach(phases[-1].report, Told(result=result))
         return ItemEnd(item=item, phases=phases, result=result, warned=tuple(turn.warned))
 
     async def _phases(self, turn: Turn) -> Sequence[PhaseEnd]:
+        seconds = self._seconds.get(turn.item.nodeid)
+        if seconds is None:
+            return await self._threads.call(partial(self._run, turn, nullcontext()))
         loop = asyncio.get_running_loop()
         given_up: asyncio.Future[Hung] = loop.create_future()
 
         def give_up(hung: Hung) -> None:
             loop.call_soon_threadsafe(_settle, given_up, hung)
 
-        call = asyncio.ensure_future(self._threads.call(partial(self._run, turn, give_up)))
+        watch = self._premises.watcher.watching(turn, seconds, give_up)
+        call = asyncio.ensure_future(self._threads.call(partial(self._run, turn, watch)))
         try:
             either: set[asyncio.Future[Any]] = {call, given_up}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -170,18 +181,13 @@ class Tests:
         self._premises.setup.abandon(turn.item)
         return given_up.result().phases(turn)
 
-    def _run(self, turn: Turn, give_up: Callable[[Hung], None]) -> list[PhaseEnd]:
+    def _run(self, turn: Turn, watch: AbstractContextManager[Any]) -> list[PhaseEnd]:
         """In the test's own thread."""
-        premises, seconds = self._premises, seconds_of(turn.item)
+        premises = self._premises
         with turn.taken():
             premises.floor.enter(turn)
             try:
                 premises.fixtures.give(turn.item)
-                watch = (
-                    nullcontext()
-                    if seconds is None
-                    else premises.watcher.watching(turn, seconds, give_up)
-                )
                 with watch, catching(turn):
                     return self._protocol.run(turn)
             finally:

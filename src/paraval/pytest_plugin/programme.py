@@ -29,6 +29,8 @@ class Programmed:
     programme: Programme
     alone: dict[str, str]
     """By node id: why a test runs alone."""
+    seconds: dict[str, float]
+    """By node id: how long a test may take, of those that are told."""
 
 
 def programme_of(
@@ -37,14 +39,16 @@ def programme_of(
     """Every item as a trial, by its place in the session."""
     everything = neighbours.why_all_alone(config)
     alone: dict[str, str] = {}
+    seconds: dict[str, float] = {}
     groups = groups_of(items)
     groups.warn(config)
     named = dict(groups.limits)
     expected = history.expected(items)
     trials, works = [], []
     for index, item in enumerate(items):
-        # Here, so that a mark that says nothing sensible ends the session before it begins.
-        seconds_of(item)
+        # Here, so that a limit that says nothing sensible ends the session before it begins.
+        if (may_take := seconds_of(item)) is not None:
+            seconds[item.nodeid] = may_take
         why = everything or _why_alone(item, history)
         if why is not None:
             alone[item.nodeid] = why
@@ -80,6 +84,7 @@ def programme_of(
             has_history=history.is_known,
         ),
         alone=alone,
+        seconds=seconds,
     )
 
 

@@ -23,7 +23,7 @@ from paraval.pytest_plugin.children_output import children_apart
 from paraval.pytest_plugin.collecting import collecting_for_sure
 from paraval.pytest_plugin.floor import Floor
 from paraval.pytest_plugin.history import History
-from paraval.pytest_plugin.keeping import Keeping
+from paraval.pytest_plugin.keeping import keeping_for
 from paraval.pytest_plugin.last_teardown import tear_down_rest
 from paraval.pytest_plugin.logs import logs_apart
 from paraval.pytest_plugin.nets import nets
@@ -49,6 +49,8 @@ from paraval.pytest_plugin.warned import warnings_apart
 from paraval.pytest_plugin.xdist_worker import TakenItems, is_controller, take_over
 
 NAME = "paraval-parallel"
+LINE_TO_END = -2
+"""pytest's own mark for a line that is to be ended before whatever comes next."""
 OLDEST_PYTEST = (8, 4)
 """Older ones exchange the process's hooks for errors in threads around each phase of each test."""
 
@@ -117,26 +119,26 @@ class ParallelSession:
         config, items = self._config, session.items
         hide_own_frames()
         programmed = programme_of(config, items, self._wanted, self._history)
-        floor = Floor()
-        premises = self._premises(session, floor, is_handed_out=taken is not None)
+        stage = Stage()
+        floor = Floor(tell=lambda words: stage.post(partial(_write, config, words)))
+        premises = self._premises(session, floor, stage, is_handed_out=taken is not None)
         assignment = Assignment(items, programmed.programme, taken)
         run = ParallelRun(
             session,
             programmed.programme,
-            Tests(config, assignment, premises),
+            Tests(config, assignment, premises, programmed.seconds),
             assignment=assignment,
             progress=progress_for(config, self._wanted.progress, [item.nodeid for item in items]),
         )
         if taken is not None or config.pluginmanager.has_plugin(Telling.NAME):
             # The controller of xdist, or a store, has to hear what only this process knows.
             register_telling(config).alone = floor.reasons
+        limits = [TimeLimits(premises.watcher)] if programmed.seconds else []
         # Around tests that run alone, too: they share fixtures, and loops, with the others.
         with (
             asyncs_apart(session, floor),
             premises.fixtures.installed(),
-            self._registered(
-                premises.solo, Middle(), TimeLimits(premises.watcher), Keeping(premises.setup)
-            ),
+            self._registered(Middle(), *limits, *keeping_for(items, premises.setup)),
             self._telling_why_alone(floor.reasons, programmed.alone),
             _dots_of_many_files(config, items),
         ):
@@ -152,11 +154,12 @@ class ParallelSession:
         }
         self._history.remember_alone(floor.reasons)
 
-    def _premises(self, session: Session, floor: Floor, *, is_handed_out: bool) -> Premises:
+    def _premises(
+        self, session: Session, floor: Floor, stage: Stage, *, is_handed_out: bool
+    ) -> Premises:
         setup = SharedSetup(None if is_handed_out else session.items, floor)
         session._setupstate = setup
         fixtures = OwnFixtures(session, floor)
-        stage = Stage()
         apart = Apart(self._walls(session, floor, stage))
         return Premises(
             stage=stage,
@@ -237,6 +240,15 @@ class ParallelSession:
         return category, letter, f"{word} (alone: {why})"
 
 
+def _write(config: pytest.Config, words: str) -> None:
+    """While tests run, on a line of its own."""
+    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:
+        if reporter._tw.width_of_current_line:
+            reporter.currentfspath = LINE_TO_END
+        reporter.write_line(words, yellow=True)
+
+
 @contextmanager
 def _dots_of_many_files(config: pytest.Config, items: Sequence[pytest.Item]) -> Iterator[None]:
     """Without their names: tests of several files end in turns, and each turn would be a line."""
@@ -250,5 +262,4 @@ def _dots_of_many_files(config: pytest.Config, items: Sequence[pytest.Item]) -> 
         yield
     finally:
         reporter.showfspath = None
-        # pytest's own mark for a line that is to be ended before whatever comes next.
-        reporter.currentfspath = -2
+        reporter.currentfspath = LINE_TO_END

@@ -18,14 +18,25 @@ from _pytest.warnings import catch_warnings_for_item
 from paraval.pytest_plugin.turns import Turn
 from paraval.pytest_plugin.warnings_by_turn import SHOW_IMPL, warnings_by_turn
 
+_CONFIGURED = pytest.StashKey[tuple[Any, ...] | None]()
+"""The filters of the configuration, as they are in force; None: some of them cannot be read."""
+_PLAINLY_SHOWN: Any = vars(warnings)["_showwarning_orig"]
+
 
 @contextmanager
 def warnings_apart(config: pytest.Config) -> Iterator[None]:
     """Until the block ends, each turn has its own; what code of nobody warns of is told then,
     without a test's name."""
     nobodys: list[warnings.WarningMessage] = []
-    with warnings_by_turn(), _recorded(config, None, nobodys, []):
-        yield
+    of_filters: list[warnings.WarningMessage] = []
+    with warnings_by_turn():
+        # Tried once: what filters that cannot be read warn of is told when they are left.
+        with _recorded(config, None, nobodys, of_filters):
+            pass
+        with _recorded(config, None, nobodys, []):
+            is_plain = config.pluginmanager.hasplugin("warnings") and not of_filters
+            config.stash[_CONFIGURED] = tuple(warnings.filters) if is_plain else None
+            yield
     for message in nobodys:
         _tell(config.hook, message, "")
 
@@ -34,6 +45,14 @@ def warnings_apart(config: pytest.Config) -> Iterator[None]:
 def catching(turn: Turn) -> Iterator[None]:
     """In the test's own thread, around all its phases: filters of the configuration and of marks
     hold, and what they let through is in `turn.warned` at once, for one that hangs, too."""
+    configured = turn.item.config.stash.get(_CONFIGURED, None)
+    if configured is not None and not any(turn.item.iter_markers("filterwarnings")):
+        # What pytest would read anew for each test; and what a turn holds ends with it.
+        warnings.filters = list(configured)
+        warnings.showwarning = _PLAINLY_SHOWN
+        setattr(warnings, SHOW_IMPL, turn.warned.append)
+        yield
+        return
     with _recorded(turn.item.config, turn.item, turn.warned, turn.warned):
         yield
 
