@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,8 @@ from _pytest.mark.structures import Mark
 from paraval.pytest_plugin.alarm import alarm
 from paraval.pytest_plugin.floor import Floor
 from paraval.pytest_plugin.hung import Hung, TestTimedOut, look_at
+from paraval.pytest_plugin.running import ParallelRun
+from paraval.pytest_plugin.stage import Stage
 from paraval.pytest_plugin.timeouts import (
     Watcher,
     counts_only_the_call,
@@ -325,6 +328,38 @@ def test_ctrl_c_reaches_tests_in_threads(item: pytest.Item) -> None:
     assert isinstance(raised[1], asyncio.CancelledError)
     os.write(theirs, b".")
     threads[2].join(5)
+
+
+def test_ctrl_c_reaches_a_test_that_began_just_then(item: pytest.Item) -> None:
+    """The engine hears of the end a moment later: until then it may start another test."""
+    turns = [nobody(item) for _ in range(2)]
+    running: dict[int, Turn] = {}
+    engine = SimpleNamespace(**dict.fromkeys(("end_early", "end_now", "join"), lambda: None))
+    tests: Any = SimpleNamespace(
+        running=running, premises=SimpleNamespace(stage=Stage(), apart=None)
+    )
+    nothing: Any = SimpleNamespace(is_handed_out=False)
+    run = ParallelRun(nothing, nothing, tests, assignment=nothing, progress=nothing)
+    run._engine = engine  # type: ignore[assignment]  # one that runs nothing
+
+    def begin(number: int) -> None:
+        with suppress(KeyboardInterrupt), turns[number].taken():
+            running[number] = turns[number]
+            try:
+                while True:
+                    time.sleep(0.01)
+            finally:
+                if number == 0:
+                    threading.Thread(target=begin, args=(1,), daemon=True).start()
+                    while 1 not in running:
+                        time.sleep(0.01)
+
+    threading.Thread(target=begin, args=(0,), daemon=True).start()
+    while 0 not in running:
+        time.sleep(0.01)
+    run._break_off()
+    assert all(turn.is_over for turn in turns)
+    assert len(run.still_running) == 2
 
 
 # ---- in the main thread

@@ -14,7 +14,7 @@ import pytest
 
 from paraval.pytest_plugin.emitting import emit
 from paraval.pytest_plugin.engine import Company, Engine, Programme
-from paraval.pytest_plugin.hung import Hung, Place, look_at, raise_at
+from paraval.pytest_plugin.hung import Hung, look_at, raise_at
 from paraval.pytest_plugin.item_ends import ItemEnd
 from paraval.pytest_plugin.protocol import PhaseEnd
 from paraval.pytest_plugin.timeouts import interrupt
@@ -63,10 +63,8 @@ class ParallelRun:
         self._told_of = 0
         self._interrupted: frozenset[int] = frozenset()
         """The places of tests that were interrupted: however they end then, it is no result."""
-        self.still_running: Sequence[str] = ()
-        """What ran as the run was broken off, and where it was just then: a line each."""
-        self._at: Place | None = None
-        """Where the first of them was: as plain pytest has it, that is where Ctrl-C came."""
+        self._pictures: list[Hung] = []
+        """Where the first of them were just then."""
         self._engine = Engine(
             programme,
             Company(performer=tests, tell=self._told, on_end=self._engine_ended),
@@ -81,8 +79,10 @@ class ParallelRun:
             self._stage.serve(self._progress.tick, TICK_S)
         except BaseException as error:
             self._break_off()
-            if isinstance(error, KeyboardInterrupt) and self._at is not None and _is_ours(error):
-                raise_at(self._at, error, self._session.config.rootpath)
+            at = self._pictures[0].own if self._pictures else None
+            if isinstance(error, KeyboardInterrupt) and at is not None and _is_ours(error):
+                # As plain pytest has it: at a line of a test that ran.
+                raise_at(at, error, self._session.config.rootpath)
             raise
         finally:
             self._progress.close()
@@ -90,6 +90,11 @@ class ParallelRun:
         if self._failure is not None:
             raise self._failure
         self._check_that_all_are_told()
+
+    @property
+    def still_running(self) -> Sequence[str]:
+        """What ran as the run was broken off, and where it was: a line each."""
+        return _lines_on(self._pictures, len(self._interrupted))
 
     def _check_that_all_are_told(self) -> None:
         """A test that nobody ran and nobody tells of must not pass for a green run."""
@@ -148,18 +153,23 @@ class ParallelRun:
     def _break_off(self) -> None:
         """After Ctrl-C, pytest.exit or an error of a reporter: what runs may end, for a moment."""
         self._engine.end_early()
-        running = {
-            index: turn for index, turn in tuple(self._tests.running.items()) if not turn.is_over
-        }
-        self._interrupted = frozenset(running)
-        turns = tuple(running.values())
-        pictures = [_picture_of(turn) for turn in turns[:MOST_LINES]]
-        self.still_running = _lines_on(pictures, len(turns))
-        self._at = pictures[0].own if pictures else None
-        interrupt(turns, GRACE_S)
+        self._interrupt()
+        # Once more for what began before the engine heard of it.
+        self._interrupt()
         self._engine.end_now()
         self._engine.join()
         self._stage.do_what_is_left()
+
+    def _interrupt(self) -> None:
+        running = {
+            index: turn
+            for index, turn in tuple(self._tests.running.items())
+            if not turn.is_over and index not in self._interrupted
+        }
+        self._interrupted |= frozenset(running)
+        turns = tuple(running.values())
+        self._pictures += [_picture_of(turn) for turn in turns[: MOST_LINES - len(self._pictures)]]
+        interrupt(turns, GRACE_S)
 
 
 def _picture_of(turn: Turn) -> Hung:
