@@ -787,3 +787,42 @@ def test_changes_that_no_scan_sees_are_made_alone_and_known_the_next_time(tmp_pa
     assert again.count("(alone: calls unittest.mock.patch)") == 3
     assert again.count("(alone: calls os.chdir)") == 1
     assert again.count("alone:") == 4
+
+
+HELD = """
+import os, threading, time
+LOCK, HELD = threading.Lock(), threading.Event()
+def change():
+    with LOCK:
+        HELD.set()
+        time.sleep(0.1)
+        os.environ["CHANGED"] = "1"
+def wait():
+    HELD.wait(5)
+    with LOCK: pass
+"""
+IMPATIENT = """
+from paraval.pytest_plugin.floor import Floor
+Floor.__init__.__defaults__ = (0.5,)
+Floor.__init__.__kwdefaults__["word_s"] = 0.1
+"""
+
+
+def test_a_long_wait_to_run_alone_is_told_on_a_line_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "held.py").write_text(HELD)
+    (tmp_path / "conftest.py").write_text(IMPATIENT)
+    (tmp_path / "test_a.py").write_text("import held\ndef test_holds(): held.change()\n")
+    test_b = "import held\ndef test_waits(): held.wait()\ndef test_ends(): pass\n"
+    (tmp_path / "test_b.py").write_text(test_b)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--parallel", "3", "-p", "no:randomly"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    words = "\nparallel: test_a.py::test_holds waits to run alone (changes os.environ), and these "
+    assert words + "have not ended: test_b.py::test_waits. " in done.stdout, done.stdout
+    assert done.stdout.count("waits to run alone") == 1
+    assert "3 passed" in done.stdout
