@@ -42,6 +42,8 @@ class TurnLogs:
         self._plugin = _plugin_of(config)
         self._root = config.stash.get(_ROOT, None)
         self._phase: Phase | None = None
+        self._thread = 0
+        """The test's own, once it runs."""
         self._ending = threading.Lock()
         """Guards the end of a phase: a test that is given up may come to its end after all."""
         self.levels = Levels()
@@ -54,6 +56,7 @@ class TurnLogs:
         if self._plugin is None:
             return
         if phase == "setup":
+            self._thread = threading.get_ident()
             self._item.stash[caplog_records_key] = {}
         for handler in (self._caplog, self._report):
             handler.reset()
@@ -77,7 +80,9 @@ class TurnLogs:
         if phase == "teardown":
             del self._item.stash[caplog_records_key]
             del self._item.stash[caplog_handler_key]
-            self._spare.append((self._caplog, self._report))
+            if threading.get_ident() == self._thread:
+                # Not those of a test that was given up: it may go on to log.
+                self._spare.append((self._caplog, self._report))
 
     def take(self, record: logging.LogRecord) -> None:
         """As a logger's `callHandlers`, for the turn's own handlers."""
