@@ -10,9 +10,9 @@ demo: $(VENV)/.installed
 	@echo; echo "Eight candidates for a faster function: tested side by side, measured alone."
 	@$(BIN)/paraval race examples/race/race.yaml
 
-# Two at once: most tests wait for programs, and some watch the clock, which more would disturb.
+# Three at once, on two processors too: most tests wait for programs.
 test: check bubblewrap
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 # Real agent programs, at these versions, in a folder that git ignores; the models are simulated.
 CLAUDE_CODE := 2.1.325

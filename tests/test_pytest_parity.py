@@ -677,6 +677,7 @@ def test_without_being_asked_nothing_of_it_is_there_but_the_entry(tmp_path: Path
         "paraval.pytest_plugin",
         "paraval.pytest_plugin.entry",
         "paraval.pytest_plugin.flags",
+        "paraval.pytest_plugin.spent",
         "paraval.pytest_plugin.wanted",
     }
     assert "parallel:" not in plain.stdout

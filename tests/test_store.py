@@ -1277,7 +1277,9 @@ def start_child(command: str, folder: Path) -> subprocess.Popen[str]:
 
 
 def tell(**report: Any) -> None:
-    print(json.dumps(report), flush=True)
+    # In one piece: several children write into the same pipe.
+    sys.stdout.write(json.dumps(report) + "\n")
+    sys.stdout.flush()
 
 
 def kills(folder: Path) -> None:

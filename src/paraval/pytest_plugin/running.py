@@ -16,6 +16,7 @@ from paraval.pytest_plugin.emitting import emit
 from paraval.pytest_plugin.engine import Company, Engine, Programme
 from paraval.pytest_plugin.hung import Hung, look_at, raise_at
 from paraval.pytest_plugin.item_ends import ItemEnd
+from paraval.pytest_plugin.progress import Silence
 from paraval.pytest_plugin.protocol import PhaseEnd
 from paraval.pytest_plugin.timeouts import interrupt
 from paraval.records import (
@@ -106,7 +107,7 @@ class ParallelRun:
 
     def _told(self, event: Happening) -> None:
         match event:
-            case AttemptStarted(attempt=attempt):
+            case AttemptStarted(attempt=attempt) if not isinstance(self._progress, Silence):
                 self._stage.post(partial(self._progress.started, attempt.trial.case.id))
             case AttemptEnded(attempt=attempt, result=result, retry_in_s=seconds):
                 self._tests.take_end(attempt.trial.index)

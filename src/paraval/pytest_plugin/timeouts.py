@@ -172,11 +172,12 @@ class Watcher:
 def interrupt(turns: Collection[Turn], grace_s: float) -> list[Turn]:
     """As Ctrl-C would, in each turn's thread; those that did not end within the grace.
 
-    Out of what a loop ran comes CancelledError, out of other code KeyboardInterrupt.
+    A teardown that is under way is only waited for: it does what the end is for. Out of what a
+    loop ran comes CancelledError, out of other code KeyboardInterrupt.
     """
     for turn in turns:
         running = loop_in(frame_of(turn.thread))
-        if turn.is_over or turn.thread is None:
+        if turn.is_over or turn.thread is None or turn.phase == "teardown":
             continue
         if running is not None:
             cancel(running, KeyboardInterrupt(), lambda: None)
