@@ -58,6 +58,9 @@ class ParallelRun:
         self._tests = tests
         self._assignment = assignment
         self._stage = tests.premises.stage
+        # With -x, the next test must not begin before this one's end is told.
+        is_hurried = bool(session.config.getoption("maxfail", 0))
+        self._post = self._stage.post if is_hurried else self._stage.post_unhurried
         self._apart = tests.premises.apart
         self._progress = progress
         self._failure: BaseException | None = None
@@ -125,7 +128,7 @@ class ParallelRun:
                 if end is None:
                     self._assignment.give_away()
                 else:
-                    self._stage.post(partial(self._ended, trial.index, end, eta_s))
+                    self._post(partial(self._ended, trial.index, end, eta_s))
             case TrialSkipped(trial=trial, reason=reason):
                 item = self._assignment.item(trial.index)
                 self._tests.premises.setup.release(item)

@@ -8,12 +8,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 T = TypeVar("T")
 Job = Callable[[], None]
+MOMENT_S = 0.02
+"""What is not in a hurry is done within so long."""
 
 
 class Stage:
@@ -21,10 +24,16 @@ class Stage:
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Job | BaseException | None] = SimpleQueue()
+        self._unhurried: deque[Job] = deque()
 
     def post(self, job: Job) -> None:
         """From any thread; what it raises comes out of `serve`."""
         self._jobs.put(job)
+
+    def post_unhurried(self, job: Job) -> None:
+        """The same within a moment, in its order: to wake the main thread for each of thousands of
+        small jobs would cost more than they do."""
+        self._unhurried.append(job)
 
     def end(self, error: BaseException) -> None:
         """From any thread: `serve` raises it, after all that was posted before."""
@@ -42,17 +51,24 @@ class Stage:
                 tick()
                 next_tick = now + every_s
             try:
-                job = self._jobs.get(timeout=every_s)
+                job = self._jobs.get(timeout=MOMENT_S)
             except Empty:
+                self._do_unhurried()
                 continue
+            self._do_unhurried()
             if job is None:
                 return
             if isinstance(job, BaseException):
                 raise job
             job()
 
+    def _do_unhurried(self) -> None:
+        while self._unhurried:
+            self._unhurried.popleft()()
+
     def do_what_is_left(self) -> None:
         """The jobs that were posted, without waiting for more; it has ended already."""
+        self._do_unhurried()
         with contextlib.suppress(Empty):
             while True:
                 job = self._jobs.get_nowait()
