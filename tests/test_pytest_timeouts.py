@@ -338,7 +338,8 @@ def test_ctrl_c_reaches_a_test_that_began_just_then(item: pytest.Item) -> None:
     tests: Any = SimpleNamespace(
         running=running, premises=SimpleNamespace(stage=Stage(), apart=None)
     )
-    nothing: Any = SimpleNamespace(is_handed_out=False)
+    unasked = SimpleNamespace(getoption=lambda _name, default: default)
+    nothing: Any = SimpleNamespace(is_handed_out=False, config=unasked)
     run = ParallelRun(nothing, nothing, tests, assignment=nothing, progress=nothing)
     run._engine = engine  # type: ignore[assignment]  # one that runs nothing
 

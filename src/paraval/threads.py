@@ -84,12 +84,7 @@ class _Call(Generic[T]):
             self.error = FunctionExit.of(error)
             self.error.__cause__ = error
 
-    def tell_the_loop(self) -> None:
-        # A closed loop raises RuntimeError: nobody is left to be told.
-        with contextlib.suppress(RuntimeError):
-            self.loop.call_soon_threadsafe(self._wake)
-
-    def _wake(self) -> None:
+    def wake(self) -> None:
         if not self.future.done():
             self.future.set_result(None)
 
@@ -110,6 +105,8 @@ class Threads:
         self._idle = 0
         self._waiting = 0
         self._closed = False
+        self._returned: dict[asyncio.AbstractEventLoop, list[_Call[Any]]] = {}
+        """Calls that have ended, by the loop that is to be told, and will be."""
 
     async def call(self, function: Callable[[], T]) -> T:
         """What the function returns or raises; a cancelled caller leaves its thread behind."""
@@ -195,12 +192,31 @@ class Threads:
         with self._lock:
             if call.state is _State.LEFT_BEHIND:
                 return False
+            wakes = False
             if call.state is _State.RUNNING:
                 call.state = _State.ENDED
+                returned = self._returned.setdefault(call.loop, [])
+                wakes = not returned
+                returned.append(call)
             goes_on = self._stays_in_the_pool()
-        if call.state is _State.ENDED:
-            call.tell_the_loop()
+        if wakes:
+            self._wake(call.loop)
         return goes_on
+
+    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Once for all that end until it hears of it: to wake a loop costs more than most calls."""
+        try:
+            loop.call_soon_threadsafe(self._tell, loop)
+        except RuntimeError:
+            # A closed loop: nobody is left to be told.
+            self._tell(loop)
+
+    def _tell(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            returned = self._returned.pop(loop, [])
+        if not loop.is_closed():
+            for call in returned:
+                call.wake()
 
     def _stays_in_the_pool(self) -> bool:
         if self._waiting:

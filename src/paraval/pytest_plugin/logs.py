@@ -64,7 +64,7 @@ class TurnLogs:
                 handler.setLevel(self._plugin.log_level)
         self._item.stash[caplog_records_key][phase] = self._caplog.records
         self._item.stash[caplog_handler_key] = self._caplog
-        if self._root is not None:
+        if self._root is not None and (phase == "setup" or not self._root.is_in_place):
             self._root.put_in_place()
         self._phase = phase
 
@@ -137,8 +137,13 @@ class _Root:
         """Guards the handlers and the level of the root logger, against turns that both begin."""
         self._is_over = False
 
+    @property
+    def is_in_place(self) -> bool:
+        """On the root logger: the others are looked at with each test."""
+        return self._handler in logging.getLogger().handlers
+
     def put_in_place(self) -> None:
-        """Again with each phase: a test may have cleared the handlers, or set `propagate`."""
+        """Again with each test: one before may have cleared the handlers, or set `propagate`."""
         root = logging.getLogger()
         with self._placing:
             if self._is_over:

@@ -46,6 +46,8 @@ def programme_of(
     expected = history.expected(items)
     trials, works = [], []
     for index, item in enumerate(items):
+        # Kept from here on. In threads, one would wait for another: Python locks what it caches.
+        _ = item.location
         # Here, so that a limit that says nothing sensible ends the session before it begins.
         if (may_take := seconds_of(item)) is not None:
             seconds[item.nodeid] = may_take

@@ -32,7 +32,7 @@ NOT_AROUND_TURNS = ("runner", "warnings", "faulthandler", "assertion", *TIMEOUT_
 and `timeouts`; a dump of all threads after a while is left out."""
 
 
-_PYTESTS_OWN = ("runner", "skipping", "unittest")
+_PYTESTS_OWN = ("runner", "skipping", "tmpdir", "unittest")
 """What of pytest itself has a part in a test's protocol and in its reports; it prints nothing."""
 _UNLIFTED = nullcontext()
 

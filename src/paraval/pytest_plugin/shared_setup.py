@@ -156,7 +156,9 @@ class SharedSetup(SetupState):
 
     def _is_first(self, node: Node, item: pytest.Item) -> bool:
         """Waits for whoever is at it. Raises what its setup raised, if it failed."""
-        while True:
+        # What is set up, with this test still to run below it, stays so: no lock is needed to see
+        # that. Whoever sets it up is noted as busy before the node stands in the stack.
+        while node in self._busy or node not in self.stack:
             with self._changed:
                 if node not in self._busy:
                     if node in self.stack:
@@ -223,9 +225,8 @@ class SharedSetup(SetupState):
         return errors
 
     def _is_mine(self, item: pytest.Item) -> bool:
-        """False: this thread hung and was given up, and is late."""
-        with self._changed:
-            return self._running.get(item) == threading.get_ident()
+        """False: this thread hung and was given up, and is late. One look needs no lock."""
+        return self._running.get(item) == threading.get_ident()
 
     def _stays(self, item: pytest.Item) -> bool:
         """Whether it is kept; if so, it has ended for now."""
