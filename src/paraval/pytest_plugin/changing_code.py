@@ -305,7 +305,7 @@ def _resolve(
         value = function.__globals__.get(parts[0], _MISSING)
         name = parts[0]
         if value is _MISSING:
-            value, name = function.__builtins__.get(parts[0], _MISSING), f"builtins.{parts[0]}"  # type: ignore[attr-defined]  # a dict, in every Python that we serve
+            value, name = function.__builtins__.get(parts[0], _MISSING), f"builtins.{parts[0]}"
     elif root is Root.CLOSED:
         value, name = _closed(parts[0], function), parts[0]
     else:
