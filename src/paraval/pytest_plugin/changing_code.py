@@ -8,6 +8,7 @@ caught by `nets` as it happens.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -305,7 +306,7 @@ def _resolve(
         value = function.__globals__.get(parts[0], _MISSING)
         name = parts[0]
         if value is _MISSING:
-            value, name = function.__builtins__.get(parts[0], _MISSING), f"builtins.{parts[0]}"
+            value, name = vars(builtins).get(parts[0], _MISSING), f"builtins.{parts[0]}"
     elif root is Root.CLOSED:
         value, name = _closed(parts[0], function), parts[0]
     else:
