@@ -9,6 +9,7 @@ but for a logger that caplog has set before, since caplog will put that back.
 
 from __future__ import annotations
 
+import ctypes
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,8 +23,6 @@ from paraval.pytest_plugin.turns import Turn, current
 
 _BY_CAPLOG: ContextVar[bool] = ContextVar("paraval_by_caplog", default=False)
 """Whether it is caplog that sets levels here at this moment."""
-_NEVER_LEFT: list[object] = []
-"""Blocks of tests that were given up: left, or merely let go, they would put real levels back."""
 
 
 class Levels:
@@ -179,9 +178,15 @@ def _asks_for_a_while(plain: Callable[..., Any]) -> Callable[..., Any]:
             yield
         finally:
             if turn is not None and turn.is_over:
-                _NEVER_LEFT.append(asked)
+                _never_leave(asked)
             else:
                 with _by_caplog():
                     asked.__exit__(None, None, None)
 
     return ask
+
+
+def _never_leave(block: object) -> None:
+    """Of a test that was given up: left, or let go as Python exits, it would put real levels back.
+    One reference too many keeps it from both."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(block))
