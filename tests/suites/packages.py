@@ -55,6 +55,13 @@ PACKAGES = (
             "trustme",
             "uvicorn",
         ),
+        known=(
+            Known(
+                test="tests.test_timeouts::test_write_timeout[[]trio]",
+                reason="a write must not be done within a microsecond: on some machines, at some "
+                "moments, it is; in a parallel run it runs alone, too",
+            ),
+        ),
     ),
     Package(
         name="anyio",
