@@ -78,6 +78,15 @@ PACKAGES = (
             "truststore",
             "uvloop",
         ),
+        # Those that end within minutes: the rest of its suite takes long in plain pytest, too.
+        arguments=(
+            "tests/streams",
+            "tests/test_fileio.py",
+            "tests/test_taskgroups.py",
+            "tests/test_synchronization.py",
+            "tests/test_from_thread.py",
+            "tests/test_to_thread.py",
+        ),
     ),
     Package(name="click", version="8.5.1", requires=()),
     Package(name="jinja2", version="3.1.6", requires=("trio",)),
