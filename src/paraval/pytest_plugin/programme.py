@@ -37,57 +37,68 @@ def programme_of(
     config: pytest.Config, items: Sequence[pytest.Item], wanted: Wanted, history: History
 ) -> Programmed:
     """Every item as a trial, by its place in the session."""
-    everything = neighbours.why_all_alone(config)
-    alone: dict[str, str] = {}
-    seconds: dict[str, float] = {}
-    groups = groups_of(items)
-    groups.warn(config)
-    named = dict(groups.limits)
+    alone = _reasons(config, items, history)
+    needs, named = _needs(config, items)
     expected = history.expected(items)
     trials, works = [], []
     for index, item in enumerate(items):
         # Kept from here on. In threads, one would wait for another: Python locks what it caches.
         _ = item.location
-        # Here, so that a limit that says nothing sensible ends the session before it begins.
-        if (may_take := seconds_of(item)) is not None:
-            seconds[item.nodeid] = may_take
-        why = everything or _why_alone(item, history)
-        if why is not None:
-            alone[item.nodeid] = why
-        loop = asyncs.group_of(item)
-        shared = () if loop is None else (group_need(loop),)
-        named.update(dict.fromkeys(shared, 1))
-        needs = tuple(sorted({*needs_of(item), *groups.needs(item), *shared}))
-        trial = trial_of(item, index, needs=needs, exclusive=why is not None)
+        trial = trial_of(item, index, needs=needs[index], exclusive=item.nodeid in alone)
         trials.append(trial)
         works.append(
             Work(
                 index=index,
-                needs=needs,
+                needs=trial.needs,
                 expected_s=expected.get(item.nodeid, 1.0),
                 exclusive=trial.exclusive,
             )
         )
-    works = _in_order_where_alone(works)
     limits = Limits(
-        parallel=wanted.parallel,
-        auto=wanted.auto,
-        named=named,
-        accounts=accounts_of(items),
+        parallel=wanted.parallel, auto=wanted.auto, named=named, accounts=accounts_of(items)
     )
+    retry = RetryPolicy(attempts=1, on=frozenset({Outcome.RATE_LIMITED}), refusals=MOST_TRIES)
     return Programmed(
         programme=Programme(
             trials=trials,
-            works=works,
+            works=_in_order_where_alone(works),
             limits=limits,
-            retry=RetryPolicy(
-                attempts=1, on=frozenset({Outcome.RATE_LIMITED}), refusals=MOST_TRIES
-            ),
+            retry=retry,
             has_history=history.is_known,
         ),
         alone=alone,
-        seconds=seconds,
+        seconds=_seconds(items),
     )
+
+
+def _reasons(
+    config: pytest.Config, items: Sequence[pytest.Item], history: History
+) -> dict[str, str]:
+    everything = neighbours.why_all_alone(config)
+    found = ((item.nodeid, everything or _why_alone(item, history)) for item in items)
+    return {nodeid: why for nodeid, why in found if why is not None}
+
+
+def _needs(
+    config: pytest.Config, items: Sequence[pytest.Item]
+) -> tuple[list[tuple[str, ...]], dict[str, int]]:
+    """What each test takes one of, and how many there are of those that have a number: groups, and
+    loops that tests share."""
+    groups = groups_of(items)
+    groups.warn(config)
+    limits, needs = dict(groups.limits), []
+    for item in items:
+        loop = asyncs.group_of(item)
+        shared = () if loop is None else (group_need(loop),)
+        limits.update(dict.fromkeys(shared, 1))
+        needs.append(tuple(sorted({*needs_of(item), *groups.needs(item), *shared})))
+    return needs, limits
+
+
+def _seconds(items: Sequence[pytest.Item]) -> dict[str, float]:
+    """Read before anything runs, so that a limit that says nothing sensible ends the session."""
+    told = ((item.nodeid, seconds_of(item)) for item in items)
+    return {nodeid: seconds for nodeid, seconds in told if seconds is not None}
 
 
 def _in_order_where_alone(works: list[Work]) -> list[Work]:

@@ -9,14 +9,13 @@ the baseline's, is told by the same walk.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from paraval.racing.walking import files_below
 from paraval.scratch import OwnHome
 
-MOST_ENTRIES = 200_000
 SHOWN = 5
 _GIT, _TEMPORARY = ".git/", "$TMPDIR/"
 _COMPILED = re.compile(r"(?P<folder>(?:.*/)?)__pycache__/(?P<module>[^./]+)\.[^/]*\.pyc(\.\d+)?")
@@ -43,10 +42,10 @@ class Ground:
 
     def footprint(self) -> Footprint:
         """All files that are there; blocks as long as a walk takes."""
-        found = dict(_files_below(self.top, ""))
+        found = dict(_states_below(self.top, ""))
         if self.own is not None:
-            found.update(_files_below(self.own.home, "~/"))
-            found.update(_files_below(self.own.temp, _TEMPORARY))
+            found.update(_states_below(self.own.home, "~/"))
+            found.update(_states_below(self.own.temp, _TEMPORARY))
         return found
 
 
@@ -93,29 +92,13 @@ def in_words(left: Sequence[str], was_there: Callable[[str], bool]) -> tuple[str
     return tuple(told)
 
 
-def _files_below(top: str, shown_as: str) -> Iterator[tuple[str, tuple[int, int]]]:
-    pending, seen = [""], 0
-    while pending:
-        folder = pending.pop()
+def _states_below(top: str, shown_as: str) -> Iterator[tuple[str, tuple[int, int]]]:
+    for path, entry in files_below(top):
         try:
-            with os.scandir(f"{top}/{folder}") as entries:
-                listed = list(entries)
+            found = entry.stat(follow_symlinks=False)
         except OSError:
-            # It is gone, or closed to us: what it holds is nobody's to read then.
             continue
-        for entry in listed:
-            seen += 1
-            if seen > MOST_ENTRIES:
-                return
-            path = f"{folder}{entry.name}"
-            if entry.is_dir(follow_symlinks=False):
-                pending.append(f"{path}/")
-            else:
-                try:
-                    found = entry.stat(follow_symlinks=False)
-                except OSError:
-                    continue
-                yield f"{shown_as}{path}", (found.st_ctime_ns, found.st_size)
+        yield f"{shown_as}{path}", (found.st_ctime_ns, found.st_size)
 
 
 def _is_compiled(path: str, before: Footprint) -> bool:

@@ -8,12 +8,12 @@ opens nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 
 from paraval.racing.habits import PUT_BACK
 from paraval.racing.protection import Protected
+from paraval.racing.walking import files_below
 
-MOST_ENTRIES = 200_000
 _NOT_ENTERED = frozenset(
     {".git", "__pycache__", ".pytest_cache", ".hypothesis", ".benchmarks", ".venv", "node_modules"}
 )
@@ -25,7 +25,11 @@ Mark = tuple[int, int]
 
 def marks_of(top: str, watched: Protected) -> dict[str, Mark]:
     """Of all protected files of a worktree, by path; blocks as long as a walk takes."""
-    marks = {path: _mark(top, path) for path in _files_below(top) if path in watched}
+    marks = {
+        path: _mark(top, path)
+        for path, _ in files_below(top, not_entered=_NOT_ENTERED)
+        if path in watched
+    }
     return {path: mark for path, mark in marks.items() if mark is not None}
 
 
@@ -40,26 +44,6 @@ def flags_of_written(written: Collection[str], changed: Collection[str]) -> tupl
     return tuple(
         f"changed {path} while it ran{PUT_BACK}" for path in sorted(set(written) - set(changed))
     )
-
-
-def _files_below(top: str) -> Iterator[str]:
-    pending, seen = [""], 0
-    while pending:
-        folder = pending.pop()
-        try:
-            with os.scandir(f"{top}/{folder}") as entries:
-                listed = list(entries)
-        except OSError:
-            # It is gone, or closed to us.
-            continue
-        for entry in listed:
-            seen += 1
-            if seen > MOST_ENTRIES:
-                return
-            if not entry.is_dir(follow_symlinks=False):
-                yield f"{folder}{entry.name}"
-            elif entry.name not in _NOT_ENTERED:
-                pending.append(f"{folder}{entry.name}/")
 
 
 def _mark(top: str, path: str) -> Mark | None:
