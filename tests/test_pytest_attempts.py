@@ -2,33 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
-PLUGIN = "paraval.pytest_plugin.entry"
-
-
-def run_pytest(folder: Path, *arguments: str) -> str:
-    left_out = ("PYTEST_ADDOPTS", "TEST_MODELS", "PARALLEL_WORKERS")
-    env = {name: value for name, value in os.environ.items() if name not in left_out}
-    # What other plugins are installed here must not matter.
-    env |= {"COLUMNS": "160", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", PLUGIN, "-p", "no:cacheprovider", *arguments],
-        cwd=folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    return done.stdout
-
+from tests.child_pytest import run_pytest
 
 ONCE_MORE = """
     import paraval
@@ -93,7 +72,7 @@ def test_a_refused_test_begins_again_as_if_it_had_not_run_with_what_others_share
     """A new object, no property told twice, and the fixtures that only it needs set up once."""
     (tmp_path / "test_once_more.py").write_text(textwrap.dedent(ONCE_MORE))
     (tmp_path / "conftest.py").write_text(textwrap.dedent(ONCE_MORE_CONFTEST))
-    output = run_pytest(tmp_path, "--parallel", at_once, "--parallel-progress", "lines")
+    output = run_pytest(tmp_path, "--parallel", at_once, "--parallel-progress", "lines").stdout
     assert " 2 passed in " in output, output
     for name, account in (("beside", "one"), ("alone", "another")):
         waits = f"TestRefused::test_{name}: refused by {account} (rate limit), again in "

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +12,7 @@ from paraval.pytest_plugin import entry
 from paraval.pytest_plugin.flags import FLAGS, INI_KEYS
 from paraval.report.document import Report
 from paraval.store.store import Store
+from tests.child_pytest import run_pytest
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "examples" / "pytest"
@@ -24,20 +22,9 @@ VARYING = re.compile(r"in [\d.]+s|\d{8}-\d{6}-\w+")
 COMES_AS_IT_ENDS = re.compile(r"(test_\w+\.py )?[.F]+ +\[ *\d+%\]")
 
 
-def run_pytest(folder: Path, *arguments: str, columns: int = 88) -> str:
-    """What it prints, in a terminal of this width, whatever other plugins are installed."""
-    left_out = ("PYTEST_ADDOPTS", "TEST_MODELS", "PARALLEL_WORKERS", "PARAVAL_STORE", "CI")
-    env = {name: value for name, value in os.environ.items() if name not in left_out}
-    env |= {"COLUMNS": str(columns), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "paraval.pytest_plugin.entry", *arguments],
-        cwd=folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+def printed_by(folder: Path, *arguments: str, columns: int = 88) -> str:
+    """In a terminal of this width."""
+    done = run_pytest(folder, *arguments, COLUMNS=str(columns))
     assert done.returncode in (0, 1), done.stdout + done.stderr
     return done.stdout
 
@@ -67,13 +54,13 @@ def test_the_example_ends_as_the_pages_show(tmp_path: Path) -> None:
     flags = ("--parallel", "15", "--tb=no", "-p", "no:cacheprovider")
 
     (shown,) = [block for block in blocks(README) if "test_on_a_busy_day" in block]
-    printed = run_pytest(folder, *flags)
+    printed = printed_by(folder, *flags)
     assert set(steady(shown)) <= set(steady(printed)), printed
 
     page = (EXAMPLE / "README.md").read_text()
     (shown,) = blocks(page, "console")
     shown = shown.partition("\n")[2]
-    printed = run_pytest(folder, *flags, "--models", "all", "--paraval-store")
+    printed = printed_by(folder, *flags, "--models", "all", "--paraval-store")
     assert set(steady(shown)) <= set(steady(printed)), printed
     (costs,) = [block for block in blocks(PAGE) if block.count("(simulated)") == 2]
     assert set(steady(costs)) <= set(steady(printed))
@@ -91,7 +78,7 @@ def test_why_a_test_ran_alone_stands_in_its_line_and_the_summary_follows_at_once
 ) -> None:
     folder = copy_of_example(tmp_path)
     only = ("-k", "region or Peru", "--paraval-store")
-    printed = run_pytest(folder, "--parallel", "4", "-v", *only)
+    printed = printed_by(folder, "--parallel", "4", "-v", *only)
     (shown,) = [block for block in blocks(PAGE) if "(alone: " in block]
     assert shown.strip() in printed
     assert re.search(r"\[100%\]\n\n?=+ models =+\nsmall \(simulated\)  1 call", printed), printed
@@ -107,7 +94,7 @@ def test_the_tests_on_the_page_pass(tmp_path: Path) -> None:
     assert len(tests) == 3
     for number, code in enumerate(tests):
         (tmp_path / f"test_block_{number}.py").write_text(code)
-    printed = run_pytest(tmp_path, "-W", "error", "--strict-markers")
+    printed = printed_by(tmp_path, "-W", "error", "--strict-markers")
     assert re.search(r"^=+ 11 passed in", printed, re.MULTILINE), printed
     assert "my-agent" in printed
 
@@ -173,7 +160,7 @@ def test_every_reason_on_the_page_is_one_that_is_told(tmp_path: Path) -> None:
     lines = (line.removeprefix("    ") for line in REASONS.splitlines())
     (tmp_path / "test_reasons.py").write_text("\n".join(lines))
     flags = ("--parallel", "4", "-v", "--doctest-modules", "-p", "no:cacheprovider")
-    printed = run_pytest(tmp_path, *flags, columns=200)
+    printed = printed_by(tmp_path, *flags, columns=200)
     told = set(re.findall(r"\(alone: (.*)\) +\[", printed))
     section = PAGE.partition("## What runs alone")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (?!---|found)[^|]+ \| (.+) \|$", section, re.MULTILINE)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +10,7 @@ from typing import Any
 import pytest
 
 from paraval.pytest_plugin.mark_checks import refuse
+from tests.child_pytest import run_pytest
 
 TESTS = """
     import pytest
@@ -44,22 +42,6 @@ MISTAKES = (
 )
 
 
-def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    left_out = ("PYTEST_ADDOPTS", "TEST_MODELS", "PARALLEL_WORKERS")
-    env = {name: value for name, value in os.environ.items() if name not in left_out}
-    env |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    flags = ("-p", "paraval.pytest_plugin.entry", "-p", "no:cacheprovider", "--models", "nope")
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", *flags, *arguments],
-        cwd=folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
 @pytest.mark.parametrize(
     ("flags", "code"),
     [
@@ -76,7 +58,7 @@ def test_all_mistakes_are_told_once_before_anything_runs(
     for name in ("test_b.py", "test_c.py"):
         (tmp_path / name).write_text("def test_asks(model): ...\n")
     (tmp_path / "models.yaml").write_text("local: {provider: loopback}\n")
-    done = run_pytest(tmp_path, *flags, "-rN")
+    done = run_pytest(tmp_path, "--models", "nope", *flags, "-rN")
     told = done.stdout + done.stderr
     assert done.returncode == code, told
     assert not (tmp_path / "ran").exists()

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import textwrap
 import threading
 from pathlib import Path
@@ -27,25 +24,7 @@ from paraval.pytest_plugin.usage import Usage, spending_for
 from paraval.pytest_plugin.wanted import Wanted
 from paraval.records import AccountLimits, Spend
 from paraval.testing import Loopback, loopback
-
-PLUGIN = "paraval.pytest_plugin.entry"
-
-
-def run_pytest(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    left_out = ("PYTEST_ADDOPTS", "TEST_MODELS", "PARALLEL_WORKERS")
-    env = {name: value for name, value in os.environ.items() if name not in left_out}
-    # What other plugins are installed here must not matter.
-    env |= {"COLUMNS": "160", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **variables}
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", PLUGIN, "-p", "no:cacheprovider", *arguments],
-        cwd=folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
+from tests.child_pytest import run_pytest
 
 # ---- a folder of tests, run as a user would
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
+
+from tests.child_pytest import run_python
+
+PYTEST = ("-m", "pytest", "-p", "no:cacheprovider")
 
 ASKING = """
     import json
@@ -26,23 +27,10 @@ ASKING = """
 """
 
 
-def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    env = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
-        cwd=folder,
-        env={**env, "PYTHONPATH": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
 def ask(folder: Path, *arguments: str) -> dict[str, Any]:
     """What is said of the tests in the folder, with these arguments for pytest."""
     (folder / "asking.py").write_text(textwrap.dedent(ASKING))
-    ran = run_pytest(folder, "-p", "asking", "--collect-only", "-s", *arguments)
+    ran = run_python(folder, *PYTEST, "-p", "asking", "--collect-only", "-s", *arguments)
     lines = [line for line in ran.stdout.splitlines() if line.startswith("TOLD ")]
     assert len(lines) == 1, ran.stdout + ran.stderr
     told: dict[str, Any] = json.loads(lines[0].removeprefix("TOLD "))
@@ -190,7 +178,7 @@ def test_other_plugins_do_their_work_in_a_parallel_run(tmp_path: Path) -> None:
             """
         )
     )
-    ran = run_pytest(tmp_path, "--parallel", "4", "--cov=.", "--cov-report=term", "-v")
+    ran = run_python(tmp_path, *PYTEST, "--parallel", "4", "--cov=.", "--cov-report=term", "-v")
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert "2 failed, 7 passed, 2 subtests passed, 1 rerun" in ran.stdout
     coverage = next(line for line in ran.stdout.splitlines() if line.startswith("test_some.py  "))

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
-import sys
 import textwrap
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
+from tests.child_pytest import run_pytest, run_pytest_with_all, run_python
 
 CONFTEST = """
     import os
@@ -410,32 +410,14 @@ def write_all(folder: Path, files: dict[str, str]) -> None:
         path.write_text(textwrap.dedent(text))
 
 
-def run_python(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
-    kept.pop("PARALLEL_WORKERS", None)
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env={**kept, "COLUMNS": "120", "SEEN": str(folder / "seen.txt"), **variables},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-
-
-def run_pytest(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    plugins = ("-p", "no:randomly", "-p", "no:cacheprovider")
-    return run_python(folder, "-m", "pytest", *plugins, *arguments, **variables)
+def variables_in(folder: Path, more: dict[str, str]) -> dict[str, str]:
+    return {"COLUMNS": "120", "SEEN": str(folder / "seen.txt"), **more}
 
 
 def run_lightly(
     folder: Path, *arguments: str, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Without the other plugins of this place, which cost half of the time."""
-    variables["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    flags = ("-p", "paraval.pytest_plugin.entry", "-p", "no:cacheprovider")
-    return run_python(folder, "-m", "pytest", *flags, *arguments, **variables)
+    return run_pytest(folder, *arguments, **variables_in(folder, variables))
 
 
 def settled(text: str) -> str:
@@ -483,7 +465,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Sequence[tuple[Path, str, 
         folder = tmp_path_factory.mktemp("suite") / "suite"
         write_all(folder, SUITE)
         flags = ("-v", "-rA", "--durations=0", "-vv", "--doctest-modules", "--junitxml=junit.xml")
-        ran = run_pytest(folder, *flags, *asked)
+        ran = run_pytest_with_all(folder, *flags, *asked, **variables_in(folder, {}))
         text = settled(ran.stdout + ran.stderr).replace(str(folder), "FOLDER")
         found.append((folder, text, ran.returncode))
     return found
@@ -614,7 +596,7 @@ def test_options_do_the_same_as_in_a_plain_run(tmp_path: Path) -> None:
             "-p",
             "paraval.pytest_plugin.entry",
             *asked,
-            PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
+            **variables_in(folder, {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}),
         )
         lines = [line for line in ran.stdout.splitlines() if line.startswith("TOLD ")]
         assert lines, ran.stdout + ran.stderr

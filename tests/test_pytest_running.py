@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import pytest
 
 from paraval.pytest_plugin.session import register_parallel
 from paraval.pytest_plugin.wanted import Wanted
+from tests.child_pytest import run_pytest, run_python
 
 WATCH = """
 import threading
@@ -44,14 +43,7 @@ WATCH = Watch()
 
 
 def run(folder: Path, *flags: str, fails: bool = False) -> str:
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:randomly", *flags],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    ran = run_python(folder, "-m", "pytest", "-p", "no:randomly", *flags)
     assert (ran.returncode != 0) is fails, ran.stdout + ran.stderr
     return ran.stdout
 
@@ -209,13 +201,6 @@ def test_a_path_that_pytest_would_take_for_a_place_with_tests_is_refused(suite: 
     """pytest would look for its rootdir in the store, and record another suite."""
     (suite / "store").mkdir()
     (suite / "test_one.py").write_text("def test_one(): pass\n")
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "--paraval-store-at", "store"],
-        cwd=suite,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    ran = run_pytest(suite, "--paraval-store-at", "store")
     assert ran.returncode == 4
     assert "write --paraval-store-at=store (with =)" in ran.stderr

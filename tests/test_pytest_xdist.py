@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,19 +11,7 @@ from typing import Any
 import pytest
 
 from paraval.pytest_plugin.xdist_controller import SeveralAtOnce
-
-
-def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    env = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly", *arguments],
-        cwd=folder,
-        env={**env, "PYTHONPATH": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+from tests.child_pytest import run_pytest_with_all
 
 
 def test_each_worker_runs_its_own_eight_and_every_test_runs_once(tmp_path: Path) -> None:
@@ -51,7 +36,7 @@ def test_each_worker_runs_its_own_eight_and_every_test_runs_once(tmp_path: Path)
             """
         )
     )
-    ran = run_pytest(tmp_path, "-n", "2", "--parallel", "8")
+    ran = run_pytest_with_all(tmp_path, "-n", "2", "--parallel", "8")
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert "1 failed, 40 passed" in ran.stdout
     assert "FAILED test_it.py::test_waiting[7]" in ran.stdout
