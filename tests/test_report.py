@@ -44,7 +44,7 @@ from paraval.report.summary import summarise
 from paraval.report.terminal import summary_text
 from paraval.report.text import columns, cut, cut_middle, one_line, printable, well_formed
 from paraval.report.wording import duration, money, percent, percent_range
-from paraval.statistics import wilson
+from paraval.statistics.rates import wilson
 
 SMALL: Variant = {"model": "small", "mode": "with-tool"}
 LARGE: Variant = {"model": "large", "mode": "without-tool"}

@@ -12,13 +12,10 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest  # type: ignore[import-untyped]  # scipy ships no types
 from scipy.stats import t as scipy_t
 
-from paraval.statistics import (
-    block_log_ratio,
-    mean_interval,
-    speedup_interval,
-    student_quantile,
-    wilson,
-)
+from paraval.statistics.distributions import student_quantile
+from paraval.statistics.means import mean_interval
+from paraval.statistics.rates import wilson
+from paraval.statistics.speed import block_log_ratio, speedup_interval
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from paraval.racing.halving import final_confidence, one_of
 from paraval.racing.request import TOTAL, Accept
 from paraval.racing.standings import Status
 from paraval.report.wording import counted
-from paraval.statistics import block_log_ratio, mean_interval, speedup_interval
+from paraval.statistics.means import mean_interval
+from paraval.statistics.speed import block_log_ratio, speedup_interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from paraval.report.costs import (
 )
 from paraval.report.deeds import DeedCount, Deeds
 from paraval.report.wording import reason
-from paraval.statistics import wilson
+from paraval.statistics.rates import wilson
 
 MOST_REASONS = 20
 """Why trials were skipped is said in so many ways at most; each may name sums of its own."""

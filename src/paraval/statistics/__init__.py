@@ -1,0 +1,1 @@
+"""What figures mean: intervals, tests, power and early stops. Pure arithmetic on numbers."""

@@ -1,0 +1,66 @@
+"""Distributions that the standard library lacks: Student's t and the beta function.
+
+Which of them fits what was measured is decided by those who call.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+
+@lru_cache(maxsize=4096)
+def student_quantile(p: float, df: int) -> float:
+    """The value that a variable of Student's t with `df` degrees of freedom stays below with
+    probability `p`."""
+    if not 0 < p < 1:
+        raise ValueError(f"a probability of a quantile lies between 0 and 1, not at {p}")
+    if df < 1:
+        raise ValueError(f"Student's t has at least one degree of freedom, not {df}")
+    if p == 0.5:
+        return 0.0
+    tail = min(p, 1 - p)
+    low, high = 0.0, 1.0
+    while student_tail(high, df) > tail:
+        low, high = high, high * 2
+    # Halving until no float lies between: quick enough, as each is asked for once.
+    while low < (middle := (low + high) / 2) < high:
+        if student_tail(middle, df) > tail:
+            low = middle
+        else:
+            high = middle
+    return math.copysign(high, p - 0.5)
+
+
+def student_tail(t: float, df: int) -> float:
+    """How likely it is to be above `t`, for t >= 0."""
+    return incomplete_beta(df / 2, 0.5, df / (df + t * t)) / 2
+
+
+def incomplete_beta(a: float, b: float, x: float) -> float:
+    """The regularised incomplete beta function."""
+    if x <= 0 or x >= 1:
+        return 0.0 if x <= 0 else 1.0
+    scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+    front = math.exp(scale + a * math.log(x) + b * math.log1p(-x))
+    # The fraction converges fast on one side of the mean; the other side is its mirror.
+    if x < (a + 1) / (a + b + 2):
+        return front * _beta_fraction(a, b, x) / a
+    return 1 - front * _beta_fraction(b, a, 1 - x) / b
+
+
+def _beta_fraction(a: float, b: float, x: float) -> float:
+    """The continued fraction of the incomplete beta function, by Lentz's method."""
+    tiny = 1e-300
+    c, d = 1.0, 1 / ((1 - (a + b) * x / (a + 1)) or tiny)
+    value = d
+    for m in range(1, 500):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        for part in (even, odd):
+            d = 1 / ((1 + part * d) or tiny)
+            c = (1 + part / c) or tiny
+            value *= c * d
+        if abs(c * d - 1) < 1e-16:
+            break
+    return value
