@@ -26,6 +26,7 @@ from wcwidth import wcswidth
 
 from paraval.errors import RequestError
 from paraval.records import (
+    AttemptRecord,
     AttemptResult,
     Failure,
     Grade,
@@ -110,6 +111,9 @@ class Made:
 
     def results(self) -> Iterator[TrialResult]:
         return iter(self.trials)
+
+    def attempts(self) -> Iterator[AttemptRecord]:
+        return iter(())
 
 
 def ended(

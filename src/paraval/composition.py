@@ -28,7 +28,7 @@ from paraval.plan.build import absent_programs, build_plan, draft_plan
 from paraval.plan.model import json_schema
 from paraval.plan.suite import Suite
 from paraval.processes.children import Warden
-from paraval.records import Plan, RunEnded, RunInfo, TrialResult
+from paraval.records import AttemptRecord, Plan, RunEnded, RunInfo, TrialResult
 from paraval.report.document import Report
 from paraval.resuming import chosen_now, resumed_plan, run_to_resume
 from paraval.settings import (
@@ -205,6 +205,10 @@ class StoredRun:
     def results(self) -> Iterator[TrialResult]:
         with self._store.reader(self._run) as reader:
             yield from reader.results()
+
+    def attempts(self) -> Iterator[AttemptRecord]:
+        with self._store.reader(self._run) as reader:
+            yield from reader.attempts()
 
 
 # ---- what faces ask of the plan

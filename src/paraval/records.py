@@ -285,6 +285,24 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StopRule:
+    """When a comparison of variants is over before its plan is."""
+
+    confidence: float = 0.95
+    """How sure a decision must be, however often it is looked at meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """What a run is held against."""
+
+    name: str
+    """A run's id, or the absolute path of a report or of a run's folder."""
+    max_drop: float
+    """By how much the pass rate may be lower, as a share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GraderSpec:
     """A grader as the suite asks for it."""
 
@@ -382,6 +400,15 @@ class Plan:
     workspace: Workspace = field(default_factory=Workspace)
     selection: Mapping[str, Any] = field(default_factory=dict)
     """The filters and overrides it was made with, so that a resume plans the same."""
+    stop: StopRule | None = None
+    """None: every trial runs."""
+    max_drop: float | None = None
+    """How far the pass rate may fall below a baseline's, where there is one; None: not asked."""
+    baseline: Baseline | None = None
+    """What it is held against: set when a run begins."""
+    parts: Mapping[str, str] = field(default_factory=dict)
+    """What it is made of (cases, target, graders, ...) -> a digest: tells what changed between two
+    runs of a suite."""
 
 
 # ---- what happened
@@ -635,6 +662,10 @@ class RunInfo:
     """... and whether some of it is not."""
     running: bool = False
     """True: an engine works on it at this moment."""
+    stop: StopRule | None = None
+    baseline: Baseline | None = None
+    parts: Mapping[str, str] = field(default_factory=dict)
+    """As in its plan."""
 
 
 # ---- what an onlooker is told meanwhile

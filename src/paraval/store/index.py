@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from paraval.errors import StoreError
 from paraval.records import Outcome, RunInfo, Variant
+from paraval.store.about import About
 from paraval.store.connection import RUN_FILE, ReadingFile, explaining, fingerprint, has_run
 from paraval.store.encoding import content_of, to_json
 from paraval.store.folder import RUNS_FOLDER, unreadable
@@ -390,7 +391,8 @@ def _settled_fingerprint(folder: Path) -> str | None:
 def _info_from(text: str, folder: Path) -> RunInfo | None:
     """None where the index says it in words that are not ours."""
     try:
-        return RunInfo(**json.loads(text), folder=str(folder))
+        told = json.loads(text)
+        return RunInfo(**{**told, **About.from_mapping(told)._asdict()}, folder=str(folder))
     except (TypeError, ValueError, KeyError):
         return None
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from paraval.errors import StoreError
 from paraval.records import Plan
+from paraval.store.about import write_about
 from paraval.store.encoding import case_json, name_text, to_json, variant_json
 from paraval.store.schema import APPLICATION_ID, GROWS, SCHEMA, SCHEMA_VERSION
 
@@ -90,6 +91,7 @@ def write_new(connection: sqlite3.Connection, run_id: str, plan: Plan, seed: int
         "INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (run_id, *_head(plan)[:3], str(seed), *_head(plan)[3:], rows.digest),
     )
+    write_about(connection, plan)
     _insert(connection, rows)
 
 
@@ -105,6 +107,7 @@ def replace(connection: sqlite3.Connection, plan: Plan) -> Replaced:
         " selection = ?, trials = ?, plan_digest = ?",
         (*_head(plan), rows.digest),
     )
+    write_about(connection, plan)
     # What grows has no trials yet: none of them is dropped, they are just not named again yet.
     return Replaced() if rows.digest == GROWS else replaced
 

@@ -26,6 +26,7 @@ from paraval.records import (
     Variant,
 )
 from paraval.settings import is_of_tests
+from paraval.store.about import read_about
 from paraval.store.connection import RUN_FILE, ReadingFile, explaining
 from paraval.store.encoding import EndedColumns, from_columns
 from paraval.store.folder import artifacts_of
@@ -263,6 +264,7 @@ def read_info(connection: sqlite3.Connection, folder: Path, *, worked_on: bool) 
         dropped_usd=dropped.usd,
         dropped_unknown=dropped.is_partly_unknown,
         running=worked_on,
+        **read_about(connection)._asdict(),
     )
 
 

@@ -34,6 +34,12 @@ CREATE TABLE run (
                                    -- finished when its last session says so.
 );
 
+CREATE TABLE about (
+    -- What else the run was planned with. Not there in runs of earlier versions.
+    name        TEXT PRIMARY KEY,  -- stop, baseline, parts.
+    content     TEXT NOT NULL      -- JSON.
+);
+
 CREATE TABLE session (
     -- One row per engine that worked on the run: the first, then one per resume.
     -- Pid, start and host only tell whose it was. Whether it lives, the lock of the run says.

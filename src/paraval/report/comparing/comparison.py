@@ -1,0 +1,144 @@
+"""What a comparison of two sides says; how it is worked out is in `compared`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+Interval = tuple[float, float]
+
+
+class Finding(StrEnum):
+    """What is shown of the subject against the reference."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    NOT_SHOWN = "no difference shown"
+
+
+class Method(StrEnum):
+    """How a difference was judged."""
+
+    MCNEMAR = "mid-p McNemar"
+    SIGN_FLIPS = "sign-flip permutation"
+    ANYTIME = "anytime sign test"
+    NONE = "none"
+    """Too few pairs to say anything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of the two."""
+
+    label: str
+    choice: Mapping[str, object] = field(default_factory=dict)
+    """Axis -> value, where it is a part of a run's variants."""
+    run: str | None = None
+    """The id of a run or the name of a file, where two of them are compared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Subject less reference, by case; in shares (0.12: twelve points)."""
+
+    mean: float
+    interval: Interval
+    p: float
+    adjusted_p: float
+    """After Holm, over all comparisons of the same question."""
+    method: Method
+    wins: int
+    """Cases where the subject is ahead ..."""
+    losses: int
+    """... and behind; the others are level."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratio:
+    """Subject over reference, a geometric mean over cases."""
+
+    ratio: float
+    interval: Interval
+    cases: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassAtK:
+    """How likely some of k repeats pass (pass@k), and that all do (pass^k), on each side."""
+
+    k: int
+    cases: int
+    """With at least k judged repeats on both sides."""
+    any_subject: float
+    any_reference: float
+    all_subject: float
+    all_reference: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Cases that could not be paired."""
+
+    only_subject: tuple[str, ...] = ()
+    only_reference: tuple[str, ...] = ()
+    unjudged: tuple[str, ...] = ()
+    """On both sides, but on one of them without a verdict: errors, or skipped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turned:
+    """Which cases changed, in plan order; flaky ones apart."""
+
+    broke: tuple[str, ...] = ()
+    """Every repeat passed with the reference, and failed with the subject."""
+    mended: tuple[str, ...] = ()
+    flaky: tuple[str, ...] = ()
+    """Repeats of the same side passed and failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """How a comparison stands that may end before its plan."""
+
+    used: int
+    """Pairs that count: in the drawn order, up to the first that is missing ..."""
+    planned: int
+    """... of so many cases."""
+    decided: bool
+    futile: bool
+    """True: not even winning all that is left would decide it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A subject against a reference on the same cases."""
+
+    subject: Side
+    reference: Side
+    axis: str | None = None
+    """Where values of one axis are compared, the others held equal."""
+    cases: int
+    """Pairs that count."""
+    confidence: float
+    rate_subject: float | None
+    """The mean of the cases' rates, over the pairs alone."""
+    rate_reference: float | None
+    passing: Difference | None
+    """None where no case is judged on both sides."""
+    score: Difference | None
+    """Where scores are more than pass and fail."""
+    finding: Finding
+    """By `passing`."""
+    detectable: float | None
+    """The smallest difference that so many cases with such a spread can show, mostly (80 %)."""
+    if_errors: Interval | None
+    """The least and the most that the mean difference could be, whatever errors hide; None where
+    there are none."""
+    seconds: Ratio | None
+    cost: Ratio | None
+    pass_at: tuple[PassAtK, ...] = ()
+    left_out: LeftOut = LeftOut()
+    turned: Turned = Turned()
+    stopped: Stopped | None = None
+    """Of a run that stops early: then what is claimed holds however often it was looked at."""
