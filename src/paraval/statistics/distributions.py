@@ -1,4 +1,4 @@
-"""Distributions that the standard library lacks: Student's t and the beta function.
+"""Distributions that the standard library lacks: Student's t, the beta function, fair coins.
 
 Which of them fits what was measured is decided by those who call.
 """
@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+
+MOST_COUNTED = 500
+"""So many coins are counted in whole numbers, without any rounding."""
 
 
 @lru_cache(maxsize=4096)
@@ -49,12 +52,43 @@ def incomplete_beta(a: float, b: float, x: float) -> float:
     return 1 - front * _beta_fraction(b, a, 1 - x) / b
 
 
+def beta_quantile(p: float, a: float, b: float) -> float:
+    """The value that a variable of Beta(a, b) stays below with probability `p`."""
+    if not 0 < p < 1:
+        raise ValueError(f"a probability of a quantile lies between 0 and 1, not at {p}")
+    if not (0 < a < math.inf and 0 < b < math.inf):
+        raise ValueError(f"a beta distribution has two numbers above 0, not {a} and {b}")
+    low, high = 0.0, 1.0
+    while low < (middle := (low + high) / 2) < high:
+        if incomplete_beta(a, b, middle) < p:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def coin_chance(heads: int, coins: int) -> float:
+    """How likely so many of so many fair coins show heads."""
+    if coins <= MOST_COUNTED:
+        return math.comb(coins, heads) / (1 << coins)
+    ways = math.lgamma(coins + 1) - math.lgamma(heads + 1) - math.lgamma(coins - heads + 1)
+    return math.exp(ways - coins * math.log(2))
+
+
+def coin_tail(heads: int, coins: int) -> float:
+    """How likely so many of so many fair coins show heads, or fewer."""
+    if coins <= MOST_COUNTED:
+        return sum(math.comb(coins, k) for k in range(heads + 1)) / (1 << coins)
+    return incomplete_beta(coins - heads, heads + 1, 0.5) if heads < coins else 1.0
+
+
 def _beta_fraction(a: float, b: float, x: float) -> float:
     """The continued fraction of the incomplete beta function, by Lentz's method."""
     tiny = 1e-300
     c, d = 1.0, 1 / ((1 - (a + b) * x / (a + 1)) or tiny)
     value = d
-    for m in range(1, 500):
+    # It takes about as many steps as the root of the larger of the two.
+    for m in range(1, 500 + 10 * math.isqrt(int(max(a, b)))):
         even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
         odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
         for part in (even, odd):

@@ -22,3 +22,20 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
     variance = math.fsum((value - mean) ** 2 for value in values) / df
     half = student_quantile(0.5 + confidence / 2, df) * math.sqrt(variance / len(values))
     return (mean, mean - half, mean + half)
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value that a share of them stay below: 0.95 for p95, 0.5 for the median.
+
+    Between two values it goes on a straight line (the definition that numpy, R and spreadsheets
+    take when not told otherwise), so it is never above the largest or below the smallest.
+    """
+    if not 0 <= share <= 1:
+        raise ValueError(f"a share lies between 0 and 1, not at {share}")
+    if not values or any(map(math.isnan, values)):
+        raise ValueError("a quantile needs numbers, at least one")
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    below = ordered[math.floor(place)]
+    above = ordered[math.ceil(place)]
+    return below if below == above else below + (above - below) * (place % 1)

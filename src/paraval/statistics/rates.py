@@ -6,9 +6,10 @@ What is counted, and over what, is decided by those who call.
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
+from collections.abc import Sequence
 
-from paraval.statistics.confidence import check_confidence
+from paraval.statistics.confidence import check_confidence, normal_quantile
+from paraval.statistics.distributions import beta_quantile, incomplete_beta, student_quantile
 
 
 def wilson(successes: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -20,14 +21,132 @@ def wilson(successes: float, n: int, confidence: float = 0.95) -> tuple[float, f
     check_confidence(confidence)
     if n == 0:
         return (0.0, 1.0)
-    if not 0 <= successes <= n:
-        raise ValueError(f"{successes} successes in {n} are not possible")
-    z = NormalDist().inv_cdf(0.5 + confidence / 2)
-    p = successes / n
-    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    _check_counts(successes, n)
+    return _score_interval(successes / n, n, confidence)
+
+
+def clopper_pearson(successes: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The interval that holds the truth at least as often as it says, whatever the truth is.
+
+    It is wider than Wilson's for it: the one to use where a guarantee is asked for.
+    """
+    check_confidence(confidence)
+    if n == 0:
+        return (0.0, 1.0)
+    _check_counts(successes, n)
+    tail = (1 - confidence) / 2
+    low = 0.0 if successes == 0 else beta_quantile(tail, successes, n - successes + 1)
+    high = 1.0 if successes == n else beta_quantile(1 - tail, successes + 1, n - successes)
+    return (low, high)
+
+
+def clustered_rate_interval(
+    clusters: Sequence[tuple[int, int]], confidence: float = 0.95
+) -> tuple[float, float]:
+    """The interval of a rate over repeats of cases, from (passed, judged) of each case.
+
+    The rate is that of all that was judged. Repeats of a case resemble one another, so they tell
+    less than as many cases would: it is Wilson's interval for the number of independent trials
+    that would have told as much. That number is p (1 - p) / SE², with the clustered standard error
+    (Miller 2024, times C / (C - 1)), made smaller by (z / t)² because the error is itself guessed
+    from few cases. It is at most the number judged, and at least the number of cases (fewer
+    where some cases have many more repeats than others: Kish's effective number), which is also
+    taken where the cases don't differ at all. With one repeat of each case it is Wilson's own.
+    """
+    check_confidence(confidence)
+    judged = [(passed, n) for passed, n in clusters if n != 0]
+    for passed, n in judged:
+        _check_counts(passed, n)
+    if not judged:
+        return (0.0, 1.0)
+    total = sum(n for _, n in judged)
+    rate = sum(passed for passed, _ in judged) / total
+    return _score_interval(rate, _effective_trials(judged, rate, confidence), confidence)
+
+
+def clustered_se(clusters: Sequence[Sequence[float]], *, correction: bool) -> float:
+    """The standard error of the mean of all values, where those of a cluster go together
+    (Miller 2024); with the correction C / (C - 1) for few clusters, C of them."""
+    filled = [values for values in clusters if values]
+    if len(filled) < (2 if correction else 1):
+        raise ValueError(f"a clustered error needs clusters with values, not {len(filled)}")
+    total = sum(len(values) for values in filled)
+    mean = math.fsum(value for values in filled for value in values) / total
+    between = math.fsum((math.fsum(values) - mean * len(values)) ** 2 for values in filled)
+    if not math.isfinite(between):
+        raise ValueError("a clustered error needs finite values")
+    factor = len(filled) / (len(filled) - 1) if correction else 1.0
+    return math.sqrt(factor * between) / total
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """How likely at least one of `k` repeats of a case passes, when `c` of `n` did; unbiased."""
+    _check_draws(n, c, k)
+    return 1 - math.comb(n - c, k) / math.comb(n, k)
+
+
+def pass_hat_k(n: int, c: int, k: int) -> float:
+    """How likely all of `k` repeats of a case pass, when `c` of `n` did; unbiased."""
+    _check_draws(n, c, k)
+    return math.comb(c, k) / math.comb(n, k)
+
+
+def probability_better(wins: int, losses: int) -> float:
+    """How likely the first of a pair is the better one, after so many wins and losses, when
+    nothing was known before (Dirichlet(1): ties say nothing of who is better)."""
+    if wins < 0 or losses < 0:
+        raise ValueError(f"{wins} wins and {losses} losses are not possible")
+    return incomplete_beta(losses + 1, wins + 1, 0.5)
+
+
+def probability_higher(first: tuple[int, int], second: tuple[int, int]) -> float:
+    """How likely the first rate is the higher one, from (successes, n) of two that have no
+    cases in common, when nothing was known before (Beta(1, 1) each)."""
+    for successes, n in (first, second):
+        _check_counts(successes, n)
+    a, b = first[0] + 1, first[1] - first[0] + 1
+    c, d = second[0] + 1, second[1] - second[0] + 1
+    # One term for each success of the first side (and one more): how likely the second stays below.
+    return math.fsum(
+        math.exp(_log_beta(c + i, d + b) - math.log(b + i) - _log_beta(1 + i, b) - _log_beta(c, d))
+        for i in range(a)
+    )
+
+
+def _score_interval(rate: float, n: float, confidence: float) -> tuple[float, float]:
+    z = normal_quantile(confidence)
+    centre = (rate + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
     # At the ends the formula gives 0 and 1 but for rounding, which would show as a bound that
     # excludes what was measured.
-    low = 0.0 if successes == 0 else max(0.0, centre - half)
-    high = 1.0 if successes == n else min(1.0, centre + half)
+    low = 0.0 if rate == 0 else max(0.0, centre - half)
+    high = 1.0 if rate == 1 else min(1.0, centre + half)
     return (low, high)
+
+
+def _effective_trials(clusters: Sequence[tuple[int, int]], rate: float, confidence: float) -> float:
+    cases = len(clusters)
+    total = sum(n for _, n in clusters)
+    fewest = total * total / sum(n * n for _, n in clusters)
+    between = math.fsum((passed - rate * n) ** 2 for passed, n in clusters)
+    if cases == 1 or between == 0:
+        return fewest
+    variance = between / (total * total) * cases / (cases - 1)
+    t = student_quantile(0.5 + confidence / 2, cases - 1)
+    effective = rate * (1 - rate) / variance * (normal_quantile(confidence) / t) ** 2
+    return max(fewest, min(effective, total))
+
+
+def _check_counts(successes: float, n: int) -> None:
+    if not 0 <= successes <= n:
+        raise ValueError(f"{successes} successes in {n} are not possible")
+
+
+def _check_draws(n: int, c: int, k: int) -> None:
+    _check_counts(c, n)
+    if not 1 <= k <= n:
+        raise ValueError(f"of {n} repeats, {k} cannot be drawn")
+
+
+def _log_beta(a: float, b: float) -> float:
+    return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
