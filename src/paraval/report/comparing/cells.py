@@ -5,34 +5,33 @@ A trial leaves these behind and not itself, so that 100,000 of them can be compa
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from paraval.records import Outcome, TrialResult, Variant
 from paraval.report.costs import finite, is_from_cache, is_known, spend_of
 from paraval.report.summary import variant_key
 
 
-@dataclass(slots=True)
-class Cell:
+class Cell(NamedTuple):
     """A case with a variant, over its repeats."""
 
-    passed: int = 0
-    failed: int = 0
-    errors: int = 0
-    skipped: int = 0
-    scored: int = 0
-    """Judged repeats that have a score ..."""
-    sum_score: float = 0.0
-    """... and its sum."""
-    timed: int = 0
-    """Repeats that ran, neither skipped nor from the cache alone ..."""
-    sum_s: float = 0.0
-    """... and how long they took, all attempts of each together."""
-    priced: int = 0
-    """Repeats whose cost is known as a whole ..."""
-    sum_usd: float = 0.0
-    """... and what they cost, judges apart."""
+    passed: int
+    failed: int
+    errors: int
+    skipped: int
+    scored: int
+    """Judged repeats that have a score."""
+    timed: int
+    """Repeats that ran, neither skipped nor answered from the cache alone."""
+    priced: int
+    """Repeats whose cost is known as a whole."""
+    sum_score: float
+    sum_s: float
+    """How long those timed took, all attempts of each together."""
+    sum_usd: float
+    """What those priced cost, judges apart."""
 
     @property
     def judged(self) -> int:
@@ -47,44 +46,66 @@ class Cell:
         """Whether repeats of the same thing passed and failed."""
         return bool(self.passed and self.failed)
 
-    def add(self, result: TrialResult) -> None:
-        outcome = result.outcome
-        if outcome is Outcome.SKIPPED:
-            self.skipped += 1
-            return
-        self.passed += outcome is Outcome.PASSED
-        self.failed += outcome is Outcome.FAILED
-        self.errors += outcome.is_error
-        score = finite(result.result.score)
-        if outcome.is_judged and score is not None:
-            self.scored += 1
-            self.sum_score += score
-        seconds = finite(result.total_s)
-        if seconds is not None and not is_from_cache(result):
-            self.timed += 1
-            self.sum_s += seconds
-        spend = spend_of(result)
-        if spend is not None and is_known(spend):
-            self.priced += 1
-            self.sum_usd += spend.known_usd
+
+_COUNTS = 7
+_SUMS = 3
+PASSED, FAILED, ERRORS, SKIPPED, SCORED, TIMED, PRICED = range(_COUNTS)
+SCORE, SECONDS, USD = range(_SUMS)
 
 
 class CaseBook:
-    """All cells of a run, cases and variants in plan order."""
+    """All cells of a run, cases and variants in plan order.
+
+    A cell is a place in two arrays, since objects would take five times the memory.
+    """
 
     def __init__(self) -> None:
-        self._cells: dict[str, dict[str, Cell]] = {}
         self._variants: dict[str, Variant] = {}
+        self._numbers: dict[str, int] = {}
+        """Of variants, by their keys."""
+        self._rows: dict[str, array[int]] = {}
+        """Of a case: variant and place, and so on."""
+        self._counts = array("I")
+        self._sums = array("d")
 
     def add(self, result: TrialResult) -> None:
+        place = self._place(result)
+        counts, first = self._counts, place * _COUNTS
+        outcome = result.outcome
+        if outcome is Outcome.SKIPPED:
+            counts[first + SKIPPED] += 1
+            return
+        judged = PASSED if outcome is Outcome.PASSED else FAILED
+        counts[first + (judged if outcome.is_judged else ERRORS)] += 1
+        score = finite(result.result.score) if outcome.is_judged else None
+        seconds = None if is_from_cache(result) else finite(result.total_s)
+        spend = spend_of(result)
+        usd = spend.known_usd if spend is not None and is_known(spend) else None
+        for column, sum_, value in (
+            (SCORED, SCORE, score),
+            (TIMED, SECONDS, seconds),
+            (PRICED, USD, usd),
+        ):
+            if value is not None:
+                counts[first + column] += 1
+                self._sums[place * _SUMS + sum_] += value
+
+    def _place(self, result: TrialResult) -> int:
         key = variant_key(result.variant)
-        if key not in self._variants:
+        number = self._numbers.setdefault(key, len(self._numbers))
+        if number == len(self._variants):
             self._variants[key] = dict(result.variant)
-        row = self._cells.setdefault(result.case_id, {})
-        cell = row.get(key)
-        if cell is None:
-            cell = row[key] = Cell()
-        cell.add(result)
+        row = self._rows.get(result.case_id)
+        if row is None:
+            row = self._rows[result.case_id] = array("I")
+        for position in range(0, len(row), 2):
+            if row[position] == number:
+                return row[position + 1]
+        place = len(self._counts) // _COUNTS
+        row.extend((number, place))
+        self._counts.extend((0,) * _COUNTS)
+        self._sums.extend((0.0,) * _SUMS)
+        return place
 
     @property
     def variants(self) -> Mapping[str, Variant]:
@@ -92,8 +113,16 @@ class CaseBook:
         return self._variants
 
     def rows(self) -> Iterator[tuple[str, Mapping[str, Cell]]]:
-        """A case and its cells, by the keys of the variants."""
-        yield from self._cells.items()
+        """A case and its cells, by the keys of the variants; made anew each time."""
+        keys = list(self._variants)
+        for case, row in self._rows.items():
+            places = zip(row[::2], row[1::2], strict=True)
+            yield case, {keys[number]: self._cell(place) for number, place in places}
+
+    def _cell(self, place: int) -> Cell:
+        counts = self._counts[place * _COUNTS : (place + 1) * _COUNTS]
+        return Cell(*counts, *self._sums[place * _SUMS : (place + 1) * _SUMS])
 
     def __len__(self) -> int:
-        return len(self._cells)
+        """How many cases there are."""
+        return len(self._rows)
