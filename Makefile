@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-agents test-suites check bubblewrap faults bench bench-peers docs format clean
+.PHONY: demo test test-agents test-suites check packages faults bench bench-peers docs format clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/paraval demo
@@ -11,7 +11,7 @@ demo: $(VENV)/.installed
 	@$(BIN)/paraval race examples/race/race.yaml
 
 # Three at once, on two processors too: most tests wait for programs.
-test: check bubblewrap
+test: check packages
 	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 # Real agent programs, at these versions, in a folder that git ignores; the models are simulated.
@@ -37,19 +37,10 @@ $(AGENTS_INSTALLED):
 test-suites: $(VENV)/.dev
 	$(BIN)/python -m tests.suites.run
 
-# Where it is not to be had, the tests of the sandbox are skipped, and this says so.
-WITHOUT_BUBBLEWRAP := tests of the sandbox are skipped. To have it: apt-get install bubblewrap (Debian, Ubuntu), dnf install bubblewrap (Fedora)
-bubblewrap:
-	@if [ "$$(uname)" != Linux ] || command -v bwrap > /dev/null; then :; \
-	elif [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
-		echo "Installing bubblewrap (once) ..."; \
-		export DEBIAN_FRONTEND=noninteractive; \
-		apt-get install -qq -y bubblewrap > /dev/null 2>&1 || \
-			{ apt-get update -qq && apt-get install -qq -y bubblewrap; } > /dev/null 2>&1 || \
-			echo "bubblewrap could not be installed: $(WITHOUT_BUBBLEWRAP)"; \
-	else \
-		echo "bubblewrap is not here: $(WITHOUT_BUBBLEWRAP)"; \
-	fi
+# Where they are not to be had, the tests that need them are skipped, and this says so; in CI they fail.
+packages:
+	@tests/packages.sh bwrap bubblewrap "tests of the sandbox are skipped"
+	@tests/packages.sh chromium chromium "tests of the page are skipped"
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
