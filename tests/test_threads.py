@@ -11,6 +11,8 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -214,6 +216,59 @@ def test_an_idle_thread_keeps_no_result_alive(threads: Threads) -> None:
     while gone() is not None and time.monotonic() < deadline:
         gc.collect()
     assert gone() is None
+
+
+def test_calls_that_end_together_wake_the_loop_once(threads: Threads) -> None:
+    woken = []
+
+    async def many() -> list[int]:
+        loop = asyncio.get_running_loop()
+        wake, ready = loop.call_soon_threadsafe, threading.Barrier(21)
+
+        def counted(*arguments: Any, **named: Any) -> Any:
+            woken.append(1)
+            return wake(*arguments, **named)
+
+        def work(number: int) -> int:
+            ready.wait(10)
+            return number
+
+        loop.call_soon_threadsafe = counted  # type: ignore[method-assign, assignment]  # to count
+        calls = [asyncio.ensure_future(threads.call(partial(work, n))) for n in range(20)]
+        await asyncio.sleep(0)
+        # The loop stands still until all have ended, as one that is busy does.
+        ready.wait(10)
+        while len(threads._returned.get(loop, ())) < 20:
+            time.sleep(0.001)  # noqa: ASYNC251 - see above
+        return await asyncio.gather(*calls)
+
+    assert asyncio.run(many()) == list(range(20))
+    assert len(woken) == 1
+
+
+def test_a_loop_that_has_gone_leaves_nothing_behind(threads: Threads) -> None:
+    ended, go_on = threading.Event(), threading.Event()
+
+    def work() -> None:
+        go_on.wait(10)
+        ended.set()
+
+    async def leave() -> None:
+        asyncio.ensure_future(threads.call(work))  # noqa: RUF006 - left on purpose
+        await asyncio.sleep(0.01)
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(leave())
+    pending = asyncio.all_tasks(loop)
+    loop.close()
+    go_on.set()
+    assert ended.wait(10)
+    until = time.monotonic() + 10
+    while threads._returned and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not threads._returned
+    for task in pending:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # it is, on purpose
 
 
 def test_close_lets_idle_threads_go_and_refuses_more_calls() -> None:
