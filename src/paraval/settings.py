@@ -45,6 +45,10 @@ class Selection:
     repeats: int | None = None
     timeout: float | None = None
     fail_under: float | None = None
+    baseline: str | None = None
+    """A run, or the file of a report, to hold the run against; empty: none, whatever is set."""
+    max_drop: float | None = None
+    """By how much the pass rate may be below the baseline's, as a share."""
     models: tuple[str, ...] = ()
     """Names or globs of the suite's registry of models, or `all` alone; empty: not said."""
     budget_usd: float | None = None

@@ -91,6 +91,7 @@ def draft_plan(suite: Suite, selection: Selection) -> Plan:
         limits=_limits(definition, selection.parallel, parts, cases, len(trials)),
         retry=definition.retry,
         fail_under=fail_under,
+        max_drop=definition.max_drop if selection.max_drop is None else selection.max_drop,
         budget=_budget(definition.budget, selection.budget_usd),
         cache=definition.cache if selection.cache is None else CacheUse(selection.cache),
         workspace=place_workspace(workspace, definition.folder),
@@ -126,9 +127,9 @@ def _check_overrides(selection: Selection) -> None:
     timeout = selection.timeout
     if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
         raise RequestError(f"the timeout must be a number of seconds greater than 0, not {timeout}")
-    share = selection.fail_under
-    if share is not None and not 0 <= share <= 1:
-        raise RequestError(f"fail-under must be a number from 0 to 1, not {share}")
+    for name, share in (("fail-under", selection.fail_under), ("max-drop", selection.max_drop)):
+        if share is not None and not 0 <= share <= 1:
+            raise RequestError(f"{name} must be a number from 0 to 1, not {share}")
     usd = selection.budget_usd
     if usd is not None and not (usd > 0 and math.isfinite(usd)):
         raise RequestError(f"the budget must be a number of US dollars greater than 0, not {usd}")

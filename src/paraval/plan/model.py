@@ -220,6 +220,11 @@ class SuiteForm(Form):
         None,
         description="The pass rate below which a run fails; by default every trial must pass.",
     )
+    max_drop: Share | None = Field(
+        None,
+        description="By how much the pass rate may be below that of the suite's baseline (see"
+        " `paraval baseline`): 0.05 are 5 points.",
+    )
     seed: Annotated[int, Words("a whole number")] | None = Field(
         None, description="Fixes what is left to chance, such as the waits between attempts."
     )

@@ -81,6 +81,7 @@ class Definition:
     budget: Budget | None
     cache: CacheUse
     fail_under: float | None
+    max_drop: float | None
     seed: int | None
 
 
@@ -114,6 +115,7 @@ class Suite:
         budget: Mapping[str, Any] | None = None,
         cache: str | None = None,
         fail_under: float | None = None,
+        max_drop: float | None = None,
         seed: int | None = None,
     ) -> None:
         given = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
@@ -317,6 +319,7 @@ def _define(written: Any, spot: Spot, around: Surroundings, *, default_name: str
         budget=budget,
         cache=CacheUse(form.cache),
         fail_under=None if form.fail_under is None else float(form.fail_under),
+        max_drop=None if form.max_drop is None else float(form.max_drop),
         seed=None if form.seed is None else int(form.seed),
     )
 
