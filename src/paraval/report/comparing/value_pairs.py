@@ -3,11 +3,11 @@ report on it must mean the same comparisons."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from paraval.records import Scalar
+from paraval.records import Scalar, Variant
 
 MOST_VALUES_IN_ALL_PAIRS = 4
 """Of an axis with more, each is held against the first alone."""
@@ -19,6 +19,16 @@ class ValuePair(NamedTuple):
     axis: str
     subject: Scalar
     reference: Scalar
+
+
+def axes_of(variants: Iterable[Variant]) -> dict[str, list[Scalar]]:
+    """The values of each axis, in the order in which the variants first have them."""
+    found: dict[str, dict[str, Scalar]] = {}
+    for variant in variants:
+        for axis, value in variant.items():
+            # Not by the values themselves, of which 1, 1.0 and True are the same.
+            found.setdefault(axis, {}).setdefault(repr(value), value)
+    return {axis: list(values.values()) for axis, values in found.items()}
 
 
 def value_pairs(axes: Mapping[str, Sequence[Scalar]]) -> list[ValuePair]:
