@@ -1,0 +1,347 @@
+"""A report that was written can be read back: the same figures, or a word on why not."""
+
+from __future__ import annotations
+
+import json
+import os
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from paraval.errors import RequestError
+from paraval.isolation import Activity, Change, FileChange, McpState, ToolUse
+from paraval.records import Failure, Outcome, Output, Spend
+from paraval.report.document import Report
+from paraval.report.json_pieces import CHUNK, JsonPieces
+from paraval.report.reading_back import source_from_file
+from tests.test_report import counts, ended, hostile_report, report_of, small_report
+
+
+def doing_report() -> Report:
+    """Trials that tell all that a trial can tell."""
+    trial = ended(case="agent", total_s=1.5, queued_s=0.25, unended=1)
+    told = replace(
+        trial.result,
+        activity=Activity(
+            turns=3,
+            tools=(ToolUse(name="find", server="repo", calls=4, failed=1), ToolUse(name="sh")),
+            mcp={"repo": McpState.CONNECTED, "other": McpState.FAILED},
+            session="s",
+            model="m",
+        ),
+        change=Change(
+            files_added=1,
+            lines_added=7,
+            files=(
+                FileChange(path="a", status="added", lines_added=7, lines_deleted=0),
+                FileChange(path="b", status="added", lines_added=None, lines_deleted=None),
+            ),
+            tampering=("a hook was added",),
+            unknown="b could not be read",
+        ),
+        cpu_s=0.5,
+        memory_bytes=1_000_000,
+        exit_code=-9,
+        artifacts={"stdout": "artifacts/a/stdout"},
+        notes=("the answer was cut at max_tokens", "other"),
+    )
+    part = Spend(calls=2, cost_usd=None, part_usd=0.125, usage={"input_tokens": 10})
+    whole = Spend(calls=1, cached=1, cost_usd=0.5, usage={"input_tokens": 3, "output_tokens": 2.5})
+    cached = Spend(cached=2, cost_usd=0.0)
+    retried: dict[str, Any] = {
+        "retries": {Outcome.INFRA_ERROR: 2},
+        "retry_errors": (Failure(kind=Outcome.INFRA_ERROR, message="502"),) * 2,
+        "attempts": 3,
+    }
+    used = replace(ended(case="used").result, output=Output(text="x", usage={"calls": 3}))
+    return report_of(
+        replace(trial, result=told, spend=part, judging=whole, **retried),
+        ended(case="whole", spend=whole),
+        ended(case="unknown", spend=Spend(calls=1, cost_usd=None)),
+        ended(case="cached", spend=cached, judging=cached),
+        replace(ended(case="used"), result=used),
+        ended(Outcome.SKIPPED, case="later", why="budget"),
+        ended(Outcome.GRADER_ERROR, case="error"),
+        interrupted=True,
+        ended_at=None,
+        fail_under=0.25,
+        dropped_usd=0.5,
+        dropped_unknown=True,
+        trials=9,
+    )
+
+
+REPORTS: dict[str, Callable[[], Report]] = {
+    "small": small_report,
+    "hostile": hostile_report,
+    "doing": doing_report,
+    "errors alone": lambda: counts(0, 0, 3),
+    "nothing at all": lambda: counts(0),
+    "going on": lambda: report_of(
+        ended(), ended(Outcome.SKIPPED), ended_at=None, running=True, trials=2
+    ),
+}
+
+
+@pytest.fixture(params=REPORTS)
+def report(request: pytest.FixtureRequest) -> Report:
+    return REPORTS[request.param]()
+
+
+def saved(report: Report, path: Path) -> Path:
+    report.write(path)
+    return path
+
+
+def test_a_json_report_read_back_and_written_again_is_the_same_file(
+    report: Report, tmp_path: Path
+) -> None:
+    first = saved(report, tmp_path / "first.json")
+    second = saved(Report(source_from_file(first)), tmp_path / "second.json")
+    assert second.read_text() == first.read_text()
+
+
+def test_json_lines_read_back_and_written_again_are_the_same_file(
+    report: Report, tmp_path: Path
+) -> None:
+    first = saved(report, tmp_path / "first.jsonl")
+    second = saved(Report(source_from_file(first)), tmp_path / "second.jsonl")
+    assert second.read_text() == first.read_text()
+
+
+def test_the_summary_and_the_comparisons_are_those_of_the_run(
+    report: Report, tmp_path: Path
+) -> None:
+    back = Report(source_from_file(saved(report, tmp_path / "report.json")))
+    assert back.summary.passed == report.summary.passed
+    assert back.summary.pass_rate_interval == report.summary.pass_rate_interval
+    assert back.summary.target == report.summary.target
+    assert back.summary.deeds == report.summary.deeds
+    assert len(back.book) == len({trial.case_id for trial in back.trials})
+    assert back.to_dict().get("comparisons") == report.to_dict().get("comparisons")
+
+
+def test_a_file_is_read_anew_each_time_and_its_attempts_are_not_known(tmp_path: Path) -> None:
+    source = source_from_file(saved(small_report(), tmp_path / "r.json"))
+    assert [result.case_id for result in source.results()] == [
+        result.case_id for result in source.results()
+    ]
+    assert list(source.attempts()) == []
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        lambda data: json.dumps(data, indent=4),
+        lambda data: json.dumps(data, separators=(",", ":"), ensure_ascii=True),
+        lambda data: json.dumps(data, sort_keys=True),
+        lambda data: json.dumps(dict(reversed(data.items())), indent=1),
+        lambda data: "\ufeff" + json.dumps(data) + "\n\n",
+        lambda data: json.dumps({**data, "added_later": [1, {"x": None}]}),
+    ],
+    ids=["indented", "compact", "sorted", "backwards", "with a mark", "with more in it"],
+)
+def test_a_report_may_have_been_formatted_anew(
+    written: Callable[[Any], str], tmp_path: Path
+) -> None:
+    report = doing_report()
+    path = tmp_path / "r.json"
+    path.write_text(written(report.to_dict()), encoding="utf-8")
+    back = Report(source_from_file(path))
+    assert back.to_dict()["summary"] == report.to_dict()["summary"]
+    assert back.run.id == report.run.id
+
+
+def test_what_jq_may_have_left_out_of_a_trial_is_simply_not_known(tmp_path: Path) -> None:
+    """Only what decides a comparison must be there."""
+    kept = ("index", "case", "variant", "repeat", "outcome")
+    lines = [
+        json.dumps({key: trial[key] for key in kept})
+        for trial in small_report().to_dict()["trials"]
+    ]
+    path = tmp_path / "few.jsonl"
+    path.write_text("\n\n".join(lines))
+    assert Report(source_from_file(path)).summary.passed == 3
+
+
+# ---- what is no report
+
+
+def wrong_trial(**fields: Any) -> str:
+    data = counts(1).to_dict()
+    data["trials"][0].update(fields)
+    data["trials"][0] = {key: value for key, value in data["trials"][0].items() if value != ...}
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "'{' is missing before the end"),
+        ("{", "a key in quotes is missing"),
+        ("[]", "'{' is missing before '['"),
+        ("{}", "it has no 'trials'"),
+        ('{"trials": []}', "it has no 'schema'"),
+        ('{"schema": 1, "trials": []}', "it has no 'run'"),
+        ('{"schema": 2, "run": {}, "summary": {}, "trials": []}', "a later version of paraval"),
+        ('{"schema": "1", "run": {}, "trials": []}', "'schema' of it is not a whole number"),
+        ('{"schema": 1, "run": {"id": "x"}, "trials": []}', "'run' has no 'suite'"),
+        ('{"schema": 1, "candidates": [], "run": {}}', "it is one of a race"),
+        ('{"schema": 1, "schema": 1}', "line 1: the key 'schema' is there twice"),
+        ('{"schema": NaN}', "NaN is not a JSON number"),
+        ('{\n"schema": 1e999}', "line 2: not valid JSON: 1e999 is too large a number"),
+        ('{"a": ' + "[" * 200_000, "nested too deeply"),
+        ('{"a": 1 "b": 2}', "',' is missing before '\"'"),
+        ('{"trials": [1 2]}', "',' is missing before '2'"),
+        ('{"trials": [1,]}', "Expecting value"),
+        ('{"a": "unended', "Unterminated string"),
+        (json.dumps(counts(1).to_dict()) + "{}", "something follows behind its end"),
+        (json.dumps(counts(1).to_dict())[:-1], "',' is missing before the end"),
+        (wrong_trial(case=...), "trial 1: a trial has no 'case'"),
+        (wrong_trial(case=7), "trial 1: 'case' of a trial is not a text"),
+        (wrong_trial(outcome="great"), "trial 1: 'great' is no outcome"),
+        (wrong_trial(variant=[]), "trial 1: 'variant' is no object"),
+        (wrong_trial(variant={"a": [1]}), "'a' of 'variant' is not a text, number"),
+        (wrong_trial(score=7), "'score' of a trial is not a number from 0 to 1"),
+        (wrong_trial(score=True), "'score' of a trial is not a number"),
+        (wrong_trial(duration_s=10**400), "'duration_s' of a trial is not a number"),
+        (wrong_trial(index=True), "'index' of a trial is not a whole number"),
+        (wrong_trial(attempts=-1), "'attempts' of a trial is not a number from 0 on"),
+        (wrong_trial(grades=[1]), "an entry of 'grades' is no object"),
+        (wrong_trial(grades={}), "'grades' of a trial is not a list"),
+    ],
+)
+def test_what_is_no_report_is_refused_with_what_is_missing(
+    text: str, complaint: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "r.json"
+    path.write_text(text)
+    with pytest.raises(RequestError) as told:
+        list(source_from_file(path).results())
+    assert "r.json is no report of a run: " in told.value.message
+    assert complaint in told.value.message
+    assert told.value.hint is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('{"index": 0}\n', "line 1: a trial has no 'case'"),
+        ("\n\nnothing\n", "line 3: not valid JSON"),
+        ("[1]\n", "line 1: a trial is no object"),
+    ],
+)
+def test_lines_that_are_no_trials_are_refused_with_their_number(
+    text: str, complaint: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(text)
+    with pytest.raises(RequestError, match=complaint):
+        list(source_from_file(path).results())
+
+
+def test_trials_of_two_runs_in_one_file_are_refused(tmp_path: Path) -> None:
+    path = saved(counts(2), tmp_path / "r.jsonl")
+    path.write_text(path.read_text() * 2)
+    with pytest.raises(RequestError, match="line 3: a trial of index 0 was there before"):
+        list(source_from_file(path).results())
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    for name, complaint in (
+        ("gone.json", "No such file"),
+        ("report.csv", "only .json and .jsonl"),
+        ("folder.json", "no ordinary file"),
+        ("pipe.jsonl", "no ordinary file"),
+        ("latin.json", "not UTF-8"),
+    ):
+        path = tmp_path / name
+        if name == "folder.json":
+            path.mkdir()
+        elif name == "pipe.jsonl":
+            os.mkfifo(path)
+        elif name == "latin.json":
+            path.write_bytes(b'{"a": "\xff"}')
+        with pytest.raises(RequestError, match=complaint) as told:
+            source_from_file(path)
+        assert name in told.value.message
+
+
+def test_a_message_cannot_act_on_a_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    path.write_text(wrong_trial(outcome="\x1b[2J\u202e"))
+    with pytest.raises(RequestError) as told:
+        list(source_from_file(path).results())
+    assert told.value.message.isprintable()
+
+
+# ---- piece by piece
+
+
+class Slowly:
+    """A file that gives few characters at a time, whatever is asked for."""
+
+    def __init__(self, text: str, step: int) -> None:
+        self._text, self._step, self._at = text, step, 0
+
+    def read(self, _number: int) -> str:
+        self._at += self._step
+        return self._text[self._at - self._step : self._at]
+
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8)
+)
+JSON = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    data=st.dictionaries(st.text(max_size=4), JSON, max_size=4),
+    items=st.lists(JSON, max_size=4),
+    step=st.integers(1, 9),
+    indent=st.sampled_from([None, 0, 3]),
+)
+def test_pieces_are_what_the_whole_would_be_wherever_the_text_is_cut(
+    data: dict[str, Any], items: list[Any], step: int, indent: int | None
+) -> None:
+    whole = {**data, "trials": items}
+    pieces = JsonPieces(Slowly(json.dumps(whole, indent=indent), step))  # type: ignore[arg-type]  # a file for reading
+    read = {}
+    for key in pieces.members():
+        read[key] = list(pieces.items()) if key == "trials" else pieces.value()
+    assert read == whole
+
+
+def test_a_long_report_is_read_in_little_memory(tmp_path: Path) -> None:
+    """Thousands of trials, 4 megabytes of them, and one answer that no chunk holds."""
+    trial = report_of(ended()).to_dict()["trials"][0]
+    head = {key: value for key, value in counts(0).to_dict().items() if key != "trials"}
+    path = tmp_path / "long.json"
+    with path.open("w") as file:
+        file.write(json.dumps(head)[:-1] + ', "trials": [\n')
+        file.write(json.dumps({**trial, "output": "x" * 1_000_000}))
+        file.writelines(f",\n{json.dumps({**trial, 'index': index})}" for index in range(1, 5_000))
+        file.write("]}")
+    tracemalloc.start()
+    number = sum(1 for _ in source_from_file(path).results())
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert number == 5_000
+    assert most < 5 * CHUNK + 5 * 1_000_000 < path.stat().st_size + 5_000_000
