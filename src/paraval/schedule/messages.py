@@ -46,6 +46,8 @@ class Work(NamedTuple):
     """Cores that are reserved for it; None: none are."""
     cores: float | None = None
     """Cores that it kept busy in earlier runs; None: unknown."""
+    block: int = 0
+    """Whatever the expectations, one of a smaller number goes first."""
 
 
 def is_account(need: str) -> bool:
@@ -67,6 +69,8 @@ def draws_of(work: Work) -> tuple[Draw, ...]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begin:
     at: float
+    called_off: str | None = None
+    """Why none of it need run, where that is known by now: it is as if CallOff came at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +133,14 @@ class StopAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallOff:
+    """What has not started need not run any more: it is skipped, for good. What runs may end."""
+
+    at: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """The machine was looked at. Of use where limits are `auto`."""
 
@@ -137,7 +149,7 @@ class Measured:
     """None: it cannot be, and nobody should wait for it."""
 
 
-Event = Begin | Added | Ended | Abandoned | Tick | StopAsked | Measured
+Event = Begin | Added | Ended | Abandoned | Tick | StopAsked | CallOff | Measured
 
 
 # ---- instructions
@@ -172,6 +184,8 @@ class Skip:
 
     index: int
     reason: str
+    final: bool = False
+    """True: nor will it later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from paraval.schedule.messages import (
     Abandoned,
     Added,
     Begin,
+    CallOff,
     Conclude,
     Ended,
     Event,
@@ -64,6 +65,7 @@ class Scheduler:
         budget: Budget | None = None,
         spent_usd: float = 0.0,
     ) -> None:
+        self._has_blocks = any(work.block for work in works)
         self._order = _longest_first(works)
         self._place = {work.index: place for place, work in enumerate(self._order)}
         self._parallel = max(1, limits.parallel)
@@ -84,6 +86,8 @@ class Scheduler:
         self._asked_wake: float | None = None
         self._phases = Phases()
         self._stopping = False
+        self._called_off: str | None = None
+        """Why what had not started by then need not."""
         self._over = False
 
     def _what_sets_apart(self) -> Callable[[Work], Hashable] | None:
@@ -108,6 +112,7 @@ class Scheduler:
         match event:
             case Begin():
                 self._lanes.fill()
+                self._called_off = event.called_off
             case Added():
                 self._add(event.works)
             case Ended():
@@ -116,12 +121,16 @@ class Scheduler:
                 self._abandon(event)
             case StopAsked():
                 self._stop()
+            case CallOff() if not self._stopping:
+                self._called_off = event.reason
             case Measured() if self._gate is not None:
                 self._gate.measure(event.at, event.reading)
             case Tick():
                 # An early wake leaves older, later ones behind; they must not ask for more.
                 if self._asked_wake is not None and event.at > self._asked_wake - SHORTEST_SLEEP_S:
                     self._asked_wake = None
+        if self._called_off is not None:
+            instructions += self._skip_waiting(self._called_off)
         self._wake_rested(event.at)
         self._start_all(event.at, instructions)
         if self._gate is not None and isinstance(event, Measured):
@@ -197,7 +206,7 @@ class Scheduler:
         if would_try_again or (event.stops is not None and not event.outcome.is_judged):
             reason = self._why_stopped(place, event.stops)
             if reason is not None:
-                return Skip(index=event.index, reason=reason)
+                return self._skip(event.index, reason)
         return self._try_again(event, place) if would_try_again else Conclude(index=event.index)
 
     def _why_stopped(self, place: int, stops: str | None) -> str | None:
@@ -215,6 +224,8 @@ class Scheduler:
         most = self._retry.refusals if refused else self._retry.attempts
         if tried >= most or asked > LONGEST_REFUSAL_S:
             return Conclude(index=event.index)
+        if self._called_off is not None:
+            return self._skip(event.index, self._called_off)
         account = self._refusing_account(event, place) if refused else None
         if account is not None:
             return self._put_back(event, place, account)
@@ -255,6 +266,21 @@ class Scheduler:
         return running
 
     # ---- what will not run
+
+    def _skip(self, index: int, reason: str) -> Skip:
+        """For later; but for good where the rest was called off, whatever else there is to say."""
+        if self._called_off is None:
+            return Skip(index=index, reason=reason)
+        return Skip(index=index, reason=self._called_off, final=True)
+
+    def _skip_waiting(self, reason: str) -> list[Skip]:
+        """Every trial that waits or rests, in plan order."""
+        places = [place for _, place in self._resting]
+        self._resting.clear()
+        for lane in self._lanes.filled():
+            while lane.places:
+                places.append(self._lanes.drop(lane))
+        return [self._skip(index, reason) for index in sorted(self._order[p].index for p in places)]
 
     def _skip_all(self, need: str, reason: str) -> Iterable[Skip]:
         """Every trial that waits or rests with this need, in plan order."""
@@ -325,6 +351,9 @@ class Scheduler:
             opened = self._with_room_in_the_machine(self._gate, opened, now)
         if len(opened) <= 1:
             return opened[0] if opened else None
+        if self._has_blocks:
+            first = min(self._next_of(lane).block for lane in opened)
+            opened = [lane for lane in opened if self._next_of(lane).block == first]
         return max(opened, key=lambda lane: self._lanes.urgency(lane, now))
 
     def _with_room_in_the_machine(self, gate: Gate, lanes: list[Lane], now: float) -> list[Lane]:
@@ -364,9 +393,10 @@ class Scheduler:
 
 
 def _longest_first(works: Sequence[Work]) -> list[Work]:
-    """Of equals, in the order of the plan."""
+    """Block after block; of equals, in the order of the plan."""
     in_plan_order = sorted(works, key=attrgetter("index"))
-    return sorted(in_plan_order, key=attrgetter("expected_s"), reverse=True)
+    longest_first = sorted(in_plan_order, key=attrgetter("expected_s"), reverse=True)
+    return sorted(longest_first, key=attrgetter("block"))
 
 
 def _use_of(account: str, event: Ended) -> AccountUse | None:

@@ -14,6 +14,7 @@ from paraval.records import AccountUse, Outcome
 from paraval.schedule.messages import (
     Added,
     Begin,
+    CallOff,
     Conclude,
     Ended,
     Event,
@@ -107,6 +108,7 @@ def simulate(
     imagine: Imagine,
     *,
     stop_at: float | None = None,
+    call_off_at: float | None = None,
     more: More | None = None,
 ) -> Trace:
     """Plays a run to its end."""
@@ -114,6 +116,7 @@ def simulate(
         scheduler,
         lambda _, index, number: imagine(index, number),
         stop_at=stop_at,
+        call_off_at=call_off_at,
         more=more,
     )
 
@@ -123,6 +126,7 @@ def simulate_at(
     imagine: ImagineAt,
     *,
     stop_at: float | None = None,
+    call_off_at: float | None = None,
     more: More | None = None,
 ) -> Trace:
     """Plays a run to its end where it matters when an attempt starts, as it does to a provider."""
@@ -130,6 +134,8 @@ def simulate_at(
     simulation.expect(Begin(at=0.0))
     if stop_at is not None:
         simulation.expect(StopAsked(at=stop_at))
+    if call_off_at is not None:
+        simulation.expect(CallOff(at=call_off_at, reason="called off"))
     while simulation.agenda:
         now, _, event = heapq.heappop(simulation.agenda)
         for instruction in scheduler.handle(event):
