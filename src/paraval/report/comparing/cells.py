@@ -52,6 +52,8 @@ _SUMS = 3
 PASSED, FAILED, ERRORS, SKIPPED, SCORED, TIMED, PRICED = range(_COUNTS)
 SCORE, SECONDS, USD = range(_SUMS)
 
+_EMPTY = array("I")
+
 
 class CaseBook:
     """All cells of a run, cases and variants in plan order.
@@ -62,7 +64,9 @@ class CaseBook:
     def __init__(self) -> None:
         self._variants: dict[str, Variant] = {}
         self._numbers: dict[str, int] = {}
-        """Of variants, by their keys."""
+        """Of variants, by their keys ..."""
+        self._keys: list[str] = []
+        """... and the keys by those numbers."""
         self._rows: dict[str, array[int]] = {}
         """Of a case: variant and place, and so on."""
         self._counts = array("I")
@@ -95,6 +99,7 @@ class CaseBook:
         number = self._numbers.setdefault(key, len(self._numbers))
         if number == len(self._variants):
             self._variants[key] = dict(result.variant)
+            self._keys.append(key)
         row = self._rows.get(result.case_id)
         if row is None:
             row = self._rows[result.case_id] = array("I")
@@ -114,14 +119,41 @@ class CaseBook:
 
     def rows(self) -> Iterator[tuple[str, Mapping[str, Cell]]]:
         """A case and its cells, by the keys of the variants; made anew each time."""
-        keys = list(self._variants)
+        for case in self._rows:
+            yield case, self.cells_of(case)
+
+    def cells_of(self, case: str) -> Mapping[str, Cell]:
+        """By the keys of the variants; none where there is no such case."""
+        row = self._rows.get(case, _EMPTY)
+        places = zip(row[::2], row[1::2], strict=True)
+        return {self._keys[number]: self._cell(place) for number, place in places}
+
+    def part(self, variants: Mapping[str, Variant]) -> CaseBook:
+        """Those variants alone, by their keys here, each with the axes that it is to have there."""
+        book = CaseBook()
+        # Cells are shared, not copied: a book is filled once and then only read.
+        book._counts, book._sums = self._counts, self._sums
+        numbers = {}
+        for number, (key, variant) in enumerate(variants.items()):
+            new_key = variant_key(variant)
+            numbers[self._numbers[key]] = book._numbers[new_key] = number
+            book._variants[new_key] = dict(variant)
+            book._keys.append(new_key)
         for case, row in self._rows.items():
-            places = zip(row[::2], row[1::2], strict=True)
-            yield case, {keys[number]: self._cell(place) for number, place in places}
+            kept = array("I")
+            for number, place in zip(row[::2], row[1::2], strict=True):
+                if number in numbers:
+                    kept.extend((numbers[number], place))
+            if kept:
+                book._rows[case] = kept
+        return book
 
     def _cell(self, place: int) -> Cell:
         counts = self._counts[place * _COUNTS : (place + 1) * _COUNTS]
         return Cell(*counts, *self._sums[place * _SUMS : (place + 1) * _SUMS])
+
+    def __contains__(self, case: object) -> bool:
+        return case in self._rows
 
     def __len__(self) -> int:
         """How many cases there are."""

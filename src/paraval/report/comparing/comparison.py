@@ -83,7 +83,15 @@ class LeftOut:
     only_subject: tuple[str, ...] = ()
     only_reference: tuple[str, ...] = ()
     unjudged: tuple[str, ...] = ()
-    """On both sides, but on one of them without a verdict: errors, or skipped."""
+    """On both sides, but not judged on both: errors, or skipped ..."""
+    unjudged_subject: tuple[str, ...] = ()
+    """... those of them without any verdict on the subject's side ..."""
+    unjudged_reference: tuple[str, ...] = ()
+    """... and on the reference's."""
+
+    @property
+    def cases(self) -> int:
+        return len(self.only_subject) + len(self.only_reference) + len(self.unjudged)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +126,10 @@ class Comparison:
     reference: Side
     axis: str | None = None
     """Where values of one axis are compared, the others held equal."""
+    over: Mapping[str, int] = field(default_factory=dict)
+    """Those others, where they have several values: axis -> how many."""
+    among: int = 1
+    """How many comparisons were made of the same question; `adjusted_p` makes up for them."""
     cases: int
     """Pairs that count."""
     confidence: float

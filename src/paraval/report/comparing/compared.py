@@ -1,0 +1,211 @@
+"""From pairs to what they say: how much the sides differ, and whether chance explains it.
+
+The arithmetic is that of `paraval.statistics`; here is which of it is used for what. Who stands
+against whom is decided in `pairing`, and in which words it is told in `sentences`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from paraval.report.comparing.comparison import (
+    Comparison,
+    Difference,
+    Finding,
+    Interval,
+    Method,
+    PassAtK,
+    Ratio,
+    Side,
+)
+from paraval.report.comparing.pairs import DUST, Pairs
+from paraval.statistics.pairs import (
+    bca_interval,
+    holm,
+    mcnemar_mid_p,
+    paired_interval,
+    sign_flip_p,
+)
+from paraval.statistics.power import detectable_from
+from paraval.statistics.rates import pass_at_k, pass_hat_k
+from paraval.statistics.speed import speedup_interval
+
+MOST_RESAMPLES = 9_999
+FEWEST_RESAMPLES = 999
+DRAWS = 3_000_000
+"""What all comparisons of a question may draw together: about half a second."""
+COMPUTED_FROM = 500
+"""From so many cases on a bootstrap of all resamples is computed, and not drawn."""
+SHOWN_K = (2, 3, 5, 10)
+"""Of these and the most that there are, pass@k is told."""
+
+
+def compare(
+    pairs: Pairs,
+    subject: Side,
+    reference: Side,
+    *,
+    confidence: float = 0.95,
+    seed: int = 0,
+    resamples: int = MOST_RESAMPLES,
+) -> Comparison:
+    """The subject against the reference, as the one comparison of its question: `adjusted` makes
+    up for others beside it."""
+    passing = _passing(pairs, confidence, seed=seed, resamples=resamples)
+    bounds = (fmean(pairs.worst), fmean(pairs.best)) if pairs.has_errors else None
+    return Comparison(
+        subject=subject,
+        reference=reference,
+        cases=len(pairs),
+        confidence=confidence,
+        rate_subject=fmean(pairs.rates_subject) if pairs else None,
+        rate_reference=fmean(pairs.rates_reference) if pairs else None,
+        passing=passing,
+        score=_score(pairs, confidence, seed=seed, resamples=resamples),
+        finding=finding_of(passing, confidence),
+        detectable=detectable_from(pairs.differences, confidence) if pairs else None,
+        if_errors=bounds,
+        seconds=_ratio(pairs.log_seconds, confidence),
+        cost=_ratio(pairs.log_usd, confidence),
+        pass_at=_pass_at(pairs),
+        left_out=pairs.left_out,
+        turned=pairs.turned,
+    )
+
+
+def adjusted(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
+    """All comparisons of one question, each with what Holm makes of its p-values, and the finding
+    that is left then."""
+    passing = _adjusted_ps([one.passing for one in comparisons])
+    scores = _adjusted_ps([one.score for one in comparisons])
+    among = sum(one is not None for one in passing)
+    return tuple(
+        replace(
+            one,
+            passing=new,
+            score=score,
+            among=max(among, 1),
+            finding=finding_of(new, one.confidence),
+        )
+        for one, new, score in zip(comparisons, passing, scores, strict=True)
+    )
+
+
+def finding_of(difference: Difference | None, confidence: float) -> Finding:
+    """A difference is shown where both the test and the interval say so."""
+    if difference is None:
+        return Finding.NOT_SHOWN
+    low, high = difference.interval
+    if difference.adjusted_p >= 1 - confidence - DUST or low <= 0 <= high:
+        return Finding.NOT_SHOWN
+    return Finding.BETTER if difference.mean > 0 else Finding.WORSE
+
+
+def resamples_for(cases: int, comparisons: int) -> int:
+    """Fewer where there is more to do: many comparisons of many cases must not take seconds."""
+    each = DRAWS // max(1, cases * comparisons)
+    return min(MOST_RESAMPLES, max(FEWEST_RESAMPLES, each))
+
+
+def _passing(pairs: Pairs, confidence: float, *, seed: int, resamples: int) -> Difference | None:
+    if not pairs:
+        return None
+    differences = pairs.differences
+    wins, losses = _split(differences)
+    if pairs.is_single:
+        method, p = Method.MCNEMAR, mcnemar_mid_p(wins, losses)
+    else:
+        p = sign_flip_p(differences, seed=seed, resamples=resamples)
+        method = Method.SIGN_FLIPS
+    mean, low, high = paired_interval(differences, confidence)
+    return Difference(
+        mean=mean,
+        interval=(low, high),
+        p=p,
+        adjusted_p=p,
+        method=method,
+        wins=wins,
+        losses=losses,
+    )
+
+
+def _score(pairs: Pairs, confidence: float, *, seed: int, resamples: int) -> Difference | None:
+    if not pairs.has_more_scores:
+        return None
+    differences = pairs.scores
+    wins, losses = _split(differences)
+    p = sign_flip_p(differences, seed=seed, resamples=resamples)
+    drawn = resamples if len(differences) <= COMPUTED_FROM else max(resamples, MOST_RESAMPLES)
+    return Difference(
+        mean=fmean(differences),
+        interval=_bootstrapped(differences, confidence, seed=seed, resamples=drawn),
+        p=p,
+        adjusted_p=p,
+        method=Method.SIGN_FLIPS,
+        wins=wins,
+        losses=losses,
+    )
+
+
+def _bootstrapped(
+    differences: Sequence[float], confidence: float, *, seed: int, resamples: int
+) -> Interval:
+    """The same whatever the order of cases, and mirrored for exchanged sides: resamples are drawn
+    from the values in their own order, looked at from the side whose values are larger."""
+    upright = sorted(differences)
+    mirrored = sorted(0.0 - value for value in differences)
+    low, high = bca_interval(max(upright, mirrored), confidence, seed=seed, resamples=resamples)
+    if upright == mirrored:
+        return ((low - high) / 2, (high - low) / 2)
+    return (low, high) if upright > mirrored else (0.0 - high, 0.0 - low)
+
+
+def _ratio(logs: Sequence[float], confidence: float) -> Ratio | None:
+    if not logs:
+        return None
+    ratio, low, high = speedup_interval(logs, confidence)
+    return Ratio(ratio=ratio, interval=(low, high), cases=len(logs))
+
+
+def _pass_at(pairs: Pairs) -> tuple[PassAtK, ...]:
+    most = max((kind.both for kinds in pairs.repeats for kind in kinds), default=0)
+    return tuple(_pass_at_k(pairs, k) for k in sorted({*SHOWN_K, most}) if 2 <= k <= most)
+
+
+def _pass_at_k(pairs: Pairs, k: int) -> PassAtK:
+    """A mean over cases, each a mean over its settings with so many repeats on both sides."""
+    sums = [0.0] * 4
+    cases = 0
+    for kinds, number in pairs.repeats.items():
+        enough = [kind for kind in kinds if kind.both >= k]
+        if not enough:
+            continue
+        cases += number
+        for place, likely, sides in (
+            (0, pass_at_k, [kind.subject for kind in enough]),
+            (1, pass_at_k, [kind.reference for kind in enough]),
+            (2, pass_hat_k, [kind.subject for kind in enough]),
+            (3, pass_hat_k, [kind.reference for kind in enough]),
+        ):
+            sums[place] += number * fmean(likely(n, c, k) for n, c in sides)
+    any_subject, any_reference, all_subject, all_reference = (value / cases for value in sums)
+    return PassAtK(
+        k=k,
+        cases=cases,
+        any_subject=any_subject,
+        any_reference=any_reference,
+        all_subject=all_subject,
+        all_reference=all_reference,
+    )
+
+
+def _adjusted_ps(differences: Sequence[Difference | None]) -> list[Difference | None]:
+    known = [one for one in differences if one is not None]
+    ps = iter(holm([one.p for one in known]))
+    return [None if one is None else replace(one, adjusted_p=next(ps)) for one in differences]
+
+
+def _split(differences: Sequence[float]) -> tuple[int, int]:
+    return (sum(value > 0 for value in differences), sum(value < 0 for value in differences))
