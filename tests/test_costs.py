@@ -576,8 +576,8 @@ def test_target_and_judges_are_told_apart_and_together() -> None:
 
     text = text_of(report)
     head, first = text.splitlines()[:2]
-    assert head.split()[-3:] == ["cost", "judges", "median"]
-    assert first.split()[-4:-2] == ["$0.25", "$0.050"]
+    assert head.split()[-2:] == ["judges", "tokens"]
+    assert (first.split()[6], first.split()[-2:]) == ("$0.25", ["$0.050", "120"])
     assert "Cost: $0.50." in text
     assert "Judges: $0.10; in all $0.60." in text
     summary = json.loads(json.dumps(report.to_dict()))["summary"]

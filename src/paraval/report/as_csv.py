@@ -2,6 +2,7 @@
 
 Text is always quoted, numbers never, so that nothing in an answer opens a cell of its own. (A
 spreadsheet told to split at something else than commas reads other cells, and can't be helped.)
+`tokens` are the target's, input and output together; empty where it told none.
 Long text is cut to what a spreadsheet's cell holds; the JSON report has it whole.
 """
 
@@ -17,7 +18,7 @@ from paraval.report.contents import Contents
 from paraval.report.costs import finite, is_known, seconds, spend_of, told_usd, usage_of
 from paraval.report.deed_columns import DeedColumns
 from paraval.report.inert import Cell, inert
-from paraval.report.summary import Summary
+from paraval.report.summary import Summary, tokens_in
 from paraval.report.wording import reason
 
 _PASSED = {Outcome.PASSED: "true", Outcome.FAILED: "false"}
@@ -31,7 +32,7 @@ class AsCsv:
             ["index", "case"]
             + [inert(f"variant.{axis}") for axis in columns.axes]
             + ["repeat", "outcome", "passed", "score", "attempts", "duration_s", "queued_s"]
-            + [*_COST_COLUMNS, "cached", "retries"]
+            + [*_COST_COLUMNS, "cached", "retries", "tokens"]
             + [inert(f"usage.{name}") for name in columns.usages]
             + [inert(f"judging_usage.{name}") for name in columns.judging_usages]
             + columns.deeds.headings
@@ -78,6 +79,7 @@ def _row(result: TrialResult, columns: _Columns) -> list[Cell]:
         *_costs(spend_of(result)),
         *_costs(judging),
         *_counts(result),
+        tokens_in(usage),
         *(finite(usage.get(name)) for name in columns.usages),
         *(finite(judging_usage.get(name)) for name in columns.judging_usages),
         *columns.deeds.cells(end),

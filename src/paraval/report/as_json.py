@@ -7,7 +7,8 @@
  "summary": {"trials", "passed", "failed", "errors", "skipped", "pass_rate",
              "pass_rate_interval": [low, high], "serial_s", "speedup", "cost_usd",
              "cases" (what the interval is over), "errors_by_kind", "rate_if_errors_failed",
-             "rate_if_errors_passed", "median_s", "answers_cut", "trials_without_cost", "usage",
+             "rate_if_errors_passed", "score", "score_interval": [low, high] | null, "median_s",
+             "p95_s", "answers_cut", "trials_without_cost", "usage", "tokens", "tool_calls",
              "trials_of_unknown_cost", "calls", "cached", "judging": {"cost_usd",
              "trials_of_unknown_cost", "calls", "cached", "usage"}, "total_cost_usd",
              "skipped_by_reason": {reason: trials}, "retries_by_kind": {outcome: attempts},
@@ -34,6 +35,14 @@
 `passed` is null for a trial without a verdict; a trial's `duration_s` is that of all its attempts,
 so that they add up to `serial_s`; a number that JSON cannot say (NaN, infinity) is null. `retries`
 decided nothing; `unended` are attempts whose engine was stopped.
+
+In the summary, the pass rate is over the trials that were judged, and its interval takes the case
+as unit, at 95 %: repeats of a case make it narrower only as far as they differ. `score` is the mean
+of the cases' mean scores, with Student's interval over the cases; null where nothing has a score,
+and the interval where the cases don't tell how much they vary. `median_s` and `p95_s` are of trials
+that ran, all attempts of each together. `tokens` are the target's, input and output; `tool_calls`
+those of agents that tell them (over `trials_telling_tools` it is calls a trial); both are null
+where nobody told.
 
 Costs are of all attempts, in US dollars. `cost_usd` is the target's; judges stand apart. It is what
 is known, and null where nothing is: with `cost_unknown`, or `trials_of_unknown_cost` above 0, it is
@@ -189,11 +198,16 @@ def _tally_as_dict(tally: Tally) -> dict[str, Any]:
         "pass_rate_interval": None if interval is None else list(interval),
         "rate_if_errors_failed": tally.rate_if_errors_failed,
         "rate_if_errors_passed": tally.rate_if_errors_passed,
+        "score": tally.score,
+        "score_interval": None if tally.score_interval is None else list(tally.score_interval),
         "serial_s": seconds(tally.serial_s),
         "median_s": seconds(tally.median_s),
+        "p95_s": seconds(tally.p95_s),
         "answers_cut": tally.answers_cut,
         "trials_without_cost": tally.trials_without_cost,
         **_costs_as_dict(tally.target),
+        "tokens": tally.tokens,
+        "tool_calls": tally.tool_calls,
         "judging": _costs_as_dict(tally.judging),
         "total_cost_usd": _dollars(tally.total_cost_usd),
         "skipped_by_reason": {

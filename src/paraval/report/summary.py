@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from paraval.models.reading import CUT
 from paraval.records import Outcome, RunInfo, TrialResult, Variant
+from paraval.report.clusters import Book, Clusters, clusters_of
 from paraval.report.costs import (
     CostCount,
     Costs,
@@ -26,11 +27,15 @@ from paraval.report.costs import (
 )
 from paraval.report.deeds import DeedCount, Deeds
 from paraval.report.wording import reason
-from paraval.statistics.rates import wilson
+from paraval.statistics.means import quantile
 
 MOST_REASONS = 20
 """Why trials were skipped is said in so many ways at most; each may name sums of its own."""
 OTHER_REASONS = "for other reasons"
+SLOW = 0.95
+"""The share of trials that are quicker than the time told beside the median."""
+_TOKENS = ("input_tokens", "output_tokens")
+"""Cached ones and those of reasoning are among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,15 +58,24 @@ class Tally:
     pass_rate: float | None
     """Over the judged; None where none was."""
     pass_rate_interval: tuple[float, float] | None
+    """With the case as unit: repeats of a case tell less than as many cases would."""
     rate_if_errors_failed: float | None
     """The worst that the errors could hide."""
     rate_if_errors_passed: float | None
     """The best that the errors could hide."""
+    score: float | None
+    """The mean of the cases' mean scores; None where nothing has one."""
+    score_interval: tuple[float, float] | None
+    """None where the cases don't tell how much they vary: one alone, or all the same."""
+    is_scored: bool
+    """True: some score says more than passed and failed do."""
     serial_s: float
     """The sum of all attempts' durations."""
     median_s: float | None
     """Of a trial that was neither skipped nor answered from the cache alone, all its attempts
     together; None where there was none."""
+    p95_s: float | None
+    """Of the same: 95 % of them took no longer."""
     from_cache: int
     """Trials whose answers, judges' included, were all there already."""
     answers_cut: int
@@ -72,6 +86,19 @@ class Tally:
     """Of those that ran to an end."""
     deeds: Deeds
     """What agents called, what was changed, what it took of the machine."""
+    tool_calls: int | None
+    """Those with an error included; None where no agent tells them."""
+
+    @property
+    def calls_a_trial(self) -> float | None:
+        """Calls of tools, over the trials whose agents tell them."""
+        telling = self.deeds.telling
+        return self.tool_calls / telling if telling and self.tool_calls is not None else None
+
+    @property
+    def tokens(self) -> float | None:
+        """In and out, of targets alone; None where none were told."""
+        return tokens_in(self.usage)
 
     @property
     def cost_usd(self) -> float | None:
@@ -122,29 +149,38 @@ def variant_key(variant: Variant) -> str:
     return repr(tuple(variant.items()))
 
 
-def summarise(results: Iterable[TrialResult], info: RunInfo) -> Summary:
-    """Counts and rates of a run. Results come in plan order and are not kept."""
+def tokens_in(usage: Mapping[str, float]) -> float | None:
+    """In and out together; None where neither was told."""
+    told = [amount for name in _TOKENS if (amount := finite(usage.get(name))) is not None]
+    return sum(told) if told else None
+
+
+def summarise(results: Iterable[TrialResult], info: RunInfo, book: Book) -> Summary:
+    """Counts and rates of a run. Results come in plan order and are not kept.
+
+    `book` has what each case came to when the last result has passed by: whoever hands over the
+    results writes it.
+    """
     whole = _Count()
     variants: dict[str, tuple[Variant, _Count]] = {}
-    case_numbers: dict[str, int] = {}
     for result in results:
-        case = case_numbers.setdefault(result.case_id, len(case_numbers))
         key = variant_key(result.variant)
         if key not in variants:
             variants[key] = (dict(result.variant), _Count())
-        whole.add(result, case)
-        variants[key][1].add(result, case)
+        whole.add(result)
+        variants[key][1].add(result)
+    all_cases, by_variant = clusters_of(book)
     paid = Paid(target=whole.target.is_told, judging=whole.judging.is_told)
     # Answers from the cache alone saved money; what time they saved is not known.
     is_timed = info.wall_s > 0 and (bool(whole.durations) or not whole.cached)
     return Summary(
-        **whole.figures(paid),
+        **whole.figures(paid, all_cases),
         planned=max(info.trials, whole.trials),
         wall_s=info.wall_s,
         speedup=whole.serial_s / info.wall_s if is_timed else None,
         variants=tuple(
-            VariantSummary(variant=variant, **count.figures(paid))
-            for variant, count in variants.values()
+            VariantSummary(variant=variant, **count.figures(paid, by_variant[key]))
+            for key, (variant, count) in variants.items()
         ),
     )
 
@@ -162,7 +198,7 @@ class _Count:
     def __init__(self) -> None:
         self.trials = 0
         self.outcomes: Counter[Outcome] = Counter()
-        self.cases: set[int] = set()
+        self.is_scored = False
         self.durations = array("d")
         self.serial_s = 0.0
         self.cached = 0
@@ -174,12 +210,12 @@ class _Count:
         self.judging = CostCount()
         self.without_cost = 0
         self.deeds = DeedCount()
+        self.tool_calls: int | None = None
 
-    def add(self, result: TrialResult, case: int) -> None:
+    def add(self, result: TrialResult) -> None:
         self.trials += 1
         self.outcomes[result.outcome] += 1
-        if result.outcome.is_judged:
-            self.cases.add(case)
+        self.is_scored = self.is_scored or _says_more_than_its_verdict(result)
         spent = finite(result.total_s) or 0.0
         self.serial_s += spent
         if result.outcome is Outcome.SKIPPED:
@@ -195,6 +231,10 @@ class _Count:
             self.retries.update(result.retries)
         self._add_costs(result)
         self.deeds.add(result.result)
+        activity = result.result.activity
+        if activity is not None and activity.tells_tools:
+            calls = sum(tool.calls for tool in activity.tools)
+            self.tool_calls = (self.tool_calls or 0) + calls
 
     def _add_reason(self, why: str) -> None:
         known = why in self.reasons or len(self.reasons) < MOST_REASONS
@@ -217,12 +257,11 @@ class _Count:
         if result.judging is None:
             self.judging.add_unended()
 
-    def figures(self, paid: Paid) -> dict[str, Any]:
+    def figures(self, paid: Paid, cases: Clusters) -> dict[str, Any]:
         """The fields of a Tally."""
         passed, failed = self.outcomes[Outcome.PASSED], self.outcomes[Outcome.FAILED]
         by_kind = {kind.value: self.outcomes[kind] for kind in Outcome if kind.is_error}
         errors = sum(by_kind.values())
-        rate, cases = _share(passed, passed + failed), len(self.cases)
         return {
             "trials": self.trials,
             "passed": passed,
@@ -233,20 +272,32 @@ class _Count:
             "errors_by_kind": {kind: number for kind, number in by_kind.items() if number},
             "skipped_by_reason": dict(self.reasons.most_common()),
             "retries_by_kind": {kind.value: n for kind, n in self.retries.most_common()},
-            "cases": cases,
-            "pass_rate": rate,
-            "pass_rate_interval": None if rate is None else wilson(rate * cases, cases),
+            "cases": len(cases),
+            "pass_rate": _share(passed, passed + failed),
+            "pass_rate_interval": cases.rate_interval(),
             "rate_if_errors_failed": _share(passed, passed + failed + errors),
             "rate_if_errors_passed": _share(passed + errors, passed + failed + errors),
+            "score": cases.score(),
+            "score_interval": cases.score_interval(),
+            "is_scored": self.is_scored,
             "serial_s": self.serial_s,
             "median_s": median(self.durations) if self.durations else None,
+            "p95_s": quantile(self.durations, SLOW) if self.durations else None,
             "from_cache": self.cached,
             "answers_cut": self.answers_cut,
             "target": self.target.costs(is_paid=paid.target),
             "judging": self.judging.costs(is_paid=paid.judging),
             "trials_without_cost": self.without_cost,
             "deeds": self.deeds.deeds(),
+            "tool_calls": self.tool_calls,
         }
+
+
+def _says_more_than_its_verdict(result: TrialResult) -> bool:
+    if not result.outcome.is_judged:
+        return False
+    score = finite(result.result.score)
+    return score is not None and score != (result.outcome is Outcome.PASSED)
 
 
 def _share(part: int, of: int) -> float | None:

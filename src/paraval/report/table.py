@@ -5,7 +5,7 @@ How it is drawn is left to the terminal and to Markdown.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from paraval.report.summary import Summary, Tally, VariantSummary
@@ -26,26 +26,43 @@ class Column:
 
 
 def columns_of(summary: Summary, *, intervals: bool = True) -> list[Column]:
-    """The columns that say something about this run, those that can be spared last."""
+    """The columns that say something about this run.
+
+    What a reader wants first stands first: a narrow page does without the last ones, and without
+    intervals only after all that can be spared.
+    """
+    rate = Column(heading="pass rate (95 %)", cell=_rate_with_interval)
     columns = [
-        Column(heading="passed", cell=lambda tally: f"{tally.passed:,}"),
-        Column(heading="failed", cell=lambda tally: f"{tally.failed:,}"),
+        rate if intervals else Column(heading="rate", cell=_rate),
         Column(heading="errors", cell=lambda tally: f"{tally.errors:,}"),
     ]
-    if summary.skipped:
-        columns.append(Column(heading="skipped", cell=lambda tally: f"{tally.skipped:,}"))
-    if intervals:
-        columns.append(Column(heading="pass rate (95 %)", cell=_rate_with_interval))
-    else:
-        columns.append(Column(heading="pass rate", cell=_rate))
+    if summary.errors:
+        columns.append(Column(heading="could be", cell=_rates_with_errors))
+    return [*columns, *(_spare(*each) for each in _figures_of(summary))]
+
+
+def _figures_of(summary: Summary) -> Iterator[tuple[str, Callable[[Tally], str]]]:
+    """Headings and cells beside the rate, those that are missed least last."""
     if summary.target.is_told:
-        columns.append(Column(heading="cost", cell=lambda tally: str(tally.target)))
+        yield "cost", lambda tally: str(tally.target)
+    yield "median", lambda tally: duration(tally.median_s)
+    if summary.is_scored:
+        yield "score", _score
+    yield "passed", lambda tally: f"{tally.passed:,}"
+    yield "failed", lambda tally: f"{tally.failed:,}"
+    if summary.skipped:
+        yield "skipped", lambda tally: f"{tally.skipped:,}"
+    yield "p95", lambda tally: duration(tally.p95_s)
     if summary.judging.is_told:
-        judges = Column(heading="judges", cell=lambda tally: str(tally.judging), is_spare=True)
-        columns.append(judges)
-    median = Column(heading="median", cell=lambda tally: duration(tally.median_s), is_spare=True)
-    columns.append(median)
-    return columns
+        yield "judges", lambda tally: str(tally.judging)
+    if summary.tokens is not None:
+        yield "tokens", lambda tally: _short(tally.tokens)
+    if summary.calls_a_trial is not None:
+        yield "calls a trial", _calls_a_trial
+
+
+def _spare(heading: str, cell: Callable[[Tally], str]) -> Column:
+    return Column(heading=heading, cell=cell, is_spare=True)
 
 
 def rows_of(summary: Summary) -> list[tuple[str, Tally]]:
@@ -66,3 +83,31 @@ def _rate(tally: Tally) -> str:
 def _rate_with_interval(tally: Tally) -> str:
     interval = tally.pass_rate_interval
     return _rate(tally) if interval is None else f"{_rate(tally)} ({percent_range(*interval)})"
+
+
+def _rates_with_errors(tally: Tally) -> str:
+    """The worst and the best rate that errors hide; nothing where there are none."""
+    worst, best = tally.rate_if_errors_failed, tally.rate_if_errors_passed
+    if not tally.errors or worst is None or best is None:
+        return UNKNOWN
+    return percent_range(worst, best)
+
+
+def _score(tally: Tally) -> str:
+    return UNKNOWN if tally.score is None else f"{tally.score:.2f}"
+
+
+def _calls_a_trial(tally: Tally) -> str:
+    return UNKNOWN if tally.calls_a_trial is None else f"{tally.calls_a_trial:,.1f}"
+
+
+def _short(number: float | None) -> str:
+    """`9,500`, `120 k`, `1.2 M`."""
+    if number is None:
+        return UNKNOWN
+    if number < 9_999.5:
+        return f"{number:,.0f}"
+    if number < 999_500:
+        return f"{number / 1e3:,.0f} k"
+    millions = number / 1e6
+    return f"{millions:,.1f} M" if millions < 99.95 else f"{millions:,.0f} M"
