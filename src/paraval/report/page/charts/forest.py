@@ -1,0 +1,131 @@
+"""Differences with their intervals, around a line that stands for none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from markupsafe import Markup
+
+from paraval.report.page.charts.data import ForestRow, Interval
+from paraval.report.page.charts.rows import (
+    axis,
+    chart,
+    grid,
+    legend,
+    level,
+    lines,
+    row,
+    strip,
+    tick_text,
+    upright,
+)
+from paraval.report.page.charts.scales import Scale, finite
+from paraval.report.page.charts.svg import NOTHING, element, share
+
+_HEIGHT = 26
+_MIDDLE = _HEIGHT / 2
+_REACHES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
+
+
+def forest(rows: Sequence[ForestRow], reach: float | None = None) -> Markup:
+    """A line a row, in points; `reach` is the largest difference that the axis shows.
+
+    Given a reach, several drawings have the same axis; without, it fits its rows.
+    """
+    known = [one for one in rows if math.isfinite(one.difference)]
+    if not known:
+        return NOTHING
+    most = reach_of(known) if reach is None else reach
+    scale = Scale(low=-most, high=most)
+    drawn = [row(one.label, _figure(one), _strip(one, scale)) for one in known]
+    places = (-most, -most / 2, 0.0, most / 2, most)
+    ticks = [(scale.place(value), _tick(value)) for value in places]
+    return chart("forest", lines([_sides(), *drawn, axis(ticks)]), legend(_legend(known)))
+
+
+def reach_of(rows: Sequence[ForestRow]) -> float:
+    """The least round difference that holds all of them."""
+    ends = [abs(end) for one in rows for end in (one.difference, *(_interval(one) or ()))]
+    furthest = max((end for end in ends if math.isfinite(end)), default=0.0)
+    return next((reach for reach in _REACHES if reach >= furthest), 1.0)
+
+
+def _sides() -> Markup:
+    words = (tick_text(0.25, 12, "← worse"), tick_text(0.75, 12, "better →"))
+    drawn = element(
+        "svg",
+        *words,
+        width="100%",
+        height=16,
+        overflow="visible",
+        aria_hidden="true",
+        class_="axis",
+    )
+    return element("div", drawn, class_="row")
+
+
+def _strip(one: ForestRow, scale: Scale) -> Markup:
+    shapes = _shapes(one, scale)
+    return strip(_HEIGHT, shapes, title=one.label or "difference", words=_words(one))
+
+
+def _shapes(one: ForestRow, scale: Scale) -> Iterator[Markup]:
+    yield grid((0.0, 0.25, 0.75, 1.0), _HEIGHT)
+    yield upright(0.5, 0, _HEIGHT, "zero")
+    kind = _kind(one)
+    if (interval := _interval(one)) is not None:
+        low, high = map(scale.place, interval)
+        yield level(low, high, _MIDDLE, f"reach {kind}")
+        yield from (upright(end, _MIDDLE - 5, _MIDDLE + 5, f"reach {kind}") for end in (low, high))
+    at = share(scale.place(one.difference))
+    yield element("circle", cx=at, cy=_MIDDLE, r=5, class_=f"dot {kind}")
+
+
+def _kind(one: ForestRow) -> str:
+    if not one.shown:
+        return "open"
+    return "better" if one.difference > 0 else "worse"
+
+
+def _figure(one: ForestRow) -> str:
+    interval = _interval(one)
+    said = points(one.difference)
+    return said if interval is None else f"{said} ({points(interval[0])} to {points(interval[1])})"
+
+
+def _words(one: ForestRow) -> str:
+    interval = _interval(one)
+    said = f"{points(one.difference)} points"
+    if interval is not None:
+        said += f", interval {points(interval[0])} to {points(interval[1])}"
+    if not one.shown:
+        return f"{said}: no difference shown."
+    return f"{said}: {_kind(one)}."
+
+
+def _legend(rows: Sequence[ForestRow]) -> Iterator[tuple[Markup, str]]:
+    dots = (("better", "better"), ("worse", "worse"), ("open", "no difference shown"))
+    present = {_kind(one) for one in rows}
+    for kind, words in dots:
+        if kind in present:
+            across = element("line", x1=1, x2=25, y1=7, y2=7, class_=f"reach {kind}")
+            dot = element("circle", cx=13, cy=7, r=5, class_=f"dot {kind}")
+            yield element("g", across, dot), words
+
+
+def points(difference: float) -> str:
+    """`+12`, `-3.5`, `0`: in points of a hundred, signed."""
+    value = round(difference * 100, 1)
+    return f"{value:+g}" if value else "0"
+
+
+def _tick(value: float) -> str:
+    return f"{points(value)} points" if value > 0 and value >= 1e-9 else points(value)
+
+
+def _interval(one: ForestRow) -> Interval | None:
+    if one.interval is None:
+        return None
+    low, high = map(finite, one.interval)
+    return None if low is None or high is None else (low, high)

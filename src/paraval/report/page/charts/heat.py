@@ -1,0 +1,140 @@
+"""Cases against variants as a table of links: where it went wrong, at a glance and by keyboard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+from paraval.report.page.charts.data import HeatCell, HeatRow
+from paraval.report.page.charts.rows import chart, note
+from paraval.report.page.charts.svg import NOTHING, element, short
+from paraval.report.wording import counted, listed
+
+_MOST_CELLS = 20_000
+_LONGEST_CASE = 48
+_LONGEST_VARIANT = 30
+_UPRIGHT_FROM = 7
+"""From so many variants on, their names stand upright: side by side they would be a yard wide."""
+
+_SIGNS = {"p": "✓", "x": "✗", "f": "±", "e": "!", "s": "\N{EN DASH}", "n": ""}
+_MEANINGS = {
+    "p": "passed",
+    "x": "failed",
+    "f": "passed and failed",
+    "e": "error",
+    "s": "skipped",
+    "n": "not run",
+}
+
+
+def heat_map(variants: Sequence[str], rows: Sequence[HeatRow]) -> Markup:
+    """A row a case, a column a variant; each cell leads to its case.
+
+    Of very many, only cases that did not pass everywhere, as far as they fit; it says so.
+    """
+    if not rows or not variants:
+        return NOTHING
+    drawn = _drawn(rows, len(variants))
+    table = element(
+        "table",
+        element("thead", element("tr", _corner(), *map(_heading, variants))),
+        element("tbody", *(_line(one, variants) for one in drawn)),
+        class_="upright" if len(variants) >= _UPRIGHT_FROM else None,
+    )
+    box = element("div", table, class_="box", role="region", tabindex=0, aria_label=_words(rows))
+    return chart("heat", box, _legend(drawn), _left_out(len(rows), len(drawn)))
+
+
+def _corner() -> Markup:
+    return element("th", "case", scope="col")
+
+
+def _heading(variant: str) -> Markup:
+    name = short(variant, _LONGEST_VARIANT)
+    shown = element("span", name)
+    return element("th", shown, scope="col", title=None if name == variant else variant)
+
+
+def _line(one: HeatRow, variants: Sequence[str]) -> Markup:
+    name, link = short(one.label, _LONGEST_CASE), f"#{one.anchor}"
+    full = None if name == one.label else one.label
+    case = element("th", element("a", name, href=link), scope="row", title=full)
+    # A case may have been run with fewer variants than the others.
+    cells = [*one.cells, *(HeatCell(),) * (len(variants) - len(one.cells))][: len(variants)]
+    return element("tr", case, *(_cell(cell, link) for cell in cells))
+
+
+def _cell(cell: HeatCell, link: str) -> Markup:
+    state = state_of(cell)
+    sign = _SIGNS[state]
+    if cell.errors and state in "pxf":
+        sign += "!"
+    if not sign:
+        return element("td", class_=state)
+    several = sum(cell) > 1
+    shade = f"f f{_fourth(cell)}" if state == "f" else state
+    inner = element("a", sign, href=link, title=_repeats(cell) if several else None)
+    return element("td", inner, class_=shade)
+
+
+def state_of(cell: HeatCell) -> str:
+    """One letter, which is its class as well; errors beside verdicts do not change them."""
+    if cell.passed and cell.failed:
+        return "f"
+    if cell.passed or cell.failed:
+        return "p" if cell.passed else "x"
+    if cell.errors:
+        return "e"
+    return "s" if cell.skipped else "n"
+
+
+def _fourth(cell: HeatCell) -> int:
+    """How much of it passed, from 1 to 4."""
+    return min(int(4 * cell.passed / (cell.passed + cell.failed)) + 1, 4)
+
+
+def _repeats(cell: HeatCell) -> str:
+    """`2 passed, 1 failed`."""
+    told = zip(cell, ("passed", "failed", "errors", "skipped"), strict=True)
+    return ", ".join(f"{number} {word}" for number, word in told if number)
+
+
+def _drawn(rows: Sequence[HeatRow], variants: int) -> Sequence[HeatRow]:
+    most = max(_MOST_CELLS // variants, 1)
+    if len(rows) <= most:
+        return rows
+    unpassed = [one for one in rows if any(state_of(cell) != "p" for cell in one.cells)]
+    return (unpassed or rows)[:most]
+
+
+def _left_out(cases: int, drawn: int) -> Markup:
+    if drawn == cases:
+        return NOTHING
+    left = counted(cases - drawn, "case is", "cases are")
+    return note(f"{left} left out here; those that did not pass everywhere come first.")
+
+
+def _words(rows: Sequence[HeatRow]) -> str:
+    counts = dict.fromkeys(_SIGNS, 0)
+    for one in rows:
+        for cell in one.cells:
+            counts[state_of(cell)] += 1
+    told = (f"{number:,} {_MEANINGS[state]}" for state, number in counts.items() if number)
+    return f"{counted(len(rows), 'case')} by variant: {listed(told) or 'none was run'}"
+
+
+def _legend(rows: Sequence[HeatRow]) -> Markup:
+    cells = [cell for one in rows for cell in one.cells]
+    present = {state_of(cell) for cell in cells}
+    items = [
+        element("li", element("span", sign, class_=f"key {state}"), element("span", meaning))
+        for state, (sign, meaning) in zip(
+            _SIGNS, zip(_SIGNS.values(), _MEANINGS.values(), strict=True), strict=True
+        )
+        if state in present
+    ]
+    if any(cell.errors and cell.passed + cell.failed for cell in cells):
+        added = element("span", "✓!", class_="key p")
+        items.append(element("li", added, element("span", "and errors, which are no verdict")))
+    return element("ul", *items, class_="legend")

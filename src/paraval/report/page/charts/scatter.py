@@ -1,0 +1,220 @@
+"""Time against cost, a point a variant: what is quick, what is cheap, and what passes.
+
+Labels stand beside their points, which cannot be done in shares of a width. So it is drawn twice,
+for narrow and for wide places, and the styles show one of the two at about its own size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from paraval.report.page.charts.data import TimeCost
+from paraval.report.page.charts.labels import Box, Labels
+from paraval.report.page.charts.rows import chart, legend, note
+from paraval.report.page.charts.scales import (
+    Scale,
+    finite,
+    number_ticks,
+    scale_of,
+    tick_time,
+    time_ticks,
+)
+from paraval.report.page.charts.svg import NOTHING, element, number, short, together
+from paraval.report.text import columns
+from paraval.report.wording import UNKNOWN, counted, duration, money, percent
+
+_LETTER = 6.6
+"""The mean width of a letter at 12 pixels."""
+_RADIUS = 8
+_MOST_POINTS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Paper:
+    kind: str
+    width: int
+    height: int
+    longest_label: int
+
+    left: int = 58
+    right: int = 14
+    top: int = 26
+    bottom: int = 40
+
+    def x(self, place: float) -> float:
+        return self.left + place * (self.width - self.left - self.right)
+
+    def y(self, place: float) -> float:
+        return self.height - self.bottom - place * (self.height - self.top - self.bottom)
+
+
+_PAPERS = (
+    _Paper(kind="narrow", width=340, height=300, longest_label=18),
+    _Paper(kind="wide", width=760, height=380, longest_label=32),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Point:
+    label: str
+    seconds: float
+    usd: float
+    rate: float | None
+    is_thrifty: bool
+    """Nothing else passes as much for less."""
+
+
+def time_cost(points: Sequence[TimeCost]) -> Markup:
+    """Nothing where no variant has both a time and a cost."""
+    known = _known(points)
+    if not known:
+        return NOTHING
+    time, cost = scale_of(one.seconds for one in known), scale_of(one.usd for one in known)
+    drawn = [_drawing(known, time, cost, paper) for paper in _PAPERS]
+    missing = len(points) - len(known)
+    left_out = (
+        "" if not missing else f"{counted(missing, 'variant')} without time or cost left out."
+    )
+    return chart("scatter", *drawn, legend(_legend(known)), note(_unequal(time, cost), left_out))
+
+
+def _known(points: Sequence[TimeCost]) -> list[_Point]:
+    told = []
+    for one in points[:_MOST_POINTS]:
+        seconds, usd = finite(one.seconds), finite(one.usd)
+        if seconds is not None and usd is not None and seconds >= 0 and usd >= 0:
+            told.append((one.label, seconds, usd, finite(one.rate)))
+    rated = [(usd, rate) for _, _, usd, rate in told if rate is not None]
+    return [
+        _Point(
+            label=label,
+            seconds=seconds,
+            usd=usd,
+            rate=rate,
+            is_thrifty=rate is not None and _is_thrifty(usd, rate, rated),
+        )
+        for label, seconds, usd, rate in told
+    ]
+
+
+def _is_thrifty(usd: float, rate: float, others: Sequence[tuple[float, float]]) -> bool:
+    return not any(
+        cost <= usd and passes >= rate and (cost < usd or passes > rate) for cost, passes in others
+    )
+
+
+def _drawing(points: Sequence[_Point], time: Scale, cost: Scale, paper: _Paper) -> Markup:
+    labels = Labels(Box(left=paper.left, top=4, right=paper.width - 2, bottom=paper.y(0)))
+    places = [(paper.x(time.place(one.seconds)), paper.y(cost.place(one.usd))) for one in points]
+    for x, y in places:
+        labels.take(Box.around(x, y, _RADIUS + 2))
+    marks = []
+    names = []
+    # Those that a reader looks for first are named first, while there is room.
+    for index in sorted(range(len(points)), key=lambda index: not points[index].is_thrifty):
+        one, (x, y) = points[index], places[index]
+        marks.append(_mark(one, x, y))
+        name = short(one.label, paper.longest_label)
+        if (spot := labels.put(x, y, columns(name) * _LETTER, _RADIUS + 4)) is not None:
+            names.append(element("text", name, x=spot.x, y=spot.y, text_anchor=spot.anchor))
+    return element(
+        "svg",
+        element("title", "Time against cost, by variant"),
+        element("desc", " ".join(map(_words, points))),
+        _axes(time, cost, paper),
+        *marks,
+        *names,
+        role="img",
+        viewBox=f"0 0 {paper.width} {paper.height}",
+        width="100%",
+        class_=paper.kind,
+    )
+
+
+def _mark(one: _Point, x: float, y: float) -> Markup:
+    kind = "thrifty" if one.is_thrifty else "other"
+    at = {"cx": x, "cy": y}
+    whole = element("circle", **at, r=_RADIUS, class_="ring")
+    dot = element("circle", **at, r=3.5, class_=f"dot {kind}")
+    title = element("title", f"{short(one.label, 80)}: {_figures(one)}")
+    return element("g", title, whole, _passed(one, x, y), dot)
+
+
+def _passed(one: _Point, x: float, y: float) -> Markup | None:
+    """The part of the ring that stands for what passed, from the top on."""
+    if not one.rate:
+        return None
+    return element(
+        "circle",
+        cx=x,
+        cy=y,
+        r=_RADIUS,
+        class_="passed",
+        pathLength=100,
+        stroke_dasharray=f"{number(100 * min(one.rate, 1.0))} 100",
+        transform=f"rotate(-90 {number(x)} {number(y)})",
+    )
+
+
+def _axes(time: Scale, cost: Scale, paper: _Paper) -> Markup:
+    bottom, right = paper.y(0), paper.x(1)
+    parts = []
+    for seconds in time_ticks(time, 4 if paper.kind == "narrow" else 7):
+        x = paper.x(time.place(seconds))
+        parts.append(element("line", x1=x, x2=x, y1=paper.top, y2=bottom, class_="grid"))
+        parts.append(
+            element(
+                "text", tick_time(seconds), x=x, y=bottom + 16, text_anchor="middle", class_="tick"
+            )
+        )
+    for usd in number_ticks(cost, 5):
+        y = paper.y(cost.place(usd))
+        parts.append(element("line", x1=paper.left, x2=right, y1=y, y2=y, class_="grid"))
+        parts.append(
+            element("text", money(usd), x=paper.left - 6, y=y + 4, text_anchor="end", class_="tick")
+        )
+    below = element(
+        "text", "median time →", x=right, y=bottom + 34, text_anchor="end", class_="what"
+    )
+    above = element("text", "↑ cost a trial", x=0, y=12, class_="what")
+    return together((*parts, below, above))
+
+
+def _figures(one: _Point) -> str:
+    rate = UNKNOWN if one.rate is None else f"{percent(one.rate)} passed"
+    return f"{duration(one.seconds)}, {money(one.usd)} a trial, {rate}"
+
+
+def _words(one: _Point) -> str:
+    thrifty = "; nothing passes as much for less" if one.is_thrifty else ""
+    return f"{short(one.label, 80)}: {_figures(one)}{thrifty}."
+
+
+def _legend(points: Sequence[_Point]) -> list[tuple[Markup, str]]:
+    at = {"cx": 13, "cy": 7}
+    ring = element("circle", **at, r=6, class_="ring")
+    part = element(
+        "circle",
+        **at,
+        r=6,
+        class_="passed",
+        pathLength=100,
+        stroke_dasharray="75 100",
+        transform="rotate(-90 13 7)",
+    )
+    items = []
+    if any(one.rate is not None for one in points):
+        items.append((element("g", ring, part), "the share that passed"))
+    if any(one.is_thrifty for one in points) and len(points) > 1:
+        items.append(
+            (element("circle", **at, r=4, class_="dot thrifty"), "nothing passes as much for less")
+        )
+    return items
+
+
+def _unequal(time: Scale, cost: Scale) -> str:
+    logs = [name for name, scale in (("time", time), ("cost", cost)) if scale.is_log]
+    return f"Logarithmic: {' and '.join(logs)}." if logs else ""

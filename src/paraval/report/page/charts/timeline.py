@@ -1,0 +1,319 @@
+"""Who ran when in which slot: idle slots are gaps, and what held up the end stands out.
+
+Up to some thousand attempts each is drawn with its name; more are drawn as one path for each way
+to end, so that the markup stays small however many there are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from paraval.report.page.charts.data import Span
+from paraval.report.page.charts.rows import chart, legend, level, note, tick_text, upright
+from paraval.report.page.charts.scales import Scale, tick_time, time_ticks
+from paraval.report.page.charts.slots import WorkClock, in_order, share_in_use, slots_of
+from paraval.report.page.charts.svg import NOTHING, element, number, share, short, together
+from paraval.report.wording import counted, duration, percent
+
+_MOST_NAMED = 1_500
+_MOST_BYTES = 300_000
+_MOST_SLOTS = 200
+_MOST_PIECES = 24_000
+_BINS = 240
+_LONGEST_LABEL = 60
+_PITCHES = ((12, 18), (24, 12), (48, 8), (100, 4), (_MOST_SLOTS, 2))
+"""Up to so many slots, so many pixels for each."""
+_KINDS = {
+    "passed": "passed",
+    "failed": "failed",
+    "error": "error",
+    "skipped": "skipped",
+    "open": "not ended",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sheet:
+    """What all parts of the drawing share."""
+
+    spans: Sequence[Span]
+    """By their start."""
+    places: Sequence[int]
+    """The slot of each."""
+    slots: int
+    clock: WorkClock
+
+    @property
+    def pitch(self) -> int:
+        return next((pitch for most, pitch in _PITCHES if self.slots <= most), 2)
+
+    @property
+    def height(self) -> int:
+        return self.slots * self.pitch
+
+
+def timeline(spans: Sequence[Span], slots: int | None = None) -> Markup:
+    """Attempts in their slots; `slots` is how many the run may use, where that is known."""
+    ordered = in_order(spans)
+    if not ordered:
+        return NOTHING
+    places = slots_of(ordered)
+    used = max(places) + 1
+    sheet = _Sheet(
+        spans=ordered,
+        places=places,
+        slots=max(used, min(slots or 0, _MOST_SLOTS)),
+        clock=WorkClock(ordered),
+    )
+    in_use = share_in_use(ordered, sheet.clock, max(used, slots or 0), _BINS)
+    return chart(
+        "timeline",
+        _slots(sheet) if sheet.slots <= _MOST_SLOTS else None,
+        _axis(sheet.clock),
+        _use(in_use),
+        legend(_legend(ordered)),
+        note(_pauses(sheet.clock), _tail(sheet, max(used, slots or 0))),
+    )
+
+
+def _slots(sheet: _Sheet) -> Markup:
+    drawn = _named(sheet) if len(sheet.spans) <= _MOST_NAMED else NOTHING
+    if not drawn or len(drawn.encode()) > _MOST_BYTES:
+        drawn = _unnamed(sheet)
+    return element(
+        "svg",
+        element("title", "Who ran when in which slot"),
+        element("desc", _words(sheet)),
+        _lanes(sheet),
+        drawn,
+        _cuts(sheet),
+        role="img",
+        width="100%",
+        height=sheet.height,
+        class_="slots",
+    )
+
+
+def _lanes(sheet: _Sheet) -> Markup:
+    """A faint lane for each slot, so that an idle one is seen."""
+    if sheet.pitch < 8:
+        return element("rect", x=0, y=0, width="100%", height=sheet.height, class_="lane")
+    high = sheet.pitch - 2
+    return together(
+        element("rect", x=0, y=slot * sheet.pitch + 1, width="100%", height=high, class_="lane")
+        for slot in range(sheet.slots)
+    )
+
+
+def _cuts(sheet: _Sheet) -> Markup:
+    width = sheet.clock.cut
+    return together(
+        element(
+            "rect",
+            x=share(middle - width / 2),
+            y=0,
+            width=share(width),
+            height="100%",
+            class_="cut",
+        )
+        for middle in sheet.clock.cuts()
+    )
+
+
+def _named(sheet: _Sheet) -> Markup:
+    return together(map(_one, sheet.spans, sheet.places, [sheet] * len(sheet.spans)))
+
+
+def _one(span: Span, slot: int, sheet: _Sheet) -> Markup:
+    start, end = sheet.clock.place(span.start_s), sheet.clock.place(span.end_s)
+    kind, high = _kind(span), _thickness(sheet.pitch, is_final=span.final)
+    middle = slot * sheet.pitch + sheet.pitch / 2
+    end = max(end, start + 0.001)
+    line = level(start, end, middle, kind, high)
+    inner = level(start, end, middle, "stripe", max(high / 5, 1)) if kind == "failed" else None
+    title = element("title", _title(span))
+    edge = (
+        upright(start, middle - high / 2, middle + high / 2, "edge")
+        if end - start > 0.004
+        else None
+    )
+    if span.anchor is None:
+        return element("g", title, line, inner, edge)
+    return element("a", title, line, inner, edge, href=f"#{span.anchor}", tabindex=-1)
+
+
+def _thickness(pitch: int, *, is_final: bool) -> float:
+    whole = pitch - 2 if pitch >= 8 else pitch
+    return whole if is_final else max(whole / 2, 1)
+
+
+def _unnamed(sheet: _Sheet) -> Markup:
+    """One path for each way to end, in columns: neighbours of the same kind become one piece."""
+    columns = max(min(1_000, _MOST_PIECES // sheet.slots), 1)
+    paths: dict[tuple[str, bool], list[str]] = defaultdict(list)
+    for slot, pieces in enumerate(_pieces(sheet, columns)):
+        middle = number(slot * sheet.pitch + sheet.pitch / 2)
+        for start, end, kind, final in pieces:
+            paths[kind, final].append(f"M{start} {middle}h{end - start}")
+    drawn = []
+    for (kind, final), moves in sorted(paths.items(), reverse=True):
+        way, width = "".join(moves), _thickness(sheet.pitch, is_final=final)
+        drawn.append(element("path", d=way, class_=kind, stroke_width=width))
+        if kind == "failed":
+            drawn.append(element("path", d=way, class_="stripe", stroke_width=max(width / 5, 1)))
+    return element(
+        "svg",
+        *drawn,
+        viewBox=f"0 0 {columns} {sheet.height}",
+        preserveAspectRatio="none",
+        width="100%",
+        height=sheet.height,
+    )
+
+
+_Piece = tuple[int, int, str, bool]
+
+
+def _pieces(sheet: _Sheet, columns: int) -> list[list[_Piece]]:
+    """By slot: from column to column, how it ended, and whether it decided anything."""
+    slots: list[list[_Piece]] = [[] for _ in range(sheet.slots)]
+    for span, slot in zip(sheet.spans, sheet.places, strict=True):
+        start = int(sheet.clock.place(span.start_s) * columns)
+        end = max(int(sheet.clock.place(span.end_s) * columns), start + 1)
+        kind, pieces = _kind(span), slots[slot]
+        if pieces and start < pieces[-1][1]:
+            before = pieces[-1]
+            # Of several in one column the worst is seen: few pass unseen among thousands.
+            if end <= before[1] and _weight(kind) <= _weight(before[2]):
+                continue
+            if end <= before[1]:
+                pieces[-1] = (before[0], before[1], kind, span.final)
+                continue
+            start = before[1]
+        if pieces and pieces[-1][1] == start and pieces[-1][2:] == (kind, span.final):
+            pieces[-1] = (pieces[-1][0], end, kind, span.final)
+        else:
+            pieces.append((start, end, kind, span.final))
+    return slots
+
+
+def _weight(kind: str) -> int:
+    return ("passed", "skipped", "open", "failed", "error").index(kind)
+
+
+def _kind(span: Span) -> str:
+    if span.outcome is None:
+        return "open"
+    if span.outcome.is_error:
+        return "error"
+    return span.outcome.value
+
+
+def _title(span: Span) -> str:
+    ended = "not ended" if span.outcome is None else span.outcome.value.replace("_", " ")
+    again = "" if span.final else ", tried again"
+    took = duration(span.end_s - span.start_s)
+    return f"{short(span.label, _LONGEST_LABEL)}: {ended}{again}, {took}"
+
+
+def _axis(clock: WorkClock) -> Markup:
+    scale = Scale(low=0.0, high=clock.shown_s or 1.0)
+    ticks = [value for value in time_ticks(scale, 4) if value < 0.93 * scale.high]
+    words = [tick_text(_at(clock, value), 14, tick_time(value)) for value in ticks]
+    end = tick_text(1.0, 14, duration(clock.shown_s))
+    return element(
+        "svg",
+        *words,
+        end,
+        width="100%",
+        height=18,
+        overflow="visible",
+        aria_hidden="true",
+        class_="axis",
+    )
+
+
+def _at(clock: WorkClock, worked_s: float) -> float:
+    """Where so many seconds of work are over, pauses left out."""
+    for stretch in clock.stretches:
+        long = stretch.end_s - stretch.start_s
+        if worked_s <= long:
+            return clock.place(stretch.start_s + worked_s)
+        worked_s -= long
+    return 1.0
+
+
+def _use(in_use: Sequence[float]) -> Markup:
+    steps = "".join(f"V{number(30 - 30 * used)}h1" for used in in_use)
+    area = element(
+        "svg",
+        element("path", d=f"M0 30{steps}V30Z", class_="hill"),
+        viewBox=f"0 0 {len(in_use)} 30",
+        preserveAspectRatio="none",
+        width="100%",
+        height=36,
+    )
+    mean = sum(in_use) / len(in_use)
+    words = f"Slots in use over the time: {percent(mean)} in the mean."
+    return element(
+        "svg",
+        element("title", "Slots in use"),
+        element("desc", words),
+        element("rect", x=0, y=0, width="100%", height=36, class_="lane"),
+        area,
+        role="img",
+        width="100%",
+        height=36,
+        class_="use",
+    )
+
+
+def _legend(spans: Sequence[Span]) -> Iterator[tuple[Markup, str]]:
+    present = {(_kind(span), span.final) for span in spans}
+    kinds = {kind for kind, _ in present}
+    for kind, words in _KINDS.items():
+        if kind in kinds:
+            line = element("line", x1=0, x2=26, y1=7, y2=7, class_=kind, stroke_width=10)
+            stripe = element("line", x1=0, x2=26, y1=7, y2=7, class_="stripe", stroke_width=2)
+            yield element("g", line, stripe if kind == "failed" else None), words
+    if not all(final for _, final in present):
+        yield (
+            element("line", x1=0, x2=26, y1=7, y2=7, class_="error", stroke_width=5),
+            "tried again",
+        )
+    hill = element("path", d="M1 13V3h12V8h12V13Z", class_="hill")
+    yield hill, "share of slots in use"
+
+
+def _words(sheet: _Sheet) -> str:
+    said = f"{counted(len(sheet.spans), 'attempt')} in {counted(sheet.slots, 'slot')}"
+    return f"{said} within {duration(sheet.clock.shown_s)}."
+
+
+def _pauses(clock: WorkClock) -> str:
+    if not clock.pauses_s:
+        return ""
+    number_of = counted(len(clock.pauses_s), "pause")
+    return f"{number_of} of {duration(sum(clock.pauses_s))} in all left out, at the hatched lines."
+
+
+def _tail(sheet: _Sheet, slots: int) -> str:
+    """What held up the end, where it did."""
+    ends = sorted((span.end_s for span in sheet.spans), reverse=True)
+    half = (slots + 1) // 2
+    if slots < 2 or len(ends) <= half:
+        return ""
+    # From then on no more than half of the slots had anything to do.
+    alone_s = ends[0] - ends[half]
+    if alone_s < 0.1 * sheet.clock.shown_s:
+        return ""
+    last = max(sheet.spans, key=lambda span: span.end_s)
+    return (
+        f"For the last {duration(alone_s)} no more than {counted(half, 'slot')} of {slots:,}"
+        f" had work; last to end: {short(last.label, _LONGEST_LABEL)}"
+        f" ({duration(last.end_s - last.start_s)})."
+    )
