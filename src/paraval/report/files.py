@@ -19,6 +19,7 @@ from paraval.report.as_jsonl import AsJsonLines
 from paraval.report.as_junit import AsJUnit
 from paraval.report.as_markdown import AsMarkdown
 from paraval.report.contents import Contents, Format
+from paraval.report.page.as_html import AsHtml
 
 FORMATS: Mapping[str, Format] = {
     ".json": AsJson(),
@@ -26,6 +27,7 @@ FORMATS: Mapping[str, Format] = {
     ".csv": AsCsv(),
     ".md": AsMarkdown(),
     ".junit.xml": AsJUnit(),
+    ".html": AsHtml(),
 }
 
 

@@ -1,0 +1,254 @@
+"""What the charts of a page draw, and its lists, out of one pass over results and one over
+attempts. A trial leaves a few numbers behind, not itself.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from paraval.records import AttemptRecord, Outcome, TrialResult, value_text
+from paraval.report.comparing.cells import CaseBook, Cell
+from paraval.report.contents import Contents
+from paraval.report.costs import finite, is_from_cache, is_known, spend_of
+from paraval.report.page.charts.data import (
+    Durations,
+    HeatCell,
+    HeatRow,
+    RateRow,
+    Span,
+    TimeCost,
+)
+from paraval.report.page.room import expected_size
+from paraval.report.summary import Summary, Tally, variant_key
+from paraval.report.table import WITHOUT_MATRIX, label_of
+from paraval.report.text import one_line
+from paraval.report.wording import reason, trial_label, variant_label
+
+_MOST_HEAT_CELLS = 20_000
+_MOST_HEAT_ROWS = 2_000
+MOST_LISTED = 300
+"""Wrong answers, and as many errors."""
+_MOST_NAMED_SPANS = 1_500
+"""With more, nobody can point at one: names would only take memory."""
+_LONGEST_LABEL = 120
+_LONGEST_REASON = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpassed:
+    """A line of a list: a trial that did not pass, and why."""
+
+    index: int
+    label: str
+    outcome: str
+    why: str
+
+    @property
+    def anchor(self) -> str:
+        return trial_anchor(self.index)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """All that stands before the cases, but words."""
+
+    rates: tuple[RateRow, ...]
+    heat_columns: tuple[str, ...]
+    heat: tuple[HeatRow, ...]
+    heat_left_out: int
+    """Cases beyond those that the map shows."""
+    time_cost: tuple[TimeCost, ...]
+    spans: tuple[Span, ...]
+    durations: tuple[Durations, ...]
+    wrong: tuple[Unpassed, ...]
+    errors: tuple[Unpassed, ...]
+    unpassed_size: int
+    """What trials that did not pass are expected to take, told in full."""
+
+    @property
+    def linked_cases(self) -> frozenset[str]:
+        """By their anchors."""
+        return frozenset(row.anchor for row in self.heat)
+
+    @property
+    def linked_trials(self) -> frozenset[int]:
+        return frozenset(one.index for one in (*self.wrong, *self.errors))
+
+
+def figures_of(contents: Contents) -> Figures:
+    summary, book = contents.summary, contents.book
+    passing = _Passing()
+    for result in contents.trials:
+        passing.add(result)
+    heat = _heat_rows(book)
+    return Figures(
+        rates=tuple(_rate_row(label_of(one), one) for one in summary.variants),
+        heat_columns=tuple(variant_label(one) or WITHOUT_MATRIX for one in book.variants.values()),
+        heat=heat,
+        heat_left_out=len(book) - len(heat),
+        time_cost=tuple(passing.time_costs(summary)),
+        spans=tuple(_spans(contents)),
+        durations=tuple(passing.durations(summary)),
+        wrong=tuple(passing.wrong),
+        errors=tuple(passing.errors),
+        unpassed_size=passing.unpassed_size,
+    )
+
+
+def case_anchor(number: int) -> str:
+    """The id of a case's section: ours, since its name is another's."""
+    return f"case-{number}"
+
+
+def trial_anchor(index: int) -> str:
+    return f"trial-{index}"
+
+
+@dataclass(slots=True)
+class _Passing:
+    """What is kept of results while they pass by."""
+
+    wrong: list[Unpassed] = field(default_factory=list)
+    errors: list[Unpassed] = field(default_factory=list)
+    unpassed_size: int = 0
+    _seconds: dict[str, array[float]] = field(default_factory=dict)
+    _priced: Counter[str] = field(default_factory=Counter)
+    _usd: dict[str, float] = field(default_factory=dict)
+
+    def add(self, result: TrialResult) -> None:
+        if result.outcome is not Outcome.PASSED:
+            self.unpassed_size += expected_size(result)
+        if result.outcome is Outcome.SKIPPED:
+            return
+        if not is_from_cache(result):
+            self._add_figures(result, variant_key(result.variant))
+        if result.outcome is not Outcome.PASSED:
+            listed = self.errors if result.outcome.is_error else self.wrong
+            if len(listed) < MOST_LISTED:
+                listed.append(_unpassed(result))
+
+    def _add_figures(self, result: TrialResult, key: str) -> None:
+        seconds, spend = finite(result.total_s), spend_of(result)
+        if seconds is not None:
+            self._seconds.setdefault(key, array("d")).append(seconds)
+        if spend is not None and is_known(spend):
+            self._priced[key] += 1
+            self._usd[key] = self._usd.get(key, 0.0) + spend.known_usd
+
+    def durations(self, summary: Summary) -> Iterator[Durations]:
+        for one in summary.variants:
+            if seconds := self._seconds.get(variant_key(one.variant)):
+                yield Durations(label=label_of(one), seconds=seconds)
+
+    def time_costs(self, summary: Summary) -> Iterator[TimeCost]:
+        """Only where costs are known: a point at nothing would say that it was free."""
+        for one in summary.variants:
+            priced = self._priced[variant_key(one.variant)]
+            if priced and one.median_s is not None:
+                yield TimeCost(
+                    label=label_of(one),
+                    seconds=one.median_s,
+                    usd=self._usd[variant_key(one.variant)] / priced,
+                    rate=one.pass_rate,
+                )
+
+
+def _unpassed(result: TrialResult) -> Unpassed:
+    return Unpassed(
+        index=result.index,
+        label=one_line(trial_label(result), _LONGEST_LABEL),
+        outcome=result.outcome.value.replace("_", " "),
+        why=one_line(reason(result.result), _LONGEST_REASON),
+    )
+
+
+def _rate_row(label: str, tally: Tally) -> RateRow:
+    return RateRow(
+        label=label,
+        rate=tally.pass_rate,
+        interval=tally.pass_rate_interval,
+        worst=tally.rate_if_errors_failed,
+        best=tally.rate_if_errors_passed,
+        judged=tally.judged,
+        errors=tally.errors,
+    )
+
+
+# ---- the map of cases
+
+
+def _heat_rows(book: CaseBook) -> tuple[HeatRow, ...]:
+    """All cases; of too many, those that did not pass everywhere."""
+    most = min(_MOST_HEAT_ROWS, _MOST_HEAT_CELLS // max(len(book.variants), 1))
+    keys = list(book.variants)
+    is_too_much = len(book) > most
+    rows = (
+        (number, case, cells)
+        for number, (case, cells) in enumerate(book.rows())
+        if not is_too_much or _is_worth_a_look(cells.values())
+    )
+    return tuple(
+        HeatRow(
+            label=case,
+            anchor=case_anchor(number),
+            cells=tuple(_heat_cell(cells.get(key)) for key in keys),
+        )
+        for number, case, cells in islice(rows, most)
+    )
+
+
+def _is_worth_a_look(cells: Iterable[Cell]) -> bool:
+    return any(cell.failed or cell.errors for cell in cells)
+
+
+def _heat_cell(cell: Cell | None) -> HeatCell:
+    if cell is None:
+        return HeatCell()
+    return HeatCell(cell.passed, cell.failed, cell.errors, cell.skipped)
+
+
+# ---- who ran when
+
+
+def _spans(contents: Contents) -> Iterator[Span]:
+    """Attempts that ended, each with whether another one followed it."""
+    run, book = contents.run, contents.book
+    named = contents.summary.trials <= _MOST_NAMED_SPANS
+    numbers = {case: number for number, (case, _) in enumerate(book.rows())} if named else {}
+    before: AttemptRecord | None = None
+    for attempt in contents.attempts():
+        if before is not None:
+            yield from _span(before, numbers, run.started_at, final=before.index != attempt.index)
+        before = attempt
+    if before is not None:
+        yield from _span(before, numbers, run.started_at, final=True)
+
+
+def _span(
+    attempt: AttemptRecord, numbers: dict[str, int], origin: float, *, final: bool
+) -> Iterator[Span]:
+    end = attempt.result
+    if end is None:
+        # Nobody knows when it ended.
+        return
+    start = attempt.started_at - origin
+    number = numbers.get(attempt.case_id)
+    yield Span(
+        start_s=start,
+        end_s=start + (finite(end.duration_s) or 0.0),
+        outcome=end.outcome,
+        label="" if number is None else _attempt_label(attempt),
+        anchor=None if number is None else case_anchor(number),
+        final=final,
+    )
+
+
+def _attempt_label(attempt: AttemptRecord) -> str:
+    repeat = f"#{attempt.repeat}" if attempt.repeat > 1 else ""
+    again = f"attempt {attempt.number}" if attempt.number > 1 else ""
+    parts = (attempt.case_id, *map(value_text, attempt.variant.values()), repeat, again)
+    return one_line(" · ".join(filter(None, parts)), _LONGEST_LABEL)

@@ -1,0 +1,105 @@
+"""The tables and lists of a page, worded as on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from paraval.report.deed_words import deed_sections
+from paraval.report.page.figures import Figures, Unpassed
+from paraval.report.page.trials import SIGNS
+from paraval.report.summary import Summary
+from paraval.report.table import TOTAL, columns_of, rows_of
+from paraval.report.text import one_line
+from paraval.report.unpassed import errors_heading, wrong_heading
+
+_MOST_ROWS = 500
+_LONGEST_LABEL = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    label: str
+    cells: tuple[str, ...]
+    is_total: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """The summary's figures by variant."""
+
+    headings: tuple[str, ...]
+    rows: tuple[Row, ...]
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnpassedList:
+    """Wrong answers, or errors."""
+
+    kind: str
+    heading: str
+    trials: tuple[Unpassed, ...]
+    left_out: int
+
+    @property
+    def sign(self) -> str:
+        return SIGNS[self.kind]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeedList:
+    """What agents did, or what was changed."""
+
+    anchor: str
+    heading: str
+    lines: tuple[tuple[str, str], ...]
+    alarms: tuple[str, ...]
+
+
+def table_of(summary: Summary) -> Table:
+    columns = columns_of(summary)
+    rows = rows_of(summary) if summary.variants else []
+    shown = rows if len(rows) <= _MOST_ROWS else [*rows[: _MOST_ROWS - 1], rows[-1]]
+    return Table(
+        headings=tuple(column.heading for column in columns),
+        rows=tuple(
+            Row(
+                label=one_line(label, _LONGEST_LABEL),
+                cells=tuple(column.cell(tally) for column in columns),
+                is_total=tally is summary and label == TOTAL,
+            )
+            for label, tally in shown
+        ),
+        left_out=len(rows) - len(shown),
+    )
+
+
+def lists_of(summary: Summary, figures: Figures) -> Iterator[UnpassedList]:
+    for kind, heading, trials, number in (
+        ("wrong", wrong_heading, figures.wrong, summary.failed),
+        ("error", errors_heading, figures.errors, summary.errors),
+    ):
+        if trials:
+            left = number - len(trials)
+            yield UnpassedList(kind=kind, heading=heading(summary), trials=trials, left_out=left)
+
+
+def nothing_unpassed(summary: Summary) -> str:
+    if not summary.judged:
+        return "Nothing was judged."
+    return "Every trial that was judged passed, and there was no error."
+
+
+def deed_lists(summary: Summary) -> Iterator[DeedList]:
+    for number, section in enumerate(deed_sections(summary, _named)):
+        yield DeedList(
+            anchor=f"deeds-{number}",
+            heading=section.heading,
+            lines=tuple((_named(label), text) for label, text in section.lines[:_MOST_ROWS]),
+            alarms=section.alarms[:_MOST_ROWS],
+        )
+
+
+def _named(text: str) -> str:
+    return one_line(text, _LONGEST_LABEL)

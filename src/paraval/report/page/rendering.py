@@ -1,0 +1,68 @@
+"""Templates, and the rule that nothing of others acts on the page.
+
+Whatever a template prints is made visible first (`printable`: control characters, overrides of
+direction) and then escaped; only markup of our own passes. No template can forget it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from paraval.report.page.charts.styles import chart_styles
+from paraval.report.text import printable
+
+_HERE = Path(__file__).parent
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    # The first line break in a <pre> is no part of its text: without ours, one of others' is lost.
+    environment.globals["newline"] = Markup("\n")
+    return environment
+
+
+def _shown(value: object) -> object:
+    return value if isinstance(value, Markup) else printable(str(value))
+
+
+def rendered(name: str, **values: Any) -> str:
+    return _environment().get_template(name).render(values)
+
+
+def rendered_in_pieces(name: str, **values: Any) -> Iterator[str]:
+    return _environment().get_template(name).generate(values)
+
+
+@cache
+def style() -> Markup:
+    """All of the page's rules, in one element."""
+    text = chart_styles() + (_HERE / "page.css").read_text(encoding="utf-8")
+    if "</" in text or "<!--" in text:
+        raise ValueError("a style sheet must not hold what ends its element")
+    return Markup(text)  # noqa: S704 - our own files, and looked at above
+
+
+def policy() -> str:
+    """What a browser may do with the page: apply our one style, and nothing else."""
+    digest = base64.b64encode(hashlib.sha256(style().encode()).digest()).decode()
+    return (
+        f"default-src 'none'; style-src 'sha256-{digest}'; img-src 'none';"
+        " base-uri 'none'; form-action 'none'"
+    )

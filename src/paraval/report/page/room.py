@@ -1,0 +1,56 @@
+"""How much a page may hold, and what is left out when not all of it fits.
+
+What did not pass comes first: a passed trial is told in full only as far as all that did not pass
+would still fit behind it. What other parts of the page link to is always there, at least in short.
+"""
+
+from __future__ import annotations
+
+from paraval.isolation import PATCH
+from paraval.records import Outcome, TrialResult
+from paraval.report.page.artifacts import LONGEST_LOG, is_log
+from paraval.report.page.excerpts import LONGEST_TEXT
+
+LARGEST_PAGE = 25_000_000
+"""Characters: what browsers still open in a few seconds."""
+_SHARE_FOR_SHORT_FORMS = 0.2
+"""Kept of it for trials that are told in one line."""
+_AROUND_A_TRIAL = 2_000
+
+
+def expected_size(result: TrialResult) -> int:
+    """About what a trial takes on the page, without reading what it left."""
+    end = result.result
+    answer = 0 if end.output is None else min(len(end.output.text), LONGEST_TEXT)
+    logs = sum(LONGEST_LOG for name in end.artifacts if is_log(name))
+    patch = LONGEST_TEXT if PATCH in end.artifacts else 0
+    return _AROUND_A_TRIAL + answer + patch + logs * max(result.attempts, 1)
+
+
+class Room:
+    """What is left of a page, while trials are written to it."""
+
+    def __init__(self, *, largest: int = LARGEST_PAGE, unpassed: int) -> None:
+        """`unpassed`: what all trials that did not pass are expected to take."""
+        self._left = largest
+        self._for_short_forms = int(largest * _SHARE_FOR_SHORT_FORMS)
+        self._unpassed = unpassed
+
+    def take(self, size: int) -> None:
+        self._left -= size
+
+    def came_by(self, result: TrialResult) -> None:
+        """An unpassed trial is no longer to come."""
+        if result.outcome is not Outcome.PASSED:
+            self._unpassed = max(0, self._unpassed - expected_size(result))
+
+    def may_hold_trial(self, result: TrialResult, size: int) -> bool:
+        """Whether this trial may be told in full, in so many characters."""
+        return self.may_hold(size, passed=result.outcome is Outcome.PASSED)
+
+    def may_hold(self, size: int, *, passed: bool) -> bool:
+        kept = self._unpassed if passed else 0
+        return size <= self._left - self._for_short_forms - kept
+
+    def may_hold_in_short(self, size: int) -> bool:
+        return size <= self._left

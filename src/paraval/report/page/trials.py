@@ -1,0 +1,197 @@
+"""A trial as the page tells it: a line, and what opens below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from paraval.records import AttemptRecord, AttemptResult, Grade, Outcome, TrialResult
+from paraval.report.attempt_deeds import deeds_in_lines
+from paraval.report.costs import is_known, spend_of, told_usd
+from paraval.report.page.artifacts import Log, logs_in, patch_in
+from paraval.report.page.diffs import Piece, pieces
+from paraval.report.page.excerpts import Excerpt, beginning
+from paraval.report.text import one_line
+from paraval.report.wording import duration, money, reason, variant_label
+
+_LONGEST_NAME = 200
+_LONGEST_WHY = 300
+_LONGEST_REASON = 2_000
+_LONGEST_ERROR = 4_000
+_MOST_GRADES = 50
+_MOST_ATTEMPTS = 30
+_MOST_NOTES = 20
+_MOST_DEEDS = 40
+
+SIGNS = {"pass": "✓", "wrong": "✗", "error": "!", "skip": "\N{EN DASH}"}
+
+
+def kind_of(outcome: Outcome | None) -> str:
+    """pass, wrong, error or skip: a class, and what a sign is chosen by."""
+    if outcome is Outcome.PASSED:
+        return "pass"
+    if outcome is Outcome.FAILED:
+        return "wrong"
+    return "skip" if outcome is Outcome.SKIPPED else "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A trial in one line."""
+
+    index: int
+    kind: str
+    outcome: str
+    label: str
+    """Its variant, and its repeat from the second on; empty without either."""
+    seconds: str
+    cost: str
+    why: str
+    """Empty for one that passed."""
+
+    @property
+    def sign(self) -> str:
+        return SIGNS[self.kind]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradeView:
+    kind: str
+    grader: str
+    score: str
+    reason: Excerpt
+
+    @property
+    def sign(self) -> str:
+        return SIGNS[self.kind]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """What an attempt left behind: words, streams, a change."""
+
+    error: Excerpt | None
+    notes: tuple[str, ...]
+    deeds: tuple[str, ...]
+    logs: tuple[Log, ...]
+    diff: tuple[Piece, ...]
+    diff_left_out: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptView:
+    number: int
+    kind: str
+    outcome: str
+    began: str
+    seconds: str
+    left: Left | None
+    """None: it never ended."""
+
+    @property
+    def sign(self) -> str:
+        return SIGNS[self.kind]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialView:
+    """A trial with all that a page shows of it."""
+
+    line: Line
+    grades: tuple[GradeView, ...]
+    grades_left_out: int
+    answer: Excerpt | None
+    decided: Left
+    """Of the attempt that decided."""
+    attempts: tuple[AttemptView, ...]
+    """All of them, where there were several."""
+    attempts_left_out: int
+
+
+def line_of(result: TrialResult) -> Line:
+    repeat = f"#{result.repeat}" if result.repeat > 1 else ""
+    parts = (variant_label(result.variant), repeat)
+    passed = result.outcome is Outcome.PASSED
+    skipped = result.outcome is Outcome.SKIPPED
+    return Line(
+        index=result.index,
+        kind=kind_of(result.outcome),
+        outcome=_words(result.outcome),
+        label=one_line(" · ".join(filter(None, parts)), _LONGEST_NAME),
+        seconds="" if skipped and not result.total_s else duration(result.total_s),
+        cost=_cost(result),
+        why="" if passed else one_line(reason(result.result), _LONGEST_WHY),
+    )
+
+
+def trial_view(
+    result: TrialResult, attempts: Iterable[AttemptRecord], run_folder: str
+) -> TrialView:
+    """Reads what the trial's attempts left in the run's folder."""
+    end = result.result
+    shown: list[AttemptView] = []
+    left_out = 0
+    for attempt in attempts:
+        if len(shown) < _MOST_ATTEMPTS:
+            shown.append(_attempt_view(attempt, run_folder))
+        else:
+            left_out += 1
+    return TrialView(
+        line=line_of(result),
+        grades=tuple(map(_grade_view, end.grades[:_MOST_GRADES])),
+        grades_left_out=max(0, len(end.grades) - _MOST_GRADES),
+        answer=None if end.output is None else beginning(end.output.text),
+        decided=_left(end, run_folder),
+        attempts=tuple(shown) if len(shown) > 1 else (),
+        attempts_left_out=left_out,
+    )
+
+
+def _attempt_view(attempt: AttemptRecord, run_folder: str) -> AttemptView:
+    end = attempt.result
+    began = datetime.fromtimestamp(attempt.started_at, UTC)
+    return AttemptView(
+        number=attempt.number,
+        kind=kind_of(None if end is None else end.outcome),
+        outcome="never ended" if end is None else _words(end.outcome),
+        began=f"{began:%H:%M:%S} UTC",
+        seconds="" if end is None else duration(end.duration_s),
+        left=None if end is None else _left(end, run_folder),
+    )
+
+
+def _left(end: AttemptResult, run_folder: str) -> Left:
+    patch = patch_in(run_folder, end.artifacts)
+    deeds = [*deeds_in_lines(end.activity, end.change)]
+    if end.exit_code:
+        deeds.insert(0, f"exit code: {end.exit_code}")
+    return Left(
+        error=None if end.error is None else beginning(end.error.message, _LONGEST_ERROR),
+        notes=tuple(one_line(note, _LONGEST_REASON) for note in end.notes[:_MOST_NOTES]),
+        deeds=tuple(deeds[:_MOST_DEEDS]),
+        logs=logs_in(run_folder, end.artifacts),
+        diff=() if patch is None else tuple(pieces(patch.text)),
+        diff_left_out="" if patch is None else patch.left_out,
+    )
+
+
+def _grade_view(grade: Grade) -> GradeView:
+    return GradeView(
+        kind="pass" if grade.passed else "wrong",
+        grader=one_line(grade.grader or "grader", _LONGEST_NAME),
+        score=f"{grade.score:.3g}",
+        reason=beginning(grade.reason, _LONGEST_REASON),
+    )
+
+
+def _words(outcome: Outcome) -> str:
+    return outcome.value.replace("_", " ")
+
+
+def _cost(result: TrialResult) -> str:
+    spend = spend_of(result)
+    known = told_usd(spend)
+    if spend is None or known is None:
+        return ""
+    return money(known) if is_known(spend) else f"{money(known)}+"
