@@ -37,6 +37,9 @@ def student_quantile(p: float, df: int) -> float:
 
 def student_tail(t: float, df: int) -> float:
     """How likely it is to be above `t`, for t >= 0."""
+    if t < 1:
+        # Near 0 the other form would lose in rounding what tells t from 0.
+        return 0.5 - incomplete_beta(0.5, df / 2, t * t / (df + t * t)) / 2
     return incomplete_beta(df / 2, 0.5, df / (df + t * t)) / 2
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from paraval.statistics.distributions import coin_chance
+from paraval.statistics.distributions import MOST_COUNTED, coin_chance
 
 DUST = 1e-9
 """Sums that differ by less are the same: what rounding leaves of thirds and tenths."""
@@ -21,6 +21,8 @@ FINEST_GRID = 100
 """Differences are looked at as multiples of a half, a third, ... and at last a hundredth."""
 MOST_STEPS = 3_000_000
 """Work that counting may take: under half a second."""
+LEFT_OUT = 2e-36
+"""More than the windows of all sizes of a grid leave out together, so that no p is 0."""
 MOST_FLIPPED = 4_096
 """So many of the largest terms are flipped one by one."""
 
@@ -44,12 +46,13 @@ class Grid(NamedTuple):
 def flip_p(terms: Sequence[float], *, seed: int, resamples: int) -> float:
     """How likely a sum at least as far from 0 is, when every sign is a fair coin."""
     # A 0 never changes the sum.
-    sizes = [abs(term) for term in terms if abs(term) > DUST]
-    if not sizes:
+    terms = [term for term in terms if abs(term) > DUST]
+    if not terms:
         return 1.0
-    grid = _on_grid([term for term in terms if abs(term) > DUST])
+    grid = _on_grid(terms)
     if grid is not None and grid.steps <= MOST_STEPS:
         return _counted(grid)
+    sizes = [abs(term) for term in terms]
     least = abs(math.fsum(terms)) - DUST * math.fsum(sizes)
     if len(sizes) <= MOST_ENUMERATED:
         return _enumerated(sizes, least)
@@ -85,12 +88,15 @@ def _counted(grid: Grid) -> float:
     # A sum is twice its positive part, less the whole.
     part = (whole + grid.distance) // 2
     upper = math.fsum(chances[place] for place in range(part, whole + 1))
-    return min(1.0, 2 * upper)
+    left_out = LEFT_OUT if max(grid.sizes.values()) > MOST_COUNTED else 0.0
+    return min(1.0, 2 * upper + left_out)
 
 
 def _window(count: int) -> range:
-    """How many of so many coins may show heads: 13 standard deviations to each side leave out
-    less than one in 1e37."""
+    """How many of so many coins may show heads; of very many, 13 standard deviations to each side
+    are enough."""
+    if count <= MOST_COUNTED:
+        return range(count + 1)
     reach = math.ceil(13 * math.sqrt(count) / 2)
     return range(max(0, count // 2 - reach), min(count, (count + 1) // 2 + reach) + 1)
 

@@ -46,12 +46,16 @@ def clustered_rate_interval(
     """The interval of a rate over repeats of cases, from (passed, judged) of each case.
 
     The rate is that of all that was judged. Repeats of a case resemble one another, so they tell
-    less than as many cases would: it is Wilson's interval for the number of independent trials
-    that would have told as much. That number is p (1 - p) / SE², with the clustered standard error
-    (Miller 2024, times C / (C - 1)), made smaller by (z / t)² because the error is itself guessed
-    from few cases. It is at most the number judged, and at least the number of cases (fewer
-    where some cases have many more repeats than others: Kish's effective number), which is also
-    taken where the cases don't differ at all. With one repeat of each case it is Wilson's own.
+    less than as many cases would: this is Wilson's interval for the number of independent trials
+    that would have told as much. With one repeat of each case it is Wilson's own.
+
+    That number is N / D of N judged. D, the design effect, is how many times the clustered variance
+    (Miller 2024, times C / (C - 1) for C cases) is that of independent trials. Few cases, and fewer
+    still where nearly all pass, say little of it, so one more case counts in whose repeats all
+    agree: D is the mean of the D seen, with weight 4 p (1 - p) (C - 1), and the largest that can
+    be, with weight 1. What is left is times (z / t)², as in any guess of a spread from C cases.
+    It stays between the number of cases (fewer where some have many more repeats than others:
+    Kish's effective number), taken also where the cases don't differ at all, and N.
     """
     check_confidence(confidence)
     judged = [(passed, n) for passed, n in clusters if n != 0]
@@ -132,8 +136,12 @@ def _effective_trials(clusters: Sequence[tuple[int, int]], rate: float, confiden
     if cases == 1 or between == 0:
         return fewest
     variance = between / (total * total) * cases / (cases - 1)
+    largest = total / fewest
+    seen = min(max(1.0, variance * total / (rate * (1 - rate))), largest)
+    weight = 4 * rate * (1 - rate) * (cases - 1)
+    design_effect = (weight * seen + largest) / (weight + 1)
     t = student_quantile(0.5 + confidence / 2, cases - 1)
-    effective = rate * (1 - rate) / variance * (normal_quantile(confidence) / t) ** 2
+    effective = total / design_effect * (normal_quantile(confidence) / t) ** 2
     return max(fewest, min(effective, total))
 
 

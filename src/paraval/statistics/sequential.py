@@ -22,7 +22,7 @@ def sign_e_value(wins: int, losses: int) -> float:
     if wins < 0 or losses < 0:
         raise ValueError(f"{wins} wins and {losses} losses are not possible")
     n = wins + losses
-    ways = math.lgamma(n + 1) - math.lgamma(wins + 1) - math.lgamma(losses + 1)
+    ways = math.lgamma(n + 1) - (math.lgamma(wins + 1) + math.lgamma(losses + 1))
     try:
         return math.exp(n * math.log(2) - math.log(n + 1) - ways)
     except OverflowError:

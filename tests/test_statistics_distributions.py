@@ -1,0 +1,86 @@
+"""Distributions: scipy as the oracle, and what lies outside of them is refused."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import beta as scipy_beta  # type: ignore[import-untyped]  # scipy ships no types
+from scipy.stats import t as scipy_t
+
+from paraval.statistics.distributions import (
+    beta_quantile,
+    coin_chance,
+    coin_tail,
+    incomplete_beta,
+    student_quantile,
+    student_tail,
+)
+
+SHAPES = st.floats(0.5, 2_000)
+
+
+def test_student_quantiles_agree_with_scipy() -> None:
+    for df in (*range(1, 31), 50, 99, 200, 1_000, 100_000):
+        for confidence in (0.8, 0.9, 0.95, 0.975, 0.99, 0.995, 0.999):
+            p = 0.5 + confidence / 2
+            expected = float(scipy_t.ppf(p, df))
+            assert student_quantile(p, df) == pytest.approx(expected, rel=1e-9), (p, df)
+
+
+def test_students_t_is_the_same_on_both_sides_of_0() -> None:
+    assert student_quantile(0.5, 3) == 0.0
+    for df in (1, 2, 30):
+        assert student_quantile(0.1, df) == pytest.approx(-student_quantile(0.9, df), rel=1e-12)
+
+
+@pytest.mark.parametrize(("p", "df"), [(0.0, 3), (1.0, 3), (math.nan, 3), (0.9, 0)])
+def test_a_quantile_that_cannot_be_is_refused(p: float, df: int) -> None:
+    with pytest.raises(ValueError, match=r"lies between|at least one degree"):
+        student_quantile(p, df)
+
+
+@settings(max_examples=100)
+@given(SHAPES, SHAPES, st.floats(0, 1))
+def test_the_incomplete_beta_function_agrees_with_scipy(a: float, b: float, x: float) -> None:
+    assert incomplete_beta(a, b, x) == pytest.approx(float(scipy_beta.cdf(x, a, b)), abs=1e-11)
+
+
+@given(st.integers(1, 300), st.floats(0, 50))
+def test_the_tail_of_students_t_agrees_with_scipy(df: int, t: float) -> None:
+    assert student_tail(t, df) == pytest.approx(float(scipy_t.sf(t, df)), rel=1e-8, abs=1e-300)
+
+
+@settings(max_examples=60)
+@given(st.floats(0.001, 0.999), SHAPES, SHAPES)
+def test_beta_quantiles_agree_with_scipy(p: float, a: float, b: float) -> None:
+    assert beta_quantile(p, a, b) == pytest.approx(float(scipy_beta.ppf(p, a, b)), rel=1e-8)
+
+
+@pytest.mark.parametrize("size", [10_000, 100_000, 1_000_000])
+def test_large_counts_keep_their_precision(size: int) -> None:
+    for p in (0.025, 0.5, 0.975):
+        oracle = float(scipy_beta.ppf(p, 0.6 * size, 0.4 * size))
+        assert beta_quantile(p, 0.6 * size, 0.4 * size) == pytest.approx(oracle, abs=1e-8)
+
+
+@settings(max_examples=100)
+@given(st.integers(0, 1_200).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_fair_coins_are_counted_right(coins: tuple[int, int]) -> None:
+    """In whole numbers: far out, where this still tells, scipy says 0."""
+    heads, n = coins
+    ways = [math.comb(n, k) for k in range(heads + 1)]
+    for ours, exact in ((coin_chance, ways[-1]), (coin_tail, sum(ways))):
+        expected = float(Fraction(exact, 1 << n))
+        assert ours(heads, n) == pytest.approx(expected, rel=1e-8, abs=1e-300)
+
+
+@pytest.mark.parametrize(
+    ("p", "a", "b"), [(0, 1, 1), (1, 1, 1), (0.5, 0, 1), (0.5, 1, -1), (0.5, math.nan, 1)]
+)
+def test_a_beta_quantile_that_cannot_be_is_refused(p: float, a: float, b: float) -> None:
+    with pytest.raises(ValueError, match=r"lies between|above 0"):
+        beta_quantile(p, a, b)

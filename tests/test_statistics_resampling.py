@@ -1,0 +1,202 @@
+"""Flips of signs and the bootstrap: scipy as the oracle, and the same answer for the same seed."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import bootstrap  # type: ignore[import-untyped]  # scipy ships no types
+
+from paraval.statistics import flips
+from paraval.statistics.pairs import bca_interval, mcnemar_exact, sign_flip_p
+
+FEW = st.lists(st.floats(-1, 1), min_size=1, max_size=9)
+
+
+def _by_hand(differences: list[float]) -> float:
+    """Over all signs, one after the other."""
+    seen = abs(sum(differences)) - 1e-9 * max(1.0, sum(map(abs, differences)))
+    sums = [
+        abs(sum(sign * value for sign, value in zip(signs, differences, strict=True)))
+        for signs in itertools.product((1, -1), repeat=len(differences))
+    ]
+    return sum(value >= seen for value in sums) / len(sums)
+
+
+def test_flips_give_the_published_value() -> None:
+    assert sign_flip_p([1, 1, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0]) == 0.125
+
+
+@given(FEW)
+def test_few_differences_are_counted_over_all_signs(differences: list[float]) -> None:
+    clear = [value for value in differences if abs(value) > 1e-6]
+    if clear:
+        assert sign_flip_p(clear) == pytest.approx(_by_hand(clear), abs=1e-12)
+
+
+@given(st.lists(st.integers(-7, 7), min_size=1, max_size=9), st.sampled_from([1, 3, 7, 10, 64]))
+def test_fractions_are_counted_over_all_signs(parts: list[int], whole: int) -> None:
+    differences = [max(-1.0, min(1.0, part / whole)) for part in parts]
+    assert sign_flip_p(differences) == pytest.approx(_by_hand(differences), abs=1e-12)
+
+
+@given(st.integers(0, 700), st.integers(0, 700), st.integers(0, 300))
+def test_flips_of_pass_and_fail_are_the_exact_test_of_mcnemar(
+    wins: int, losses: int, ties: int
+) -> None:
+    differences = [1.0] * wins + [-1.0] * losses + [0.0] * (ties + 1)
+    expected = mcnemar_exact(wins, losses)
+    # Beyond 500 of one size the furthest sums are left out, and said to be likelier than they are.
+    assert sign_flip_p(differences) == pytest.approx(expected, rel=1e-9, abs=3e-36)
+    assert sign_flip_p(differences) > 0
+
+
+@given(FEW)
+def test_flips_know_no_first_side_and_cases_that_agree_change_nothing(
+    differences: list[float],
+) -> None:
+    p = sign_flip_p(differences)
+    assert 0 < p <= 1
+    assert sign_flip_p([-value for value in differences]) == p
+    assert sign_flip_p([0.0, *differences, 0.0]) == p
+
+
+def test_cases_that_all_agree_show_nothing() -> None:
+    assert sign_flip_p([0.0] * 20) == 1.0
+
+
+def test_thirds_and_tenths_are_not_told_apart_by_their_rounding() -> None:
+    assert sign_flip_p([0.1 + 0.2, -0.3, 1 / 3, 1 - 2 / 3]) == _by_hand([0.3, -0.3, 1 / 3, 1 / 3])
+
+
+def test_rates_over_repeats_leave_nothing_to_chance() -> None:
+    rng = random.Random(3)
+    differences = [rng.randint(-3, 4) / 5 for _ in range(300)]
+    assert sign_flip_p(differences, seed=1) == sign_flip_p(differences, seed=2)
+
+
+def test_many_scores_are_drawn_as_close_to_the_count_as_chance_allows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = random.Random(5)
+    differences = [rng.randint(-9, 12) / 10 for _ in range(60)]
+    counted = sign_flip_p(differences)
+    monkeypatch.setattr(flips, "MOST_STEPS", 0)
+    drawn = [sign_flip_p(differences, seed=seed, resamples=2_000) for seed in range(5)]
+    error = math.sqrt(counted * (1 - counted) / 2_000)
+    assert len(set(drawn)) > 1
+    assert all(abs(p - counted) < 4 * error + 1 / 2_000 for p in drawn)
+
+
+def test_what_is_drawn_is_the_same_for_the_same_seed_and_never_0() -> None:
+    rng = random.Random(1)
+    differences = [rng.random() for _ in range(40)]
+    assert sign_flip_p(differences, resamples=99) == 1 / 100
+    mixed = [value - 0.4 for value in differences]
+    assert sign_flip_p(mixed, seed=7) == sign_flip_p(mixed, seed=7)
+
+
+def test_the_smaller_of_very_many_scores_are_flipped_as_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = random.Random(2)
+    differences = [rng.random() - 0.47 for _ in range(600)]
+    every = sign_flip_p(differences, resamples=4_000)
+    monkeypatch.setattr(flips, "MOST_FLIPPED", 64)
+    assert sign_flip_p(differences, resamples=4_000) == pytest.approx(every, abs=0.03)
+
+
+def test_flips_call_equal_sides_different_no_more_often_than_they_say() -> None:
+    """Simulated: rates over three repeats of eight cases, both sides alike."""
+    rng, runs = random.Random(8), 1_500
+    shown = sum(
+        sign_flip_p([(_passes(rng) - _passes(rng)) / 3 for _ in range(8)]) <= 0.05
+        for _ in range(runs)
+    )
+    assert shown / runs <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs)
+
+
+def _passes(rng: random.Random) -> int:
+    return sum(rng.random() < 0.6 for _ in range(3))
+
+
+@pytest.mark.parametrize("wrong", [[], [math.nan], [1.0, math.inf]])
+def test_what_is_no_number_is_refused(wrong: list[float]) -> None:
+    with pytest.raises(ValueError, match="finite differences"):
+        sign_flip_p(wrong)
+    with pytest.raises(ValueError, match="finite differences"):
+        bca_interval(wrong)
+
+
+def test_no_resample_at_all_is_refused() -> None:
+    for ours in (sign_flip_p, bca_interval):
+        with pytest.raises(ValueError, match="at least one resample"):
+            ours([0.1, 0.2], resamples=0)
+
+
+# ---- the bootstrap
+
+
+def _oracle(values: list[float], confidence: float) -> tuple[float, float]:
+    from numpy import mean
+    from numpy.random import default_rng
+
+    found = bootstrap(
+        (values,), mean, confidence_level=confidence, method="BCa", n_resamples=20_000,
+        rng=default_rng(0), batch=2_000,
+    ).confidence_interval  # fmt: skip
+    return (float(found.low), float(found.high))
+
+
+def _scores(kind: str, n: int) -> list[float]:
+    rng = random.Random(n)
+    if kind == "even":
+        return [rng.uniform(-0.5, 0.7) for _ in range(n)]
+    if kind == "skewed":
+        return [min(1.0, rng.expovariate(5)) for _ in range(n)]
+    return [rng.choice([-0.4, 0.3, 1.0]) if rng.random() < 0.1 else 0.0 for _ in range(n)]
+
+
+@pytest.mark.parametrize("n", [12, 60, 300, 800])
+@pytest.mark.parametrize("kind", ["even", "skewed", "mostly 0"])
+def test_the_bootstrap_agrees_with_scipy_but_for_chance(kind: str, n: int) -> None:
+    """Drawn for the first three sizes, computed for the last."""
+    values = _scores(kind, n)
+    mean = sum(values) / n
+    error = math.sqrt(sum((value - mean) ** 2 for value in values)) / n
+    resamples = 9_999 if n != 300 else 5_000
+    ours = bca_interval(values, 0.9, resamples=resamples)
+    assert ours == pytest.approx(_oracle(values, 0.9), abs=0.15 * error)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=12), st.integers(0, 3))
+def test_bounds_stay_within_what_was_measured_and_are_the_same_for_a_seed(
+    differences: list[float], seed: int
+) -> None:
+    low, high = bca_interval(differences, seed=seed, resamples=50)
+    assert min(differences) - 1e-9 <= low <= high <= max(differences) + 1e-9
+    assert bca_interval(differences, seed=seed, resamples=50) == (low, high)
+
+
+def test_differences_that_are_all_the_same_have_no_width() -> None:
+    assert bca_interval([0.25] * 7) == (0.25, 0.25)
+    assert bca_interval([0.5]) == (0.5, 0.5)
+
+
+@pytest.mark.parametrize("n", [5_000, 20_000])
+def test_thousands_of_values_are_computed_and_hold_the_mean(n: int) -> None:
+    values = _scores("even", n)
+    low, high = bca_interval(values)
+    mean = sum(values) / n
+    half = 1.96 * math.sqrt(sum((value - mean) ** 2 for value in values)) / n
+    assert (low, high) == pytest.approx((mean - half, mean + half), abs=0.02 * half)
+
+
+def test_one_that_differs_among_thousands_has_bounds() -> None:
+    low, high = bca_interval([0.0] * 4_999 + [1.0])
+    assert 0 <= low < 1 / 5_000 < high < 0.002
