@@ -17,8 +17,8 @@ from paraval.report.comparing.comparison import (
     Ratio,
     Side,
 )
-from paraval.report.comparing.pairing import Cells, Matchup
-from paraval.report.comparing.pairs import Pairs, difference_of
+from paraval.report.comparing.pairing import Matchup, Row, row_of
+from paraval.report.comparing.pairs import Pairs, difference_of, judged_of
 from paraval.report.comparing.value_pairs import (
     MOST_VALUES_IN_ALL_PAIRS,
     ValuePair,
@@ -61,8 +61,9 @@ def comparisons_of(book: CaseBook, run: RunInfo) -> tuple[Comparison, ...]:
         return tuple(_settled_any_time(book, one, run, number) for one in contests)
     gathered = [Pairs() for _ in contests]
     for case, cells in book.rows():
+        row = row_of(cells)
         for contest, pairs in zip(contests, gathered, strict=True):
-            contest.matchup.add_row(pairs, case, cells, cells)
+            contest.matchup.add_row(pairs, case, row, row)
     resamples = resamples_for(len(book), len(contests))
     compared = [
         _settled(contest, pairs, resamples)
@@ -135,7 +136,7 @@ def _settled_any_time(
 ) -> Comparison:
     """Of a run that may stop early: from the cases that count, with claims that hold then."""
     rule = run.stop or StopRule()
-    states = {case: _state(contest.matchup, cells) for case, cells in book.rows()}
+    states = {case: _state(contest.matchup, row_of(cells)) for case, cells in book.rows()}
     order = drawn_order(list(states), run.seed)
     counting = set(takewhile(lambda case: states[case] is not Missing.NOT_YET, order))
     subject, reference = contest.sides
@@ -147,7 +148,8 @@ def _settled_any_time(
     pairs = Pairs()
     for case, cells in book.rows():
         if case in counting:
-            matchup.add_row(pairs, case, cells, cells)
+            row = row_of(cells)
+            matchup.add_row(pairs, case, row, row)
     difference, stopped = anytime_difference(
         [states[case] for case in order], len(order), rule.confidence, comparisons
     )
@@ -168,13 +170,13 @@ def _settled_any_time(
     )
 
 
-def _state(matchup: Matchup, cells: Cells) -> float | Missing:
-    settings = matchup.settings(cells, cells)
+def _state(matchup: Matchup, row: Row) -> float | Missing:
+    settings = matchup.settings(row, row)
     if len(settings) < len(matchup.keys):
         return Missing.NOT_YET
-    if any(cell.skipped for setting in settings for cell in setting):
+    if any(side.skipped for setting in settings for side in setting):
         return Missing.NOT_YET
-    judged = [setting for setting in settings if setting.is_judged]
+    judged = judged_of(settings)
     return difference_of(judged) if judged else Missing.ENDED_WITHOUT
 
 

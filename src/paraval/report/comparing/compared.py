@@ -20,7 +20,7 @@ from paraval.report.comparing.comparison import (
     Ratio,
     Side,
 )
-from paraval.report.comparing.pairs import DUST, Pairs
+from paraval.report.comparing.pairs import DUST, Pairs, Repeats
 from paraval.statistics.pairs import (
     bca_interval,
     holm,
@@ -170,7 +170,7 @@ def _ratio(logs: Sequence[float], confidence: float) -> Ratio | None:
 
 
 def _pass_at(pairs: Pairs) -> tuple[PassAtK, ...]:
-    most = max((kind.both for kinds in pairs.repeats for kind in kinds), default=0)
+    most = max((_both(kind) for kinds in pairs.repeats for kind in kinds), default=0)
     return tuple(_pass_at_k(pairs, k) for k in sorted({*SHOWN_K, most}) if 2 <= k <= most)
 
 
@@ -179,15 +179,15 @@ def _pass_at_k(pairs: Pairs, k: int) -> PassAtK:
     sums = [0.0] * 4
     cases = 0
     for kinds, number in pairs.repeats.items():
-        enough = [kind for kind in kinds if kind.both >= k]
+        enough = [kind for kind in kinds if _both(kind) >= k]
         if not enough:
             continue
         cases += number
         for place, likely, sides in (
-            (0, pass_at_k, [kind.subject for kind in enough]),
-            (1, pass_at_k, [kind.reference for kind in enough]),
-            (2, pass_hat_k, [kind.subject for kind in enough]),
-            (3, pass_hat_k, [kind.reference for kind in enough]),
+            (0, pass_at_k, [subject for subject, _ in enough]),
+            (1, pass_at_k, [reference for _, reference in enough]),
+            (2, pass_hat_k, [subject for subject, _ in enough]),
+            (3, pass_hat_k, [reference for _, reference in enough]),
         ):
             sums[place] += number * fmean(likely(n, c, k) for n, c in sides)
     any_subject, any_reference, all_subject, all_reference = (value / cases for value in sums)
@@ -199,6 +199,12 @@ def _pass_at_k(pairs: Pairs, k: int) -> PassAtK:
         all_subject=all_subject,
         all_reference=all_reference,
     )
+
+
+def _both(kind: Repeats) -> int:
+    """Repeats that were judged on either side."""
+    (subject, _), (reference, _) = kind
+    return min(subject, reference)
 
 
 def _adjusted_ps(differences: Sequence[Difference | None]) -> list[Difference | None]:

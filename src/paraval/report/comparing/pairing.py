@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from paraval.records import Scalar, Variant, value_text
 from paraval.report.comparing.cells import CaseBook, Cell
-from paraval.report.comparing.pairs import Pairs, Setting
+from paraval.report.comparing.pairs import Figures, Pairs, Setting, figures_of
 from paraval.report.wording import listed
 
-Cells = Mapping[str, Cell]
+Row = Mapping[str, Figures]
+"""Of a case: by the keys of variants."""
 
 
 class UnpairableError(ValueError):
@@ -26,7 +27,7 @@ class Matchup:
 
     keys: tuple[tuple[str, str], ...]
 
-    def add_row(self, pairs: Pairs, case: str, subject: Cells, reference: Cells) -> None:
+    def add_row(self, pairs: Pairs, case: str, subject: Row, reference: Row) -> None:
         """Enters a case with its cells on both sides, if it has any."""
         settings = self.settings(subject, reference)
         if settings:
@@ -36,7 +37,7 @@ class Matchup:
         elif any(key in reference for _, key in self.keys):
             pairs.add_only(case, on_subject=False)
 
-    def settings(self, subject: Cells, reference: Cells) -> list[Setting]:
+    def settings(self, subject: Row, reference: Row) -> list[Setting]:
         return [
             Setting(subject[one], reference[other])
             for one, other in self.keys
@@ -91,11 +92,15 @@ def pairs_of(subject: CaseBook, reference: CaseBook, matchup: Matchup) -> Pairs:
     """The pairs of two books; cases in the subject's order, then what only the reference has."""
     pairs = Pairs()
     for case, cells in subject.rows():
-        matchup.add_row(pairs, case, cells, reference.cells_of(case))
+        matchup.add_row(pairs, case, row_of(cells), row_of(reference.cells_of(case)))
     for case, cells in reference.rows():
         if case not in subject:
-            matchup.add_row(pairs, case, {}, cells)
+            matchup.add_row(pairs, case, {}, row_of(cells))
     return pairs
+
+
+def row_of(cells: Mapping[str, Cell]) -> Row:
+    return {key: figures_of(cell) for key, cell in cells.items()}
 
 
 def part_of(book: CaseBook, choice: Mapping[str, str]) -> CaseBook:

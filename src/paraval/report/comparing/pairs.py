@@ -19,29 +19,39 @@ DUST = 1e-12
 """What rounding leaves of thirds and tenths."""
 
 
+class Figures(NamedTuple):
+    """What a cell comes to; worked out once, since a cell may stand against many."""
+
+    judged: int
+    passed: int
+    errors: int
+    skipped: int
+    is_flaky: bool
+    rate: float | None
+    worst: float | None
+    """The rate if all errors had failed ..."""
+    best: float | None
+    """... or passed; None where nothing ended."""
+    score: float | None
+    has_more_scores: bool
+    """Whether some score says more than pass or fail."""
+    log_seconds: float | None
+    log_usd: float | None
+    """None where nothing was paid: there is no ratio to nothing."""
+
+
 class Setting(NamedTuple):
     """The same case in the same setting (the choices of all other axes), on both sides."""
 
-    subject: Cell
-    reference: Cell
-
-    @property
-    def is_judged(self) -> bool:
-        return self.subject.judged > 0 and self.reference.judged > 0
+    subject: Figures
+    reference: Figures
 
 
 Settings = Sequence[Setting]
 
 
-class Repeats(NamedTuple):
-    """Of a setting: how many repeats were judged, and how many of them passed, on each side."""
-
-    subject: tuple[int, int]
-    reference: tuple[int, int]
-
-    @property
-    def both(self) -> int:
-        return min(self.subject[0], self.reference[0])
+Repeats = tuple[tuple[int, int], tuple[int, int]]
+"""Of a setting: how many repeats were judged, and how many of them passed; subject, reference."""
 
 
 class Pairs:
@@ -63,7 +73,6 @@ class Pairs:
         """... and as well; also of cases that have no verdict because of them."""
         self.has_errors = False
         self.has_more_scores = False
-        """Whether some score says more than pass or fail."""
         self.is_single = True
         """Whether each case was judged once on each side."""
         self.repeats: Counter[tuple[Repeats, ...]] = Counter()
@@ -77,13 +86,17 @@ class Pairs:
 
     def add(self, case: str, settings: Settings) -> None:
         """A case with what both sides have of it; at least one setting."""
-        judged = [setting for setting in settings if setting.is_judged]
+        judged = judged_of(settings)
         if judged:
             self._add_judged(case, judged)
         else:
             self._add_unjudged(case, settings)
         self._add_bounds(settings)
-        self._add_ratios(settings)
+        for logs, gaps in (
+            (self.log_seconds, [_gap(a.log_seconds, b.log_seconds) for a, b in settings]),
+            (self.log_usd, [_gap(a.log_usd, b.log_usd) for a, b in settings]),
+        ):
+            _append_mean(logs, gaps)
 
     def add_only(self, case: str, *, on_subject: bool) -> None:
         """A case that the other side lacks."""
@@ -112,7 +125,7 @@ class Pairs:
         other.has_errors, other.has_more_scores = self.has_errors, self.has_more_scores
         other.is_single = self.is_single
         for kinds, number in self.repeats.items():
-            turned = sorted(Repeats(kind.reference, kind.subject) for kind in kinds)
+            turned = sorted((reference, subject) for subject, reference in kinds)
             other.repeats[tuple(turned)] += number
         other._left_out = {
             _OTHER_SIDE.get(why, why): list(of) for why, of in self._left_out.items()
@@ -121,37 +134,31 @@ class Pairs:
         return other
 
     def _add_judged(self, case: str, judged: Settings) -> None:
-        subject, reference = rates_of(judged)
+        subject = _mean([one.rate for one, _ in judged])
+        reference = _mean([other.rate for _, other in judged])
         self.rates_subject.append(subject)
         self.rates_reference.append(reference)
         self.differences.append(difference_of(judged))
-        kinds = [
-            Repeats((one.judged, one.passed), (other.judged, other.passed)) for one, other in judged
-        ]
-        if len(kinds) > 1 or kinds[0].subject[0] > 1 or kinds[0].reference[0] > 1:
+        _append_mean(self.scores, [_gap(one.score, other.score) for one, other in judged])
+        is_flaky = False
+        kinds: list[Repeats] = []
+        for one, other in judged:
+            kinds.append(((one.judged, one.passed), (other.judged, other.passed)))
+            is_flaky = is_flaky or one.is_flaky or other.is_flaky
+            if one.has_more_scores or other.has_more_scores:
+                self.has_more_scores = True
+            if one.judged > 1 or other.judged > 1:
+                self.is_single = False
+        if len(kinds) > 1:
             self.is_single = False
             kinds.sort()
         self.repeats[tuple(kinds)] += 1
-        self._add_scores(judged)
-        if any(one.is_flaky or other.is_flaky for one, other in judged):
+        if is_flaky:
             self._turned.setdefault("flaky", []).append(case)
         elif subject == 0 and reference == 1:
             self._turned.setdefault("broke", []).append(case)
         elif subject == 1 and reference == 0:
             self._turned.setdefault("mended", []).append(case)
-
-    def _add_scores(self, judged: Settings) -> None:
-        scored = [(one, other) for one, other in judged if one.scored and other.scored]
-        if not scored:
-            return
-        gaps = [
-            one.sum_score / one.scored - other.sum_score / other.scored for one, other in scored
-        ]
-        self.scores.append(_settled(math.fsum(gaps) / len(gaps)))
-        if not self.has_more_scores:
-            self.has_more_scores = any(
-                abs(cell.sum_score - cell.passed) > DUST for setting in scored for cell in setting
-            )
 
     def _add_unjudged(self, case: str, settings: Settings) -> None:
         self._leave_out(case, "unjudged")
@@ -161,28 +168,11 @@ class Pairs:
             self._leave_out(case, "unjudged_reference")
 
     def _add_bounds(self, settings: Settings) -> None:
-        ended = [
-            (one, other)
-            for one, other in settings
-            if one.judged + one.errors and other.judged + other.errors
-        ]
-        if not ended:
-            return
-        self.has_errors = self.has_errors or any(one.errors or other.errors for one, other in ended)
-        number = len(ended)
-        worst = math.fsum(_worst(one) - _best(other) for one, other in ended) / number
-        best = math.fsum(_best(one) - _worst(other) for one, other in ended) / number
-        self.worst.append(_settled(worst))
-        self.best.append(_settled(best))
-
-    def _add_ratios(self, settings: Settings) -> None:
-        for logs, ratios in (
-            (self.log_seconds, [_log_ratio(_seconds(a), _seconds(b)) for a, b in settings]),
-            (self.log_usd, [_log_ratio(_usd(a), _usd(b)) for a, b in settings]),
-        ):
-            known = [ratio for ratio in ratios if ratio is not None]
-            if known:
-                logs.append(math.fsum(known) / len(known))
+        _append_mean(self.worst, [_gap(one.worst, other.best) for one, other in settings])
+        _append_mean(self.best, [_gap(one.best, other.worst) for one, other in settings])
+        for one, other in settings:
+            if (one.errors and other.worst is not None) or (other.errors and one.worst is not None):
+                self.has_errors = True
 
     def _leave_out(self, case: str, why: str) -> None:
         self._left_out.setdefault(why, []).append(case)
@@ -198,51 +188,58 @@ _OTHER_SIDE = {
 }
 
 
-def rates_of(judged: Settings) -> tuple[float, float]:
-    """Of a case, on each side: the mean over its settings of the share that passed."""
-    if len(judged) == 1:
-        ((one, other),) = judged
-        return (one.passed / one.judged, other.passed / other.judged)
-    number = len(judged)
-    return (
-        math.fsum(one.passed / one.judged for one, _ in judged) / number,
-        math.fsum(other.passed / other.judged for _, other in judged) / number,
+def figures_of(cell: Cell) -> Figures:
+    passed, judged = cell.passed, cell.passed + cell.failed
+    ended = judged + cell.errors
+    return Figures(
+        judged=judged,
+        passed=passed,
+        errors=cell.errors,
+        skipped=cell.skipped,
+        is_flaky=cell.is_flaky,
+        rate=passed / judged if judged else None,
+        worst=passed / ended if ended else None,
+        best=(passed + cell.errors) / ended if ended else None,
+        score=cell.sum_score / cell.scored if cell.scored else None,
+        has_more_scores=cell.scored > 0 and abs(cell.sum_score - passed) > DUST,
+        log_seconds=_log_mean(cell.sum_s, cell.timed),
+        log_usd=_log_mean(cell.sum_usd, cell.priced),
     )
+
+
+def judged_of(settings: Settings) -> Settings:
+    """Those that are judged on both sides."""
+    return [pair for pair in settings if pair[0].judged and pair[1].judged]
 
 
 def difference_of(judged: Settings) -> float:
     """What the subject passes more of a case, as a share; every setting counts the same."""
-    gaps = [one.passed / one.judged - other.passed / other.judged for one, other in judged]
-    return _settled(math.fsum(gaps) / len(gaps))
+    return _mean([_gap(one.rate, other.rate) for one, other in judged])
 
 
-def _settled(value: float) -> float:
+def _gap(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one - other
+
+
+def _mean(values: Sequence[float | None]) -> float:
+    known = [value for value in values if value is not None]
+    value = known[0] if len(known) == 1 else math.fsum(known) / len(known)
     return 0.0 if abs(value) < DUST else value
+
+
+def _append_mean(means: array[float], values: Sequence[float | None]) -> None:
+    if len(values) == 1:
+        value = values[0]
+        if value is not None:
+            means.append(0.0 if abs(value) < DUST else value)
+    elif any(value is not None for value in values):
+        means.append(_mean(values))
+
+
+def _log_mean(total: float, number: int) -> float | None:
+    return math.log(total / number) if number and 0 < total < math.inf else None
 
 
 def _negated(values: array[float]) -> array[float]:
     # 0.0 less the value, since -0.0 would be another way to say nothing.
     return array("d", (0.0 - value for value in values))
-
-
-def _worst(cell: Cell) -> float:
-    return cell.passed / (cell.judged + cell.errors)
-
-
-def _best(cell: Cell) -> float:
-    return (cell.passed + cell.errors) / (cell.judged + cell.errors)
-
-
-def _seconds(cell: Cell) -> float:
-    return cell.sum_s / cell.timed if cell.timed else 0.0
-
-
-def _usd(cell: Cell) -> float:
-    return cell.sum_usd / cell.priced if cell.priced else 0.0
-
-
-def _log_ratio(one: float, other: float) -> float | None:
-    """None where a side is not known, or nothing: there is no ratio to nothing."""
-    if not (0 < one < math.inf and 0 < other < math.inf):
-        return None
-    return math.log(one) - math.log(other)
