@@ -28,15 +28,18 @@ from paraval.plan.build import absent_programs, build_plan, draft_plan
 from paraval.plan.model import json_schema
 from paraval.plan.suite import Suite
 from paraval.processes.children import Warden
-from paraval.records import AttemptRecord, Plan, RunEnded, RunInfo, TrialResult
-from paraval.report.document import Report
+from paraval.records import AttemptRecord, Case, Plan, RunEnded, RunInfo, TrialResult
+from paraval.report.contents import References
+from paraval.report.document import Report, Source
 from paraval.resuming import chosen_now, resumed_plan, run_to_resume
 from paraval.settings import (
     Options,
     Selection,
     default_store,
+    is_report_file,
     models_from_environment,
 )
+from paraval.settling import check_baseline, settle
 from paraval.store.ledger import Ledger
 from paraval.store.store import Store
 from paraval.threads import Threads
@@ -125,6 +128,14 @@ async def _run(
         warden = await stack.enter_async_context(Warden())
         with no_collections():
             plan = _plan(suite, asked, store, resumed)
+        settled = settle(plan, asked, store, resumed)
+        plan = replace(plan, baseline=settled.baseline)
+        held = (
+            []
+            if plan.baseline is None
+            else check_baseline(plan, plan.baseline, references_in(store))
+        )
+        notices = (*settled.notices, *held)
         chosen = None if resumed is None else chosen_now(suite, asked, plan)
         prices = Prices()
         check_sandbox(plan)
@@ -151,11 +162,11 @@ async def _run(
             asking=asking,
             chosen=chosen,
             at_once=at_once,
-            notes=(*news.of_the_request(suite, asked), *news.of_the_plan(plan)),
+            notes=(*news.of_the_request(suite, asked), *news.of_the_plan(plan), *notices),
         )
         await close_after(ledger, _execute(gear, store, onlooker, stopping))
     onlooker(RunEnded(run=ledger.run))
-    return Report(StoredRun(store, ledger.run))
+    return Report(StoredRun(store, ledger.run), references_in(store))
 
 
 def _with_models_of_environment(asked: Selection, suite: Suite) -> Selection:
@@ -209,6 +220,24 @@ class StoredRun:
     def attempts(self) -> Iterator[AttemptRecord]:
         with self._store.reader(self._run) as reader:
             yield from reader.attempts()
+
+    def cases(self) -> Iterator[Case]:
+        with self._store.reader(self._run) as reader:
+            yield from reader.cases()
+
+
+def references_in(store: Store) -> References:
+    """Finds what runs of this store are held against."""
+
+    def find(name: str) -> Source:
+        if is_report_file(name):
+            # Only here: few runs are held against a file.
+            from paraval.report.reading_back import source_from_file  # noqa: PLC0415 - see above
+
+            return source_from_file(name)
+        return StoredRun(store, store.find(name))
+
+    return find
 
 
 # ---- what faces ask of the plan

@@ -23,6 +23,9 @@ MODELS_VARIABLE = "TEST_MODELS"
 TESTS = "pytest"
 """By this a run's selection tells that it is a session of tests: its arguments, its code."""
 
+DEFAULT_MAX_DROP = 0.05
+"""How far the pass rate may be below a baseline's where nobody says."""
+
 ANSWER_LIMIT_BYTES = 1 << 20
 """An answer longer than this is not judged: it is `invalid_output`."""
 LOG_LIMIT_BYTES = 16 << 20
@@ -88,6 +91,11 @@ class Selection:
 def is_of_tests(stored: Mapping[str, Any]) -> bool:
     """Whether what is stored as a run's selection is that of a session of pytest."""
     return TESTS in stored
+
+
+def is_report_file(name: str) -> bool:
+    """Whether a baseline's name is that of a report, and not a run's."""
+    return name.lower().endswith((".json", ".jsonl"))
 
 
 def chosen_models(text: str, *, source: str) -> tuple[str, ...]:

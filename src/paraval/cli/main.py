@@ -37,6 +37,7 @@ COMMANDS = {
     "plan": ("planning", "Tell what would run, in which order, and how long it would take."),
     "runs": ("reading", "List the runs in the store."),
     "report": ("reading", "Show a run's report, or write it to files."),
+    "baseline": ("baselines", "Set, show or clear the run that a suite is held against."),
     "logs": ("logs", "Print what the attempts of a run and their graders wrote."),
     "diff": ("changes", "Print what attempts changed in their workspaces."),
     "init": ("starting", "Write a suite that runs, to begin with."),
@@ -83,6 +84,11 @@ def main() -> None:
     if sys.stderr is None:
         # Started with stderr closed; libraries expect that there is one.
         sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - for as long as we live
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        # Only there, where what is printed may be a command, whoever wrote it.
+        from paraval.cli.inert_streams import make_streams_inert  # noqa: PLC0415 - see above
+
+        make_streams_inert()
     code = _exit_code()
     try:
         if sys.stdout is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import click
 from paraval.errors import RequestError
 from paraval.records import CacheUse
 from paraval.settings import (
+    DEFAULT_MAX_DROP,
     MODELS_VARIABLE,
     STORE_FOLDER,
     STORE_VARIABLE,
@@ -19,6 +21,7 @@ from paraval.settings import (
     Selection,
     chosen_models,
     default_store,
+    is_report_file,
 )
 
 MOST_PARALLEL = 1_000_000
@@ -111,6 +114,53 @@ _SELECTION = (
         "[default: the suite's, or reuse]",
     ),
 )
+
+
+def _at_its_place(
+    _context: click.Context, _option: click.Parameter, name: str | None
+) -> str | None:
+    """A path is made absolute from the start, as the store's is."""
+    if name == "":
+        raise click.BadParameter("name a run, or the file of a report")
+    is_path = name is not None and (os.sep in name or is_report_file(name))
+    return str(Path(name or "").absolute()) if is_path else name
+
+
+_BASELINE = (
+    click.option(
+        "--baseline",
+        metavar="RUN|FILE",
+        callback=_at_its_place,
+        help="Hold the run against this one (an id, the beginning of one, or last), or against a "
+        ".json or .jsonl report. [default: the one that is set for the suite, with --max-drop]",
+    ),
+    click.option(
+        "--max-drop",
+        type=click.FloatRange(0, 1),
+        metavar="SHARE",
+        help="How far below the baseline's the pass rate may be. "
+        f"[default: the suite's, or {DEFAULT_MAX_DROP} with --baseline]",
+    ),
+    click.option("--no-baseline", is_flag=True, help="For once, hold the run against none."),
+)
+
+
+def baseline_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say what a run is held against."""
+    for option in reversed(_BASELINE):
+        command = option(command)
+    return command
+
+
+def baseline_from(given: dict[str, Any]) -> Selection:
+    """Takes the baseline's options out of a command's own; no others are in the selection."""
+    baseline, max_drop = given.pop("baseline"), given.pop("max_drop")
+    if given.pop("no_baseline"):
+        if baseline is not None or max_drop is not None:
+            other = "--max-drop" if baseline is None else "--baseline"
+            raise RequestError(f"--no-baseline and {other} cannot go together")
+        baseline = ""
+    return Selection(baseline=baseline, max_drop=max_drop)
 
 
 def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,9 +10,17 @@ from typing import Any
 import click
 
 from paraval.cli.complaints import talk
-from paraval.cli.options import json_option, output_of_any_option, run_argument, store_option
+from paraval.cli.github import tell_github
+from paraval.cli.options import (
+    baseline_from,
+    baseline_options,
+    json_option,
+    output_of_any_option,
+    run_argument,
+    store_option,
+)
 from paraval.cli.showing import iso, print_report
-from paraval.composition import open_store
+from paraval.composition import open_store, references_in
 from paraval.errors import ParavalError
 from paraval.racing.remembering import RACE, is_race
 from paraval.records import RunInfo
@@ -22,6 +30,7 @@ from paraval.report.files import check_output_paths, write_files
 from paraval.report.text import one_line
 from paraval.report.wording import duration
 from paraval.settings import TESTS, Options, is_of_tests
+from paraval.settling import settle_for
 from paraval.store.store import Store
 
 SUITE = "suite"
@@ -93,15 +102,18 @@ def _run_mapping(store: Store, info: RunInfo) -> dict[str, Any]:
 @click.command("report")
 @run_argument
 @output_of_any_option
+@baseline_options
 @store_option
 @json_option
 def report_command(
-    run: str, outputs: tuple[Path, ...], store: Path | None, *, as_json: bool
+    run: str, outputs: tuple[Path, ...], store: Path | None, *, as_json: bool, **given: Any
 ) -> int:
     """Show the report of a RUN (an id, the beginning of one, a run's folder, or `last`).
 
-    Ends with the exit code that the run itself ended with.
+    Ends with the exit code that the run itself ended with, unless it is held against another
+    baseline here.
     """
+    asked = baseline_from(given)
     opened = open_store(Options(store=store))
     info = opened.find(run)
     if is_race(opened.selection(info)):
@@ -110,11 +122,14 @@ def report_command(
 
         return show_recorded(opened, info, outputs, as_json=as_json)
     check_output_paths(outputs)
+    baseline = settle_for(info, asked, opened)
     with opened.reader(info) as reader:
-        report = Report(reader)
+        report = Report(reader, references_in(opened))
+        report.hold_against(baseline)
         if as_json:
             AsJson().write(report, sys.stdout)
         else:
             print_report(report)
         write_files(report, outputs)
+        tell_github(report)
         return report.exit_code

@@ -11,8 +11,11 @@ import click
 
 from paraval import Suite
 from paraval.cli.complaints import EXIT_CANNOT_TELL, complain, let_go_of_stdout, talk
+from paraval.cli.github import tell_github
 from paraval.cli.loading import suite_from
 from paraval.cli.options import (
+    baseline_from,
+    baseline_options,
     output_of_any_option,
     output_option,
     run_argument,
@@ -64,6 +67,7 @@ def run_and_show(suite: Suite, selection: Selection, options: Options, showing: 
     code = _write(report, showing.outputs)
     _print(report)
     _say_how_to_go_on(report)
+    tell_github(report)
     return code
 
 
@@ -111,6 +115,7 @@ verbose_option = click.option("-v", "--verbose", is_flag=True, help="Name trials
 @click.command("run", short_help="Run a suite, in parallel, and report.")
 @suite_argument
 @selection_options
+@baseline_options
 @output_option
 @progress_option
 @click.option(
@@ -132,7 +137,7 @@ def run_command(suite: Path, **given: Any) -> int:
     The report goes to stdout, progress to stderr. Every result is on disk as soon as it is there:
     after a crash, go on with --resume.
     """
-    selection = selection_from(given)
+    selection = baseline_from(given).over(selection_from(given))
     options = Options(
         store=given["store"],
         seed=given["seed"],
@@ -145,6 +150,7 @@ def run_command(suite: Path, **given: Any) -> int:
 @click.command("resume", short_help="Go on with a run that was interrupted, killed or held back.")
 @run_argument
 @selection_options
+@baseline_options
 @output_of_any_option
 @progress_option
 @click.option("--retry-errors", is_flag=True, help="Run again what ended in an error.")
@@ -156,7 +162,7 @@ def resume_command(run: str, **given: Any) -> int:
     What has a result is not run again. Filters and --models narrow what runs now; --budget is for
     the whole run, what it spent before included.
     """
-    selection = selection_from(given)
+    selection = baseline_from(given).over(selection_from(given))
     store = open_store(Options(store=given["store"]))
     info = store.find(run)
     options = Options(store=given["store"], resume=info.id, retry_errors=given["retry_errors"])

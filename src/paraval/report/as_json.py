@@ -18,7 +18,11 @@
              "median_files", "median_lines_added", "median_lines_deleted", "tampered",
              "tampering": {what: trials}} | null, "cpu_s", "most_memory_bytes",
              "variants": [{"variant": {axis: value}, ...the same but for "speedup"...}]},
- "gate": {"verdict": met | missed | unknown, "exit_code", "sentence"},
+ "gate": {"verdict": met | missed | unknown, "exit_code", "sentence", "baseline": {"name" (a run's
+          id, or a path), "verdict", "sentence", "max_drop", "difference" (now less then),
+          "interval", "confidence", "cases", "if_errors": [least, most] | null, "more_cases",
+          "dropped_variants": [{"variant", "difference", "interval", "confidence", "cases"}],
+          "only_now", "only_baseline", "unjudged"} | null},
  "trials": [{"index", "case", "variant": {axis: value}, "repeat", "outcome", "passed", "score",
              "grades": [{"grader", "score", "passed", "reason", "agreement"}], "attempts",
              "duration_s", "queued_s", "usage": {...}, "cost_usd", "calls", "cached",
@@ -78,6 +82,7 @@ from paraval.records import (
 from paraval.report.contents import Contents
 from paraval.report.costs import Costs, finite, is_known, seconds, spend_of, told_usd, usage_of
 from paraval.report.deeds_as_dict import attempt_deeds, summed_deeds
+from paraval.report.dropping import drop_as_dict
 from paraval.report.gate import Gate
 from paraval.report.summary import Summary, Tally
 from paraval.report.text import well_formed
@@ -237,6 +242,7 @@ def _gate_as_dict(gate: Gate) -> dict[str, Any]:
         "verdict": gate.verdict.value,
         "exit_code": gate.exit_code,
         "sentence": gate.sentence,
+        "baseline": None if gate.baseline is None else drop_as_dict(gate.baseline),
     }
 
 

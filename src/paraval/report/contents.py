@@ -6,15 +6,25 @@ a run may have 100,000 of them, with answers of a megabyte.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cached_property
-from typing import Protocol, TextIO
+from typing import Protocol, TextIO, runtime_checkable
 
-from paraval.records import AttemptRecord, RunInfo, TrialResult
+from paraval.errors import ParavalError
+from paraval.records import AttemptRecord, Baseline, Case, RunInfo, TrialResult
 from paraval.report.comparing.axes import comparisons_of
 from paraval.report.comparing.cells import CaseBook
 from paraval.report.comparing.comparison import Comparison
-from paraval.report.gate import Gate, judge_gate, not_yet
+from paraval.report.dropping import gone, judge_drop
+from paraval.report.gate import (
+    DropVerdict,
+    Gate,
+    against_baseline,
+    has_trials,
+    judge_gate,
+    not_yet,
+)
 from paraval.report.summary import Summary, summarise
 
 
@@ -30,6 +40,19 @@ class Source(Protocol):
     def attempts(self) -> Iterator[AttemptRecord]:
         """By plan order and number; none where nobody kept them."""
         ...
+
+
+@runtime_checkable
+class KnowsCases(Protocol):
+    """A source that kept what was asked, too; files hold only what was answered."""
+
+    def cases(self) -> Iterator[Case]:
+        """From the first each time it is called, in plan order."""
+        ...
+
+
+References = Callable[[str], Source]
+"""Finds a baseline by its name, as RunInfo has it; ParavalError where it is gone."""
 
 
 class Trials:
@@ -49,15 +72,21 @@ class Trials:
 class Contents:
     """A run, its summary, its gate and its trials."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, references: References | None = None) -> None:
+        """Without `references`, a run that is held against a baseline has an unknown gate."""
         self._source = source
+        self._references = references
         self.run: RunInfo = source.info()
+
+    def hold_against(self, baseline: Baseline | None) -> None:
+        """In the place of what the run began with; before the gate is asked for."""
+        self.run = replace(self.run, baseline=baseline)
 
     @cached_property
     def _read(self) -> tuple[Summary, CaseBook]:
         """In one pass: a run may be long, and on a slow disk."""
         book = CaseBook()
-        return summarise(_entered(self._source.results(), book), self.run), book
+        return summarise(_entered(self._source.results(), book), self.run, book), book
 
     @property
     def summary(self) -> Summary:
@@ -75,17 +104,46 @@ class Contents:
 
     @cached_property
     def gate(self) -> Gate:
-        if self.run.running:
-            return not_yet(self.summary)
-        return judge_gate(self.summary, self.run.fail_under, self.run.interrupted)
+        run, summary = self.run, self.summary
+        if run.running:
+            return not_yet(summary)
+        rate = judge_gate(summary, run.fail_under, run.interrupted)
+        if run.baseline is None or run.interrupted or not has_trials(summary):
+            return rate
+        # With a baseline, a pass rate is asked for only where somebody says which.
+        asked = None if run.fail_under is None else rate
+        return against_baseline(self._drop(run.baseline), asked)
+
+    def _drop(self, baseline: Baseline) -> DropVerdict:
+        if self._references is None:
+            return gone(baseline)
+        try:
+            source = self._references(baseline.name)
+            stops = self.run.stop is not None or source.info().stop is not None
+            book = book_of(source)
+        except ParavalError:
+            return gone(baseline)
+        return judge_drop(self.book, book, baseline, at_any_time=stops)
 
     def attempts(self) -> Iterator[AttemptRecord]:
         """Read anew each time, by plan order and number."""
         return self._source.attempts()
 
+    def cases(self) -> Iterator[Case]:
+        """Read anew each time, in plan order; none where nobody kept them."""
+        return self._source.cases() if isinstance(self._source, KnowsCases) else iter(())
+
     @property
     def trials(self) -> Trials:
         return Trials(self._source, self.summary.trials)
+
+
+def book_of(source: Source) -> CaseBook:
+    """What each case of a run came to, with each variant."""
+    book = CaseBook()
+    for result in source.results():
+        book.add(result)
+    return book
 
 
 def _entered(results: Iterator[TrialResult], book: CaseBook) -> Iterator[TrialResult]:

@@ -1,5 +1,8 @@
 """Whether a run is good enough: the gate, its exit code and the sentence that says so.
 
+Here is the gate over the pass rate alone, and what becomes of two gates; whether the rate dropped
+against a baseline is judged in `dropping`.
+
 What has no verdict (errors, trials that were skipped or never ended) is not held against a run, nor
 for it: where it could turn the answer, the answer is `unknown`. Nothing is asked of trials that
 left themselves out, as tests do that skip themselves.
@@ -7,9 +10,11 @@ left themselves out, as tests do that skip themselves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from paraval.report.comparing.comparison import Interval
 from paraval.report.summary import Summary
 from paraval.report.wording import counted, listed, percent
 
@@ -31,12 +36,52 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RateChange:
+    """Pass rate now less that of the baseline, over the cases that have both; in shares."""
+
+    mean: float
+    interval: Interval
+    confidence: float
+    """Of the interval."""
+    cases: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropVerdict:
+    """Whether the pass rate dropped against a baseline by more than it may, answered."""
+
+    verdict: Verdict
+    sentence: str
+    """In words that neither Markdown nor a terminal acts on, and in ASCII."""
+    baseline: str
+    """As `Baseline.name`: a run's id, or a path."""
+    max_drop: float
+    change: RateChange | None = None
+    """None: nothing could be compared."""
+    if_errors: Interval | None = None
+    """The least and the most that the mean could be, whatever missing verdicts hide; None where
+    none is missing."""
+    more_cases: int | None = None
+    """Of an unknown verdict: so many more cases like these could tell; None: nobody knows."""
+    dropped: Mapping[str, RateChange] = field(default_factory=dict)
+    """Variants, by their labels, of which such a drop is shown; intervals are wider by Holm."""
+    only_now: int = 0
+    """Cases that the baseline does not have ..."""
+    only_baseline: int = 0
+    """... that it alone has ..."""
+    unjudged: int = 0
+    """... and that both have, but one of them without a verdict."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
     """What was asked of a run, answered."""
 
     verdict: Verdict
     exit_code: int
     sentence: str
+    baseline: DropVerdict | None = None
+    """Where it is held against one."""
 
 
 def judge_gate(summary: Summary, fail_under: float | None, interrupted: bool) -> Gate:
@@ -65,6 +110,32 @@ def not_yet(summary: Summary) -> Gate:
     ended = f"{summary.ended:,} of {counted(summary.planned, 'trial')}"
     sentence = f"The run still goes on, {ended} ended: the gate is not judged yet."
     return Gate(verdict=Verdict.UNKNOWN, exit_code=EXIT_UNKNOWN, sentence=sentence)
+
+
+def against_baseline(drop: DropVerdict, rate: Gate | None) -> Gate:
+    """The gate of a run with a baseline; `rate` where a pass rate is asked for, too.
+
+    Of two verdicts the worse counts, and both are said.
+    """
+    if rate is None:
+        verdict, sentence = drop.verdict, drop.sentence
+    else:
+        verdict = min(drop.verdict, rate.verdict, key=_WORST_FIRST.index)
+        sentence = f"{rate.sentence} {drop.sentence}"
+    return Gate(verdict=verdict, exit_code=_EXIT_CODES[verdict], sentence=sentence, baseline=drop)
+
+
+_WORST_FIRST = (Verdict.MISSED, Verdict.UNKNOWN, Verdict.MET)
+_EXIT_CODES = {
+    Verdict.MET: EXIT_MET,
+    Verdict.MISSED: EXIT_MISSED,
+    Verdict.UNKNOWN: EXIT_UNKNOWN,
+}
+
+
+def has_trials(summary: Summary) -> bool:
+    """Whether anything is asked of it."""
+    return _asked_of(summary) > 0
 
 
 def _asked_of(summary: Summary) -> int:

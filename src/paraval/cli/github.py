@@ -1,0 +1,89 @@
+"""What GitHub Actions is told: the report on the page of a job, and annotations for gates.
+
+What keeps text of others from being a command there is in `inert_streams`.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from paraval.cli.complaints import talk
+from paraval.cli.inert_streams import InertStream, is_on_actions
+from paraval.report.as_markdown import AsMarkdown
+from paraval.report.contents import Contents
+from paraval.report.gate import Verdict
+from paraval.report.text import one_line
+from paraval.report.wording import counted, listed
+
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+MOST_SUMMARY_BYTES = 1 << 20
+"""Of a step; past it, GitHub shows none of it."""
+LONGEST_NAME = 100
+
+
+def tell_github(contents: Contents) -> None:
+    """Where a job of GitHub's runs this; nothing elsewhere. No run fails because of it."""
+    if os.environ.get(SUMMARY_VARIABLE):
+        page = io.StringIO()
+        AsMarkdown().write(contents, page)
+        append_summary(page.getvalue())
+    if is_on_actions():
+        for line in gate_annotations(contents):
+            _command(line)
+
+
+def append_summary(markdown: str) -> None:
+    """To the page of the job, where GitHub says which file that is."""
+    name = os.environ.get(SUMMARY_VARIABLE)
+    if not name:
+        return
+    text = markdown.encode(errors="replace") + b"\n"
+    try:
+        file = Path(name)
+        taken = file.stat().st_size if file.exists() else 0
+        if taken + len(text) > MOST_SUMMARY_BYTES:
+            talk(f"note: the report is not in the step's summary: with {taken:,} bytes, it is full")
+            return
+        with file.open("ab") as summary:
+            summary.write(text)
+    except (OSError, ValueError) as error:
+        talk(f"note: the report is not in the step's summary: {one_line(str(error), 300)}")
+
+
+def gate_annotations(contents: Contents) -> Iterator[str]:
+    """Commands: of a gate that is not met, and of errors."""
+    gate, summary = contents.gate, contents.summary
+    title = f"paraval: {one_line(contents.run.suite, LONGEST_NAME)}"
+    if gate.verdict is Verdict.MISSED:
+        yield annotation("error", title, gate.sentence)
+    elif gate.verdict is Verdict.UNKNOWN:
+        yield annotation("warning", title, gate.sentence)
+    if summary.errors:
+        kinds = listed(f"{number:,} {kind}" for kind, number in summary.errors_by_kind.items())
+        have = "has" if summary.errors == 1 else "have"
+        told = f"{counted(summary.errors, 'error')} {have} no verdict: {kinds}."
+        yield annotation("warning", title, told)
+
+
+def annotation(kind: str, title: str, message: str) -> str:
+    """A workflow command, whatever is in the texts."""
+    return f"::{kind} title={_escaped(title, also=':,')}::{_escaped(message)}"
+
+
+def _escaped(text: str, *, also: str = "") -> str:
+    """As GitHub reads it back; the sign of escapes first."""
+    for sign in ("%", "\r", "\n", *also):
+        text = text.replace(sign, f"%{ord(sign):02X}")
+    return text
+
+
+def _command(line: str) -> None:
+    """To stderr, which Actions reads as it does stdout; stdout is for data."""
+    if isinstance(sys.stderr, InertStream):
+        sys.stderr.command(line)
+    else:
+        talk(line)

@@ -1,0 +1,134 @@
+"""What a gate against a baseline says, in one sentence or two.
+
+They are shown as they are in every form, so names that Markdown, HTML or a terminal would act on
+are not in them; what the names are stands in the figures.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from paraval.records import Baseline
+from paraval.report.comparing.comparison import Interval
+from paraval.report.drop_pairs import DropPairs
+from paraval.report.gate import RateChange
+from paraval.report.text import to_ascii
+from paraval.report.wording import counted, listed, percent
+
+NO_VARIANT = "it has no variant in common with the baseline"
+_MOST_NAMED = 3
+# Letters, and signs between them that act nowhere: `gpt_4`, `claude@2025`, `small - with-tool`.
+_HARMLESS = re.compile(
+    r"[A-Za-z0-9](?:[A-Za-z0-9 ,=+/-]|(?<=[A-Za-z0-9])[_@.:](?=[A-Za-z0-9])){0,79}"
+)
+
+
+def points(share: float) -> str:
+    """`5 points`, `2.5 points`, `1 point`."""
+    number = f"{round(share * 100, 2):g}"
+    return f"{number} {'point' if number == '1' else 'points'}"
+
+
+def signed(share: float) -> str:
+    """`+12`, `-3`, `-0.4`: points, whole from 2 on."""
+    value = round(share * 100, 1)
+    if abs(value) >= 2 or value == round(value):
+        return f"{round(share * 100):+d}" if round(share * 100) else "+0"
+    return f"{value:+.1f}"
+
+
+def name_of(baseline: Baseline) -> str:
+    """A run's id, the name of a file, or just what it is."""
+    name = to_ascii(Path(baseline.name).name)
+    return name if _is_harmless(name) else "the baseline"
+
+
+def cannot_tell(baseline: Baseline, why: str) -> str:
+    return f"{_cannot_tell(baseline)}: {why}."
+
+
+def nothing_shared(pairs: DropPairs) -> str:
+    if pairs.unjudged:
+        return "no case has a verdict in both runs"
+    return "it has no case in common with the baseline"
+
+
+def left_out(pairs: DropPairs) -> Iterator[str]:
+    parts = []
+    if pairs.only_now:
+        parts.append(f"{pairs.only_now:,} only in this run")
+    if pairs.only_baseline:
+        parts.append(f"{pairs.only_baseline:,} only in the baseline")
+    if pairs.unjudged:
+        parts.append(f"{pairs.unjudged:,} without a verdict in one of them")
+    if parts:
+        number = pairs.only_now + pairs.only_baseline + pairs.unjudged
+        yield f"{counted(number, 'case')} left out: {listed(parts)}."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What the figures are told with."""
+
+    baseline: Baseline
+    at_any_time: bool
+
+    def met(self, change: RateChange) -> str:
+        return (
+            f"The gate is met: a drop of more than {points(self.baseline.max_drop)} is ruled out"
+            f" ({self._figures(change)})."
+        )
+
+    def missed(self, change: RateChange) -> str:
+        return (
+            f"The gate is missed: the pass rate dropped by more than"
+            f" {points(self.baseline.max_drop)} ({self._figures(change)})."
+        )
+
+    def missed_by(self, dropped: Mapping[str, RateChange]) -> str:
+        parts = [f"{_variant(label)} ({self._figures(one)})" for label, one in dropped.items()]
+        if (more := len(parts) - _MOST_NAMED) > 0:
+            parts[_MOST_NAMED:] = [f"{more:,} more"]
+        return (
+            f"The gate is missed: the pass rate dropped by more than"
+            f" {points(self.baseline.max_drop)} with {listed(parts)}."
+        )
+
+    def unknown(self, change: RateChange, more: int | None) -> str:
+        cannot = f"{_cannot_tell(self.baseline)} ({self._figures(change)})"
+        if self.at_any_time:
+            return f"{cannot}."
+        if more is None:
+            return f"{cannot}; more cases like these could not."
+        return f"{cannot}; {counted(more, 'more case', 'more cases')} could."
+
+    def hidden(self, change: RateChange, if_errors: Interval | None) -> str:
+        least, most = if_errors or (-1.0, 1.0)
+        return (
+            f"{_cannot_tell(self.baseline)} ({self._figures(change)}): with what errors and skipped"
+            f" trials hide, it could be anything from {signed(least)} to {signed(most)} points."
+        )
+
+    def _figures(self, change: RateChange) -> str:
+        low, high = change.interval
+        sure = f"{percent(change.confidence)}{' at any time' if self.at_any_time else ''}"
+        return (
+            f"{signed(change.mean)} points against {name_of(self.baseline)},"
+            f" {sure}: {signed(low)} to {signed(high)}, {counted(change.cases, 'case')}"
+        )
+
+
+def _cannot_tell(baseline: Baseline) -> str:
+    return f"Cannot tell whether the pass rate dropped by more than {points(baseline.max_drop)}"
+
+
+def _variant(label: str) -> str:
+    name = to_ascii(label)
+    return name if _is_harmless(name) else "one variant"
+
+
+def _is_harmless(name: str) -> bool:
+    return _HARMLESS.fullmatch(name) is not None and not name.startswith("www.")

@@ -1,0 +1,187 @@
+"""What a run is held against: settled when it begins, so that a resume and every report of it judge
+the same, and looked at before anything is spent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from paraval.errors import ParavalError, RequestError
+from paraval.records import Baseline, Plan, RunInfo
+from paraval.report.comparing.cells import CaseBook
+from paraval.report.contents import References, book_of
+from paraval.report.drop_pairs import shared_variants
+from paraval.report.drop_words import points
+from paraval.report.summary import variant_key
+from paraval.report.wording import counted
+from paraval.settings import DEFAULT_MAX_DROP, Selection, is_report_file
+from paraval.statistics.power import pairs_to_tell
+from paraval.store.baselines import Baselines
+from paraval.store.store import Store
+
+_HOW_TO_SET = "paraval baseline set RUN"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What a run is held against, and what a person should know of it."""
+
+    baseline: Baseline | None = None
+    notices: tuple[str, ...] = ()
+
+
+def settle(plan: Plan, asked: Selection, store: Store, resumed: RunInfo | None) -> Settled:
+    """For a run that begins or goes on; RequestError where what is asked for cannot be had."""
+    if asked.baseline is not None or asked.max_drop is not None:
+        return Settled(baseline=settle_for(resumed, asked, store, plan=plan))
+    if resumed is not None:
+        return Settled(baseline=resumed.baseline)
+    if plan.max_drop is None:
+        return Settled()
+    known = Baselines(store.root).of(plan.name)
+    if known is None:
+        notice = (
+            f"max_drop is not judged: no baseline is set for suite '{plan.name}'."
+            f" Set one with: {_HOW_TO_SET}"
+        )
+        return Settled(notices=(notice,))
+    return Settled(
+        baseline=Baseline(name=_set(known.run, plan.name, store), max_drop=plan.max_drop)
+    )
+
+
+def settle_for(
+    run: RunInfo | None, asked: Selection, store: Store, *, plan: Plan | None = None
+) -> Baseline | None:
+    """What flags ask for, of a run that begins (it has a plan) or that is there already."""
+    own = None if run is None else run.baseline
+    if asked.baseline == "":
+        return None
+    if asked.baseline is None and asked.max_drop is None:
+        return own
+    max_drop = _max_drop(asked, own, plan)
+    if asked.baseline is None and own is not None:
+        return replace(own, max_drop=max_drop)
+    if asked.baseline is not None:
+        name = _named(asked.baseline, store)
+    else:
+        suite = _suite_of(run, plan)
+        known = Baselines(store.root).of(suite)
+        if known is None:
+            raise RequestError(
+                f"--max-drop {max_drop:g}: there is no baseline for suite '{suite}'",
+                hint=f"name one with --baseline RUN|FILE, or set one with: {_HOW_TO_SET}",
+            )
+        name = _set(known.run, suite, store)
+    if run is not None and name in (run.id, run.folder):
+        raise RequestError(
+            f"run {run.id} cannot be held against itself",
+            hint="name another: `paraval runs` lists all",
+        )
+    return Baseline(name=name, max_drop=max_drop)
+
+
+def _suite_of(run: RunInfo | None, plan: Plan | None) -> str:
+    if plan is not None:
+        return plan.name
+    assert run is not None, "it begins, with a plan, or it is there already"
+    return run.suite
+
+
+def _max_drop(asked: Selection, own: Baseline | None, plan: Plan | None) -> float:
+    if asked.max_drop is not None:
+        if not 0 <= asked.max_drop <= 1:
+            raise RequestError(f"max-drop must be a number from 0 to 1, not {asked.max_drop}")
+        return asked.max_drop
+    if plan is not None and plan.max_drop is not None:
+        return plan.max_drop
+    return DEFAULT_MAX_DROP if own is None else own.max_drop
+
+
+def _named(asked: str, store: Store) -> str:
+    """As a run keeps it: an id, or an absolute path."""
+    if is_report_file(asked):
+        path = Path(asked).absolute()
+        if not path.is_file():
+            raise RequestError(f"--baseline {asked}: there is no such file")
+        return str(path)
+    info = store.find(asked)
+    if store.grows(info):
+        raise RequestError(f"--baseline {asked}: run {info.id} is a race, not a run of a suite")
+    if info.running:
+        raise RequestError(
+            f"--baseline {asked}: run {info.id} still goes on",
+            hint="wait until it has ended: what it is compared by would change under the report",
+        )
+    is_here = Path(info.folder).parent == store.runs_folder
+    return info.id if is_here else info.folder
+
+
+def _set(name: str, suite: str, store: Store) -> str:
+    """One that was set once, and may be gone since."""
+    try:
+        return _named(name, store)
+    except RequestError as error:
+        raise RequestError(
+            f"the baseline of suite '{suite}' cannot be used: {error.message}",
+            hint=f"set another with: {_HOW_TO_SET}; or, for once without: --no-baseline",
+        ) from error
+
+
+# ---- whether it will do
+
+
+def check_baseline(plan: Plan, baseline: Baseline, references: References) -> Iterator[str]:
+    """RequestError where nothing could be compared; what else a person should know before."""
+    shared, cases = _shared_cases(plan, _read(baseline, references), baseline)
+    if shared < cases:
+        yield (
+            f"Only {shared:,} of {counted(cases, 'case')} can be held against the baseline:"
+            " it has no verdict on the others."
+        )
+    more = pairs_to_tell([0.0] * shared, -baseline.max_drop)
+    if more:
+        yield (
+            f"Even if no case changes, {counted(shared, 'case')} cannot rule out a drop of more"
+            f" than {points(baseline.max_drop)}; {counted(more, 'more case')} could."
+        )
+    elif more is None:
+        yield (
+            f"Unless the pass rate rises, no number of cases rules out a drop of more than"
+            f" {points(baseline.max_drop)}."
+        )
+
+
+def _read(baseline: Baseline, references: References) -> CaseBook:
+    try:
+        return book_of(references(baseline.name))
+    except ParavalError as error:
+        raise RequestError(
+            f"baseline {baseline.name} cannot be used: {error.message}",
+            hint="name another with --baseline, or go without: --no-baseline",
+        ) from error
+
+
+def _shared_cases(plan: Plan, book: CaseBook, baseline: Baseline) -> tuple[int, int]:
+    """Cases of the plan that the baseline judged, and all of the plan's."""
+    now = {variant_key(variant): variant for variant in plan.variants}
+    shared = shared_variants(now, book.variants)
+    if not shared:
+        raise RequestError(
+            f"baseline {baseline.name} has no variant in common with this run",
+            hint="choose the same with --variant or --models, or name another with --baseline",
+        )
+    judged = {
+        case
+        for case, cells in book.rows()
+        if any(key in cells and cells[key].judged for key in shared.values())
+    }
+    cases = {trial.case.id for trial in plan.trials}
+    if not cases & judged:
+        raise RequestError(
+            f"baseline {baseline.name} has no verdict on any case of this run",
+            hint="name another with --baseline; `paraval runs` lists all",
+        )
+    return len(cases & judged), len(cases)
