@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from markupsafe import Markup
 
@@ -30,49 +31,69 @@ _FEWEST_FOR_P95 = 20
 """Among fewer, one in twenty is nobody: the longest is told instead."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Timed:
+    """The trials of a variant that were timed."""
+
+    label: str
+    seconds: Sequence[float]
+    """Sorted."""
+    median: float
+    p95: float | None
+    """None: there are too few to tell."""
+
+    @property
+    def is_few(self) -> bool:
+        """Whether each trial is drawn."""
+        return len(self.seconds) <= _MOST_DOTS
+
+
 def durations(series: Sequence[Durations]) -> Markup:
     """Nothing where no trial was timed."""
-    timed = [(one.label, _timed(one.seconds)) for one in series]
-    timed = [(label, values) for label, values in timed if values]
+    timed = [one for one in map(_timed, series) if one is not None]
     if not timed:
         return NOTHING
-    scale = scale_of(
-        (end for _, values in timed for end in (values[0], values[-1])), always_log=True
-    )
+    ends = (end for one in timed for end in (one.seconds[0], one.seconds[-1]))
+    scale = scale_of(ends, always_log=True)
     ticks = [(scale.place(value), tick_time(value)) for value in time_ticks(scale)]
     places = [place for place, _ in ticks]
-    drawn = [
-        row(label, _figure(values), _strip(label, values, scale, places)) for label, values in timed
-    ]
+    drawn = [row(one.label, _figure(one), _strip(one, scale, places)) for one in timed]
     return chart("durations", lines([*drawn, axis(ticks)]), legend(_legend(timed)))
 
 
-def _timed(values: Sequence[float]) -> list[float]:
-    return sorted(value for value in values if math.isfinite(value) and value >= 0)
+def _timed(one: Durations) -> _Timed | None:
+    seconds = sorted(value for value in one.seconds if math.isfinite(value) and value >= 0)
+    if not seconds:
+        return None
+    return _Timed(
+        label=one.label,
+        seconds=seconds,
+        median=quantile(seconds, 0.5),
+        p95=quantile(seconds, 0.95) if len(seconds) >= _FEWEST_FOR_P95 else None,
+    )
 
 
-def _strip(label: str, values: list[float], scale: Scale, ticks: Sequence[float]) -> Markup:
-    shapes = _shapes(values, scale, ticks)
-    return strip(_HEIGHT, shapes, title=label or "durations", words=_words(values))
+def _strip(one: _Timed, scale: Scale, ticks: Sequence[float]) -> Markup:
+    shapes = _shapes(one, scale, ticks)
+    return strip(_HEIGHT, shapes, title=one.label or "durations", words=_words(one))
 
 
-def _shapes(values: list[float], scale: Scale, ticks: Sequence[float]) -> Iterator[Markup]:
+def _shapes(one: _Timed, scale: Scale, ticks: Sequence[float]) -> Iterator[Markup]:
     yield grid(ticks, _HEIGHT)
-    if len(values) <= _MOST_DOTS:
-        middle = _HEIGHT / 2
-        for value in values:
-            yield element("circle", cx=share(scale.place(value)), cy=middle, r=4, class_="one")
+    if one.is_few:
+        for value in one.seconds:
+            yield element("circle", cx=share(scale.place(value)), cy=_HEIGHT / 2, r=4, class_="one")
     else:
-        yield _histogram(values, scale)
-    yield upright(scale.place(quantile(values, 0.5)), 2, _HEIGHT - 2, "median")
-    if len(values) >= _FEWEST_FOR_P95:
-        yield upright(scale.place(quantile(values, 0.95)), 2, _HEIGHT - 2, "late")
+        yield _histogram(one.seconds, scale)
+    yield upright(scale.place(one.median), 2, _HEIGHT - 2, "median")
+    if one.p95 is not None:
+        yield upright(scale.place(one.p95), 2, _HEIGHT - 2, "late")
 
 
-def _histogram(values: list[float], scale: Scale) -> Markup:
+def _histogram(seconds: Sequence[float], scale: Scale) -> Markup:
     """Stretched to the width there is: it has neither text nor lines that would show it."""
     bins = [0] * _BINS
-    for value in values:
+    for value in seconds:
         bins[min(int(scale.place(value) * _BINS), _BINS - 1)] += 1
     high = max(bins)
     steps = "".join(f"V{number(30 - 30 * count / high)}h1" for count in bins)
@@ -89,31 +110,29 @@ def _histogram(values: list[float], scale: Scale) -> Markup:
     )
 
 
-def _figure(values: list[float]) -> str:
-    middle = duration(quantile(values, 0.5))
-    if len(values) == 1:
-        return middle
-    return f"{middle}, {_late(values)}"
+def _figure(one: _Timed) -> str:
+    middle = duration(one.median)
+    return middle if len(one.seconds) == 1 else f"median {middle}, {_late(one)}"
 
 
-def _late(values: list[float]) -> str:
-    if len(values) >= _FEWEST_FOR_P95:
-        return f"p95 {duration(quantile(values, 0.95))}"
-    return f"longest {duration(values[-1])}"
+def _late(one: _Timed) -> str:
+    if one.p95 is None:
+        return f"longest {duration(one.seconds[-1])}"
+    return f"p95 {duration(one.p95)}"
 
 
-def _words(values: list[float]) -> str:
-    said = f"{counted(len(values), 'trial')}, median {duration(quantile(values, 0.5))}"
-    return f"{said}, {_late(values)}, from {duration(values[0])} to {duration(values[-1])}."
+def _words(one: _Timed) -> str:
+    said = f"{counted(len(one.seconds), 'trial')}, median {duration(one.median)}, {_late(one)}"
+    return f"{said}, from {duration(one.seconds[0])} to {duration(one.seconds[-1])}."
 
 
-def _legend(timed: Sequence[tuple[str, list[float]]]) -> Iterator[tuple[Markup, str]]:
-    if any(len(values) <= _MOST_DOTS for _, values in timed):
+def _legend(timed: Sequence[_Timed]) -> Iterator[tuple[Markup, str]]:
+    if any(one.is_few for one in timed):
         yield element("circle", cx=13, cy=7, r=4, class_="one"), "a trial"
-    if any(len(values) > _MOST_DOTS for _, values in timed):
+    if not all(one.is_few for one in timed):
         hill = element("path", d="M1 13V9h6V3h6V6h6V11h6V13Z", class_="hill")
         yield hill, "how many took so long"
     yield element("line", x1=13, x2=13, y1=0, y2=14, class_="median"), "median"
-    if any(len(values) >= _FEWEST_FOR_P95 for _, values in timed):
+    if any(one.p95 is not None for one in timed):
         late = element("line", x1=13, x2=13, y1=0, y2=14, class_="late")
         yield late, "p95: one in twenty takes longer"

@@ -40,7 +40,8 @@ def forest(rows: Sequence[ForestRow], reach: float | None = None) -> Markup:
     scale = Scale(low=-most, high=most)
     drawn = [row(one.label, _figure(one), _strip(one, scale)) for one in known]
     places = (-most, -most / 2, 0.0, most / 2, most)
-    ticks = [(scale.place(value), _tick(value)) for value in places]
+    ticks = [(scale.place(value), points(value)) for value in places[:-1]]
+    ticks.append((1.0, f"{points(most)} points"))
     return chart("forest", lines([_sides(), *drawn, axis(ticks)]), legend(_legend(known)))
 
 
@@ -118,10 +119,6 @@ def points(difference: float) -> str:
     """`+12`, `-3.5`, `0`: in points of a hundred, signed."""
     value = round(difference * 100, 1)
     return f"{value:+g}" if value else "0"
-
-
-def _tick(value: float) -> str:
-    return f"{points(value)} points" if value > 0 and value >= 1e-9 else points(value)
 
 
 def _interval(one: ForestRow) -> Interval | None:

@@ -11,14 +11,20 @@ from itertools import pairwise
 from paraval.report.wording import duration
 
 _ROUND_TIMES = (
-    *(digit * 10**power for power in range(-6, 1) for digit in (1, 2, 5)),
+    *(digit * 10.0**power for power in range(-6, 1) for digit in (1, 2, 5)),
     *(10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 18000.0),
     *(digit * 36_000.0 * 10**power for power in range(6) for digit in (1, 2, 5)),
 )
+_ROUNDEST_TIMES = (
+    *(10.0**power for power in range(-6, 2)),
+    *(60.0, 600.0, 3600.0),
+    *(36_000.0 * 10**power for power in range(6)),
+)
 _ROUND_NUMBERS = tuple(digit * 10.0**power for power in range(-9, 10) for digit in (1, 2, 5))
+_ROUNDEST_NUMBERS = tuple(10.0**power for power in range(-9, 10))
 _LOG_BEYOND = 10
 """Where the largest value is more than so many times the smallest, the axis is logarithmic."""
-_SMALLEST_SHARE = 1e-6
+_SMALLEST_SHARE = 1e-9
 """Of the largest value: what is below it, 0 too, stands at the left edge of a logarithmic axis."""
 
 
@@ -56,11 +62,17 @@ def scale_of(values: Iterable[float], *, always_log: bool = False) -> Scale:
 
 
 def time_ticks(scale: Scale, most: int = 5) -> list[float]:
-    return _ticks(scale, _ROUND_TIMES, most)
+    """Round times within a scale, about so many at most."""
+    return _log_ticks(scale, (_ROUND_TIMES, _ROUNDEST_TIMES), most) or _even(
+        scale, _ROUND_TIMES, most
+    )
 
 
 def number_ticks(scale: Scale, most: int = 5) -> list[float]:
-    return _ticks(scale, _ROUND_NUMBERS, most)
+    """Round numbers within a scale, about so many at most."""
+    return _log_ticks(scale, (_ROUND_NUMBERS, _ROUNDEST_NUMBERS), most) or _even(
+        scale, _ROUND_NUMBERS, most
+    )
 
 
 def tick_time(seconds: float) -> str:
@@ -70,21 +82,24 @@ def tick_time(seconds: float) -> str:
     return re.sub(r" 00 (s|min)$|\.0(?= s)", "", duration(seconds)) if seconds else "0"
 
 
-def _ticks(scale: Scale, round_values: Sequence[float], most: int) -> list[float]:
+def _even(scale: Scale, round_values: Sequence[float], most: int) -> list[float]:
+    """Steps of the same size; none on a logarithmic scale, where they would not look it."""
     if scale.is_log:
-        inside = [value for value in round_values if scale.low <= value <= scale.high]
-        return _spread(inside, scale, most)
+        return []
     steps = (step for step in round_values if (scale.high - scale.low) / step <= most)
     step = next(steps, scale.high - scale.low)
     first = math.ceil(scale.low / step)
     return [index * step for index in range(first, math.floor(scale.high / step) + 1)]
 
 
-def _spread(values: list[float], scale: Scale, most: int) -> list[float]:
-    """At most so many of them, none near another."""
-    apart = 1 / most
-    for every in range(1, len(values) + 1):
-        kept = values[::every]
-        if all(scale.place(b) - scale.place(a) >= apart * 0.8 for a, b in pairwise(kept)):
-            return kept
+def _log_ticks(scale: Scale, tiers: Sequence[Sequence[float]], most: int) -> list[float]:
+    """The finest tier whose values stand far enough apart, or some of the roundest."""
+    if not scale.is_log:
+        return []
+    inside = [[value for value in tier if scale.low <= value <= scale.high] for tier in tiers]
+    every = range(1, len(inside[-1]) + 1)
+    for values in (*inside[:-1], *(inside[-1][::step] for step in every)):
+        places = [scale.place(value) for value in values]
+        if all(after - before >= 0.8 / most for before, after in pairwise(places)):
+            return values
     return []

@@ -30,6 +30,8 @@ _LETTER = 6.6
 """The mean width of a letter at 12 pixels."""
 _RADIUS = 8
 _MOST_POINTS = 200
+_FEWEST_POINTS = 2
+"""One alone stands against nothing: a table tells as much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,22 +70,34 @@ class _Point:
 
 
 def time_cost(points: Sequence[TimeCost]) -> Markup:
-    """Nothing where no variant has both a time and a cost."""
+    """Nothing where fewer than two variants have both a time and a cost."""
     known = _known(points)
-    if not known:
+    if len(known) < _FEWEST_POINTS:
         return NOTHING
-    time, cost = scale_of(one.seconds for one in known), scale_of(one.usd for one in known)
-    drawn = [_drawing(known, time, cost, paper) for paper in _PAPERS]
-    missing = len(points) - len(known)
-    left_out = (
-        "" if not missing else f"{counted(missing, 'variant')} without time or cost left out."
+    shown = known[:_MOST_POINTS]
+    time, cost = scale_of(one.seconds for one in shown), scale_of(one.usd for one in shown)
+    papers = [_drawing(shown, time, cost, paper) for paper in _PAPERS]
+    nameless = any(number_of < len(shown) for _, number_of in papers)
+    return chart(
+        "scatter",
+        *(drawn for drawn, _ in papers),
+        legend(_legend(shown)),
+        note(
+            _unequal(time, cost),
+            "Some names have no room; pointing at a point tells its own." if nameless else "",
+            _left_out(len(points) - len(known), "without time or cost"),
+            _left_out(len(known) - len(shown), "more"),
+        ),
     )
-    return chart("scatter", *drawn, legend(_legend(known)), note(_unequal(time, cost), left_out))
+
+
+def _left_out(number_of: int, which: str) -> str:
+    return f"{counted(number_of, 'variant')} {which} left out." if number_of else ""
 
 
 def _known(points: Sequence[TimeCost]) -> list[_Point]:
     told = []
-    for one in points[:_MOST_POINTS]:
+    for one in points:
         seconds, usd = finite(one.seconds), finite(one.usd)
         if seconds is not None and usd is not None and seconds >= 0 and usd >= 0:
             told.append((one.label, seconds, usd, finite(one.rate)))
@@ -106,32 +120,45 @@ def _is_thrifty(usd: float, rate: float, others: Sequence[tuple[float, float]]) 
     )
 
 
-def _drawing(points: Sequence[_Point], time: Scale, cost: Scale, paper: _Paper) -> Markup:
-    labels = Labels(Box(left=paper.left, top=4, right=paper.width - 2, bottom=paper.y(0)))
+def _drawing(
+    points: Sequence[_Point], time: Scale, cost: Scale, paper: _Paper
+) -> tuple[Markup, int]:
+    """The drawing, and how many of its points have their names beside them."""
     places = [(paper.x(time.place(one.seconds)), paper.y(cost.place(one.usd))) for one in points]
-    for x, y in places:
-        labels.take(Box.around(x, y, _RADIUS + 2))
-    marks = []
-    names = []
     # Those that a reader looks for first are named first, while there is room.
-    for index in sorted(range(len(points)), key=lambda index: not points[index].is_thrifty):
-        one, (x, y) = points[index], places[index]
-        marks.append(_mark(one, x, y))
-        name = short(one.label, paper.longest_label)
-        if (spot := labels.put(x, y, columns(name) * _LETTER, _RADIUS + 4)) is not None:
-            names.append(element("text", name, x=spot.x, y=spot.y, text_anchor=spot.anchor))
-    return element(
+    order = sorted(range(len(points)), key=lambda index: not points[index].is_thrifty)
+    labels = [short(points[index].label, paper.longest_label) for index in order]
+    names = _names(labels, [places[index] for index in order], paper)
+    drawn = element(
         "svg",
         element("title", "Time against cost, by variant"),
         element("desc", " ".join(map(_words, points))),
         _axes(time, cost, paper),
-        *marks,
+        *(_mark(points[index], *places[index]) for index in reversed(order)),
         *names,
         role="img",
         viewBox=f"0 0 {paper.width} {paper.height}",
         width="100%",
         class_=paper.kind,
     )
+    return drawn, len(names)
+
+
+def _names(
+    labels: Sequence[str], places: Sequence[tuple[float, float]], paper: _Paper
+) -> list[Markup]:
+    room = Labels(Box(left=paper.left, top=4, right=paper.width - 2, bottom=paper.y(0)))
+    for x, y in places:
+        room.take(Box.around(x, y, _RADIUS + 2))
+    spots = [
+        (label, room.put(x, y, columns(label) * _LETTER, _RADIUS + 4))
+        for label, (x, y) in zip(labels, places, strict=True)
+    ]
+    return [
+        element("text", label, x=spot.x, y=spot.y, text_anchor=spot.anchor)
+        for label, spot in spots
+        if spot is not None
+    ]
 
 
 def _mark(one: _Point, x: float, y: float) -> Markup:
@@ -208,7 +235,7 @@ def _legend(points: Sequence[_Point]) -> list[tuple[Markup, str]]:
     items = []
     if any(one.rate is not None for one in points):
         items.append((element("g", ring, part), "the share that passed"))
-    if any(one.is_thrifty for one in points) and len(points) > 1:
+    if any(one.is_thrifty for one in points):
         items.append(
             (element("circle", **at, r=4, class_="dot thrifty"), "nothing passes as much for less")
         )

@@ -13,20 +13,25 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from paraval.report.page.charts.data import Span
-from paraval.report.page.charts.rows import chart, legend, level, note, tick_text, upright
+from paraval.report.page.charts.rows import chart, legend, level, note, tick_text
 from paraval.report.page.charts.scales import Scale, tick_time, time_ticks
 from paraval.report.page.charts.slots import WorkClock, in_order, share_in_use, slots_of
 from paraval.report.page.charts.svg import NOTHING, element, number, share, short, together
 from paraval.report.wording import counted, duration, percent
 
 _MOST_NAMED = 1_500
-_MOST_BYTES = 300_000
+_MOST_BYTES = 350_000
 _MOST_SLOTS = 200
 _MOST_PIECES = 24_000
 _BINS = 240
 _LONGEST_LABEL = 60
 _PITCHES = ((12, 18), (24, 12), (48, 8), (100, 4), (_MOST_SLOTS, 2))
 """Up to so many slots, so many pixels for each."""
+_ROOMY = 8
+"""From so many pixels on, slots have gaps between them."""
+_NARROWEST = 0.001
+_WIDE = 0.004
+"""Of the width: attempts from here on have a line at their beginning."""
 _KINDS = {
     "passed": "passed",
     "failed": "failed",
@@ -54,6 +59,9 @@ class _Sheet:
     @property
     def height(self) -> int:
         return self.slots * self.pitch
+
+    def middle(self, slot: int) -> float:
+        return slot * self.pitch + self.pitch / 2
 
 
 def timeline(spans: Sequence[Span], slots: int | None = None) -> Markup:
@@ -100,7 +108,7 @@ def _slots(sheet: _Sheet) -> Markup:
 
 def _lanes(sheet: _Sheet) -> Markup:
     """A faint lane for each slot, so that an idle one is seen."""
-    if sheet.pitch < 8:
+    if sheet.pitch < _ROOMY:
         return element("rect", x=0, y=0, width="100%", height=sheet.height, class_="lane")
     high = sheet.pitch - 2
     return together(
@@ -125,29 +133,57 @@ def _cuts(sheet: _Sheet) -> Markup:
 
 
 def _named(sheet: _Sheet) -> Markup:
-    return together(map(_one, sheet.spans, sheet.places, [sheet] * len(sheet.spans)))
+    """Each attempt with its name; what tells them apart at their ends lies above them all."""
+    spans = zip(sheet.spans, sheet.places, strict=True)
+    drawn = element(
+        "g",
+        *(_one(span, slot, sheet) for span, slot in spans),
+        stroke_width=_thickness(sheet.pitch, is_final=True),
+    )
+    return together((drawn, _edges(sheet)))
 
 
 def _one(span: Span, slot: int, sheet: _Sheet) -> Markup:
     start, end = sheet.clock.place(span.start_s), sheet.clock.place(span.end_s)
-    kind, high = _kind(span), _thickness(sheet.pitch, is_final=span.final)
-    middle = slot * sheet.pitch + sheet.pitch / 2
-    end = max(end, start + 0.001)
-    line = level(start, end, middle, kind, high)
-    inner = level(start, end, middle, "stripe", max(high / 5, 1)) if kind == "failed" else None
+    end = max(end, start + _NARROWEST)
+    kind, middle = _kind(span), sheet.middle(slot)
+    width = _thickness(sheet.pitch, is_final=span.final)
+    line = level(start, end, middle, kind, None if span.final else width)
+    inner = level(start, end, middle, "stripe", max(width / 5, 1)) if kind == "failed" else None
     title = element("title", _title(span))
-    edge = (
-        upright(start, middle - high / 2, middle + high / 2, "edge")
-        if end - start > 0.004
-        else None
-    )
     if span.anchor is None:
-        return element("g", title, line, inner, edge)
-    return element("a", title, line, inner, edge, href=f"#{span.anchor}", tabindex=-1)
+        return element("g", title, line, inner)
+    # By keyboard the same cases are reached from the table, and not a thousand times over.
+    return element("a", title, line, inner, href=f"#{span.anchor}", tabindex=-1)
+
+
+def _edges(sheet: _Sheet) -> Markup:
+    """A fine line at each beginning, where neighbours would run together."""
+    high = _thickness(sheet.pitch, is_final=True)
+    moves = []
+    for span, slot in zip(sheet.spans, sheet.places, strict=True):
+        start, end = sheet.clock.place(span.start_s), sheet.clock.place(span.end_s)
+        if end - start > _WIDE:
+            moves.append(
+                f"M{number(1000 * start)} {number(sheet.middle(slot) - high / 2)}v{number(high)}"
+            )
+    return _stretched(sheet, 1000, [element("path", d="".join(moves), class_="edge")])
+
+
+def _stretched(sheet: _Sheet, columns: int, shapes: Sequence[Markup]) -> Markup:
+    """Paths cannot be drawn in shares of a width: their paper is stretched instead."""
+    return element(
+        "svg",
+        *shapes,
+        viewBox=f"0 0 {columns} {sheet.height}",
+        preserveAspectRatio="none",
+        width="100%",
+        height=sheet.height,
+    )
 
 
 def _thickness(pitch: int, *, is_final: bool) -> float:
-    whole = pitch - 2 if pitch >= 8 else pitch
+    whole = pitch - 2 if pitch >= _ROOMY else pitch
     return whole if is_final else max(whole / 2, 1)
 
 
@@ -156,23 +192,16 @@ def _unnamed(sheet: _Sheet) -> Markup:
     columns = max(min(1_000, _MOST_PIECES // sheet.slots), 1)
     paths: dict[tuple[str, bool], list[str]] = defaultdict(list)
     for slot, pieces in enumerate(_pieces(sheet, columns)):
-        middle = number(slot * sheet.pitch + sheet.pitch / 2)
+        middle = number(sheet.middle(slot))
         for start, end, kind, final in pieces:
             paths[kind, final].append(f"M{start} {middle}h{end - start}")
     drawn = []
     for (kind, final), moves in sorted(paths.items(), reverse=True):
         way, width = "".join(moves), _thickness(sheet.pitch, is_final=final)
         drawn.append(element("path", d=way, class_=kind, stroke_width=width))
-        if kind == "failed":
+        if kind == "failed" and sheet.pitch >= _ROOMY:
             drawn.append(element("path", d=way, class_="stripe", stroke_width=max(width / 5, 1)))
-    return element(
-        "svg",
-        *drawn,
-        viewBox=f"0 0 {columns} {sheet.height}",
-        preserveAspectRatio="none",
-        width="100%",
-        height=sheet.height,
-    )
+    return element("g", _stretched(sheet, columns, drawn), class_="dense")
 
 
 _Piece = tuple[int, int, str, bool]
@@ -222,7 +251,7 @@ def _title(span: Span) -> str:
 
 def _axis(clock: WorkClock) -> Markup:
     scale = Scale(low=0.0, high=clock.shown_s or 1.0)
-    ticks = [value for value in time_ticks(scale, 4) if value < 0.93 * scale.high]
+    ticks = [value for value in time_ticks(scale, 4) if value < 0.74 * scale.high]
     words = [tick_text(_at(clock, value), 14, tick_time(value)) for value in ticks]
     end = tick_text(1.0, 14, duration(clock.shown_s))
     return element(
@@ -297,8 +326,11 @@ def _words(sheet: _Sheet) -> str:
 def _pauses(clock: WorkClock) -> str:
     if not clock.pauses_s:
         return ""
-    number_of = counted(len(clock.pauses_s), "pause")
-    return f"{number_of} of {duration(sum(clock.pauses_s))} in all left out, at the hatched lines."
+    long, *others = clock.pauses_s
+    if not others:
+        return f"A pause of {duration(long)} is left out, at the dashed gap."
+    number_of, whole = counted(len(clock.pauses_s), "pause"), duration(sum(clock.pauses_s))
+    return f"{number_of} are left out, {whole} in all, at the dashed gaps."
 
 
 def _tail(sheet: _Sheet, slots: int) -> str:

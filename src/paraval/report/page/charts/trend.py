@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from paraval.report.page.charts.data import TrendPoint
-from paraval.report.page.charts.rows import LONGEST_NAME, chart, note, strip, upright
+from paraval.report.page.charts.rows import (
+    LONGEST_NAME,
+    chart,
+    level,
+    note,
+    strip,
+    tick_text,
+    upright,
+)
 from paraval.report.page.charts.scales import Scale, finite, scale_of
 from paraval.report.page.charts.svg import NOTHING, element, number, share, short
 from paraval.report.wording import UNKNOWN, counted, duration, listed, money, percent
@@ -21,7 +29,10 @@ _MOST_RUNS = 60
 _MOST_SERIES = 60
 _WIDTH = 1000
 """Of the paper that lines are drawn on; it is stretched to the width there is."""
-_MARKS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_TOP = 14
+"""Above it stand the letters of changes."""
+_MOST_DOTS = 30
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,23 +156,34 @@ def _shapes(
     figure: _Figure,
     history: _History,
 ) -> Iterator[Markup]:
-    for run in history.changes:
-        yield upright(history.at(run), 0, figure.height, "change")
-    bottom = figure.height - 1
-    yield element("line", x1=0, x2="100%", y1=bottom, y2=bottom, class_="zero")
+    for run, mark in zip(history.changes, _marks(history), strict=True):
+        yield upright(history.at(run), _TOP, figure.height, "change")
+        yield tick_text(history.at(run), _TOP - 3, mark)
+    for value in (figure.scale.low, figure.scale.high) if figure.field == "rate" else ():
+        yield level(0.0, 1.0, _down(value, figure), "zero")
+    yield _stretched(of_runs, values, figure, history)
+    drawn = (
+        values if len(history.runs) <= _MOST_DOTS else {run: values[run] for run in [*values][-1:]}
+    )
+    for run, value in drawn.items():
+        yield element(
+            "circle", cx=share(history.at(run)), cy=_down(value, figure), r=3, class_="one"
+        )
 
-    def down(value: float) -> float:
-        return 6 + (figure.height - 12) * (1 - figure.scale.place(value))
 
-    yield _stretched(of_runs, values, down, figure, history)
-    for run, value in values.items():
-        yield element("circle", cx=share(history.at(run)), cy=down(value), r=3, class_="one")
+def _down(value: float, figure: _Figure) -> float:
+    """How far below the top of its drawing a value stands."""
+    return _TOP + (figure.height - _TOP - 2) * (1 - figure.scale.place(value))
+
+
+def _marks(history: _History) -> list[str]:
+    """A letter for each change, as long as there are letters."""
+    return [_LETTERS[index : index + 1] for index in range(len(history.changes))]
 
 
 def _stretched(
     of_runs: Mapping[int, TrendPoint],
     values: Mapping[int, float],
-    down: Callable[[float], float],
     figure: _Figure,
     history: _History,
 ) -> Markup:
@@ -173,13 +195,15 @@ def _stretched(
     parts = []
     bands = _intervals(of_runs) if figure.field == "rate" else {}
     for stretch in _stretches(sorted(bands)):
-        above = [f"{across(run)} {number(down(bands[run][1]))}" for run in stretch]
-        below = [f"{across(run)} {number(down(bands[run][0]))}" for run in reversed(stretch)]
+        above = [f"{across(run)} {number(_down(bands[run][1], figure))}" for run in stretch]
+        below = [
+            f"{across(run)} {number(_down(bands[run][0], figure))}" for run in reversed(stretch)
+        ]
         # One run alone has no width: it gets an upright line.
         kind = "band" if len(stretch) > 1 else "whisker"
         parts.append(element("path", d=f"M{'L'.join(above + below)}Z", class_=kind))
     for stretch in _stretches(list(values)):
-        way = "L".join(f"{across(run)} {number(down(values[run]))}" for run in stretch)
+        way = "L".join(f"{across(run)} {number(_down(values[run], figure))}" for run in stretch)
         parts.append(element("path", d=f"M{way}", class_="way"))
     return element(
         "svg",
@@ -221,19 +245,18 @@ def _words(values: Mapping[int, float], figure: _Figure) -> str:
 
 
 def _changes(history: _History) -> Markup | None:
-    """What the dashed lines stand for, from left to right."""
+    """What the dashed lines stand for."""
     if not history.changes:
         return None
     told = [
-        element("li", f"{short(history.runs[run], LONGEST_NAME)}: {_what(what)} changed")
-        for run, what in history.changes.items()
+        element("li", element("b", mark), f" {_run(history, run)}: {_what(what)} changed")
+        for mark, (run, what) in zip(_marks(history), history.changes.items(), strict=True)
     ]
-    return element(
-        "div",
-        element("p", "Dashed lines, from left to right:"),
-        element("ul", *told),
-        class_="changes",
-    )
+    return element("ul", *told, class_="changes")
+
+
+def _run(history: _History, run: int) -> str:
+    return short(history.runs[run], LONGEST_NAME)
 
 
 def _what(changed: Sequence[str]) -> str:
@@ -243,7 +266,7 @@ def _what(changed: Sequence[str]) -> str:
 
 
 def _runs(history: _History) -> str:
-    first, last = short(history.runs[0], LONGEST_NAME), short(history.runs[-1], LONGEST_NAME)
+    first, last = _run(history, 0), _run(history, -1)
     if len(history.runs) == 1:
         return f"One run: {first}."
     return f"{counted(len(history.runs), 'run')}, from {first} to {last}."
