@@ -15,7 +15,7 @@ from paraval.environment import PASSED_ALWAYS
 from paraval.plan.agent_forms import AgentTargetForm, CustomOutputForm, McpServerForm
 from paraval.plan.form_types import Form, Told, Words
 from paraval.plan.grader_forms import GRADER_FORMS, GraderForm
-from paraval.plan.model import BudgetForm, CaseForm, LimitsForm, RetryForm, SuiteForm
+from paraval.plan.model import BudgetForm, CaseForm, LimitsForm, RetryForm, StopForm, SuiteForm
 from paraval.plan.registry_forms import AccountLimitsForm, ModelForm, PriceForm
 from paraval.plan.target_forms import (
     ChatForm,
@@ -347,6 +347,11 @@ What attempts are expected to cost is reserved before they start, and what they 
 place. Trials that no longer fit are `skipped`, and a resume with a larger budget runs them.
 """
 
+STOP = """\
+Cases then run in an order that is drawn by chance, and what has not started when all is decided is
+`skipped`, for good. What the report claims still holds: see [early-stop.md](early-stop.md).
+"""
+
 COMMAND_GRADERS = """\
 Tests that attempts shall not see stand beside the suite:
 
@@ -450,6 +455,7 @@ def suite_page() -> str:
         _section("## Retry", RetryForm),
         RETRY,
         _section("## Budget", BudgetForm, BUDGET),
+        _section("## Stop", StopForm, STOP),
     ]
     return "\n".join(parts)
 

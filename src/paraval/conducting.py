@@ -46,6 +46,7 @@ from paraval.records import (
 )
 from paraval.report.wording import counted
 from paraval.resuming import how_to_resume
+from paraval.schedule.blocks import case_by_case
 from paraval.schedule.estimates import variant_key
 from paraval.schedule.messages import Work
 from paraval.schedule.scheduler import Scheduler
@@ -137,7 +138,7 @@ class Engine:
         )
 
     def driver(self, performer: Performer, trials: Mapping[int, Trial]) -> Driver:
-        return Driver(
+        driver = Driver(
             trials,
             scheduler=self._scheduler(trials),
             performer=performer,
@@ -145,6 +146,22 @@ class Engine:
             tell=self.onlooker,
             pace=Pace(self.expected.seconds, from_history=self.expected.estimates.known),
         )
+        if self.ledger.plan.stop is not None:
+            self._stop_early(driver)
+        return driver
+
+    def _stop_early(self, driver: Driver) -> None:
+        """Lets the results decide when to stop, those of engines before this one first."""
+        from paraval.deciding import EarlyStop  # noqa: PLC0415 - few runs stop early
+
+        ledger = self.ledger
+        decider = EarlyStop(ledger.plan, ledger.run.seed)
+        if not decider.is_possible:
+            self.say(decider.why_impossible())
+            return
+        for index, outcome in ledger.done.items():
+            decider.hear(ledger.plan.trials[index], outcome)
+        driver.heed(decider)
 
     async def drive(self, driver: Driver) -> Ending:
         """Runs the driver's trials to their end."""
@@ -167,6 +184,8 @@ class Engine:
         plan, expected = self.ledger.plan, self.expected
         with no_collections():
             works = [expected.work(trial, expected.calls(trial)) for trial in trials.values()]
+            if plan.stop is not None:
+                works = case_by_case(works, plan.trials, self.ledger.run.seed)
         return Scheduler(
             works,
             limits=replace(plan.limits, parallel=self.at_once),

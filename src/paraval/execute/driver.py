@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from paraval.errors import ParavalError
+from paraval.execute.deciding import Decider, verdict_words
 from paraval.execute.growing import Growing, Growth, Named
 from paraval.execute.pace import Pace
 from paraval.execute.telling import end_of, hold_words, stop_words
@@ -41,6 +42,7 @@ from paraval.schedule.messages import (
     Abandoned,
     Added,
     Begin,
+    CallOff,
     CapacityChanged,
     Conclude,
     Event,
@@ -63,6 +65,8 @@ SHORTEST_TOLD_HOLD_S = 2.0
 """An account that is held back for less is nobody's concern."""
 HOLDS_TOLD_EVERY_S = 15.0
 """For each account: a storm must not fill the terminal."""
+NO_ATTEMPT = 0
+"""The number that tells the ledger that a trial was left out for good, by no attempt at it."""
 
 
 class Ledger(Protocol):
@@ -150,6 +154,10 @@ class Driver:
         self._done_before = len(ledger.done)
         self._done = 0
         self._skipped = 0
+        self._left_out = 0
+        """Trials that will never run, and have that as their result."""
+        self._decider: Decider | None = None
+        self._told_verdict = False
         self._undurable = 0
         self._growing: Growing | None = None
         self._unasked = False
@@ -184,7 +192,7 @@ class Driver:
     @property
     def left(self) -> int:
         """Trials that were neither done nor skipped."""
-        return self._total - self._done_in_all - self._skipped
+        return self._total - self._done_in_all - self._skipped - self._left_out
 
     @property
     def _total(self) -> int:
@@ -194,6 +202,10 @@ class Driver:
     def _done_in_all(self) -> int:
         known = 0 if self._growing is None else self._growing.known
         return self._done_before + known + self._done
+
+    def heed(self, decider: Decider) -> None:
+        """Runs no more than it takes to decide. Once, before `run`."""
+        self._decider = decider
 
     def follow(self, growth: Growth) -> None:
         """Runs what a source names too. Once, before `run`."""
@@ -223,7 +235,8 @@ class Driver:
         async with self._group:
             watching: asyncio.Task[None] | None = None
             try:
-                self._handle(Begin(at=self._began_at))
+                verdict = None if self._decider is None else self._decider.verdict
+                self._handle(Begin(at=self._began_at, called_off=verdict))
                 self._grow(Growing.begin)
                 self._unasked = False
                 self._finish_if_over()
@@ -327,8 +340,8 @@ class Driver:
                 case RetryLater(delay_s=delay_s):
                     assert ended is not None
                     self._put_off(*ended, delay_s)
-                case Skip(index=index, reason=reason):
-                    self._skip(self._trials[index], reason, ended)
+                case Skip():
+                    self._skip(instruction, ended)
                 case Stopped():
                     self._tell(Notice(message=stop_words(instruction)))
                 case Held() if instruction.until - event.at >= SHORTEST_TOLD_HOLD_S:
@@ -433,31 +446,48 @@ class Driver:
         self._record(attempt, result, final=False, then=lambda: None)
         self._tell(AttemptEnded(attempt=attempt, result=result, retry_in_s=delay_s))
 
-    def _skip(self, trial: Trial, reason: str, ended: tuple[Attempt, AttemptResult] | None) -> None:
-        """Left for a resume; an attempt that just ended, and decided nothing, is kept too."""
-        last: AttemptResult | None = None
+    def _skip(self, skip: Skip, ended: tuple[Attempt, AttemptResult] | None) -> None:
+        """Left for a resume, or for good; an attempt that just ended, and decided nothing, is kept
+        too."""
+        trial, last = self._trials[skip.index], None
         if ended is not None and ended[0].trial is trial:
             last = ended[1]
             self._record(*ended, final=False, then=lambda: None)
         course = self._courses.get(trial.index)
         if course is None:
             course = self._courses[trial.index] = self._begun(trial, self._loop.time())
-        number = course.attempts + 1
+        if skip.final:
+            self._tell_of_verdict(skip.reason)
+        number = NO_ATTEMPT if skip.final else course.attempts + 1
         attempt = Attempt(
             trial=trial, number=number, folder=self._ledger.attempt_folder(trial, number)
         )
-        failure = Failure(kind=Outcome.SKIPPED, message=reason)
+        failure = Failure(kind=Outcome.SKIPPED, message=skip.reason, lasting=skip.final)
         result = AttemptResult(outcome=Outcome.SKIPPED, error=failure)
-        skipped = TrialSkipped(trial=trial, reason=reason, last=last)
-        self._record(attempt, result, final=False, then=lambda: self._skipped_now(skipped))
+        skipped = TrialSkipped(trial=trial, reason=skip.reason, last=last)
+        self._record(
+            attempt,
+            result,
+            final=skip.final,
+            then=lambda: self._skipped_now(skipped, final=skip.final),
+        )
 
-    def _skipped_now(self, skipped: TrialSkipped) -> None:
+    def _skipped_now(self, skipped: TrialSkipped, *, final: bool) -> None:
         index = skipped.trial.index
         del self._courses[index]
         self._performer.forget(index)
-        self._skipped += 1
+        if final:
+            self._left_out += 1
+        else:
+            self._skipped += 1
         self._grow(lambda growing: growing.skipped(skipped.trial, skipped.reason))
         self._tell(skipped)
+
+    def _tell_of_verdict(self, verdict: str) -> None:
+        """Once, and only where it leaves something out."""
+        if not self._told_verdict:
+            self._told_verdict = True
+            self._tell(Notice(message=verdict_words(verdict)))
 
     def _conclude(self, attempt: Attempt, result: AttemptResult) -> None:
         self._record(attempt, result, final=True, then=lambda: self._concluded(attempt, result))
@@ -504,3 +534,11 @@ class Driver:
                 eta_s=self._pace.eta_s(self._scheduler, self._loop.time()),
             )
         )
+        if self._decider is not None:
+            self._ask(self._decider, trial, result.outcome)
+
+    def _ask(self, decider: Decider, trial: Trial, outcome: Outcome) -> None:
+        was_open = decider.verdict is None
+        decider.hear(trial, outcome)
+        if was_open and decider.verdict is not None:
+            self._handle(CallOff(at=self._loop.time(), reason=decider.verdict))

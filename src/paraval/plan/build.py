@@ -91,6 +91,8 @@ def draft_plan(suite: Suite, selection: Selection) -> Plan:
         limits=_limits(definition, selection.parallel, parts, cases, len(trials)),
         retry=definition.retry,
         fail_under=fail_under,
+        # With one value of each axis chosen, nothing is left to decide.
+        stop=definition.stop if len(variants) > 1 else None,
         max_drop=definition.max_drop if selection.max_drop is None else selection.max_drop,
         budget=_budget(definition.budget, selection.budget_usd),
         cache=definition.cache if selection.cache is None else CacheUse(selection.cache),

@@ -130,6 +130,18 @@ class BudgetForm(Form):
     )
 
 
+class StopForm(Form):
+    """When a run ends before all of its trials ran."""
+
+    when: Annotated[Literal["decided"], Words("'decided'")] = Field(
+        description="`decided`: when every comparison of two values of an axis has shown a"
+        " difference, or no longer can.",
+    )
+    confidence: Annotated[
+        float, Field(gt=0.5, lt=1), Words("a number greater than 0.5 and less than 1")
+    ] = Field(0.95, description="How sure all decisions of a run together are.")
+
+
 Scalar = str | int | float | bool
 
 
@@ -224,6 +236,9 @@ class SuiteForm(Form):
         None,
         description="By how much the pass rate may be below that of the suite's baseline (see"
         " `paraval baseline`): 0.05 are 5 points.",
+    )
+    stop: Annotated[SkipValidation[StopForm | None], Told("a mapping")] = Field(
+        None, description="When a run may stop early; by default every trial runs."
     )
     seed: Annotated[int, Words("a whole number")] | None = Field(
         None, description="Fixes what is left to chance, such as the waits between attempts."

@@ -29,6 +29,7 @@ from paraval.plan.placing import place_target
 from paraval.plan.registry import read_registry
 from paraval.plan.rules import read_budget, read_limits, read_retry
 from paraval.plan.standing import ProgramWithin, tell_what_is_wrong
+from paraval.plan.stopping import read_stop
 from paraval.plan.surroundings import Surroundings
 from paraval.plan.target import VariantTarget, read_targets
 from paraval.plan.within import programs_within
@@ -43,6 +44,7 @@ from paraval.records import (
     GraderSpec,
     Grading,
     RetryPolicy,
+    StopRule,
     Target,
     Variant,
 )
@@ -82,6 +84,7 @@ class Definition:
     cache: CacheUse
     fail_under: float | None
     max_drop: float | None
+    stop: StopRule | None
     seed: int | None
 
 
@@ -116,6 +119,7 @@ class Suite:
         cache: str | None = None,
         fail_under: float | None = None,
         max_drop: float | None = None,
+        stop: Mapping[str, Any] | None = None,
         seed: int | None = None,
     ) -> None:
         given = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
@@ -279,6 +283,7 @@ def _define(written: Any, spot: Spot, around: Surroundings, *, default_name: str
     parallel, named_limits = read_limits(*words.key("limits"), variants.comparison.axes)
     retry = read_retry(*words.key("retry"))
     budget = read_budget(*words.key("budget"))
+    stop = read_stop(*words.key("stop"), variants.comparison.axes)
     _check_pass_at(words, graders)
     _check_exit_codes(words, variants)
     _check_workspace(words, variants)
@@ -320,6 +325,7 @@ def _define(written: Any, spot: Spot, around: Surroundings, *, default_name: str
         cache=CacheUse(form.cache),
         fail_under=None if form.fail_under is None else float(form.fail_under),
         max_drop=None if form.max_drop is None else float(form.max_drop),
+        stop=stop,
         seed=None if form.seed is None else int(form.seed),
     )
 

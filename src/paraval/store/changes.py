@@ -32,7 +32,9 @@ class End:
 
     @property
     def is_held_back(self) -> bool:
-        return not self.final and self.result.outcome is Outcome.SKIPPED
+        """It is no attempt: it tells why there was none, for now or for good."""
+        left_for_later = not self.final and self.result.outcome is Outcome.SKIPPED
+        return left_for_later or self.attempt.number == NO_ATTEMPT
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ acknowledged, once. Plans and locks are made by `store`; what becomes of a full 
 to decide: here, nothing is lost while it does.
 
 A trial that the engine leaves for later is told by `record_end` too: a result that is SKIPPED and
-not final. It is no attempt, whatever its number: it only keeps the reason.
+not final. It is no attempt, whatever its number: it only keeps the reason. One that it leaves out
+for good has the number 0 and is final: no resume runs it.
 """
 
 from __future__ import annotations

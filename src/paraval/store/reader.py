@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Self
 from paraval.records import (
     AttemptRecord,
     AttemptResult,
+    Case,
     Failure,
     Outcome,
     RunInfo,
@@ -122,8 +123,9 @@ class RunReader:
         decided = _ended_result(row[-5:])
         spent = Spent() if decided is None else spent_by(decided)
         retries: list[AttemptResult] = []
-        # Most trials have one attempt: others are asked for only where there are some.
-        if row.attempts > (decided is not None):
+        # Most trials have one attempt: others are asked for only where there are some. What was
+        # left out for good was decided by none.
+        if row.attempts > bool(row.decided_by):
             for columns in self._connection.execute(_RETRIES, (row.key, row.decided_by)):
                 retries.append(from_columns(EndedColumns(*columns)))
                 spent = spent.plus(spent_by(retries[-1]))
@@ -181,6 +183,19 @@ class RunReader:
             with explaining(self._path):
                 attempt = self._attempt(row)
             yield attempt
+
+    def cases(self) -> Iterator[Case]:
+        """What was asked, in plan order; without what only a run needs, such as locks."""
+        for _, case_id, content in self._pages(_CASES, {}):
+            with explaining(self._path):
+                told = json.loads(content)
+            yield Case(
+                id=case_id,
+                input=told.get("input"),
+                expect=told.get("expect"),
+                tags=tuple(told.get("tags", ())),
+                metadata=told.get("metadata", {}),
+            )
 
     def _attempt(self, row: tuple[Any, ...]) -> AttemptRecord:
         trial, number, key, case_id, variant, repeat, started_at, *ended = row
@@ -275,8 +290,8 @@ def read_known_results(connection: sqlite3.Connection) -> dict[str, TrialResult]
     for key, number, queued_s, total_s, *decided in connection.execute(_KNOWN):
         result = from_columns(EndedColumns(*decided))
         spent = spent_by(result)
-        # Most trials have one attempt: others are asked for only where there are some.
-        if number > 1:
+        # Most trials have one attempt: others are asked for only where there may be some.
+        if number != 1:
             for columns in connection.execute(_RETRIES, (key, number)).fetchall():
                 spent = spent.plus(spent_by(from_columns(EndedColumns(*columns))))
         known[key] = TrialResult(
@@ -430,6 +445,8 @@ _HELD_BACK = f"""
         )
         AND (NOT :worked_on OR session = (SELECT max(number) FROM session))
 """  # noqa: S608 - our own number
+
+_CASES = "SELECT number, id, content FROM case_ WHERE number > :after_0 ORDER BY number"
 
 _ATTEMPTS = f"""
     SELECT trial.idx, attempt.number, attempt.key, case_.id, trial.variant, trial.repeat,

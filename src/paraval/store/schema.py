@@ -15,7 +15,8 @@ GROWS = "grows"
 """In the place of a plan's digest: its trials are named while it goes on."""
 
 NO_ATTEMPT = 0
-"""The number of a row in `attempt` that is none: it tells why its trial was left for later."""
+"""The number of a row in `attempt` that is none: it tells why its trial was left for later, or out
+for good."""
 
 SCHEMA = """
 CREATE TABLE run (
@@ -82,7 +83,8 @@ CREATE TABLE attempt (
     -- that changed keeps what was paid for.
     key         TEXT NOT NULL,     -- The trial's.
     number      INTEGER NOT NULL,  -- From 1, over the whole run. 0 is no attempt: it tells why
-                                   -- the trial was left for later, by the last engine that did.
+                                   -- the trial was left for later, by the last engine that did,
+                                   -- or out for good, where it has a result.
     session     INTEGER NOT NULL REFERENCES session (number),
     started_at  REAL NOT NULL,
     ended_at    REAL,              -- NULL: it still runs, or its engine died; so too all below.
@@ -98,7 +100,7 @@ CREATE TABLE attempt (
 CREATE TABLE result (
     -- Which attempt decided a trial. At most one row a key, never changed: written once.
     key         TEXT PRIMARY KEY,  -- The trial's.
-    number      INTEGER NOT NULL,  -- The attempt's.
+    number      INTEGER NOT NULL,  -- The attempt's; 0: none, it was left out for good.
     outcome     TEXT NOT NULL,     -- The attempt's, again, so that resuming reads this table only.
     queued_s    REAL,              -- How long the trial waited for its first attempt.
     FOREIGN KEY (key, number) REFERENCES attempt (key, number)
