@@ -22,6 +22,7 @@ from paraval.report.comparing.pairs import Pairs, difference_of, judged_of
 from paraval.report.comparing.value_pairs import (
     MOST_VALUES_IN_ALL_PAIRS,
     ValuePair,
+    axes_of,
     value_pairs,
 )
 from paraval.statistics.drawing import drawn_order
@@ -57,13 +58,13 @@ def comparisons_of(book: CaseBook, run: RunInfo) -> tuple[Comparison, ...]:
     """
     contests = _made(_contests(book))
     if run.stop is not None:
-        number = len(value_pairs(axes_of(book)))
+        number = len(value_pairs(axes_of(book.variants.values())))
         return tuple(_settled_any_time(book, one, run, number) for one in contests)
     gathered = [Pairs() for _ in contests]
     for case, cells in book.rows():
         row = row_of(cells)
         for contest, pairs in zip(contests, gathered, strict=True):
-            contest.matchup.add_row(pairs, case, row, row)
+            contest.matchup.add_figures(pairs, case, row, row)
     resamples = resamples_for(len(book), len(contests))
     compared = [
         _settled(contest, pairs, resamples)
@@ -79,19 +80,9 @@ def number_left_out(book: CaseBook) -> int:
     return len(contests) - len(_made(contests))
 
 
-def axes_of(book: CaseBook) -> dict[str, list[Scalar]]:
-    """Axes and their values, in plan order."""
-    axes: dict[str, dict[str, Scalar]] = {}
-    for variant in book.variants.values():
-        for axis, value in variant.items():
-            # By their text: as keys, 1 and True would be the same.
-            axes.setdefault(axis, {}).setdefault(repr(value), value)
-    return {axis: list(values.values()) for axis, values in axes.items()}
-
-
 def _contests(book: CaseBook) -> list[_Contest]:
     """All that the variants allow: some may have no setting in common."""
-    axes = axes_of(book)
+    axes = axes_of(book.variants.values())
     by_value: dict[tuple[str, str], dict[str, str]] = {}
     for key, variant in book.variants.items():
         for axis, value in variant.items():
@@ -149,7 +140,7 @@ def _settled_any_time(
     for case, cells in book.rows():
         if case in counting:
             row = row_of(cells)
-            matchup.add_row(pairs, case, row, row)
+            matchup.add_figures(pairs, case, row, row)
     difference, stopped = anytime_difference(
         [states[case] for case in order], len(order), rule.confidence, comparisons
     )
@@ -171,7 +162,7 @@ def _settled_any_time(
 
 
 def _state(matchup: Matchup, row: Row) -> float | Missing:
-    settings = matchup.settings(row, row)
+    settings = matchup.matched(row, row)
     if len(settings) < len(matchup.keys):
         return Missing.NOT_YET
     if any(side.skipped for setting in settings for side in setting):

@@ -13,8 +13,9 @@ from paraval.report.comparing.cells import CaseBook, Cell
 from paraval.report.comparing.pairs import Figures, Pairs, Setting, figures_of
 from paraval.report.wording import listed
 
+Cells = Mapping[str, Cell]
 Row = Mapping[str, Figures]
-"""Of a case: by the keys of variants."""
+"""Both of a case, by the keys of variants."""
 
 
 class UnpairableError(ValueError):
@@ -27,9 +28,13 @@ class Matchup:
 
     keys: tuple[tuple[str, str], ...]
 
-    def add_row(self, pairs: Pairs, case: str, subject: Row, reference: Row) -> None:
+    def add_row(self, pairs: Pairs, case: str, subject: Cells, reference: Cells) -> None:
         """Enters a case with its cells on both sides, if it has any."""
-        settings = self.settings(subject, reference)
+        self.add_figures(pairs, case, row_of(subject), row_of(reference))
+
+    def add_figures(self, pairs: Pairs, case: str, subject: Row, reference: Row) -> None:
+        """The same, where what the cells come to is known already."""
+        settings = self.matched(subject, reference)
         if settings:
             pairs.add(case, settings)
         elif any(key in subject for key, _ in self.keys):
@@ -37,7 +42,10 @@ class Matchup:
         elif any(key in reference for _, key in self.keys):
             pairs.add_only(case, on_subject=False)
 
-    def settings(self, subject: Row, reference: Row) -> list[Setting]:
+    def settings(self, subject: Cells, reference: Cells) -> list[Setting]:
+        return self.matched(row_of(subject), row_of(reference))
+
+    def matched(self, subject: Row, reference: Row) -> list[Setting]:
         return [
             Setting(subject[one], reference[other])
             for one, other in self.keys
@@ -92,14 +100,14 @@ def pairs_of(subject: CaseBook, reference: CaseBook, matchup: Matchup) -> Pairs:
     """The pairs of two books; cases in the subject's order, then what only the reference has."""
     pairs = Pairs()
     for case, cells in subject.rows():
-        matchup.add_row(pairs, case, row_of(cells), row_of(reference.cells_of(case)))
+        matchup.add_row(pairs, case, cells, reference.cells_of(case))
     for case, cells in reference.rows():
         if case not in subject:
-            matchup.add_row(pairs, case, {}, row_of(cells))
+            matchup.add_row(pairs, case, {}, cells)
     return pairs
 
 
-def row_of(cells: Mapping[str, Cell]) -> Row:
+def row_of(cells: Cells) -> Row:
     return {key: figures_of(cell) for key, cell in cells.items()}
 
 

@@ -46,6 +46,10 @@ class Setting(NamedTuple):
     subject: Figures
     reference: Figures
 
+    @property
+    def is_judged(self) -> bool:
+        return self.subject.judged > 0 and self.reference.judged > 0
+
 
 Settings = Sequence[Setting]
 

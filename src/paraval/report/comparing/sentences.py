@@ -1,0 +1,221 @@
+"""A comparison in plain words: what is found, how sure that is, and what else to know.
+
+Labels and names of cases are others' words: whoever shows the sentences says how to show those.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from paraval.report.comparing.comparison import (
+    Comparison,
+    Difference,
+    Finding,
+    Method,
+    PassAtK,
+    Ratio,
+    Stopped,
+)
+from paraval.report.comparing.points import (
+    p_value,
+    plural,
+    points,
+    signed_points,
+    signed_range,
+    times,
+)
+from paraval.report.wording import counted, listed, percent
+
+Quote = Callable[[str], str]
+"""Makes text of others safe to show."""
+
+MOST_NAMED = 3
+"""Cases that are named where they are told of in passing."""
+
+
+def sentence(comparison: Comparison, quote: Quote) -> str:
+    """What is found, in one sentence without its full stop."""
+    subject, reference = quote(comparison.subject.label), quote(comparison.reference.label)
+    over = _over(comparison, quote)
+    passing = comparison.passing
+    if passing is None or not comparison.cases:
+        return f"{subject} and {reference}{over}: no case has a verdict on both sides"
+    if passing.method is Method.NONE:
+        seen = f"{signed_points(passing.mean)}, {counted(comparison.cases, 'case')}"
+        return f"{subject} and {reference}{over}: nothing can be claimed ({seen})"
+    told = ", ".join(_evidence(comparison, passing))
+    if comparison.finding is Finding.NOT_SHOWN:
+        found = f"no difference shown ({signed_points(passing.mean)}, {told})"
+        return f"{subject} and {reference}{over}: {found}{_what_could(comparison)}"
+    more = "more" if passing.mean > 0 else "less"
+    passes = f"passes {points(passing.mean)} {more} than"
+    found = f"{comparison.finding.value}{_by_how_much(comparison, passing)}"
+    return f"{subject} {passes} {reference}{over} ({told}): {found}"
+
+
+def figure_lines(comparison: Comparison) -> list[str]:
+    """Time and cost as ratios, and what repeats tell; a line each."""
+    return [
+        *_ratio_line("time", "times as long", comparison.seconds, comparison),
+        *_ratio_line("cost", "times", comparison.cost, comparison),
+        *map(_pass_at_line, comparison.pass_at),
+    ]
+
+
+def score_line(comparison: Comparison) -> str | None:
+    """`score: +0.05 (+0.01 to +0.09, p = 0.02)`; None where scores say no more than passes."""
+    score = comparison.score
+    if score is None:
+        return None
+    low, high = score.interval
+    p = p_value(score.adjusted_p, comparison.confidence)
+    return f"score: {score.mean:+.2f} ({low:+.2f} to {high:+.2f}, {p})"
+
+
+def notes(comparison: Comparison, quote: Quote) -> list[str]:
+    """What the finding does not rest on: cases left out, and errors where they could turn it."""
+    return [*_left_out(comparison, quote), *_errors(comparison)]
+
+
+def turned_lines(comparison: Comparison, quote: Quote, most: int = MOST_NAMED) -> list[str]:
+    """`broke: a, b, c and 4 more`; a line for each way that cases turned."""
+    turned = comparison.turned
+    return [
+        f"{how}: {_named(cases, quote, most)}"
+        for how, cases in (
+            ("broke", turned.broke),
+            ("mended", turned.mended),
+            ("flaky", turned.flaky),
+        )
+        if cases
+    ]
+
+
+def not_made(number: int) -> str:
+    """Of pairs of values that nobody compared, since there are so many."""
+    were = "was" if number == 1 else "were"
+    return f"{counted(number, 'more pair')} of values {were} not compared"
+
+
+# ---- the parts of the sentence
+
+
+def _over(comparison: Comparison, quote: Quote) -> str:
+    """` over 3 models`: what was held equal."""
+    axes = listed(f"{number:,} {quote(plural(axis))}" for axis, number in comparison.over.items())
+    return f" over {axes}" if axes else ""
+
+
+def _evidence(comparison: Comparison, passing: Difference) -> Iterator[str]:
+    stopped = comparison.stopped
+    sure = percent(comparison.confidence)
+    p = p_value(passing.adjusted_p, comparison.confidence)
+    among = f" after {comparison.among:,} comparisons" if comparison.among > 1 else ""
+    if stopped is None:
+        yield f"{sure}: {signed_range(passing.interval)}"
+        yield counted(comparison.cases, "case")
+    else:
+        if not _is_open(comparison, passing):
+            yield f"{sure} at any time: {signed_range(passing.interval)}"
+        yield f"{counted(passing.wins, 'win')} to {passing.losses:,}"
+        yield _how_far(stopped)
+    yield p + among
+
+
+def _how_far(stopped: Stopped) -> str:
+    cases = counted(stopped.planned, "case")
+    if stopped.used == stopped.planned:
+        return cases
+    if stopped.decided or stopped.futile:
+        return f"stopped after {stopped.used:,} of {cases}"
+    return f"{stopped.used:,} of {cases} so far"
+
+
+def _is_open(comparison: Comparison, passing: Difference) -> bool:
+    """Whether it is decided who is better, but not yet by how much: the first takes fewer cases."""
+    low, high = passing.interval
+    return comparison.finding is not Finding.NOT_SHOWN and low <= 0 <= high
+
+
+def _by_how_much(comparison: Comparison, passing: Difference) -> str:
+    if not _is_open(comparison, passing):
+        return ""
+    sure = percent(comparison.confidence)
+    return f"; by how much is open ({sure} at any time: {signed_range(passing.interval)})"
+
+
+def _what_could(comparison: Comparison) -> str:
+    if comparison.stopped is not None:
+        return "; none can be shown any more" if comparison.stopped.futile else ""
+    if comparison.detectable is None:
+        return ""
+    cases = counted(comparison.cases, "case")
+    if comparison.detectable >= 1:
+        return f"; {cases} {'is' if comparison.cases == 1 else 'are'} too few to show any"
+    return f"; {cases} can show one of {points(comparison.detectable)} or more"
+
+
+# ---- what stands beside it
+
+
+def _ratio_line(what: str, unit: str, ratio: Ratio | None, comparison: Comparison) -> Iterator[str]:
+    if ratio is None:
+        return
+    low, high = ratio.interval
+    known = [f"{times(low)} to {times(high)}"] if math.isfinite(high) else []
+    # Where not all of the pairs tell it, or others do, so many do.
+    cases = [counted(ratio.cases, "case")] if ratio.cases != comparison.cases else []
+    beside = ", ".join(known + cases)
+    yield f"{what}: {times(ratio.ratio)} {unit}{f' ({beside})' if beside else ''}"
+
+
+def _pass_at_line(one: PassAtK) -> str:
+    some = f"{percent(one.any_subject)} against {percent(one.any_reference)}"
+    every = f"{percent(one.all_subject)} against {percent(one.all_reference)}"
+    return f"pass@{one.k}: {some}; pass^{one.k}: {every} ({counted(one.cases, 'case')})"
+
+
+def _left_out(comparison: Comparison, quote: Quote) -> Iterator[str]:
+    left = comparison.left_out
+    if not left.cases:
+        return
+    subject, reference = quote(comparison.subject.label), quote(comparison.reference.label)
+    without_subject, without_reference = set(left.unjudged_subject), set(left.unjudged_reference)
+    here = len(without_subject - without_reference)
+    there = len(without_reference - without_subject)
+    either = len(left.unjudged) - here - there
+    why = (
+        (len(left.only_subject), f"only in {subject}"),
+        (len(left.only_reference), f"only in {reference}"),
+        (here, f"without a verdict in {subject}"),
+        (there, f"without a verdict in {reference}"),
+        (either, "without a verdict in both"),
+    )
+    parts = ", ".join(f"{number:,} {words}" for number, words in why if number)
+    yield f"{counted(left.cases, 'case')} left out: {parts}"
+
+
+def _errors(comparison: Comparison) -> Iterator[str]:
+    bounds = comparison.if_errors
+    if bounds is not None and _could_turn(comparison, bounds):
+        yield f"errors could make it anything from {signed_range(bounds)} points"
+
+
+def _could_turn(comparison: Comparison, bounds: tuple[float, float]) -> bool:
+    """Whether the finding could be another, had there been verdicts in place of errors."""
+    worst, best = bounds
+    if comparison.finding is Finding.BETTER:
+        return worst <= 0
+    if comparison.finding is Finding.WORSE:
+        return best >= 0
+    if comparison.passing is None:
+        return True
+    low, high = comparison.passing.interval
+    return worst < low or best > high
+
+
+def _named(cases: Sequence[str], quote: Quote, most: int) -> str:
+    named = [quote(case) for case in cases[:most]]
+    left = len(cases) - len(named)
+    return f"{', '.join(named)} and {left:,} more" if left else listed(named)
