@@ -17,12 +17,14 @@ from paraval.cli.options import (
     store_option,
     suite_argument,
 )
-from paraval.composition import forecast_of, suite_schema
+from paraval.cli.prospects import prospect_mapping, prospect_of, prospect_sentences
+from paraval.composition import forecast_of, open_store, suite_schema
 from paraval.expectations import Forecast, models_of, needs_of
 from paraval.isolation import Workspace, WorkspaceKind
 from paraval.records import Limits, account_need
+from paraval.report.detectable import Detectable
 from paraval.report.text import one_line
-from paraval.report.wording import counted, duration, listed, money
+from paraval.report.wording import counted, duration, listed, money, percent
 from paraval.settings import Options
 
 SHOWN = 50
@@ -41,7 +43,8 @@ LONGEST_TRIAL, PARALLEL = "longest trial", "parallel"
 @json_option
 @click.option("--all", "show_all", is_flag=True, help=f"Not only the first {SHOWN} trials.")
 def plan_command(suite: Path, **given: Any) -> None:
-    """Tell what a SUITE would run, in which order, how long it would take and what it would cost.
+    """Tell what a SUITE would run, in which order, how long it would take, what it would cost and
+    what difference it could show.
 
     Nothing runs: the scheduler goes through the plan in virtual time, with the durations and costs
     that earlier runs of the suite had.
@@ -49,13 +52,16 @@ def plan_command(suite: Path, **given: Any) -> None:
     selection = selection_from(given)
     options = Options(store=given["store"])
     forecast = forecast_of(suite_from(suite), selection, options)
+    prospect = prospect_of(forecast.plan, open_store(options))
     if given["as_json"]:
-        click.echo(json.dumps(_as_mapping(forecast), ensure_ascii=False, indent=2))
-    else:
-        _print(forecast, None if given["show_all"] else SHOWN)
+        click.echo(json.dumps(_as_mapping(forecast, prospect), ensure_ascii=False, indent=2))
+        return
+    _print(forecast, None if given["show_all"] else SHOWN)
+    for sentence in prospect_sentences(prospect):
+        click.echo(sentence)
 
 
-def _as_mapping(forecast: Forecast) -> dict[str, Any]:
+def _as_mapping(forecast: Forecast, prospect: Detectable | None) -> dict[str, Any]:
     plan = forecast.plan
     return {
         "schema": 1,
@@ -76,6 +82,7 @@ def _as_mapping(forecast: Forecast) -> dict[str, Any]:
             "cached": forecast.cached,
             "absent": list(forecast.absent),
         },
+        "detectable": prospect_mapping(prospect),
         "budget_usd": None if plan.budget is None else plan.budget.usd,
         "order": [
             {
@@ -161,6 +168,7 @@ def sentences(forecast: Forecast) -> list[str]:
         *_decides(forecast),
         *_cost(forecast),
         *_budget(forecast),
+        *_stop(forecast),
         *(f"A run would be refused here: {why}." for why in forecast.absent),
     ]
 
@@ -243,6 +251,14 @@ def _budget(forecast: Forecast) -> Iterator[str]:
     else:
         rest = ""
     yield f"Budget: {money(budget.usd)}{rest}."
+
+
+def _stop(forecast: Forecast) -> Iterator[str]:
+    if (rule := forecast.plan.stop) is not None:
+        yield (
+            f"It may stop early, once every comparison is decided ({percent(rule.confidence)}); "
+            "the figures here are without that."
+        )
 
 
 @click.command("schema")
