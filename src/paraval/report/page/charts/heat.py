@@ -40,10 +40,14 @@ def heat_map(variants: Sequence[str], rows: Sequence[HeatRow]) -> Markup:
         "table",
         element("thead", element("tr", _corner(), *map(_heading, variants))),
         element("tbody", *(_line(one, variants) for one in drawn)),
-        class_="upright" if len(variants) >= _UPRIGHT_FROM else None,
+        class_=_width(len(variants)),
     )
     box = element("div", table, class_="box", role="region", tabindex=0, aria_label=_words(rows))
     return chart("heat", box, _legend(drawn), _left_out(len(rows), len(drawn)))
+
+
+def _width(variants: int) -> str:
+    return "few" if variants == 1 else "several" if variants < _UPRIGHT_FROM else "several upright"
 
 
 def _corner() -> Markup:

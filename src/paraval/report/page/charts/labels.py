@@ -60,7 +60,8 @@ class Labels:
 
 
 def _spots(x: float, y: float, away: float) -> tuple[Spot, ...]:
-    above, below = y - away, y + away + 9
+    # A text reaches 3 below its base line and 11 above it.
+    above, below = y - away - 1, y + away + 9
     return (
         Spot(x + away, y + 4, "start"),
         Spot(x - away, y + 4, "end"),

@@ -24,16 +24,16 @@ def lines(rows: Iterable[Markup]) -> Markup:
     return element("div", *rows, class_="rows")
 
 
-def row(label: str, figure: str, strip: Markup, *, mark: Markup | None = None) -> Markup:
-    """A name, what it comes to, and its strip."""
+def row(label: str, figure: str, strip: Markup, colour: str = "") -> Markup:
+    """A name, what it comes to, and its strip, in the colour of a class."""
     name = short(label, LONGEST_NAME)
     full = None if name == label else label
     return element(
         "div",
-        element("span", mark, name, class_="name", title=full),
+        element("span", name, class_="name", title=full),
         element("span", figure, class_="figure"),
         strip,
-        class_="row",
+        class_=f"row {colour}".rstrip(),
     )
 
 

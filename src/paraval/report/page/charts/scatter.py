@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from paraval.report.page.charts.data import TimeCost
 from paraval.report.page.charts.labels import Box, Labels
+from paraval.report.page.charts.palette import colour_class
 from paraval.report.page.charts.rows import chart, legend, note
 from paraval.report.page.charts.scales import (
     Scale,
@@ -24,12 +25,13 @@ from paraval.report.page.charts.scales import (
 )
 from paraval.report.page.charts.svg import NOTHING, element, number, short, together
 from paraval.report.text import columns
-from paraval.report.wording import UNKNOWN, counted, duration, money, percent
+from paraval.report.wording import UNKNOWN, counted, duration, listed, money, percent
 
 _LETTER = 6.6
 """The mean width of a letter at 12 pixels."""
 _RADIUS = 8
 _MOST_POINTS = 200
+_MOST_TOLD = 6
 _FEWEST_POINTS = 2
 """One alone stands against nothing: a table tells as much."""
 
@@ -65,6 +67,7 @@ class _Point:
     seconds: float
     usd: float
     rate: float | None
+    colour: str
     is_thrifty: bool
     """Nothing else passes as much for less."""
 
@@ -83,6 +86,7 @@ def time_cost(points: Sequence[TimeCost]) -> Markup:
         *(drawn for drawn, _ in papers),
         legend(_legend(shown)),
         note(
+            _thrifty(shown),
             _unequal(time, cost),
             "Some names have no room; pointing at a point tells its own." if nameless else "",
             _left_out(len(points) - len(known), "without time or cost"),
@@ -91,27 +95,46 @@ def time_cost(points: Sequence[TimeCost]) -> Markup:
     )
 
 
+def _thrifty(points: Sequence[_Point]) -> str:
+    """What a reader looks for, in words: the names may have no room."""
+    thrifty = sorted((one for one in points if one.is_thrifty), key=lambda one: one.usd)
+    if not thrifty or len(thrifty) > _MOST_TOLD:
+        return ""
+    return f"Nothing passes as much for less than {listed(map(_told, thrifty))}."
+
+
+def _told(one: _Point) -> str:
+    rate = UNKNOWN if one.rate is None else percent(one.rate)
+    return f"{short(one.label, 40)} ({rate}, {money(one.usd)})"
+
+
 def _left_out(number_of: int, which: str) -> str:
     return f"{counted(number_of, 'variant')} {which} left out." if number_of else ""
 
 
 def _known(points: Sequence[TimeCost]) -> list[_Point]:
     told = []
-    for one in points:
+    for index, one in enumerate(points):
         seconds, usd = finite(one.seconds), finite(one.usd)
         if seconds is not None and usd is not None and seconds >= 0 and usd >= 0:
-            told.append((one.label, seconds, usd, finite(one.rate)))
-    rated = [(usd, rate) for _, _, usd, rate in told if rate is not None]
+            told.append((one.label, seconds, usd, _rate(one), colour_class(index, len(points))))
+    rated = [(usd, rate) for _, _, usd, rate, _ in told if rate is not None]
     return [
         _Point(
             label=label,
             seconds=seconds,
             usd=usd,
             rate=rate,
+            colour=colour,
             is_thrifty=rate is not None and _is_thrifty(usd, rate, rated),
         )
-        for label, seconds, usd, rate in told
+        for label, seconds, usd, rate, colour in told
     ]
+
+
+def _rate(one: TimeCost) -> float | None:
+    rate = finite(one.rate)
+    return None if rate is None else min(max(rate, 0.0), 1.0)
 
 
 def _is_thrifty(usd: float, rate: float, others: Sequence[tuple[float, float]]) -> bool:
@@ -167,7 +190,7 @@ def _mark(one: _Point, x: float, y: float) -> Markup:
     whole = element("circle", **at, r=_RADIUS, class_="ring")
     dot = element("circle", **at, r=3.5, class_=f"dot {kind}")
     title = element("title", f"{short(one.label, 80)}: {_figures(one)}")
-    return element("g", title, whole, _passed(one, x, y), dot)
+    return element("g", title, whole, _passed(one, x, y), dot, class_=one.colour)
 
 
 def _passed(one: _Point, x: float, y: float) -> Markup | None:
@@ -181,7 +204,7 @@ def _passed(one: _Point, x: float, y: float) -> Markup | None:
         r=_RADIUS,
         class_="passed",
         pathLength=100,
-        stroke_dasharray=f"{number(100 * min(one.rate, 1.0))} 100",
+        stroke_dasharray=f"{number(100 * one.rate)} 100",
         transform=f"rotate(-90 {number(x)} {number(y)})",
     )
 

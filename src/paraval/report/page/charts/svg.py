@@ -39,14 +39,15 @@ _LONGEST_TEXT = 600
 def element(name: str, *children: Child, **attributes: Value) -> Markup:
     """One element. Strings among the children are escaped; None and empty ones are left out.
 
-    Attributes are written with `_` for `-`, and `class_` for `class`; None leaves one out.
+    Attributes are written with `_` for `-`, and `class_` for `class`; None leaves one out, and so
+    does a class that is empty.
     """
     if name not in _ELEMENTS:
         raise ValueError(f"charts have no element {name!r}")
     told = "".join(
         _attribute(key.rstrip("_").replace("_", "-"), value)
         for key, value in attributes.items()
-        if value is not None
+        if value is not None and (value != "" or key != "class_")
     )
     inner = together(children)
     if not inner and name in _SHAPES:

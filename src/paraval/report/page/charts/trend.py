@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from paraval.report.page.charts.data import TrendPoint
+from paraval.report.page.charts.palette import colour_class
 from paraval.report.page.charts.rows import (
     LONGEST_NAME,
     chart,
@@ -70,7 +71,10 @@ def trend(points: Sequence[TrendPoint]) -> Markup:
     history = _history(points)
     figures = _figures(history)
     shown = list(history.series.items())[:_MOST_SERIES]
-    rows = [_row(label, of_runs, figures, history) for label, of_runs in shown]
+    rows = [
+        element("div", *_row(label, of_runs, figures, history), class_=f"row {colour}".rstrip())
+        for colour, (label, of_runs) in zip(_colours(len(shown)), shown, strict=True)
+    ]
     return chart(
         f"trend figures-{len(figures)}",
         element("div", *rows, class_="rows"),
@@ -128,11 +132,15 @@ def _row(
     of_runs: Mapping[int, TrendPoint],
     figures: Sequence[_Figure],
     history: _History,
-) -> Markup:
+) -> Iterator[Markup]:
     name = short(label, LONGEST_NAME)
-    title = None if name == label else label
-    panels = (_panel(label, of_runs, figure, history) for figure in figures)
-    return element("div", element("span", name, class_="name", title=title), *panels, class_="row")
+    yield element("span", name, class_="name", title=None if name == label else label)
+    for figure in figures:
+        yield _panel(label, of_runs, figure, history)
+
+
+def _colours(variants: int) -> list[str]:
+    return [colour_class(index, variants) for index in range(variants)]
 
 
 def _panel(
@@ -161,6 +169,7 @@ def _shapes(
         yield tick_text(history.at(run), _TOP - 3, mark)
     for value in (figure.scale.low, figure.scale.high) if figure.field == "rate" else ():
         yield level(0.0, 1.0, _down(value, figure), "zero")
+        yield tick_text(1.0, _down(value, figure) - 3, figure.say(value))
     yield _stretched(of_runs, values, figure, history)
     drawn = (
         values if len(history.runs) <= _MOST_DOTS else {run: values[run] for run in [*values][-1:]}
