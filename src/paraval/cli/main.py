@@ -37,6 +37,7 @@ COMMANDS = {
     "plan": ("planning", "Tell what would run, in which order, and how long it would take."),
     "runs": ("reading", "List the runs in the store."),
     "report": ("reading", "Show a run's report, or write it to files."),
+    "compare": ("comparing", "Tell whether one run or variant is better than another."),
     "baseline": ("baselines", "Set, show or clear the run that a suite is held against."),
     "logs": ("logs", "Print what the attempts of a run and their graders wrote."),
     "diff": ("changes", "Print what attempts changed in their workspaces."),

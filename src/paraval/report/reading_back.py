@@ -114,8 +114,8 @@ def _head(file: TextIO) -> dict[str, Any]:
 def _what_else(head: dict[str, Any]) -> str:
     if "candidates" in head:
         return "it is one of a race, and races cannot be compared"
-    if "comparison" in head:
-        return "it is a comparison of two"
+    if "comparison" in head or "comparisons" in head:
+        return "it is a comparison, which has no trials of its own"
     return f"it has no '{_TRIALS}'"
 
 

@@ -1,0 +1,133 @@
+"""What is to be compared, by the names that users have for it: runs, report files, and parts of
+either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from paraval.errors import RequestError
+from paraval.racing.remembering import is_race
+from paraval.records import RunInfo
+from paraval.report.contents import Source
+from paraval.report.part import Choice, choice_from
+from paraval.report.reading_back import ENDINGS, source_from_file
+from paraval.report.text import one_line
+from paraval.store.store import Store
+
+LAST = "last"
+_BEFORE_LAST = re.compile(r"last~(\d{1,9})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A side that can be read."""
+
+    name: str
+    """A run's id, or a file as it was asked for."""
+    source: Source
+    run: RunInfo
+    tells_run: bool = True
+    """False: of which suite and run it is, the file does not tell."""
+    choice: Choice = field(default_factory=dict)
+
+
+class Sides:
+    """Opens what is asked for; the files stay open as long as the stack is."""
+
+    def __init__(self, store: Store, stack: ExitStack) -> None:
+        self._store = store
+        self._stack = stack
+
+    def open(self, text: str) -> Opened:
+        """`RUN`, `FILE`, `RUN:AXIS=VALUE`, or `AXIS=VALUE` of the last run."""
+        name, part = split_name(text)
+        opened = self._open_file(name) if _is_file(name) else self.open_run(self._find(name))
+        if part is None:
+            return opened
+        return Opened(
+            name=opened.name,
+            source=opened.source,
+            run=opened.run,
+            tells_run=opened.tells_run,
+            choice=choice_from(part, opened.source, opened.name),
+        )
+
+    def open_run(self, info: RunInfo) -> Opened:
+        reader = self._stack.enter_context(self._store.reader(info))
+        if is_race(reader.selection()):
+            raise RequestError(
+                f"{info.id} is a race: its candidates are compared in its own report",
+                hint=f"see it with: paraval report {info.id}",
+            )
+        # Read once more: it may go on.
+        return Opened(name=info.id, source=reader, run=reader.info())
+
+    def last_two(self) -> tuple[RunInfo, RunInfo]:
+        """The run before the last of the same suite, and the last."""
+        last = self._store.find(LAST)
+        for run in self._store.runs():
+            if run.suite == last.suite and (run.started_at, run.id) < (last.started_at, last.id):
+                return run, last
+        raise RequestError(
+            f"there is no run of '{one_line(last.suite, 80)}' before {last.id} to compare it with",
+            hint="name both: paraval compare A B; `paraval runs` lists them",
+        )
+
+    def _open_file(self, name: str) -> Opened:
+        source = source_from_file(name)
+        return Opened(name=name, source=source, run=source.run, tells_run=source.tells_run)
+
+    def _find(self, name: str) -> RunInfo:
+        before = _BEFORE_LAST.fullmatch(name)
+        if before is None:
+            return self._store.find(name)
+        self._store.find(LAST)
+        runs, number = self._store.runs(), int(before[1])
+        if number < len(runs):
+            return runs[number]
+        there = "is only 1 run" if len(runs) == 1 else f"are only {len(runs)} runs"
+        raise RequestError(
+            f"there is no {name}: there {there} in {self._store.root}",
+            hint=f"the oldest is last~{len(runs) - 1}; `paraval runs` lists all",
+        )
+
+
+def split_name(text: str) -> tuple[str, str | None]:
+    """A run or a file, and which part of it, if any.
+
+    Values and paths may hold colons and equals signs: what is there as a file or a folder counts
+    as one.
+    """
+    if _exists(text):
+        return text, None
+    for colon in re.finditer(":", text):
+        if _exists(text[: colon.start()]):
+            return text[: colon.start()], text[colon.end() :]
+    name, colon_sign, part = text.partition(":")
+    if colon_sign and "=" not in name:
+        if not name or not part:
+            raise RequestError(f"'{text}' names no part of a run: write RUN:AXIS=VALUE")
+        return name, part
+    return (LAST, text) if "=" in text else (text, None)
+
+
+def _exists(text: str) -> bool:
+    # A name that no file system takes is none of a file.
+    with contextlib.suppress(OSError, ValueError):
+        return bool(text) and Path(text).exists()
+    return False
+
+
+def _is_file(name: str) -> bool:
+    """Rather than a run: by its ending, also where it isn't there."""
+    if name.lower().endswith(ENDINGS):
+        return True
+    with contextlib.suppress(OSError, ValueError):
+        # A run's own file stands for the run.
+        return Path(name).is_file() and Path(name).suffix != ".db"
+    return False

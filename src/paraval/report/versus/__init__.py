@@ -1,0 +1,1 @@
+"""One run, or a part of one, held against another: is it better, and which cases changed."""

@@ -1,0 +1,32 @@
+"""A comparison as files: which endings there are. How one is written, `report.files` knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from paraval.errors import RequestError
+from paraval.report.files import check_place, opened_whole, why
+
+ENDINGS = (".json", ".md")
+
+
+def check_comparison_outputs(paths: Sequence[Path]) -> None:
+    """RequestError for what could not be written later. No file is changed by asking."""
+    for path in paths:
+        if path.suffix.lower() not in ENDINGS:
+            known = " and ".join(ENDINGS)
+            raise RequestError(
+                f"the ending of '{path}' names no form of a comparison; known: {known}",
+                hint="comparison.json for programs, comparison.md for a pull request",
+            )
+        check_place(path)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """RequestError where it cannot be; what stood there before then still does."""
+    try:
+        with opened_whole(path, "x") as file:
+            file.write(text)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise RequestError(f"cannot write {path}: {why(error)}") from error

@@ -1,0 +1,174 @@
+"""What is held against what, and the comparisons that come of it.
+
+How cases are paired and what their figures say is `comparing`'s; here is what holds for two runs:
+which variants they share, and what may be claimed where one of them stopped early.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+from paraval.errors import RequestError
+from paraval.records import Outcome, RunInfo, Variant
+from paraval.report.comparing.compared import adjusted, compare, resamples_for
+from paraval.report.comparing.comparison import Comparison, Side
+from paraval.report.comparing.pairing import (
+    Matchup,
+    PairedBooks,
+    UnpairableError,
+    pair_books,
+)
+from paraval.report.comparing.pairs import Pairs
+from paraval.report.contents import Contents
+from paraval.report.part import Choice
+from paraval.report.summary import Summary
+from paraval.report.versus.early import TwoBooks, compared_at_any_time
+from paraval.report.wording import reason, variant_label
+
+EARLY_STOP = "early stop"
+"""How the reason of a trial begins that was not run since all was decided."""
+
+
+class Metric(StrEnum):
+    """What is compared first."""
+
+    PASS = "pass"  # noqa: S105 - no secret
+    SCORE = "score"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """How a comparison is made."""
+
+    confidence: float = 0.95
+    seed: int = 0
+    metric: Metric = Metric.PASS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A side: a run, a file, or a part of one."""
+
+    label: str
+    """What it is called in sentences."""
+    name: str
+    """A run's id, or a file as it was asked for."""
+    contents: Contents
+    choice: Choice = field(default_factory=dict)
+    tells_run: bool = True
+    """False: of which suite and run it is, nobody knows."""
+
+    @property
+    def run(self) -> RunInfo:
+        return self.contents.run
+
+    @property
+    def summary(self) -> Summary:
+        return self.contents.summary
+
+    @property
+    def is_stopped_early(self) -> bool:
+        """Or may be: then how many cases there are depends on how they ended."""
+        reasons = self.summary.skipped_by_reason
+        return self.run.stop is not None or any(why.startswith(EARLY_STOP) for why in reasons)
+
+    @property
+    def side(self) -> Side:
+        return Side(label=self.label, choice=dict(self.choice), run=self.name)
+
+
+class Versus:
+    """The subject against the reference."""
+
+    def __init__(self, subject: Held, reference: Held, question: Question) -> None:
+        """RequestError where nothing tells what of one stands against what of the other."""
+        self.subject = subject
+        self.reference = reference
+        self.question = question
+        self._paired = _paired(subject, reference)
+
+    @cached_property
+    def comparison(self) -> Comparison:
+        """Over all that both have."""
+        keys = tuple(key for matchup in self._paired.matchups for key in matchup.keys)
+        return self._compared(Matchup(keys=keys), among=1, pairs=self._paired.pairs)
+
+    @cached_property
+    def by_variant(self) -> tuple[tuple[Variant, Comparison], ...]:
+        """Each shared variant by itself, made up for their number; none where there is but one."""
+        number = len(self._paired.shared)
+        if number < 2:
+            return ()
+        each = [self._compared(matchup, among=number) for matchup in self._paired.matchups]
+        if not self.is_any_time:
+            each = list(adjusted(each))
+        return tuple(zip(self._paired.shared, each, strict=True))
+
+    @property
+    def is_any_time(self) -> bool:
+        """Whether a side may have stopped early, so that only what holds at any time is claimed."""
+        return self.subject.is_stopped_early or self.reference.is_stopped_early
+
+    @property
+    def only_subject(self) -> tuple[str, ...]:
+        """Labels of variants that the other side lacks."""
+        return tuple(variant_label(one) for one in self._paired.only_subject)
+
+    @property
+    def only_reference(self) -> tuple[str, ...]:
+        return tuple(variant_label(one) for one in self._paired.only_reference)
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether a side has cases or variants that are not compared."""
+        paired = self._paired
+        return bool(self.comparison.left_out.cases or paired.only_subject or paired.only_reference)
+
+    def _compared(self, matchup: Matchup, *, among: int, pairs: Pairs | None = None) -> Comparison:
+        books = TwoBooks(
+            subject=self.subject.contents.book,
+            reference=self.reference.contents.book,
+            matchup=matchup,
+        )
+        sides, confidence = (self.subject.side, self.reference.side), self.question.confidence
+        if self.is_any_time:
+            seed = self._order_seed()
+            return compared_at_any_time(books, sides, seed, confidence=confidence, among=among)
+        pairs = pairs or books.pairs()
+        return compare(
+            pairs,
+            *sides,
+            confidence=confidence,
+            seed=self.question.seed,
+            resamples=resamples_for(len(pairs), among),
+        )
+
+    def _order_seed(self) -> int | None:
+        """By which the cases of what stopped early were drawn, if by one and known."""
+        stopped = [one for one in (self.subject, self.reference) if one.is_stopped_early]
+        seeds = {one.run.seed for one in stopped}
+        return seeds.pop() if len(seeds) == 1 and all(one.tells_run for one in stopped) else None
+
+
+def _paired(subject: Held, reference: Held) -> PairedBooks:
+    try:
+        return pair_books(subject.contents.book, reference.contents.book)
+    except UnpairableError:
+        hint = "choose one of each: paraval compare A:AXIS=VALUE B:AXIS=VALUE"
+        message = f"{subject.label} and {reference.label} have no variant in common"
+        raise RequestError(message, hint=hint) from None
+
+
+def failing_reasons(held: Held, cases: frozenset[str]) -> dict[str, str]:
+    """Why each of these cases failed, in the words of its first wrong answer."""
+    found: dict[str, str] = {}
+    if not cases:
+        return found
+    for result in held.contents.trials:
+        if result.case_id in cases and result.outcome is Outcome.FAILED:
+            found.setdefault(result.case_id, reason(result.result))
+            if len(found) == len(cases):
+                break
+    return found

@@ -1,0 +1,216 @@
+"""What is told of one side held against another, whatever form it is then shown in: the result in a
+sentence, the figures of both, which cases changed, and what else to know.
+
+Names and reasons are others' words: whoever shows the story says how to show those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from paraval.report.comparing.compared import finding_of
+from paraval.report.comparing.comparison import Comparison, Difference, Finding
+from paraval.report.comparing.points import p_value
+from paraval.report.comparing.sentences import (
+    Quote,
+    figure_lines,
+    notes,
+    score_line,
+    sentence,
+)
+from paraval.report.gate import DropVerdict
+from paraval.report.part import choice_text
+from paraval.report.summary import Tally
+from paraval.report.versus.held import Held, Metric, Versus, failing_reasons
+from paraval.report.versus.notices import notices_of
+from paraval.report.wording import (
+    UNKNOWN,
+    counted,
+    duration,
+    percent,
+    percent_range,
+    variant_label,
+)
+
+MOST_CASES = 20
+"""Of each list, unless all are asked for."""
+
+
+class Row(NamedTuple):
+    """A figure of both sides."""
+
+    heading: str
+    reference: str
+    subject: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseList:
+    """Cases that changed in one way."""
+
+    heading: str
+    cases: tuple[tuple[str, str], ...]
+    """Each with why it failed on the side where it did; empty where both are mixed."""
+    more: int
+    """So many are not shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """In the order in which it is read."""
+
+    headline: str
+    reference: str
+    """Which it is, in words."""
+    subject: str
+    rows: tuple[Row, ...]
+    figures: tuple[str, ...]
+    by_variant: tuple[str, ...]
+    lists: tuple[CaseList, ...]
+    notices: tuple[str, ...]
+    gate: str | None
+
+
+def story_of(versus: Versus, quote: Quote, *, most: int | None, drop: DropVerdict | None) -> Story:
+    """`most`: so many cases of each list; None for all."""
+    return Story(
+        headline=_headline(versus, quote),
+        reference=_which(versus.reference, quote),
+        subject=_which(versus.subject, quote),
+        rows=tuple(_rows(versus)),
+        figures=tuple(_figures(versus, quote)),
+        by_variant=tuple(_by_variant(versus, quote)),
+        lists=tuple(_lists(versus, quote, most)),
+        notices=tuple(notices_of(versus, quote)),
+        gate=None if drop is None else drop.sentence,
+    )
+
+
+# ---- the result
+
+
+def _headline(versus: Versus, quote: Quote) -> str:
+    comparison = versus.comparison
+    if versus.question.metric is Metric.SCORE and comparison.score is not None:
+        return score_sentence(comparison, comparison.score, quote)
+    return sentence(comparison, quote)
+
+
+def score_sentence(comparison: Comparison, score: Difference, quote: Quote) -> str:
+    """What is found of the scores, in one sentence without its full stop."""
+    subject, reference = quote(comparison.subject.label), quote(comparison.reference.label)
+    low, high = score.interval
+    told = (
+        f"{percent(comparison.confidence)}: {low:+.2f} to {high:+.2f},"
+        f" {counted(comparison.cases, 'case')}, {p_value(score.adjusted_p, comparison.confidence)}"
+    )
+    finding = finding_of(score, comparison.confidence)
+    if finding is Finding.NOT_SHOWN:
+        none = "no difference of scores shown"
+        return f"{subject} and {reference}: {none} ({score.mean:+.2f}, {told})"
+    more = "more" if score.mean > 0 else "less"
+    scores = f"scores {abs(score.mean):.2f} {more} than"
+    return f"{subject} {scores} {reference} ({told}): {finding.value}"
+
+
+def _figures(versus: Versus, quote: Quote) -> Iterator[str]:
+    """All that the headline does not say."""
+    comparison, passing = versus.comparison, versus.comparison.passing
+    by_score = versus.question.metric is Metric.SCORE
+    if by_score and comparison.score is not None:
+        yield sentence(comparison, quote)
+    elif by_score and passing is not None:
+        yield "score: nothing that pass and fail don't say"
+    elif (score := score_line(comparison)) is not None:
+        yield score
+    if passing is not None:
+        level = comparison.cases - passing.wins - passing.losses
+        yield f"cases: {passing.wins:,} ahead, {passing.losses:,} behind, {level:,} level"
+    yield from figure_lines(comparison)
+    yield from notes(comparison, quote)
+
+
+def _by_variant(versus: Versus, quote: Quote) -> Iterator[str]:
+    for variant, comparison in versus.by_variant:
+        yield f"{quote(variant_label(variant))}: {sentence(comparison, quote)}"
+
+
+# ---- both sides
+
+
+def _which(held: Held, quote: Quote) -> str:
+    """`20260131-120000-abcd (mode=new) of greetings`."""
+    chosen = f" ({quote(choice_text(held.choice))})" if held.choice else ""
+    suite = f" of {quote(held.run.suite)}" if held.tells_run else ""
+    return f"{quote(held.name)}{chosen}{suite}"
+
+
+def _rows(versus: Versus) -> Iterator[Row]:
+    one, other = versus.reference.summary, versus.subject.summary
+    if versus.leaves_out:
+        # Else it would be the rate below once more.
+        comparison = versus.comparison
+        rates = map(_share, (comparison.rate_reference, comparison.rate_subject))
+        yield Row("compared", *rates)
+    for heading, cell, is_shown in (
+        ("pass rate", _rate, True),
+        ("95 %", _rate_interval, True),
+        ("cases", lambda tally: f"{tally.cases:,}", True),
+        ("errors", lambda tally: f"{tally.errors:,}", True),
+        ("could be", _rate_with_errors, bool(one.errors or other.errors)),
+        ("skipped", lambda tally: f"{tally.skipped:,}", bool(one.skipped or other.skipped)),
+        ("score", _score, one.is_scored or other.is_scored),
+        ("cost", lambda tally: str(tally.target), one.target.is_told or other.target.is_told),
+        ("median", lambda tally: duration(tally.median_s), True),
+        ("p95", lambda tally: duration(tally.p95_s), True),
+    ):
+        if is_shown:
+            yield Row(heading, cell(one), cell(other))
+
+
+def _rate(tally: Tally) -> str:
+    return _share(tally.pass_rate)
+
+
+def _share(rate: float | None) -> str:
+    return UNKNOWN if rate is None else percent(rate)
+
+
+def _rate_interval(tally: Tally) -> str:
+    interval = tally.pass_rate_interval
+    return UNKNOWN if interval is None else percent_range(*interval)
+
+
+def _rate_with_errors(tally: Tally) -> str:
+    worst, best = tally.rate_if_errors_failed, tally.rate_if_errors_passed
+    if not tally.errors or worst is None or best is None:
+        return UNKNOWN
+    return percent_range(worst, best)
+
+
+def _score(tally: Tally) -> str:
+    return UNKNOWN if tally.score is None else f"{tally.score:.2f}"
+
+
+# ---- cases
+
+
+def _lists(versus: Versus, quote: Quote, most: int | None) -> Iterator[CaseList]:
+    """What broke, what was mended, and apart from both what is flaky."""
+    turned = versus.comparison.turned
+    subject, reference = quote(versus.subject.label), quote(versus.reference.label)
+    for cases, failing, how in (
+        (turned.broke, versus.subject, f"broke: right with {reference}, wrong with {subject}"),
+        (turned.mended, versus.reference, f"mended: wrong with {reference}, right with {subject}"),
+        (turned.flaky, None, "flaky: repeats on one side passed and failed"),
+    ):
+        if cases:
+            shown = cases[:most]
+            whys = {} if failing is None else failing_reasons(failing, frozenset(shown))
+            yield CaseList(
+                heading=f"{counted(len(cases), 'case')} {how}",
+                cases=tuple((case, whys.get(case, "")) for case in shown),
+                more=len(cases) - len(shown),
+            )

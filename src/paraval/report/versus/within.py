@@ -1,0 +1,103 @@
+"""All comparisons of a run's own variants, with their details."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from paraval.errors import RequestError
+from paraval.records import RunInfo
+from paraval.report.as_markdown import code
+from paraval.report.comparing.axes import number_left_out
+from paraval.report.comparing.comparison import Comparison
+from paraval.report.comparing.sentences import (
+    Quote,
+    figure_lines,
+    not_made,
+    notes,
+    score_line,
+    sentence,
+    turned_lines,
+)
+from paraval.report.contents import Contents
+from paraval.report.versus.as_text import Paper
+
+_MOST_BYTES = 50_000
+"""Of Markdown: GitHub takes 65,536 characters in a comment."""
+_MOST_NAMED = 20
+_EVERY = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Within:
+    """A run, or a part of one, whose variants are compared."""
+
+    name: str
+    run: RunInfo
+    comparisons: tuple[Comparison, ...]
+    not_made: int
+    """Pairs of values that were not compared, since there are too many."""
+
+
+def within_run(name: str, contents: Contents) -> Within:
+    """RequestError where there are no two variants to compare."""
+    if not contents.comparisons:
+        number = len(contents.book.variants)
+        has = {0: "has no trials", 1: "has one variant"}.get(number, "has no two like variants")
+        raise RequestError(
+            f"{name} {has}: there is nothing to compare in it",
+            hint=f"compare it with another: paraval compare OTHER {name}",
+        )
+    return Within(
+        name=name,
+        run=contents.run,
+        comparisons=contents.comparisons,
+        not_made=number_left_out(contents.book),
+    )
+
+
+def within_text(within: Within, page: Paper, *, most: int | None) -> str:
+    """For a terminal; ends without a newline."""
+    blocks = []
+    for axis, family in groupby(within.comparisons, key=lambda one: one.axis):
+        lines = page.wrapped(f"Compared by {page.safe(axis or '')}:")
+        for comparison in family:
+            lines += page.wrapped(sentence(comparison, page.safe), "  ")
+            for detail in _details(comparison, page.safe, most):
+                lines += page.wrapped(detail, "    ")
+        blocks.append(lines)
+    if within.not_made:
+        blocks.append(page.wrapped(not_made(within.not_made)))
+    return "\n\n".join("\n".join(block) for block in blocks)
+
+
+def within_markdown(within: Within) -> str:
+    parts = [f"## paraval: {code(within.run.suite)}, compared\n\n"]
+    for axis, family in groupby(within.comparisons, key=lambda one: one.axis):
+        parts.append(f"### By {code(axis or '')}\n\n")
+        for comparison in family:
+            details = _details(comparison, code, _MOST_NAMED)
+            parts.append(f"- **{sentence(comparison, code)}**\n")
+            parts += (f"  - {detail}\n" for detail in details)
+        parts.append("\n")
+    if within.not_made:
+        parts.append(f"{not_made(within.not_made)}\n\n")
+    return f"{_within_bytes(parts)}Run {code(within.name)}.\n"
+
+
+def _details(comparison: Comparison, quote: Quote, most: int | None) -> Iterator[str]:
+    if (score := score_line(comparison)) is not None:
+        yield score
+    yield from figure_lines(comparison)
+    yield from notes(comparison, quote)
+    yield from turned_lines(comparison, quote, _EVERY if most is None else most)
+
+
+def _within_bytes(parts: list[str]) -> str:
+    room = _MOST_BYTES
+    for place, part in enumerate(parts):
+        room -= len(part.encode())
+        if room < 0:
+            return "".join(parts[:place]) + "\n… and more, that is too long for a comment\n\n"
+    return "".join(parts)
