@@ -719,6 +719,8 @@ def timeless(report: dict[str, Any]) -> dict[str, Any]:
     for group in (report["summary"], *report["summary"]["variants"]):
         for key in [key for key in group if key.endswith("_s") or key == "speedup"]:
             del group[key]
+    for comparison in report["comparisons"]:
+        del comparison["seconds"]
     for trial in report["trials"]:
         for key in ("duration_s", "queued_s", "total_s", "artifacts"):
             trial.pop(key, None)

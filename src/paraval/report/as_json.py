@@ -18,6 +18,17 @@
              "median_files", "median_lines_added", "median_lines_deleted", "tampered",
              "tampering": {what: trials}} | null, "cpu_s", "most_memory_bytes",
              "variants": [{"variant": {axis: value}, ...the same but for "speedup"...}]},
+ "comparisons": [{"subject": {"label", "choice": {axis: value}, "run"}, "reference": {...},
+                  "axis", "over": {other axis: values}, "among", "cases", "confidence",
+                  "rate_subject", "rate_reference", "passing": {"mean", "interval": [low, high],
+                  "p", "adjusted_p", "method", "wins", "losses"} | null, "score": {...} | null,
+                  "finding": better | worse | no difference shown, "detectable",
+                  "if_errors": [least, most] | null, "seconds": {"ratio", "interval", "cases"} |
+                  null, "cost": {...} | null, "pass_at": [{"k", "cases", "any_subject",
+                  "any_reference", "all_subject", "all_reference"}], "left_out":
+                  {"only_subject": [case], "only_reference", "unjudged", "unjudged_subject",
+                  "unjudged_reference"}, "turned": {"broke": [case], "mended", "flaky"},
+                  "stopped": {"used", "planned", "decided", "futile"} | null, "sentence"}],
  "gate": {"verdict": met | missed | unknown, "exit_code", "sentence", "baseline": {"name" (a run's
           id, or a path), "verdict", "sentence", "max_drop", "difference" (now less then),
           "interval", "confidence", "cases", "if_errors": [least, most] | null, "more_cases",
@@ -54,6 +65,14 @@ a lower bound, since some call was of a model without a price, told no tokens, o
 `cached` answers were free, and no `calls`. `dropped_cost_usd` was spent, judges included, on trials
 that changed or left the suite since: a budget counts it, the summary does not.
 
+`comparisons` are those of the run's own variants: value against value of an axis, the others held
+equal, subject less reference, in shares (0.12: twelve points), over cases that are judged on both
+sides. `passing` is of pass rates, `score` of scores where they say more than pass and fail;
+`adjusted_p` makes up for `among` comparisons of the same axis. `detectable` is the smallest
+difference that so many cases show 80 % of the time, `if_errors` what the mean could be whatever
+errors hide, `pass_at` how likely any and all of k repeats pass. Of a run that may stop early they
+are from the cases that count by then (`stopped`), and hold however often one looked.
+
 `activity` is of agents, `change` of attempts with a workspace; both are of the attempt that
 decided. In `agents`, `handed` are trials that were handed a server and told what they did, `called`
 those that called a tool of it without an error, and `calls` such calls; a server that was `handed`
@@ -79,6 +98,7 @@ from paraval.records import (
     TrialResult,
     Variant,
 )
+from paraval.report.comparing.as_dict import comparison_as_dict
 from paraval.report.contents import Contents
 from paraval.report.costs import Costs, finite, is_known, seconds, spend_of, told_usd, usage_of
 from paraval.report.deeds_as_dict import attempt_deeds, summed_deeds
@@ -155,6 +175,7 @@ def _head(contents: Contents) -> dict[str, Any]:
         "schema": SCHEMA,
         "run": _run_as_dict(contents.run),
         "summary": _summary_as_dict(contents.summary),
+        "comparisons": [comparison_as_dict(one) for one in contents.comparisons],
         "gate": _gate_as_dict(contents.gate),
     }
 

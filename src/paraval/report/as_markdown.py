@@ -7,25 +7,31 @@ HTML acts, and GitHub and GitLab turn no `@name` into a message to somebody.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import TextIO
 
 from paraval.records import TrialResult
 from paraval.report.closing import closing_sentences
+from paraval.report.comparing.axes import number_left_out
+from paraval.report.comparing.comparison import Comparison
+from paraval.report.comparing.sentences import details, heading, not_made, notes, sentence
 from paraval.report.contents import Contents
 from paraval.report.deed_words import deed_sections
 from paraval.report.summary import Summary, Tally
 from paraval.report.table import Column, columns_of, rows_of
-from paraval.report.text import one_line
+from paraval.report.text import cut_middle, one_line
 from paraval.report.unpassed import errors_heading, first_unpassed, wrong_heading
 from paraval.report.wording import reason, trial_label
 
 # GitHub takes 65,536 characters in a comment; each part has its share of the bytes below that.
-_TABLE_BYTES = 16_000
-_LIST_BYTES = 15_000
+_TABLE_BYTES = 14_000
+_COMPARED_BYTES = 6_000
+_LIST_BYTES = 12_000
 _DEED_BYTES = 3_000
 _MOST_LISTED = 200
 _LONGEST_NAME = 150
+_LONGEST_WITHIN = 48
 _LONGEST_REASON = 300
 
 _ACTING = re.compile(r"[&<>|`*_~\[\]\\$@]|:(?=//)|(?<=www)\.")
@@ -36,6 +42,7 @@ class AsMarkdown:
         file.write(f"## paraval: {code(contents.run.suite)}\n\n")
         file.write(f"**{contents.gate.sentence}**\n\n")
         _write_table(contents.summary, file)
+        _write_comparisons(contents, file)
         _write_lists(contents, file)
         _write_deeds(contents.summary, file)
         told = closing_sentences(contents, lambda text: code(text, _LONGEST_REASON))
@@ -67,6 +74,36 @@ def _write_table(summary: Summary, file: TextIO) -> None:
 
 def _row(label: str, tally: Tally, shown: list[Column]) -> str:
     return f"| {code(label)} | {' | '.join(column.cell(tally) for column in shown)} |\n"
+
+
+def _write_comparisons(contents: Contents, file: TextIO) -> None:
+    made = contents.comparisons
+    lines = _comparison_lines(made, going_on=contents.run.running)
+    written = _write_within(_COMPARED_BYTES, lines, file)
+    if left := len(made) - written:
+        file.write(f"\n… and {left:,} more: {code(f'paraval compare {contents.run.id}')}\n")
+    if left_out := number_left_out(contents.book):
+        file.write(f"\n{not_made(left_out)}.\n")
+    if made:
+        file.write("\n")
+
+
+def _comparison_lines(made: Sequence[Comparison], *, going_on: bool) -> Iterator[str]:
+    """A piece a comparison; the first of an axis brings the heading."""
+    gap = ""
+    for axis, family in groupby(made, key=lambda comparison: comparison.axis):
+        head = f"{gap}### {heading(axis, _name, going_on=going_on)}\n\n"
+        gap = "\n"
+        for comparison in family:
+            beside = [*notes(comparison, _name), *details(comparison, _name)]
+            told = f"- {sentence(comparison, _name)}\n"
+            yield head + told + "".join(f"  - {line}\n" for line in beside)
+            head = ""
+
+
+def _name(text: str) -> str:
+    """Within a sentence, where it must leave room for what is said of it."""
+    return code(cut_middle(one_line(text, _LONGEST_NAME), _LONGEST_WITHIN))
 
 
 def _write_lists(contents: Contents, file: TextIO) -> None:

@@ -1,4 +1,5 @@
-"""The text printed after a run: a table, what did not pass, and the closing sentences.
+"""The text printed after a run: a table, the variants compared, what did not pass, and the closing
+sentences.
 
 It reads the same without colour and without UTF-8, and nothing that a target wrote can act on the
 terminal.
@@ -10,9 +11,13 @@ import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 
 from paraval.records import TrialResult
 from paraval.report.closing import closing_sentences
+from paraval.report.comparing.axes import number_left_out
+from paraval.report.comparing.comparison import Comparison, Finding
+from paraval.report.comparing.sentences import details, heading, not_made, notes, sentence
 from paraval.report.contents import Contents
 from paraval.report.deed_words import deed_sections
 from paraval.report.gate import Verdict
@@ -29,13 +34,16 @@ _GAP = "  "
 _LONGEST_NAME = 200
 _LONGEST_BESIDE = 24
 """A label up to so wide stands beside its figures, if need be beside fewer of them."""
+_LONGEST_WITHIN = 48
 _LONGEST_REASON = 500
+_MOST_COMPARED = 12
 
 _UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h)\b|%)")
 _HOLD = "\N{NO-BREAK SPACE}"
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 _CELL_STYLES = {"passed": "green", "failed": "red", "errors": "yellow"}
+_FINDING_STYLES = {Finding.BETTER: "green", Finding.WORSE: "red"}
 _VERDICT_STYLES = {Verdict.MET: "green", Verdict.MISSED: "red", Verdict.UNKNOWN: "yellow"}
 
 
@@ -44,6 +52,7 @@ def summary_text(contents: Contents, *, width: int, colour: bool, unicode: bool)
     page = _Page(width=max(width, _NARROWEST), colour=colour, unicode=unicode)
     blocks = [
         _table(contents.summary, page),
+        *_comparisons(contents, page),
         *_lists(contents, page),
         *_deeds(contents.summary, page),
         _closing(contents, page),
@@ -66,6 +75,10 @@ class _Page:
     def safe(self, text: str, limit: int = _LONGEST_NAME) -> str:
         line = one_line(text, limit)
         return line if self.unicode else to_ascii(line)
+
+    def name(self, text: str) -> str:
+        """Within a sentence, where it must leave room for what is said of it."""
+        return self.cut_middle(self.safe(text), _LONGEST_WITHIN)
 
     def cut(self, text: str, limit: int) -> str:
         return cut(text, limit, self.ellipsis)
@@ -149,6 +162,41 @@ def _figures(tally: Tally, shown: list[Column], widths: list[int], page: _Page) 
         text = cell.rjust(width)
         parts.append(_GAP + (page.paint(text, style) if style else text))
     return "".join(parts)
+
+
+# ---- the variants compared
+
+
+def _comparisons(contents: Contents, page: _Page) -> Iterator[list[str]]:
+    made = contents.comparisons
+    shown = made[:_MOST_COMPARED]
+    more = _more_comparisons(len(made) - len(shown), contents, page)
+    for axis, family in groupby(shown, key=lambda comparison: comparison.axis):
+        head = heading(axis, page.name, going_on=contents.run.running)
+        lines = [page.paint(line, "bold") for line in _hung("", f"{head}:", page)]
+        for comparison in family:
+            lines += _comparison(comparison, page, in_full=len(made) == 1)
+        is_last = comparison is shown[-1]
+        yield [*lines, *(more if is_last else ())]
+
+
+def _comparison(comparison: Comparison, page: _Page, *, in_full: bool) -> Iterator[str]:
+    style = _FINDING_STYLES.get(comparison.finding)
+    for line in _hung("  ", sentence(comparison, page.name), page):
+        yield page.paint(line, style) if style else line
+    beside = notes(comparison, page.name)
+    if in_full:
+        beside += details(comparison, page.name)
+    for text in beside:
+        yield from _hung("    ", text, page)
+
+
+def _more_comparisons(unshown: int, contents: Contents, page: _Page) -> Iterator[str]:
+    if unshown:
+        command = f"paraval compare {page.safe(contents.run.id)}"
+        yield f"  {page.ellipsis} and {unshown:,} more: {command}"
+    if left_out := number_left_out(contents.book):
+        yield from _hung("  ", f"{not_made(left_out)}.", page)
 
 
 # ---- what did not pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, takewhile
@@ -29,7 +30,7 @@ from paraval.statistics.drawing import drawn_order
 
 MOST_COMPARISONS = 40
 """More than a reader can take in; those of axes with few values come first."""
-_UNKNOWN_WIDTH = (0.0, float("inf"))
+_UNKNOWN_WIDTH = (0.0, math.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +134,7 @@ def _settled_any_time(
     subject, reference = contest.sides
     matchup = contest.matchup
     known = [d for case in counting if isinstance(d := states[case], float)]
-    if not contest.is_upright and sum(known) < 0:
+    if not contest.is_upright and math.fsum(known) < 0:
         matchup, subject, reference = matchup.mirrored(), reference, subject
         states = {c: 0.0 - d if isinstance(d, float) else d for c, d in states.items()}
     pairs = Pairs()

@@ -53,9 +53,9 @@ def times(ratio: float) -> str:
     """`1.8`, `0.97`, `12`, `0.0042`."""
     if ratio >= 9.95:
         return f"{ratio:,.0f}"
-    if ratio >= 1.995:
-        return f"{ratio:.1f}"
-    return f"{ratio:.2f}".rstrip("0").rstrip(".") if ratio >= 0.1 else f"{ratio:.2g}"
+    if ratio < 0.1:
+        return f"{ratio:.2g}"
+    return f"{ratio:.{1 if ratio >= 1.995 else 2}f}".rstrip("0").rstrip(".")
 
 
 def plural(axis: str) -> str:

@@ -63,6 +63,13 @@ def figure_lines(comparison: Comparison) -> list[str]:
     ]
 
 
+def details(comparison: Comparison, quote: Quote) -> list[str]:
+    """All that can be told beside the sentence and its notes, a line each."""
+    score = score_line(comparison)
+    figures = figure_lines(comparison)
+    return [*([score] if score else ()), *figures, *turned_lines(comparison, quote)]
+
+
 def score_line(comparison: Comparison) -> str | None:
     """`score: +0.05 (+0.01 to +0.09, p = 0.02)`; None where scores say no more than passes."""
     score = comparison.score
@@ -90,6 +97,12 @@ def turned_lines(comparison: Comparison, quote: Quote, most: int = MOST_NAMED) -
         )
         if cases
     ]
+
+
+def heading(axis: str | None, quote: Quote, *, going_on: bool) -> str:
+    """`Compared by mode`."""
+    by = "" if axis is None else f" by {quote(axis)}"
+    return f"Compared{by}{', so far' if going_on else ''}"
 
 
 def not_made(number: int) -> str:
@@ -147,7 +160,8 @@ def _by_how_much(comparison: Comparison, passing: Difference) -> str:
 
 def _what_could(comparison: Comparison) -> str:
     if comparison.stopped is not None:
-        return "; none can be shown any more" if comparison.stopped.futile else ""
+        early = comparison.stopped.used < comparison.stopped.planned
+        return "; none can be shown any more" if comparison.stopped.futile and early else ""
     if comparison.detectable is None:
         return ""
     cases = counted(comparison.cases, "case")
@@ -163,6 +177,9 @@ def _ratio_line(what: str, unit: str, ratio: Ratio | None, comparison: Compariso
     if ratio is None:
         return
     low, high = ratio.interval
+    if low == high == 1:
+        yield f"{what}: the same"
+        return
     known = [f"{times(low)} to {times(high)}"] if math.isfinite(high) else []
     # Where not all of the pairs tell it, or others do, so many do.
     cases = [counted(ratio.cases, "case")] if ratio.cases != comparison.cases else []
