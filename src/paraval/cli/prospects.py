@@ -119,9 +119,9 @@ def _more(found: Detectable, wanted: Wanted) -> str:
     if wanted.repeats is not None:
         guess = ""
         if found.told_by is not None and not found.spread.is_split:
-            guess = "as a guess, since no case was repeated yet, "
+            guess = ", as a guess, since no case was repeated yet,"
         planned = counted(size.cases, "case")
-        return f"{cases}, or {guess}{planned} {_times(wanted.repeats)} each."
+        return f"{cases}, or{guess} {planned} {_times(wanted.repeats)} each."
     cannot = "cannot" if found.spread.is_split else "would hardly"
     these = "this one" if size.cases == 1 else f"these {size.cases:,}"
     return f"{cases}; repeats of {these} alone {cannot} show it."

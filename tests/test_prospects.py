@@ -1,0 +1,316 @@
+"""What a plan says that it can show: by the textbook, by an earlier run, and in words."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paraval.cli.prospects import prospect_of, prospect_sentences
+from paraval.records import AttemptResult, Case, Outcome, Plan, Trial, Variant
+from paraval.report.comparing.cells import CaseBook
+from paraval.report.detectable import Size, detectable, fewest_cases, size_of
+from paraval.report.spread import Spread, spread_in
+from paraval.statistics.pairs import mcnemar_mid_p, paired_interval
+from paraval.store.store import Store
+from tests.conftest import Paraval, WriteSuite
+from tests.test_report import ended
+from tests.test_store import finish, make_plan
+
+A: Variant = {"model": "a"}
+B: Variant = {"model": "b"}
+PASSED, FAILED = Outcome.PASSED, Outcome.FAILED
+
+
+def size(cases: int, repeats: int = 1, variants: int = 2, comparisons: int = 1) -> Size:
+    return Size(cases=cases, repeats=repeats, variants=variants, comparisons=comparisons)
+
+
+def said(size: Size, spread: Spread | None = None, told_by: str | None = None) -> list[str]:
+    return list(prospect_sentences(detectable(size, spread or Spread(), told_by)))
+
+
+def plan_of(cases: int, *variants: Variant, repeats: int = 1) -> Plan:
+    (any_trial, *_) = make_plan(1).trials
+    trials: list[Trial] = []
+    for number in range(cases):
+        for variant in variants:
+            for repeat in range(1, repeats + 1):
+                trial = replace(any_trial, case=Case(id=f"c{number}"), variant=variant)
+                index = len(trials)
+                trials.append(replace(trial, index=index, key=f"k{index}", repeat=repeat))
+    return replace(make_plan(1), trials=tuple(trials), variants=variants)
+
+
+def book_of(*ends: tuple[str, Variant, str]) -> CaseBook:
+    """Of a case with a variant: a letter a repeat, `p`assed, `f`ailed or `e`rror."""
+    book = CaseBook()
+    kinds = {"p": PASSED, "f": FAILED, "e": Outcome.TIMEOUT}
+    for case, variant, letters in ends:
+        for repeat, letter in enumerate(letters, 1):
+            book.add(ended(kinds[letter], case=case, variant=variant, repeat=repeat))
+    return book
+
+
+# ---- by the textbook
+
+
+@pytest.mark.parametrize(
+    ("cases", "repeats", "difference"),
+    [(50, 1, 0.2641), (50, 4, 0.1747), (200, 1, 0.1321)],
+)
+def test_without_history_the_difference_is_millers(
+    cases: int, repeats: int, difference: float
+) -> None:
+    found = detectable(size(cases, repeats), Spread())
+    assert found is not None
+    assert found.difference == pytest.approx(difference, abs=5e-5)
+
+
+@pytest.mark.parametrize(("repeats", "cases"), [(1, 349), (4, 153)])
+def test_what_more_would_do_is_millers_too(repeats: int, cases: int) -> None:
+    found = detectable(size(60, repeats), Spread())
+    assert found is not None
+    assert found.wanted is not None
+    assert (found.wanted.difference, found.wanted.cases) == (0.1, cases)
+
+
+@given(
+    st.integers(6, 3000),
+    st.integers(1, 8),
+    st.floats(0.001, 0.3),
+    st.floats(0.0, 0.25),
+    st.integers(1, 6),
+)
+@settings(max_examples=200, deadline=None)
+def test_what_is_said_to_do_does(
+    cases: int, repeats: int, between: float, within: float, comparisons: int
+) -> None:
+    """A plan as large as the advice shows what the advice was for, and a smaller one does not."""
+    spread = Spread(between=between, within=within)
+    planned = size(cases, repeats, comparisons=comparisons)
+    found = detectable(planned, spread)
+    assert found is not None
+    if found.wanted is None:
+        return
+    wanted = found.wanted
+
+    def shows(advised: Size) -> bool:
+        then = detectable(advised, spread)
+        difference = None if then is None else then.difference
+        return difference is not None and difference <= wanted.difference * (1 + 1e-9)
+
+    assert shows(replace(planned, cases=wanted.cases))
+    assert wanted.cases == fewest_cases(planned) or not shows(
+        replace(planned, cases=wanted.cases - 1)
+    )
+    if wanted.repeats is not None:
+        assert shows(replace(planned, repeats=wanted.repeats))
+        assert not shows(replace(planned, repeats=wanted.repeats - 1))
+
+
+def test_the_difference_that_is_promised_is_shown_as_often_as_is_said() -> None:
+    """By the very rule of comparisons: the test and the interval, both."""
+    spread = Spread(between=0.3, within=0.0)
+    found = detectable(size(60), spread)
+    assert found is not None
+    assert found.difference is not None
+    discordant = spread.between + found.difference**2
+    wins = (discordant + found.difference) / 2
+    chance, shown = random.Random(1), 0
+    for _ in range(1000):
+        draws = [chance.random() for _ in range(60)]
+        pairs = [1.0 if draw < wins else -1.0 if draw < discordant else 0.0 for draw in draws]
+        _, low, _ = paired_interval(pairs)
+        shown += mcnemar_mid_p(pairs.count(1.0), pairs.count(-1.0)) < 0.05 and low > 0
+    assert 0.75 < shown / 1000 < 0.85
+
+
+def test_so_few_cases_that_no_test_could_tell_are_said_to_show_nothing() -> None:
+    assert [fewest_cases(size(1, repeats)) for repeats in (1, 3)] == [5, 6]
+    assert fewest_cases(size(1, comparisons=6)) == 7
+    certain = Spread(between=0.001, within=0.0)
+    four, five = detectable(size(4), certain), detectable(size(5), certain)
+    assert four is not None
+    assert five is not None
+    assert four.difference is None
+    assert five.difference is not None
+
+
+# ---- the plan
+
+
+def test_the_size_of_a_plan_is_its_cases_repeats_and_comparisons() -> None:
+    assert size_of(plan_of(7, A, B, repeats=3)) == size(7, 3)
+    assert size_of(plan_of(7, A)) == size(7, variants=1)
+    three = plan_of(7, A, B, {"model": "c"})
+    assert size_of(three) == size(7, variants=3, comparisons=3)
+    six = plan_of(7, *({"model": str(n)} for n in range(6)))
+    assert size_of(six) == size(7, variants=6, comparisons=5)
+    two_axes = plan_of(7, *({"m": m, "t": t} for m in "ab" for t in (1, True)))
+    assert size_of(two_axes) == size(7, variants=4)
+
+
+def test_a_plan_of_nothing_shows_nothing(tmp_path: Path) -> None:
+    empty = plan_of(0, A, B)
+    assert prospect_of(empty, Store(tmp_path)) is None
+    assert list(prospect_sentences(None)) == []
+
+
+# ---- measured
+
+
+def test_the_spread_of_pairs_without_repeats_is_that_of_the_comparison() -> None:
+    """Its sum is measured; how it splits is assumed."""
+    turns = ["pf", "fp", "pp", "ff", "pp", "pf", "pf", "pp"]
+    ends = [
+        (f"c{n}", variant, turn[side])
+        for n, turn in enumerate(turns)
+        for side, variant in enumerate((A, B))
+    ]
+    spread = spread_in(book_of(*ends), plan_of(8, A, B))
+    assert spread is not None
+    # Three wins, a loss and two made-up pairs among ten.
+    variance = 6 / 10 - (2 / 10) ** 2
+    assert spread.between + 2 * spread.within == pytest.approx(variance)
+    assert spread.within / spread.between == pytest.approx(1.5)
+    assert (spread.cases, spread.is_split, spread.rate) == (8, False, 10 / 16)
+
+
+def test_repeats_tell_what_they_vary_and_what_cases_do() -> None:
+    ends = [(f"c{n}", variant, "pf") for n in range(10) for variant in (A, B)]
+    spread = spread_in(book_of(*ends), plan_of(10, A, B))
+    assert spread is not None
+    assert (spread.within, spread.is_split) == (0.5, True)
+    assert spread.between == 0, "all that is seen is what repeats explain"
+    steady = [(f"c{n}", variant, "pp") for n in range(10) for variant in (A, B)]
+    spread = spread_in(book_of(*steady), plan_of(10, A, B))
+    assert spread is not None
+    assert spread.within == 0
+    assert spread.between > 0, "cases that all agree cannot show everything"
+
+
+def test_errors_and_what_left_the_suite_tell_nothing() -> None:
+    ends = [(f"c{n}", variant, "p") for n in range(6) for variant in (A, B)]
+    with_errors = [*ends, ("c6", A, "e"), ("c6", B, "p"), ("gone", A, "f"), ("gone", B, "p")]
+    plan = plan_of(8, A, B)
+    assert spread_in(book_of(*with_errors, ("c7", {"model": "c"}, "f")), plan) == replace(
+        spread_in(book_of(*ends), plan) or Spread(), rate=1.0
+    )
+
+
+def test_few_cases_tell_less_than_what_is_assumed() -> None:
+    ends = [(f"c{n}", variant, "p") for n in range(4) for variant in (A, B)]
+    assert spread_in(book_of(*ends), plan_of(4, A, B)) is None
+    assert spread_in(book_of(*ends), plan_of(4, A)) is None
+    assert spread_in(CaseBook(), plan_of(30, A, B)) is None
+
+
+def judged(outcome: Outcome) -> AttemptResult:
+    return ended(outcome).result
+
+
+def test_the_last_whole_run_of_the_suite_is_what_tells(tmp_path: Path) -> None:
+    store, plan = Store(tmp_path / "store"), plan_of(10, A, B)
+    assert (prospect_of(plan, store) or pytest.fail("none")).told_by is None
+    whole = {trial.index: judged(PASSED if trial.index % 3 else FAILED) for trial in plan.trials}
+    finish(store.create_run(plan, seed=0), whole)
+    (run,) = store.runs()
+    store.create_run(plan, seed=0).close(interrupted=True)
+    finish(store.create_run(replace(plan, name="another"), seed=0), whole)
+    found = prospect_of(plan, store)
+    assert found is not None
+    assert (found.told_by, found.spread.cases) == (run.id, 10)
+    (Path(run.folder) / "run.db").write_bytes(b"no database")
+    again = prospect_of(plan, store)
+    assert again is not None
+    assert again.told_by is None
+
+
+# ---- in words
+
+
+def test_a_difference_is_said_with_how_sure_and_by_what() -> None:
+    first, second = said(size(30))
+    assert first == (
+        "30 cases, once each, can show a difference of 34 points or more between two variants"
+        " (80 % of the time, at 95 %), if scores spread evenly; no run of this suite tells yet."
+    )
+    assert second == "For 10 points: 349 cases; repeats of these 30 alone would hardly show it."
+    measured = Spread(between=0.03, within=0.1, cases=28, is_split=True)
+    first, second = said(size(100), measured, "20260131-120000-abcd")
+    assert first == (
+        "100 cases, once each, can show a difference of 13 points or more between two variants"
+        " (80 % of the time, at 95 %), by how the 28 cases of 20260131-120000-abcd vary."
+    )
+    assert second == "For 10 points: 181 cases, or 100 cases 3 times each."
+    unsplit = replace(measured, is_split=False)
+    assert said(size(100), unsplit, "r")[1] == (
+        "For 10 points: 181 cases, or, as a guess, since no case was repeated yet,"
+        " 100 cases 3 times each."
+    )
+    assert said(size(10, 2), measured, "r")[1] == (
+        "For 10 points: 103 cases twice each; repeats of these 10 alone cannot show it."
+    )
+    assert "at 95 % over 3 comparisons)" in said(size(100, comparisons=3))[0]
+
+
+def test_too_few_cases_are_said_to_be_too_few() -> None:
+    first, second = said(size(1))
+    assert first == "1 case, once each, is too few to show any difference between two variants."
+    assert second == "For 10 points: 349 cases; repeats of this one alone would hardly show it."
+
+
+def test_a_small_difference_is_said_in_tenths_and_more_is_not_asked_for_ever() -> None:
+    many = said(size(10_000))
+    assert "a difference of 1.9 points or more" in many[0]
+    assert many[1] == "For 1 point: 34,884 cases, or 10,000 cases 21 times each."
+    assert len(said(size(100_000))) == 1
+
+
+def test_of_one_variant_the_width_of_its_interval_is_said() -> None:
+    (unknown,) = said(size(30, variants=1))
+    assert unknown == (
+        "30 cases, once each: the pass rate's interval will be about +-17 points wide at 50 %,"
+        " where it is widest."
+    )
+    (repeated,) = said(size(30, 10, variants=1))
+    assert "10 times each" in repeated
+    assert "+-11 points wide at 50 %, where it is widest, if scores spread evenly." in repeated
+    (known,) = said(size(30, variants=1), Spread(rate=0.9, within=0.05, cases=30), "r")
+    assert known.endswith("+-11 points wide at 90 %, as in r.")
+    (sure,) = said(size(30, 5, variants=1), Spread(rate=1.0, within=0.0, cases=30), "r")
+    assert sure.endswith("+-6 points wide at 100 %, as in r.")
+
+
+def test_plan_says_what_can_be_shown_and_tells_it_to_programs(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    cases = ", ".join(f"{{id: c{n}, expect: {'x' if n % 3 else f'c{n}'}}}" for n in range(12))
+    write(
+        "suite.yaml",
+        f"""
+        name: twelve
+        cases: [{cases}]
+        matrix: {{model: [one, two]}}
+        target: {{command: [echo, "{{case.id}}"]}}
+        graders: [equals]
+        """,
+    )
+    before = paraval("plan", "suite.yaml")
+    assert "12 cases, once each, can show a difference of 54 points or more" in before.stdout
+    assert "no run of this suite tells yet" in before.stdout
+    assert not (folder / ".paraval").exists()
+    paraval("run", "suite.yaml", "--progress", "none")
+    told = json.loads(paraval("plan", "suite.yaml", "--json").stdout)["detectable"]
+    (run,) = (folder / ".paraval" / "runs").iterdir()
+    assert told["told_by"] == run.name
+    assert 0.2 < told["difference"] < 0.4
+    assert told["for"]["difference"] == 0.1
+    assert (told["cases"], told["repeats"], told["comparisons"]) == (12, 1, 1)
+    assert (told["half_width"], told["confidence"], told["power"]) == (None, 0.95, 0.8)

@@ -1,0 +1,297 @@
+"""The figures by variant, with the case as unit, and the table that shows them at any width."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from dataclasses import replace
+from statistics import fmean, stdev
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from wcwidth import wcswidth
+
+from paraval.isolation import Activity, ToolUse
+from paraval.records import Outcome, Spend, TrialResult, Variant
+from paraval.report.comparing.cells import CaseBook
+from paraval.report.document import Report
+from paraval.report.summary import summarise, tokens_in
+from paraval.report.table import columns_of, rows_of
+from paraval.statistics.rates import clustered_rate_interval, wilson
+from tests.test_report import HOSTILE, Made, counts, ended, plain, report_of, small_report, written
+
+WIDTHS = (40, 60, 80, 100, 120)
+A: Variant = {"model": "a"}
+B: Variant = {"model": "b"}
+
+
+def scored(score: float, case: str, variant: Variant = A, repeat: int = 1) -> TrialResult:
+    outcome = Outcome.PASSED if score >= 0.5 else Outcome.FAILED
+    trial = ended(outcome, case=case, variant=variant, repeat=repeat)
+    return replace(trial, result=replace(trial.result, score=score))
+
+
+def spending(usage: dict[str, float], variant: Variant = A) -> TrialResult:
+    return replace(ended(variant=variant), spend=Spend(calls=1, cost_usd=0.25, usage=usage))
+
+
+def calling(*calls: int, tells: bool = True, variant: Variant = A) -> TrialResult:
+    tools = tuple(ToolUse(name=f"t{n}", calls=number) for n, number in enumerate(calls))
+    trial = ended(variant=variant)
+    activity = Activity(turns=1, tools=tools, tells_tools=tells)
+    return replace(trial, result=replace(trial.result, activity=activity))
+
+
+def full_report() -> Report:
+    """Something for every column, in two variants with long names."""
+    names = ("large-model · with-mcp", "small · without-mcp")
+    trials = []
+    for name in names:
+        variant: Variant = {"x": name}
+        usage = {"input_tokens": 1_200_000.0, "output_tokens": 34_567.0}
+        trial = replace(scored(0.7, "a", variant), spend=Spend(calls=1, cost_usd=12.5, usage=usage))
+        activity = Activity(turns=3, tools=(ToolUse(name="Bash", calls=5),))
+        trials += [
+            replace(trial, result=replace(trial.result, activity=activity), judging=Spend(calls=1)),
+            scored(0.2, "b", variant),
+            ended(Outcome.TIMEOUT, "c", variant),
+            ended(Outcome.SKIPPED, "d", variant, total_s=0.0),
+        ]
+    return report_of(*trials)
+
+
+def table_of(report: Report, width: int) -> list[str]:
+    return plain(report, width).split("\n\n")[0].splitlines()
+
+
+def shown(report: Report, width: int) -> list[str]:
+    """The headings of the columns."""
+    head = table_of(report, width)[0].replace("pass rate (95 %)", "pass_rate")
+    return head.replace("could be", "could_be").replace("calls a trial", "calls").split()[1:]
+
+
+# ---- the figures
+
+
+def test_a_stream_is_summed_up_in_one_pass_with_its_book() -> None:
+    made = Made(trials=[ended(), ended(Outcome.FAILED, case="b")])
+    book = CaseBook()
+    for trial in made.trials:
+        book.add(trial)
+    summary = summarise(made.results(), made.info(), book)
+    assert (summary.judged, summary.cases) == (2, 2)
+
+
+def test_an_interval_takes_the_repeats_of_a_case_together_by_variant_and_in_all() -> None:
+    ends = {("a", "x"): (3, 1), ("a", "y"): (0, 4), ("b", "x"): (4, 0), ("b", "y"): (2, 1)}
+    trials = [
+        ended(outcome, case=case, variant={"model": model}, repeat=n)
+        for (model, case), (passed, failed) in ends.items()
+        for n, outcome in enumerate([Outcome.PASSED] * passed + [Outcome.FAILED] * failed, 1)
+    ]
+    summary = report_of(*trials).summary
+    one, other = summary.variants
+    assert one.pass_rate_interval == clustered_rate_interval([(3, 4), (0, 4)])
+    assert other.pass_rate_interval == clustered_rate_interval([(4, 4), (2, 3)])
+    assert summary.pass_rate_interval == clustered_rate_interval([(7, 8), (2, 7)])
+    assert (one.cases, other.cases, summary.cases) == (2, 2, 2)
+
+
+def test_with_one_repeat_the_interval_is_wilsons_and_errors_are_no_cases() -> None:
+    (only,) = counts(7, 3, 5).summary.variants
+    assert only.cases == 10
+    assert only.pass_rate_interval == wilson(7, 10)
+
+
+def test_a_score_is_the_mean_of_the_cases_means() -> None:
+    """A case that was repeated more often counts no more than another."""
+    trials = [scored(1.0, "a"), scored(0.5, "a", repeat=2), scored(0.6, "a", repeat=3)]
+    (only,) = report_of(*trials, scored(0.1, "b")).summary.variants
+    means = [0.7, 0.1]
+    assert only.score == pytest.approx(fmean(means))
+    half = 12.7062 * stdev(means) / math.sqrt(2)
+    assert half > 1
+    assert only.score_interval == (0.0, 1.0)
+    assert only.is_scored
+
+
+def test_the_interval_of_a_score_is_students_over_cases() -> None:
+    scores = [0.50, 0.55, 0.60, 0.52, 0.58, 0.51]
+    (only,) = report_of(*(scored(s, f"c{n}") for n, s in enumerate(scores))).summary.variants
+    half = 2.570582 * stdev(scores) / math.sqrt(6)
+    assert only.score_interval == pytest.approx((fmean(scores) - half, fmean(scores) + half))
+
+
+def test_scores_that_do_not_vary_have_no_interval_and_none_at_all_no_mean() -> None:
+    (same,) = report_of(scored(0.7, "a"), scored(0.7, "b")).summary.variants
+    assert (same.score, same.score_interval) == (0.7, None)
+    errors = counts(0, 0, 3).summary
+    assert (errors.score, errors.score_interval, errors.is_scored) == (None, None, False)
+
+
+def test_scores_of_passed_and_failed_alone_make_no_column() -> None:
+    assert not counts(3, 2).summary.is_scored
+    assert "score" not in shown(counts(3, 2), 200)
+    even = report_of(scored(0.7, "a"), scored(0.3, "b"))
+    assert even.summary.is_scored
+    assert "score" in shown(even, 200)
+
+
+def test_the_p95_is_of_trials_that_ran() -> None:
+    trials = [ended(case=f"c{n}", total_s=float(n)) for n in range(101)]
+    skipped = ended(Outcome.SKIPPED, total_s=0.0)
+    summary = report_of(*trials, *[skipped] * 50).summary
+    assert (summary.median_s, summary.p95_s) == (50.0, 95.0)
+    assert report_of(skipped).summary.p95_s is None
+
+
+def test_tokens_are_in_and_out_and_unknown_where_nobody_told() -> None:
+    told = {"input_tokens": 100.0, "output_tokens": 20.0, "cached_tokens": 60.0}
+    report = report_of(spending(told), spending({"calls": 3.0}, B))
+    one, other = report.summary.variants
+    assert (one.tokens, other.tokens, report.summary.tokens) == (120, None, 120)
+    assert tokens_in({"input_tokens": math.nan, "output_tokens": 7.0}) == 7
+    first, second = csv.DictReader(io.StringIO(written(report, ".csv")))
+    assert (first["tokens"], second["tokens"]) == ("120.0", "")
+
+
+def test_calls_are_over_the_trials_whose_agents_tell_them() -> None:
+    report = report_of(calling(4, 3), calling(), calling(tells=False), calling(2, variant=B))
+    one, other = report.summary.variants
+    assert (one.tool_calls, one.calls_a_trial) == (7, 3.5)
+    assert (other.tool_calls, other.calls_a_trial) == (2, 2.0)
+    silent = report_of(calling(tells=False)).summary
+    assert (silent.tool_calls, silent.calls_a_trial) == (None, None)
+
+
+def test_json_has_the_same_figures_by_variant() -> None:
+    report = full_report()
+    document = json.loads(written(report, ".json"))["summary"]
+    for told, figures in zip(
+        [document, *document["variants"]], [report.summary, *report.summary.variants], strict=True
+    ):
+        assert told["score"] == figures.score
+        assert told["score_interval"] == list(figures.score_interval or ())
+        assert (told["p95_s"], told["tokens"]) == (figures.p95_s, figures.tokens)
+        assert told["tool_calls"] == figures.tool_calls
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.sampled_from("xy"), st.sampled_from(list(Outcome))),
+        max_size=30,
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_whatever_happened_the_figures_fit_together(
+    ends: list[tuple[str, str, Outcome]],
+) -> None:
+    trials = [ended(outcome, case=case, variant={"model": model}) for case, model, outcome in ends]
+    summary = report_of(*trials).summary
+    for tally in (summary, *summary.variants):
+        assert (tally.pass_rate is None) == (tally.pass_rate_interval is None) == (not tally.judged)
+        if tally.pass_rate is not None and tally.pass_rate_interval is not None:
+            low, high = tally.pass_rate_interval
+            assert 0 <= low <= tally.pass_rate <= high <= 1
+            worst, best = tally.rate_if_errors_failed, tally.rate_if_errors_passed
+            assert worst is not None
+            assert best is not None
+            assert worst <= tally.pass_rate <= best
+        assert tally.cases <= 3
+    assert sum(one.judged for one in summary.variants) == summary.judged
+
+
+# ---- the table
+
+
+def test_what_errors_could_hide_is_told_by_variant_where_there_are_some() -> None:
+    trials = [ended(case=f"c{n}", variant=A) for n in range(3)]
+    trials += [ended(Outcome.CRASHED, case="c3", variant=A), ended(case="c0", variant=B)]
+    rows = table_of(report_of(*trials), 100)
+    assert [line.split()[0] for line in rows[1:]] == ["a", "b", "total"]
+    head = rows[0].index("could be") + len("could be")
+    assert rows[1][:head].endswith(" 75-100 %")
+    assert rows[2][:head].endswith(" -")
+    assert rows[3][:head].endswith(" 80-100 %")
+    assert "could_be" not in shown(counts(3, 2), 120)
+
+
+def test_all_errors_could_be_anything_and_nothing_judged_has_no_rate() -> None:
+    _, row = table_of(counts(0, 0, 3), 80)
+    assert row.startswith("all trials                 -       3   0-100 %")
+    skipped = report_of(ended(Outcome.SKIPPED, total_s=0.0))
+    assert shown(skipped, 80)[:3] == ["pass_rate", "errors", "median"]
+    assert table_of(skipped, 80)[1].split()[2:5] == ["-", "0", "-"]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_table_fits_and_keeps_what_is_asked_first(width: int) -> None:
+    for report in (full_report(), small_report(), counts(100, 50, 50), counts(0, 0, 3)):
+        assert max(map(wcswidth, table_of(report, width))) <= width
+        headings = shown(report, width)
+        assert headings[0] == ("rate" if width < 60 else "pass_rate")
+        assert headings[1:3] == ["errors", "could_be"]
+
+
+def test_a_wider_page_shows_more_columns_never_others() -> None:
+    for report in (full_report(), counts(100, 50)):
+        narrow: list[str] = []
+        for width in (60, 80, 100, 120, 200):
+            headings = shown(report, width)
+            assert headings[: len(narrow)] == narrow
+            narrow = headings
+    assert shown(full_report(), 200) == [
+        *("pass_rate", "errors", "could_be", "cost", "median", "score", "passed", "failed"),
+        *("skipped", "p95", "judges", "tokens", "calls"),
+    ]
+    assert shown(full_report(), 80)[3:5] == ["cost", "median"]
+
+
+def test_the_cells_of_a_full_table_read_well() -> None:
+    (label, first), *_ = rows_of(full_report().summary)
+    cells = {column.heading: column.cell(first) for column in columns_of(full_report().summary)}
+    assert label == "large-model · with-mcp"
+    assert cells == {
+        "pass rate (95 %)": "50 % (9-91 %)",
+        "errors": "1",
+        "could be": "33-67 %",
+        "cost": "$12.50",
+        "median": "1.0 s",
+        "score": "0.45",
+        "passed": "1",
+        "failed": "1",
+        "skipped": "1",
+        "p95": "1.0 s",
+        "judges": "$0.00",
+        "tokens": "1.2 M",
+        "calls a trial": "5.0",
+    }
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        *((0, "0"), (9_999, "9,999"), (10_000, "10 k"), (999_499, "999 k"), (999_500, "1.0 M")),
+        *((99_940_000, "99.9 M"), (123_456_789, "123 M"), (12_345_678_901, "12,346 M")),
+    ],
+)
+def test_tokens_are_told_short(number: float, text: str) -> None:
+    report = report_of(spending({"input_tokens": float(number)}))
+    (column,) = [one for one in columns_of(report.summary) if one.heading == "tokens"]
+    assert column.cell(report.summary) == text
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_hostile_names_of_variants_leave_the_table_straight(width: int) -> None:
+    trials = [
+        ended(outcome, variant={"axis": text})
+        for text in HOSTILE
+        for outcome in (Outcome.PASSED, Outcome.CRASHED)
+    ]
+    rows = table_of(report_of(*trials), width)
+    assert max(map(wcswidth, rows)) <= width
+    assert sum("100 %" in row for row in rows) >= len(HOSTILE)
+    assert not any("\x1b" in row for row in rows)
