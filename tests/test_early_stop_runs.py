@@ -136,10 +136,8 @@ def test_one_variant_alone_or_too_few_cases_run_to_the_end(folder: Path) -> None
     few = Selection(cases=("case-1", "case-2"))
     report = run(suite_of(b_is_better), selection=few, onlooker=onlooker)
     assert report.summary.ended == 4
-    assert onlooker.notices == [
-        "No early stop: with 2 cases nothing can be decided at 95 % (8 are needed at least). All of"
-        " them run."
-    ]
+    (notice,) = onlooker.notices
+    assert notice.startswith("No early stop: with 2 cases nothing can be decided at 95 %")
 
 
 def test_a_resume_runs_nothing_that_was_left_out_nor_does_one_for_errors(folder: Path) -> None:
