@@ -1,19 +1,34 @@
-"""The comparisons of a run as its answer: a sentence each, with the line that draws it."""
+"""The comparisons of a run as its answer: a sentence each, with the lines that draw them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from markupsafe import Markup
 
+from paraval.report.comparing.axes import number_left_out
+from paraval.report.comparing.comparison import Comparison, Finding, Method
+from paraval.report.comparing.sentences import details, heading, not_made, notes, sentence
 from paraval.report.contents import Contents
+from paraval.report.page.charts.data import ForestRow
+from paraval.report.page.charts.forest import forest, reach_of
+from paraval.report.text import one_line
+
+_LONGEST_NAME = 80
+_IN_PLAIN_SIGHT = 12
+"""Sentences that are read at once; more are there to be opened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    finding: str
+    """One comparison in words."""
+
+    is_shown: bool
+    """Whether a difference is."""
     sentence: str
-    details: tuple[str, ...] = ()
+    details: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,9 +37,63 @@ class AnswerGroup:
 
     heading: str
     answers: tuple[Answer, ...]
+    more: tuple[Answer, ...]
     forest: Markup
 
 
-def answers_of(contents: Contents) -> tuple[AnswerGroup, ...]:
-    """Empty where there is nothing to compare."""
-    return ()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    groups: tuple[AnswerGroup, ...]
+    """None where there is nothing to compare."""
+    left_out: str
+    """A word on what was not compared, or empty."""
+
+
+def answers_of(contents: Contents) -> Answers:
+    left_out = number_left_out(contents.book)
+    return Answers(
+        groups=tuple(_groups(contents)),
+        left_out=f"{not_made(left_out)}." if left_out else "",
+    )
+
+
+def _groups(contents: Contents) -> Iterator[AnswerGroup]:
+    made = contents.comparisons
+    # One axis of points for all: differences of two axes are read against one another.
+    reach = reach_of(list(_rows(made)))
+    room = _IN_PLAIN_SIGHT
+    for axis, family in groupby(made, key=lambda comparison: comparison.axis):
+        comparisons = list(family)
+        answers = [_answer(comparison) for comparison in comparisons]
+        yield AnswerGroup(
+            heading=heading(axis, _named, going_on=contents.run.running),
+            answers=tuple(answers[:room]),
+            more=tuple(answers[room:]),
+            forest=forest(list(_rows(comparisons)), reach),
+        )
+        room = max(0, room - len(answers))
+
+
+def _answer(comparison: Comparison) -> Answer:
+    return Answer(
+        is_shown=comparison.finding is not Finding.NOT_SHOWN,
+        sentence=f"{sentence(comparison, _named)}.",
+        details=(*notes(comparison, _named), *details(comparison, _named)),
+    )
+
+
+def _rows(comparisons: Sequence[Comparison]) -> Iterator[ForestRow]:
+    for comparison in comparisons:
+        passing = comparison.passing
+        if passing is None or passing.method is Method.NONE:
+            continue
+        yield ForestRow(
+            label=f"{comparison.subject.label} against {comparison.reference.label}",
+            difference=passing.mean,
+            interval=passing.interval,
+            shown=comparison.finding is not Finding.NOT_SHOWN,
+        )
+
+
+def _named(text: str) -> str:
+    return one_line(text, _LONGEST_NAME)

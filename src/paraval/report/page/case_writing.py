@@ -97,9 +97,11 @@ class CaseWriter:
     def _trial_in_short(self, result: TrialResult) -> str:
         anchor = trial_anchor(result.index)
         text = rendered("trial_in_short.html", line=line_of(result), anchor=anchor)
-        if result.index not in self._linked_trials and not self._room.may_hold_in_short(len(text)):
+        is_linked = result.index in self._linked_trials
+        if not is_linked and not self._room.may_hold_in_short(result, len(text)):
             return ""
         self._in_short += 1
+        self._room.was_told_in_short(len(text))
         return text
 
     def _put(self, text: str) -> None:

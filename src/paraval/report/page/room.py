@@ -39,6 +39,10 @@ class Room:
     def take(self, size: int) -> None:
         self._left -= size
 
+    def was_told_in_short(self, size: int) -> None:
+        """So much less is to be kept for what comes."""
+        self._for_short_forms = max(0, self._for_short_forms - size)
+
     def came_by(self, result: TrialResult) -> None:
         """An unpassed trial is no longer to come."""
         if result.outcome is not Outcome.PASSED:
@@ -49,8 +53,11 @@ class Room:
         return self.may_hold(size, passed=result.outcome is Outcome.PASSED)
 
     def may_hold(self, size: int, *, passed: bool) -> bool:
-        kept = self._unpassed if passed else 0
-        return size <= self._left - self._for_short_forms - kept
+        return size <= self._left - self._for_short_forms - self._kept(passed=passed)
 
-    def may_hold_in_short(self, size: int) -> bool:
-        return size <= self._left
+    def may_hold_in_short(self, result: TrialResult, size: int) -> bool:
+        return size <= self._left - self._kept(passed=result.outcome is Outcome.PASSED)
+
+    def _kept(self, *, passed: bool) -> int:
+        """What passed trials leave to those that did not pass."""
+        return self._unpassed if passed else 0

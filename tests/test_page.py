@@ -1,0 +1,306 @@
+"""The page of a run: what stands on it, how large it becomes, and what it reads from disk."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import os
+import re
+import subprocess
+import sys
+import tracemalloc
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lxml import html
+
+from paraval.isolation import PATCH
+from paraval.records import Case, Outcome
+from paraval.report.document import Report
+from paraval.report.page.artifacts import logs_in, patch_in
+from paraval.report.page.writing import write_page
+from tests.conftest import Paraval, WriteSuite
+from tests.page_kit import (
+    PAYLOADS,
+    LargeRun,
+    MadeRun,
+    end_of,
+    hostile_run,
+    plain_run,
+    trial,
+)
+
+_VOID = frozenset({"meta", "input", "br", "hr", "img", "link", "base"})
+
+
+def page_of(report: Report, **options: int) -> str:
+    file = io.StringIO(newline="")
+    write_page(report, file, **options)
+    return file.getvalue()
+
+
+def found(text: str, path: str) -> list[Any]:
+    """What an XPath finds on a page."""
+    there = html.document_fromstring(text).xpath(path)
+    assert isinstance(there, list)
+    return there
+
+
+def words_of(text: str) -> str:
+    """What a reader sees, on one line."""
+    return " ".join(" ".join(found(text, "//body//text()")).split())
+
+
+class Balanced(HTMLParser):
+    """Fails where an element ends that did not begin last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack: list[str] = []
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        if tag not in _VOID:
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.stack.pop() == tag, self.getpos()
+
+
+# ---- what stands on it
+
+
+def test_a_stranger_reads_the_verdict_the_figures_and_every_case() -> None:
+    text = page_of(plain_run(fail_under=0.5))
+    words = words_of(text)
+    headings = found(text, "//h1/text() | //h2/text()")
+    assert headings == [
+        "greetings",
+        "The answer",
+        "Pass rates",
+        "Cases by variant",
+        "Time against cost",
+        "Who ran when",
+        "How long trials took",
+        "What did not pass",
+        "All cases",
+    ]
+    assert "The gate is met: 4 of 6 trials passed" in words
+    assert "1 wrong answer" in words
+    assert "1 error, no wrong answer: 1 timeout" in words
+    for told in ("31 January 2026, 12:00 UTC", "6 trials, 4 at once", "say two", '"words"'):
+        assert told in words
+
+
+def test_a_trial_that_was_tried_again_tells_each_attempt() -> None:
+    words = words_of(page_of(plain_run()))
+    assert "! rate limited attempt 1 12:00:01 UTC · 500 ms" in words
+    assert "too many requests" in words
+    assert "! timeout attempt 2" in words
+
+
+def test_every_link_leads_to_a_place_on_the_page_and_every_place_has_one_name() -> None:
+    text = page_of(plain_run())
+    ids, links = found(text, "//@id"), found(text, "//@href")
+    assert len(ids) == len(set(ids))
+    assert {"#case-0", "#trial-1", "#trial-3"} <= set(links)
+    assert {link.removeprefix("#") for link in links} <= set(ids)
+
+
+@pytest.mark.parametrize(
+    ("report", "told"),
+    [
+        (Report(MadeRun()), "No trial ran"),
+        (Report(MadeRun(trials=[trial(0, "only", {}, end_of(Outcome.PASSED))])), "100 %"),
+        (Report(MadeRun(trials=[trial(0, "x", {}, end_of(Outcome.CRASHED))])), "no rate"),
+        (Report(MadeRun(trials=[trial(0, "x", {}, end_of(Outcome.SKIPPED))])), "Nothing was"),
+        (plain_run(interrupted=True), "The run was interrupted"),
+        (plain_run(running=True, ended_at=None), "still going on"),
+        (plain_run(resumed=2, held_back=True), "left trials for later; resumed 2 times"),
+    ],
+    ids=["nothing", "one", "errors", "skipped", "interrupted", "running", "held-back"],
+)
+def test_runs_of_every_kind_have_a_page(report: Report, told: str) -> None:
+    text = page_of(report)
+    Balanced().feed(text)
+    assert told in words_of(text)
+
+
+def test_a_case_whose_trials_are_not_together_is_continued_and_linked_once() -> None:
+    ends = [("a", Outcome.PASSED), ("b", Outcome.FAILED), ("a", Outcome.FAILED)]
+    trials = [
+        trial(number, case, {}, end_of(outcome), repeat=number + 1)
+        for number, (case, outcome) in enumerate(ends)
+    ]
+    asked = [Case(id="b", input="input of b"), Case(id="a", input="input of a")]
+    text = page_of(Report(MadeRun(trials=trials, asked=asked)))
+    assert text.count('id="case-0"') == text.count(">continued<") == 1
+    assert text.count("input of a") == text.count("input of b") == 1
+
+
+# ---- nothing of others acts
+
+
+def test_a_hostile_run_makes_no_element_attribute_or_link(tmp_path: Path) -> None:
+    text = page_of(hostile_run(tmp_path))
+    parser = Balanced()
+    parser.feed(text)
+    assert parser.stack == []
+    assert not parser.tags & {"script", "img", "iframe", "object", "embed", "form", "base", "link"}
+    assert not found(text, "//@*[starts-with(name(), 'on')]")
+    assert not found(text, "//@style")
+    assert all(re.fullmatch(r"#[a-z]+(-\d+|-[a-z]+)?", link) for link in found(text, "//@href"))
+    assert all(re.fullmatch(r"[a-z]+(-\d+|-[a-z]+)*", name) for name in found(text, "//@id"))
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", text)
+
+
+def test_every_payload_is_shown_as_it_was_written(tmp_path: Path) -> None:
+    answers = found(page_of(hostile_run(tmp_path)), "//pre/text()")
+    for payload in PAYLOADS[:18]:
+        assert any(payload == answer.removeprefix("\n") for answer in answers), payload
+
+
+def test_the_policy_allows_the_one_style_of_the_page_and_nothing_else() -> None:
+    text = page_of(plain_run())
+    (style,) = re.findall("<style>(.*?)</style>", text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    (policy,) = re.findall('Content-Security-Policy" content="([^"]*)"', text)
+    assert policy.replace("&#39;", "'") == (
+        f"default-src 'none'; style-src 'sha256-{digest}'; img-src 'none';"
+        " base-uri 'none'; form-action 'none'"
+    )
+    assert "url(" not in style
+    assert "@import" not in style
+
+
+# ---- how large it becomes
+
+
+def test_a_page_that_would_be_too_large_tells_passed_trials_in_short_and_says_so() -> None:
+    report = Report(LargeRun(number=2_000))
+    text = page_of(report, largest=1_500_000)
+    assert len(text) < 1_600_000
+    in_full = [line.get("class") for line in found(text, "//details/summary/span[1]")]
+    assert in_full.count("sign wrong") == 154
+    assert 0 < in_full.count("sign pass") < 1_000
+    assert "trials in one line only" in words_of(text)
+    assert f"paraval report {report.run.id} -o report.jsonl" in words_of(text)
+
+
+def test_what_is_linked_is_there_even_where_nothing_else_has_room() -> None:
+    text = page_of(Report(LargeRun(number=2_000)), largest=1)
+    ids = set(found(text, "//@id"))
+    assert {link.removeprefix("#") for link in found(text, "//@href")} <= ids
+    assert "trials not at all" in words_of(text)
+    Balanced().feed(text)
+
+
+def test_long_answers_and_inputs_are_cut_and_the_rest_is_said() -> None:
+    end = end_of(Outcome.FAILED, text="y" * 30_000)
+    asked = [Case(id="long", input="z" * 25_000)]
+    text = page_of(Report(MadeRun(trials=[trial(7, "long", {}, end)], asked=asked)))
+    assert "y" * 20_001 not in text
+    words = words_of(text)
+    assert "10,000 more characters" in words
+    assert "5,000 more characters" in words
+    assert "paraval logs 20260131-120000-abcd --trial 7" in words
+
+
+def test_a_page_is_written_without_holding_its_trials(tmp_path: Path) -> None:
+    report = Report(LargeRun(number=1_000, answer="a" * 15_000))
+    assert report.summary.trials == 1_000
+    page_of(plain_run())  # templates are loaded once
+    tracemalloc.start()
+    try:
+        with (tmp_path / "page.html").open("w", encoding="utf-8") as file:
+            write_page(report, file)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (tmp_path / "page.html").stat().st_size > 14_000_000
+    assert peak < 6_000_000
+
+
+def test_what_draws_the_page_is_loaded_only_for_a_page() -> None:
+    code = "import sys, paraval.cli.main, paraval.report.files; print('jinja2' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+# ---- what it reads from disk
+
+
+def test_logs_show_their_end_and_patches_their_beginning(tmp_path: Path) -> None:
+    (tmp_path / "out").write_bytes(b"x" * 9_000 + b"the end")
+    (tmp_path / "p").write_bytes(b"+first\n" + b"y" * 30_000)
+    (log,) = logs_in(str(tmp_path), {"tests.stdout": "out"})
+    assert (log.name, log.excerpt.left_out) == ("tests.stdout", "the last 4 kB")
+    assert log.excerpt.text.endswith("the end")
+    patch = patch_in(str(tmp_path), {PATCH: "p"})
+    assert patch is not None
+    assert patch.text.startswith("+first\n")
+    assert patch.left_out == "10 kB more"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["link", "linked/secret", "pipe", "folder", "../outside", "/etc/passwd", "gone", "", "\0"],
+)
+def test_links_pipes_and_places_outside_are_not_read(path: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "folder").mkdir(parents=True)
+    (tmp_path / "outside").write_text("secret")
+    (tmp_path / "secret").write_text("secret")
+    (run / "link").symlink_to(tmp_path / "outside")
+    (run / "linked").symlink_to(tmp_path)
+    os.mkfifo(run / "pipe")
+    assert logs_in(str(run), {"stdout": path}) == ()
+    assert patch_in(str(run), {PATCH: path}) is None
+
+
+def test_a_patch_is_coloured_by_line(tmp_path: Path) -> None:
+    (tmp_path / "p").write_text("--- a\n+++ b\n@@ -1 +1 @@\n same\n-old\n-older\n+new\n")
+    end = replace(end_of(Outcome.PASSED), artifacts={PATCH: "p"})
+    text = page_of(
+        Report(MadeRun(trials=[trial(0, "x", {}, end)], info_with={"folder": str(tmp_path)}))
+    )
+    (diff,) = found(text, "//pre[@class='diff']")
+    kinds = [(span.get("class"), span.text) for span in diff]
+    assert kinds == [
+        ("head", "--- a\n+++ b\n"),
+        ("at", "@@ -1 +1 @@\n"),
+        ("del", "-old\n-older\n"),
+        ("add", "+new\n"),
+    ]
+
+
+def test_a_real_run_shows_what_was_asked_answered_and_logged(
+    paraval: Paraval, write: WriteSuite, folder: Path
+) -> None:
+    write(
+        "suite.yaml",
+        """
+        name: real
+        cases:
+          - {id: good, input: "salt & <pepper>", expect: pepper, tags: [smoke]}
+          - {id: bad, input: nothing, expect: pepper}
+        target:
+          command: [sh, -c, "cat; echo a word on stderr >&2"]
+          stdin: "{input}"
+        graders: [contains]
+        """,
+    )
+    done = paraval("run", "suite.yaml", "-o", "report.html", "--progress", "none")
+    assert done.returncode == 1, done.stderr
+    words = words_of((folder / "report.html").read_text(encoding="utf-8"))
+    for told in ("salt & <pepper>", "smoke", "a word on stderr", "✗ failed", "✓ 1 passed"):
+        assert told in words
+    assert "Who ran when" in words

@@ -1,0 +1,239 @@
+"""The page in a real browser: nothing of others runs, and everybody can use it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser
+
+from paraval.report.document import Report
+from tests.browser import Watched, started_browser
+from tests.page_kit import LargeRun, hostile_run, plain_run
+
+FORBIDDEN = (
+    "script, img, iframe, object, embed, form, base, link, video, math, meta[http-equiv=refresh]"
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with started_browser() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hostile")
+    return written(hostile_run(folder), folder)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(plain_run(fail_under=0.5), tmp_path_factory.mktemp("plain"))
+
+
+def written(report: Report, folder: Path) -> Path:
+    report.write(folder / "report.html")
+    return folder / "report.html"
+
+
+def opened(browser: Browser, path: Path, *, width: int = 1000, **options: Any) -> Watched:
+    page = browser.new_page(viewport={"width": width, "height": 800}, **options)
+    watched = Watched(page)
+    page.goto(path.as_uri())
+    return watched
+
+
+# ---- nothing of others acts
+
+
+def test_nothing_of_a_hostile_run_runs_and_no_request_leaves_the_page(
+    browser: Browser, hostile: Path
+) -> None:
+    watched = opened(browser, hostile)
+    watched.open_all()
+    watched.page.wait_for_timeout(200)
+    assert watched.said == []
+    assert watched.requests == [hostile.as_uri()]
+    assert watched.page.evaluate("window.ran") is None
+    assert watched.count(FORBIDDEN) == 0
+    acting = """[...document.querySelectorAll('*')].flatMap(e => [...e.attributes])
+        .filter(a => a.name.startsWith('on') || a.name == 'style' || a.name == 'srcdoc'
+            || (a.name == 'href' && !a.value.startsWith('#'))).map(a => a.name + '=' + a.value)"""
+    assert watched.page.evaluate(acting) == []
+    assert watched.count("h1") == watched.count("main") == watched.count("style") == 1
+    watched.page.close()
+
+
+def test_the_policy_would_stop_what_got_through(browser: Browser, plain: Path) -> None:
+    watched = opened(browser, plain)
+    watched.page.evaluate(
+        """document.body.insertAdjacentHTML('beforeend',
+            '<p style="color:red" id=p onclick="window.ran=1">x</p>'
+            + '<img src="http://127.0.0.1:9/x">');
+        document.getElementById('p').click();
+        const script = document.createElement('script');
+        script.textContent = 'window.ran = 1';
+        document.body.append(script)"""
+    )
+    watched.page.wait_for_timeout(100)
+    assert watched.page.evaluate("window.ran") is None
+    assert watched.refused == ["http://127.0.0.1:9/x: csp"]
+    assert any("Content Security Policy" in said for said in watched.said)
+    watched.page.close()
+
+
+# ---- everybody can use it
+
+
+@pytest.mark.parametrize("width", [360, 1_600])
+def test_no_page_scrolls_sideways(browser: Browser, hostile: Path, plain: Path, width: int) -> None:
+    for path in (plain, hostile):
+        watched = opened(browser, path, width=width)
+        watched.open_all()
+        assert watched.page.evaluate("document.documentElement.scrollWidth") <= width
+        watched.page.close()
+
+
+def test_cases_open_by_keyboard_and_the_skip_link_comes_first(
+    browser: Browser, plain: Path
+) -> None:
+    watched = opened(browser, plain)
+    page = watched.page
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the result"
+    page.keyboard.press("Enter")
+    assert page.url.endswith("#answer")
+    page.locator(".case > summary").first.focus()
+    page.keyboard.press("Enter")
+    assert page.locator(".case").first.get_attribute("open") is not None
+    assert page.get_by_text("say one").is_visible()
+    page.close()
+
+
+def test_a_cell_of_the_map_and_a_line_of_a_list_open_what_they_lead_to(
+    browser: Browser, plain: Path
+) -> None:
+    watched = opened(browser, plain)
+    page = watched.page
+    page.locator("#map td a").first.click()
+    page.get_by_text("say one").wait_for(state="visible")
+    page.locator("#unpassed a").last.click()
+    page.get_by_text("too many requests").first.wait_for(state="attached")
+    assert page.locator("#trial-3").is_visible()
+    page.close()
+
+
+def test_filters_show_the_cases_that_they_name(browser: Browser, plain: Path) -> None:
+    watched = opened(browser, plain)
+    page = watched.page
+    shown = page.locator(".case > summary > .name:visible")
+    assert shown.all_text_contents() == ["one", "two", "three"]
+    page.get_by_label("with wrong answers").check()
+    assert shown.all_text_contents() == ["one"]
+    page.keyboard.press("ArrowRight")
+    assert shown.all_text_contents() == ["two"]
+    page.get_by_label("passed throughout").check()
+    assert shown.all_text_contents() == ["three"]
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_words_stand_out_from_their_ground(browser: Browser, plain: Path, scheme: str) -> None:
+    watched = opened(browser, plain, color_scheme=scheme)
+    watched.open_all()
+    for selector in (".verdict", ".facts dt", "nav a", ".sign.pass", ".sign.wrong", ".sign.error",
+                     ".why", ".note, .figures", ".count", "pre", ".numbers thead th", ".mark",
+                     ".filter label:has(:checked)"):  # fmt: skip
+        colours = watched.page.locator(selector).first.evaluate(_COLOURS)
+        assert contrast(*colours) >= 4.5, selector
+    grounds = watched.page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    assert (contrast(rgb(grounds), [255, 255, 255]) > 10) == (scheme == "dark")
+    watched.page.close()
+
+
+def test_readers_of_screens_find_headings_labels_and_tables(browser: Browser, plain: Path) -> None:
+    watched = opened(browser, plain)
+    watched.open_all()
+    page = watched.page
+    levels = page.evaluate(
+        "[...document.querySelectorAll('h1,h2,h3,h4,h5,h6')].map(h => Number(h.tagName[1]))"
+    )
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert watched.count("html[lang]") == watched.count("header") == watched.count("main") == 1
+    assert watched.count("th:not([scope])") == 0
+    assert watched.count("svg:not([role=img]):not([aria-hidden=true]):not(svg svg)") == 0
+    assert watched.count("svg[role=img]:not(:has(> title))") == 0
+    unnamed = "[...document.querySelectorAll('input')].filter(i => !i.labels.length).length"
+    assert page.evaluate(unnamed) == 0
+    ids = page.evaluate("[...document.querySelectorAll('[aria-labelledby]')]"
+                        ".filter(e => !document.getElementById(e.getAttribute('aria-labelledby')))"
+                        ".length")  # fmt: skip
+    assert ids == 0
+    page.close()
+
+
+def test_on_paper_stand_the_result_and_what_did_not_pass(browser: Browser, plain: Path) -> None:
+    watched = opened(browser, plain)
+    page = watched.page
+    page.emulate_media(media="print")
+    assert page.locator("#rates").is_visible()
+    assert page.locator("#unpassed").is_visible()
+    assert not page.locator("#cases").is_visible()
+    assert not page.locator("nav").is_visible()
+    page.close()
+
+
+def test_five_thousand_trials_open_and_scroll_without_pain(
+    browser: Browser, tmp_path: Path
+) -> None:
+    path = written(Report(LargeRun()), tmp_path)
+    assert path.stat().st_size < 12_000_000
+    started = time.monotonic()
+    watched = opened(browser, path)
+    page = watched.page
+    page.evaluate("window.scrollTo({top: document.body.scrollHeight, behavior: 'instant'})")
+    page.locator("footer").wait_for(state="visible")
+    page.get_by_label("with wrong answers").check()
+    assert time.monotonic() - started < 10
+    assert watched.count(".trial") == 5_000
+    page.close()
+
+
+# ---- contrast, as WCAG counts it
+
+
+_COLOURS = """element => {
+    const parts = text => text.match(/[\\d.]+/g).map(Number);
+    let ground = element;
+    while (ground) {
+        const colour = parts(getComputedStyle(ground).backgroundColor);
+        if (colour.length < 4 || colour[3] > 0) break;
+        ground = ground.parentElement;
+    }
+    return [parts(getComputedStyle(element).color).slice(0, 3),
+            parts(getComputedStyle(ground).backgroundColor).slice(0, 3)];
+}"""
+
+
+def rgb(text: str) -> list[float]:
+    return [float(part) for part in text.removeprefix("rgb(").removesuffix(")").split(",")]
+
+
+def contrast(one: list[float], other: list[float]) -> float:
+    darker, lighter = sorted(map(_luminance, (one, other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(colour: list[float]) -> float:
+    linear = [
+        part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4
+        for part in colour
+    ]
+    return sum(share * part for share, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
