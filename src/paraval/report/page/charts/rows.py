@@ -6,7 +6,7 @@ drawn, in shares of its width, so that nothing in it is stretched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup
 
@@ -86,12 +86,6 @@ def axis(ticks: Sequence[tuple[float, str]]) -> Markup:
 def tick_text(place: float, at: float, text: str) -> Markup:
     anchor = "start" if place < 0.02 else "end" if place > 0.98 else "middle"
     return element("text", text, x=share(place), y=at, text_anchor=anchor)
-
-
-def ticks_at(
-    values: Iterable[float], place: Callable[[float], float], say: Callable[[float], str]
-) -> list[tuple[float, str]]:
-    return [(place(value), say(value)) for value in values]
 
 
 def legend(items: Iterable[tuple[Markup, str]]) -> Markup:

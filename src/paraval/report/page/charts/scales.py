@@ -93,13 +93,18 @@ def _even(scale: Scale, round_values: Sequence[float], most: int) -> list[float]
 
 
 def _log_ticks(scale: Scale, tiers: Sequence[Sequence[float]], most: int) -> list[float]:
-    """The finest tier whose values stand far enough apart, or some of the roundest."""
+    """All round values where they stand far enough apart, else the roundest, else some."""
     if not scale.is_log:
         return []
-    inside = [[value for value in tier if scale.low <= value <= scale.high] for tier in tiers]
-    every = range(1, len(inside[-1]) + 1)
-    for values in (*inside[:-1], *(inside[-1][::step] for step in every)):
-        places = [scale.place(value) for value in values]
-        if all(after - before >= 0.8 / most for before, after in pairwise(places)):
-            return values
-    return []
+    fine, roundest = (
+        [value for value in tier if scale.low <= value <= scale.high] for tier in tiers
+    )
+    some = [tier[::step] for tier in (roundest, fine) for step in range(1, len(tier) + 1)]
+    spread = [values for values in (fine, *some) if _are_apart(values, scale, 0.8 / most)]
+    # One value alone does not tell how far it is from one to another.
+    return next((values for values in spread if len(values) > 1), [*spread, []][0])
+
+
+def _are_apart(values: Sequence[float], scale: Scale, distance: float) -> bool:
+    places = map(scale.place, values)
+    return all(after - before >= distance for before, after in pairwise(places))

@@ -100,7 +100,7 @@ def _thrifty(points: Sequence[_Point]) -> str:
     thrifty = sorted((one for one in points if one.is_thrifty), key=lambda one: one.usd)
     if not thrifty or len(thrifty) > _MOST_TOLD:
         return ""
-    return f"Nothing passes as much for less than {listed(map(_told, thrifty))}."
+    return f"Cheapest for what passes: {listed(map(_told, thrifty))}."
 
 
 def _told(one: _Point) -> str:
@@ -239,7 +239,7 @@ def _figures(one: _Point) -> str:
 
 
 def _words(one: _Point) -> str:
-    thrifty = "; nothing passes as much for less" if one.is_thrifty else ""
+    thrifty = "; the cheapest for what passes" if one.is_thrifty else ""
     return f"{short(one.label, 80)}: {_figures(one)}{thrifty}."
 
 
@@ -260,7 +260,7 @@ def _legend(points: Sequence[_Point]) -> list[tuple[Markup, str]]:
         items.append((element("g", ring, part), "the share that passed"))
     if any(one.is_thrifty for one in points):
         items.append(
-            (element("circle", **at, r=4, class_="dot thrifty"), "nothing passes as much for less")
+            (element("circle", **at, r=4, class_="dot thrifty"), "cheapest for what passes")
         )
     return items
 

@@ -88,11 +88,6 @@ class WorkClock:
         """The middle of each pause that was cut out."""
         return [after.place - self.cut / 2 for after in self.stretches[1:]]
 
-    def worked(self, place: float) -> float:
-        """How many seconds of work lie before a place, pauses left out."""
-        cut_before = sum(self.cut for cut in self.cuts() if cut < place)
-        return (place - cut_before) * self._whole
-
 
 def _merged(spans: Sequence[Span]) -> list[tuple[float, float]]:
     """The times in which anybody worked."""

@@ -1,0 +1,318 @@
+"""Charts draw the figures they are given, in a markup that stays small, and say them in words."""
+
+from __future__ import annotations
+
+import random
+from itertools import combinations
+
+import pytest
+from lxml import etree
+
+from paraval.report.page.charts.data import (
+    Durations,
+    ForestRow,
+    HeatCell,
+    HeatRow,
+    RateRow,
+    TimeCost,
+    TrendPoint,
+)
+from paraval.report.page.charts.durations import durations
+from paraval.report.page.charts.forest import forest, points
+from paraval.report.page.charts.heat import heat_map, state_of
+from paraval.report.page.charts.labels import Box, Labels
+from paraval.report.page.charts.rates import rate_bars
+from paraval.report.page.charts.scales import Scale, number_ticks, scale_of, tick_time, time_ticks
+from paraval.report.page.charts.scatter import time_cost
+from paraval.report.page.charts.trend import trend
+
+
+def parsed(markup: str) -> etree._Element:
+    return etree.fromstring(f"<page>{markup}</page>".encode())
+
+
+def with_class(markup: str, name: str) -> list[etree._Element]:
+    every = parsed(markup).iter()
+    return [one for one in every if name in (one.get("class") or "").split()]
+
+
+def said(one: etree._Element) -> str:
+    return "".join(map(str, one.itertext()))
+
+
+def words(markup: str) -> list[str]:
+    return [one.text or "" for one in parsed(markup).iter("desc")]
+
+
+# ---- rates
+
+
+def test_a_bar_is_as_wide_as_its_rate_and_a_whisker_spans_its_interval() -> None:
+    drawn = rate_bars([RateRow(label="a", rate=0.875, interval=(0.5, 0.98), judged=40, errors=0)])
+    [bar] = with_class(drawn, "bar")
+    assert bar.get("width") == "87.5%"
+    across = next(one for one in with_class(drawn, "whisker") if one.get("x1") != one.get("x2"))
+    assert (across.get("x1"), across.get("x2")) == ("50%", "98%")
+    assert words(drawn) == ["87.5 % of 40 judged trials passed, interval 50-98 %."]
+
+
+def test_errors_are_a_hatch_from_the_worst_rate_to_the_best_and_never_a_bar_of_0() -> None:
+    drawn = rate_bars(
+        [
+            RateRow(label="some", rate=0.5, worst=0.4, best=0.6, judged=8, errors=2),
+            RateRow(label="all", rate=None, worst=0.0, best=1.0, judged=0, errors=9),
+        ]
+    )
+    assert len(with_class(drawn, "bar")) == 1
+    some, every, _legend = with_class(drawn, "hatch")
+    assert (some.get("x1"), some.get("x2")) == ("40%", "60%")
+    assert (every.get("x1"), every.get("x2")) == ("0%", "100%")
+    assert words(drawn)[1] == "Nothing was judged. 9 errors could hide a rate of 0-100 %."
+    assert [one.text for one in with_class(drawn, "figure")] == ["50 %", "9 errors"]
+
+
+def test_figures_that_are_no_numbers_draw_nothing() -> None:
+    """Not a number, or beyond its range: a bar never leaves its strip."""
+    drawn = rate_bars(
+        [
+            RateRow(label="none", rate=float("nan"), judged=0),
+            RateRow(label="far", rate=1.7, interval=(-3.0, float("inf")), judged=1),
+        ]
+    )
+    assert [bar.get("width") for bar in with_class(drawn, "bar")] == ["100%"]
+    assert not with_class(drawn, "whisker")
+
+
+# ---- differences
+
+
+def test_a_difference_stands_on_its_side_of_zero_and_is_filled_where_it_is_shown() -> None:
+    drawn = forest(
+        [
+            ForestRow(label="up", difference=0.12, interval=(0.03, 0.21), shown=True),
+            ForestRow(label="down", difference=-0.1, interval=(-0.2, -0.01), shown=True),
+            ForestRow(label="open", difference=0.05, interval=(-0.1, 0.2)),
+        ]
+    )
+    dots = [one for one in with_class(drawn, "dot") if (one.get("cx") or "").endswith("%")]
+    assert [one.get("class") for one in dots] == ["dot better", "dot worse", "dot open"]
+    assert [one.get("cx") for one in dots] == ["70%", "33.33%", "58.33%"]
+    assert words(drawn) == [
+        "+12 points, interval +3 to +21: better.",
+        "-10 points, interval -20 to -1: worse.",
+        "+5 points, interval -10 to +20: no difference shown.",
+    ]
+
+
+def test_several_drawings_of_differences_can_have_one_axis() -> None:
+    drawn = forest([ForestRow(label="a", difference=0.1)], reach=0.5)
+    assert with_class(drawn, "dot")[0].get("cx") == "60%"
+    assert "+50 points" in drawn
+
+
+@pytest.mark.parametrize(
+    ("difference", "said"), [(0.12, "+12"), (-0.035, "-3.5"), (0.0, "0"), (-0.0001, "0")]
+)
+def test_points_are_signed(difference: float, said: str) -> None:
+    assert points(difference) == said
+
+
+# ---- cases against variants
+
+
+@pytest.mark.parametrize(
+    ("cell", "state", "sign"),
+    [
+        (HeatCell(3, 0, 0, 0), "p", "✓"),
+        (HeatCell(0, 2, 0, 0), "x", "✗"),
+        (HeatCell(1, 2, 0, 0), "f", "±"),
+        (HeatCell(0, 0, 2, 0), "e", "!"),
+        (HeatCell(0, 0, 0, 1), "s", "\N{EN DASH}"),
+        (HeatCell(2, 0, 1, 0), "p", "✓!"),
+        (HeatCell(0, 1, 1, 1), "x", "✗!"),
+    ],
+)
+def test_a_cell_has_a_sign_beside_its_colour_and_leads_to_its_case(
+    cell: HeatCell, state: str, sign: str
+) -> None:
+    drawn = heat_map(["v"], [HeatRow(label="c", anchor="case-7", cells=[cell])])
+    [box] = parsed(drawn).iter("td")
+    assert state_of(cell) == state
+    assert state in (box.get("class") or "").split()
+    assert (box[0].text, box[0].get("href")) == (sign, "#case-7")
+
+
+def test_a_cell_that_was_not_run_is_empty_and_leads_nowhere() -> None:
+    rows = [HeatRow(label="c", anchor="case-1", cells=[HeatCell(1)])]
+    ran, missing = parsed(heat_map(["a", "b"], rows)).iter("td")
+    assert (ran.get("class"), missing.get("class"), len(missing)) == ("p", "n", 0)
+
+
+def test_the_table_has_headings_for_rows_and_columns() -> None:
+    drawn = heat_map(["a", "b"], [HeatRow(label="c", anchor="case-1", cells=[HeatCell(1)] * 2)])
+    assert [one.get("scope") for one in parsed(drawn).iter("th")] == ["col"] * 3 + ["row"]
+
+
+def test_a_table_of_5000_cells_is_light() -> None:
+    rows = [
+        HeatRow(label=f"case {index}", anchor=f"case-{index}", cells=[HeatCell(1)] * 10)
+        for index in range(500)
+    ]
+    assert len(heat_map([f"v{index}" for index in range(10)], rows).encode()) < 280_000
+
+
+def test_of_very_many_cases_those_that_did_not_pass_are_drawn_and_the_rest_is_told() -> None:
+    rows = [
+        HeatRow(
+            label=f"case {index}",
+            anchor=f"case-{index}",
+            cells=[HeatCell(1, 0), HeatCell(0, 1) if index % 5_000 == 4_999 else HeatCell(1)],
+        )
+        for index in range(30_000)
+    ]
+    drawn = heat_map(["a", "b"], rows)
+    assert len(list(parsed(drawn).iter("td"))) == 12
+    assert "29,994 cases are left out here" in drawn
+
+
+# ---- time against cost
+
+
+def test_the_cheapest_for_what_passes_are_marked() -> None:
+    drawn = time_cost(
+        [
+            TimeCost(label="dear", seconds=2.0, usd=0.4, rate=0.8),
+            TimeCost(label="thrifty", seconds=9.0, usd=0.1, rate=0.8),
+            TimeCost(label="best", seconds=4.0, usd=0.3, rate=0.9),
+            TimeCost(label="unrated", seconds=4.0, usd=0.05),
+            TimeCost(label="unpriced", seconds=4.0, usd=None, rate=1.0),
+        ]
+    )
+    assert "Cheapest for what passes: thrifty (80 %, $0.10) and best (90 %, $0.30)." in drawn
+    assert "1 variant without time or cost left out." in drawn
+    narrow, wide = (with_class(drawn, kind) for kind in ("narrow", "wide"))
+    assert (len(narrow), len(wide)) == (1, 1)
+    rings = [one.get("stroke-dasharray") for one in with_class(drawn, "passed")]
+    assert sorted({ring for ring in rings if ring}) == ["75 100", "80 100", "90 100"]
+
+
+@pytest.mark.parametrize("known", [0, 1])
+def test_one_variant_alone_stands_against_nothing(known: int) -> None:
+    alone = [TimeCost(label="a", seconds=1.0, usd=0.1, rate=1.0)] * known
+    assert time_cost([*alone, TimeCost(label="b", seconds=None, usd=None)]) == ""
+
+
+def test_labels_cover_neither_points_nor_one_another() -> None:
+    dice = random.Random(3)
+    room = Box(left=0, top=0, right=700, bottom=300)
+    labels = Labels(room)
+    spots = [(dice.uniform(0, 700), dice.uniform(0, 300)) for _ in range(40)]
+    for x, y in spots:
+        labels.take(Box.around(x, y, 10))
+    put = sum(labels.put(x, y, 80, 12) is not None for x, y in spots)
+    boxes = labels._taken[40:]
+    assert put == len(boxes) > 15
+    assert all(room.holds(box) for box in boxes)
+    assert not any(one.meets(other) for one, other in combinations(boxes, 2))
+    assert not any(box.meets(Box.around(x, y, 10)) for box in boxes for x, y in spots)
+
+
+# ---- durations
+
+
+def test_the_median_and_p95_stand_where_their_values_are() -> None:
+    drawn = durations([Durations(label="a", seconds=[float(value) for value in range(1, 102)])])
+    assert words(drawn) == ["101 trials, median 51.0 s, p95 1 min 36 s, from 1.0 s to 1 min 41 s."]
+    scale = scale_of([1.0, 101.0], always_log=True)
+    place = float((with_class(drawn, "median")[0].get("x1") or "").rstrip("%"))
+    assert place == pytest.approx(100 * scale.place(51.0), abs=0.01)
+
+
+def test_of_few_trials_each_is_drawn_and_the_longest_told_instead_of_p95() -> None:
+    drawn = durations([Durations(label="a", seconds=[0.001, 1.0, 7200.0])])
+    assert len(with_class(drawn, "one")) == 4  # three, and the legend's
+    assert "longest 2 h 00 min" in drawn
+    assert not with_class(drawn, "late")
+
+
+def test_100_000_durations_are_a_few_kilobytes() -> None:
+    dice = random.Random(1)
+    many = [dice.lognormvariate(1, 1) for _ in range(100_000)]
+    assert len(durations([Durations(label="a", seconds=many)]).encode()) < 5_000
+
+
+def test_durations_of_0_and_none_at_all_are_no_harm() -> None:
+    assert durations([Durations(label="a", seconds=[])]) == ""
+    assert durations([Durations(label="a", seconds=[float("nan"), -1.0])]) == ""
+    assert "0 ms" in durations([Durations(label="a", seconds=[0.0, 0.0])])
+
+
+# ---- history
+
+
+def history(runs: int, series: int = 2) -> list[TrendPoint]:
+    return [
+        TrendPoint(
+            run=f"run-{run}",
+            at=1_000.0 * run,
+            series=f"variant {number}",
+            rate=None if run == 2 else 0.5,
+            interval=(0.4, 0.6),
+            usd=0.1,
+            seconds=2.0,
+            changed=("prompt", "model") if run == 1 else (),
+        )
+        for number in range(series)
+        for run in reversed(range(runs))
+    ]
+
+
+def test_changes_are_marked_at_their_run_and_a_run_without_a_rate_breaks_the_line() -> None:
+    drawn = trend(history(4))
+    rates = [one for one in with_class(drawn, "panel") if "pass rate" in said(one)]
+    assert len(rates) == 2
+    assert len([one for one in rates[0].iter() if one.get("class") == "way"]) == 2
+    [mark] = [one for one in rates[0].iter() if one.get("class") == "change"]
+    assert mark.get("x1") == "37.5%"
+    assert "run-1: prompt and model changed" in said(parsed(drawn))
+    assert "From 50 % to 50 % over 3 runs: 50 %, 50 %, 50 %." in words(drawn)
+
+
+def test_what_no_run_tells_is_not_drawn() -> None:
+    drawn = trend([TrendPoint(run="a", at=0.0, series="", rate=1.0)])
+    assert len(with_class(drawn, "panel")) == 1
+
+
+def test_a_long_history_stays_small() -> None:
+    drawn = trend(history(500, series=80))
+    assert len(drawn.encode()) < 700_000
+    assert "440 older runs left out." in drawn
+    assert "20 variants left out." in drawn
+
+
+# ---- scales
+
+
+def test_values_far_apart_get_a_logarithmic_axis_and_others_one_from_0() -> None:
+    assert scale_of([1.0, 100.0]).is_log
+    near = scale_of([2.0, 9.0])
+    assert (near.low, near.is_log) == (0.0, False)
+    assert scale_of([]).place(0.0) == 0.0
+
+
+@pytest.mark.parametrize("most", [4, 5, 7])
+def test_ticks_are_round_few_and_within_their_scale(most: int) -> None:
+    dice = random.Random(most)
+    for _ in range(200):
+        low, high = sorted((10 ** dice.uniform(-6, 6), 10 ** dice.uniform(-6, 6)))
+        scale = scale_of([low, high])
+        for ticks in (time_ticks(scale, most), number_ticks(scale, most)):
+            assert len(ticks) <= most / 0.8 + 1
+            assert all(scale.low <= tick <= scale.high * (1 + 1e-9) for tick in ticks)
+
+
+def test_ticks_are_written_without_needless_zeros() -> None:
+    ticks = time_ticks(Scale(low=0.001, high=7200.0, is_log=True), 12)
+    assert [tick_time(tick) for tick in ticks] == [
+        "1 ms", "10 ms", "100 ms", "1 s", "10 s", "1 min", "10 min", "1 h",
+    ]  # fmt: skip

@@ -1,0 +1,246 @@
+"""Charts are safe to put into the page: well-formed, inert, and without styles of their own."""
+
+from __future__ import annotations
+
+import re
+from itertools import combinations
+
+import pytest
+from lxml import etree
+from markupsafe import Markup
+
+from paraval.records import Outcome
+from paraval.report.page.charts.data import (
+    Durations,
+    ForestRow,
+    HeatCell,
+    HeatRow,
+    RateRow,
+    Span,
+    TimeCost,
+    TrendPoint,
+)
+from paraval.report.page.charts.durations import durations
+from paraval.report.page.charts.forest import forest
+from paraval.report.page.charts.heat import heat_map
+from paraval.report.page.charts.rates import rate_bars
+from paraval.report.page.charts.scatter import time_cost
+from paraval.report.page.charts.styles import chart_styles
+from paraval.report.page.charts.svg import element
+from paraval.report.page.charts.timeline import timeline
+from paraval.report.page.charts.trend import trend
+
+PAYLOADS = [
+    "<script>alert(1)</script>",
+    "</script><script>alert(1)</script><!--<script>",
+    "<img src=x onerror=alert(1)>",
+    '"><svg onload=alert(1)>',
+    "' onmouseover='alert(1)",
+    '" onfocus="alert(1)" autofocus="',
+    "javascript:alert(1)",
+    "data:text/html,<script>alert(1)</script>",
+    "</title></svg><script>alert(1)</script>",
+    "</desc><foreignObject><iframe src=//evil.example></foreignObject>",
+    "</style><style>*{display:none}</style>",
+    "</details></table></figure>",
+    "<meta http-equiv=refresh content=0;url=//evil.example>",
+    "<base href=//evil.example>",
+    "<!--",
+    "]]><![CDATA[",
+    "&lt;script&gt; &#60;b&#62; &amp;",
+    "{{7*7}} {% raw %} ${7*7}",
+    "\x00\x08\x1b[31mred\x1b[0m\x1b]8;;http://evil.example\x07link\x1b]8;;\x07\ufffe\uffff",
+    "\u202egnp.exe \u2066\u200f \ud800 =SUM(A1) | a\nb\r\nc 👩‍👩‍👧",
+]
+DRAWN = {"svg", "g", "rect", "line", "circle", "path", "text", "title", "desc"}
+WRITTEN = {"a", "b", "div", "span", "p", "figure", "ul", "li"}
+OUR_ELEMENTS = {"page", "table", "thead", "tbody", "tr", "th", "td"} | DRAWN | WRITTEN
+
+
+def every_chart(label: str) -> Markup:
+    """All charts, with the label wherever there is one."""
+    half = (0.2, 0.8)
+    point = TrendPoint(run=label, at=1.0, series=label, rate=0.5, interval=half, changed=(label,))
+    drawn = [
+        rate_bars([RateRow(label=label, rate=0.5, interval=half, judged=4, errors=1)]),
+        forest([ForestRow(label=label, difference=0.1, interval=(0.0, 0.2))]),
+        heat_map([label], [HeatRow(label=label, anchor="case-1", cells=[HeatCell(1, 1)])]),
+        time_cost([TimeCost(label=label, seconds=1.0 + n, usd=0.1, rate=0.5) for n in range(2)]),
+        timeline(
+            [Span(start_s=n, end_s=n + 1, outcome=Outcome.CRASHED, label=label) for n in (0, 5)]
+        ),
+        timeline(
+            [Span(start_s=0, end_s=1 + 9 * n, outcome=None, label=label) for n in range(4)], 4
+        ),
+        durations([Durations(label=label, seconds=[1.0, 2.0])]),
+        trend([point]),
+    ]
+    assert all(drawn)
+    assert all(isinstance(one, Markup) for one in drawn)
+    return Markup().join(drawn)
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_a_hostile_label_is_shown_and_does_nothing(payload: str) -> None:
+    """Alone, and at the end of one so long that it is cut."""
+    for label in (payload, "x" * 30 + payload * 30):
+        page = etree.fromstring(f"<page>{every_chart(label)}</page>".encode())
+        for one in page.iter():
+            assert one.tag in OUR_ELEMENTS
+            for name, value in one.attrib.items():
+                assert not str(name).startswith("on")
+                assert name not in ("style", "src", "id")
+                assert name != "href" or re.fullmatch(r"#case-\d+", str(value))
+
+
+def test_a_label_stands_in_every_chart_as_it_is() -> None:
+    page = etree.fromstring(f"<page>{every_chart('<b>&amp;')}</page>".encode())
+    figures = ["".join(map(str, one.itertext())) for one in page.iter("figure")]
+    assert len(figures) == 8
+    assert all("<b>&amp;" in figure for figure in figures)
+
+
+def test_without_data_there_is_no_chart() -> None:
+    for drawn in (
+        rate_bars([]),
+        forest([]),
+        forest([ForestRow(label="a", difference=float("nan"))]),
+        heat_map([], []),
+        heat_map(["a"], []),
+        time_cost([]),
+        timeline([]),
+        durations([]),
+        trend([]),
+    ):
+        assert isinstance(drawn, Markup)
+        assert drawn == ""
+
+
+def test_every_drawing_says_in_words_what_it_shows() -> None:
+    page = etree.fromstring(f"<page>{every_chart('a')}</page>".encode())
+    drawings = [one for one in page.iter("svg") if one.get("role") == "img"]
+    assert len(drawings) >= 10
+    for one in drawings:
+        assert one[0].tag == "title"
+        assert one[0].text
+        assert one[1].tag == "desc"
+        assert one[1].text
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes"),
+    [
+        ("script", {}),
+        ("image", {}),
+        ("rect", {"onclick": "x"}),
+        ("rect", {"style": "fill:red"}),
+        ("rect", {"class_": '"><b'}),
+        ("a", {"href": "javascript:alert(1)"}),
+        ("a", {"href": "//evil.example"}),
+        ("a", {"href": "#Case 1"}),
+    ],
+)
+def test_what_could_act_is_refused_where_markup_is_made(
+    name: str, attributes: dict[str, str]
+) -> None:
+    with pytest.raises(ValueError, match="charts have no"):
+        element(name, **attributes)
+
+
+# ---- the styles
+
+
+def palettes() -> list[dict[str, str]]:
+    """The colours by name, on a light ground and on a dark one."""
+    light, dark = chart_styles().split("@media (prefers-color-scheme: dark)")
+    return [dict(re.findall(r"--chart-([\w-]+): (#\w{6})", part)) for part in (light, dark)]
+
+
+def linear(colour: str) -> list[float]:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    return [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+
+
+def brightness(rgb: list[float]) -> float:
+    return 0.2126 * rgb[0] + 0.7152 * rgb[1] + 0.0722 * rgb[2]
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted(brightness(linear(colour)) for colour in (one, other))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_colours_have_enough_contrast_on_both_grounds() -> None:
+    """3 for what is drawn, 4.5 for what is read."""
+    for colours in palettes():
+        ground = colours["ground"]
+        for name in (
+            "bar",
+            "accent",
+            "pass",
+            "fail",
+            "error",
+            "skip",
+            *(f"v{n}" for n in range(1, 9)),
+        ):
+            assert contrast(colours[name], ground) >= 3, name
+        for name in ("ink", "soft"):
+            assert contrast(colours[name], ground) >= 4.5, name
+        assert contrast(colours["fail"], ground) >= 4.5, "the sign in a failed cell"
+        assert contrast(colours["soft"], colours["lane"]) >= 4.5, "the sign in a skipped cell"
+        for name in ("pass-soft", "fail-soft", "error-soft", "mixed-soft"):
+            sign = colours["pass"] if name == "pass-soft" else colours["ink"]
+            assert contrast(sign, colours[name]) >= 4.5, name
+
+
+# How colours look without the first, the second or the third kind of cone: Machado, Oliveira and
+# Fernandes (2009), at full severity.
+EYES = {
+    "all three": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "protanopia": (
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ),
+    "deuteranopia": (
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.011820, 0.042940, 0.968881),
+    ),
+    "tritanopia": (
+        (1.255528, -0.076749, -0.178779),
+        (-0.078411, 0.930809, 0.147602),
+        (0.004733, 0.691367, 0.303900),
+    ),
+}
+
+
+def seen(colour: str, eyes: str) -> tuple[float, float, float]:
+    """CIELAB, where a distance of about 2 can just be seen."""
+    rgb = linear(colour)
+    red, green, blue = (
+        min(max(sum(a * b for a, b in zip(row, rgb, strict=True)), 0.0), 1.0) for row in EYES[eyes]
+    )
+    x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.9505
+    z = (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.089
+    bent = [
+        part ** (1 / 3) if part > 0.008856 else 7.787 * part + 16 / 116
+        for part in (x, brightness([red, green, blue]), z)
+    ]
+    return 116 * bent[1] - 16, 500 * (bent[0] - bent[1]), 200 * (bent[1] - bent[2])
+
+
+@pytest.mark.parametrize("eyes", EYES)
+def test_variants_are_told_apart_by_everybody(eyes: str) -> None:
+    for colours in palettes():
+        variants = [seen(colours[f"v{number}"], eyes) for number in range(1, 9)]
+        for one, other in combinations(variants, 2):
+            assert sum((a - b) ** 2 for a, b in zip(one, other, strict=True)) ** 0.5 > 20
+
+
+def test_the_styles_load_nothing_and_every_colour_they_use_is_defined() -> None:
+    styles = chart_styles()
+    assert not re.search(r"url\(|@import|expression|</", styles)
+    used = set(re.findall(r"var\(--chart-([\w-]+)\)", styles)) - {"mark"}
+    for colours in palettes():
+        assert used <= set(colours)

@@ -1,0 +1,144 @@
+"""The timeline: no slot holds two attempts at once, pauses are cut out, and any number fits."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lxml import etree
+
+from paraval.records import Outcome
+from paraval.report.page.charts.data import Span
+from paraval.report.page.charts.slots import WorkClock, in_order, share_in_use, slots_of
+from paraval.report.page.charts.timeline import timeline
+
+DAY_S = 86_400.0
+
+
+def span(
+    start: float, end: float, outcome: Outcome | None = Outcome.PASSED, *, final: bool = True
+) -> Span:
+    return Span(
+        start_s=start, end_s=end, outcome=outcome, label="a trial", anchor="case-1", final=final
+    )
+
+
+times = st.floats(0, 1000, allow_nan=False)
+some_spans = st.lists(
+    st.tuples(times, times).map(lambda both: span(min(both), max(both))), min_size=1
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(some_spans)
+def test_no_slot_holds_two_attempts_at_once_and_no_more_are_used_than_were_at_once(
+    spans: list[Span],
+) -> None:
+    ordered = in_order(spans)
+    slots = slots_of(ordered)
+    held: dict[int, list[Span]] = defaultdict(list)
+    for one, slot in zip(ordered, slots, strict=True):
+        held[slot].append(one)
+    for mine in held.values():
+        assert all(after.start_s >= before.end_s - 1e-5 for before, after in pairwise(mine))
+    at_once = max(
+        sum(other.start_s <= one.start_s and one.start_s <= other.end_s for other in ordered)
+        for one in ordered
+    )
+    assert max(slots) < at_once
+
+
+@settings(max_examples=60, deadline=None)
+@given(some_spans)
+def test_the_clock_never_runs_backwards_or_off_the_axis(spans: list[Span]) -> None:
+    ordered = in_order(spans)
+    clock = WorkClock(ordered)
+    moments = sorted(moment for one in ordered for moment in (one.start_s, one.end_s))
+    places = [clock.place(moment) for moment in moments]
+    assert all(after >= before - 1e-12 for before, after in pairwise(places))
+    assert -1e-9 <= places[0] <= places[-1] <= 1 + 1e-9
+    in_use = share_in_use(ordered, clock, max(slots_of(ordered)) + 1, 50)
+    assert all(-1e-9 <= used <= 1 for used in in_use)
+
+
+def test_a_pause_of_a_day_takes_a_sliver_of_the_axis_and_is_told() -> None:
+    spans = [span(0, 60), span(DAY_S, DAY_S + 60)]
+    clock = WorkClock(spans)
+    assert clock.shown_s == 120
+    assert clock.place(60) == pytest.approx(0.49, abs=0.01)
+    assert clock.place(DAY_S) == pytest.approx(0.51, abs=0.01)
+    drawn = timeline(spans, 1)
+    assert "A pause of 23 h 59 min is left out, at the dashed gap." in drawn
+    assert drawn.count('class="cut"') == 1
+
+
+def test_short_gaps_stay_since_idle_slots_are_what_a_reader_looks_for() -> None:
+    assert not WorkClock([span(0, 60), span(63, 120)]).pauses_s
+
+
+def test_the_share_in_use_is_over_all_slots_that_might_have_worked() -> None:
+    spans = [span(0, 100), span(0, 50)]
+    assert share_in_use(spans, WorkClock(spans), 4, 4) == pytest.approx([0.5, 0.5, 0.25, 0.25])
+
+
+def test_a_straggler_is_named() -> None:
+    spans = [span(0, 10 + index / 10) for index in range(7)]
+    late = Span(start_s=0.0, end_s=100.0, outcome=Outcome.PASSED, label="the slow one")
+    drawn = timeline([*spans, late], 8)
+    assert "For the last 1 min 30 s no more than 4 slots of 8 had work" in drawn
+    assert "last to end: the slow one (1 min 40 s)" in drawn
+
+
+def test_each_attempt_tells_its_name_its_end_and_how_long_it_took() -> None:
+    drawn = timeline(
+        [
+            span(0, 2, Outcome.RATE_LIMITED, final=False),
+            span(2, 8.2, Outcome.FAILED),
+            span(9, 10, None),
+        ]
+    )
+    titles = [one.text for one in etree.fromstring(drawn.encode()).iter("title")]
+    assert titles[1:4] == [
+        "a trial: rate limited, tried again, 2.0 s",
+        "a trial: failed, 6.2 s",
+        "a trial: not ended, 1.0 s",
+    ]
+    assert 'x1="0%" x2="20%"' in drawn
+
+
+@pytest.mark.parametrize(
+    ("attempts", "slots"), [(1_500, 8), (1_501, 150), (60_000, 50), (20_000, 190)]
+)
+def test_any_number_of_attempts_fits_into_400_kilobytes(attempts: int, slots: int) -> None:
+    dice = random.Random(attempts)
+    outcomes = [Outcome.PASSED, Outcome.FAILED, Outcome.TIMEOUT]
+    free = [0.0] * slots
+    spans = []
+    for index in range(attempts):
+        start = free[index % slots]
+        free[index % slots] = end = start + dice.uniform(0.5, 1.5)
+        spans.append(
+            Span(
+                start_s=start,
+                end_s=end,
+                outcome=dice.choice(outcomes),
+                label="<&\"'>" * 40,
+                anchor=f"case-{index}",
+            )
+        )
+    assert len(timeline(spans, slots).encode()) < 400_000
+
+
+def test_beyond_200_slots_only_the_share_in_use_is_drawn() -> None:
+    drawn = timeline([span(0, 10) for _ in range(300)], 300)
+    assert 'class="slots"' not in drawn
+    assert 'class="use"' in drawn
+
+
+def test_times_that_make_no_sense_are_left_out() -> None:
+    assert timeline([span(5, 1), span(float("nan"), 2), span(0, float("inf"))]) == ""
+    assert timeline([span(3, 3)]) != ""
