@@ -8,7 +8,8 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from paraval.cli.complaints import talk
@@ -27,31 +28,46 @@ LONGEST_NAME = 100
 
 def tell_github(contents: Contents) -> None:
     """Where a job of GitHub's runs this; nothing elsewhere. No run fails because of it."""
-    if os.environ.get(SUMMARY_VARIABLE):
-        page = io.StringIO()
-        AsMarkdown().write(contents, page)
-        append_summary(page.getvalue())
+    append_summary(lambda: _markdown(contents))
     if is_on_actions():
         for line in gate_annotations(contents):
             _command(line)
 
 
-def append_summary(markdown: str) -> None:
-    """To the page of the job, where GitHub says which file that is."""
+def append_summary(markdown: Callable[[], str]) -> None:
+    """To the page of the job, where GitHub says which file that is; made only there."""
     name = os.environ.get(SUMMARY_VARIABLE)
     if not name:
         return
-    text = markdown.encode(errors="replace") + b"\n"
+    text = markdown().encode(errors="replace") + b"\n"
     try:
-        file = Path(name)
-        taken = file.stat().st_size if file.exists() else 0
-        if taken + len(text) > MOST_SUMMARY_BYTES:
-            talk(f"note: the report is not in the step's summary: with {taken:,} bytes, it is full")
-            return
-        with file.open("ab") as summary:
-            summary.write(text)
+        why = _why_not(Path(name), len(text))
+        if why is None:
+            with Path(name).open("ab") as summary:
+                summary.write(text)
     except (OSError, ValueError) as error:
-        talk(f"note: the report is not in the step's summary: {one_line(str(error), 300)}")
+        why = str(error)
+    if why is not None:
+        talk(f"note: the report is not in the step's summary: {one_line(why, 300)}")
+
+
+def _why_not(file: Path, size: int) -> str | None:
+    if not file.exists():
+        return None
+    if not file.is_file():
+        # A pipe might wait for ever for somebody to read it.
+        return f"{file} is no ordinary file"
+    taken = file.stat().st_size
+    full = taken + size > MOST_SUMMARY_BYTES
+    return (
+        f"{taken:,} bytes are there already, and GitHub shows no more than 1 MiB" if full else None
+    )
+
+
+def _markdown(contents: Contents) -> str:
+    page = io.StringIO()
+    AsMarkdown().write(contents, page)
+    return page.getvalue()
 
 
 def gate_annotations(contents: Contents) -> Iterator[str]:
@@ -84,6 +100,7 @@ def _escaped(text: str, *, also: str = "") -> str:
 def _command(line: str) -> None:
     """To stderr, which Actions reads as it does stdout; stdout is for data."""
     if isinstance(sys.stderr, InertStream):
-        sys.stderr.command(line)
+        with suppress(OSError):
+            sys.stderr.command(line)
     else:
         talk(line)

@@ -18,6 +18,7 @@ from paraval.cli.complaints import (
     let_go_of_stdout,
     talk,
 )
+from paraval.cli.github import append_summary
 from paraval.cli.progress import Onlooker
 from paraval.cli.race_progress import choose_for_race
 from paraval.cli.showing import has_colour, has_unicode, width_of
@@ -77,6 +78,7 @@ def exit_code_after(report: RaceReport, showing: RaceShowing) -> int:
     code = EXIT_INTERRUPTED if report.run.interrupted else report.exit_code
     is_written = _write(report, showing.outputs)
     _print(report)
+    append_summary(report.markdown)
     return code if is_written else code or EXIT_CANNOT_TELL
 
 
@@ -99,6 +101,7 @@ def show_recorded(store: Store, run: RunInfo, outputs: Sequence[Path], *, as_jso
         click.echo(json.dumps(report.as_json(), ensure_ascii=False, indent=2))
     else:
         _print(report)
+    append_summary(report.markdown)
     code = EXIT_INTERRUPTED if report.run.interrupted else report.exit_code
     return code if _write(report, outputs) else code or EXIT_CANNOT_TELL
 

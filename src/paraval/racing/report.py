@@ -119,6 +119,10 @@ class RaceReport:
         """The document of `-o race.json`."""
         return race_document(self.standings, self.run, self.request)
 
+    def markdown(self) -> str:
+        """The document of `-o race.md`."""
+        return race_markdown(self._shown())
+
     def write(self, path: str | Path) -> None:
         """Writes a file in the form that its ending names; whole, or not at all.
 
@@ -134,7 +138,7 @@ class RaceReport:
                 text = json.dumps(self.as_json(), ensure_ascii=False, indent=1, allow_nan=False)
                 return f"{text}\n".encode()
             case ".md":
-                return race_markdown(self._shown()).encode()
+                return self.markdown().encode()
             case ".txt":
                 return f"{self.text(WIDTH_OF_A_FILE)}\n".encode()
         patch = self.winner_patch()

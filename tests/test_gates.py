@@ -1,0 +1,507 @@
+"""Whether a run is good enough against a baseline: shown, ruled out, or nobody can tell."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import click
+import pytest
+
+import paraval as api
+from paraval.cli.complaints import EXIT_WRONG_REQUEST, exit_code_of
+from paraval.cli.reading import report_command
+from paraval.cli.running import run_command
+from paraval.errors import ParavalError, RequestError
+from paraval.records import (
+    AttemptRecord,
+    AttemptResult,
+    Baseline,
+    Failure,
+    Outcome,
+    RunInfo,
+    StopRule,
+    TrialResult,
+    Variant,
+)
+from paraval.report.as_markdown import AsMarkdown
+from paraval.report.comparing.cells import CaseBook
+from paraval.report.contents import Contents, Source
+from paraval.report.document import Report
+from paraval.report.dropping import drop_as_dict, judge_drop
+from paraval.report.gate import DropVerdict, Verdict
+from paraval.report.terminal import summary_text
+from tests.conftest import Paraval, WriteSuite
+
+BASELINE = Baseline(name="20260131-120000-abcd", max_drop=0.05)
+NOTHING: Variant = {}
+
+Told = tuple[str, Variant, str]
+"""A trial: its case, its variant, and `+` passed, `-` failed, `!` an error, `0` skipped."""
+
+OUTCOMES = {
+    "+": Outcome.PASSED,
+    "-": Outcome.FAILED,
+    "!": Outcome.TIMEOUT,
+    "0": Outcome.SKIPPED,
+}
+
+
+RESULTS = {
+    sign: AttemptResult(
+        outcome=outcome,
+        error=None if outcome.is_judged else Failure(kind=outcome, message="no verdict"),
+    )
+    for sign, outcome in OUTCOMES.items()
+}
+
+
+def ends(signs: str, variant: Variant = NOTHING) -> list[Told]:
+    """A case for each sign."""
+    return [(f"case-{number}", variant, sign) for number, sign in enumerate(signs)]
+
+
+def trials(told: Iterable[Told]) -> Iterator[TrialResult]:
+    for index, (case, variant, sign) in enumerate(told):
+        yield TrialResult(
+            index=index, case_id=case, variant=variant, repeat=1, result=RESULTS[sign], attempts=1
+        )
+
+
+def book(told: Iterable[Told]) -> CaseBook:
+    made = CaseBook()
+    for result in trials(told):
+        made.add(result)
+    return made
+
+
+def judged(now: Iterable[Told], before: Iterable[Told], max_drop: float = 0.05) -> DropVerdict:
+    return judge_drop(book(now), book(before), replace(BASELINE, max_drop=max_drop))
+
+
+# ---- verdicts
+
+
+def test_a_drop_that_is_ruled_out_meets_the_gate() -> None:
+    drop = judged(ends("+" * 108 + "-" * 12), ends("-" + "+" * 107 + "-" * 12))
+    assert drop.verdict is Verdict.MET
+    assert drop.sentence == (
+        "The gate is met: a drop of more than 5 points is ruled out (+0.8 points against"
+        " 20260131-120000-abcd, 95 %: -2 to +4, 120 cases)."
+    )
+
+
+def test_a_drop_that_is_shown_misses_it() -> None:
+    drop = judged(ends("+" * 70 + "-" * 30), ends("+" * 100))
+    assert drop.verdict is Verdict.MISSED
+    assert drop.sentence == (
+        "The gate is missed: the pass rate dropped by more than 5 points (-30 points against"
+        " 20260131-120000-abcd, 95 %: -39 to -20, 100 cases)."
+    )
+
+
+def test_between_them_nobody_can_tell_and_it_says_how_many_more_cases_could() -> None:
+    drop = judged(ends("--" + "+" * 38), ends("-+" + "+" * 37 + "-"))
+    assert drop.verdict is Verdict.UNKNOWN
+    assert drop.more_cases is not None
+    assert drop.sentence == (
+        "Cannot tell whether the pass rate dropped by more than 5 points (+0 points against"
+        f" 20260131-120000-abcd, 95 %: -9 to +9, 40 cases); {drop.more_cases} more cases could."
+    )
+
+
+def test_so_many_more_cases_do_tell() -> None:
+    """What the sentence promises holds: with as many more like these, the answer is there."""
+    now, before = "-+" + "+" * 38, "++" + "+" * 37 + "-"
+    drop = judged(ends(now), ends(before))
+    assert drop.more_cases is not None
+    times = -(-(40 + drop.more_cases) // 40)
+    assert judged(ends(now * times), ends(before * times)).verdict is Verdict.MET
+
+
+def test_where_the_drop_is_what_is_allowed_no_number_of_cases_tells() -> None:
+    drop = judged(ends("+" * 38 + "--"), ends("+" * 40))
+    assert drop.verdict is Verdict.UNKNOWN
+    assert drop.more_cases is None
+    assert drop.sentence.endswith("more cases like these could not.")
+
+
+def test_a_run_like_its_baseline_meets_the_gate_with_enough_cases_only() -> None:
+    assert judged(ends("+" * 53), ends("+" * 53)).verdict is Verdict.UNKNOWN
+    assert judged(ends("+" * 54), ends("+" * 54)).verdict is Verdict.MET
+
+
+def test_more_cases_passing_meets_it_too() -> None:
+    assert judged(ends("+" * 60), ends("-" * 60)).verdict is Verdict.MET
+
+
+def test_repeats_count_as_one_case() -> None:
+    """Ten repeats of six cases are six cases, not sixty."""
+    now = [(f"case-{n % 6}", NOTHING, "+") for n in range(60)]
+    drop = judged(now, now)
+    assert drop.verdict is Verdict.UNKNOWN
+    assert drop.change is not None
+    assert drop.change.cases == 6
+
+
+def test_the_promise_is_kept_by_simulation() -> None:
+    """Where the truth is a drop of just what is allowed, at most about one in forty is called met,
+    and one in forty missed."""
+    draw = random.Random(1)
+    met = missed = 0
+    runs = 200
+    for _ in range(runs):
+        before = ["+" if draw.random() < 0.85 else "-" for _ in range(100)]
+        # Half of the cases keep their verdict; the others are drawn anew, lower by 20 points.
+        now = [
+            sign if draw.random() < 0.5 else "+" if draw.random() < 0.65 else "-" for sign in before
+        ]
+        verdict = judged(ends("".join(now)), ends("".join(before)), max_drop=0.10).verdict
+        met += verdict is Verdict.MET
+        missed += verdict is Verdict.MISSED
+    assert met / runs < 0.06
+    assert missed / runs < 0.06
+
+
+# ---- variants
+
+SMALL: Variant = {"model": "small", "mode": "with-tool"}
+LARGE: Variant = {"model": "large", "mode": "with-tool"}
+
+
+def test_one_variant_that_dropped_misses_the_gate_although_the_whole_did_not() -> None:
+    others = [ends("+" * 60, {"model": f"m{number}"}) for number in range(9)]
+    before = [told for one in others for told in one] + ends("+" * 60, {"model": "small"})
+    now = [told for one in others for told in one] + ends("+" * 36 + "-" * 24, {"model": "small"})
+    drop = judged(now, before)
+    assert drop.verdict is Verdict.MISSED
+    assert list(drop.dropped) == ["small"]
+    assert "with small (-40 points against 20260131-120000-abcd, 99.5 %:" in drop.sentence
+
+
+def test_a_variant_that_dropped_less_than_is_allowed_does_not_miss_it() -> None:
+    before = ends("+" * 400, SMALL) + ends("+" * 400, LARGE)
+    now = ends("+" * 388 + "-" * 12, SMALL) + ends("+" * 400, LARGE)
+    drop = judged(now, before)
+    assert not drop.dropped
+    assert drop.verdict is Verdict.MET
+
+
+def test_only_shared_variants_are_compared_in_whatever_order_their_axes_are() -> None:
+    other_order: Variant = {"mode": "with-tool", "model": "small"}
+    drop = judged(
+        ends("+" * 60, SMALL) + ends("-" * 60, {"model": "new", "mode": "x"}),
+        ends("+" * 60, other_order) + ends("-" * 60, LARGE),
+    )
+    assert drop.verdict is Verdict.MET
+    assert drop.change is not None
+    assert drop.change.mean == 0
+
+
+def test_a_single_variant_on_each_side_is_compared_whatever_it_is_called() -> None:
+    assert judged(ends("+" * 60, SMALL), ends("+" * 60)).verdict is Verdict.MET
+
+
+def test_without_a_variant_or_a_case_in_common_nobody_can_tell() -> None:
+    drop = judged(
+        ends("+", {"model": "a"}) + ends("+", {"model": "b"}),
+        ends("+", {"model": "c"}) + ends("+", {"model": "d"}),
+    )
+    assert drop.verdict is Verdict.UNKNOWN
+    assert "no variant in common" in drop.sentence
+    drop = judged([("new", NOTHING, "+")], [("old", NOTHING, "+")])
+    assert drop.verdict is Verdict.UNKNOWN
+    assert "no case in common" in drop.sentence
+    assert "2 cases left out: 1 only in this run and 1 only in the baseline" in drop.sentence
+
+
+# ---- what is missing
+
+
+def test_cases_that_one_side_lacks_are_said_and_left_out() -> None:
+    drop = judged(ends("+" * 62), [*ends("+" * 60), ("gone", NOTHING, "-")])
+    assert drop.verdict is Verdict.MET
+    assert (drop.only_now, drop.only_baseline) == (2, 1)
+    assert drop.sentence.endswith(
+        "3 cases left out: 2 only in this run and 1 only in the baseline."
+    )
+
+
+def test_errors_are_left_out_and_are_no_wrong_answers() -> None:
+    drop = judged(ends("+" * 99 + "!"), ends("+" * 100))
+    assert drop.verdict is Verdict.MET
+    assert drop.change is not None
+    assert (drop.change.cases, drop.change.mean) == (99, 0)
+    assert drop.unjudged == 1
+    assert drop.if_errors == pytest.approx((-0.01, 0))
+
+
+def test_errors_that_could_turn_the_answer_hide_it() -> None:
+    drop = judged(ends("+" * 94 + "!" * 6), ends("+" * 100))
+    assert drop.verdict is Verdict.UNKNOWN
+    assert "it could be anything from -6 to +0 points" in drop.sentence
+    drop = judged(ends("-" * 20 + "+" * 20 + "!" * 60), ends("+" * 40 + "-" * 60))
+    assert drop.verdict is Verdict.UNKNOWN
+    assert drop.change is not None
+    assert drop.change.interval[1] < -0.05
+
+
+def test_what_was_skipped_hides_the_answer_too_unless_a_comparison_was_decided() -> None:
+    now, before = book(ends("+" * 94 + "0" * 6)), book(ends("+" * 100))
+    assert judge_drop(now, before, BASELINE).verdict is Verdict.UNKNOWN
+    decided = judge_drop(now, before, replace(BASELINE, max_drop=0.4), at_any_time=True)
+    assert decided.verdict is Verdict.MET
+    assert decided.if_errors is None
+    assert "95 % at any time:" in decided.sentence
+
+
+def test_a_run_that_may_stop_early_claims_less() -> None:
+    told = book(ends("+" * 60))
+    assert judge_drop(told, told, BASELINE, at_any_time=False).verdict is Verdict.MET
+    assert judge_drop(told, told, BASELINE, at_any_time=True).verdict is Verdict.UNKNOWN
+
+
+def test_nothing_at_all_can_be_judged() -> None:
+    for now, before in (("", ""), ("!", "+"), ("+", "!"), ("!!", "!!"), ("+", "")):
+        drop = judged(ends(now), ends(before))
+        assert drop.verdict is Verdict.UNKNOWN
+        assert drop.change is None
+
+
+# ---- names of others
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        "<img src=x>",
+        "`x` | y",
+        "@everyone",
+        "\x1b[31mred",
+        "a\n::error::b",
+        "modèle",
+        "www.evil.de",
+    ],
+)
+def test_names_that_could_act_are_not_in_the_sentence(label: str) -> None:
+    before = ends("+" * 60, {"model": label}) + ends("+" * 60, {"model": "other"})
+    now = ends("-" * 60, {"model": label}) + ends("+" * 60, {"model": "other"})
+    drop = judge_drop(book(now), book(before), Baseline(name=f"/tmp/{label}.json", max_drop=0.6))
+    assert drop.verdict is Verdict.MISSED
+    assert drop.sentence.isascii()
+    assert drop.sentence.isprintable()
+    assert label not in drop.sentence
+    assert "with one variant (-100 points against the baseline," in drop.sentence
+    assert drop_as_dict(drop)["dropped_variants"][0]["variant"] == label
+
+
+# ---- the gate of a report
+
+
+@dataclass(frozen=True)
+class FakeRun:
+    """A run that was never run."""
+
+    told: Sequence[Told]
+    run: RunInfo = field(
+        default_factory=lambda: RunInfo(
+            id="20260201-000000-0001",
+            suite="small",
+            source=None,
+            folder="/runs/20260201-000000-0001",
+            trials=0,
+            parallel=4,
+            seed=0,
+            started_at=0.0,
+            ended_at=1.0,
+            wall_s=1.0,
+            resumed=0,
+            interrupted=False,
+            fail_under=None,
+            baseline=BASELINE,
+        )
+    )
+
+    def info(self) -> RunInfo:
+        return replace(self.run, trials=max(self.run.trials, len(self.told)))
+
+    def results(self) -> Iterator[TrialResult]:
+        return trials(self.told)
+
+    def attempts(self) -> Iterator[AttemptRecord]:
+        return iter(())
+
+
+def report_of(now: str, before: str | None, **facts: object) -> Report:
+    run = FakeRun(ends(now))
+    run = replace(run, run=replace(run.run, **facts))  # type: ignore[arg-type]  # facts of a run
+
+    def reference(name: str) -> Source:
+        assert name == BASELINE.name
+        if before is None:
+            raise RequestError("there is no such run")
+        return FakeRun(ends(before))
+
+    return Report(run, reference)
+
+
+def test_with_a_baseline_alone_not_every_trial_must_pass() -> None:
+    gate = report_of("+" * 90 + "-" * 10, "+" * 90 + "-" * 10).gate
+    assert (gate.verdict, gate.exit_code) == (Verdict.MET, 0)
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "fail_under", "verdict", "code"),
+    [
+        ("+" * 100, "+" * 100, 0.9, Verdict.MET, 0),
+        ("+" * 80 + "-" * 20, "+" * 80 + "-" * 20, 0.9, Verdict.MISSED, 1),
+        ("+" * 80 + "-" * 20, "+" * 100, 0.5, Verdict.MISSED, 1),
+        ("+" * 20, "+" * 20, 0.9, Verdict.UNKNOWN, 3),
+        ("+" * 10 + "-" * 10, "+" * 10 + "-" * 10, 0.9, Verdict.MISSED, 1),
+    ],
+)
+def test_of_two_gates_the_worse_counts_and_both_are_said(
+    now: str, before: str, fail_under: float, verdict: Verdict, code: int
+) -> None:
+    gate = report_of(now, before, fail_under=fail_under).gate
+    assert (gate.verdict, gate.exit_code) == (verdict, code)
+    assert "asked for" in gate.sentence or "every trial passed" in gate.sentence
+    assert "5 points" in gate.sentence
+
+
+def test_a_baseline_that_is_gone_leaves_the_gate_unknown() -> None:
+    gate = report_of("+" * 60, None).gate
+    assert (gate.verdict, gate.exit_code) == (Verdict.UNKNOWN, 3)
+    assert "20260131-120000-abcd cannot be read any more" in gate.sentence
+    assert Report(FakeRun(ends("+"))).gate.exit_code == 3
+
+
+def test_a_run_that_was_interrupted_or_goes_on_is_not_judged() -> None:
+    assert report_of("+", "+", interrupted=True).gate.exit_code == 130
+    assert "not judged yet" in report_of("+", "+", running=True).gate.sentence
+    assert "No trial ran" in report_of("", "+").gate.sentence
+
+
+def test_a_rule_to_stop_on_either_side_widens_what_is_claimed() -> None:
+    assert report_of("+" * 60, "+" * 60).gate.verdict is Verdict.MET
+    assert report_of("+" * 60, "+" * 60, stop=StopRule()).gate.verdict is Verdict.UNKNOWN
+
+
+def test_every_form_tells_the_gate(tmp_path: Path) -> None:
+    report: Contents = report_of("+" * 60, "+" * 60)
+    text = summary_text(report, width=40, colour=False, unicode=False)
+    assert text.isascii()
+    assert all(len(line) <= 40 for line in text.splitlines())
+    with (tmp_path / "report.md").open("w+") as file:
+        AsMarkdown().write(report, file)
+        file.seek(0)
+        assert "**The gate is met: a drop of more than 5 points" in file.read()
+    told = report_of("+" * 60, "+" * 60).to_dict()["gate"]
+    assert told["baseline"]["name"] == BASELINE.name
+    assert told["baseline"]["difference"] == 0
+    assert told["baseline"]["cases"] == 60
+    assert told["baseline"]["interval"][0] > -0.05
+
+
+# ---- as a user types it
+
+SUITE = """
+    name: small
+    cases: cases.jsonl
+    target: {{python: "functions:answer"}}
+    graders: [equals]
+    {more}
+"""
+
+
+@pytest.fixture
+def suite(write: WriteSuite) -> WriteSuite:
+    """Writes a suite of 60 cases of which the first few are answered wrongly."""
+    cases = [json.dumps({"id": f"c{n}", "expect": f"c{n}"}) for n in range(60)]
+    write("cases.jsonl", "\n".join(cases))
+
+    def write_suite(wrong: int = 0, more: str = "") -> Path:
+        write(
+            "functions.py",
+            f"def answer(case):\n    return 'x' if int(case.id[1:]) < {wrong} else case.id\n",
+        )
+        return write("suite.yaml", SUITE.format(more=more))
+
+    return write_suite
+
+
+Typed = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def typed(folder: Path, capsys: pytest.CaptureFixture[str]) -> Typed:
+    """Runs the command in this process: its exit code, and all it printed, on one line."""
+
+    def run(name: str, *arguments: str) -> tuple[int, str]:
+        command = {"run": run_command, "report": report_command}[name]
+        try:
+            code = int(command.main(arguments, standalone_mode=False) or 0)
+            told = ""
+        except ParavalError as error:
+            code, told = exit_code_of(error), str(error)
+        except click.ClickException as error:
+            code, told = EXIT_WRONG_REQUEST, error.format_message()
+        printed = capsys.readouterr()
+        return code, " ".join(f"{printed.out} {printed.err} {told}".split())
+
+    return run
+
+
+def test_exit_codes_of_runs_against_a_file(
+    suite: WriteSuite, paraval: Paraval, typed: Typed, folder: Path
+) -> None:
+    api.run(suite()).write("before.json")
+    same = paraval("run", "suite.yaml", "--baseline", "before.json")
+    assert (same.returncode, "is ruled out" in same.stdout) == (0, True), same.stderr
+    suite(wrong=4)
+    few = paraval("run", "suite.yaml", "--baseline", "before.json")
+    assert (few.returncode, "Cannot tell" in few.stdout) == (3, True), few.stderr
+    suite(wrong=20)
+    many = paraval("run", "suite.yaml", "--baseline", "before.json", "-o", "now.json")
+    assert (many.returncode, "The gate is missed" in many.stdout) == (1, True), many.stderr
+    gate = json.loads((folder / "now.json").read_text())["gate"]
+    assert gate["baseline"]["name"] == str(folder / "before.json")
+    # What the run was begun with is kept: reports judge the same, or as they are asked to.
+    assert typed("report")[0] == 1
+    assert typed("report", "--max-drop", "0.6")[0] == 0
+    assert "every trial must pass" in typed("report", "--no-baseline")[1]
+    code, told = typed("report", "--baseline", "last")
+    assert (code, "against itself" in told) == (2, True)
+    (folder / "before.json").unlink()
+    code, told = typed("report")
+    assert (code, "before.json cannot be read any more" in told) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--baseline", "other.json"), "no verdict on any case"),
+        (("--baseline", "no.json"), "no.json"),
+        (("--baseline", "nothing.json"), "there is no such file"),
+        (("--baseline", "2001"), "there is no run '2001'"),
+        (("--baseline", ""), "name a run"),
+        (("--max-drop", "0.1"), "paraval baseline set"),
+        (("--max-drop", "nan"), "max-drop"),
+        (("--no-baseline", "--baseline", "last"), "cannot go together"),
+        (("--no-baseline", "--max-drop", "0.1"), "cannot go together"),
+    ],
+)
+def test_what_cannot_be_held_against_is_told_before_anything_runs(
+    suite: WriteSuite, typed: Typed, folder: Path, flags: tuple[str, ...], told: str
+) -> None:
+    suite()
+    other = api.Suite(cases=[{"id": "z9"}], target=lambda case: case.id)
+    api.run(other, options=api.Options(store=folder / "elsewhere")).write("other.json")
+    (folder / "no.json").write_text("{}")
+    code, printed = typed("run", "suite.yaml", *flags)
+    assert code == 2, printed
+    assert told in printed
+    assert not list(folder.glob(".paraval/runs/*"))
