@@ -24,6 +24,7 @@ from paraval.report.comparing.pairs import Pairs
 from paraval.report.contents import Contents
 from paraval.report.part import Choice
 from paraval.report.summary import Summary
+from paraval.report.table import WITHOUT_MATRIX
 from paraval.report.versus.early import TwoBooks, compared_at_any_time
 from paraval.report.wording import reason, variant_label
 
@@ -114,11 +115,11 @@ class Versus:
     @property
     def only_subject(self) -> tuple[str, ...]:
         """Labels of variants that the other side lacks."""
-        return tuple(variant_label(one) for one in self._paired.only_subject)
+        return tuple(_label(one) for one in self._paired.only_subject)
 
     @property
     def only_reference(self) -> tuple[str, ...]:
-        return tuple(variant_label(one) for one in self._paired.only_reference)
+        return tuple(_label(one) for one in self._paired.only_reference)
 
     @property
     def leaves_out(self) -> bool:
@@ -153,12 +154,22 @@ class Versus:
 
 
 def _paired(subject: Held, reference: Held) -> PairedBooks:
+    one, other = subject.contents.book, reference.contents.book
+    if not (len(one) and len(other)):
+        # Nothing stands against nothing: that is no wrong request, but tells nothing either.
+        return PairedBooks(
+            pairs=Pairs(), shared=(), only_subject=(), only_reference=(), matchups=()
+        )
     try:
-        return pair_books(subject.contents.book, reference.contents.book)
+        return pair_books(one, other)
     except UnpairableError:
         hint = "choose one of each: paraval compare A:AXIS=VALUE B:AXIS=VALUE"
         message = f"{subject.label} and {reference.label} have no variant in common"
         raise RequestError(message, hint=hint) from None
+
+
+def _label(variant: Variant) -> str:
+    return variant_label(variant) or WITHOUT_MATRIX
 
 
 def failing_reasons(held: Held, cases: frozenset[str]) -> dict[str, str]:

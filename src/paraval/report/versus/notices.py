@@ -45,14 +45,20 @@ def _other_parts(subject: Held, reference: Held, quote: Quote) -> Iterator[str]:
 
 def _unfinished(held: Held, quote: Quote) -> Iterator[str]:
     run, label = held.run, quote(held.label)
-    without = held.summary.skipped
-    trials = f"{counted(without, 'trial')} {'has' if without == 1 else 'have'} no result"
-    if run.running:
-        yield f"{label} still goes on: {trials} yet, and the figures will change."
+    if not held.summary.trials:
+        yield f"{label} has no trials."
+    elif run.running:
+        yield f"{label} still goes on{_without_result(held)}: the figures will change."
     elif run.interrupted:
-        yield f"{label} was interrupted: {trials}, and count in no figure."
+        yield f"{label} was interrupted{_without_result(held)}."
     elif run.held_back:
-        yield f"{label} left trials for later: {trials}, and count in no figure."
+        yield f"{label} left trials for later{_without_result(held)}."
+
+
+def _without_result(held: Held) -> str:
+    """`, 3 trials without a result`: they count in no figure."""
+    number = held.summary.skipped
+    return f", {counted(number, 'trial')} without a result" if number else ""
 
 
 def _unshared(versus: Versus, quote: Quote) -> Iterator[str]:
