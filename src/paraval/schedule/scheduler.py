@@ -65,8 +65,8 @@ class Scheduler:
         budget: Budget | None = None,
         spent_usd: float = 0.0,
     ) -> None:
-        self._has_blocks = any(work.block for work in works)
         self._order = _longest_first(works)
+        self._has_blocks = bool(self._order) and self._order[-1].block > 0
         self._place = {work.index: place for place, work in enumerate(self._order)}
         self._parallel = max(1, limits.parallel)
         self._retry = retry
@@ -396,7 +396,8 @@ def _longest_first(works: Sequence[Work]) -> list[Work]:
     """Block after block; of equals, in the order of the plan."""
     in_plan_order = sorted(works, key=attrgetter("index"))
     longest_first = sorted(in_plan_order, key=attrgetter("expected_s"), reverse=True)
-    return sorted(longest_first, key=attrgetter("block"))
+    by_block = attrgetter("block")
+    return sorted(longest_first, key=by_block) if any(map(by_block, works)) else longest_first
 
 
 def _use_of(account: str, event: Ended) -> AccountUse | None:
