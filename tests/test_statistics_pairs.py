@@ -42,9 +42,9 @@ def test_mcnemar_gives_the_published_values(
 
 
 def test_mcnemar_agrees_with_scipy_for_thousands_of_tables() -> None:
-    """All of up to 90 pairs that differ, and some larger ones; the oracle is the tail of a binomial
+    """All of up to 80 pairs that differ, and some larger ones; the oracle is the tail of a binomial
     distribution, which is what `binomtest` adds up."""
-    for n in (*range(1, 91), 499, 500, 501, 800, 2_000):
+    for n in (*range(1, 81), 499, 500, 501, 800):
         fewer = range((n + 1) // 2)
         tails, chances = binom.cdf(fewer, n, 0.5), binom.pmf(fewer, n, 0.5)
         for k, tail, chance in zip(fewer, tails, chances, strict=True):
@@ -55,13 +55,14 @@ def test_mcnemar_agrees_with_scipy_for_thousands_of_tables() -> None:
                 assert mcnemar_mid_p(n - k, k) == pytest.approx(expected, rel=1e-6)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 300), st.integers(1, 300))
 def test_mcnemar_is_the_two_sided_binomial_test(wins: int, losses: int) -> None:
     oracle = float(binomtest(wins, wins + losses).pvalue)
     assert mcnemar_exact(wins, losses) == pytest.approx(oracle, rel=1e-8)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**5), st.integers(0, 10**5))
 def test_mcnemar_knows_no_first_side_and_stays_within_0_and_1(wins: int, losses: int) -> None:
     for ours in (mcnemar_exact, mcnemar_mid_p):
@@ -107,6 +108,7 @@ def _pass_fail(wins: int, losses: int, n: int) -> list[int]:
     return [1] * wins + [-1] * losses + [0] * (n - wins - losses)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 40))
 def test_pass_fail_has_the_interval_of_bonett_and_price(wins: int, losses: int, ties: int) -> None:
     n = wins + losses + ties
@@ -121,6 +123,7 @@ def test_pass_fail_has_the_interval_of_bonett_and_price(wins: int, losses: int, 
     assert high == pytest.approx(min(1, max(mean, centre + 1.959964 * error)), abs=1e-6)
 
 
+@settings(deadline=None)
 @given(DIFFERENCES, st.sampled_from([0.8, 0.95, 0.99]))
 def test_an_interval_has_width_holds_its_mean_and_turns_round_with_its_sides(
     differences: list[float], confidence: float
@@ -200,6 +203,7 @@ def test_holm_adjusts_step_by_step_and_keeps_the_order() -> None:
     assert holm([]) == []
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 1), max_size=12))
 def test_holm_never_makes_a_p_smaller_or_turns_two_round(ps: list[float]) -> None:
     adjusted = holm(ps)

@@ -31,6 +31,7 @@ def test_flips_give_the_published_value() -> None:
     assert sign_flip_p([1, 1, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0]) == 0.125
 
 
+@settings(max_examples=50, deadline=None)
 @given(FEW)
 def test_few_differences_are_counted_over_all_signs(differences: list[float]) -> None:
     clear = [value for value in differences if abs(value) > 1e-6]
@@ -38,12 +39,14 @@ def test_few_differences_are_counted_over_all_signs(differences: list[float]) ->
         assert sign_flip_p(clear) == pytest.approx(_by_hand(clear), abs=1e-12)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(-7, 7), min_size=1, max_size=9), st.sampled_from([1, 3, 7, 10, 64]))
 def test_fractions_are_counted_over_all_signs(parts: list[int], whole: int) -> None:
     differences = [max(-1.0, min(1.0, part / whole)) for part in parts]
     assert sign_flip_p(differences) == pytest.approx(_by_hand(differences), abs=1e-12)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.integers(0, 700), st.integers(0, 700), st.integers(0, 300))
 def test_flips_of_pass_and_fail_are_the_exact_test_of_mcnemar(
     wins: int, losses: int, ties: int
@@ -55,6 +58,7 @@ def test_flips_of_pass_and_fail_are_the_exact_test_of_mcnemar(
     assert sign_flip_p(differences) > 0
 
 
+@settings(max_examples=50, deadline=None)
 @given(FEW)
 def test_flips_know_no_first_side_and_cases_that_agree_change_nothing(
     differences: list[float],
@@ -173,7 +177,7 @@ def test_the_bootstrap_agrees_with_scipy_but_for_chance(kind: str, n: int) -> No
     assert ours == pytest.approx(_oracle(values, 0.9), abs=0.15 * error)
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=12), st.integers(0, 3))
 def test_bounds_stay_within_what_was_measured_and_are_the_same_for_a_seed(
     differences: list[float], seed: int

@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paraval.statistics.speed import block_log_ratio, speedup_interval
@@ -49,6 +49,7 @@ def test_a_side_without_measurements_is_refused() -> None:
         block_log_ratio([], [1.0])
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.floats(0.001, 1000), min_size=2, max_size=2),
     st.lists(st.floats(0.001, 1000), min_size=2, max_size=2),
