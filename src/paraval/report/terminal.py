@@ -38,7 +38,10 @@ _LONGEST_WITHIN = 48
 _LONGEST_REASON = 500
 _MOST_COMPARED = 12
 
-_UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h)\b|%)")
+_TOGETHER = re.compile(
+    r"(?<=\d) (?=(?:ms|s|min|h)\b|%)"  # a number and its unit
+    r"|(?<=\bp) (?=[=<] \d)|(?<=\bp [=<]) (?=\d)"  # p = 0.03
+)
 _HOLD = "\N{NO-BREAK SPACE}"
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
@@ -271,8 +274,8 @@ def _closing(contents: Contents, page: _Page) -> list[str]:
 
 
 def _wrap(sentence: str, width: int) -> str:
-    """Broken between words, but not between a number and its unit."""
-    held = _UNIT.sub(_HOLD, sentence)
+    """Broken between words, but not between a number and what it is of."""
+    held = _TOGETHER.sub(_HOLD, sentence)
     # Lines are measured in characters, and some of other people's take two columns.
     room = width if columns(held) <= len(held) else width // 2
     lines = textwrap.fill(held, room, break_on_hyphens=False)

@@ -1,0 +1,291 @@
+"""Each comparison in one plain sentence, word for word."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from paraval.report.as_markdown import code
+from paraval.report.comparing.comparison import (
+    Comparison,
+    Difference,
+    Finding,
+    LeftOut,
+    Method,
+    PassAtK,
+    Ratio,
+    Side,
+    Stopped,
+    Turned,
+)
+from paraval.report.comparing.points import (
+    p_value,
+    plural,
+    points,
+    signed,
+    signed_points,
+    times,
+)
+from paraval.report.comparing.sentences import (
+    details,
+    figure_lines,
+    heading,
+    not_made,
+    notes,
+    score_line,
+    sentence,
+    turned_lines,
+)
+
+
+def plain(text: str) -> str:
+    return text
+
+
+def difference(mean: float, low: float, high: float, p: float, **other: Any) -> Difference:
+    usual: dict[str, Any] = {"method": Method.MCNEMAR, "wins": 8, "losses": 0, "adjusted_p": p}
+    return Difference(mean=mean, interval=(low, high), p=p, **(usual | other))
+
+
+def comparison(passing: Difference | None, finding: Finding, **other: Any) -> Comparison:
+    usual: dict[str, Any] = {
+        "subject": Side(label="with-mcp"),
+        "reference": Side(label="without-mcp"),
+        "cases": 30,
+        "confidence": 0.95,
+        "rate_subject": None,
+        "rate_reference": None,
+        "score": None,
+        "detectable": 0.18,
+        "if_errors": None,
+        "seconds": None,
+        "cost": None,
+    }
+    return Comparison(passing=passing, finding=finding, **(usual | other))
+
+
+BETTER = comparison(difference(0.12, 0.03, 0.21, 0.0104), Finding.BETTER)
+WORSE = comparison(
+    difference(-0.08, -0.15, -0.01, 0.03),
+    Finding.WORSE,
+    subject=Side(label="B"),
+    reference=Side(label="A"),
+    cases=60,
+)
+EQUAL = comparison(difference(0.02, -0.09, 0.13, 0.75), Finding.NOT_SHOWN)
+
+
+def test_a_difference_that_is_shown_is_said_with_its_interval_and_its_p() -> None:
+    assert sentence(BETTER, plain) == (
+        "with-mcp passes 12 points more than without-mcp (95 %: +3 to +21, 30 cases, p = 0.01):"
+        " better"
+    )
+    assert sentence(WORSE, plain) == (
+        "B passes 8 points less than A (95 %: -15 to -1, 60 cases, p = 0.03): worse"
+    )
+
+
+def test_one_that_is_not_shown_says_what_could_be() -> None:
+    assert sentence(EQUAL, plain) == (
+        "with-mcp and without-mcp: no difference shown (+2 points, 95 %: -9 to +13, 30 cases,"
+        " p = 0.75); 30 cases can show one of 18 points or more"
+    )
+    level = replace(EQUAL, passing=difference(0.0, -0.08, 0.08, 1.0, wins=0))
+    assert sentence(level, plain) == (
+        "with-mcp and without-mcp: no difference shown (0 points, 95 %: -8 to +8, 30 cases,"
+        " p = 1); 30 cases can show one of 18 points or more"
+    )
+    few = replace(EQUAL, cases=1, detectable=1.3)
+    assert sentence(few, plain).endswith("1 case, p = 0.75); 1 case is too few to show any")
+
+
+def test_what_was_held_equal_and_how_many_were_made_is_said() -> None:
+    among = replace(BETTER, among=3, over={"model": 3})
+    assert sentence(among, plain) == (
+        "with-mcp passes 12 points more than without-mcp over 3 models (95 %: +3 to +21, 30 cases,"
+        " p = 0.01 after 3 comparisons): better"
+    )
+    both = replace(EQUAL, over={"model": 3, "category": 2})
+    assert sentence(both, plain).startswith(
+        "with-mcp and without-mcp over 3 models and 2 categories: no difference shown"
+    )
+    assert " over 3 <code>models</code> (" in sentence(among, code)
+
+
+def stopped(
+    used: int, planned: int = 60, *, decided: bool = False, futile: bool = False
+) -> Stopped:
+    return Stopped(used=used, planned=planned, decided=decided, futile=futile)
+
+
+ANY_TIME = comparison(
+    difference(0.2, 0.01, 0.4, 0.0352, method=Method.ANYTIME),
+    Finding.BETTER,
+    stopped=stopped(12, decided=True),
+    detectable=None,
+)
+
+
+def test_claims_of_a_run_that_stopped_say_that_they_hold_at_any_time() -> None:
+    assert sentence(ANY_TIME, plain) == (
+        "with-mcp passes 20 points more than without-mcp (95 % at any time: +1 to +40, 8 wins to 0,"
+        " stopped after 12 of 60 cases, p = 0.035): better"
+    )
+    assert sentence(replace(ANY_TIME, stopped=stopped(60, decided=True)), plain).endswith(
+        "8 wins to 0, 60 cases, p = 0.035): better"
+    )
+    shown = replace(ANY_TIME, finding=Finding.NOT_SHOWN)
+    assert sentence(replace(shown, stopped=stopped(12)), plain).endswith(
+        "8 wins to 0, 12 of 60 cases so far, p = 0.035)"
+    )
+    assert sentence(replace(shown, stopped=stopped(55, futile=True)), plain).endswith(
+        "stopped after 55 of 60 cases, p = 0.035); none can be shown any more"
+    )
+    assert sentence(replace(shown, stopped=stopped(60, futile=True)), plain).endswith(
+        "60 cases, p = 0.035)"
+    )
+
+
+def test_who_is_better_can_be_decided_before_by_how_much_is() -> None:
+    passing = difference(0.67, -0.29, 1.0, 0.0352, method=Method.ANYTIME)
+    assert sentence(replace(ANY_TIME, passing=passing), plain) == (
+        "with-mcp passes 67 points more than without-mcp (8 wins to 0, stopped after 12 of 60"
+        " cases, p = 0.035): better; by how much is open (95 % at any time: -29 to +100)"
+    )
+
+
+def test_nothing_is_claimed_of_nothing() -> None:
+    nothing = comparison(None, Finding.NOT_SHOWN, cases=0)
+    assert sentence(nothing, plain) == (
+        "with-mcp and without-mcp: no case has a verdict on both sides"
+    )
+    unclaimed = replace(EQUAL, passing=difference(0.1, -1, 1, 1, method=Method.NONE))
+    assert sentence(unclaimed, plain) == (
+        "with-mcp and without-mcp: nothing can be claimed (+10 points, 30 cases)"
+    )
+
+
+def test_small_words_say_what_is_left_out() -> None:
+    left_out = LeftOut(only_subject=("x",), unjudged=("y",), unjudged_reference=("y",))
+    assert notes(replace(WORSE, left_out=left_out), plain) == [
+        "2 cases left out: 1 only in B, 1 without a verdict in A"
+    ]
+    both = LeftOut(unjudged=("y",), unjudged_reference=("y",), unjudged_subject=("y",))
+    assert notes(replace(WORSE, left_out=both), plain) == [
+        "1 case left out: 1 without a verdict in both"
+    ]
+    assert notes(WORSE, plain) == []
+
+
+@pytest.mark.parametrize(
+    ("made", "bounds", "is_said"),
+    [
+        (BETTER, (-0.04, 0.21), True),
+        (BETTER, (0.04, 0.21), False),
+        (WORSE, (-0.2, 0.0), True),
+        (WORSE, (-0.2, -0.1), False),
+        (EQUAL, (-0.04, 0.21), True),
+        (EQUAL, (-0.04, 0.12), False),
+        (comparison(None, Finding.NOT_SHOWN, cases=0), (-0.5, 0.5), True),
+    ],
+)
+def test_errors_are_told_where_they_could_turn_the_finding(
+    made: Comparison, bounds: tuple[float, float], is_said: bool
+) -> None:
+    assert bool(notes(replace(made, if_errors=bounds), plain)) == is_said
+    if made is BETTER and is_said:
+        (told,) = notes(replace(made, if_errors=bounds), plain)
+        assert told == "errors could make it anything from -4 to +21 points"
+
+
+def test_time_cost_and_repeats_have_a_line_each() -> None:
+    made = replace(
+        BETTER,
+        seconds=Ratio(ratio=1.8, interval=(1.5, 2.1), cases=30),
+        cost=Ratio(ratio=0.4, interval=(0.31, 0.52), cases=12),
+        pass_at=(
+            PassAtK(
+                k=3,
+                cases=30,
+                any_subject=0.9,
+                any_reference=0.8,
+                all_subject=0.5,
+                all_reference=0.25,
+            ),
+        ),
+    )
+    assert figure_lines(made) == [
+        "time: 1.8 times as long (1.5 to 2.1)",
+        "cost: 0.4 times (0.31 to 0.52, 12 cases)",
+        "pass@3: 90 % against 80 %; pass^3: 50 % against 25 % (30 cases)",
+    ]
+    unknown = Ratio(ratio=1.8, interval=(0.0, float("inf")), cases=30)
+    assert figure_lines(replace(BETTER, seconds=unknown)) == ["time: 1.8 times as long"]
+    same = Ratio(ratio=1.0, interval=(1.0, 1.0), cases=30)
+    assert figure_lines(replace(BETTER, cost=same)) == ["cost: the same"]
+    assert details(made, plain) == figure_lines(made)
+
+
+def test_scores_have_a_line_where_they_say_more() -> None:
+    assert score_line(BETTER) is None
+    made = replace(BETTER, score=difference(0.05, -0.01, 0.094, 0.2))
+    assert score_line(made) == "score: +0.05 (-0.01 to +0.09, p = 0.2)"
+    assert details(made, plain)[0] == score_line(made)
+
+
+def test_cases_that_turned_are_named_a_few_at_a_time() -> None:
+    turned = Turned(broke=tuple("abcdefg"), mended=("x", "y"), flaky=("<z>",))
+    assert turned_lines(replace(BETTER, turned=turned), plain) == [
+        "broke: a, b, c and 4 more",
+        "mended: x and y",
+        "flaky: <z>",
+    ]
+    assert turned_lines(replace(BETTER, turned=turned), code)[2] == (
+        "flaky: <code>&#60;z&#62;</code>"
+    )
+
+
+def test_headings_and_what_was_not_compared() -> None:
+    assert heading("mode", plain, going_on=False) == "Compared by mode"
+    assert heading(None, plain, going_on=True) == "Compared, so far"
+    assert not_made(1) == "1 more pair of values was not compared"
+    assert not_made(1200) == "1,200 more pairs of values were not compared"
+
+
+# ---- numbers
+
+
+def test_points_are_whole_from_two_on_and_nothing_only_when_it_is_nothing() -> None:
+    shares = [0, 0.00001, 0.004, 0.01, 0.013, 0.0194, 0.02, 0.124, 0.996, 1, -0.5]
+    assert [points(share) for share in shares] == [
+        *("0 points", "0.1 points", "0.4 points", "1 point", "1.3 points", "1.9 points"),
+        *("2 points", "12 points", "99 points", "100 points", "50 points"),
+    ]
+    assert [signed(share) for share in (0, -0.0, 1e-15, 0.05, -0.004)] == [
+        *("0", "0", "0", "+5", "-0.4")
+    ]
+    assert (signed_points(-0.01), signed_points(0.12)) == ("-1 point", "+12 points")
+
+
+def test_a_p_value_is_seen_to_be_on_its_side_of_what_was_asked() -> None:
+    ps = [0, 0.0009, 0.001, 0.0104, 0.0349, 0.0496, 0.04999, 0.05, 0.0503, 0.75, 1]
+    assert [p_value(p) for p in ps] == [
+        *("p < 0.001", "p < 0.001", "p = 0.001", "p = 0.01", "p = 0.035", "p = 0.0496"),
+        *("p = 0.04999", "p = 0.05", "p = 0.05", "p = 0.75", "p = 1"),
+    ]
+    assert p_value(0.0996, 0.9) == "p = 0.0996"
+
+
+def test_ratios_have_the_digits_that_tell() -> None:
+    ratios = [0.0042, 0.4, 0.97, 1, 1.04, 1.8, 2, 2.64, 9.96, 12.3, 1234.5]
+    assert [times(ratio) for ratio in ratios] == [
+        *("0.0042", "0.4", "0.97", "1", "1.04", "1.8", "2", "2.6", "10", "12", "1,234")
+    ]
+
+
+def test_axes_have_plurals() -> None:
+    assert [plural(axis) for axis in ("model", "category", "key", "tools")] == [
+        *("models", "categories", "keys", "tools")
+    ]
