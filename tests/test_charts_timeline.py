@@ -13,7 +13,13 @@ from lxml import etree
 
 from paraval.records import Outcome
 from paraval.report.page.charts.data import Span
-from paraval.report.page.charts.slots import WorkClock, in_order, share_in_use, slots_of
+from paraval.report.page.charts.slots import (
+    WorkClock,
+    in_order,
+    last_busy,
+    share_in_use,
+    slots_of,
+)
 from paraval.report.page.charts.timeline import timeline
 
 DAY_S = 86_400.0
@@ -83,6 +89,27 @@ def test_short_gaps_stay_since_idle_slots_are_what_a_reader_looks_for() -> None:
 def test_the_share_in_use_is_over_all_slots_that_might_have_worked() -> None:
     spans = [span(0, 100), span(0, 50)]
     assert share_in_use(spans, WorkClock(spans), 4, 4) == pytest.approx([0.5, 0.5, 0.25, 0.25])
+
+
+@settings(max_examples=60, deadline=None)
+@given(some_spans, st.integers(0, 4))
+def test_after_the_last_busy_moment_no_more_than_that_are_at_work(
+    spans: list[Span], most: int
+) -> None:
+    """Looked at in the middle between any two moments at which something changes."""
+    moments = sorted({moment for one in spans for moment in (one.start_s, one.end_s)})
+    busy = [
+        after
+        for before, after in pairwise(moments)
+        if sum(one.start_s <= before and after <= one.end_s for one in spans) > most
+    ]
+    longer = [one for one in spans if one.end_s > one.start_s]
+    assert last_busy(longer, most) == (busy[-1] if busy else None)
+
+
+def test_the_end_with_idle_slots_is_told_in_full_when_one_followed_another_in_it() -> None:
+    spans = [*(span(0, 4) for _ in range(4)), *(span(4 + step, 5 + step) for step in range(6))]
+    assert "For the last 6.0 s no more than 2 slots of 4 had work" in timeline(spans, 4)
 
 
 def test_a_straggler_is_named() -> None:

@@ -40,8 +40,8 @@ def forest(rows: Sequence[ForestRow], reach: float | None = None) -> Markup:
     scale = Scale(low=-most, high=most)
     drawn = [row(one.label, _figure(one), _strip(one, scale)) for one in known]
     places = (-most, -most / 2, 0.0, most / 2, most)
-    ticks = [(scale.place(value), points(value)) for value in places[:-1]]
-    ticks.append((1.0, f"{points(most)} points"))
+    # The unit stands in the middle, where it has room on a telephone too.
+    ticks = [(scale.place(value), points(value) if value else "0 points") for value in places]
     return chart("forest", lines([_sides(), *drawn, axis(ticks)]), legend(_legend(known)))
 
 

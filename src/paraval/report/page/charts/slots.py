@@ -127,3 +127,16 @@ def share_in_use(spans: Sequence[Span], clock: WorkClock, slots: int, bins: int)
         running += steps[index]
         used[index] = min((used[index] + running) / max(slots, 1), 1.0)
     return used
+
+
+def last_busy(spans: Sequence[Span], more_than: int) -> float | None:
+    """The last moment at which more than so many were at work; None: they never were."""
+    changes = [(span.start_s, 1) for span in spans] + [(span.end_s, -1) for span in spans]
+    # At one moment ends come first: what begins then takes the place of what ended.
+    changes.sort()
+    at_work, last = 0, None
+    for moment, change in changes:
+        if at_work > more_than:
+            last = moment
+        at_work += change
+    return last

@@ -15,7 +15,13 @@ from markupsafe import Markup
 from paraval.report.page.charts.data import Span
 from paraval.report.page.charts.rows import chart, legend, level, note, tick_text
 from paraval.report.page.charts.scales import Scale, tick_time, time_ticks
-from paraval.report.page.charts.slots import WorkClock, in_order, share_in_use, slots_of
+from paraval.report.page.charts.slots import (
+    WorkClock,
+    in_order,
+    last_busy,
+    share_in_use,
+    slots_of,
+)
 from paraval.report.page.charts.svg import NOTHING, element, number, share, short, together
 from paraval.report.wording import counted, duration, percent
 
@@ -32,6 +38,8 @@ _ROOMY = 8
 _NARROWEST = 0.001
 _WIDE = 0.004
 """Of the width: attempts from here on have a line at their beginning."""
+_LONG_TAIL = 0.1
+"""Of the time: a shorter end with idle slots is what every run has."""
 _KINDS = {
     "passed": "passed",
     "failed": "failed",
@@ -335,13 +343,13 @@ def _pauses(clock: WorkClock) -> str:
 
 def _tail(sheet: _Sheet, slots: int) -> str:
     """What held up the end, where it did."""
-    ends = sorted((span.end_s for span in sheet.spans), reverse=True)
-    half = (slots + 1) // 2
-    if slots < 2 or len(ends) <= half:
+    half = slots // 2
+    busy_s = last_busy(sheet.spans, half) if half else None
+    if busy_s is None:
         return ""
-    # From then on no more than half of the slots had anything to do.
-    alone_s = ends[0] - ends[half]
-    if alone_s < 0.1 * sheet.clock.shown_s:
+    last_stretch = sheet.clock.stretches[-1]
+    alone_s = last_stretch.end_s - max(busy_s, last_stretch.start_s)
+    if alone_s < _LONG_TAIL * sheet.clock.shown_s:
         return ""
     last = max(sheet.spans, key=lambda span: span.end_s)
     return (
