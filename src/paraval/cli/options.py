@@ -51,7 +51,7 @@ def _output_option(endings: str) -> Callable[[Any], Any]:
     )
 
 
-_OF_SUITES = ".json .jsonl .csv .md .junit.xml"
+_OF_SUITES = ".json .jsonl .csv .md .junit.xml .html"
 output_option = _output_option(_OF_SUITES)
 output_of_any_option = _output_option(
     f"{_OF_SUITES}; of a race .json .md .txt, and .patch for the winner's change"
