@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -591,3 +592,11 @@ def test_the_help_tells_what_a_side_can_be() -> None:
     text = CliRunner().invoke(compare_command, ["--help"]).output
     for words in ("last~1", "RUN:AXIS=VALUE", ".jsonl", "--max-drop", "--metric"):
         assert words in text
+
+
+def test_the_page_on_compare_names_options_that_there_are() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "compare.md").read_text()
+    named = set(re.findall(r"`(-[-a-z]+)", page))
+    known = {name for parameter in compare_command.params for name in parameter.opts}
+    assert named
+    assert named <= known
