@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -532,6 +533,16 @@ def test_it_reads_without_utf_8(paraval: Paraval, folder: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.isascii()
     assert ended.stderr == ""
+
+
+def test_with_stdout_closed_the_exit_code_and_the_files_tell(
+    compare: Compare, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = made(folder, "a.json", *outcomes("pf")), made(folder, "b.json", *outcomes("pp"))
+    monkeypatch.setattr("paraval.cli.comparing.sys", SimpleNamespace(stdout=None))
+    assert compare(*names, "-o", "c.md").code == 0
+    assert compare(*names, "--json").code == 0
+    assert (folder / "c.md").exists()
 
 
 def test_markdown_fits_a_comment_and_nothing_in_it_acts(compare: Compare, folder: Path) -> None:

@@ -25,7 +25,7 @@ from paraval.report.gate import DropVerdict, Verdict
 from paraval.report.part import Part, choice_text, require_trials, side_by_side
 from paraval.report.versus.as_dict import versus_as_dict, within_as_dict
 from paraval.report.versus.as_markdown import story_markdown
-from paraval.report.versus.as_text import paper, story_text
+from paraval.report.versus.as_text import Paper, paper, story_text
 from paraval.report.versus.files import check_comparison_outputs, write_whole
 from paraval.report.versus.held import Held, Metric, Question, Versus
 from paraval.report.versus.story import MOST_CASES, story_of
@@ -170,8 +170,7 @@ def _show(versus: Versus, max_drop: float | None, showing: _Showing) -> int:
         write_whole(path, text)
     if showing.as_json:
         _print(to_json(versus_as_dict(versus, drop)))
-    else:
-        page = paper(width_of(sys.stdout), unicode=has_unicode(sys.stdout))
+    elif (page := _page()) is not None:
         story = story_of(versus, page.safe, most=showing.most, drop=drop)
         _print(story_text(story, page))
     if not versus.comparison.cases:
@@ -207,14 +206,19 @@ def _show_within(within: Within, showing: _Showing) -> int:
         write_whole(path, text)
     if showing.as_json:
         _print(to_json(within_as_dict(within)))
-    else:
-        page = paper(width_of(sys.stdout), unicode=has_unicode(sys.stdout))
+    elif (page := _page()) is not None:
         _print(within_text(within, page, most=showing.most))
     return 0 if any(one.cases for one in within.comparisons) else EXIT_CANNOT_TELL
 
 
+def _page() -> Paper | None:
+    """None where stdout is closed: there is nowhere to print to."""
+    if sys.stdout is None:
+        return None
+    return paper(width_of(sys.stdout), unicode=has_unicode(sys.stdout))
+
+
 def _print(text: str) -> None:
     if sys.stdout is not None:
-        # Where stdout is closed, there is nowhere to print to.
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
