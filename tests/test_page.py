@@ -197,8 +197,8 @@ def test_a_page_that_would_be_too_large_tells_passed_trials_in_short_and_says_so
 
 def test_what_is_linked_is_there_even_where_nothing_else_has_room() -> None:
     text = page_of(Report(LargeRun(number=2_000)), largest=1)
-    ids = set(found(text, "//@id"))
-    assert {link.removeprefix("#") for link in found(text, "//@href")} <= ids
+    ids, links = set(re.findall(' id="([^"]+)"', text)), re.findall(' href="#([^"]+)"', text)
+    assert set(links) <= ids
     assert "trials not at all" in words_of(text)
     Balanced().feed(text)
 
@@ -215,8 +215,8 @@ def test_long_answers_and_inputs_are_cut_and_the_rest_is_said() -> None:
 
 
 def test_a_page_is_written_without_holding_its_trials(tmp_path: Path) -> None:
-    report = Report(LargeRun(number=1_000, answer="a" * 15_000))
-    assert report.summary.trials == 1_000
+    report = Report(LargeRun(number=400, answer="a" * 15_000))
+    assert report.summary.trials == 400
     page_of(plain_run())  # templates are loaded once
     tracemalloc.start()
     try:
@@ -225,8 +225,8 @@ def test_a_page_is_written_without_holding_its_trials(tmp_path: Path) -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert (tmp_path / "page.html").stat().st_size > 14_000_000
-    assert peak < 6_000_000
+    assert (tmp_path / "page.html").stat().st_size > 6_000_000
+    assert peak < 3_000_000
 
 
 def test_what_draws_the_page_is_loaded_only_for_a_page() -> None:

@@ -45,6 +45,8 @@ class AnswerGroup:
 class Answers:
     groups: tuple[AnswerGroup, ...]
     """None where there is nothing to compare."""
+    is_single: bool
+    """True: there is one comparison, and room to tell all of it."""
     left_out: str
     """A word on what was not compared, or empty."""
 
@@ -53,6 +55,7 @@ def answers_of(contents: Contents) -> Answers:
     left_out = number_left_out(contents.book)
     return Answers(
         groups=tuple(_groups(contents)),
+        is_single=len(contents.comparisons) == 1,
         left_out=f"{not_made(left_out)}." if left_out else "",
     )
 

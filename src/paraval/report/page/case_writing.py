@@ -11,7 +11,7 @@ from paraval.report.contents import Contents
 from paraval.report.page.cases import Asked, AttemptsByTrial, CaseView, case_views
 from paraval.report.page.figures import Figures, case_anchor, trial_anchor
 from paraval.report.page.rendering import rendered
-from paraval.report.page.room import Room, expected_size
+from paraval.report.page.room import WEIGHT_OF_A_TRIAL, Room, expected_size
 from paraval.report.page.trials import line_of, trial_view
 from paraval.report.wording import counted, listed
 
@@ -62,6 +62,8 @@ class CaseWriter:
             if text and not started:
                 started = True
                 self._put(self._start(case))
+            if text:
+                self._room.take(WEIGHT_OF_A_TRIAL)
             self._put(text)
             left_out += not text
         if started:
@@ -90,18 +92,19 @@ class CaseWriter:
                 anchor=trial_anchor(result.index),
                 all_of_it=f"paraval logs {self._contents.run.id} --trial {result.index}",
             )
-        if text and self._room.may_hold_trial(result, len(text)):
+        if text and self._room.may_hold_trial(result, len(text) + WEIGHT_OF_A_TRIAL):
             return text
         return self._trial_in_short(result)
 
     def _trial_in_short(self, result: TrialResult) -> str:
         anchor = trial_anchor(result.index)
         text = rendered("trial_in_short.html", line=line_of(result), anchor=anchor)
+        weight = len(text) + WEIGHT_OF_A_TRIAL
         is_linked = result.index in self._linked_trials
-        if not is_linked and not self._room.may_hold_in_short(result, len(text)):
+        if not is_linked and not self._room.may_hold_in_short(result, weight):
             return ""
         self._in_short += 1
-        self._room.was_told_in_short(len(text))
+        self._room.was_told_in_short(weight)
         return text
 
     def _put(self, text: str) -> None:

@@ -12,10 +12,13 @@ from paraval.report.page.artifacts import LONGEST_LOG, is_log
 from paraval.report.page.excerpts import LONGEST_TEXT
 
 LARGEST_PAGE = 25_000_000
-"""Characters: what browsers still open in a few seconds."""
+"""Characters: what browsers still open."""
 _SHARE_FOR_SHORT_FORMS = 0.2
 """Kept of it for trials that are told in one line."""
-_AROUND_A_TRIAL = 2_000
+WEIGHT_OF_A_TRIAL = 1_000
+"""Characters that its elements are counted as, however short its text: they take a browser's time
+as well."""
+_AROUND_A_TRIAL = 2_500
 
 
 def expected_size(result: TrialResult) -> int:
