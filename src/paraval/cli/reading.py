@@ -21,7 +21,7 @@ from paraval.cli.options import (
 )
 from paraval.cli.showing import iso, print_report
 from paraval.composition import open_store, references_in
-from paraval.errors import ParavalError
+from paraval.errors import ParavalError, RequestError
 from paraval.racing.remembering import RACE, is_race
 from paraval.records import RunInfo
 from paraval.report.as_json import AsJson
@@ -117,6 +117,8 @@ def report_command(
     opened = open_store(Options(store=store))
     info = opened.find(run)
     if is_race(opened.selection(info)):
+        if asked.as_mapping():
+            raise RequestError(f"run {info.id} is a race, which has a baseline of its own")
         # Only here: runs of suites need nothing of it.
         from paraval.cli.race_showing import show_recorded  # noqa: PLC0415 - see above
 
