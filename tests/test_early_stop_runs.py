@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -253,6 +254,25 @@ def test_a_kill_between_the_decision_and_what_it_leaves_out_decides_the_same_aga
     later = paraval("report", "last")
     assert later.returncode == 0
     assert "early stop: decided after 8 of 40 cases" in later.stdout
+
+
+def test_the_example_of_the_page_runs_as_it_is_shown(paraval: Paraval, folder: Path) -> None:
+    """But for times, and for how many happened to be running when it was decided."""
+    page = (Path(__file__).parent.parent / "docs" / "early-stop.md").read_text(encoding="utf-8")
+    (tasks,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (folder / "tasks.py").write_text(tasks)
+    (folder / "suite.yaml").write_text(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[1])
+    (shown,) = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
+    ended = paraval("run", "suite.yaml")
+    assert ended.returncode == 0, ended.stderr
+    notice = shown.splitlines()[0]
+    assert notice.startswith("Early stop: decided after")
+    assert notice in ended.stderr
+    (why,) = re.findall(r"skipped: (early stop: .*)", shown)
+    assert why in ended.stdout
+    for words in ("Compared by mode:", "points more than without-tool", "): better"):
+        assert words in shown
+        assert words in ended.stdout
 
 
 # ---- the driver
