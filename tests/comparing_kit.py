@@ -10,7 +10,6 @@ from paraval.records import (
     Failure,
     Outcome,
     RunInfo,
-    Scalar,
     Spend,
     TrialResult,
     Variant,
@@ -55,7 +54,7 @@ def book_of(trials: Iterable[TrialResult]) -> CaseBook:
     return book
 
 
-def trials_of(axis: str, ends: Mapping[Scalar, Iterable[str]]) -> list[TrialResult]:
+def trials_of(axis: str, ends: Mapping[Any, Iterable[str]]) -> list[TrialResult]:
     """By value: what each case came to, a letter a repeat; case by case, as a plan has them."""
     return [
         trial(f"c{number}", {axis: value}, end, repeat=repeat)
@@ -66,8 +65,7 @@ def trials_of(axis: str, ends: Mapping[Scalar, Iterable[str]]) -> list[TrialResu
 
 
 def by_mode(**ends: Iterable[str]) -> CaseBook:
-    by_value: dict[Scalar, Iterable[str]] = {**ends}
-    return book_of(trials_of("mode", by_value))
+    return book_of(trials_of("mode", ends))
 
 
 def run_info(**other: Any) -> RunInfo:

@@ -174,7 +174,7 @@ def test_small_words_say_what_is_left_out() -> None:
     ]
     both = LeftOut(unjudged=("y",), unjudged_reference=("y",), unjudged_subject=("y",))
     assert notes(replace(WORSE, left_out=both), plain) == [
-        "1 case left out: 1 without a verdict in both"
+        "1 case left out: without a verdict in both"
     ]
     assert notes(WORSE, plain) == []
 

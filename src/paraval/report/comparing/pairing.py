@@ -52,9 +52,6 @@ class Matchup:
             if one in subject and other in reference
         ]
 
-    def mirrored(self) -> Matchup:
-        return Matchup(keys=tuple((other, one) for one, other in self.keys))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedBooks:

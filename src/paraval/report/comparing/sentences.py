@@ -209,8 +209,12 @@ def _left_out(comparison: Comparison, quote: Quote) -> Iterator[str]:
         (there, f"without a verdict in {reference}"),
         (either, "without a verdict in both"),
     )
-    parts = ", ".join(f"{number:,} {words}" for number, words in why if number)
-    yield f"{counted(left.cases, 'case')} left out: {parts}"
+    parts = [(number, words) for number, words in why if number]
+    cases = f"{counted(left.cases, 'case')} left out"
+    if len(parts) == 1:
+        yield f"{cases}: {parts[0][1]}"
+    else:
+        yield f"{cases}: {', '.join(f'{number:,} {words}' for number, words in parts)}"
 
 
 def _errors(comparison: Comparison) -> Iterator[str]:
