@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from paraval.errors import Problem, RequestError, SuiteError
@@ -13,6 +13,7 @@ from paraval.isolation import Workspace, WorkspaceKind, lock_need
 from paraval.plan.fitting import find_shared_file
 from paraval.plan.matrix import Axis
 from paraval.plan.model_axis import VariantTargets, choose_models
+from paraval.plan.parts import parts_of
 from paraval.plan.places import listed, nearest, suggestion
 from paraval.plan.placing import place_grading, place_target, place_workspace
 from paraval.plan.registry import Registry
@@ -79,7 +80,8 @@ def draft_plan(suite: Suite, selection: Selection) -> Plan:
         _check_files(definition, cases, variants, repeats)
     workspace = _workspace(definition, selection)
     parts = _variant_parts(definition, variants, workspace)
-    trials = _trials(definition, cases, parts, repeats)
+    words = {case.id: case_words(case) for case in definition.cases}
+    trials = _trials(cases, words, parts, _endings(definition, repeats))
     fail_under = definition.fail_under if selection.fail_under is None else selection.fail_under
     return Plan(
         name=definition.name,
@@ -98,6 +100,7 @@ def draft_plan(suite: Suite, selection: Selection) -> Plan:
         cache=definition.cache if selection.cache is None else CacheUse(selection.cache),
         workspace=place_workspace(workspace, definition.folder),
         selection=_noting(selection, workspace).as_mapping(),
+        parts=parts_of(definition, workspace, words.values()),
     )
 
 
@@ -310,17 +313,24 @@ class _VariantPart:
     words: bytes
 
 
-def _trials(
-    definition: Definition, cases: Sequence[Case], parts: Sequence[_VariantPart], repeats: int
-) -> tuple[Trial, ...]:
+def _endings(definition: Definition, repeats: int) -> list[tuple[int, bytes]]:
+    """Each repeat with what it adds to a key."""
     grading = grading_words(definition.grading, definition.offer.registry)
-    endings = [(repeat, grading + repeat.to_bytes(8)) for repeat in range(1, repeats + 1)]
+    return [(repeat, grading + repeat.to_bytes(8)) for repeat in range(1, repeats + 1)]
+
+
+def _trials(
+    cases: Sequence[Case],
+    words: Mapping[str, bytes],
+    parts: Sequence[_VariantPart],
+    endings: Sequence[tuple[int, bytes]],
+) -> tuple[Trial, ...]:
+    """`words`: what each case adds to a key, by its id."""
     index = itertools.count()
     trials: list[Trial] = []
     for case in cases:
-        words = case_words(case)
         for part in parts:
-            start = part.words + words
+            start = part.words + words[case.id]
             needs = part.needs if not case.locks else _with_locks(part.needs, case)
             for repeat, ending in endings:
                 trials.append(

@@ -54,12 +54,17 @@ def case_words(case: Case) -> bytes:
         if len(words) < 200:
             return words
         return hashlib.blake2b(words, digest_size=DIGEST_BYTES).digest()
-    return _digest([case.id, case.input, case.expect, case.metadata])
+    return digest_of([case.id, case.input, case.expect, case.metadata])
 
 
 def variant_words(variant: Variant, target: Target, folder: str, registry: Registry) -> bytes:
-    """What a variant adds, with its target. Not how long that may take, nor where the suite's
-    folder is: a moved checkout keeps its keys."""
+    """What a variant adds, with its target."""
+    return digest_of([dict(variant), target_words(target, folder, registry)])
+
+
+def target_words(target: Target, folder: str, registry: Registry) -> dict[str, Any]:
+    """What decides a target's answers. Not how long they may take, nor where the suite's folder is:
+    a moved checkout keeps its keys."""
     match target:
         case ChatTarget():
             words = _chat_words(target, registry)
@@ -70,7 +75,7 @@ def variant_words(variant: Variant, target: Target, folder: str, registry: Regis
     if isinstance(target, CommandTarget):
         is_absolute = os.path.isabs(target.cwd)  # noqa: PTH117 - text
         words["cwd"] = os.path.relpath(target.cwd, folder) if is_absolute else target.cwd
-    return _digest([dict(variant), {"kind": type(target).__name__, **words}])
+    return {"kind": type(target).__name__, **words}
 
 
 def workspace_words(workspace: Workspace) -> bytes:
@@ -79,12 +84,12 @@ def workspace_words(workspace: Workspace) -> bytes:
     if workspace.kind is WorkspaceKind.NONE:
         return b""
     words = [workspace.kind, workspace.tree, workspace.start, workspace.setup, workspace.sandbox]
-    return _digest(words)
+    return digest_of(words)
 
 
 def grading_words(grading: Grading, registry: Registry) -> bytes:
     graders = [_grader_words(spec, registry) for spec in grading.graders]
-    return _digest([graders, grading.pass_at])
+    return digest_of([graders, grading.pass_at])
 
 
 def _grader_words(spec: GraderSpec, registry: Registry) -> list[Any]:
@@ -132,6 +137,6 @@ def _mapping(value: Any) -> Any:
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_mapping)
 
 
-def _digest(words: Any) -> bytes:
+def digest_of(words: Any) -> bytes:
     encoded = _canonical.encode(words).encode()
     return hashlib.blake2b(encoded, digest_size=DIGEST_BYTES).digest()
