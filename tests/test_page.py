@@ -267,7 +267,7 @@ def test_links_pipes_and_places_outside_are_not_read(path: str, tmp_path: Path) 
 
 
 def test_a_patch_is_coloured_by_line(tmp_path: Path) -> None:
-    (tmp_path / "p").write_text("--- a\n+++ b\n@@ -1 +1 @@\n same\n-old\n-older\n+new\n")
+    (tmp_path / "p").write_text("--- a\n+++ b\n@@ -1 +1 @@\n same\n-old\n-older\n+new\fpage\n")
     end = replace(end_of(Outcome.PASSED), artifacts={PATCH: "p"})
     text = page_of(
         Report(MadeRun(trials=[trial(0, "x", {}, end)], info_with={"folder": str(tmp_path)}))
@@ -278,7 +278,7 @@ def test_a_patch_is_coloured_by_line(tmp_path: Path) -> None:
         ("head", "--- a\n+++ b\n"),
         ("at", "@@ -1 +1 @@\n"),
         ("del", "-old\n-older\n"),
-        ("add", "+new\n"),
+        ("add", "+new\\x0cpage\n"),
     ]
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import groupby
 from typing import NamedTuple
 
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _HEADS = ("diff ", "index ", "--- ", "+++ ", "new file", "deleted file", "old mode", "new mode")
 
 
@@ -18,7 +20,8 @@ class Piece(NamedTuple):
 
 
 def pieces(patch: str) -> Iterator[Piece]:
-    lines = patch.splitlines(keepends=True)
+    # Not by `splitlines`: in a changed file a form feed ends no line.
+    lines = _LINE.findall(patch)
     for kind, group in groupby(lines, key=_kind):
         yield Piece(kind, "".join(group))
 
