@@ -114,7 +114,7 @@ def test_the_interval_is_the_confidence_sequence_of_a_mean_from_minus_one_to_one
 
 
 @given(st.lists(st.sampled_from([-1.0, -0.5, 0.0, 1.0]), max_size=40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_the_mirrored_pairs_are_judged_alike(pairs: list[float]) -> None:
     one, stopped = anytime_difference(pairs, 40, 0.95)
     other, mirrored = anytime_difference([-pair for pair in pairs], 40, 0.95)
@@ -248,7 +248,7 @@ def test_what_was_skipped_by_an_earlier_engine_has_not_run() -> None:
     st.floats(0.51, 0.95),
     st.randoms(use_true_random=False),
 )  # fmt: skip
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_it_says_what_the_report_will_in_whatever_order_trials_end(
     cases: int, variants: list[Variant], repeats: int, confidence: float, draw: random.Random
 ) -> None:
@@ -385,9 +385,9 @@ def equal_but_uneven_in_time(draw: random.Random) -> list[tuple[Outcome, float]]
 
 
 def test_equal_sides_are_called_different_at_most_once_in_twenty_although_it_always_looks() -> None:
-    """700 runs of 60 cases, eight at once, in which the quick ones speak for one side."""
+    """500 runs of 60 cases, eight at once, in which the quick ones speak for one side."""
     plan = plan_of(60, modes("a", "b"))
-    runs = [run_in_parallel(plan, equal_but_uneven_in_time, seed) for seed in range(700)]
+    runs = [run_in_parallel(plan, equal_but_uneven_in_time, seed) for seed in range(500)]
     wrong = sum(run.decided for run in runs) / len(runs)
     assert wrong <= 0.05
     assert sum(run.trials for run in runs) / len(runs) < 119, "futility saves a little"
@@ -414,7 +414,7 @@ def test_of_three_equal_variants_any_is_called_different_at_most_once_in_twenty(
         passed = [draw.random() < ability for _ in range(3)]
         return [(PASSED if one else FAILED, 0.1 if one else draw.random() * 9) for one in passed]
 
-    runs = [run_in_parallel(plan, equal, seed) for seed in range(350)]
+    runs = [run_in_parallel(plan, equal, seed) for seed in range(250)]
     assert sum(run.decided for run in runs) / len(runs) <= 0.05
 
 

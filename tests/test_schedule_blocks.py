@@ -192,7 +192,7 @@ def test_after_a_stop_nothing_is_called_off_so_that_a_resume_decides() -> None:
     st.one_of(st.none(), st.floats(0.5, 30)),
     st.integers(0, 999),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_every_trial_ends_or_is_skipped_once_whatever_is_called_off_when(
     plan: list[tuple[float, str, bool, int]],
     parallel: int,
