@@ -6,6 +6,7 @@ What the differences mean is judged in `dropping`.
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from paraval.records import Variant
 from paraval.report.comparing.cells import CaseBook, Cell
 from paraval.report.comparing.comparison import Interval
 from paraval.report.wording import variant_label
+from paraval.statistics.repeats import apart, repeats_step
 
 
 class Beside(NamedTuple):
@@ -27,6 +29,8 @@ class Beside(NamedTuple):
     """What it could be, whatever missing verdicts hide; None: nothing was to be judged."""
     missing: int
     """Verdicts, of both."""
+    apart: float = 0.0
+    """How often one repeat of now ends differently than one of before."""
 
 
 class Differences:
@@ -38,6 +42,7 @@ class Differences:
         self._least = array("d")
         self._most = array("d")
         self._missing = 0
+        self._apart = 0.0
 
     def add(self, case: Sequence[Beside]) -> bool:
         """A case, by its variants; whether it is judged."""
@@ -45,11 +50,17 @@ class Differences:
         bounds = [one.bounds for one in case if one.bounds is not None]
         if judged:
             self.judged.append(fmean(judged))
+            self._apart += fmean(one.apart for one in case if one.difference is not None)
         if bounds:
             self._least.append(fmean(least for least, _ in bounds))
             self._most.append(fmean(most for _, most in bounds))
         self._missing += sum(one.missing for one in case)
         return bool(judged)
+
+    @property
+    def step(self) -> float:
+        """Of the interval of their mean, by how much repeats and variants waver."""
+        return repeats_step(math.fsum(value * value for value in self.judged), self._apart)
 
     @property
     def if_errors(self) -> Interval | None:
@@ -127,7 +138,7 @@ def _beside(now: Cell, before: Cell, *, skips_are_meant: bool) -> Beside:
     bounds = worst - highest, best - lowest
     if now.rate is None or before.rate is None:
         return Beside(None, bounds, missing)
-    return Beside(now.rate - before.rate, bounds, missing)
+    return Beside(now.rate - before.rate, bounds, missing, apart(now.rate, before.rate))
 
 
 def _rates(cell: Cell, missing: int) -> Interval:

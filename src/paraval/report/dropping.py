@@ -9,14 +9,14 @@ could turn the answer, it is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from paraval.records import Baseline
 from paraval.report import drop_words as words
 from paraval.report.comparing.cells import CaseBook
 from paraval.report.comparing.comparison import Interval
-from paraval.report.drop_pairs import DropPairs, drop_pairs, shared_variants
+from paraval.report.drop_pairs import Differences, DropPairs, drop_pairs, shared_variants
 from paraval.report.gate import DropVerdict, RateChange, Verdict
 from paraval.statistics.pairs import paired_interval
 from paraval.statistics.power import pairs_to_tell
@@ -65,8 +65,8 @@ class _Judging:
         self._confidence = confidence
         self._at_any_time = at_any_time
         self._lowest = -baseline.max_drop
-        judged = pairs.whole.judged
-        self._change = self._change_of(judged, confidence) if judged else None
+        whole = pairs.whole
+        self._change = self._change_of(whole, confidence) if whole.judged else None
 
     def verdict(self) -> DropVerdict:
         change, whole = self._change, self._pairs.whole
@@ -89,7 +89,7 @@ class _Judging:
         more = (
             None
             if self._at_any_time
-            else pairs_to_tell(whole.judged, self._lowest, self._confidence)
+            else pairs_to_tell(whole.judged, self._lowest, self._confidence, step=whole.step)
         )
         return self.told(Verdict.UNKNOWN, told.unknown(change, more), more_cases=more)
 
@@ -118,7 +118,7 @@ class _Judging:
         dropped: dict[str, RateChange] = {}
         while left:
             confidence = 1 - (1 - self._confidence) / len(left)
-            changes = {key: self._change_of(one.judged, confidence) for key, one in left.items()}
+            changes = {key: self._change_of(one, confidence) for key, one in left.items()}
             found = {
                 key: change
                 for key, change in changes.items()
@@ -130,14 +130,13 @@ class _Judging:
             left = {key: one for key, one in left.items() if key not in found}
         return dropped
 
-    def _change_of(self, differences: Sequence[float], confidence: float) -> RateChange:
-        mean, low, high = paired_interval(differences, confidence)
+    def _change_of(self, differences: Differences, confidence: float) -> RateChange:
+        judged = differences.judged
+        mean, low, high = paired_interval(judged, confidence, step=differences.step)
         if self._at_any_time:
-            radius = mixture_radius(len(differences), confidence, range_=2.0)
+            radius = mixture_radius(len(judged), confidence, range_=2.0)
             low, high = max(-1.0, mean - radius), min(1.0, mean + radius)
-        return RateChange(
-            mean=mean, interval=(low, high), confidence=confidence, cases=len(differences)
-        )
+        return RateChange(mean=mean, interval=(low, high), confidence=confidence, cases=len(judged))
 
 
 def drop_as_dict(drop: DropVerdict) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from paraval.report.comparing.cells import CaseBook, Cell
 from paraval.report.comparing.value_pairs import axes_of, value_pairs
 from paraval.report.summary import variant_key
 from paraval.statistics.pairs import adjust_sums
+from paraval.statistics.repeats import apart, repeats_step
 
 FEWEST_MEASURED = 5
 """Fewer cases, or repeats of cases, tell less of how much they vary than a usual guess."""
@@ -66,10 +67,12 @@ class _Differences:
 
     def __init__(self) -> None:
         self.cases = 0
-        self._total = self._squares = self._noise = 0.0
+        self._total = self._squares = self._noise = self._apart = 0.0
 
     def add(self, one: Cell, other: Cell) -> None:
-        difference = one.passed / one.judged - other.passed / other.judged
+        rate, other_rate = one.passed / one.judged, other.passed / other.judged
+        difference = rate - other_rate
+        self._apart += apart(rate, other_rate)
         self.cases += 1
         self._total += difference
         self._squares += difference * difference
@@ -78,7 +81,8 @@ class _Differences:
     @property
     def variance(self) -> float:
         """As the interval of the comparison has it: never 0, since two made-up pairs are in it."""
-        error = adjust_sums(self.cases, self._total, self._squares).error
+        step = repeats_step(self._squares, self._apart)
+        error = adjust_sums(self.cases, self._total, self._squares, step=step).error
         return error * error * (self.cases + 2)
 
     @property

@@ -8,20 +8,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import fmean
+from statistics import NormalDist, fmean
 from typing import NamedTuple
 
 from paraval.statistics.bootstrap import bootstrap_quantiles
 from paraval.statistics.confidence import check_confidence, normal_quantile
 from paraval.statistics.distributions import coin_chance, coin_tail, student_quantile
 from paraval.statistics.flips import DUST, flip_p
+from paraval.statistics.means import mean_interval
+from paraval.statistics.repeats import MADE_UP
+
+BOOTSTRAPPED_ALONE = 60
+"""From so many pairs on the bootstrap needs no help."""
+SUREST = 0.9999
+"""Of two or three pairs, as many resamples as are drawn could tell no more."""
 
 
 class Adjusted(NamedTuple):
-    """Differences with one pair of +1 and one of -1 more: their mean, and its standard error.
+    """Differences with two made-up pairs more, one for each side: their mean, and its standard
+    error.
 
     The two pairs (Agresti and Min, Bonett and Price) keep an interval from having no width where
-    all pairs agree, and make it hold the truth as often as it says with few pairs.
+    all pairs agree, and make it hold the truth as often as it says with few pairs. They differ by
+    one `step`: by 1, or less where repeats show that a case can differ by less (`repeats`).
     """
 
     mean: float
@@ -51,45 +60,55 @@ def mcnemar_mid_p(wins: int, losses: int) -> float:
 
 
 def paired_interval(
-    differences: Sequence[float], confidence: float = 0.95
+    differences: Sequence[float], confidence: float = 0.95, *, step: float = 1.0
 ) -> tuple[float, float, float]:
     """The mean difference of pairs, and its interval: (mean, low, high); never without width.
 
     Differences lie within -1 and 1. Where each is -1, 0 or 1 it is the interval of Bonett and
-    Price (2012). Else, as with rates over repeats or scores, it is the same with Student's t in
-    place of the normal distribution, since the spread is then guessed and not given by the counts.
+    Price (2012). Else, as with rates over repeats, it is the same with Student's t (n - 1) in place
+    of the normal distribution, since the spread is then guessed and not given by the counts. For
+    repeats, `repeats_step` gives the step; simulated for 2 to 10 repeats of 5 to 100 cases, the
+    interval then holds the truth 94 % of the time or more, and 91 % at worst: where most cases
+    waver a little and a few, rarely seen, break for good.
     """
-    quantile = half_width_quantile(differences, confidence)
+    quantile = half_width_quantile(differences, confidence, step=step)
     mean = fmean(differences)
-    adjusted = adjust(differences)
+    adjusted = adjust(differences, step=step)
     low = adjusted.mean - quantile * adjusted.error
     high = adjusted.mean + quantile * adjusted.error
     return (mean, max(-1.0, min(low, mean)), min(1.0, max(high, mean)))
 
 
-def adjust(differences: Sequence[float]) -> Adjusted:
+def adjust(differences: Sequence[float], *, step: float = 1.0) -> Adjusted:
     squares = math.fsum(value * value for value in differences)
-    return adjust_sums(len(differences), math.fsum(differences), squares)
+    return adjust_sums(len(differences), math.fsum(differences), squares, step=step)
 
 
-def adjust_sums(pairs: float, total: float, squares: float) -> Adjusted:
+def adjust_sums(pairs: float, total: float, squares: float, *, step: float = 1.0) -> Adjusted:
     """The same from the number of pairs, the sum of their differences and that of the squares."""
-    n = pairs + 2
+    if not 0 < step <= 1:
+        raise ValueError(f"a step is more than 0 and at most 1, not {step}")
+    n = pairs + MADE_UP
     mean = total / n
-    return Adjusted(mean, math.sqrt(max(0.0, (squares + 2) / n - mean * mean) / n))
+    square = (squares + MADE_UP * step * step) / n
+    return Adjusted(mean, math.sqrt(max(0.0, square - mean * mean) / n))
 
 
-def half_width_quantile(differences: Sequence[float], confidence: float) -> float:
+def half_width_quantile(
+    differences: Sequence[float], confidence: float, *, step: float = 1.0
+) -> float:
     """How many standard errors an interval of these differences goes to each side."""
     check_confidence(confidence)
     check_differences(differences)
-    if is_pass_fail(differences):
+    if is_pass_fail(differences, step):
         return normal_quantile(confidence)
     return student_quantile(0.5 + confidence / 2, max(1, len(differences) - 1))
 
 
-def is_pass_fail(differences: Sequence[float]) -> bool:
-    return all(value in (-1, 0, 1) for value in differences)
+def is_pass_fail(differences: Sequence[float], step: float = 1.0) -> bool:
+    """Whether the counts of wins and losses say all: not where repeats waver, though the rates of
+    both sides may be the same."""
+    return step == 1 and all(value in (-1, 0, 1) for value in differences)
 
 
 def check_differences(differences: Sequence[float]) -> None:
@@ -135,6 +154,36 @@ def bca_interval(
     if highest - lowest <= DUST:
         return (lowest, highest)
     return bootstrap_quantiles(differences, confidence, seed=seed, resamples=resamples)
+
+
+def score_interval(
+    differences: Sequence[float],
+    confidence: float = 0.95,
+    *,
+    seed: int = 0,
+    resamples: int = 9_999,
+) -> tuple[float, float]:
+    """The interval of a mean difference of scores, which lie between 0 and 1.
+
+    The bootstrap (BCa) is too narrow for few pairs, and Student's t for skewed ones. So below 60
+    pairs it is all that either of them holds, the bootstrap for the confidence that makes up for a
+    spread guessed from so few (Hesterberg 2015). One pair alone leaves all open.
+    """
+    n = len(differences)
+    if n >= BOOTSTRAPPED_ALONE:
+        return bca_interval(differences, confidence, seed=seed, resamples=resamples)
+    _, low, high = mean_interval(differences, confidence)
+    surer = _surer(confidence, n) if n > 1 else confidence
+    bounds = bca_interval(differences, surer, seed=seed, resamples=resamples)
+    lowest, highest = min(-1.0, *differences), max(1.0, *differences)
+    return (max(lowest, min(low, bounds[0])), min(highest, max(high, bounds[1])))
+
+
+def _surer(confidence: float, n: int) -> float:
+    """The confidence for which a normal interval is as wide as Student's, and the spread is not
+    too small by the one degree of freedom that a bootstrap forgets."""
+    t = student_quantile(0.5 + confidence / 2, n - 1)
+    return min(SUREST, 2 * NormalDist().cdf(t * math.sqrt(n / (n - 1))) - 1)
 
 
 def holm(ps: Sequence[float]) -> list[float]:

@@ -60,19 +60,23 @@ def detectable_difference(
 
 
 def detectable_from(
-    differences: Sequence[float], confidence: float = 0.95, power: float = 0.8
+    differences: Sequence[float],
+    confidence: float = 0.95,
+    power: float = 0.8,
+    *,
+    step: float = 1.0,
 ) -> float:
     """The smallest true difference that as many cases, spread like these, show with this power.
 
-    The spread is that of the interval (`paired_interval`), so it is never 0: cases that all agree
-    cannot show everything.
+    The spread is that of the interval (`paired_interval`, with its step), so it is never 0: cases
+    that all agree cannot show everything.
     """
     check_differences(differences)
-    return _reach(confidence, power) * adjust(differences).error
+    return _reach(confidence, power) * adjust(differences, step=step).error
 
 
 def pairs_to_tell(
-    differences: Sequence[float], bound: float, confidence: float = 0.95
+    differences: Sequence[float], bound: float, confidence: float = 0.95, *, step: float = 1.0
 ) -> int | None:
     """How many more pairs like these would bring the whole interval to one side of a bound.
 
@@ -80,15 +84,15 @@ def pairs_to_tell(
     million pairs would not do.
     """
     n = len(differences)
-    half_width_quantile(differences, confidence)
+    half_width_quantile(differences, confidence, step=step)
     if not math.isfinite(bound):
         raise ValueError(f"a bound is a finite number, not {bound}")
     mean = math.fsum(differences) / n
     square = math.fsum(value * value for value in differences) / n
-    is_normal = is_pass_fail(differences)
+    is_normal = is_pass_fail(differences, step)
 
     def tells(pairs: int) -> bool:
-        adjusted = adjust_sums(pairs, pairs * mean, pairs * square)
+        adjusted = adjust_sums(pairs, pairs * mean, pairs * square, step=step)
         if is_normal:
             quantile = normal_quantile(confidence)
         else:

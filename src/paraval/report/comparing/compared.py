@@ -6,6 +6,7 @@ against whom is decided in `pairing`, and in which words it is told in `sentence
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -22,14 +23,15 @@ from paraval.report.comparing.comparison import (
 )
 from paraval.report.comparing.pairs import DUST, Pairs, Repeats
 from paraval.statistics.pairs import (
-    bca_interval,
     holm,
     mcnemar_mid_p,
     paired_interval,
+    score_interval,
     sign_flip_p,
 )
 from paraval.statistics.power import detectable_from
 from paraval.statistics.rates import pass_at_k, pass_hat_k
+from paraval.statistics.repeats import apart, repeats_step
 from paraval.statistics.speed import speedup_interval
 
 MOST_RESAMPLES = 9_999
@@ -65,7 +67,7 @@ def compare(
         passing=passing,
         score=_score(pairs, confidence, seed=seed, resamples=resamples),
         finding=finding_of(passing, confidence),
-        detectable=detectable_from(pairs.differences, confidence) if pairs else None,
+        detectable=_detectable(pairs, confidence),
         if_errors=bounds,
         seconds=_ratio(pairs.log_seconds, confidence),
         cost=_ratio(pairs.log_usd, confidence),
@@ -119,7 +121,7 @@ def _passing(pairs: Pairs, confidence: float, *, seed: int, resamples: int) -> D
     else:
         p = sign_flip_p(differences, seed=seed, resamples=resamples)
         method = Method.SIGN_FLIPS
-    mean, low, high = paired_interval(differences, confidence)
+    mean, low, high = paired_interval(differences, confidence, step=_step(pairs))
     return Difference(
         mean=mean,
         interval=(low, high),
@@ -129,6 +131,20 @@ def _passing(pairs: Pairs, confidence: float, *, seed: int, resamples: int) -> D
         wins=wins,
         losses=losses,
     )
+
+
+def _detectable(pairs: Pairs, confidence: float) -> float | None:
+    return detectable_from(pairs.differences, confidence, step=_step(pairs)) if pairs else None
+
+
+def _step(pairs: Pairs) -> float:
+    """By how much the repeats of the cases, and their settings, waver."""
+    squares = math.fsum(value * value for value in pairs.differences)
+    single = math.fsum(
+        number * fmean(apart(passed / n, others / m) for (n, passed), (m, others) in kinds)
+        for kinds, number in pairs.repeats.items()
+    )
+    return repeats_step(squares, single)
 
 
 def _score(pairs: Pairs, confidence: float, *, seed: int, resamples: int) -> Difference | None:
@@ -156,7 +172,7 @@ def _bootstrapped(
     from the values in their own order, looked at from the side whose values are larger."""
     upright = sorted(differences)
     mirrored = sorted(0.0 - value for value in differences)
-    low, high = bca_interval(max(upright, mirrored), confidence, seed=seed, resamples=resamples)
+    low, high = score_interval(max(upright, mirrored), confidence, seed=seed, resamples=resamples)
     if upright == mirrored:
         return ((low - high) / 2, (high - low) / 2)
     return (low, high) if upright > mirrored else (0.0 - high, 0.0 - low)
