@@ -18,7 +18,7 @@ from paraval.report.comparing.anytime import Missing, anytime_difference
 from paraval.report.comparing.comparison import Difference, Method, Stopped
 from paraval.report.comparing.value_pairs import ValuePair, axes_of, value_pairs
 from paraval.statistics.drawing import drawn_order
-from paraval.statistics.sequential import SignTest, mixture_radius
+from paraval.statistics.sequential import SignTest
 
 TARGET = FunctionTarget(reference="m:f", folder="/")
 PASSED, FAILED, ERROR = Outcome.PASSED, Outcome.FAILED, Outcome.CRASHED
@@ -105,12 +105,26 @@ def test_without_a_pair_nothing_is_claimed() -> None:
     assert stopped == Stopped(used=0, planned=60, decided=False, futile=False)
 
 
-def test_the_interval_is_the_confidence_sequence_of_a_mean_from_minus_one_to_one() -> None:
-    difference, _ = anytime_difference([1.0, 0.0] * 50, 200, 0.95)
-    radius = 2 * mixture_radius(100)
-    assert difference.interval == pytest.approx((0.5 - radius, 0.5 + radius))
-    assert radius == pytest.approx(2 * 0.1531, abs=2e-4)
+def test_the_interval_leaves_out_no_difference_just_where_the_test_is_decided() -> None:
+    for wins, losses, ties in ((7, 0, 5), (8, 0, 4), (8, 0, 0), (15, 5, 3), (18, 3, 9), (30, 9, 2)):
+        pairs = [1.0] * wins + [-1.0] * losses + [0.0] * ties
+        difference, stopped = anytime_difference(pairs, 200, 0.95)
+        assert (difference.interval[0] > 0) == stopped.decided
+        assert difference.interval[0] <= difference.mean <= difference.interval[1]
     assert anytime_difference([1.0] * 100, 200, 0.95)[0].interval[1] == 1
+
+
+def test_what_was_ruled_out_once_stays_so() -> None:
+    """Pairs that were still running when it was decided may speak against it."""
+    difference, stopped = anytime_difference([1.0] * 9 + [-1.0, 0.0, -1.0], 60, 0.95)
+    assert stopped.decided
+    assert difference.interval[0] > 0
+
+
+def test_more_comparisons_make_wider_intervals() -> None:
+    one = anytime_difference([1.0] * 9, 60, 0.95)[0].interval
+    three = anytime_difference([1.0] * 9, 60, 0.95, comparisons=3)[0].interval
+    assert three[0] < one[0]
 
 
 @given(st.lists(st.sampled_from([-1.0, -0.5, 0.0, 1.0]), max_size=40))

@@ -12,9 +12,8 @@ from enum import Enum
 from statistics import fmean
 
 from paraval.report.comparing.comparison import Difference, Interval, Method, Stopped
-from paraval.statistics.sequential import SignTest, mixture_radius
-
-_WIDEST: Interval = (-1.0, 1.0)
+from paraval.statistics.betting import betting_interval
+from paraval.statistics.sequential import SignTest
 
 
 class Missing(Enum):
@@ -38,13 +37,16 @@ def anytime_difference(
     """
     prefix = list(_prefix(pairs))
     differences = [pair for pair in prefix if isinstance(pair, (int, float))]
-    test = SignTest()
-    for one in differences:
+    test, surest = SignTest(), 0
+    for number, one in enumerate(differences, start=1):
+        before = test.best
         test.add(one)
+        if test.best > before:
+            surest = number
     alpha = (1 - confidence) / comparisons
     difference = Difference(
         mean=fmean(differences) if differences else 0.0,
-        interval=_interval(differences, confidence),
+        interval=_interval(differences, surest, 1 - alpha),
         p=test.p,
         adjusted_p=min(1.0, test.p * comparisons),
         method=Method.ANYTIME if differences else Method.NONE,
@@ -67,10 +69,12 @@ def _prefix(pairs: Sequence[float | Missing | None]) -> Iterable[float | Missing
         yield pair
 
 
-def _interval(differences: Sequence[float], confidence: float) -> Interval:
-    """The confidence sequence of the mean, as it stands after these; all, where there are none."""
-    if not differences:
-        return _WIDEST
-    mean = fmean(differences)
-    radius = mixture_radius(len(differences), confidence, range_=2.0)
-    return max(_WIDEST[0], mean - radius), min(_WIDEST[1], mean + radius)
+def _interval(differences: Sequence[float], surest: int, confidence: float) -> Interval:
+    """Where the mean may lie: after all of these, and after the first ones, with which the test was
+    surest. What was ruled out once stays so, also where pairs that came later speak against it."""
+    low, high = betting_interval(differences, confidence)
+    if 0 < surest < len(differences):
+        first_low, first_high = betting_interval(differences[:surest], confidence)
+        mean = fmean(differences)
+        low, high = min(max(low, first_low), mean), max(min(high, first_high), mean)
+    return low, high
