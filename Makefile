@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 .PHONY: demo test test-agents test-suites check packages faults bench bench-peers docs format clean
 
 demo: $(VENV)/.installed
-	@$(BIN)/paraval demo
+	@$(BIN)/paraval demo -o demo.html
+	@echo "Its report as a page: $(CURDIR)/demo.html"
 	@echo; echo "Eight candidates for a faster function: tested side by side, measured alone."
 	@$(BIN)/paraval race examples/race/race.yaml
 

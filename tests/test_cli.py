@@ -403,10 +403,12 @@ def test_init_writes_a_suite_that_runs(paraval: Paraval, folder: Path) -> None:
 
 
 def test_the_demo_tells_errors_from_wrong_answers(paraval: Paraval, folder: Path) -> None:
-    ended = paraval("demo", "--progress", "lines")
+    ended = paraval("demo", "--progress", "lines", "-o", "demo.html")
     assert ended.returncode == 0, ended.stderr
     assert "60 trials in" in ended.stdout
-    assert "8 wrong answers" in ended.stdout
+    assert "10 wrong answers" in ended.stdout
+    assert "sage passes 37 points more than swift" in ended.stdout
+    assert "sage passes 37 points more than swift" in (folder / "demo.html").read_text()
     assert "1 timeout and 1 crashed" in ended.stdout
     assert "Cost: at least $0." in ended.stdout, "what a timeout cost is not known"
     assert "simulated" in ended.stderr

@@ -7,11 +7,12 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
 import paraval
-from paraval.cli.options import store_option
+from paraval.cli.options import output_option, store_option
 from paraval.cli.running import (
     Showing,
     progress_option,
@@ -63,10 +64,11 @@ def init_command(folder: Path) -> None:
 
 @click.command("demo")
 @click.option("-j", "--parallel", type=click.IntRange(min=1), default=10, show_default=True)
+@output_option
 @progress_option
 @store_option
 @verbose_option
-def demo_command(parallel: int, progress: str, store: Path | None, *, verbose: bool) -> int:
+def demo_command(parallel: int, store: Path | None, **given: Any) -> int:
     """Run a bundled suite: no key, no network.
 
     Three simulated models, different in speed, accuracy, price and rate limit, answer twenty
@@ -81,10 +83,10 @@ def demo_command(parallel: int, progress: str, store: Path | None, *, verbose: b
         load_suite(DEMO_SUITE),
         Selection(parallel=parallel),
         Options(store=store),
-        Showing(progress=progress, verbose=verbose),
+        Showing.from_options(given),
     )
     click.echo(
-        f"\nNext: {own_name()} report last -o report.md, or {own_name()} init",
+        f"\nNext: {own_name()} report last -o report.html, or {own_name()} init",
         err=True,
     )
     return code
