@@ -16,10 +16,14 @@ from hypothesis import strategies as st
 
 from paraval.errors import RequestError
 from paraval.isolation import Activity, Change, FileChange, McpState, ToolUse
-from paraval.records import Failure, Outcome, Output, Spend
+from paraval.records import Baseline, Failure, Outcome, Output, Spend, StopRule, TrialResult
+from paraval.report.contents import Contents, Source
 from paraval.report.document import Report
 from paraval.report.json_pieces import CHUNK, JsonPieces
 from paraval.report.reading_back import source_from_file
+from paraval.report.text import well_formed
+from paraval.report.versus.held import Held, Question, Versus
+from paraval.report.versus.notices import notices_of
 from tests.test_report import counts, ended, hostile_report, report_of, small_report
 
 
@@ -77,6 +81,59 @@ def doing_report() -> Report:
     )
 
 
+def cases_of(ends: str, **other: Any) -> list[TrialResult]:
+    """`P` passed, `F` failed: cases 0, 1, ..."""
+    return [
+        ended(Outcome.PASSED if end == "P" else Outcome.FAILED, case=f"case-{number}", **other)
+        for number, end in enumerate(ends)
+    ]
+
+
+def stopped_report() -> Report:
+    """Ended early, since the second variant wins every case; what was left is skipped for good."""
+    skipped = ended(Outcome.SKIPPED, case="case-9", why="early stop: decided")
+    return report_of(
+        *cases_of("F" * 9, variant={"mode": "old"}),
+        replace(skipped, variant={"mode": "old"}),
+        *cases_of("P" * 9, variant={"mode": "new"}),
+        replace(skipped, variant={"mode": "new"}),
+        stop=StopRule(confidence=0.9),
+        seed=7,
+        fail_under=0.4,
+        parts={"cases": "1a", "target": "2b"},
+    )
+
+
+def skipping_report() -> Report:
+    """As of pytest: a test that skipped itself will do so again, and nothing is asked of it."""
+    skipped = ended(Outcome.SKIPPED, case="elsewhere", why="only on another system")
+    error = Failure(kind=Outcome.SKIPPED, message="only on another system", lasting=True)
+    lasting = replace(skipped, result=replace(skipped.result, error=error))
+    retried = replace(ended(case="retried"), retry_errors=(replace(error, kind=Outcome.CRASHED),))
+    return report_of(ended(), retried, lasting)
+
+
+def held_report() -> Report:
+    """Held against a baseline, below which it fell."""
+    return report_of(
+        *cases_of("F" * 30 + "P" * 10),
+        baseline=Baseline(name="before", max_drop=0.05),
+        parts={"cases": "1a", "target": "3c"},
+    )
+
+
+def last_trial_ended() -> Report:
+    """Every trial has a result, and the engine is still there: to clear up, or to be killed."""
+    return report_of(ended(), ended(Outcome.FAILED), ended_at=None, running=True, trials=2)
+
+
+def killed_report() -> Report:
+    """No engine works on it, and none has written an end."""
+    return report_of(
+        ended(), ended(Outcome.SKIPPED), ended_at=None, interrupted=False, running=False, trials=2
+    )
+
+
 REPORTS: dict[str, Callable[[], Report]] = {
     "small": small_report,
     "hostile": hostile_report,
@@ -86,6 +143,11 @@ REPORTS: dict[str, Callable[[], Report]] = {
     "going on": lambda: report_of(
         ended(), ended(Outcome.SKIPPED), ended_at=None, running=True, trials=2
     ),
+    "stopped early": stopped_report,
+    "tests": skipping_report,
+    "held against another": held_report,
+    "about to end": last_trial_ended,
+    "killed": killed_report,
 }
 
 
@@ -125,6 +187,62 @@ def test_the_summary_and_the_comparisons_are_those_of_the_run(
     assert back.summary.deeds == report.summary.deeds
     assert len(back.book) == len({trial.case_id for trial in back.trials})
     assert back.to_dict().get("comparisons") == report.to_dict().get("comparisons")
+
+
+def before(_name: str) -> Source:
+    """The run that others are held against."""
+    return report_of(*cases_of("P" * 40))._source
+
+
+def test_the_gate_is_that_of_the_run(report: Report, tmp_path: Path) -> None:
+    """Also where a run is held against another, may stop early, goes on, or left tests out."""
+    back = Report(source_from_file(saved(report, tmp_path / "report.json")), before)
+    assert back.gate == Report(report._source, before).gate
+
+
+def test_a_file_tells_what_was_asked_of_its_run(tmp_path: Path) -> None:
+    for make in (stopped_report, held_report, last_trial_ended, killed_report):
+        told, run = source_from_file(saved(make(), tmp_path / "report.json")).run, make().run
+        assert (told.stop, told.baseline, told.parts) == (run.stop, run.baseline, run.parts)
+        assert told.running is run.running
+        assert told.seed == run.seed
+
+
+def test_tests_that_skip_themselves_are_asked_for_nothing_in_a_file_either(tmp_path: Path) -> None:
+    back = Report(source_from_file(saved(skipping_report(), tmp_path / "report.json")))
+    assert back.gate.exit_code == 0
+    assert [trial.retry_errors for trial in back.trials] == [
+        trial.retry_errors for trial in skipping_report().trials
+    ]
+
+
+def test_comparisons_and_notices_are_the_same_for_a_file_as_for_its_run(
+    report: Report, tmp_path: Path
+) -> None:
+    """What one may claim of a run that could stop early, no file forgets."""
+
+    def told(subject: Source, reference: Source) -> list[str]:
+        now = Held(label="B", name="now", contents=Contents(subject))
+        then = Held(label="A", name="then", contents=Contents(reference))
+        versus = Versus(now, then, Question())
+        return [str(versus.comparison), *notices_of(versus, str)]
+
+    file = source_from_file(saved(report, tmp_path / "report.json"))
+    again = source_from_file(saved(Report(file), tmp_path / "again.json"))
+    assert told(again, again) == told(file, file)
+    # Names that are no UTF-8 are written as what they look like.
+    if all(well_formed(trial.case_id) == trial.case_id for trial in report.trials):
+        assert told(file, file) == told(report._source, report._source)
+
+
+def test_a_file_of_a_time_when_reports_did_not_tell_it_goes_on_if_nothing_ended_it(
+    tmp_path: Path,
+) -> None:
+    data = REPORTS["going on"]().to_dict()
+    del data["run"]["running"]
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(data))
+    assert source_from_file(path).run.running
 
 
 def test_a_file_is_read_anew_each_time_and_its_attempts_are_not_known(tmp_path: Path) -> None:
@@ -173,6 +291,12 @@ def test_what_jq_may_have_left_out_of_a_trial_is_simply_not_known(tmp_path: Path
 # ---- what is no report
 
 
+def wrong_run(**fields: Any) -> str:
+    data = counts(1).to_dict()
+    data["run"].update(fields)
+    return json.dumps(data)
+
+
 def wrong_trial(**fields: Any) -> str:
     data = counts(1).to_dict()
     data["trials"][0].update(fields)
@@ -203,6 +327,12 @@ def wrong_trial(**fields: Any) -> str:
         ('{"a": "unended', "Unterminated string"),
         (json.dumps(counts(1).to_dict()) + "{}", "something follows behind its end"),
         (json.dumps(counts(1).to_dict())[:-1], "',' is missing before the end"),
+        (wrong_run(stop={"confidence": 1}), "'confidence' of 'stop' is not a number between"),
+        (wrong_run(stop="decided"), "'stop' is no object"),
+        (wrong_run(baseline={"max_drop": 0.1}), "'baseline' has no 'name'"),
+        (wrong_run(baseline={"name": "x", "max_drop": 7}), "is not a number from 0 to 1"),
+        (wrong_run(parts={"cases": 1}), "'cases' of 'parts' is not a text"),
+        (wrong_run(running="yes"), "'running' of 'run' is not a true or false"),
         (wrong_trial(case=...), "trial 1: a trial has no 'case'"),
         (wrong_trial(case=7), "trial 1: 'case' of a trial is not a text"),
         (wrong_trial(outcome="great"), "trial 1: 'great' is no outcome"),

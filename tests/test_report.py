@@ -421,6 +421,10 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "fail_under",
         "dropped_cost_usd",
         "dropped_cost_unknown",
+        "running",
+        "stop",
+        "baseline",
+        "parts",
     }
     assert set(document["summary"]) == tally | {"speedup", "variants"}
     assert [set(one) for one in document["summary"]["variants"]] == [tally | {"variant"}] * 2
@@ -465,7 +469,11 @@ def test_the_json_report_tells_each_trial_in_plan_order() -> None:
     trials = json.loads(written(report, ".json"))["trials"]
     assert [trial["index"] for trial in trials] == [0, 1, 2, 3, 4]
     assert [trial["passed"] for trial in trials] == [True, False, True, None, True]
-    assert trials[3]["error"] == {"kind": "timeout", "message": "no answer within 60 s"}
+    assert trials[3]["error"] == {
+        "kind": "timeout",
+        "message": "no answer within 60 s",
+        "lasting": False,
+    }
     assert trials[3]["output"] is None
     assert trials[4]["variant"] == LARGE
     total = sum(trial["duration_s"] for trial in trials)
@@ -850,7 +858,7 @@ def test_durations_and_money_read_well() -> None:
 # ---- files
 
 
-@pytest.mark.parametrize("name", ["report.html", "report", "report.", "-", "report.txt"])
+@pytest.mark.parametrize("name", ["report.pdf", "report", "report.", "-", "report.txt"])
 def test_an_unknown_ending_is_refused_and_the_known_ones_are_told(
     name: str, tmp_path: Path
 ) -> None:

@@ -2,8 +2,9 @@
 
 {"schema": 1,
  "run": {"id", "suite", "started_at", "ended_at", "wall_s", "parallel", "resumed", "interrupted",
-         "held_back", "planned", "seed", "fail_under", "dropped_cost_usd",
-         "dropped_cost_unknown"},
+         "held_back", "running", "planned", "seed", "fail_under", "dropped_cost_usd",
+         "dropped_cost_unknown", "stop": {"confidence"} | null, "baseline": {"name" (a run's id,
+         or a path), "max_drop"} | null, "parts": {part of the suite: digest}},
  "summary": {"trials", "passed", "failed", "errors", "skipped", "pass_rate",
              "pass_rate_interval": [low, high], "serial_s", "speedup", "cost_usd",
              "cases" (what the interval is over), "errors_by_kind", "rate_if_errors_failed",
@@ -38,14 +39,19 @@
              "grades": [{"grader", "score", "passed", "reason", "agreement"}], "attempts",
              "duration_s", "queued_s", "usage": {...}, "cost_usd", "calls", "cached",
              "cost_unknown", "judging": {"usage", "cost_usd", "calls", "cached", "cost_unknown"} |
-             null, "retries": {outcome: attempts}, "retry_errors": [{"kind", "message"}],
-             "unended", "output", "error": {"kind", "message"} | null, "artifacts": {...},
-             "exit_code", "notes": [...], "activity": {"turns", "tells_tools", "tools": [{"name",
-             "server", "calls", "failed"}], "mcp": {server: connected | failed | unknown},
+             null, "retries": {outcome: attempts}, "retry_errors": [{"kind", "message",
+             "lasting"}], "unended", "output", "error": {"kind", "message", "lasting" (another try
+             would end the same way)} | null, "artifacts": {...}, "exit_code", "notes": [...],
+             "activity": {"turns", "tells_tools", "tools": [{"name", "server", "calls",
+             "failed"}], "mcp": {server: connected | failed | unknown},
              "session", "version", "model"} | null, "change": {"files_added", "files_changed",
              "files_deleted", "binary_files", "lines_added", "lines_deleted", "files": [{"path",
              "status", "lines_added", "lines_deleted", "binary"}], "tampering": [...], "unknown"} |
              null, "cpu_s", "memory_bytes"}]}
+
+`running`: an engine worked on it when this was written, so that a gate is not judged yet. With
+`stop` a run may end before its plan, and only what holds at any time is claimed of it. `parts` tell
+what changed between two runs of a suite.
 
 `passed` is null for a trial without a verdict; a trial's `duration_s` is that of all its attempts,
 so that they add up to `serial_s`; a number that JSON cannot say (NaN, infinity) is null. `retries`
@@ -89,6 +95,7 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from paraval.records import (
+    Baseline,
     Failure,
     Grade,
     Outcome,
@@ -191,12 +198,20 @@ def _run_as_dict(run: RunInfo) -> dict[str, Any]:
         "resumed": run.resumed,
         "interrupted": run.interrupted,
         "held_back": run.held_back,
+        "running": run.running,
         "planned": run.trials,
         "seed": run.seed,
         "fail_under": finite(run.fail_under),
         "dropped_cost_usd": _dollars(run.dropped_usd or (None if run.dropped_unknown else 0.0)),
         "dropped_cost_unknown": run.dropped_unknown,
+        "stop": None if run.stop is None else {"confidence": run.stop.confidence},
+        "baseline": None if run.baseline is None else _baseline_as_dict(run.baseline),
+        "parts": {well_formed(part): well_formed(told) for part, told in run.parts.items()},
     }
+
+
+def _baseline_as_dict(baseline: Baseline) -> dict[str, Any]:
+    return {"name": well_formed(baseline.name), "max_drop": baseline.max_drop}
 
 
 def _summary_as_dict(summary: Summary) -> dict[str, Any]:
@@ -288,7 +303,8 @@ def _grade_as_dict(grade: Grade) -> dict[str, Any]:
 
 
 def _error_as_dict(error: Failure) -> dict[str, Any]:
-    return {"kind": error.kind.value, "message": well_formed(error.message)}
+    message = well_formed(error.message)
+    return {"kind": error.kind.value, "message": message, "lasting": error.lasting}
 
 
 def _variant_as_dict(variant: Variant) -> dict[str, Scalar]:

@@ -29,6 +29,9 @@ class Fields:
     def names(self) -> list[str]:
         return list(self._data)
 
+    def has(self, name: str) -> bool:
+        return self._data.get(name) is not None
+
     def text(self, name: str) -> str:
         found = self.maybe_text(name)
         if found is None:

@@ -168,6 +168,9 @@ def _run_from(head: dict[str, Any], path: Path) -> RunInfo:
     ended_at = _epoch_s(run, "ended_at")
     interrupted, held_back = run.flag("interrupted"), run.flag("held_back")
     skipped = fields.mapping("summary").whole("skipped", default=0)
+    # Reports did not always tell: a run without an end that nothing stopped goes on, unless there
+    # is nothing left to do.
+    goes_on = ended_at is None and not interrupted and not held_back and skipped > 0
     planned = run.whole("planned", default=0)
     return RunInfo(
         id=run.text("id"),
@@ -187,8 +190,7 @@ def _run_from(head: dict[str, Any], path: Path) -> RunInfo:
         done=max(0, planned - skipped),
         dropped_usd=run.number("dropped_cost_usd") or 0.0,
         dropped_unknown=run.flag("dropped_cost_unknown"),
-        # A run without an end that nothing stopped goes on, unless there is nothing left to do.
-        running=ended_at is None and not interrupted and not held_back and skipped > 0,
+        running=run.flag("running") if run.has("running") else goes_on,
         **_asked_of(run),
     )
 
@@ -198,12 +200,21 @@ def _asked_of(run: Fields) -> dict[str, Any]:
     stop, baseline = run.fields("stop"), run.fields("baseline")
     parts = run.mapping("parts")
     return {
-        "stop": None if stop is None else StopRule(confidence=stop.share("confidence") or 0.95),
+        "stop": None if stop is None else _stop_rule(stop),
         "baseline": None
         if baseline is None
         else Baseline(name=baseline.text("name"), max_drop=baseline.share("max_drop") or 0.0),
         "parts": {name: parts.text(name) for name in parts.names()},
     }
+
+
+def _stop_rule(fields: Fields) -> StopRule:
+    confidence = fields.number("confidence")
+    if confidence is None:
+        return StopRule()
+    if not 0 < confidence < 1:
+        raise ValueError("'confidence' of 'stop' is not a number between 0 and 1")
+    return StopRule(confidence=confidence)
 
 
 def _epoch_s(fields: Fields, name: str) -> float | None:
