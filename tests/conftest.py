@@ -16,6 +16,9 @@ import pytest
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # How wide a report is set must not hang on who runs the tests: pytest's workers set it, too.
 os.environ.pop("COLUMNS", None)
+# Nor may they write to the page of a job of GitHub's that runs them; tests of that set these.
+for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
+    os.environ.pop(name, None)
 
 WriteSuite = Callable[..., Path]
 Paraval = Callable[..., "subprocess.CompletedProcess[str]"]
