@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from paraval import Case, Options, Outcome, Report, Selection, Suite, TransientError, run
-from paraval.composition import StoredRun, open_store
+from paraval.composition import open_store
 from paraval.execute.driver import Driver
 from paraval.execute.pace import Pace
+from paraval.past import StoredRun
 from paraval.records import (
     Attempt,
     AttemptResult,

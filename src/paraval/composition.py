@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,11 +23,12 @@ from paraval.garbage import no_collections
 from paraval.grade.panel import Panel
 from paraval.lodging import check_sandbox
 from paraval.models.prices import Prices
+from paraval.past import StoredRun, earlier_in
 from paraval.plan.build import absent_programs, build_plan, draft_plan
 from paraval.plan.model import json_schema
 from paraval.plan.suite import Suite
 from paraval.processes.children import Warden
-from paraval.records import AttemptRecord, Case, Plan, RunEnded, RunInfo, TrialResult
+from paraval.records import Plan, RunEnded, RunInfo
 from paraval.report.contents import References
 from paraval.report.document import Report, Source
 from paraval.resuming import chosen_now, resumed_plan, run_to_resume
@@ -166,7 +166,8 @@ async def _run(
         )
         await close_after(ledger, _execute(gear, store, onlooker, stopping))
     onlooker(RunEnded(run=ledger.run))
-    return Report(StoredRun(store, ledger.run), references_in(store))
+    run = ledger.run
+    return Report(StoredRun(store, run), references_in(store), earlier_in(store, run))
 
 
 def _with_models_of_environment(asked: Selection, suite: Suite) -> Selection:
@@ -201,29 +202,6 @@ def _open_ledger(
     if options.retry_errors:
         ledger.forget_errors(chosen)
     return ledger
-
-
-class StoredRun:
-    """A run as a report reads it: opened each time, so that nothing is held between."""
-
-    def __init__(self, store: Store, run: RunInfo) -> None:
-        self._store = store
-        self._run = run
-
-    def info(self) -> RunInfo:
-        return self._run
-
-    def results(self) -> Iterator[TrialResult]:
-        with self._store.reader(self._run) as reader:
-            yield from reader.results()
-
-    def attempts(self) -> Iterator[AttemptRecord]:
-        with self._store.reader(self._run) as reader:
-            yield from reader.attempts()
-
-    def cases(self) -> Iterator[Case]:
-        with self._store.reader(self._run) as reader:
-            yield from reader.cases()
 
 
 def references_in(store: Store) -> References:

@@ -22,6 +22,7 @@ from paraval.cli.options import (
 from paraval.cli.showing import iso, print_report
 from paraval.composition import open_store, references_in
 from paraval.errors import ParavalError, RequestError
+from paraval.past import earlier_in
 from paraval.racing.remembering import RACE, is_race
 from paraval.records import RunInfo
 from paraval.report.as_json import AsJson
@@ -126,7 +127,7 @@ def report_command(
     check_output_paths(outputs)
     baseline = settle_for(info, asked, opened)
     with opened.reader(info) as reader:
-        report = Report(reader, references_in(opened))
+        report = Report(reader, references_in(opened), earlier_in(opened, info))
         report.hold_against(baseline)
         if as_json:
             AsJson().write(report, sys.stdout)

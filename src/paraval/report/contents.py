@@ -6,7 +6,7 @@ a run may have 100,000 of them, with answers of a megabyte.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import Protocol, TextIO, runtime_checkable
@@ -54,6 +54,9 @@ class KnowsCases(Protocol):
 References = Callable[[str], Source]
 """Finds a baseline by its name, as RunInfo has it; ParavalError where it is gone."""
 
+Earlier = Callable[[], Iterable[Source]]
+"""Reads the complete runs of the same suite before this one, the oldest first."""
+
 
 class Trials:
     """The results of a run, in plan order; read anew by each loop."""
@@ -72,10 +75,16 @@ class Trials:
 class Contents:
     """A run, its summary, its gate and its trials."""
 
-    def __init__(self, source: Source, references: References | None = None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        references: References | None = None,
+        earlier: Earlier | None = None,
+    ) -> None:
         """Without `references`, a run that is held against a baseline has an unknown gate."""
         self._source = source
         self._references = references
+        self._earlier = earlier
         self.run: RunInfo = source.info()
 
     def hold_against(self, baseline: Baseline | None) -> None:
@@ -132,6 +141,10 @@ class Contents:
     def cases(self) -> Iterator[Case]:
         """Read anew each time, in plan order; none where nobody kept them."""
         return self._source.cases() if isinstance(self._source, KnowsCases) else iter(())
+
+    def earlier(self) -> Iterator[Source]:
+        """Complete runs of the same suite, the oldest first; none where nobody knows of any."""
+        return iter(()) if self._earlier is None else iter(self._earlier())
 
     @property
     def trials(self) -> Trials:

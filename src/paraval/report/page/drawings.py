@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from paraval.report.page.charts.data import TrendPoint
 from paraval.report.page.charts.durations import durations
 from paraval.report.page.charts.scatter import time_cost
 from paraval.report.page.charts.timeline import timeline
+from paraval.report.page.charts.trend import trend
 from paraval.report.page.figures import Figures
 
 
@@ -23,8 +25,8 @@ class Chart:
     is_wide: bool = False
 
 
-def charts_of(figures: Figures, slots: int) -> Iterator[Chart]:
-    """`slots`: how many trials the run may have had at once."""
+def charts_of(figures: Figures, slots: int, past: Sequence[TrendPoint]) -> Iterator[Chart]:
+    """`slots`: how many trials the run may have had at once. `past`: the suite over its runs."""
     drawn = (
         Chart(anchor="cost", heading="Time against cost", drawing=time_cost(figures.time_cost)),
         Chart(
@@ -38,5 +40,6 @@ def charts_of(figures: Figures, slots: int) -> Iterator[Chart]:
             heading="How long trials took",
             drawing=durations(figures.durations),
         ),
+        Chart(anchor="history", heading="History", drawing=trend(past), is_wide=True),
     )
     return (chart for chart in drawn if chart.drawing)

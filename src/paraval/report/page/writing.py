@@ -19,6 +19,7 @@ from paraval.report.page.figures import Figures, figures_of
 from paraval.report.page.filters import filters_of
 from paraval.report.page.heading import heading_of, rate_of
 from paraval.report.page.lists import DeedList, deed_lists, lists_of, nothing_unpassed, table_of
+from paraval.report.page.past import past_of
 from paraval.report.page.rendering import policy, rendered, rendered_in_pieces, style
 from paraval.report.page.room import LARGEST_PAGE, Room
 from paraval.report.text import one_line
@@ -42,7 +43,7 @@ def _top(contents: Contents, figures: Figures) -> dict[str, Any]:
     summary = contents.summary
     answers = answers_of(contents)
     deeds = list(deed_lists(summary))
-    charts = list(charts_of(figures, contents.run.parallel))
+    charts = list(charts_of(figures, contents.run.parallel, past_of(contents)))
     heat = heat_map(figures.heat_columns, figures.heat)
     *closing, _ = closing_sentences(contents, lambda text: one_line(text, _LONGEST_REASON))
     return {

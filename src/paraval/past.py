@@ -1,0 +1,107 @@
+"""Runs that are in a store, as reports read them: one by itself, and those of a suite together.
+
+What their figures say is the report's; which runs there are is the store's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from paraval.errors import StoreError
+from paraval.records import AttemptRecord, Case, RunInfo, TrialResult
+from paraval.report.contents import Earlier, Source
+from paraval.report.history.gathering import Past
+from paraval.report.history.records import History, Standing, standing_of
+from paraval.report.part import Choice
+from paraval.settings import TESTS
+from paraval.store.store import Store
+
+EARLIER_RUNS = 20
+"""That a report tells of beside its own."""
+
+
+class StoredRun:
+    """A run as a report reads it: opened each time, so that nothing is held between."""
+
+    def __init__(self, store: Store, run: RunInfo) -> None:
+        self._store = store
+        self._run = run
+
+    def info(self) -> RunInfo:
+        return self._run
+
+    def results(self) -> Iterator[TrialResult]:
+        with self._store.reader(self._run) as reader:
+            yield from reader.results()
+
+    def attempts(self) -> Iterator[AttemptRecord]:
+        with self._store.reader(self._run) as reader:
+            yield from reader.attempts()
+
+    def cases(self) -> Iterator[Case]:
+        with self._store.reader(self._run) as reader:
+            yield from reader.cases()
+
+
+def history_of(store: Store, suite: str, *, limit: int, choice: Choice) -> History:
+    """The last runs of a suite. The others are listed, and not read."""
+    runs = [run for run in store.runs() if run.suite == suite]
+    # One more, so that what is new in the oldest that is shown can be told.
+    shown = list(islice(runs_of_suites(store, runs), limit + 1))
+    before = shown.pop() if len(shown) > limit else None
+    past = Past(before, choice)
+    entries = tuple(past.entries(StoredRun(store, run) for run in reversed(shown)))
+    return History(
+        suite=suite,
+        choice=choice,
+        entries=entries,
+        older=0 if before is None else sum(order(run) <= order(before) for run in runs),
+        unfitting=past.unfitting,
+        unreadable=past.unreadable,
+    )
+
+
+def earlier_in(store: Store, run: RunInfo) -> Earlier:
+    """Finds the complete runs of the same suite before this one, when it is asked."""
+
+    def find() -> Iterable[Source]:
+        before = (
+            one
+            for one in store.runs()
+            if one.suite == run.suite
+            and order(one) < order(run)
+            and standing_of(one) is Standing.COMPLETE
+        )
+        last = list(islice(runs_of_suites(store, before), EARLIER_RUNS))
+        return [StoredRun(store, one) for one in reversed(last)]
+
+    return find
+
+
+def order(run: RunInfo) -> tuple[float, str]:
+    """By which runs follow one another."""
+    return (run.started_at, run.id)
+
+
+def runs_of_suites(store: Store, runs: Iterable[RunInfo]) -> Iterator[RunInfo]:
+    """Those that are no races, with all that is known of what they were made of."""
+    for run in runs:
+        try:
+            with store.reader(run) as reader:
+                grows, code = reader.grows(), _code_of(reader.selection())
+        except StoreError:
+            # Whoever reads its results will be told why they cannot be.
+            yield run
+            continue
+        if not grows:
+            yield run if code is None else replace(run, parts={**run.parts, "code": code})
+
+
+def _code_of(selection: Mapping[str, Any]) -> str | None:
+    """The working tree that tests ran on; None where it is not known, or they are no tests."""
+    about = selection.get(TESTS)
+    tree = about.get("tree") if isinstance(about, Mapping) else None
+    return tree if isinstance(tree, str) else None

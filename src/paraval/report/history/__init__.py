@@ -1,0 +1,1 @@
+"""A suite over its runs: how its figures went, and what was changed between them."""
