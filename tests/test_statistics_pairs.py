@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -42,27 +41,27 @@ def test_mcnemar_gives_the_published_values(
 
 
 def test_mcnemar_agrees_with_scipy_for_thousands_of_tables() -> None:
-    """All of up to 80 pairs that differ, and some larger ones; the oracle is the tail of a binomial
+    """All of up to 90 pairs that differ, and some larger ones; the oracle is the tail of a binomial
     distribution, which is what `binomtest` adds up."""
-    for n in (*range(1, 81), 499, 500, 501, 800):
-        fewer = range((n + 1) // 2)
+    for n in (*range(1, 91), 499, 500, 501, 800):
+        fewer = range(0, (n + 1) // 2, 1 if n <= 90 else 16)
         tails, chances = binom.cdf(fewer, n, 0.5), binom.pmf(fewer, n, 0.5)
         for k, tail, chance in zip(fewer, tails, chances, strict=True):
             # scipy's own tail is off far out.
             if tail > 1e-200:
-                assert mcnemar_exact(k, n - k) == pytest.approx(2 * tail, rel=1e-8)
+                assert math.isclose(mcnemar_exact(k, n - k), 2 * tail, rel_tol=1e-8)
                 expected = 2 * tail - chance
-                assert mcnemar_mid_p(n - k, k) == pytest.approx(expected, rel=1e-6)
+                assert math.isclose(mcnemar_mid_p(n - k, k), expected, rel_tol=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 300), st.integers(1, 300))
 def test_mcnemar_is_the_two_sided_binomial_test(wins: int, losses: int) -> None:
     oracle = float(binomtest(wins, wins + losses).pvalue)
     assert mcnemar_exact(wins, losses) == pytest.approx(oracle, rel=1e-8)
 
 
-@settings(deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**5), st.integers(0, 10**5))
 def test_mcnemar_knows_no_first_side_and_stays_within_0_and_1(wins: int, losses: int) -> None:
     for ours in (mcnemar_exact, mcnemar_mid_p):
@@ -108,7 +107,7 @@ def _pass_fail(wins: int, losses: int, n: int) -> list[int]:
     return [1] * wins + [-1] * losses + [0] * (n - wins - losses)
 
 
-@settings(deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 40))
 def test_pass_fail_has_the_interval_of_bonett_and_price(wins: int, losses: int, ties: int) -> None:
     n = wins + losses + ties
@@ -123,15 +122,15 @@ def test_pass_fail_has_the_interval_of_bonett_and_price(wins: int, losses: int, 
     assert high == pytest.approx(min(1, max(mean, centre + 1.959964 * error)), abs=1e-6)
 
 
-@settings(deadline=None)
-@given(DIFFERENCES, st.sampled_from([0.8, 0.95, 0.99]))
+@settings(max_examples=30, deadline=None)
+@given(DIFFERENCES, st.sampled_from([0.8, 0.95, 0.99]), st.sampled_from([0.1, 0.5, 1.0]))
 def test_an_interval_has_width_holds_its_mean_and_turns_round_with_its_sides(
-    differences: list[float], confidence: float
+    differences: list[float], confidence: float, step: float
 ) -> None:
-    mean, low, high = paired_interval(differences, confidence)
+    mean, low, high = paired_interval(differences, confidence, step=step)
     assert -1 <= low <= mean <= high <= 1
     assert low < high
-    turned = paired_interval([-value for value in differences], confidence)
+    turned = paired_interval([-value for value in differences], confidence, step=step)
     assert turned == pytest.approx((-mean, -high, -low), abs=1e-12)
 
 
@@ -172,25 +171,14 @@ def test_pass_fail_intervals_hold_the_truth_as_often_as_they_say(n: int) -> None
     assert sum(held_by_truth) / len(held_by_truth) >= 0.95
 
 
-@pytest.mark.parametrize(("cases", "repeats"), [(10, 3), (30, 3), (100, 3), (30, 10)])
-def test_intervals_over_repeats_hold_the_truth_as_often_as_they_say(
-    cases: int, repeats: int
-) -> None:
-    """By simulation, three standard errors left to chance; cases differ in how hard they are."""
-    rng, runs = random.Random(cases), 200
-    for first, second in ((0.5, 0.5), (0.9, 0.7), (0.99, 0.9)):
-        held = 0
-        for _ in range(runs):
-            a = _case_rates(rng, first, cases, repeats)
-            b = _case_rates(rng, second, cases, repeats)
-            _, low, high = paired_interval([x - y for x, y in zip(a, b, strict=True)])
-            held += low <= first - second <= high
-        assert held / runs >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / runs), (first, second)
-
-
-def _case_rates(rng: random.Random, rate: float, cases: int, repeats: int) -> Sequence[float]:
-    truths = [rng.betavariate(rate, 1 - rate) for _ in range(cases)]
-    return [sum(rng.random() < truth for _ in range(repeats)) / repeats for truth in truths]
+@pytest.mark.parametrize("n", [10, 20, 40])
+def test_where_the_test_shows_a_difference_of_passes_the_interval_does_too(n: int) -> None:
+    """Counted over all splits. The interval alone shows one now and then, most often for few cases
+    nearly all of which differ: then nothing is claimed."""
+    for wins in range(n + 1):
+        for losses in range(n + 1 - wins):
+            _, low, high = paired_interval(_pass_fail(wins, losses, n))
+            assert mcnemar_mid_p(wins, losses) >= 0.05 or not low <= 0 <= high, (wins, losses)
 
 
 # ---- Holm
@@ -203,7 +191,7 @@ def test_holm_adjusts_step_by_step_and_keeps_the_order() -> None:
     assert holm([]) == []
 
 
-@settings(deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(0, 1), max_size=12))
 def test_holm_never_makes_a_p_smaller_or_turns_two_round(ps: list[float]) -> None:
     adjusted = holm(ps)

@@ -49,7 +49,7 @@ def test_detectable_differences_are_the_published_ones(
     assert found == pytest.approx(expected, abs=5e-5)
 
 
-@settings(deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 10_000), st.floats(0.001, 1), st.integers(1, 20), st.floats(0.5, 0.99))
 def test_the_two_are_each_others_inverse(
     pairs: int, spread: float, repeats: int, power: float
@@ -83,6 +83,14 @@ def test_what_is_said_to_be_detectable_is_detected_as_often() -> None:
     assert shown(largest / 2) < 0.5
 
 
+def test_repeats_that_waver_let_cases_show_more_and_tell_sooner() -> None:
+    assert detectable_from([0.2, -0.2] * 5, step=0.3) < detectable_from([0.2, -0.2] * 5)
+    few, many = (pairs_to_tell([0.2, -0.2] * 5, -0.1, step=step) for step in (0.3, 1.0))
+    assert few is not None
+    assert many is not None
+    assert 0 < few < many
+
+
 def test_cases_that_all_agree_cannot_show_everything() -> None:
     assert detectable_from([0] * 10) > 0.25
     assert detectable_from([0] * 10) > detectable_from([0] * 1_000) > 0
@@ -91,7 +99,7 @@ def test_cases_that_all_agree_cannot_show_everything() -> None:
 # ---- how many more
 
 
-@settings(deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(PASS_FAIL, st.sampled_from([-0.2, -0.05, 0.0, 0.1]))
 def test_as_many_more_pairs_like_these_tell_and_one_fewer_does_not(
     differences: list[int], bound: float
@@ -142,6 +150,7 @@ def test_a_clear_drop_is_told_already_and_a_faint_one_later() -> None:
         lambda: detectable_difference(0, spread=0.1),
         lambda: detectable_from([]),
         lambda: detectable_from([2.0]),
+        lambda: detectable_from([0.5], step=0.0),
         lambda: pairs_to_tell([], 0.0),
         lambda: pairs_to_tell([0.1], math.nan),
     ],

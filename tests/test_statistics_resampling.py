@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy.stats import bootstrap  # type: ignore[import-untyped]  # scipy ships no types
 
 from paraval.statistics import flips
-from paraval.statistics.pairs import bca_interval, mcnemar_exact, sign_flip_p
+from paraval.statistics.means import mean_interval
+from paraval.statistics.pairs import bca_interval, mcnemar_exact, score_interval, sign_flip_p
 
 FEW = st.lists(st.floats(-1, 1), min_size=1, max_size=9)
 
@@ -31,7 +32,7 @@ def test_flips_give_the_published_value() -> None:
     assert sign_flip_p([1, 1, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0]) == 0.125
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(FEW)
 def test_few_differences_are_counted_over_all_signs(differences: list[float]) -> None:
     clear = [value for value in differences if abs(value) > 1e-6]
@@ -39,14 +40,14 @@ def test_few_differences_are_counted_over_all_signs(differences: list[float]) ->
         assert sign_flip_p(clear) == pytest.approx(_by_hand(clear), abs=1e-12)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(-7, 7), min_size=1, max_size=9), st.sampled_from([1, 3, 7, 10, 64]))
 def test_fractions_are_counted_over_all_signs(parts: list[int], whole: int) -> None:
     differences = [max(-1.0, min(1.0, part / whole)) for part in parts]
     assert sign_flip_p(differences) == pytest.approx(_by_hand(differences), abs=1e-12)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 700), st.integers(0, 700), st.integers(0, 300))
 def test_flips_of_pass_and_fail_are_the_exact_test_of_mcnemar(
     wins: int, losses: int, ties: int
@@ -58,7 +59,7 @@ def test_flips_of_pass_and_fail_are_the_exact_test_of_mcnemar(
     assert sign_flip_p(differences) > 0
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(FEW)
 def test_flips_know_no_first_side_and_cases_that_agree_change_nothing(
     differences: list[float],
@@ -116,7 +117,7 @@ def test_the_smaller_of_very_many_scores_are_flipped_as_one(
 
 def test_flips_call_equal_sides_different_no_more_often_than_they_say() -> None:
     """Simulated: rates over three repeats of eight cases, both sides alike."""
-    rng, runs = random.Random(8), 1_500
+    rng, runs = random.Random(8), 1_000
     shown = sum(
         sign_flip_p([(_passes(rng) - _passes(rng)) / 3 for _ in range(8)]) <= 0.05
         for _ in range(runs)
@@ -150,7 +151,7 @@ def _oracle(values: list[float], confidence: float) -> tuple[float, float]:
     from numpy.random import default_rng
 
     found = bootstrap(
-        (values,), mean, confidence_level=confidence, method="BCa", n_resamples=20_000,
+        (values,), mean, confidence_level=confidence, method="BCa", n_resamples=9_999,
         rng=default_rng(0), batch=2_000,
     ).confidence_interval  # fmt: skip
     return (float(found.low), float(found.high))
@@ -165,19 +166,18 @@ def _scores(kind: str, n: int) -> list[float]:
     return [rng.choice([-0.4, 0.3, 1.0]) if rng.random() < 0.1 else 0.0 for _ in range(n)]
 
 
-@pytest.mark.parametrize("n", [12, 60, 300, 800])
+@pytest.mark.parametrize("n", [12, 60, 550])
 @pytest.mark.parametrize("kind", ["even", "skewed", "mostly 0"])
 def test_the_bootstrap_agrees_with_scipy_but_for_chance(kind: str, n: int) -> None:
-    """Drawn for the first three sizes, computed for the last."""
+    """Drawn for the first two sizes, computed for the last."""
     values = _scores(kind, n)
     mean = sum(values) / n
     error = math.sqrt(sum((value - mean) ** 2 for value in values)) / n
-    resamples = 9_999 if n != 300 else 5_000
-    ours = bca_interval(values, 0.9, resamples=resamples)
+    ours = bca_interval(values, 0.9)
     assert ours == pytest.approx(_oracle(values, 0.9), abs=0.15 * error)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=12), st.integers(0, 3))
 def test_bounds_stay_within_what_was_measured_and_are_the_same_for_a_seed(
     differences: list[float], seed: int
@@ -192,8 +192,8 @@ def test_differences_that_are_all_the_same_have_no_width() -> None:
     assert bca_interval([0.5]) == (0.5, 0.5)
 
 
-@pytest.mark.parametrize("n", [5_000, 20_000])
-def test_thousands_of_values_are_computed_and_hold_the_mean(n: int) -> None:
+def test_thousands_of_values_are_computed_and_hold_the_mean() -> None:
+    n = 10_000
     values = _scores("even", n)
     low, high = bca_interval(values)
     mean = sum(values) / n
@@ -204,3 +204,69 @@ def test_thousands_of_values_are_computed_and_hold_the_mean(n: int) -> None:
 def test_one_that_differs_among_thousands_has_bounds() -> None:
     low, high = bca_interval([0.0] * 4_999 + [1.0])
     assert 0 <= low < 1 / 5_000 < high < 0.002
+
+
+# ---- the interval of scores
+
+
+def test_few_scores_have_an_interval_no_narrower_than_students_and_the_bootstraps() -> None:
+    for kind in ("even", "skewed", "mostly 0"):
+        values = _scores(kind, 12)
+        low, high = score_interval(values, resamples=999)
+        _, low_t, high_t = mean_interval(values)
+        assert low <= max(-1, low_t)
+        assert high >= min(1, high_t)
+        narrow = bca_interval(values, resamples=999)
+        assert low <= narrow[0] < narrow[1] <= high
+
+
+def test_many_scores_have_the_interval_of_the_bootstrap() -> None:
+    values = _scores("skewed", 60)
+    assert score_interval(values, 0.9, seed=3, resamples=99) == bca_interval(
+        values, 0.9, seed=3, resamples=99
+    )
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.95, 0.9999])
+def test_one_pair_of_scores_leaves_all_open_and_two_leave_bounds(confidence: float) -> None:
+    assert score_interval([0.5], confidence) == (-1.0, 1.0)
+    low, high = score_interval([0.5, 0.6], confidence, resamples=99)
+    assert -1 <= low <= 0.5
+    assert 0.6 <= high <= 1
+
+
+def test_scores_that_are_no_numbers_are_refused() -> None:
+    for wrong in ([], [math.nan], [math.inf] * 80):
+        with pytest.raises(ValueError, match="finite"):
+            score_interval(wrong)
+
+
+@pytest.mark.parametrize(("pairs", "least"), [(10, 0.92), (25, 0.945)])
+def test_intervals_of_skewed_scores_hold_the_truth_nearly_as_often_as_they_say(
+    pairs: int, least: float
+) -> None:
+    """Simulated, with three standard errors left to chance. Of 10 pairs the bootstrap alone holds
+    it 87 % of the time, which is too seldom for this test."""
+    rng, runs = random.Random(6), 4_000 // pairs
+    truth = (1 - math.exp(-5)) / 5
+    held = 0
+    for _ in range(runs):
+        values = [min(1.0, rng.expovariate(5)) for _ in range(pairs)]
+        low, high = score_interval(values, resamples=199)
+        held += low <= truth <= high
+    assert held / runs >= least - 3 * math.sqrt(least * (1 - least) / runs)
+
+
+def test_flips_and_the_interval_of_scores_seldom_disagree() -> None:
+    """Simulated: 20 cases that differ by a tenth. The interval is the more careful of the two, in
+    one run of 35. With as few as 300 resamples chance alone would make that one of 9."""
+    rng, runs = random.Random(9), 40
+    test_alone = interval_alone = 0
+    for _ in range(runs):
+        values = [rng.uniform(-0.3, 0.5) for _ in range(20)]
+        low, high = score_interval(values, resamples=999)
+        by_test, by_interval = sign_flip_p(values, resamples=999) < 0.05, not low <= 0 <= high
+        test_alone += by_test and not by_interval
+        interval_alone += by_interval and not by_test
+    assert test_alone / runs <= 0.1
+    assert interval_alone / runs <= 0.04

@@ -49,7 +49,7 @@ def test_a_side_without_measurements_is_refused() -> None:
         block_log_ratio([], [1.0])
 
 
-@settings(deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.floats(0.001, 1000), min_size=2, max_size=2),
     st.lists(st.floats(0.001, 1000), min_size=2, max_size=2),
@@ -85,5 +85,5 @@ def _ratios(a: Sequence[float], b: Sequence[float]) -> list[float]:
 
 def test_abba_is_not_fooled_by_a_machine_that_drifts_and_one_after_the_other_is() -> None:
     blocks = 10
-    assert _false_positives("ABBA" * blocks, 1000) < 0.08
-    assert _false_positives("AA" * blocks + "BB" * blocks, 1000) > 0.5
+    assert _false_positives("ABBA" * blocks, 400) < 0.08
+    assert _false_positives("AA" * blocks + "BB" * blocks, 400) > 0.5

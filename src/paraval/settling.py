@@ -4,20 +4,23 @@ the same, and looked at before anything is spent.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 
 from paraval.errors import ParavalError, RequestError
 from paraval.records import Baseline, Plan, RunInfo
 from paraval.report.comparing.cells import CaseBook
+from paraval.report.comparing.pairing import shared_variants
 from paraval.report.contents import References, book_of
-from paraval.report.drop_pairs import shared_variants
 from paraval.report.drop_words import points
 from paraval.report.summary import variant_key
 from paraval.report.wording import counted
 from paraval.settings import DEFAULT_MAX_DROP, Selection, is_report_file
 from paraval.statistics.power import pairs_to_tell
+from paraval.statistics.repeats import apart, repeats_step
 from paraval.store.baselines import Baselines
 from paraval.store.store import Store
 
@@ -135,13 +138,15 @@ def _set(name: str, suite: str, store: Store) -> str:
 
 def check_baseline(plan: Plan, baseline: Baseline, references: References) -> Iterator[str]:
     """RequestError where nothing could be compared; what else a person should know before."""
-    shared, cases = _shared_cases(plan, _read(baseline, references), baseline)
+    wavering, cases = _shared_cases(plan, _read(baseline, references), baseline)
+    shared = len(wavering)
     if shared < cases:
         yield (
             f"Only {shared:,} of {counted(cases, 'case')} can be held against the baseline:"
             " it has no verdict on the others."
         )
-    more = pairs_to_tell([0.0] * shared, -baseline.max_drop)
+    step = repeats_step(0.0, math.fsum(wavering))
+    more = pairs_to_tell([0.0] * shared, -baseline.max_drop, step=step)
     if more:
         yield (
             f"Even if no case changes, {counted(shared, 'case')} cannot rule out a drop of more"
@@ -164,8 +169,9 @@ def _read(baseline: Baseline, references: References) -> CaseBook:
         ) from error
 
 
-def _shared_cases(plan: Plan, book: CaseBook, baseline: Baseline) -> tuple[int, int]:
-    """Cases of the plan that the baseline judged, and all of the plan's."""
+def _shared_cases(plan: Plan, book: CaseBook, baseline: Baseline) -> tuple[list[float], int]:
+    """How much each case of the plan that the baseline judged wavered in it, by its repeats; and
+    how many cases the plan has."""
     now = {variant_key(variant): variant for variant in plan.variants}
     shared = shared_variants(now, book.variants)
     if not shared:
@@ -173,15 +179,16 @@ def _shared_cases(plan: Plan, book: CaseBook, baseline: Baseline) -> tuple[int, 
             f"baseline {baseline.name} has no variant in common with this run",
             hint="choose the same with --variant or --models, or name another with --baseline",
         )
-    judged = {
-        case
-        for case, cells in book.rows()
-        if any(key in cells and cells[key].judged for key in shared.values())
-    }
     cases = {trial.case.id for trial in plan.trials}
-    if not cases & judged:
+    wavering = []
+    for case, cells in book.rows():
+        rates = [cells[key].rate for key in shared.values() if key in cells]
+        judged = [apart(rate, rate) for rate in rates if rate is not None]
+        if case in cases and judged:
+            wavering.append(fmean(judged))
+    if not wavering:
         raise RequestError(
             f"baseline {baseline.name} has no verdict on any case of this run",
             hint="name another with --baseline; `paraval runs` lists all",
         )
-    return len(cases & judged), len(cases)
+    return wavering, len(cases)
