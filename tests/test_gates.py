@@ -20,8 +20,10 @@ from paraval.records import (
     AttemptRecord,
     AttemptResult,
     Baseline,
+    Case,
     Failure,
     Outcome,
+    Plan,
     RunInfo,
     StopRule,
     TrialResult,
@@ -31,10 +33,13 @@ from paraval.report.as_markdown import AsMarkdown
 from paraval.report.comparing.cells import CaseBook
 from paraval.report.contents import Contents, Source
 from paraval.report.document import Report
-from paraval.report.dropping import drop_as_dict, judge_drop
+from paraval.report.dropping import drop_as_dict, judge_drop, order_seed_of
 from paraval.report.gate import DropVerdict, Verdict
 from paraval.report.terminal import summary_text
+from paraval.settling import check_baseline
+from paraval.statistics.drawing import drawn_order
 from tests.conftest import Paraval, WriteSuite
+from tests.test_store import make_plan
 
 BASELINE = Baseline(name="20260131-120000-abcd", max_drop=0.05)
 NOTHING: Variant = {}
@@ -108,7 +113,7 @@ def test_between_them_nobody_can_tell_and_it_says_how_many_more_cases_could() ->
     assert drop.verdict is Verdict.UNKNOWN
     assert drop.more_cases is not None
     assert drop.sentence == (
-        "Cannot tell whether the pass rate dropped by more than 5 points (+0 points against"
+        "Cannot tell whether the pass rate dropped by more than 5 points (0 points against"
         f" 20260131-120000-abcd, 95 %: -9 to +9, 40 cases); {drop.more_cases} more cases could."
     )
 
@@ -242,26 +247,104 @@ def test_errors_are_left_out_and_are_no_wrong_answers() -> None:
 def test_errors_that_could_turn_the_answer_hide_it() -> None:
     drop = judged(ends("+" * 94 + "!" * 6), ends("+" * 100))
     assert drop.verdict is Verdict.UNKNOWN
-    assert "it could be anything from -6 to +0 points" in drop.sentence
+    assert "it could be anything from -6 to 0 points" in drop.sentence
     drop = judged(ends("-" * 20 + "+" * 20 + "!" * 60), ends("+" * 40 + "-" * 60))
     assert drop.verdict is Verdict.UNKNOWN
     assert drop.change is not None
     assert drop.change.interval[1] < -0.05
 
 
-def test_what_was_skipped_hides_the_answer_too_unless_a_comparison_was_decided() -> None:
+def test_what_was_skipped_hides_the_answer_too() -> None:
     now, before = book(ends("+" * 94 + "0" * 6)), book(ends("+" * 100))
-    assert judge_drop(now, before, BASELINE).verdict is Verdict.UNKNOWN
-    decided = judge_drop(now, before, replace(BASELINE, max_drop=0.4), at_any_time=True)
-    assert decided.verdict is Verdict.MET
-    assert decided.if_errors is None
-    assert "95 % at any time:" in decided.sentence
+    drop = judge_drop(now, before, BASELINE)
+    assert drop.verdict is Verdict.UNKNOWN
+    assert drop.if_errors == (-0.06, 0)
+
+
+# ---- runs that may stop early
+
+
+def in_drawn_order(signs: str, seed: int = 7) -> list[Told]:
+    """A case for each sign, the first for the case that was drawn first; in plan order."""
+    names = [f"case-{number}" for number in range(len(signs))]
+    told = dict(zip(drawn_order(names, seed), signs, strict=True))
+    return [(name, NOTHING, told[name]) for name in names]
+
+
+def at_any_time(now: str, before: str, max_drop: float = 0.05) -> DropVerdict:
+    baseline = replace(BASELINE, max_drop=max_drop)
+    books = book(in_drawn_order(now)), book(in_drawn_order(before))
+    return judge_drop(*books, baseline, at_any_time=True, order_seed=7)
 
 
 def test_a_run_that_may_stop_early_claims_less() -> None:
     told = book(ends("+" * 60))
-    assert judge_drop(told, told, BASELINE, at_any_time=False).verdict is Verdict.MET
-    assert judge_drop(told, told, BASELINE, at_any_time=True).verdict is Verdict.UNKNOWN
+    assert judge_drop(told, told, BASELINE).verdict is Verdict.MET
+    drop = at_any_time("+" * 60, "+" * 60)
+    assert drop.verdict is Verdict.UNKNOWN
+    assert drop.sentence == (
+        "Cannot tell whether the pass rate dropped by more than 5 points (0 points against"
+        " 20260131-120000-abcd, 95 % at any time: -8 to +8, 60 cases)."
+    )
+    assert at_any_time("+" * 110, "+" * 110).verdict is Verdict.MET
+
+
+def test_what_an_early_stop_left_out_hides_nothing_and_is_counted() -> None:
+    drop = at_any_time("+" * 40 + "0" * 60, "+" * 100, max_drop=0.2)
+    assert drop.verdict is Verdict.MET
+    assert (drop.if_errors, drop.unjudged) == (None, 0)
+    assert drop.sentence == (
+        "The gate is met: a drop of more than 20 points is ruled out (0 points against"
+        " 20260131-120000-abcd, 95 % at any time: -12 to +12, 40 of 100 cases)."
+    )
+
+
+def test_cases_beyond_the_first_that_has_not_run_do_not_count() -> None:
+    """Which of them happened to end may depend on how they ended."""
+    drop = at_any_time("+" * 30 + "0" + "-" * 29, "+" * 60, max_drop=0.2)
+    assert drop.change is not None
+    assert (drop.change.mean, drop.change.cases) == (0, 30)
+    assert drop.verdict is Verdict.MET
+    assert "no case has a verdict in both runs" in at_any_time("0" + "+" * 59, "+" * 60).sentence
+
+
+def test_errors_among_the_first_cases_are_passed_over_and_hide_what_they_hide() -> None:
+    drop = at_any_time("+" * 20 + "!" * 10 + "+" * 20 + "0" * 10, "+" * 60, max_drop=0.15)
+    assert drop.change is not None
+    assert (drop.change.cases, drop.unjudged) == (40, 10)
+    assert drop.if_errors == (-0.2, 0)
+    assert drop.verdict is Verdict.UNKNOWN
+    assert "it could be anything from -20 to 0 points" in drop.sentence
+
+
+def test_a_variant_counts_as_far_as_it_ran_itself() -> None:
+    small, large = {"model": "small"}, {"model": "large"}
+
+    def both(of_small: str, of_large: str) -> CaseBook:
+        told = [
+            (case, variant, sign)
+            for signs, variant in ((of_small, small), (of_large, large))
+            for case, _, sign in in_drawn_order(signs)
+        ]
+        return book(told)
+
+    before = both("+" * 60, "+" * 60)
+    now = both("-" * 40 + "+" * 20, "+" * 3 + "0" * 57)
+    drop = judge_drop(now, before, BASELINE, at_any_time=True, order_seed=7)
+    assert drop.change is not None
+    assert drop.change.cases == 3
+    assert drop.verdict is Verdict.MISSED
+    assert [one.cases for one in drop.dropped.values()] == [60]
+
+
+def test_without_a_known_order_nothing_is_claimed_of_a_run_that_may_stop() -> None:
+    told = book(ends("+" * 200))
+    drop = judge_drop(told, told, BASELINE, at_any_time=True)
+    assert (drop.verdict, drop.change) == (Verdict.UNKNOWN, None)
+    assert drop.sentence == (
+        "Cannot tell whether the pass rate dropped by more than 5 points: one of them may stop"
+        " early, and they have no known order of cases in common."
+    )
 
 
 def test_nothing_at_all_can_be_judged() -> None:
@@ -388,6 +471,35 @@ def test_a_run_that_was_interrupted_or_goes_on_is_not_judged() -> None:
 def test_a_rule_to_stop_on_either_side_widens_what_is_claimed() -> None:
     assert report_of("+" * 60, "+" * 60).gate.verdict is Verdict.MET
     assert report_of("+" * 60, "+" * 60, stop=StopRule()).gate.verdict is Verdict.UNKNOWN
+    assert report_of("+" * 110, "+" * 110, stop=StopRule()).gate.verdict is Verdict.MET
+
+
+def test_before_it_starts_a_run_says_when_its_cases_cannot_be_enough() -> None:
+    (any_trial, *_) = make_plan(1).trials
+    cases = [replace(any_trial, index=n, case=Case(id=f"case-{n}")) for n in range(60)]
+    plan = replace(make_plan(1), trials=tuple(cases), variants=({},))
+
+    def told(plan: Plan, max_drop: float) -> list[str]:
+        baseline = replace(BASELINE, max_drop=max_drop)
+        return list(check_baseline(plan, baseline, lambda _: FakeRun(ends("+" * 60))))
+
+    assert told(plan, 0.05) == []
+    (few,) = told(plan, 0.04)
+    assert few.startswith("Even if no case changes, 60 cases cannot rule out a drop of more than 4")
+    (few,) = told(replace(plan, stop=StopRule()), 0.05)
+    assert few == (
+        "Even if no case changes, 60 cases of a run that may stop early cannot rule out a drop of"
+        " more than 5 points."
+    )
+    assert told(replace(plan, stop=StopRule()), 0.09) == []
+
+
+def test_two_runs_that_may_stop_are_compared_if_they_drew_one_order() -> None:
+    stops, other = replace(FakeRun([]).run, stop=StopRule(), seed=3), FakeRun([]).run
+    assert order_seed_of(stops, other) == order_seed_of(other, stops) == 3
+    assert order_seed_of(stops, replace(stops, id="x")) == 3
+    assert order_seed_of(stops, replace(stops, seed=4)) is None
+    assert order_seed_of(other, other) is None
 
 
 def test_every_form_tells_the_gate(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ the same, and looked at before anything is spent.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -19,6 +19,7 @@ from paraval.report.drop_words import points
 from paraval.report.summary import variant_key
 from paraval.report.wording import counted
 from paraval.settings import DEFAULT_MAX_DROP, Selection, is_report_file
+from paraval.statistics.betting import betting_interval
 from paraval.statistics.power import pairs_to_tell
 from paraval.statistics.repeats import apart, repeats_step
 from paraval.store.baselines import Baselines
@@ -139,23 +140,40 @@ def _set(name: str, suite: str, store: Store) -> str:
 def check_baseline(plan: Plan, baseline: Baseline, references: References) -> Iterator[str]:
     """RequestError where nothing could be compared; what else a person should know before."""
     wavering, cases = _shared_cases(plan, _read(baseline, references), baseline)
-    shared = len(wavering)
-    if shared < cases:
+    if len(wavering) < cases:
         yield (
-            f"Only {shared:,} of {counted(cases, 'case')} can be held against the baseline:"
+            f"Only {len(wavering):,} of {counted(cases, 'case')} can be held against the baseline:"
             " it has no verdict on the others."
         )
+    if plan.stop is None:
+        yield from _too_few(wavering, baseline.max_drop)
+    else:
+        yield from _too_few_at_any_time(len(wavering), baseline.max_drop)
+
+
+def _too_few(wavering: Sequence[float], max_drop: float) -> Iterator[str]:
+    shared = len(wavering)
     step = repeats_step(0.0, math.fsum(wavering))
-    more = pairs_to_tell([0.0] * shared, -baseline.max_drop, step=step)
+    more = pairs_to_tell([0.0] * shared, -max_drop, step=step)
     if more:
         yield (
             f"Even if no case changes, {counted(shared, 'case')} cannot rule out a drop of more"
-            f" than {points(baseline.max_drop)}; {counted(more, 'more case')} could."
+            f" than {points(max_drop)}; {counted(more, 'more case')} could."
         )
     elif more is None:
         yield (
             f"Unless the pass rate rises, no number of cases rules out a drop of more than"
-            f" {points(baseline.max_drop)}."
+            f" {points(max_drop)}."
+        )
+
+
+def _too_few_at_any_time(shared: int, max_drop: float) -> Iterator[str]:
+    """Of a run that may stop early: what it claims holds at any time, and takes more cases."""
+    low, _ = betting_interval([0.0] * shared)
+    if low <= -max_drop:
+        yield (
+            f"Even if no case changes, {counted(shared, 'case')} of a run that may stop early"
+            f" cannot rule out a drop of more than {points(max_drop)}."
         )
 
 

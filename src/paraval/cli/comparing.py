@@ -185,6 +185,7 @@ def _drop(versus: Versus, max_drop: float) -> DropVerdict:
         Baseline(name=versus.reference.name, max_drop=max_drop),
         confidence=versus.question.confidence,
         at_any_time=versus.is_any_time,
+        order_seed=versus.order_seed,
     )
 
 

@@ -16,7 +16,7 @@ from paraval.records import AttemptRecord, Baseline, Case, RunInfo, TrialResult
 from paraval.report.comparing.axes import comparisons_of
 from paraval.report.comparing.cells import CaseBook
 from paraval.report.comparing.comparison import Comparison
-from paraval.report.dropping import gone, judge_drop
+from paraval.report.dropping import gone, judge_drop, order_seed_of
 from paraval.report.gate import (
     DropVerdict,
     Gate,
@@ -128,11 +128,16 @@ class Contents:
             return gone(baseline)
         try:
             source = self._references(baseline.name)
-            stops = self.run.stop is not None or source.info().stop is not None
-            book = book_of(source)
+            other, book = source.info(), book_of(source)
         except ParavalError:
             return gone(baseline)
-        return judge_drop(self.book, book, baseline, at_any_time=stops)
+        return judge_drop(
+            self.book,
+            book,
+            baseline,
+            at_any_time=self.run.stop is not None or other.stop is not None,
+            order_seed=order_seed_of(self.run, other),
+        )
 
     def attempts(self) -> Iterator[AttemptRecord]:
         """Read anew each time, by plan order and number."""

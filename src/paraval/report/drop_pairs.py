@@ -1,147 +1,108 @@
-"""The cases of a run beside the same cases of its baseline: how they differ, and what is missing.
+"""The cases of a run beside the same cases of its baseline, in the pairs that comparisons make.
 
-A case's difference is the mean over the variants that both have and that are judged on both sides.
-What the differences mean is judged in `dropping`.
+One thing is different: a gate asks for all that was planned, so what was skipped is missing like an
+error. Of runs that may stop early, cases count in the order that was drawn, up to the first that
+was skipped; what lies beyond was not asked for. What the pairs mean is judged in `dropping`.
 """
 
 from __future__ import annotations
 
-import math
-from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from statistics import fmean
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from paraval.records import Variant
-from paraval.report.comparing.cells import CaseBook, Cell
-from paraval.report.comparing.comparison import Interval
+from paraval.report.comparing.anytime import Missing
+from paraval.report.comparing.cells import CaseBook
+from paraval.report.comparing.claims import state_of
+from paraval.report.comparing.pairing import Cells, Matchup, Row, row_of, shared_variants
+from paraval.report.comparing.pairs import Pairs
 from paraval.report.wording import variant_label
-from paraval.statistics.repeats import apart, repeats_step
+from paraval.statistics.drawing import drawn_order
 
 
-class Beside(NamedTuple):
-    """A case with a variant, on both sides: now less before."""
-
-    difference: float | None
-    """None: one of them has no verdict."""
-    bounds: Interval | None
-    """What it could be, whatever missing verdicts hide; None: nothing was to be judged."""
-    missing: int
-    """Verdicts, of both."""
-    apart: float = 0.0
-    """How often one repeat of now ends differently than one of before."""
-
-
-class Differences:
-    """Of one variant, or of the whole run: case by case, a few numbers each."""
-
-    def __init__(self) -> None:
-        self.judged = array("d")
-        """Of the cases with a verdict on both sides."""
-        self._least = array("d")
-        self._most = array("d")
-        self._missing = 0
-        self._apart = 0.0
-
-    def add(self, case: Sequence[Beside]) -> bool:
-        """A case, by its variants; whether it is judged."""
-        judged = [one.difference for one in case if one.difference is not None]
-        bounds = [one.bounds for one in case if one.bounds is not None]
-        if judged:
-            self.judged.append(fmean(judged))
-            self._apart += fmean(one.apart for one in case if one.difference is not None)
-        if bounds:
-            self._least.append(fmean(least for least, _ in bounds))
-            self._most.append(fmean(most for _, most in bounds))
-        self._missing += sum(one.missing for one in case)
-        return bool(judged)
-
-    @property
-    def step(self) -> float:
-        """Of the interval of their mean, by how much repeats and variants waver."""
-        return repeats_step(math.fsum(value * value for value in self.judged), self._apart)
-
-    @property
-    def if_errors(self) -> Interval | None:
-        """The least and the most that the mean could be; None where no verdict is missing."""
-        return (fmean(self._least), fmean(self._most)) if self._missing else None
-
-
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DropPairs:
     """A run beside its baseline."""
 
-    whole: Differences = field(default_factory=Differences)
-    variants: dict[str, Differences] = field(default_factory=dict)
+    whole: Pairs
+    """Of a case: the mean over the variants that both have and that are judged on both sides."""
+    planned: int
+    """Cases that both have, counted or not."""
+    variants: Mapping[str, Pairs]
     """By their keys; none where they have only one in common."""
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str]
     """Of the variants that they have in common, by their keys."""
-    only_now: int = 0
-    """Cases that the baseline does not have ..."""
-    only_baseline: int = 0
-    """... that it alone has ..."""
-    unjudged: int = 0
-    """... and that both have, but one of them without a verdict."""
+
+    @property
+    def only_now(self) -> int:
+        """Cases that the baseline does not have ..."""
+        return len(self.whole.left_out.only_subject)
+
+    @property
+    def only_baseline(self) -> int:
+        """... that it alone has ..."""
+        return len(self.whole.left_out.only_reference)
+
+    @property
+    def unjudged(self) -> int:
+        """... and that both have, but one of them without a verdict."""
+        return len(self.whole.left_out.unjudged)
 
 
-def drop_pairs(now: CaseBook, baseline: CaseBook, *, skips_are_meant: bool = False) -> DropPairs:
-    """`skips_are_meant`: what was skipped is not missing, since a comparison was decided."""
+def drop_pairs(now: CaseBook, baseline: CaseBook) -> DropPairs:
+    return _gathered(now, baseline, _cases_of(now, baseline), in_order=False)
+
+
+def drop_pairs_in_order(now: CaseBook, baseline: CaseBook, seed: int) -> DropPairs:
+    """Of runs that may stop early; `seed` drew the order of their cases."""
+    order = drawn_order(_cases_of(now, baseline), seed)
+    return _gathered(now, baseline, order, in_order=True)
+
+
+class _Gathering:
+    """The pairs of some variants, as their cases come."""
+
+    def __init__(self, matchup: Matchup, *, in_order: bool) -> None:
+        self.pairs = Pairs()
+        self.planned = 0
+        self._matchup = matchup
+        self._in_order = in_order
+        self._ended = False
+
+    def add(self, case: str, now: Row, before: Row) -> None:
+        settings = self._matchup.matched(now, before)
+        if settings:
+            self.planned += 1
+            if self._in_order and state_of(settings) is Missing.NOT_YET:
+                self._ended = True
+            if self._ended:
+                return
+        self._matchup.add_figures(self.pairs, case, now, before)
+
+
+def _gathered(now: CaseBook, baseline: CaseBook, cases: list[str], *, in_order: bool) -> DropPairs:
     shared = shared_variants(now.variants, baseline.variants)
-    labels = {key: variant_label(now.variants[key]) for key in shared}
-    pairs = DropPairs(labels=labels)
-    for case, cells in now.rows():
-        before = baseline.cells_of(case)
-        beside = {
-            key: _beside(cells[key], before[other], skips_are_meant=skips_are_meant)
-            for key, other in shared.items()
-            if key in cells and other in before
-        }
-        if not beside:
-            pairs.only_now += 1
-            continue
-        pairs.unjudged += not pairs.whole.add(list(beside.values()))
-        if len(shared) > 1:
-            for key, one in beside.items():
-                pairs.variants.setdefault(key, Differences()).add([one])
-    pairs.only_baseline = len(baseline) - (len(now) - pairs.only_now)
-    return pairs
-
-
-def shared_variants(now: Mapping[str, Variant], before: Mapping[str, Variant]) -> Mapping[str, str]:
-    """Those with the same axes and values, by the keys that each side has for them.
-
-    Where both have just one, they are the same whatever they are called: a run without a matrix may
-    be held against one with a single model.
-    """
-    if len(now) == len(before) == 1:
-        return dict(zip(now, before, strict=True))
-    known = {_in_any_order(variant): key for key, variant in before.items()}
-    return {
-        key: known[same]
-        for key, variant in now.items()
-        if (same := _in_any_order(variant)) in known
+    whole = _Gathering(Matchup(keys=tuple(shared.items())), in_order=in_order)
+    each = {
+        pair[0]: _Gathering(Matchup(keys=(pair,)), in_order=in_order)
+        for pair in shared.items()
+        if len(shared) > 1
     }
+    for case in cases:
+        rows = _row(now.cells_of(case)), _row(baseline.cells_of(case))
+        for gathering in (whole, *each.values()):
+            gathering.add(case, *rows)
+    return DropPairs(
+        whole=whole.pairs,
+        planned=whole.planned,
+        variants={key: one.pairs for key, one in each.items()},
+        labels={key: variant_label(now.variants[key]) for key in shared},
+    )
 
 
-def _in_any_order(variant: Variant) -> Iterable[object]:
-    """Not the values themselves, of which 1, 1.0 and True are the same."""
-    return frozenset((axis, repr(value)) for axis, value in variant.items())
+def _cases_of(now: CaseBook, baseline: CaseBook) -> list[str]:
+    return list(dict.fromkeys(case for book in (now, baseline) for case, _ in book.rows()))
 
 
-def _beside(now: Cell, before: Cell, *, skips_are_meant: bool) -> Beside:
-    missed = [cell.errors + (0 if skips_are_meant else cell.skipped) for cell in (now, before)]
-    missing = sum(missed)
-    if not (now.judged + missed[0] and before.judged + missed[1]):
-        return Beside(None, None, missing)
-    (worst, best), (lowest, highest) = map(_rates, (now, before), missed)
-    bounds = worst - highest, best - lowest
-    if now.rate is None or before.rate is None:
-        return Beside(None, bounds, missing)
-    return Beside(now.rate - before.rate, bounds, missing, apart(now.rate, before.rate))
-
-
-def _rates(cell: Cell, missing: int) -> Interval:
-    """The least and the most that a rate could be."""
-    wanted = cell.judged + missing
-    return cell.passed / wanted, (cell.passed + missing) / wanted
+def _row(cells: Cells) -> Row:
+    missing = {key: one._replace(errors=one.errors + one.skipped) for key, one in cells.items()}
+    return row_of(missing)

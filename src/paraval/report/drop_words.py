@@ -13,12 +13,14 @@ from pathlib import Path
 
 from paraval.records import Baseline
 from paraval.report.comparing.comparison import Interval
+from paraval.report.comparing.points import signed_points, signed_range
 from paraval.report.drop_pairs import DropPairs
 from paraval.report.gate import RateChange
 from paraval.report.text import to_ascii
 from paraval.report.wording import counted, listed, percent
 
 NO_VARIANT = "it has no variant in common with the baseline"
+NO_ORDER = "one of them may stop early, and they have no known order of cases in common"
 _MOST_NAMED = 3
 # Letters, and signs between them that act nowhere: `gpt_4`, `claude@2025`, `small - with-tool`.
 _HARMLESS = re.compile(
@@ -27,17 +29,9 @@ _HARMLESS = re.compile(
 
 
 def points(share: float) -> str:
-    """`5 points`, `2.5 points`, `1 point`."""
+    """`5 points`, `2.5 points`, `1 point`: what was asked for, so as exactly as that was."""
     number = f"{round(share * 100, 2):g}"
     return f"{number} {'point' if number == '1' else 'points'}"
-
-
-def signed(share: float) -> str:
-    """`+12`, `-3`, `-0.4`: points, whole from 2 on."""
-    value = round(share * 100, 1)
-    if abs(value) >= 2 or value == round(value):
-        return f"{round(share * 100):+d}" if round(share * 100) else "+0"
-    return f"{value:+.1f}"
 
 
 def name_of(baseline: Baseline) -> str:
@@ -51,7 +45,7 @@ def cannot_tell(baseline: Baseline, why: str) -> str:
 
 
 def nothing_shared(pairs: DropPairs) -> str:
-    if pairs.unjudged:
+    if pairs.planned:
         return "no case has a verdict in both runs"
     return "it has no case in common with the baseline"
 
@@ -74,7 +68,9 @@ class Told:
     """What the figures are told with."""
 
     baseline: Baseline
-    at_any_time: bool
+    planned: int | None = None
+    """Cases that both runs have, where one of them may stop early: what is claimed holds at any
+    time, and not all of them may count."""
 
     def met(self, change: RateChange) -> str:
         return (
@@ -99,26 +95,29 @@ class Told:
 
     def unknown(self, change: RateChange, more: int | None) -> str:
         cannot = f"{_cannot_tell(self.baseline)} ({self._figures(change)})"
-        if self.at_any_time:
+        if self.planned is not None:
             return f"{cannot}."
         if more is None:
             return f"{cannot}; more cases like these could not."
         return f"{cannot}; {counted(more, 'more case', 'more cases')} could."
 
     def hidden(self, change: RateChange, if_errors: Interval | None) -> str:
-        least, most = if_errors or (-1.0, 1.0)
+        hidden = signed_range(if_errors or (-1.0, 1.0), bound=-self.baseline.max_drop)
         return (
             f"{_cannot_tell(self.baseline)} ({self._figures(change)}): with what errors and skipped"
-            f" trials hide, it could be anything from {signed(least)} to {signed(most)} points."
+            f" trials hide, it could be anything from {hidden} points."
         )
 
     def _figures(self, change: RateChange) -> str:
-        low, high = change.interval
-        sure = f"{percent(change.confidence)}{' at any time' if self.at_any_time else ''}"
-        return (
-            f"{signed(change.mean)} points against {name_of(self.baseline)},"
-            f" {sure}: {signed(low)} to {signed(high)}, {counted(change.cases, 'case')}"
-        )
+        sure = percent(change.confidence)
+        cases = counted(change.cases, "case")
+        if self.planned is not None:
+            sure = f"{sure} at any time"
+            if self.planned > change.cases:
+                cases = f"{change.cases:,} of {counted(self.planned, 'case')}"
+        bounds = signed_range(change.interval, bound=-self.baseline.max_drop)
+        against = f"{signed_points(change.mean)} against {name_of(self.baseline)}"
+        return f"{against}, {sure}: {bounds}, {cases}"
 
 
 def _cannot_tell(baseline: Baseline) -> str:

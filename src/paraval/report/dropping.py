@@ -5,22 +5,28 @@ ruled out, and unknown between. In the whole run a variant may hide behind the o
 which such a drop is shown misses the gate by itself; the more variants there are, the surer that
 must be (Holm). Missing verdicts are no wrong answers: their pairs are left out, and where they
 could turn the answer, it is unknown.
+
+Where one of the runs may stop early, only what holds at any time is claimed: of the cases that come
+first in the order that was drawn, with the interval that comparisons of such runs have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import fmean
 from typing import Any
 
-from paraval.records import Baseline
+from paraval.records import Baseline, RunInfo
 from paraval.report import drop_words as words
 from paraval.report.comparing.cells import CaseBook
+from paraval.report.comparing.compared import step_of
 from paraval.report.comparing.comparison import Interval
-from paraval.report.drop_pairs import Differences, DropPairs, drop_pairs, shared_variants
+from paraval.report.comparing.pairs import Pairs
+from paraval.report.drop_pairs import DropPairs, drop_pairs, drop_pairs_in_order
 from paraval.report.gate import DropVerdict, RateChange, Verdict
+from paraval.statistics.betting import betting_interval
 from paraval.statistics.pairs import paired_interval
 from paraval.statistics.power import pairs_to_tell
-from paraval.statistics.sequential import mixture_radius
 
 CONFIDENCE = 0.95
 
@@ -32,15 +38,28 @@ def judge_drop(
     *,
     confidence: float = CONFIDENCE,
     at_any_time: bool = False,
+    order_seed: int | None = None,
 ) -> DropVerdict:
-    """`at_any_time`: one of the runs may stop early, so that only what holds then is claimed."""
-    pairs = drop_pairs(subject, reference, skips_are_meant=at_any_time)
+    """`at_any_time`: one of the runs may stop early. Then `order_seed` drew the order of its cases;
+    None where nobody knows it, or where both runs may stop and drew different ones."""
+    if at_any_time and order_seed is not None:
+        pairs = drop_pairs_in_order(subject, reference, order_seed)
+    else:
+        pairs = drop_pairs(subject, reference)
     judging = _Judging(pairs, baseline, confidence, at_any_time=at_any_time)
-    if not pairs.whole.judged:
-        has_variants = bool(shared_variants(subject.variants, reference.variants))
-        why = words.nothing_shared(pairs) if has_variants else words.NO_VARIANT
-        return judging.told(Verdict.UNKNOWN, words.cannot_tell(baseline, why))
+    if not pairs.labels:
+        return judging.unknown(words.NO_VARIANT)
+    if at_any_time and order_seed is None:
+        return judging.unknown(words.NO_ORDER)
+    if not pairs.whole:
+        return judging.unknown(words.nothing_shared(pairs))
     return judging.verdict()
+
+
+def order_seed_of(*runs: RunInfo) -> int | None:
+    """What drew the order of cases in those of the runs that may stop early; None: not one seed."""
+    seeds = {run.seed for run in runs if run.stop is not None}
+    return seeds.pop() if len(seeds) == 1 else None
 
 
 def gone(baseline: Baseline) -> DropVerdict:
@@ -65,35 +84,35 @@ class _Judging:
         self._confidence = confidence
         self._at_any_time = at_any_time
         self._lowest = -baseline.max_drop
-        whole = pairs.whole
-        self._change = self._change_of(whole, confidence) if whole.judged else None
+        self._change: RateChange | None = None
+
+    def unknown(self, why: str) -> DropVerdict:
+        """Where there is nothing to judge by."""
+        return self._told(Verdict.UNKNOWN, words.cannot_tell(self._baseline, why))
 
     def verdict(self) -> DropVerdict:
-        change, whole = self._change, self._pairs.whole
-        assert change is not None, "there is something to judge"
-        told = words.Told(baseline=self._baseline, at_any_time=self._at_any_time)
+        whole = self._pairs.whole
+        self._change = change = self._change_of(whole, self._confidence)
+        planned = self._pairs.planned if self._at_any_time else None
+        told = words.Told(baseline=self._baseline, planned=planned)
         if self._is_dropped(change, whole.if_errors):
-            return self.told(Verdict.MISSED, told.missed(change))
+            return self._told(Verdict.MISSED, told.missed(change))
         if dropped := self._dropped_variants():
             sentence = told.missed_by(dropped)
-            return self.told(Verdict.MISSED, sentence, dropped=dropped)
+            return self._told(Verdict.MISSED, sentence, dropped=dropped)
         if_errors = whole.if_errors
         low, high = change.interval
         # What could be met or missed, were it not for what is missing.
         if high < self._lowest or (
             low > self._lowest and if_errors is not None and if_errors[0] < self._lowest
         ):
-            return self.told(Verdict.UNKNOWN, told.hidden(change, if_errors))
+            return self._told(Verdict.UNKNOWN, told.hidden(change, if_errors))
         if low > self._lowest:
-            return self.told(Verdict.MET, told.met(change))
-        more = (
-            None
-            if self._at_any_time
-            else pairs_to_tell(whole.judged, self._lowest, self._confidence, step=whole.step)
-        )
-        return self.told(Verdict.UNKNOWN, told.unknown(change, more), more_cases=more)
+            return self._told(Verdict.MET, told.met(change))
+        more = None if self._at_any_time else self._more_cases()
+        return self._told(Verdict.UNKNOWN, told.unknown(change, more), more_cases=more)
 
-    def told(self, verdict: Verdict, sentence: str, **figures: Any) -> DropVerdict:
+    def _told(self, verdict: Verdict, sentence: str, **figures: Any) -> DropVerdict:
         pairs = self._pairs
         return DropVerdict(
             verdict=verdict,
@@ -108,13 +127,18 @@ class _Judging:
             **figures,
         )
 
+    def _more_cases(self) -> int | None:
+        whole = self._pairs.whole
+        step = step_of(whole)
+        return pairs_to_tell(whole.differences, self._lowest, self._confidence, step=step)
+
     def _is_dropped(self, change: RateChange, if_errors: Interval | None) -> bool:
         hidden = if_errors is not None and if_errors[1] >= self._lowest
         return change.interval[1] < self._lowest and not hidden
 
     def _dropped_variants(self) -> Mapping[str, RateChange]:
         """By Holm: the surest first, each as sure as all that are left ask for."""
-        left = {key: one for key, one in self._pairs.variants.items() if one.judged}
+        left = {key: one for key, one in self._pairs.variants.items() if one}
         dropped: dict[str, RateChange] = {}
         while left:
             confidence = 1 - (1 - self._confidence) / len(left)
@@ -130,13 +154,15 @@ class _Judging:
             left = {key: one for key, one in left.items() if key not in found}
         return dropped
 
-    def _change_of(self, differences: Differences, confidence: float) -> RateChange:
-        judged = differences.judged
-        mean, low, high = paired_interval(judged, confidence, step=differences.step)
+    def _change_of(self, pairs: Pairs, confidence: float) -> RateChange:
+        differences = pairs.differences
         if self._at_any_time:
-            radius = mixture_radius(len(judged), confidence, range_=2.0)
-            low, high = max(-1.0, mean - radius), min(1.0, mean + radius)
-        return RateChange(mean=mean, interval=(low, high), confidence=confidence, cases=len(judged))
+            mean, interval = fmean(differences), betting_interval(differences, confidence)
+        else:
+            mean, low, high = paired_interval(differences, confidence, step=step_of(pairs))
+            interval = (low, high)
+        cases = len(differences)
+        return RateChange(mean=mean, interval=interval, confidence=confidence, cases=cases)
 
 
 def drop_as_dict(drop: DropVerdict) -> dict[str, Any]:

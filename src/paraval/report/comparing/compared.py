@@ -56,7 +56,6 @@ def compare(
     """The subject against the reference, as the one comparison of its question: `adjusted` makes
     up for others beside it."""
     passing = _passing(pairs, confidence, seed=seed, resamples=resamples)
-    bounds = (fmean(pairs.worst), fmean(pairs.best)) if pairs.has_errors else None
     return Comparison(
         subject=subject,
         reference=reference,
@@ -68,7 +67,7 @@ def compare(
         score=_score(pairs, confidence, seed=seed, resamples=resamples),
         finding=finding_of(passing, confidence),
         detectable=_detectable(pairs, confidence),
-        if_errors=bounds,
+        if_errors=pairs.if_errors,
         seconds=_ratio(pairs.log_seconds, confidence),
         cost=_ratio(pairs.log_usd, confidence),
         pass_at=_pass_at(pairs),
@@ -121,7 +120,7 @@ def _passing(pairs: Pairs, confidence: float, *, seed: int, resamples: int) -> D
     else:
         p = sign_flip_p(differences, seed=seed, resamples=resamples)
         method = Method.SIGN_FLIPS
-    mean, low, high = paired_interval(differences, confidence, step=_step(pairs))
+    mean, low, high = paired_interval(differences, confidence, step=step_of(pairs))
     return Difference(
         mean=mean,
         interval=(low, high),
@@ -134,11 +133,11 @@ def _passing(pairs: Pairs, confidence: float, *, seed: int, resamples: int) -> D
 
 
 def _detectable(pairs: Pairs, confidence: float) -> float | None:
-    return detectable_from(pairs.differences, confidence, step=_step(pairs)) if pairs else None
+    return detectable_from(pairs.differences, confidence, step=step_of(pairs)) if pairs else None
 
 
-def _step(pairs: Pairs) -> float:
-    """By how much the repeats of the cases, and their settings, waver."""
+def step_of(pairs: Pairs) -> float:
+    """Of their interval: by how much the repeats of the cases, and their settings, waver."""
     squares = math.fsum(value * value for value in pairs.differences)
     single = math.fsum(
         number * fmean(apart(passed / n, others / m) for (n, passed), (m, others) in kinds)

@@ -73,14 +73,7 @@ def pair_books(subject: CaseBook, reference: CaseBook) -> PairedBooks:
 
     UnpairableError where that leaves nothing: then one variant of each must be chosen.
     """
-    theirs = {_identity(variant): key for key, variant in reference.variants.items()}
-    keys = {
-        key: theirs[_identity(variant)]
-        for key, variant in subject.variants.items()
-        if _identity(variant) in theirs
-    }
-    if not keys and len(subject.variants) == len(reference.variants) == 1:
-        keys = dict(zip(subject.variants, reference.variants, strict=True))
+    keys = shared_variants(subject.variants, reference.variants)
     if not keys:
         raise UnpairableError("no variant in common: choose one of each")
     taken = set(keys.values())
@@ -91,6 +84,24 @@ def pair_books(subject: CaseBook, reference: CaseBook) -> PairedBooks:
         only_reference=tuple(v for key, v in reference.variants.items() if key not in taken),
         matchups=tuple(Matchup(keys=(pair,)) for pair in keys.items()),
     )
+
+
+def shared_variants(
+    subject: Mapping[str, Variant], reference: Mapping[str, Variant]
+) -> dict[str, str]:
+    """Those with the same axes and values, by the keys that each side has for them.
+
+    Where each has just one, they are the same whatever they are called: a run without a matrix may
+    be held against one with a single model.
+    """
+    if len(subject) == len(reference) == 1:
+        return dict(zip(subject, reference, strict=True))
+    theirs = {_identity(variant): key for key, variant in reference.items()}
+    return {
+        key: theirs[same]
+        for key, variant in subject.items()
+        if (same := _identity(variant)) in theirs
+    }
 
 
 def pairs_of(subject: CaseBook, reference: CaseBook, matchup: Matchup) -> Pairs:
@@ -143,5 +154,6 @@ def _value_of(variants: Mapping[str, Variant], axis: str, text: str) -> Scalar:
 
 
 def _identity(variant: Variant) -> tuple[tuple[str, str], ...]:
-    """What tells variants of different runs apart: the order of axes doesn't."""
+    """What tells variants of different runs apart: the order of axes doesn't. Values are told apart
+    as texts, since 1, 1.0 and True are the same."""
     return tuple(sorted((axis, repr(value)) for axis, value in variant.items()))

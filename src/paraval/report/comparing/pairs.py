@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from paraval.report.comparing.cells import Cell
-from paraval.report.comparing.comparison import LeftOut, Turned
+from paraval.report.comparing.comparison import Interval, LeftOut, Turned
 
 DUST = 1e-12
 """What rounding leaves of thirds and tenths."""
@@ -109,6 +109,12 @@ class Pairs:
     @property
     def mean(self) -> float | None:
         return fmean(self.differences) if self.differences else None
+
+    @property
+    def if_errors(self) -> Interval | None:
+        """The least and the most that the mean could be, whatever errors hide; None where there
+        are none."""
+        return (fmean(self.worst), fmean(self.best)) if self.has_errors else None
 
     @property
     def left_out(self) -> LeftOut:

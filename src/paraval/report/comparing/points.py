@@ -9,6 +9,9 @@ from paraval.report.comparing.comparison import Interval
 _SMALLEST_P = 0.001
 _FINEST = 6
 """Digits of a p-value, at most."""
+_FINEST_POINTS = 4
+_NARROW = 4
+"""Points: a narrower range is told in tenths."""
 
 
 def points(share: float) -> str:
@@ -30,10 +33,19 @@ def signed_points(share: float) -> str:
     return f"{signed(share)} {points(share).split()[1]}"
 
 
-def signed_range(interval: Interval) -> str:
-    """`-9 to +13`: in points."""
-    low, high = interval
-    return f"{signed(low)} to {signed(high)}"
+def signed_range(interval: Interval, bound: float = 0.0) -> str:
+    """`-9 to +13`, `+0.3 to +20.8`: in points, both ends with as many digits as it takes to see on
+    which side of the bound each lies, and that they differ."""
+    edge = bound * 100
+    low, high = (share * 100 for share in interval)
+    for digits in range(_FINEST_POINTS + 1):
+        shown = [_rounded(value, digits) for value in (low, high)]
+        if (digits or high - low >= _NARROW or low == high) and all(
+            _side_of(one, edge) == _side_of(value, edge)
+            for one, value in zip(shown, (low, high), strict=True)
+        ):
+            break
+    return " to ".join(f"{one:+.{digits}f}" if one else "0" for one in shown)
 
 
 def p_value(p: float, confidence: float = 0.95) -> str:
@@ -73,3 +85,17 @@ def _number(share: float) -> str:
     if value < 1.95:
         return f"{max(value, 0.1):.1f}".removesuffix(".0")
     return f"{min(round(value), 99) if value < 100 else round(value)}"
+
+
+def _rounded(value: float, digits: int) -> float:
+    """100 only when it is exactly that."""
+    shown = round(value, digits)
+    if abs(shown) < 100 or math.isclose(abs(value), 100, abs_tol=1e-7):
+        return shown
+    return math.copysign(100 - 10**-digits, value)
+
+
+def _side_of(value: float, edge: float) -> int:
+    if math.isclose(value, edge, abs_tol=1e-7):
+        return 0
+    return 1 if value > edge else -1

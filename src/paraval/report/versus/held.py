@@ -113,6 +113,13 @@ class Versus:
         return self.subject.is_stopped_early or self.reference.is_stopped_early
 
     @property
+    def order_seed(self) -> int | None:
+        """By which the cases of what stopped early were drawn, if by one and known."""
+        stopped = [one for one in (self.subject, self.reference) if one.is_stopped_early]
+        seeds = {one.run.seed for one in stopped}
+        return seeds.pop() if len(seeds) == 1 and all(one.tells_run for one in stopped) else None
+
+    @property
     def only_subject(self) -> tuple[str, ...]:
         """Labels of variants that the other side lacks."""
         return tuple(_label(one) for one in self._paired.only_subject)
@@ -135,7 +142,7 @@ class Versus:
         )
         sides, confidence = (self.subject.side, self.reference.side), self.question.confidence
         if self.is_any_time:
-            seed = self._order_seed()
+            seed = self.order_seed
             return compared_at_any_time(books, sides, seed, confidence=confidence, among=among)
         pairs = pairs or books.pairs()
         return compare(
@@ -145,12 +152,6 @@ class Versus:
             seed=self.question.seed,
             resamples=resamples_for(len(pairs), among),
         )
-
-    def _order_seed(self) -> int | None:
-        """By which the cases of what stopped early were drawn, if by one and known."""
-        stopped = [one for one in (self.subject, self.reference) if one.is_stopped_early]
-        seeds = {one.run.seed for one in stopped}
-        return seeds.pop() if len(seeds) == 1 and all(one.tells_run for one in stopped) else None
 
 
 def _paired(subject: Held, reference: Held) -> PairedBooks:
