@@ -40,6 +40,7 @@ COMMANDS = {
     "compare": ("comparing", "Tell whether one run or variant is better than another."),
     "baseline": ("baselines", "Set, show or clear the run that a suite is held against."),
     "history": ("history", "Show a suite's pass rate, cost and time over its runs."),
+    "badge": ("badge", "Write a suite's latest figures into a prompt file or a JSON file."),
     "logs": ("logs", "Print what the attempts of a run and their graders wrote."),
     "diff": ("changes", "Print what attempts changed in their workspaces."),
     "init": ("starting", "Write a suite that runs, to begin with."),

@@ -1,0 +1,250 @@
+"""The YAML at the top of a text, between two lines of `---`: read, and edited where it stands.
+
+Values are exchanged in their places and new keys are added at the end. All else, the order of keys,
+comments, line ends and the text below, stays byte for byte as it is.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from paraval.errors import RequestError
+from paraval.report.text import well_formed
+
+MOST_CHARACTERS = 64_000
+"""Of front matter; more is no such thing, and would take long to read."""
+_START = re.compile(r"---[ \t]*(?:\r?\n|\Z)")
+_END = re.compile(r"^(?:---|\.\.\.)[ \t]*\r?$", re.MULTILINE)
+_FIRST_LINE_END = re.compile(r"\r?\n")
+_COMMENT = re.compile(r"#[^\r\n]*")
+_NULL = "tag:yaml.org,2002:null"
+_BYTE_ORDER_MARK = "\ufeff"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontMatter:
+    """A text in three parts."""
+
+    name: str
+    """Of the file, for messages."""
+    head: str
+    """Up to the front matter; empty where there is none yet."""
+    yaml: str
+    tail: str
+    """From the line on that ends it; all of the text where there is none."""
+    newline: str
+
+    @property
+    def body(self) -> str:
+        """The text below."""
+        return _END.sub("", self.tail, count=1) if self.head else self.tail
+
+    @property
+    def is_there(self) -> bool:
+        return bool(self.head)
+
+
+def read_front_matter(text: str, name: str) -> FrontMatter:
+    """RequestError where it begins and does not end, or is too long to be any."""
+    mark = _BYTE_ORDER_MARK if text.startswith(_BYTE_ORDER_MARK) else ""
+    rest = text.removeprefix(mark)
+    line_end = _FIRST_LINE_END.search(rest)
+    newline = "\n" if line_end is None else line_end[0]
+    start = _START.match(rest)
+    if start is None:
+        return FrontMatter(name=name, head="", yaml="", tail=text, newline=newline)
+    end = _END.search(rest, start.end())
+    if end is None:
+        raise RequestError(
+            f"{name}: its front matter begins in line 1 and has no end",
+            hint="end it with a line of three dashes, ---; or begin the text with another line",
+        )
+    if end.start() - start.end() > MOST_CHARACTERS:
+        most = f"{MOST_CHARACTERS:,} characters"
+        raise RequestError(f"{name}: its front matter is longer than {most}")
+    return FrontMatter(
+        name=name,
+        head=mark + start[0],
+        yaml=rest[start.end() : end.start()],
+        tail=rest[end.start() :],
+        newline=newline,
+    )
+
+
+Value = str | float | None | Sequence[float]
+Told = str | None | list[str]
+"""A value as it is written: a scalar's text, None for null, a list of such texts."""
+
+
+def values_in(front: FrontMatter, keys: Collection[str]) -> dict[str, Told]:
+    """What these keys have as values, of those that are there."""
+    return {key: _told(value) for key, _, value in _items(front) if key in keys}
+
+
+def with_values(front: FrontMatter, values: Mapping[str, Value]) -> str:
+    """The text with these values at these keys; those that are there already are left alone."""
+    there = {key: (name, value) for key, name, value in _items(front)}
+    edits = [
+        _edit(front.yaml, *there[key], _in_yaml(value))
+        for key, value in values.items()
+        if key in there and not _is_same(_told(there[key][1]), value)
+    ]
+    edited = front.yaml
+    for start, end, text in sorted(edits, reverse=True):
+        edited = edited[:start] + text + edited[end:]
+    indent = " " * _column(front)
+    added = [
+        f"{indent}{key}: {_in_yaml(value)}{front.newline}"
+        for key, value in values.items()
+        if key not in there
+    ]
+    new = _replaced(front, edited + "".join(added))
+    _check(front, new, values)
+    return new.head + new.yaml + new.tail
+
+
+def _in_yaml(value: Value) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        # One line, quoted where it needs to be; the dumper ends plain ones with a line of dots.
+        dumped = yaml.safe_dump(well_formed(value), allow_unicode=True, width=math.inf)
+        return dumped.removesuffix("...\n").rstrip("\n")
+    if isinstance(value, int | float):
+        return repr(value)
+    return f"[{', '.join(map(repr, value))}]"
+
+
+def _is_same(told: Told, value: Value) -> bool:
+    if isinstance(told, list) or not isinstance(value, str | int | float | None):
+        own = value if isinstance(value, Sequence) and not isinstance(value, str) else None
+        return isinstance(told, list) and own is not None and _numbers(told) == list(own)
+    if isinstance(value, int | float) and told is not None:
+        return _numbers([told]) == [value]
+    return told == value
+
+
+def _numbers(told: Sequence[str]) -> list[float] | None:
+    try:
+        return [float(text) for text in told]
+    except ValueError:
+        return None
+
+
+def _replaced(front: FrontMatter, text: str) -> FrontMatter:
+    if front.is_there:
+        return FrontMatter(
+            name=front.name, head=front.head, yaml=text, tail=front.tail, newline=front.newline
+        )
+    mark = _BYTE_ORDER_MARK if front.tail.startswith(_BYTE_ORDER_MARK) else ""
+    line = f"---{front.newline}"
+    return FrontMatter(
+        name=front.name,
+        head=mark + line,
+        yaml=text,
+        tail=line + front.tail.removeprefix(mark),
+        newline=front.newline,
+    )
+
+
+# ---- the YAML
+
+
+def _items(front: FrontMatter) -> Iterator[tuple[str, yaml.ScalarNode, yaml.Node]]:
+    """The keys of the mapping, with their nodes."""
+    root = _root(front)
+    if root is None:
+        return
+    seen: set[str] = set()
+    for name, value in root.value:
+        if not isinstance(name, yaml.ScalarNode):
+            continue
+        if name.value in seen:
+            raise _wrong(front, f"the key '{name.value[:80]}' is there twice", name.start_mark)
+        seen.add(name.value)
+        yield name.value, name, value
+
+
+def _root(front: FrontMatter) -> yaml.MappingNode | None:
+    """None where it holds nothing, or comments alone."""
+    try:
+        root = yaml.compose(front.yaml, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        problem = error.problem or "it is not valid YAML"
+        raise _wrong(front, problem, error.problem_mark or error.context_mark) from None
+    except (yaml.YAMLError, RecursionError) as error:
+        why = "nested too deeply" if isinstance(error, RecursionError) else "it is not valid YAML"
+        raise _wrong(front, why, None) from None
+    if root is None:
+        return None
+    if not isinstance(root, yaml.MappingNode) or root.flow_style:
+        raise _wrong(front, "it must be lines of `key: value`", root.start_mark)
+    return root
+
+
+def _wrong(front: FrontMatter, what: str, mark: Any) -> RequestError:
+    # Lines are counted from the line of dashes on.
+    place = "" if mark is None else f", line {mark.line + 2}"
+    return RequestError(
+        f"{front.name}{place}: its front matter cannot be used: {what}",
+        hint="mend it by hand; nothing was changed",
+    )
+
+
+def _told(node: yaml.Node) -> Told:
+    if isinstance(node, yaml.SequenceNode):
+        return [one.value if isinstance(one, yaml.ScalarNode) else "" for one in node.value]
+    if not isinstance(node, yaml.ScalarNode):
+        return ""
+    return None if node.tag == _NULL else str(node.value)
+
+
+def _edit(text: str, name: yaml.ScalarNode, value: yaml.Node, new: str) -> tuple[int, int, str]:
+    """From where to where to write what. A comment on the key's line stays on it."""
+    start = text.index(":", name.end_mark.index) + 1
+    gap = text[start : max(start, value.start_mark.index)]
+    comment = _COMMENT.search(gap)
+    if comment is not None:
+        written = f" {new}  {comment[0]}"
+    else:
+        written = (gap if gap and gap.isspace() and "\n" not in gap else " ") + new
+    return start, max(start, _end(text, value)), written
+
+
+def _end(text: str, node: yaml.Node) -> int:
+    """Where the last sign of a value stands. Of blocks, YAML tells where the next thing begins."""
+    end: int = node.end_mark.index
+    if isinstance(node, yaml.CollectionNode) and not node.flow_style:
+        last = node.value[-1]
+        return _end(text, last[1] if isinstance(last, tuple) else last)
+    if isinstance(node, yaml.ScalarNode) and node.style in ("|", ">"):
+        return len(text[:end].rstrip())
+    return end
+
+
+def _column(front: FrontMatter) -> int:
+    root = _root(front) if front.is_there else None
+    return 0 if root is None else root.start_mark.column
+
+
+def _check(front: FrontMatter, new: FrontMatter, values: Mapping[str, Value]) -> None:
+    """Whatever YAML allows (anchors, keys in quotes, blocks): ours must read as meant, and nothing
+    else otherwise than before."""
+    told = values_in(new, values)
+    is_meant = all(key in told and _is_same(told[key], values[key]) for key in values)
+    if not is_meant or _others(front, values) != _others(new, values):
+        raise _wrong(front, "our keys cannot be written without touching others", None)
+
+
+def _others(front: FrontMatter, edited: Collection[str]) -> list[str]:
+    return [
+        front.yaml[name.start_mark.index : _end(front.yaml, value)]
+        for key, name, value in _items(front)
+        if key not in edited
+    ]
