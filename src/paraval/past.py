@@ -13,9 +13,7 @@ from typing import Any
 from paraval.errors import StoreError
 from paraval.records import AttemptRecord, Case, RunInfo, TrialResult
 from paraval.report.contents import Earlier, Source
-from paraval.report.history.gathering import Past
 from paraval.report.history.records import History, Standing, standing_of
-from paraval.report.part import Choice
 from paraval.settings import TESTS
 from paraval.store.store import Store
 
@@ -46,8 +44,11 @@ class StoredRun:
             yield from reader.cases()
 
 
-def history_of(store: Store, suite: str, *, limit: int, choice: Choice) -> History:
+def history_of(store: Store, suite: str, *, limit: int, choice: Mapping[str, str]) -> History:
     """The last runs of a suite. The others are listed, and not read."""
+    # Only here: every run loads this module, and few ask for a history.
+    from paraval.report.history.gathering import Past  # noqa: PLC0415 - see above
+
     runs = [run for run in store.runs() if run.suite == suite]
     # One more, so that what is new in the oldest that is shown can be told.
     shown = list(islice(runs_of_suites(store, runs), limit + 1))
