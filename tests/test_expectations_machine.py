@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from paraval import Case, Options, Selection, Suite
+from paraval.cli.planning import sentences
+from paraval.composition import forecast_of
 from paraval.expectations import Asking, Expectations, Forecast, foresee, models_of
 from paraval.isolation import MachineReading, TargetLimits
 from paraval.records import (
@@ -20,9 +23,11 @@ from paraval.records import (
     Plan,
     Price,
     Provider,
+    StopRule,
     Target,
 )
 from paraval.schedule.messages import Work
+from paraval.statistics.drawing import drawn_order
 from paraval.store.index import HistoryRow
 from paraval.store.store import Store
 from tests.test_store import finish, judged, make_plan
@@ -187,3 +192,37 @@ def test_exclusive_trials_are_foreseen_last_and_alone(tmp_path: Path) -> None:
     assert [(trial.index, start) for trial, start, _ in found.starts][-1] == (0, 1.0)
     assert found.wall_s == pytest.approx(2.0)
     assert found.at_once is None
+
+
+def test_a_plan_that_may_stop_early_is_foreseen_case_by_case_in_drawn_order(
+    tmp_path: Path,
+) -> None:
+    """As its run goes, whichever trials take longest."""
+    store = Store(tmp_path / "store")
+    plan = replace(plan_of(COMMAND, 8, parallel=1, auto=False), stop=StopRule())
+    results = {one.index: judged(duration_s=1.0 + one.index) for one in plan.trials}
+    finish(store.create_run(plan, seed=0), results)
+    cases = list(dict.fromkeys(trial.case.id for trial in plan.trials))
+    for seed in (0, 5):
+        found = foresee(plan, store, ASKING, seed=seed, machine=MACHINE)
+        started = list(dict.fromkeys(trial.case.id for trial, _, _ in found.starts))
+        assert started == drawn_order(cases, seed)
+        assert "case by case, in an order drawn by chance" in sentences(found)[0]
+    longest_first = foresee(replace(plan, stop=None), store, ASKING, machine=MACHINE)
+    assert next(trial.index for trial, _, _ in longest_first.starts) == plan.trials[-1].index
+    assert "longest first" in sentences(longest_first)[0]
+
+
+def test_the_order_is_drawn_from_the_seed_of_the_suite(folder: Path) -> None:
+    cases = [Case(id=f"case-{number}") for number in range(9)]
+    suite = Suite(
+        cases=cases,
+        target=lambda case: case.id,
+        matrix={"mode": ["a", "b"]},
+        stop={"when": "decided"},
+        seed=11,
+    )
+    found = forecast_of(suite, Selection(), Options())
+    started = list(dict.fromkeys(trial.case.id for trial, _, _ in found.starts))
+    assert started == drawn_order([case.id for case in cases], 11)
+    assert "start case by case, in an order drawn by chance" in sentences(found)[0]

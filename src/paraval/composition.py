@@ -229,7 +229,7 @@ def forecast_of(suite: Suite, selection: Selection, options: Options) -> Forecas
     """What a run would do, without doing any of it."""
     plan = draft_plan(suite, _with_models_of_environment(selection, suite))
     store = open_store(options)
-    forecast = foresee(plan, store, asking_for(plan, store, Prices()))
+    forecast = foresee(plan, store, asking_for(plan, store, Prices()), seed=suite.seed or 0)
     return replace(forecast, absent=tuple(map(str, absent_programs(suite, plan))))
 
 

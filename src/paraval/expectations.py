@@ -31,6 +31,7 @@ from paraval.records import (
     account_need,
     model_need,
 )
+from paraval.schedule.blocks import case_by_case
 from paraval.schedule.bounds import PARALLEL, Bound, bounds
 from paraval.schedule.estimates import Estimates, Observation, variant_key
 from paraval.schedule.machine_needs import MachineNeeds, of_the_target
@@ -331,11 +332,14 @@ def foresee(
 ) -> Forecast:
     """What would run, in which order, how long it would take, and what it would cost.
 
-    `machine` is the one it would run on; None: this one, as it is now.
+    `seed` draws the order of cases where the run may stop early. `machine` is the one it would run
+    on; None: this one, as it is now.
     """
     expected = Expectations(plan, store.history(plan.name).rows, asking)
     calls = [expected.calls(trial) for trial in plan.trials]
     works = [expected.work(*each) for each in zip(plan.trials, calls, strict=True)]
+    if plan.stop is not None:
+        works = case_by_case(works, plan.trials, seed)
     seconds = [work.expected_s for work in works]
     limits = plan.limits
     if limits.auto:

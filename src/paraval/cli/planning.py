@@ -174,14 +174,18 @@ def sentences(forecast: Forecast) -> list[str]:
 
 
 def _estimate(forecast: Forecast) -> str:
+    drawn = "case by case, in an order drawn by chance"
+    stops = forecast.plan.stop is not None
     if forecast.wall_s is None or forecast.serial_s is None:
+        order = drawn if stops else "in plan order"
         return (
             "No estimate of the time: no run in this store tells how long its trials take. "
-            "Until then they start in plan order, as far as their limits and the machine let them."
+            f"Until then they start {order}, as far as their limits and the machine let them."
         )
+    order = drawn if stops else "longest first"
     return (
         f"About {duration(forecast.wall_s)}; one after the other about "
-        f"{duration(forecast.serial_s)} (from earlier runs; longest first)."
+        f"{duration(forecast.serial_s)} (from earlier runs; {order})."
     )
 
 
