@@ -710,7 +710,8 @@ class TrialEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialSkipped:
-    """A trial that will not run now; a resume may run it."""
+    """A trial that will not run now. A resume may run it, unless it was left out for good, as by an
+    early stop: the reason tells."""
 
     trial: Trial
     reason: str

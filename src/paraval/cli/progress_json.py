@@ -9,7 +9,8 @@ Every line has `event`:
   again
 - `trial_ended`: index, case, variant, repeat, outcome, passed, score, attempts, duration_s, error,
   cost_usd, cached, done, total, eta_s: its result is on disk
-- `trial_skipped`: index, case, variant, repeat, reason: it is left for later, and can be resumed
+- `trial_skipped`: index, case, variant, repeat, reason: it is left for later, and can be resumed;
+  unless an early stop left it out for good: then the reason begins with `early stop`
 - `notice`: message, for a person to read
 - `capacity`: at_once, wanted, held_by: what the machine lets run at once has changed
 - `run_ended`: run, total, done, wall_s, interrupted, held_back
