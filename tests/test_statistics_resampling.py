@@ -166,10 +166,10 @@ def _scores(kind: str, n: int) -> list[float]:
     return [rng.choice([-0.4, 0.3, 1.0]) if rng.random() < 0.1 else 0.0 for _ in range(n)]
 
 
-@pytest.mark.parametrize("n", [12, 60, 550])
+@pytest.mark.parametrize("n", [20, 550])
 @pytest.mark.parametrize("kind", ["even", "skewed", "mostly 0"])
 def test_the_bootstrap_agrees_with_scipy_but_for_chance(kind: str, n: int) -> None:
-    """Drawn for the first two sizes, computed for the last."""
+    """Drawn for the first size, computed for the other."""
     values = _scores(kind, n)
     mean = sum(values) / n
     error = math.sqrt(sum((value - mean) ** 2 for value in values)) / n
@@ -193,7 +193,7 @@ def test_differences_that_are_all_the_same_have_no_width() -> None:
 
 
 def test_thousands_of_values_are_computed_and_hold_the_mean() -> None:
-    n = 10_000
+    n = 5_000
     values = _scores("even", n)
     low, high = bca_interval(values)
     mean = sum(values) / n
