@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from paraval.cli.comparing import compare_command
-from paraval.cli.sides import split_name
+from paraval.comparisons.sides import split_name
 from paraval.errors import ParavalError, RequestError
 from paraval.records import Outcome, Plan, RunInfo, StopRule, TrialResult, Variant
 from paraval.report.document import Report
@@ -334,7 +334,7 @@ def test_an_error_is_no_wrong_answer_and_its_case_is_said_to_be_left_out(
     made(folder, "a.json", *outcomes("pppp"))
     made(folder, "b.json", *outcomes("ppe"))
     told = compare("a.json", "b.json")
-    assert "2 cases left out: 1 only in A, 1 without a verdict in B" in told.text
+    assert "left out: 1 case only in A, 1 without a verdict in B" in told.text
     assert "broke" not in told.text
     assert "compared" in told.text
     assert told.code == 0
@@ -347,7 +347,7 @@ def test_variants_are_told_one_by_one_with_what_their_number_asks_for(
     made(folder, "b.json", *outcomes("f" * 12, SMALL), *outcomes("p" * 12, LARGE))
     told = compare("a.json", "b.json")
     assert "By variant:\n  small: B passes 100 points less than A" in told.text
-    assert "p = 1 after 2 comparisons" in told.flat
+    assert "p = 1, also after 2 comparisons" in told.flat
     variants = compare("a.json", "b.json", "--json").data["variants"]
     assert [one["variant"] for one in variants] == [SMALL, LARGE]
     assert [one["comparison"]["finding"] for one in variants] == ["worse", "no difference shown"]
@@ -387,6 +387,59 @@ def test_the_same_seed_tells_the_same_and_confidence_widens_intervals(
     usual = compare(*names, "7").data["comparison"]
     assert surer["confidence"] == 0.99
     assert surer["score"]["interval"][0] < usual["score"]["interval"][0]
+
+
+def test_what_is_asked_holds_for_the_variants_of_one_run_too(
+    compare: Compare, folder: Path
+) -> None:
+    """--metric, --confidence and --seed, as for two sides."""
+    trials = [
+        replace(
+            ended(case=f"c{place}", variant=variant),
+            result=replace(ended().result, score=score),
+        )
+        for variant, step in ((SMALL, 37), (LARGE, 41))
+        for place in range(40)
+        for score in [0.5 + (place * step % 101) / 210]
+    ]
+    made(folder, "run.json", *trials)
+
+    def told(*options: str) -> Any:
+        return compare("run.json", "--json", *options).data["comparisons"][0]
+
+    usual, surer, other = told(), told("--confidence", "0.99"), told("--seed", "7")
+    assert (usual["confidence"], surer["confidence"]) == (0.95, 0.99)
+    for metric in ("passing", "score"):
+        assert surer[metric]["interval"][0] < usual[metric]["interval"][0]
+    assert other["score"]["interval"] != usual["score"]["interval"]
+    assert told("--seed", "7") == other
+    data = compare("run.json", "--json", "--seed", "7", "--metric", "score").data
+    assert (data["metric"], data["seed"]) == ("score", 7)
+    by_score = compare("run.json", "--metric", "score", "--confidence", "0.9").flat
+    assert re.search(r"by model: \w+ and \w+: no difference of scores shown", by_score)
+    assert "(-0.0" in by_score or "(+0.0" in by_score
+    assert "90 %" in by_score
+    compare("run.json", "--metric", "score", "-o", "w.md")
+    assert "no difference of scores shown" in (folder / "w.md").read_text()
+
+
+def test_a_run_that_may_stop_early_is_told_as_surely_as_it_was_decided_unless_asked(
+    compare: Compare, folder: Path
+) -> None:
+    trials = (*outcomes("f" * 12, SMALL), *outcomes("p" * 12, LARGE))
+    made(folder, "run.json", *trials, stop=StopRule(confidence=0.9), seed=3)
+
+    def told(*options: str) -> Any:
+        return compare("run.json", "--json", *options).data["comparisons"][0]
+
+    assert (told()["confidence"], told()["finding"]) == (0.9, "better")
+    surer = told("--confidence", "0.9999")
+    assert (surer["confidence"], surer["finding"]) == (0.9999, "no difference shown")
+    assert surer["passing"]["interval"][0] < told()["passing"]["interval"][0]
+    assert (
+        "score: not compared where a run may stop early"
+        in compare("run.json", "--metric", "score").text
+    )
 
 
 # ---- what else differs
@@ -588,6 +641,19 @@ def test_a_comparison_of_variants_can_be_written_too(compare: Compare, folder: P
     text = (folder / "w.md").read_text()
     assert "### By <code>model</code>" in text
     assert "- **<code>large</code> passes 50 points more than <code>small</code>" in text
+
+
+def test_on_github_a_comparison_is_on_the_page_of_the_job(compare: Compare, folder: Path) -> None:
+    made(folder, "a.json", *outcomes("pf" * 6, SMALL), *outcomes("pp" * 6, LARGE))
+    made(folder, "b.json", *outcomes("ff" * 6, SMALL), *outcomes("pp" * 6, LARGE))
+    page = {"GITHUB_STEP_SUMMARY": str(folder / "summary.md")}
+    assert compare("a.json", "b.json", "--max-drop", "0.01", **page).code == 1
+    assert compare("a.json", "--json", **page).code == 0
+    text = (folder / "summary.md").read_text()
+    first, second = text.split("\n## paraval: <code>")
+    assert first.startswith("## paraval: comparison\n\n**<code>B</code> passes 25 points less")
+    assert "The gate is missed: " in first
+    assert "### By <code>model</code>" in second
 
 
 def test_thousands_of_cases_are_compared_in_seconds(compare: Compare, folder: Path) -> None:

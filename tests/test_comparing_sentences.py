@@ -26,6 +26,7 @@ from paraval.report.comparing.points import (
     points,
     signed,
     signed_points,
+    signed_range,
     times,
 )
 from paraval.report.comparing.sentences import (
@@ -102,16 +103,38 @@ def test_one_that_is_not_shown_says_what_could_be() -> None:
 
 
 def test_what_was_held_equal_and_how_many_were_made_is_said() -> None:
-    among = replace(BETTER, among=3, over={"model": 3})
+    passing = difference(0.12, 0.03, 0.21, 0.0104, adjusted_p=0.0312)
+    among = replace(BETTER, passing=passing, among=3, over={"model": 3})
     assert sentence(among, plain) == (
         "with-mcp passes 12 points more than without-mcp over 3 models (95 %: +3 to +21, 30 cases,"
-        " p = 0.01 after 3 comparisons): better"
+        " p = 0.01, 0.031 after 3 comparisons): better"
     )
     both = replace(EQUAL, over={"model": 3, "category": 2})
     assert sentence(both, plain).startswith(
         "with-mcp and without-mcp over 3 models and 2 categories: no difference shown"
     )
     assert " over 3 <code>models</code> (" in sentence(among, code)
+
+
+def test_why_a_difference_beside_others_is_not_shown_can_be_seen() -> None:
+    """The interval is that of this comparison alone, and so is the first p."""
+    passing = difference(0.26, 0.013, 0.46, 0.0313, adjusted_p=0.0938)
+    assert sentence(replace(EQUAL, passing=passing, cases=19, among=3), plain) == (
+        "with-mcp and without-mcp: no difference shown (+26 points, 95 %: +1 to +46, 19 cases,"
+        " p = 0.031, 0.094 after 3 comparisons); 19 cases can show one of 18 points or more"
+    )
+    for p, adjusted_p, told in (
+        (0.0002, 0.0006, "p < 0.001, also after 3 comparisons"),
+        (0.0002, 0.002, "p < 0.001, 0.002 after 3 comparisons"),
+        (0.62, 0.62, "p = 0.62, also after 3 comparisons"),
+        (0.62, 1, "p = 0.62, 1 after 3 comparisons"),
+    ):
+        passing = difference(0.26, 0.013, 0.46, p, adjusted_p=adjusted_p)
+        assert f", {told})" in sentence(replace(EQUAL, passing=passing, among=3), plain)
+    score = difference(0.05, -0.01, 0.094, 0.04, adjusted_p=0.12)
+    assert score_line(replace(BETTER, score=score, among=3)) == (
+        "score: +0.05 (-0.01 to +0.09, p = 0.04, 0.12 after 3 comparisons)"
+    )
 
 
 def stopped(
@@ -170,11 +193,17 @@ def test_nothing_is_claimed_of_nothing() -> None:
 def test_small_words_say_what_is_left_out() -> None:
     left_out = LeftOut(only_subject=("x",), unjudged=("y",), unjudged_reference=("y",))
     assert notes(replace(WORSE, left_out=left_out), plain) == [
-        "2 cases left out: 1 only in B, 1 without a verdict in A"
+        "left out: 1 case only in B, 1 without a verdict in A"
+    ]
+    errors = LeftOut(
+        unjudged=("x", "y", "z"), unjudged_subject=("x",), unjudged_reference=("y", "z")
+    )
+    assert notes(replace(WORSE, left_out=errors), plain) == [
+        "left out: 1 case without a verdict in B, 2 in A"
     ]
     both = LeftOut(unjudged=("y",), unjudged_reference=("y",), unjudged_subject=("y",))
     assert notes(replace(WORSE, left_out=both), plain) == [
-        "1 case left out: without a verdict in both"
+        "left out: 1 case without a verdict in both"
     ]
     assert notes(WORSE, plain) == []
 
@@ -267,6 +296,21 @@ def test_points_are_whole_from_two_on_and_nothing_only_when_it_is_nothing() -> N
         *("0", "0", "0", "+5", "-0.4")
     ]
     assert (signed_points(-0.01), signed_points(0.12)) == ("-1 point", "+12 points")
+
+
+def test_both_ends_of_a_range_have_one_precision() -> None:
+    """As many digits as it takes to see on which side of the bound each end lies."""
+    ranges = [
+        *((0.013, 0.458), (0.003, 0.2077), (-0.007, 0.16), (-0.09, 0.13), (0, 0.2), (-1, 1)),
+        *((-0.996, 0.999), (0.0061, 0.0144), (-0.004, 0.0), (0.0001, 0.3), (0, 0), (1e-9, 1)),
+    ]
+    assert [signed_range(one) for one in ranges] == [
+        *("+1 to +46", "+0.3 to +20.8", "-1 to +16", "-9 to +13", "0 to +20", "-100 to +100"),
+        *("-99 to +99", "+0.6 to +1.4", "-0.4 to 0", "+0.01 to +30.00", "0 to 0", "0 to +100"),
+    ]
+    assert signed_range((-0.3, -0.051), bound=-0.05) == "-30.0 to -5.1"
+    assert signed_range((-0.049, 0.02), bound=-0.05) == "-4.9 to +2.0"
+    assert signed_range((-0.05, 0.02), bound=-0.05) == "-5 to +2"
 
 
 def test_a_p_value_is_seen_to_be_on_its_side_of_what_was_asked() -> None:

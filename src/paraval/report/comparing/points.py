@@ -96,6 +96,7 @@ def _rounded(value: float, digits: int) -> float:
 
 
 def _side_of(value: float, edge: float) -> int:
-    if math.isclose(value, edge, abs_tol=1e-7):
+    """0: no digits that are told would show on which."""
+    if math.isclose(value, edge, abs_tol=0.5 * 10**-_FINEST_POINTS):
         return 0
     return 1 if value > edge else -1
