@@ -34,14 +34,14 @@ def test_the_four_cases_of_three_repeats_have_the_published_half_width() -> None
     assert (high - low) / 2 == pytest.approx(0.6848, abs=5e-5)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(VALUES, st.floats(0, 1))
 def test_a_quantile_is_the_one_that_numpy_gives(values: list[float], share: float) -> None:
     oracle = float(mstats.mquantiles(values, [share], alphap=1, betap=1)[0])
     assert quantile(values, share) == pytest.approx(oracle, rel=1e-9, abs=1e-6)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(VALUES, st.floats(0, 1))
 def test_a_quantile_never_leaves_what_was_measured(values: list[float], share: float) -> None:
     assert min(values) <= quantile(values, share) <= max(values)

@@ -61,7 +61,7 @@ def test_mcnemar_is_the_two_sided_binomial_test(wins: int, losses: int) -> None:
     assert mcnemar_exact(wins, losses) == pytest.approx(oracle, rel=1e-8)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**5), st.integers(0, 10**5))
 def test_mcnemar_knows_no_first_side_and_stays_within_0_and_1(wins: int, losses: int) -> None:
     for ours in (mcnemar_exact, mcnemar_mid_p):
@@ -107,7 +107,7 @@ def _pass_fail(wins: int, losses: int, n: int) -> list[int]:
     return [1] * wins + [-1] * losses + [0] * (n - wins - losses)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 40))
 def test_pass_fail_has_the_interval_of_bonett_and_price(wins: int, losses: int, ties: int) -> None:
     n = wins + losses + ties
@@ -122,7 +122,7 @@ def test_pass_fail_has_the_interval_of_bonett_and_price(wins: int, losses: int, 
     assert high == pytest.approx(min(1, max(mean, centre + 1.959964 * error)), abs=1e-6)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(DIFFERENCES, st.sampled_from([0.8, 0.95, 0.99]), st.sampled_from([0.1, 0.5, 1.0]))
 def test_an_interval_has_width_holds_its_mean_and_turns_round_with_its_sides(
     differences: list[float], confidence: float, step: float
@@ -191,7 +191,7 @@ def test_holm_adjusts_step_by_step_and_keeps_the_order() -> None:
     assert holm([]) == []
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.floats(0, 1), max_size=12))
 def test_holm_never_makes_a_p_smaller_or_turns_two_round(ps: list[float]) -> None:
     adjusted = holm(ps)

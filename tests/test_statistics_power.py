@@ -49,7 +49,7 @@ def test_detectable_differences_are_the_published_ones(
     assert found == pytest.approx(expected, abs=5e-5)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(1, 10_000), st.floats(0.001, 1), st.integers(1, 20), st.floats(0.5, 0.99))
 def test_the_two_are_each_others_inverse(
     pairs: int, spread: float, repeats: int, power: float
@@ -99,7 +99,7 @@ def test_cases_that_all_agree_cannot_show_everything() -> None:
 # ---- how many more
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(PASS_FAIL, st.sampled_from([-0.2, -0.05, 0.0, 0.1]))
 def test_as_many_more_pairs_like_these_tell_and_one_fewer_does_not(
     differences: list[int], bound: float

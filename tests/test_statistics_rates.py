@@ -62,7 +62,7 @@ def test_nothing_measured_leaves_everything_possible() -> None:
     assert wilson(0, 0) == (0.0, 1.0)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(n=st.integers(1, 10**6), share=st.floats(0, 1))
 def test_an_interval_holds_what_was_measured_and_stays_within_0_and_1(n: int, share: float) -> None:
     successes = min(share * n, n)
@@ -77,7 +77,7 @@ def test_the_ends_are_exact() -> None:
         assert wilson(n, n)[1] == 1.0
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(n=st.integers(2, 1000))
 def test_more_cases_give_a_narrower_interval(n: int) -> None:
     few, many = wilson(0.5 * n, n), wilson(0.5 * (n + 1), n + 1)
@@ -302,7 +302,7 @@ def test_pass_hat_k_is_the_published_one() -> None:
     assert (pass_hat_k(4, 4, 2), pass_hat_k(4, 1, 2)) == (1.0, 0.0)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(COUNTS, st.integers(1, 400))
 def test_all_of_k_pass_no_more_often_than_one_of_them(counts: tuple[int, int], k: int) -> None:
     c, n = counts
@@ -323,13 +323,13 @@ def test_the_better_side_is_as_likely_as_published() -> None:
     assert probability_higher((18, 20), (14, 20)) == pytest.approx(0.93499, abs=5e-6)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 60), st.integers(0, 60))
 def test_one_of_two_sides_is_the_better_one(wins: int, losses: int) -> None:
     assert probability_better(wins, losses) + probability_better(losses, wins) == pytest.approx(1)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(COUNTS, COUNTS)
 def test_one_of_two_rates_is_the_higher_one(a: tuple[int, int], b: tuple[int, int]) -> None:
     assert probability_higher(a, b) + probability_higher(b, a) == pytest.approx(1)

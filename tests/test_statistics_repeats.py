@@ -153,7 +153,7 @@ def test_flips_and_the_interval_agree_from_20_cases_on() -> None:
 # ---- the step
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(CHANCES, CHANCES), min_size=1, max_size=40))
 def test_a_step_is_at_most_1_and_above_0(rates: list[Case]) -> None:
     step = repeats_step(
@@ -163,7 +163,7 @@ def test_a_step_is_at_most_1_and_above_0(rates: list[Case]) -> None:
     assert 0 < step <= 1
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40))
 def test_cases_that_never_waver_are_worth_one_repeat_each(passes: list[tuple[bool, bool]]) -> None:
     squares = sum((one - other) ** 2 for one, other in passes)

@@ -58,7 +58,7 @@ def test_e_values_are_the_published_ones(wins: int, losses: int, expected: float
     assert sign_e_value(wins, losses) == pytest.approx(expected, abs=5e-4)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 400), st.integers(0, 400))
 def test_e_values_are_exact_and_know_no_first_side(wins: int, losses: int) -> None:
     n = wins + losses
@@ -67,7 +67,7 @@ def test_e_values_are_exact_and_know_no_first_side(wins: int, losses: int) -> No
     assert sign_e_value(losses, wins) == sign_e_value(wins, losses)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 300), st.integers(0, 300))
 def test_a_bet_is_fair(wins: int, losses: int) -> None:
     """What it is worth on average after one more pair is what it is worth now."""
@@ -116,7 +116,7 @@ def test_what_differs_is_found_as_often_and_as_early_as_published(
 # ---- as pairs come
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from([-1.0, -0.2, 0.0, 0.5, 1.0]), max_size=60))
 def test_the_state_is_what_was_added_and_a_decision_stays(differences: list[float]) -> None:
     test, decided, smallest = SignTest(), False, 1.0
@@ -132,7 +132,7 @@ def test_the_state_is_what_was_added_and_a_decision_stays(differences: list[floa
     assert test.e == sign_e_value(test.wins, test.losses)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from([-1, 1]), max_size=12), st.lists(st.sampled_from([-1, 0, 1])))
 def test_nothing_that_remains_comes_out_higher_than_the_best_possible(
     seen: list[int], remaining: list[int]
@@ -211,7 +211,7 @@ def test_radii_are_the_published_ones(n: int, expected: float) -> None:
     assert mixture_radius(n) == pytest.approx(expected, abs=5e-5)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(1, 10**5), st.integers(1, 1_000), st.floats(0.5, 0.999))
 def test_a_radius_is_wider_than_that_for_one_look_and_grows_with_the_range(
     n: int, tuned_for: int, confidence: float

@@ -49,7 +49,7 @@ def test_a_side_without_measurements_is_refused() -> None:
         block_log_ratio([], [1.0])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.floats(0.001, 1000), min_size=2, max_size=2),
     st.lists(st.floats(0.001, 1000), min_size=2, max_size=2),
