@@ -11,6 +11,7 @@ def test_the_public_names_are_these_and_all_of_them_load() -> None:
     assert sorted(paraval.__all__) == [
         "Ask",
         "Case",
+        "ComparisonReport",
         "Grade",
         "ModelUnderTest",
         "NoAnswerError",
@@ -26,6 +27,7 @@ def test_the_public_names_are_these_and_all_of_them_load() -> None:
         "SuiteError",
         "TransientError",
         "Usage",
+        "compare",
         "race",
         "race_async",
         "run",
@@ -63,6 +65,14 @@ def typed_use() -> None:
     for trial in report.trials:
         assert trial.outcome is paraval.Outcome.PASSED
     report.write("report.json")
+    compared: paraval.ComparisonReport = paraval.compare("last~1", report, confidence=0.9, seed=1)
+    difference = compared.comparison.passing
+    assert difference is not None
+    low, high = difference.interval
+    assert low <= difference.mean <= high
+    for variant, comparison in compared.by_variant:
+        assert comparison.cases, variant["model"]
+    compared.write("comparison.md")
 
 
 def typed_race() -> None:

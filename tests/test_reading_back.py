@@ -191,13 +191,13 @@ def test_the_summary_and_the_comparisons_are_those_of_the_run(
 
 def before(_name: str) -> Source:
     """The run that others are held against."""
-    return report_of(*cases_of("P" * 40))._source
+    return report_of(*cases_of("P" * 40)).source
 
 
 def test_the_gate_is_that_of_the_run(report: Report, tmp_path: Path) -> None:
     """Also where a run is held against another, may stop early, goes on, or left tests out."""
     back = Report(source_from_file(saved(report, tmp_path / "report.json")), before)
-    assert back.gate == Report(report._source, before).gate
+    assert back.gate == Report(report.source, before).gate
 
 
 def test_a_file_tells_what_was_asked_of_its_run(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_comparisons_and_notices_are_the_same_for_a_file_as_for_its_run(
     assert told(again, again) == told(file, file)
     # Names that are no UTF-8 are written as what they look like.
     if all(well_formed(trial.case_id) == trial.case_id for trial in report.trials):
-        assert told(file, file) == told(report._source, report._source)
+        assert told(file, file) == told(report.source, report.source)
 
 
 def test_a_file_of_a_time_when_reports_did_not_tell_it_goes_on_if_nothing_ended_it(

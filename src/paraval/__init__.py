@@ -20,6 +20,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from paraval.comparisons.api import compare
     from paraval.composition import run, run_async
     from paraval.errors import (
         ParavalError,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from paraval.racing.report import RaceReport
     from paraval.records import Case, Grade, Outcome, Output
     from paraval.report.document import Report
+    from paraval.report.versus.document import ComparisonReport
     from paraval.settings import Options, Selection
 
 __version__ = "0.1.0"
@@ -42,6 +44,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Ask",
     "Case",
+    "ComparisonReport",
     "Grade",
     "ModelUnderTest",
     "NoAnswerError",
@@ -57,6 +60,7 @@ __all__ = [
     "SuiteError",
     "TransientError",
     "Usage",
+    "compare",
     "race",
     "race_async",
     "run",
@@ -66,6 +70,7 @@ __all__ = [
 _HOMES = {
     "Ask": "racing.hook_ask",
     "Case": "records",
+    "ComparisonReport": "report.versus.document",
     "Grade": "records",
     "ModelUnderTest": "pytest_plugin.model_fixture",
     "NoAnswerError": "pytest_plugin.model_fixture",
@@ -81,6 +86,7 @@ _HOMES = {
     "SuiteError": "errors",
     "TransientError": "errors",
     "Usage": "pytest_plugin.usage",
+    "compare": "comparisons.api",
     "race": "racing.api",
     "race_async": "racing.api",
     "run": "composition",

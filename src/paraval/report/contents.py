@@ -139,6 +139,11 @@ class Contents:
             order_seed=order_seed_of(self.run, other),
         )
 
+    @property
+    def source(self) -> Source:
+        """Where all of it is read from."""
+        return self._source
+
     def attempts(self) -> Iterator[AttemptRecord]:
         """Read anew each time, by plan order and number."""
         return self._source.attempts()

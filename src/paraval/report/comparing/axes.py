@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import groupby
+from typing import TypedDict
 
 from paraval.records import RunInfo
 from paraval.report.comparing.cells import CaseBook
@@ -14,25 +15,34 @@ from paraval.report.comparing.early import compared_any_time
 from paraval.report.comparing.pairing import row_of
 from paraval.report.comparing.pairs import Pairs
 
+USUAL_CONFIDENCE = 0.95
 
-def comparisons_of(book: CaseBook, run: RunInfo) -> tuple[Comparison, ...]:
+
+def comparisons_of(
+    book: CaseBook, run: RunInfo, *, confidence: float | None = None, seed: int = 0
+) -> tuple[Comparison, ...]:
     """For every axis with two or more values; none where there is nothing to compare.
 
     Of two values the one that passes more is the subject, of equal ones the later: so it reads as
-    a result. Where an axis has more than a few, each is held against the first.
+    a result. Where an axis has more than a few, each is held against the first. Without a
+    `confidence`, a run that may stop early is told as surely as it was decided, others at 95 %.
     """
     contests = made_of(contests_of(book))
     if run.stop is not None:
-        return compared_any_time(book, contests, run.stop, run.seed)
+        rule = run.stop if confidence is None else replace(run.stop, confidence=confidence)
+        return compared_any_time(book, contests, rule, run.seed)
     gathered = [Pairs() for _ in contests]
     for case, cells in book.rows():
         row = row_of(cells)
         for contest, pairs in zip(contests, gathered, strict=True):
             contest.matchup.add_figures(pairs, case, row, row)
-    resamples = resamples_for(len(book), len(contests))
+    drawing = _Drawing(
+        confidence=USUAL_CONFIDENCE if confidence is None else confidence,
+        seed=seed,
+        resamples=resamples_for(len(book), len(contests)),
+    )
     compared = [
-        _settled(contest, pairs, resamples)
-        for contest, pairs in zip(contests, gathered, strict=True)
+        _settled(contest, pairs, drawing) for contest, pairs in zip(contests, gathered, strict=True)
     ]
     by_axis = groupby(compared, key=lambda comparison: comparison.axis)
     return tuple(one for _, family in by_axis for one in adjusted(list(family)))
@@ -44,9 +54,17 @@ def number_left_out(book: CaseBook) -> int:
     return len(contests) - len(made_of(contests))
 
 
-def _settled(contest: Contest, pairs: Pairs, resamples: int) -> Comparison:
+class _Drawing(TypedDict):
+    """As `compare` takes it."""
+
+    confidence: float
+    seed: int
+    resamples: int
+
+
+def _settled(contest: Contest, pairs: Pairs, drawing: _Drawing) -> Comparison:
     subject, reference = contest.sides
     if not contest.is_upright and (pairs.mean or 0.0) < 0:
         pairs, subject, reference = pairs.mirrored(), reference, subject
-    comparison = compare(pairs, subject, reference, resamples=resamples)
+    comparison = compare(pairs, subject, reference, **drawing)
     return replace(comparison, axis=contest.values.axis, over=contest.over)

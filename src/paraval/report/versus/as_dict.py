@@ -28,7 +28,8 @@ Of two sides:
  "notices": [sentence],
  "gate": {"verdict": met | missed | unknown, "sentence", ...figures...} | null}
 
-Of one run: {"schema": 1, "run": {"name", "id", "suite"}, "comparisons": [...], "not_made"}.
+Of one run: {"schema": 1, "run": {"name", "id", "suite"}, "metric", "seed",
+"comparisons": [...], "not_made"}.
 
 Differences are the subject's less the reference's, in shares (0.12: twelve points); ratios are the
 subject's over the reference's. A number that JSON cannot say (a bound that is infinite) is null.
@@ -79,6 +80,8 @@ def within_as_dict(within: Within) -> dict[str, Any]:
             "id": well_formed(within.run.id),
             "suite": well_formed(within.run.suite),
         },
+        "metric": within.metric.value,
+        "seed": within.seed,
         "comparisons": [comparison_as_dict(one) for one in within.comparisons],
         "not_made": within.not_made,
     }

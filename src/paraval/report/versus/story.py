@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from paraval.report.comparing.compared import finding_of
-from paraval.report.comparing.comparison import Comparison, Difference, Finding
+from paraval.report.comparing.comparison import Comparison, Difference, Finding, Method
 from paraval.report.comparing.points import p_value
 from paraval.report.comparing.sentences import (
     Quote,
@@ -36,6 +36,8 @@ from paraval.report.wording import (
 
 MOST_CASES = 20
 """Of each list, unless all are asked for."""
+_SCORES_SAY_NOTHING = "nothing that pass and fail don't say"
+_NO_SCORES_AT_ANY_TIME = "not compared where a run may stop early"
 
 
 class Row(NamedTuple):
@@ -76,7 +78,7 @@ class Story:
 def story_of(versus: Versus, quote: Quote, *, most: int | None, drop: DropVerdict | None) -> Story:
     """`most`: so many cases of each list; None for all."""
     return Story(
-        headline=_headline(versus, quote),
+        headline=headline(versus.comparison, versus.question.metric, quote),
         reference=_which(versus.reference, quote),
         subject=_which(versus.subject, quote),
         rows=tuple(_rows(versus)),
@@ -91,11 +93,24 @@ def story_of(versus: Versus, quote: Quote, *, most: int | None, drop: DropVerdic
 # ---- the result
 
 
-def _headline(versus: Versus, quote: Quote) -> str:
-    comparison = versus.comparison
-    if versus.question.metric is Metric.SCORE and comparison.score is not None:
+def headline(comparison: Comparison, metric: Metric, quote: Quote) -> str:
+    """What is found, in one sentence without its full stop."""
+    if metric is Metric.SCORE and comparison.score is not None:
         return score_sentence(comparison, comparison.score, quote)
     return sentence(comparison, quote)
+
+
+def other_metric(comparison: Comparison, metric: Metric, quote: Quote) -> Iterator[str]:
+    """What the headline does not say of scores and pass rates."""
+    if metric is Metric.PASS:
+        if (score := score_line(comparison)) is not None:
+            yield score
+    elif comparison.score is not None:
+        yield sentence(comparison, quote)
+    elif comparison.passing is not None:
+        is_for_any_time = comparison.passing.method in (Method.ANYTIME, Method.NONE)
+        why = _NO_SCORES_AT_ANY_TIME if is_for_any_time else _SCORES_SAY_NOTHING
+        yield f"score: {why}"
 
 
 def score_sentence(comparison: Comparison, score: Difference, quote: Quote) -> str:
@@ -118,13 +133,7 @@ def score_sentence(comparison: Comparison, score: Difference, quote: Quote) -> s
 def _figures(versus: Versus, quote: Quote) -> Iterator[str]:
     """All that the headline does not say."""
     comparison, passing = versus.comparison, versus.comparison.passing
-    by_score = versus.question.metric is Metric.SCORE
-    if by_score and comparison.score is not None:
-        yield sentence(comparison, quote)
-    elif by_score and passing is not None:
-        yield "score: nothing that pass and fail don't say"
-    elif (score := score_line(comparison)) is not None:
-        yield score
+    yield from other_metric(comparison, versus.question.metric, quote)
     if passing is not None:
         level = comparison.cases - passing.wins - passing.losses
         yield f"cases: {passing.wins:,} ahead, {passing.losses:,} behind, {level:,} level"

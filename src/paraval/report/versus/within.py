@@ -9,19 +9,19 @@ from itertools import groupby
 from paraval.errors import RequestError
 from paraval.records import RunInfo
 from paraval.report.as_markdown import code
-from paraval.report.comparing.axes import number_left_out
+from paraval.report.comparing.axes import comparisons_of, number_left_out
 from paraval.report.comparing.comparison import Comparison
 from paraval.report.comparing.sentences import (
     Quote,
     figure_lines,
     not_made,
     notes,
-    score_line,
-    sentence,
     turned_lines,
 )
 from paraval.report.contents import Contents
 from paraval.report.versus.as_text import Paper
+from paraval.report.versus.held import Metric
+from paraval.report.versus.story import headline, other_metric
 
 _MOST_BYTES = 50_000
 """Of Markdown: GitHub takes 65,536 characters in a comment."""
@@ -35,14 +35,24 @@ class Within:
 
     name: str
     run: RunInfo
+    metric: Metric
+    seed: int
     comparisons: tuple[Comparison, ...]
     not_made: int
     """Pairs of values that were not compared, since there are too many."""
 
 
-def within_run(name: str, contents: Contents) -> Within:
+def within_run(
+    name: str,
+    contents: Contents,
+    *,
+    metric: Metric = Metric.PASS,
+    confidence: float | None = None,
+    seed: int = 0,
+) -> Within:
     """RequestError where there are no two variants to compare."""
-    if not contents.comparisons:
+    comparisons = comparisons_of(contents.book, contents.run, confidence=confidence, seed=seed)
+    if not comparisons:
         number = len(contents.book.variants)
         has = {0: "has no trials", 1: "has one variant"}.get(number, "has no two like variants")
         raise RequestError(
@@ -52,7 +62,9 @@ def within_run(name: str, contents: Contents) -> Within:
     return Within(
         name=name,
         run=contents.run,
-        comparisons=contents.comparisons,
+        metric=metric,
+        seed=seed,
+        comparisons=comparisons,
         not_made=number_left_out(contents.book),
     )
 
@@ -63,8 +75,8 @@ def within_text(within: Within, page: Paper, *, most: int | None) -> str:
     for axis, family in groupby(within.comparisons, key=lambda one: one.axis):
         lines = page.wrapped(f"Compared by {page.safe(axis or '')}:")
         for comparison in family:
-            lines += page.wrapped(sentence(comparison, page.safe), "  ")
-            for detail in _details(comparison, page.safe, most):
+            lines += page.wrapped(headline(comparison, within.metric, page.safe), "  ")
+            for detail in _details(comparison, within.metric, page.safe, most):
                 lines += page.wrapped(detail, "    ")
         blocks.append(lines)
     if within.not_made:
@@ -77,8 +89,8 @@ def within_markdown(within: Within) -> str:
     for axis, family in groupby(within.comparisons, key=lambda one: one.axis):
         parts.append(f"### By {code(axis or '')}\n\n")
         for comparison in family:
-            details = _details(comparison, code, _MOST_NAMED)
-            parts.append(f"- **{sentence(comparison, code)}**\n")
+            details = _details(comparison, within.metric, code, _MOST_NAMED)
+            parts.append(f"- **{headline(comparison, within.metric, code)}**\n")
             parts += (f"  - {detail}\n" for detail in details)
         parts.append("\n")
     if within.not_made:
@@ -86,9 +98,10 @@ def within_markdown(within: Within) -> str:
     return f"{_within_bytes(parts)}Run {code(within.name)}.\n"
 
 
-def _details(comparison: Comparison, quote: Quote, most: int | None) -> Iterator[str]:
-    if (score := score_line(comparison)) is not None:
-        yield score
+def _details(
+    comparison: Comparison, metric: Metric, quote: Quote, most: int | None
+) -> Iterator[str]:
+    yield from other_metric(comparison, metric, quote)
     yield from figure_lines(comparison)
     yield from notes(comparison, quote)
     yield from turned_lines(comparison, quote, _EVERY if most is None else most)

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from paraval.errors import RequestError
+from paraval.past import StoredRun
 from paraval.racing.remembering import is_race
 from paraval.records import RunInfo
 from paraval.report.contents import Source
@@ -37,11 +37,10 @@ class Opened:
 
 
 class Sides:
-    """Opens what is asked for; the files stay open as long as the stack is."""
+    """Finds what is asked for. Nothing stays open: it is read anew each time."""
 
-    def __init__(self, store: Store, stack: ExitStack) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._stack = stack
 
     def open(self, text: str) -> Opened:
         """`RUN`, `FILE`, `RUN:AXIS=VALUE`, or `AXIS=VALUE` of the last run."""
@@ -49,23 +48,18 @@ class Sides:
         opened = self._open_file(name) if _is_file(name) else self.open_run(self._find(name))
         if part is None:
             return opened
-        return Opened(
-            name=opened.name,
-            source=opened.source,
-            run=opened.run,
-            tells_run=opened.tells_run,
-            choice=choice_from(part, opened.source, opened.name),
-        )
+        return replace(opened, choice=choice_from(part, opened.source, opened.name))
 
     def open_run(self, info: RunInfo) -> Opened:
-        reader = self._stack.enter_context(self._store.reader(info))
-        if is_race(reader.selection()):
-            raise RequestError(
-                f"{info.id} is a race: its candidates are compared in its own report",
-                hint=f"see it with: paraval report {info.id}",
-            )
-        # Read once more: it may go on.
-        return Opened(name=info.id, source=reader, run=reader.info())
+        with self._store.reader(info) as reader:
+            if is_race(reader.selection()):
+                raise RequestError(
+                    f"{info.id} is a race: its candidates are compared in its own report",
+                    hint=f"see it with: paraval report {info.id}",
+                )
+            # Read once more: it may go on.
+            run = reader.info()
+        return Opened(name=run.id, source=StoredRun(self._store, run), run=run)
 
     def last_two(self) -> tuple[RunInfo, RunInfo]:
         """The run before the last of the same suite, and the last."""

@@ -1,0 +1,1 @@
+"""Which runs, files and parts of them are compared, by the names that users have for them."""
