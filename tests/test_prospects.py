@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from paraval.cli import prospects
 from paraval.cli.prospects import prospect_of, prospect_sentences
 from paraval.records import AttemptResult, Case, Outcome, Plan, Trial, Variant
 from paraval.report.comparing.cells import CaseBook
@@ -87,6 +88,7 @@ def test_what_more_would_do_is_millers_too(repeats: int, cases: int) -> None:
     st.floats(0.0, 0.25),
     st.integers(1, 6),
 )
+@example(cases=6, repeats=1, between=1 / 256, within=1 / 16, comparisons=2)
 @settings(max_examples=200, deadline=None)
 def test_what_is_said_to_do_does(
     cases: int, repeats: int, between: float, within: float, comparisons: int
@@ -182,6 +184,26 @@ def test_the_spread_of_pairs_without_repeats_is_that_of_the_comparison() -> None
     assert (spread.cases, spread.is_split, spread.rate) == (8, False, 10 / 16)
 
 
+def test_many_pairs_that_differ_tell_their_spread_by_themselves() -> None:
+    """A first run that is just what was assumed must not raise what can be shown."""
+
+    def variance(differ: int) -> float:
+        turns = ["pf", "fp"] * (differ // 2) + ["pf"] * (differ % 2) + ["pp"] * 25
+        ends = [
+            (f"c{n}", variant, turn[side])
+            for n, turn in enumerate(turns)
+            for side, variant in enumerate((A, B))
+        ]
+        spread = spread_in(book_of(*ends), plan_of(len(turns), A, B))
+        assert spread is not None
+        return spread.between + 2 * spread.within
+
+    assert variance(20) == pytest.approx(20 / 44)
+    assert variance(20) == pytest.approx(Spread().between + 2 * Spread().within, abs=0.02)
+    # One fewer, and two made-up pairs count.
+    assert variance(19) == pytest.approx(21 / 46 - (1 / 46) ** 2)
+
+
 def test_repeats_tell_what_they_vary_and_what_cases_do() -> None:
     ends = [(f"c{n}", variant, "pf") for n in range(10) for variant in (A, B)]
     spread = spread_in(book_of(*ends), plan_of(10, A, B))
@@ -230,6 +252,53 @@ def test_the_last_whole_run_of_the_suite_is_what_tells(tmp_path: Path) -> None:
     again = prospect_of(plan, store)
     assert again is not None
     assert again.told_by is None
+
+
+def test_a_small_run_does_not_hide_an_older_one_of_more_cases(tmp_path: Path) -> None:
+    store, plan = Store(tmp_path / "store"), plan_of(30, A, B)
+
+    def ran(cases: int, outcome: Outcome = PASSED) -> str:
+        """The run's id."""
+        part = plan_of(cases, A, B)
+        before = {run.id for run in store.runs()}
+        finish(
+            store.create_run(part, seed=0),
+            {trial.index: judged(outcome) for trial in part.trials},
+        )
+        (run,) = {run.id for run in store.runs()} - before
+        return run
+
+    def told_by() -> str | None:
+        found = prospect_of(plan, store)
+        assert found is not None
+        return found.told_by
+
+    ran(30)
+    whole = ran(30)
+    ran(6)
+    assert told_by() == whole, "the newest of those with the most cases"
+    larger_of_others = plan_of(40, A, B)
+    strange = [replace(one, case=Case(id=f"x-{one.case.id}")) for one in larger_of_others.trials]
+    other = replace(larger_of_others, trials=tuple(strange))
+    finish(store.create_run(other, seed=0), {one.index: judged(PASSED) for one in strange})
+    assert told_by() == whole
+    ran(30, Outcome.TIMEOUT)
+    assert told_by() == whole, "what has no verdicts tells nothing"
+    newest = ran(10)
+    assert told_by() == whole, "the fifth run back"
+    newest = ran(12)
+    assert told_by() == newest, "what is older may be of another suite by now"
+
+
+def test_of_a_run_that_is_too_large_the_first_cases_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, plan = Store(tmp_path / "store"), plan_of(30, A, B)
+    finish(store.create_run(plan, seed=0), {one.index: judged(PASSED) for one in plan.trials})
+    monkeypatch.setattr(prospects, "MOST_READ", 20)
+    found = prospect_of(plan, store)
+    assert found is not None
+    assert (found.told_by is not None, found.spread.cases) == (True, 10)
 
 
 # ---- in words

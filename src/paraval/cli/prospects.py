@@ -1,11 +1,12 @@
-"""What a plan can show, for `paraval plan`: found from the last run of the suite, and in words.
+"""What a plan can show, for `paraval plan`: found from earlier runs of the suite, and in words.
 
 How it is worked out is the report's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
+from itertools import islice
 from typing import Any
 
 from paraval.errors import StoreError
@@ -18,21 +19,41 @@ from paraval.store.store import Store
 
 MOST_READ = 20_000
 """Trials of an earlier run that are read to see how much they vary: seconds' worth."""
+LAST_RUNS = 5
+"""Whole runs of the suite that may tell: older ones may be of another suite by now."""
 
 
 def prospect_of(plan: Plan, store: Store) -> Detectable | None:
     """None where the plan has nothing to show anything with."""
-    run = _last_whole_run(plan, store)
-    spread = None if run is None else _spread_told_by(run, plan, store)
-    return detectable(size_of(plan), spread or Spread(), None if run is None else run.id)
+    for run in _telling_runs(plan, store):
+        if (spread := _spread_told_by(run, plan, store)) is not None:
+            return detectable(size_of(plan), spread, run.id)
+    return detectable(size_of(plan), Spread())
 
 
-def _last_whole_run(plan: Plan, store: Store) -> RunInfo | None:
-    for run in store.runs():
-        whole = not (run.running or run.interrupted or run.held_back)
-        if whole and run.suite == plan.name and FEWEST_MEASURED <= run.trials <= MOST_READ:
-            return run
-    return None
+def _telling_runs(plan: Plan, store: Store) -> list[RunInfo]:
+    """Those that have most of the plan's cases first, of these the newest: a run of a few cases
+    must not hide an older one of all."""
+    whole = (
+        run
+        for run in store.runs()
+        if run.suite == plan.name
+        and not (run.running or run.interrupted or run.held_back)
+        and run.trials >= FEWEST_MEASURED
+    )
+    last = list(islice(whole, LAST_RUNS))
+    if len(last) < 2:
+        return last
+    cases = {trial.case.id for trial in plan.trials}
+    return sorted(last, key=lambda run: _shared_cases(run, cases, store), reverse=True)
+
+
+def _shared_cases(run: RunInfo, cases: Set[str], store: Store) -> int:
+    try:
+        with store.reader(run) as reader:
+            return sum(case.id in cases for case in reader.cases())
+    except StoreError:
+        return 0
 
 
 def _spread_told_by(run: RunInfo, plan: Plan, store: Store) -> Spread | None:
@@ -40,7 +61,7 @@ def _spread_told_by(run: RunInfo, plan: Plan, store: Store) -> Spread | None:
     book = CaseBook()
     try:
         with store.reader(run) as reader:
-            for result in reader.results():
+            for result in islice(reader.results(), MOST_READ):
                 book.add(result)
     except StoreError:
         return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paraval.records import Plan
 from paraval.report.comparing.value_pairs import axes_of, value_pairs
@@ -144,7 +144,8 @@ def _wanted(size: Size, spread: Spread) -> Wanted | None:
     always, by_repeats = needed(spread.between, (0.0, 0.0)), needed(0.0, within) * size.repeats
     room = size.cases - always
     often = math.ceil(by_repeats / room) if room > 0 else MOST_REPEATS + 1
-    enough = size.cases >= fewest_cases(size) and size.repeats < often <= MOST_REPEATS
+    repeated = replace(size, repeats=often)
+    enough = size.cases >= fewest_cases(repeated) and size.repeats < often <= MOST_REPEATS
     return Wanted(
         difference=difference,
         cases=max(math.ceil(needed(spread.between, within)), fewest_cases(size)),

@@ -17,6 +17,8 @@ from paraval.statistics.repeats import apart, repeats_step
 
 FEWEST_MEASURED = 5
 """Fewer cases, or repeats of cases, tell less of how much they vary than a usual guess."""
+FEWEST_DIFFERING = 20
+"""Pairs that differ, of two variants, from which on these tell their spread by themselves."""
 MOST_PAIRS = 40
 
 
@@ -67,6 +69,7 @@ class _Differences:
 
     def __init__(self) -> None:
         self.cases = 0
+        self._differing = 0
         self._total = self._squares = self._noise = self._apart = 0.0
 
     def add(self, one: Cell, other: Cell) -> None:
@@ -74,13 +77,18 @@ class _Differences:
         difference = rate - other_rate
         self._apart += apart(rate, other_rate)
         self.cases += 1
+        self._differing += difference != 0
         self._total += difference
         self._squares += difference * difference
         self._noise += 1 / one.judged + 1 / other.judged
 
     @property
     def variance(self) -> float:
-        """As the interval of the comparison has it: never 0, since two made-up pairs are in it."""
+        """Where few pairs differ, as the interval of the comparison has it: with two made-up pairs,
+        so that it is never 0. Where many do, without: the usual guess has none either, and a first
+        run would make a plan look worse by what nobody saw."""
+        if self._differing >= FEWEST_DIFFERING:
+            return (self._squares - self._total * self._total / self.cases) / (self.cases - 1)
         step = repeats_step(self._squares, self._apart)
         error = adjust_sums(self.cases, self._total, self._squares, step=step).error
         return error * error * (self.cases + 2)
