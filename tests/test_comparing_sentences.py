@@ -254,6 +254,8 @@ def test_time_cost_and_repeats_have_a_line_each() -> None:
     assert figure_lines(replace(BETTER, seconds=unknown)) == ["time: 1.8 times as long"]
     same = Ratio(ratio=1.0, interval=(1.0, 1.0), cases=30)
     assert figure_lines(replace(BETTER, cost=same)) == ["cost: the same"]
+    close = Ratio(ratio=1.004, interval=(0.99, 1.02), cases=30)
+    assert figure_lines(replace(BETTER, seconds=close)) == ["time: about the same (0.99 to 1.02)"]
     assert details(made, plain) == figure_lines(made)
 
 

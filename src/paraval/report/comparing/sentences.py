@@ -36,22 +36,31 @@ MOST_NAMED = 3
 
 def sentence(comparison: Comparison, quote: Quote) -> str:
     """What is found, in one sentence without its full stop."""
+    told = ", ".join(_told(comparison))
+    found = f"{headline(comparison, quote)} ({told})" if told else headline(comparison, quote)
+    if comparison.finding is not Finding.NOT_SHOWN:
+        found += f": {comparison.finding.value}"
+    return f"{found}{_beyond(comparison)}"
+
+
+def headline(comparison: Comparison, quote: Quote) -> str:
+    """What is found, and not what it rests on: the sentence's first half."""
     subject, reference = quote(comparison.subject.label), quote(comparison.reference.label)
     over = _over(comparison, quote)
     passing = comparison.passing
     if passing is None or not comparison.cases:
         return f"{subject} and {reference}{over}: no case has a verdict on both sides"
     if passing.method is Method.NONE:
-        seen = f"{signed_points(passing.mean)}, {counted(comparison.cases, 'case')}"
-        return f"{subject} and {reference}{over}: nothing can be claimed ({seen})"
-    told = ", ".join(_evidence(comparison, passing))
+        return f"{subject} and {reference}{over}: nothing can be claimed"
     if comparison.finding is Finding.NOT_SHOWN:
-        found = f"no difference shown ({signed_points(passing.mean)}, {told})"
-        return f"{subject} and {reference}{over}: {found}{_what_could(comparison)}"
+        return f"{subject} and {reference}{over}: no difference shown"
     more = "more" if passing.mean > 0 else "less"
-    passes = f"passes {points(passing.mean)} {more} than"
-    found = f"{comparison.finding.value}{_by_how_much(comparison, passing)}"
-    return f"{subject} {passes} {reference}{over} ({told}): {found}"
+    return f"{subject} passes {points(passing.mean)} {more} than {reference}{over}"
+
+
+def evidence(comparison: Comparison) -> str:
+    """What the headline rests on: the other half; empty where it rests on nothing."""
+    return f"{', '.join(_told(comparison))}{_beyond(comparison)}"
 
 
 def figure_lines(comparison: Comparison) -> list[str]:
@@ -120,7 +129,19 @@ def _over(comparison: Comparison, quote: Quote) -> str:
     return f" over {axes}" if axes else ""
 
 
-def _evidence(comparison: Comparison, passing: Difference) -> Iterator[str]:
+def _told(comparison: Comparison) -> Iterator[str]:
+    passing = comparison.passing
+    if passing is None or not comparison.cases:
+        return
+    if comparison.finding is Finding.NOT_SHOWN:
+        yield signed_points(passing.mean)
+    if passing.method is Method.NONE:
+        yield counted(comparison.cases, "case")
+    else:
+        yield from _sureness(comparison, passing)
+
+
+def _sureness(comparison: Comparison, passing: Difference) -> Iterator[str]:
     stopped = comparison.stopped
     sure = percent(comparison.confidence)
     if stopped is None:
@@ -143,6 +164,16 @@ def _chance(comparison: Comparison, difference: Difference) -> str:
     made_up = p_value(difference.adjusted_p, comparison.confidence)
     after = "also" if made_up == alone else made_up.removeprefix("p ").removeprefix("= ")
     return f"{alone}, {after} after {comparison.among:,} comparisons"
+
+
+def _beyond(comparison: Comparison) -> str:
+    """What is still open after it."""
+    passing = comparison.passing
+    if passing is None or not comparison.cases or passing.method is Method.NONE:
+        return ""
+    if comparison.finding is Finding.NOT_SHOWN:
+        return _what_could(comparison)
+    return _by_how_much(comparison, passing)
 
 
 def _how_far(stopped: Stopped) -> str:
@@ -193,7 +224,9 @@ def _ratio_line(what: str, unit: str, ratio: Ratio | None, comparison: Compariso
     # Where not all of the pairs tell it, or others do, so many do.
     cases = [counted(ratio.cases, "case")] if ratio.cases != comparison.cases else []
     beside = ", ".join(known + cases)
-    yield f"{what}: {times(ratio.ratio)} {unit}{f' ({beside})' if beside else ''}"
+    found = times(ratio.ratio)
+    told = "about the same" if found == "1" else f"{found} {unit}"
+    yield f"{what}: {told}{f' ({beside})' if beside else ''}"
 
 
 def _pass_at_line(one: PassAtK) -> str:
