@@ -17,7 +17,7 @@ import yaml
 from paraval.errors import RequestError
 from paraval.report.text import well_formed
 
-MOST_CHARACTERS = 64_000
+MOST_CHARACTERS = 32_000
 """Of front matter; more is no such thing, and would take long to read."""
 _START = re.compile(r"---[ \t]*(?:\r?\n|\Z)")
 _END = re.compile(r"^(?:---|\.\.\.)[ \t]*\r?$", re.MULTILINE)
@@ -78,8 +78,9 @@ def read_front_matter(text: str, name: str) -> FrontMatter:
 
 
 Value = str | float | None | Sequence[float]
-Told = str | None | list[str]
-"""A value as it is written: a scalar's text, None for null, a list of such texts."""
+Told = str | None | list[str] | dict[str, str]
+"""A value as it is written: a scalar's text, None for null, a list of such texts. Mappings are none
+of ours: of one, nothing is told but that."""
 
 
 def values_in(front: FrontMatter, keys: Collection[str]) -> dict[str, Told]:
@@ -114,7 +115,8 @@ def _in_yaml(value: Value) -> str:
         return "null"
     if isinstance(value, str):
         # One line, quoted where it needs to be; the dumper ends plain ones with a line of dots.
-        dumped = yaml.safe_dump(well_formed(value), allow_unicode=True, width=math.inf)
+        text = well_formed(value)
+        dumped = yaml.safe_dump(text, allow_unicode=text.isprintable(), width=math.inf)
         return dumped.removesuffix("...\n").rstrip("\n")
     if isinstance(value, int | float):
         return repr(value)
@@ -122,12 +124,11 @@ def _in_yaml(value: Value) -> str:
 
 
 def _is_same(told: Told, value: Value) -> bool:
-    if isinstance(told, list) or not isinstance(value, str | int | float | None):
-        own = value if isinstance(value, Sequence) and not isinstance(value, str) else None
-        return isinstance(told, list) and own is not None and _numbers(told) == list(own)
-    if isinstance(value, int | float) and told is not None:
-        return _numbers([told]) == [value]
-    return told == value
+    if isinstance(value, str) or value is None:
+        return told == value
+    if isinstance(value, int | float):
+        return isinstance(told, str) and _numbers([told]) == [value]
+    return isinstance(told, list) and _numbers(told) == list(value)
 
 
 def _numbers(told: Sequence[str]) -> list[float] | None:
@@ -201,7 +202,7 @@ def _told(node: yaml.Node) -> Told:
     if isinstance(node, yaml.SequenceNode):
         return [one.value if isinstance(one, yaml.ScalarNode) else "" for one in node.value]
     if not isinstance(node, yaml.ScalarNode):
-        return ""
+        return {}
     return None if node.tag == _NULL else str(node.value)
 
 

@@ -100,11 +100,12 @@ def _text(told: Told) -> str | None:
 def _numbers(front: FrontMatter, key: str, told: Told) -> tuple[float, ...]:
     if told is None:
         return ()
+    texts = [told] if isinstance(told, str) else told
     try:
-        numbers = tuple(float(text) for text in ([told] if isinstance(told, str) else told))
+        numbers = tuple(float(text) for text in texts)
     except ValueError:
         numbers = (math.nan,)
-    if not all(map(math.isfinite, numbers)):
+    if isinstance(told, dict) or not all(map(math.isfinite, numbers)):
         what = "a list of numbers" if key == "test_runs" else "a number"
         raise RequestError(
             f"{front.name}: '{key}' in its front matter is not {what}",
