@@ -18,7 +18,7 @@ from paraval.report.page.charts.data import (
     TrendPoint,
 )
 from paraval.report.page.charts.durations import durations
-from paraval.report.page.charts.forest import forest, points
+from paraval.report.page.charts.forest import forest
 from paraval.report.page.charts.heat import heat_map, state_of
 from paraval.report.page.charts.labels import Box, Labels
 from paraval.report.page.charts.rates import rate_bars
@@ -110,11 +110,9 @@ def test_several_drawings_of_differences_can_have_one_axis() -> None:
     assert "+50<" in drawn
 
 
-@pytest.mark.parametrize(
-    ("difference", "said"), [(0.12, "+12"), (-0.035, "-3.5"), (0.0, "0"), (-0.0001, "0")]
-)
-def test_points_are_signed(difference: float, said: str) -> None:
-    assert points(difference) == said
+def test_a_difference_is_told_with_the_digits_that_its_sentence_has() -> None:
+    drawn = forest([ForestRow(label="a", difference=0.5183, interval=(0.4421, 0.5612))])
+    assert "+52 (+44 to +56)" in drawn
 
 
 # ---- cases against variants

@@ -152,7 +152,7 @@ def test_what_could_act_is_refused_where_markup_is_made(
 
 def palettes() -> list[dict[str, str]]:
     """The colours by name, on a light ground and on a dark one."""
-    light, dark = chart_styles().split("@media (prefers-color-scheme: dark)")
+    light, dark = chart_styles().split("@media screen and (prefers-color-scheme: dark)")
     return [dict(re.findall(r"--chart-([\w-]+): (#\w{6})", part)) for part in (light, dark)]
 
 

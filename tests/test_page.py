@@ -87,10 +87,10 @@ def test_a_stranger_reads_the_verdict_the_figures_and_every_case() -> None:
         "The answer",
         "Pass rates",
         "Cases by variant",
+        "What did not pass",
         "Time against cost",
         "Who ran when",
         "How long trials took",
-        "What did not pass",
         "All cases",
     ]
     assert "The gate is met: 4 of 6 trials passed" in words

@@ -1,4 +1,6 @@
-"""The comparisons of a run as its answer: a sentence each, with the lines that draw them."""
+"""The comparisons of a run as its answer: a headline each, what it rests on below it in small, and
+the lines that draw them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ from markupsafe import Markup
 
 from paraval.report.comparing.axes import number_left_out
 from paraval.report.comparing.comparison import Comparison, Finding, Method
-from paraval.report.comparing.sentences import details, heading, not_made, notes, sentence
+from paraval.report.comparing.sentences import (
+    details,
+    evidence,
+    heading,
+    headline,
+    not_made,
+    notes,
+)
 from paraval.report.contents import Contents
 from paraval.report.page.charts.data import ForestRow
 from paraval.report.page.charts.forest import forest, reach_of
@@ -18,16 +27,24 @@ from paraval.report.text import one_line
 
 _LONGEST_NAME = 80
 _IN_PLAIN_SIGHT = 12
-"""Sentences that are read at once; more are there to be opened."""
+"""Answers that are read at once; more are there to be opened."""
+_KINDS = {
+    Finding.BETTER: ("better", "▲"),
+    Finding.WORSE: ("worse", "▼"),
+    Finding.NOT_SHOWN: ("open", "○"),
+}
+"""The class of an answer, and its mark: nothing is told by colour alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """One comparison in words."""
 
-    is_shown: bool
-    """Whether a difference is."""
-    sentence: str
+    kind: str
+    """better, worse or open."""
+    mark: str
+    headline: str
+    evidence: str
     details: tuple[str, ...]
 
 
@@ -66,7 +83,8 @@ def _groups(contents: Contents) -> Iterator[AnswerGroup]:
     reach = reach_of(list(_rows(made)))
     room = _IN_PLAIN_SIGHT
     for axis, family in groupby(made, key=lambda comparison: comparison.axis):
-        comparisons = list(family)
+        # What is shown comes first: it is what one looks for.
+        comparisons = sorted(family, key=lambda each: each.finding is Finding.NOT_SHOWN)
         answers = [_answer(comparison) for comparison in comparisons]
         yield AnswerGroup(
             heading=heading(axis, _named, going_on=contents.run.running),
@@ -78,9 +96,12 @@ def _groups(contents: Contents) -> Iterator[AnswerGroup]:
 
 
 def _answer(comparison: Comparison) -> Answer:
+    kind, mark = _KINDS[comparison.finding]
     return Answer(
-        is_shown=comparison.finding is not Finding.NOT_SHOWN,
-        sentence=f"{sentence(comparison, _named)}.",
+        kind=kind,
+        mark=mark,
+        headline=headline(comparison, _named),
+        evidence=evidence(comparison),
         details=(*notes(comparison, _named), *details(comparison, _named)),
     )
 

@@ -22,7 +22,7 @@ from paraval.report.page.charts.data import (
     Span,
     TimeCost,
 )
-from paraval.report.page.room import expected_size
+from paraval.report.page.room import kept_for
 from paraval.report.summary import Summary, Tally, variant_key
 from paraval.report.table import WITHOUT_MATRIX, label_of
 from paraval.report.text import one_line
@@ -67,7 +67,7 @@ class Figures:
     wrong: tuple[Unpassed, ...]
     errors: tuple[Unpassed, ...]
     unpassed_size: int
-    """What trials that did not pass are expected to take, told in full."""
+    """What is kept for trials that did not pass, so that they can be told in full."""
 
     @property
     def linked_cases(self) -> frozenset[str]:
@@ -121,7 +121,7 @@ class _Passing:
 
     def add(self, result: TrialResult) -> None:
         if result.outcome is not Outcome.PASSED:
-            self.unpassed_size += expected_size(result)
+            self.unpassed_size += kept_for(result)
         if result.outcome is Outcome.SKIPPED:
             return
         if not is_from_cache(result):

@@ -17,6 +17,31 @@ _MOST_ROWS = 500
 _LONGEST_LABEL = 200
 
 
+_UNITS = {
+    "pass rate (95 %)": "of what was judged",
+    "errors": "trials",
+    "could be": "with errors",
+    "cost": "in all",
+    "median": "of a trial",
+    "score": "from 0 to 1",
+    "passed": "trials",
+    "failed": "trials",
+    "skipped": "trials",
+    "p95": "of a trial",
+    "judges": "in all",
+    "tokens": "in all",
+}
+"""What the figures under a heading of the table count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heading:
+    """Of a column."""
+
+    name: str
+    unit: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     label: str
@@ -28,7 +53,7 @@ class Row:
 class Table:
     """The summary's figures by variant."""
 
-    headings: tuple[str, ...]
+    headings: tuple[Heading, ...]
     rows: tuple[Row, ...]
     left_out: int
 
@@ -62,7 +87,9 @@ def table_of(summary: Summary) -> Table:
     rows = rows_of(summary) if summary.variants else []
     shown = rows if len(rows) <= _MOST_ROWS else [*rows[: _MOST_ROWS - 1], rows[-1]]
     return Table(
-        headings=tuple(column.heading for column in columns),
+        headings=tuple(
+            Heading(name=column.heading, unit=_UNITS.get(column.heading, "")) for column in columns
+        ),
         rows=tuple(
             Row(
                 label=one_line(label, _LONGEST_LABEL),

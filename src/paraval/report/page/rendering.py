@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from paraval.report.page.charts.styles import chart_styles
 from paraval.report.text import printable
 
 _HERE = Path(__file__).parent
+_NAME_OF_A_KEY = re.compile("`([^`\n]{1,80})`")
 
 
 @cache
@@ -35,11 +37,18 @@ def _environment() -> Environment:
     )
     # The first line break in a <pre> is no part of its text: without ours, one of others' is lost.
     environment.globals["newline"] = Markup("\n")
+    environment.filters["marked"] = marked
     return environment
 
 
 def _shown(value: object) -> object:
     return value if isinstance(value, Markup) else printable(str(value))
+
+
+def marked(sentence: str) -> Markup:
+    """A sentence that every form of report has, with its `keys` set apart as a page does."""
+    shown = escape(printable(sentence))
+    return Markup(_NAME_OF_A_KEY.sub(r"<code>\1</code>", str(shown)))  # noqa: S704 - escaped above
 
 
 def rendered(name: str, **values: Any) -> str:

@@ -19,6 +19,8 @@ WEIGHT_OF_A_TRIAL = 1_000
 """Characters that its elements are counted as, however short its text: they take a browser's time
 as well."""
 _AROUND_A_TRIAL = 2_500
+_HEADING_OF_A_CASE = 1_500
+"""What stands before its trials, where nothing long was asked."""
 
 
 def expected_size(result: TrialResult) -> int:
@@ -30,11 +32,16 @@ def expected_size(result: TrialResult) -> int:
     return _AROUND_A_TRIAL + answer + patch + logs * max(result.attempts, 1)
 
 
+def kept_for(result: TrialResult) -> int:
+    """What a trial that did not pass is kept: for itself, and for its case if it is the first."""
+    return _HEADING_OF_A_CASE + expected_size(result)
+
+
 class Room:
     """What is left of a page, while trials are written to it."""
 
     def __init__(self, *, largest: int = LARGEST_PAGE, unpassed: int) -> None:
-        """`unpassed`: what all trials that did not pass are expected to take."""
+        """`unpassed`: what is kept for all trials that did not pass."""
         self._left = largest
         self._for_short_forms = int(largest * _SHARE_FOR_SHORT_FORMS)
         self._unpassed = unpassed
@@ -49,7 +56,7 @@ class Room:
     def came_by(self, result: TrialResult) -> None:
         """An unpassed trial is no longer to come."""
         if result.outcome is not Outcome.PASSED:
-            self._unpassed = max(0, self._unpassed - expected_size(result))
+            self._unpassed = max(0, self._unpassed - kept_for(result))
 
     def may_hold_trial(self, result: TrialResult, size: int) -> bool:
         """Whether this trial may be told in full, in so many characters."""

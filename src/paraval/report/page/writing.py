@@ -76,6 +76,6 @@ def _links(
     yield from ((section.anchor, section.heading) for section in deeds)
     if has_heat:
         yield "map", "Cases by variant"
-    yield from ((chart.anchor, chart.heading) for chart in charts)
     yield "unpassed", "What did not pass"
+    yield from ((chart.anchor, chart.heading) for chart in charts)
     yield "cases", "All cases"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
+from paraval.report.comparing.points import signed, signed_points, signed_range
 from paraval.report.page.charts.data import ForestRow, Interval
 from paraval.report.page.charts.rows import (
     axis,
@@ -41,7 +42,7 @@ def forest(rows: Sequence[ForestRow], reach: float | None = None) -> Markup:
     drawn = [row(one.label, _figure(one), _strip(one, scale)) for one in known]
     places = (-most, -most / 2, 0.0, most / 2, most)
     # The unit stands in the middle, where it has room on a telephone too.
-    ticks = [(scale.place(value), points(value) if value else "0 points") for value in places]
+    ticks = [(scale.place(value), signed(value) if value else "0 points") for value in places]
     return chart("forest", lines([_sides(), *drawn, axis(ticks)]), legend(_legend(known)))
 
 
@@ -91,15 +92,15 @@ def _kind(one: ForestRow) -> str:
 
 def _figure(one: ForestRow) -> str:
     interval = _interval(one)
-    said = points(one.difference)
-    return said if interval is None else f"{said} ({points(interval[0])} to {points(interval[1])})"
+    said = signed(one.difference)
+    return said if interval is None else f"{said} ({signed_range(interval)})"
 
 
 def _words(one: ForestRow) -> str:
     interval = _interval(one)
-    said = f"{points(one.difference)} points"
+    said = signed_points(one.difference)
     if interval is not None:
-        said += f", interval {points(interval[0])} to {points(interval[1])}"
+        said += f", interval {signed_range(interval)}"
     if not one.shown:
         return f"{said}: no difference shown."
     return f"{said}: {_kind(one)}."
@@ -113,12 +114,6 @@ def _legend(rows: Sequence[ForestRow]) -> Iterator[tuple[Markup, str]]:
             across = element("line", x1=1, x2=25, y1=7, y2=7, class_=f"reach {kind}")
             dot = element("circle", cx=13, cy=7, r=5, class_=f"dot {kind}")
             yield element("g", across, dot), words
-
-
-def points(difference: float) -> str:
-    """`+12`, `-3.5`, `0`: in points of a hundred, signed."""
-    value = round(difference * 100, 1)
-    return f"{value:+g}" if value else "0"
 
 
 def _interval(one: ForestRow) -> Interval | None:

@@ -7,7 +7,7 @@ for narrow and for wide places, and the styles show one of the two at about its 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
@@ -29,6 +29,10 @@ from paraval.report.wording import UNKNOWN, counted, duration, listed, money, pe
 
 _LETTER = 6.6
 """The mean width of a letter at 12 pixels."""
+_DIGIT = 7.7
+"""The width of a digit at 12 pixels, in the widest of the usual fonts."""
+_TICK_GAP = 6
+_COST_TICKS = 5
 _RADIUS = 8
 _MOST_POINTS = 200
 _MOST_TOLD = 6
@@ -43,7 +47,7 @@ class _Paper:
     height: int
     longest_label: int
 
-    left: int = 58
+    left: float = 58
     right: int = 14
     top: int = 26
     bottom: int = 40
@@ -147,6 +151,7 @@ def _drawing(
     points: Sequence[_Point], time: Scale, cost: Scale, paper: _Paper
 ) -> tuple[Markup, int]:
     """The drawing, and how many of its points have their names beside them."""
+    paper = _with_room_for_ticks(paper, cost)
     places = [(paper.x(time.place(one.seconds)), paper.y(cost.place(one.usd))) for one in points]
     # Those that a reader looks for first are named first, while there is room.
     order = sorted(range(len(points)), key=lambda index: not points[index].is_thrifty)
@@ -165,6 +170,12 @@ def _drawing(
         class_=paper.kind,
     )
     return drawn, len(names)
+
+
+def _with_room_for_ticks(paper: _Paper, cost: Scale) -> _Paper:
+    """Small costs have many digits: they must not run over the edge."""
+    longest = max((columns(money(usd)) for usd in number_ticks(cost, _COST_TICKS)), default=0)
+    return replace(paper, left=max(paper.left, longest * _DIGIT + _TICK_GAP + 2))
 
 
 def _names(
@@ -220,11 +231,18 @@ def _axes(time: Scale, cost: Scale, paper: _Paper) -> Markup:
                 "text", tick_time(seconds), x=x, y=bottom + 16, text_anchor="middle", class_="tick"
             )
         )
-    for usd in number_ticks(cost, 5):
+    for usd in number_ticks(cost, _COST_TICKS):
         y = paper.y(cost.place(usd))
         parts.append(element("line", x1=paper.left, x2=right, y1=y, y2=y, class_="grid"))
         parts.append(
-            element("text", money(usd), x=paper.left - 6, y=y + 4, text_anchor="end", class_="tick")
+            element(
+                "text",
+                money(usd),
+                x=paper.left - _TICK_GAP,
+                y=y + 4,
+                text_anchor="end",
+                class_="tick",
+            )
         )
     below = element(
         "text", "median time →", x=right, y=bottom + 34, text_anchor="end", class_="what"

@@ -38,7 +38,7 @@ _ROOMY = 8
 _NARROWEST = 0.001
 _WIDE = 0.004
 """Of the width: attempts from here on have a line at their beginning."""
-_LONG_TAIL = 0.1
+_LONG_TAIL = 0.05
 """Of the time: a shorter end with idle slots is what every run has."""
 _KINDS = {
     "passed": "passed",
@@ -85,15 +85,29 @@ def timeline(spans: Sequence[Span], slots: int | None = None) -> Markup:
         slots=max(used, min(slots or 0, _MOST_SLOTS)),
         clock=WorkClock(ordered),
     )
-    in_use = share_in_use(ordered, sheet.clock, max(used, slots or 0), _BINS)
+    at_once = max(used, slots or 0)
+    in_use = share_in_use(ordered, sheet.clock, at_once, _BINS)
     return chart(
         "timeline",
+        _lead(at_once, in_use, _tail(sheet, at_once)),
         _slots(sheet) if sheet.slots <= _MOST_SLOTS else None,
         _axis(sheet.clock),
         _use(in_use),
         legend(_legend(ordered)),
-        note(_pauses(sheet.clock), _tail(sheet, max(used, slots or 0))),
+        note(_pauses(sheet.clock)),
     )
+
+
+def _lead(slots: int, in_use: Sequence[float], tail: str) -> Markup:
+    """What one sees, and what there is to see."""
+    used = f"{percent(_mean(in_use))} of that in use"
+    if slots == 1:
+        seen = "One slot: one attempt after another."
+    elif slots > _MOST_SLOTS:
+        seen = f"{slots:,} at once, {used}: too many to draw a line for each."
+    else:
+        seen = f"Each line is a slot: {slots:,} at once, {used}."
+    return element("p", " ".join(filter(None, (seen, tail))), class_="lead")
 
 
 def _slots(sheet: _Sheet) -> Markup:
@@ -294,8 +308,7 @@ def _use(in_use: Sequence[float]) -> Markup:
         width="100%",
         height=36,
     )
-    mean = sum(in_use) / len(in_use)
-    words = f"Slots in use over the time: {percent(mean)} in the mean."
+    words = f"Slots in use over the time: {percent(_mean(in_use))} in the mean."
     return element(
         "svg",
         element("title", "Slots in use"),
@@ -307,6 +320,11 @@ def _use(in_use: Sequence[float]) -> Markup:
         height=36,
         class_="use",
     )
+
+
+def _mean(in_use: Sequence[float]) -> float:
+    """In hundredths: nobody sees more of it."""
+    return round(sum(in_use) / len(in_use), 2)
 
 
 def _legend(spans: Sequence[Span]) -> Iterator[tuple[Markup, str]]:
