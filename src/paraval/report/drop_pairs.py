@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from paraval.report.comparing.anytime import Missing
-from paraval.report.comparing.cells import CaseBook
+from paraval.report.comparing.cells import CaseBook, Cell
 from paraval.report.comparing.claims import state_of
 from paraval.report.comparing.pairing import Cells, Matchup, Row, row_of, shared_variants
 from paraval.report.comparing.pairs import Pairs
@@ -104,5 +104,8 @@ def _cases_of(now: CaseBook, baseline: CaseBook) -> list[str]:
 
 
 def _row(cells: Cells) -> Row:
-    missing = {key: one._replace(errors=one.errors + one.skipped) for key, one in cells.items()}
-    return row_of(missing)
+    return row_of({key: _skips_missing(cell) for key, cell in cells.items()})
+
+
+def _skips_missing(cell: Cell) -> Cell:
+    return cell._replace(errors=cell.errors + cell.skipped) if cell.skipped else cell
