@@ -15,6 +15,8 @@ from paraval.report.unpassed import errors_heading, wrong_heading
 
 _MOST_ROWS = 500
 _LONGEST_LABEL = 200
+_IN_PLAIN_SIGHT = 20
+"""Of a list: timings and charts stand below it."""
 
 
 _UNITS = {
@@ -65,7 +67,11 @@ class UnpassedList:
     kind: str
     heading: str
     trials: tuple[Unpassed, ...]
+    """Those that are read at once ..."""
+    more: tuple[Unpassed, ...]
+    """... those that are there to be opened ..."""
     left_out: int
+    """... and how many are not in the list."""
 
     @property
     def sign(self) -> str:
@@ -109,7 +115,13 @@ def lists_of(summary: Summary, figures: Figures) -> Iterator[UnpassedList]:
     ):
         if trials:
             left = number - len(trials)
-            yield UnpassedList(kind=kind, heading=heading(summary), trials=trials, left_out=left)
+            yield UnpassedList(
+                kind=kind,
+                heading=heading(summary),
+                trials=trials[:_IN_PLAIN_SIGHT],
+                more=trials[_IN_PLAIN_SIGHT:],
+                left_out=left,
+            )
 
 
 def nothing_unpassed(summary: Summary) -> str:
