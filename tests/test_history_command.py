@@ -206,6 +206,16 @@ def test_a_page_draws_no_more_than_twenty_of_them_and_none_that_came_later(store
     assert found == [run.id for run in runs[-2 - EARLIER_RUNS : -2]]
 
 
+def test_a_page_reads_few_runs_where_they_are_large(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [stored(store, "PF" * 10) for _ in range(6)]
+    for most, earlier in ((60, runs[2:5]), (59, runs[3:5]), (5, runs[4:5])):
+        monkeypatch.setattr("paraval.past.EARLIER_TRIALS", most)
+        found = [source.info().id for source in earlier_in(store, runs[5])()]
+        assert found == [run.id for run in earlier]
+
+
 def test_a_page_does_without_them_where_the_store_cannot_tell(store: Store) -> None:
     run = stored(store, GOOD)
 

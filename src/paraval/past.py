@@ -18,7 +18,10 @@ from paraval.settings import TESTS
 from paraval.store.store import Store
 
 EARLIER_RUNS = 20
-"""That a report tells of beside its own."""
+"""That a report tells of beside its own ..."""
+EARLIER_TRIALS = 20_000
+"""... as long as they have no more trials together: a page must not take longer for them than for
+itself. The last one is told in any case."""
 
 
 class StoredRun:
@@ -76,10 +79,19 @@ def earlier_in(store: Store, run: RunInfo) -> Earlier:
             and order(one) < order(run)
             and standing_of(one) is Standing.COMPLETE
         )
-        last = list(islice(runs_of_suites(store, before), EARLIER_RUNS))
+        last = list(_within_reason(islice(runs_of_suites(store, before), EARLIER_RUNS)))
         return [StoredRun(store, one) for one in reversed(last)]
 
     return find
+
+
+def _within_reason(runs: Iterable[RunInfo]) -> Iterator[RunInfo]:
+    trials = 0
+    for number, run in enumerate(runs):
+        trials += run.trials
+        if number and trials > EARLIER_TRIALS:
+            return
+        yield run
 
 
 def order(run: RunInfo) -> tuple[float, str]:
