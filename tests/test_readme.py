@@ -39,11 +39,24 @@ def block_with(text: str) -> str:
 
 def test_the_demo_prints_what_the_readme_shows(paraval: Paraval) -> None:
     printed = paraval("demo", "--progress", "lines").stdout.splitlines()
-    shown = block_with("8 wrong answers").splitlines()
+    shown = block_with("10 wrong answers").splitlines()
     verdicts = [line for line in shown if line.startswith(("  ✗", "  !"))]
-    assert len(verdicts) == 10
+    assert len(verdicts) == 12
     assert set(verdicts) <= set(printed)
+    start, end = (shown.index(line) for line in ("Compared by model:", "10 wrong answers"))
+    assert "\n".join(shown[start:end]) in "\n".join(printed)
     assert shown[-1] == printed[-1]
+
+
+def test_the_comparison_is_told_as_the_readme_shows(paraval: Paraval) -> None:
+    paraval("demo", "--progress", "none")
+    printed = paraval("compare", "model=swift", "model=sage").stdout.splitlines()
+    shown = block_with("7 cases mended").splitlines()
+    # Run ids and times are of their day.
+    told = re.compile("A: |B: |cost|median|p95|time")
+    assert [line for line in shown if not told.match(line)] == [
+        line for line in printed if not told.match(line)
+    ]
 
 
 def test_the_first_suite_is_the_one_that_init_writes() -> None:
