@@ -80,9 +80,14 @@ def plan_with(
 def stored(
     store: Store, ends: str | Mapping[str, str], *, stop_after: int | None = None, **plan: Any
 ) -> RunInfo:
-    """A run in the store; one that is interrupted after so many trials, where that is said."""
+    """A run in the store; one that is interrupted after so many trials, where that is said.
+
+    `parts` are laid over the usual ones; with None, it has none, as sessions of tests do.
+    """
     by_mode: Mapping[str, str] = {"": ends} if isinstance(ends, str) else ends
-    parts = {**PARTS, "case_count": str(len(next(iter(by_mode.values())))), **plan.pop("parts", {})}
+    usual = {**PARTS, "case_count": str(len(next(iter(by_mode.values()))))}
+    asked = plan.pop("parts", {})
+    parts = {} if asked is None else {**usual, **asked}
     ledger = store.create_run(plan_with(by_mode, parts=parts, **plan), seed=1)
     results: Sequence[AttemptResult] = [ENDS[end] for row in by_mode.values() for end in row]
     if stop_after is None:

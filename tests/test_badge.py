@@ -20,7 +20,6 @@ from paraval.report.badge_figures import points
 from paraval.report.badge_front_matter import read_front_matter
 from paraval.report.badge_prompt import prompt_hash
 from paraval.store.store import Store
-from tests.child_pytest import run_pytest
 from tests.history_kit import stored
 
 PROMPT = """\
@@ -226,14 +225,17 @@ def test_several_variants_are_told_together_or_one_is_chosen(
         badge("prompt.md", "--variant", "mode=x")
 
 
-def test_sessions_of_pytest_count_too(badge: Badge, folder: Path, prompt: Path) -> None:
-    for answer in (True, False):
-        tests = f"def test_one(): assert True\ndef test_two(): assert {answer}\n"
-        (folder / "test_it.py").write_text(tests)
-        run_pytest(folder, "-q", "--paraval-store")
+def test_where_nobody_noted_what_runs_were_made_of_one_counts_alone(
+    badge: Badge, store: Store, prompt: Path
+) -> None:
+    """As with sessions of pytest: those before may be of another prompt."""
+    for ends in ("PP", "PF"):
+        stored(store, ends, parts=None)
     badge("prompt.md")
-    # What the tests were made of nobody noted: those before may be of another prompt.
     assert told_in(prompt)["test_runs"] == [50.0]
+    stored(store, "FF", parts=None)
+    badge("prompt.md")
+    assert told_in(prompt)["test_runs"] == [50.0, 0.0]
 
 
 # ---- the file

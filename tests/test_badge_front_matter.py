@@ -143,7 +143,7 @@ NESTED = st.recursive(
 KEYS = st.text(st.characters(min_codepoint=97, max_codepoint=122), min_size=1, max_size=6)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(
     data=st.dictionaries(KEYS | st.sampled_from([*OURS]), NESTED, min_size=1, max_size=6),
     flow=st.sampled_from([None, False, True]),

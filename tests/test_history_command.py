@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import paraval as api
 from paraval.cli.history import history_command
 from paraval.errors import ParavalError
 from paraval.past import EARLIER_RUNS, StoredRun, earlier_in, history_of
@@ -83,20 +84,23 @@ def test_only_the_runs_that_are_shown_are_read(
 
 
 def test_a_suite_is_found_by_its_file_even_where_that_is_broken_by_now(
-    folder: Path, write: WriteSuite, paraval: Paraval
+    folder: Path, write: WriteSuite, history: Call
 ) -> None:
     file = write("suite.yaml", SUITE)
-    assert paraval("run", "suite.yaml").returncode == 0
+    api.run(file)
     file.write_text(file.read_text().replace("echo", "printf"))
-    assert paraval("run", "suite.yaml").returncode == 0
-    by_name = paraval("history", "tools", "--json")
-    first, second = json.loads(by_name.stdout)["runs"]
+    api.run(file)
+    first, second = json.loads(history("tools", "--json"))["runs"]
     assert (first["changes"], second["changes"]) == ([], ["prompt changed"])
     file.write_text("name: [")
-    by_file = paraval("history", "suite.yaml", "-o", "h.html", "-o", "h.md", "-o", "h.csv")
-    assert by_file.returncode == 0, by_file.stderr
-    assert "prompt changed" in by_file.stdout
+    assert "prompt changed" in history("suite.yaml", "-o", "h.html", "-o", "h.md", "-o", "h.csv")
     assert all((folder / f"h.{ending}").read_text() for ending in ("html", "md", "csv"))
+
+
+def test_both_commands_are_there(paraval: Paraval) -> None:
+    told = paraval("--help").stdout
+    assert "history " in told
+    assert "badge " in told
 
 
 def test_a_suite_that_never_ran_is_told_with_what_there_is(
