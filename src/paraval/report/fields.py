@@ -1,10 +1,13 @@
 """An object out of somebody's JSON, asked for one field after the other.
 
-A field that is missing or is something else is a ValueError that says which and what.
+A field that is missing or is something else is a ValueError that says which and what. A report has
+millions of fields: what most of them are is looked at first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from math import isfinite
 from typing import Any
 
 from paraval.records import Scalar
@@ -26,8 +29,8 @@ class Fields:
         self._data: dict[str, Any] = data
         self._what = what
 
-    def names(self) -> list[str]:
-        return list(self._data)
+    def names(self) -> Collection[str]:
+        return self._data.keys()
 
     def has(self, name: str) -> bool:
         return self._data.get(name) is not None
@@ -65,6 +68,8 @@ class Fields:
         found = self._data.get(name)
         if found is None:
             return None
+        if type(found) is float and isfinite(found):
+            return found
         number = finite(found)
         if number is None:
             raise self._wrong(name, "number")
@@ -94,7 +99,7 @@ class Fields:
 
     def texts(self, name: str) -> tuple[str, ...]:
         found = self._list(name)
-        if not all(isinstance(one, str) for one in found):
+        if found and not all(isinstance(one, str) for one in found):
             raise self._wrong(name, "list of texts")
         return tuple(found)
 
@@ -108,10 +113,10 @@ class Fields:
 
     def mapping(self, name: str, *, is_needed: bool = False) -> Fields:
         """An empty one where there is none."""
-        found = self.fields(name)
+        found = self._data.get(name)
         if found is None and is_needed:
             raise self._missing(name)
-        return found or Fields({}, name)
+        return NOTHING if found is None or found == {} else Fields(found, f"'{name[:_SHOWN]}'")
 
     def _list(self, name: str) -> list[Any]:
         found = self._data.get(name)
@@ -126,3 +131,7 @@ class Fields:
 
     def _wrong(self, name: str, expected: str) -> ValueError:
         return ValueError(f"'{name[:_SHOWN]}' of {self._what} is not a {expected}")
+
+
+NOTHING = Fields({}, "nothing")
+"""An object without fields."""

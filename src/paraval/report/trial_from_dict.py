@@ -20,7 +20,9 @@ from paraval.records import (
     Spend,
     TrialResult,
 )
-from paraval.report.fields import Fields
+from paraval.report.fields import NOTHING, Fields
+
+_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 
 
 def trial_from_dict(data: object) -> TrialResult:
@@ -83,6 +85,8 @@ def _spend(fields: Fields) -> Spend | None:
 
 def _usage(fields: Fields) -> dict[str, float]:
     usage = fields.mapping("usage")
+    if usage is NOTHING:
+        return {}
     amounts = {name: usage.number(name) for name in usage.names()}
     return {name: amount for name, amount in amounts.items() if amount is not None}
 
@@ -93,10 +97,10 @@ def _variant(fields: Fields) -> dict[str, Scalar]:
 
 
 def _outcome(name: str) -> Outcome:
-    try:
-        return Outcome(name)
-    except ValueError:
-        raise ValueError(f"'{name[:40]}' is no outcome") from None
+    found = _OUTCOMES.get(name)
+    if found is None:
+        raise ValueError(f"'{name[:40]}' is no outcome")
+    return found
 
 
 def _grade(fields: Fields) -> Grade:

@@ -5,7 +5,7 @@ What then comes of the pairs is worked out in `compared`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paraval.records import Scalar, Variant, value_text
@@ -106,13 +106,32 @@ def shared_variants(
 
 def pairs_of(subject: CaseBook, reference: CaseBook, matchup: Matchup) -> Pairs:
     """The pairs of two books; cases in the subject's order, then what only the reference has."""
-    pairs = Pairs()
+    (pairs,) = pairs_of_each(subject, reference, [matchup])
+    return pairs
+
+
+def pairs_of_each(
+    subject: CaseBook, reference: CaseBook, matchups: Sequence[Matchup]
+) -> list[Pairs]:
+    """The same for several, in one pass: what the cells of a case come to is worked out once."""
+    gathered = [Pairs() for _ in matchups]
     for case, cells in subject.rows():
-        matchup.add_row(pairs, case, cells, reference.cells_of(case))
+        _enter(gathered, matchups, case, row_of(cells), row_of(reference.cells_of(case)))
     for case, cells in reference.rows():
         if case not in subject:
-            matchup.add_row(pairs, case, {}, cells)
-    return pairs
+            _enter(gathered, matchups, case, {}, row_of(cells))
+    return gathered
+
+
+def _enter(
+    gathered: Sequence[Pairs],
+    matchups: Sequence[Matchup],
+    case: str,
+    subject: Row,
+    reference: Row,
+) -> None:
+    for matchup, pairs in zip(matchups, gathered, strict=True):
+        matchup.add_figures(pairs, case, subject, reference)
 
 
 def row_of(cells: Cells) -> Row:

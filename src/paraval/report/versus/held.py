@@ -12,6 +12,7 @@ from functools import cached_property
 
 from paraval.errors import RequestError
 from paraval.records import Outcome, RunInfo, Variant
+from paraval.report.comparing.cells import CaseBook
 from paraval.report.comparing.compared import adjusted, compare, resamples_for
 from paraval.report.comparing.comparison import Comparison, Side
 from paraval.report.comparing.pairing import (
@@ -19,6 +20,7 @@ from paraval.report.comparing.pairing import (
     PairedBooks,
     UnpairableError,
     pair_books,
+    pairs_of_each,
 )
 from paraval.report.comparing.pairs import Pairs
 from paraval.report.contents import Contents
@@ -93,8 +95,10 @@ class Versus:
     @cached_property
     def comparison(self) -> Comparison:
         """Over all that both have."""
+        if not self.is_any_time:
+            return self._at_the_end(self._paired.pairs, among=1)
         keys = tuple(key for matchup in self._paired.matchups for key in matchup.keys)
-        return self._compared(Matchup(keys=keys), among=1, pairs=self._paired.pairs)
+        return self._at_any_time(Matchup(keys=keys), among=1)
 
     @cached_property
     def by_variant(self) -> tuple[tuple[Variant, Comparison], ...]:
@@ -102,9 +106,12 @@ class Versus:
         number = len(self._paired.shared)
         if number < 2:
             return ()
-        each = [self._compared(matchup, among=number) for matchup in self._paired.matchups]
-        if not self.is_any_time:
-            each = list(adjusted(each))
+        matchups = self._paired.matchups
+        if self.is_any_time:
+            each = tuple(self._at_any_time(matchup, among=number) for matchup in matchups)
+        else:
+            gathered = pairs_of_each(*self._books, matchups)
+            each = adjusted([self._at_the_end(pairs, among=number) for pairs in gathered])
         return tuple(zip(self._paired.shared, each, strict=True))
 
     @property
@@ -134,21 +141,29 @@ class Versus:
         paired = self._paired
         return bool(self.comparison.left_out.cases or paired.only_subject or paired.only_reference)
 
-    def _compared(self, matchup: Matchup, *, among: int, pairs: Pairs | None = None) -> Comparison:
-        books = TwoBooks(
-            subject=self.subject.contents.book,
-            reference=self.reference.contents.book,
-            matchup=matchup,
+    @property
+    def _books(self) -> tuple[CaseBook, CaseBook]:
+        return self.subject.contents.book, self.reference.contents.book
+
+    @property
+    def _sides(self) -> tuple[Side, Side]:
+        return self.subject.side, self.reference.side
+
+    def _at_any_time(self, matchup: Matchup, *, among: int) -> Comparison:
+        subject, reference = self._books
+        return compared_at_any_time(
+            TwoBooks(subject=subject, reference=reference, matchup=matchup),
+            self._sides,
+            self.order_seed,
+            confidence=self.question.confidence,
+            among=among,
         )
-        sides, confidence = (self.subject.side, self.reference.side), self.question.confidence
-        if self.is_any_time:
-            seed = self.order_seed
-            return compared_at_any_time(books, sides, seed, confidence=confidence, among=among)
-        pairs = pairs or books.pairs()
+
+    def _at_the_end(self, pairs: Pairs, *, among: int) -> Comparison:
         return compare(
             pairs,
-            *sides,
-            confidence=confidence,
+            *self._sides,
+            confidence=self.question.confidence,
             seed=self.question.seed,
             resamples=resamples_for(len(pairs), among),
         )

@@ -117,9 +117,11 @@ def score_sentence(comparison: Comparison, score: Difference, quote: Quote) -> s
     """What is found of the scores, in one sentence without its full stop."""
     subject, reference = quote(comparison.subject.label), quote(comparison.reference.label)
     low, high = score.interval
+    after = f" after {comparison.among:,} comparisons" if comparison.among > 1 else ""
     told = (
         f"{percent(comparison.confidence)}: {low:+.2f} to {high:+.2f},"
-        f" {counted(comparison.cases, 'case')}, {p_value(score.adjusted_p, comparison.confidence)}"
+        f" {counted(comparison.cases, 'case')},"
+        f" {p_value(score.adjusted_p, comparison.confidence)}{after}"
     )
     finding = finding_of(score, comparison.confidence)
     if finding is Finding.NOT_SHOWN:
