@@ -291,6 +291,49 @@ def test_a_prompt_is_the_input_and_messages_take_its_place(write: WriteSuite) ->
     ]
 
 
+def test_the_front_matter_of_a_prompts_file_is_not_for_the_model(write: WriteSuite) -> None:
+    """Figures that a badge writes there change neither what is asked nor the keys of trials."""
+    suite = (
+        "models: {m: {provider: loopback, model: m}}\ncases: [{id: a, input: x}]\n"
+        "target: {chat: {model: m, prompt: prompt.md}}\n"
+    )
+    write("suite.yaml", suite)
+    keys = set()
+    for front in ("", "---\nlatest_accuracy: 91.7\n---\n", "---\r\nname: x\r\n# y\r\n---\r\n"):
+        write("prompt.md", f"{front}Say {{input}}.\n")
+        (trial,) = build_plan(Suite.load(Path("suite.yaml")), Selection()).trials
+        assert isinstance(trial.target, ChatTarget)
+        assert trial.target.messages[-1].content == "Say {input}."
+        keys.add(trial.key)
+    assert len(keys) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["---\nA rule, no key\n---\nSay {input}.", "---\nname: no end\n{input}"]
+)
+def test_a_rule_at_the_start_of_a_prompt_stays(write: WriteSuite, text: str) -> None:
+    write("prompt.md", text)
+    write(
+        "suite.yaml",
+        "models: {m: {provider: loopback, model: m}}\ncases: [{id: a, input: x}]\n"
+        "target: {chat: {model: m, prompt: prompt.md}}\n",
+    )
+    (trial,) = build_plan(Suite.load(Path("suite.yaml")), Selection()).trials
+    assert isinstance(trial.target, ChatTarget)
+    assert trial.target.messages[-1].content == text
+
+
+def test_a_mistake_below_front_matter_is_told_with_its_line(write: WriteSuite) -> None:
+    write("prompt.md", "---\nname: x\n---\nSay\n{inptu}.\n")
+    write(
+        "suite.yaml",
+        "models: {m: {provider: loopback, model: m}}\ncases: [{id: a, input: x}]\n"
+        "target: {chat: {model: m, prompt: prompt.md}}\n",
+    )
+    with pytest.raises(SuiteError, match=r"prompt\.md:5: "):
+        Suite.load(Path("suite.yaml"))
+
+
 @pytest.mark.parametrize("text", ["Read notes.md", "{case.id}.md", "two\nlines.txt", "notes.pdf"])
 def test_only_a_single_word_with_a_known_ending_is_a_file(text: str) -> None:
     [trial] = plan_of(chat_suite(target={"chat": {"model": "gpt", "prompt": text}})).trials

@@ -11,6 +11,11 @@ from paraval.plan.places import Spot, shown
 
 _FILE = re.compile(r"\A[^\s{}]+\.(?:md|txt|prompt)\Z")
 """One word that ends like this is the path of a file; nobody asks a model just that."""
+_FRONT_MATTER = re.compile(
+    r"\A\ufeff?---[ \t]*\r?\n(?:[A-Za-z_][\w.-]*[ \t]*:.*\n)(?:.*\n)*?---[ \t]*(?:\r?\n|\Z)"
+)
+"""What a prompt's file says of itself to people and tools: it is not for the model. A rule at the
+start of a text is none: its first line names no key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,12 +25,14 @@ class Prompt:
     text: str
     spot: Spot
     in_file: bool = False
+    lines_before: int = 0
+    """In its file."""
 
     def spot_at(self, offset: int) -> Spot:
         """Where a part of it stands: in a file of its own, the line of that part."""
         if not self.in_file:
             return self.spot
-        return replace(self.spot, line=self.text.count("\n", 0, offset) + 1)
+        return replace(self.spot, line=self.lines_before + self.text.count("\n", 0, offset) + 1)
 
 
 def read_prompt(written: str, spot: Spot, folder: Path) -> Prompt | None:
@@ -40,8 +47,15 @@ def read_prompt(written: str, spot: Spot, folder: Path) -> Prompt | None:
     text = read_text(folder / written, there)
     if text is None:
         return None
-    if not text.strip():
+    front = _FRONT_MATTER.match(text)
+    words = text[front.end() :] if front else text
+    if not words.strip():
         there.report("the file is empty")
         return None
-    # Editors end a file with a line break that its author does not mean.
-    return Prompt(text=text.removesuffix("\n").removesuffix("\r"), spot=there, in_file=True)
+    return Prompt(
+        # Editors end a file with a line break that its author does not mean.
+        text=words.removesuffix("\n").removesuffix("\r"),
+        spot=there,
+        in_file=True,
+        lines_before=front[0].count("\n") if front else 0,
+    )
