@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 import tracemalloc
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -22,6 +23,7 @@ from paraval.isolation import PATCH
 from paraval.records import Case, Outcome
 from paraval.report.document import Report
 from paraval.report.page.artifacts import logs_in, patch_in
+from paraval.report.page.rendering import marked
 from paraval.report.page.writing import write_page
 from tests.conftest import Paraval, WriteSuite
 from tests.page_kit import (
@@ -100,6 +102,52 @@ def test_a_stranger_reads_the_verdict_the_figures_and_every_case() -> None:
         assert told in words
 
 
+def test_the_answer_is_a_headline_with_a_mark_and_what_it_rests_on_below_it() -> None:
+    """What is shown comes first, whatever order it was compared in."""
+    passing = {"one": Outcome.PASSED, "like-one": Outcome.PASSED, "bad": Outcome.FAILED}
+    trials = [
+        trial(3 * case + column, f"case-{case}", {"model": model}, end_of(outcome))
+        for case in range(12)
+        for column, (model, outcome) in enumerate(passing.items())
+    ]
+    text = page_of(Report(MadeRun(trials=trials)))
+    answers = found(text, "//ul[@class='answers']/li")
+    told = [
+        (one.get("class"), one.xpath("string(span)"), one.xpath("string(.//p)")) for one in answers
+    ]
+    better, worse = ("better", "▲", "more"), ("worse", "▼", "less")
+    for kind, mark, headline in told[:2]:
+        assert any((kind, mark) == way[:2] and way[2] in headline for way in (better, worse))
+        assert "passes 100 points" in headline
+    assert told[2][:2] == ("open", "○")
+    assert told[2][2].endswith(": no difference shown")
+    evidence = found(text, "//p[@class='evidence']/text()")
+    assert all("95 %: " in one and "12 cases" in one for one in evidence)
+    assert evidence[2].startswith("0 points, ")
+
+
+def test_of_many_wrong_answers_some_are_read_at_once_and_the_others_are_opened() -> None:
+    trials = [trial(n, f"case-{n}", {}, end_of(Outcome.FAILED)) for n in range(50)]
+    text = page_of(Report(MadeRun(trials=trials)))
+    assert len(found(text, "//section[@id='unpassed']/ul/li")) == 20
+    assert len(found(text, "//section[@id='unpassed']/details/ul/li")) == 30
+    assert "30 more" in words_of(text)
+
+
+def test_keys_in_sentences_are_set_apart_and_nothing_else_of_them_is_markup() -> None:
+    assert marked("no `price` in `<b>`, one `") == (
+        "no <code>price</code> in <code>&lt;b&gt;</code>, one `"
+    )
+
+
+def test_a_skipped_trial_says_why_and_speaks_of_no_error() -> None:
+    end = end_of(Outcome.SKIPPED, why="early stop: decided after 9 of 20 cases")
+    text = page_of(Report(MadeRun(trials=[trial(0, "late", {}, end)])))
+    (told,) = found(text, "//details[@class='trial']")
+    assert [heading.text for heading in told.iter("h3")] == ["Why"]
+    assert told.get("open") is None
+
+
 def test_a_trial_that_was_tried_again_tells_each_attempt() -> None:
     words = words_of(page_of(plain_run()))
     assert "! rate limited attempt 1 12:00:01 UTC · 500 ms" in words
@@ -149,8 +197,13 @@ def test_a_case_whose_trials_are_not_together_is_continued_and_linked_once() -> 
 # ---- nothing of others acts
 
 
-def test_a_hostile_run_makes_no_element_attribute_or_link(tmp_path: Path) -> None:
-    text = page_of(hostile_run(tmp_path))
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return page_of(hostile_run(tmp_path_factory.mktemp("hostile")))
+
+
+def test_a_hostile_run_makes_no_element_attribute_or_link(hostile: str) -> None:
+    text = hostile
     parser = Balanced()
     parser.feed(text)
     assert parser.stack == []
@@ -162,8 +215,8 @@ def test_a_hostile_run_makes_no_element_attribute_or_link(tmp_path: Path) -> Non
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", text)
 
 
-def test_every_payload_is_shown_as_it_was_written(tmp_path: Path) -> None:
-    answers = found(page_of(hostile_run(tmp_path)), "//pre/text()")
+def test_every_payload_is_shown_as_it_was_written(hostile: str) -> None:
+    answers = found(hostile, "//pre/text()")
     for payload in PAYLOADS[:18]:
         assert any(payload == answer.removeprefix("\n") for answer in answers), payload
 
@@ -185,18 +238,18 @@ def test_the_policy_allows_the_one_style_of_the_page_and_nothing_else() -> None:
 
 
 def test_a_page_that_would_be_too_large_tells_passed_trials_in_short_and_says_so() -> None:
-    report = Report(LargeRun(number=2_000))
-    text = page_of(report, largest=1_500_000)
-    assert len(text) < 1_600_000
+    report = Report(LargeRun(number=650))
+    text = page_of(report, largest=500_000)
+    assert len(text) < 540_000
     in_full = [line.get("class") for line in found(text, "//details/summary/span[1]")]
-    assert in_full.count("sign wrong") == 154
-    assert 0 < in_full.count("sign pass") < 1_000
+    assert in_full.count("sign wrong") == 50
+    assert 0 < in_full.count("sign pass") < 325
     assert "trials in one line only" in words_of(text)
     assert f"paraval report {report.run.id} -o report.jsonl" in words_of(text)
 
 
 def test_what_is_linked_is_there_even_where_nothing_else_has_room() -> None:
-    text = page_of(Report(LargeRun(number=2_000)), largest=1)
+    text = page_of(Report(LargeRun(number=650)), largest=1)
     ids, links = set(re.findall(' id="([^"]+)"', text)), re.findall(' href="#([^"]+)"', text)
     assert set(links) <= ids
     assert "trials not at all" in words_of(text)
@@ -215,8 +268,8 @@ def test_long_answers_and_inputs_are_cut_and_the_rest_is_said() -> None:
 
 
 def test_a_page_is_written_without_holding_its_trials(tmp_path: Path) -> None:
-    report = Report(LargeRun(number=400, answer="a" * 15_000))
-    assert report.summary.trials == 400
+    report = Report(LargeRun(number=200, answer="a" * 19_000))
+    assert report.summary.trials == 200
     page_of(plain_run())  # templates are loaded once
     tracemalloc.start()
     try:
@@ -225,14 +278,30 @@ def test_a_page_is_written_without_holding_its_trials(tmp_path: Path) -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert (tmp_path / "page.html").stat().st_size > 6_000_000
-    assert peak < 3_000_000
+    assert (tmp_path / "page.html").stat().st_size > 3_800_000
+    assert peak < 1_900_000
 
 
 def test_what_draws_the_page_is_loaded_only_for_a_page() -> None:
     code = "import sys, paraval.cli.main, paraval.report.files; print('jinja2' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_what_pages_are_made_of_is_in_the_package() -> None:
+    """An installed paraval has no checkout to take templates and styles from."""
+    root = Path(__file__).parent.parent
+    package = root / "src" / "paraval"
+    options = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    patterns = options["setuptools"]["package-data"]["paraval"]
+    packed = {path for pattern in patterns for path in package.glob(pattern)}
+    needed = {
+        path
+        for path in (package / "report").rglob("*")
+        if path.is_file() and path.suffix != ".py" and "__pycache__" not in path.parts
+    }
+    assert len(needed) > 10
+    assert needed <= packed
 
 
 # ---- what it reads from disk

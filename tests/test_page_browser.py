@@ -33,6 +33,15 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def hostile_page(browser: Browser, hostile: Path) -> Iterator[Watched]:
+    """All of it opened; for tests that leave it as it is."""
+    watched = opened(browser, hostile)
+    watched.open_all()
+    yield watched
+    watched.page.close()
+
+
+@pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(plain_run(fail_under=0.5), tmp_path_factory.mktemp("plain"))
 
@@ -53,10 +62,9 @@ def opened(browser: Browser, path: Path, *, width: int = 1000, **options: Any) -
 
 
 def test_nothing_of_a_hostile_run_runs_and_no_request_leaves_the_page(
-    browser: Browser, hostile: Path
+    hostile_page: Watched, hostile: Path
 ) -> None:
-    watched = opened(browser, hostile)
-    watched.open_all()
+    watched = hostile_page
     watched.page.wait_for_timeout(200)
     assert watched.said == []
     assert watched.requests == [hostile.as_uri()]
@@ -67,7 +75,6 @@ def test_nothing_of_a_hostile_run_runs_and_no_request_leaves_the_page(
             || (a.name == 'href' && !a.value.startsWith('#'))).map(a => a.name + '=' + a.value)"""
     assert watched.page.evaluate(acting) == []
     assert watched.count("h1") == watched.count("main") == watched.count("style") == 1
-    watched.page.close()
 
 
 def test_the_policy_would_stop_what_got_through(browser: Browser, plain: Path) -> None:
@@ -91,14 +98,22 @@ def test_the_policy_would_stop_what_got_through(browser: Browser, plain: Path) -
 # ---- everybody can use it
 
 
-def test_no_page_scrolls_sideways(browser: Browser, hostile: Path, plain: Path) -> None:
-    for path in (plain, hostile):
-        watched = opened(browser, path)
-        watched.open_all()
+def test_no_page_scrolls_sideways(browser: Browser, hostile_page: Watched, plain: Path) -> None:
+    watched = opened(browser, plain)
+    watched.open_all()
+    for page in (watched.page, hostile_page.page):
         for width in (360, 1_600):
-            watched.page.set_viewport_size({"width": width, "height": 800})
-            assert watched.page.evaluate("document.documentElement.scrollWidth") <= width
-        watched.page.close()
+            page.set_viewport_size({"width": width, "height": 800})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+    watched.page.close()
+
+
+def test_cases_of_every_kind_have_their_place_on_the_page(hostile_page: Watched) -> None:
+    """Those with skipped trials, too: a class of the page's own once took them out of it."""
+    strange = """[...document.querySelectorAll('.case, .trial, .tally, .sign')]
+        .filter(e => getComputedStyle(e).position != 'static').map(e => e.className)"""
+    assert hostile_page.count(".case.skip") > 20
+    assert hostile_page.page.evaluate(strange) == []
 
 
 def test_cases_open_by_keyboard_and_the_skip_link_comes_first(
@@ -114,6 +129,18 @@ def test_cases_open_by_keyboard_and_the_skip_link_comes_first(
     page.keyboard.press("Enter")
     assert page.locator(".case").first.get_attribute("open") is not None
     assert page.get_by_text("say one").is_visible()
+    page.close()
+
+
+def test_the_map_can_be_passed_by(browser: Browser, plain: Path) -> None:
+    watched = opened(browser, plain)
+    page = watched.page
+    link = page.get_by_role("link", name="Skip the map")
+    link.focus()
+    assert link.evaluate("e => getComputedStyle(e).clipPath") == "none"
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('section').id") == "unpassed"
     page.close()
 
 
@@ -181,21 +208,25 @@ def test_readers_of_screens_find_headings_labels_and_tables(browser: Browser, pl
 
 
 def test_on_paper_stand_the_result_and_what_did_not_pass(browser: Browser, plain: Path) -> None:
-    watched = opened(browser, plain)
+    watched = opened(browser, plain, color_scheme="dark")
     page = watched.page
-    page.emulate_media(media="print")
+    page.emulate_media(media="print", color_scheme="dark")
     assert page.locator("#rates").is_visible()
     assert page.locator("#unpassed").is_visible()
     assert not page.locator("#cases").is_visible()
     assert not page.locator("nav").is_visible()
+    for selector in ("h1", ".facts dt", ".evidence", ".unpassed a", ".why", ".numbers thead th"):
+        colour, ground = page.locator(selector).first.evaluate(_COLOURS)
+        assert (colour, ground) == ([0, 0, 0], [255, 255, 255]), selector
     page.close()
 
 
-def test_five_thousand_trials_open_and_scroll_without_pain(
+def test_many_trials_open_and_scroll_without_pain_and_links_land_where_they_lead(
     browser: Browser, tmp_path: Path
 ) -> None:
-    path = written(Report(LargeRun()), tmp_path)
-    assert path.stat().st_size < 12_000_000
+    """`bench/page.py` measures 5,000 of them."""
+    path = written(Report(LargeRun(number=1_500)), tmp_path)
+    assert path.stat().st_size < 3_600_000
     started = time.monotonic()
     watched = opened(browser, path)
     page = watched.page
@@ -203,8 +234,25 @@ def test_five_thousand_trials_open_and_scroll_without_pain(
     page.locator("footer").wait_for(state="visible")
     page.get_by_label("with wrong answers").check()
     assert time.monotonic() - started < 20
-    assert watched.count(".trial") == 5_000
+    assert watched.count(".trial") == 1_500
+    # The filter above hides neither: what a link leads to is shown.
+    for link, case in (("#map tr:nth-child(91) td a", 90), ("#timeline a[href='#case-120']", 120)):
+        middle = page.locator(link).first.evaluate(_MIDDLE)
+        page.mouse.click(*middle)
+        name = page.locator(f".case:has(#case-{case}) > summary")
+        assert name.locator("xpath=..").get_attribute("open") is not None
+        # At once: a reader who is led past the place, or to a blank one, looks for it in vain.
+        assert 0 <= name.evaluate("e => e.getBoundingClientRect().top") < 80
+    assert page.locator("#unpassed .more").first.get_attribute("open") is None
     page.close()
+
+
+_MIDDLE = """element => {
+    element.scrollIntoView({block: 'center', behavior: 'instant'});
+    const box = element.getBoundingClientRect();
+    return [box.x + box.width / 2, box.y + box.height / 2];
+}"""
+"""Of an element that Playwright would not click: a line has no height."""
 
 
 # ---- contrast, as WCAG counts it

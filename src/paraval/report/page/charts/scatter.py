@@ -77,9 +77,9 @@ class _Point:
 
 
 def time_cost(points: Sequence[TimeCost]) -> Markup:
-    """Nothing where fewer than two variants have both a time and a cost."""
+    """Nothing where fewer than two variants have both a time and a cost, or all was free."""
     known = _known(points)
-    if len(known) < _FEWEST_POINTS:
+    if len(known) < _FEWEST_POINTS or not any(one.usd for one in known):
         return NOTHING
     shown = known[:_MOST_POINTS]
     time, cost = scale_of(one.seconds for one in shown), scale_of(one.usd for one in shown)

@@ -104,9 +104,9 @@ def _lead(slots: int, in_use: Sequence[float], tail: str) -> Markup:
     if slots == 1:
         seen = "One slot: one attempt after another."
     elif slots > _MOST_SLOTS:
-        seen = f"{slots:,} at once, {used}: too many to draw a line for each."
+        seen = f"Up to {slots:,} at once, {used}: too many to draw a line for each."
     else:
-        seen = f"Each line is a slot: {slots:,} at once, {used}."
+        seen = f"Each line is a slot: up to {slots:,} at once, {used}."
     return element("p", " ".join(filter(None, (seen, tail))), class_="lead")
 
 
