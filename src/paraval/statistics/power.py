@@ -149,7 +149,10 @@ class _Shows:
 
     def often(self, difference: float) -> bool:
         n = self.pairs
-        square = max(self.square, self.step * difference, difference * difference)
+        square = max(self.square, self.step * difference)
+        if not self.is_pass_fail:
+            # Repeats that waver do so around the difference, too.
+            square = max(self.square + difference**2, square)
         differing = square / self.step**2
         chance = NormalDist().inv_cdf(self.power) * math.sqrt((square - difference**2) / n)
         least = difference - chance
