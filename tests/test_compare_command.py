@@ -495,7 +495,7 @@ def test_with_a_run_that_may_stop_early_only_what_holds_at_any_time_is_claimed(
     recorded(store, cases=30)
     stopping(store, range(60))
     told = compare("last~1", "last", "--json").data["comparison"]
-    assert told["passing"]["method"] == "anytime sign test"
+    assert told["passing"]["method"] == "anytime test by betting"
     assert told["finding"] == "worse"
     assert told["detectable"] is None
     assert told["seconds"]["interval"][1] is None

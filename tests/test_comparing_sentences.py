@@ -171,14 +171,6 @@ def test_claims_of_a_run_that_stopped_say_that_they_hold_at_any_time() -> None:
     )
 
 
-def test_who_is_better_can_be_decided_before_by_how_much_is() -> None:
-    passing = difference(0.67, -0.29, 1.0, 0.0352, method=Method.ANYTIME)
-    assert sentence(replace(ANY_TIME, passing=passing), plain) == (
-        "with-mcp passes 67 points more than without-mcp (8 wins to 0, stopped after 12 of 60"
-        " cases, p = 0.035): better; by how much is open (95 % at any time: -29 to +100)"
-    )
-
-
 def test_nothing_is_claimed_of_nothing() -> None:
     nothing = comparison(None, Finding.NOT_SHOWN, cases=0)
     assert sentence(nothing, plain) == (

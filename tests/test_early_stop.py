@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -15,10 +15,13 @@ from hypothesis import strategies as st
 from paraval.deciding import EarlyStop
 from paraval.records import Case, FunctionTarget, Outcome, Plan, Scalar, StopRule, Trial, Variant
 from paraval.report.comparing.anytime import Missing, anytime_difference
-from paraval.report.comparing.comparison import Difference, Method, Stopped
+from paraval.report.comparing.claims import claiming
+from paraval.report.comparing.compared import compare
+from paraval.report.comparing.comparison import Difference, Finding, Method, Side, Stopped
+from paraval.report.comparing.pairs import Pairs
 from paraval.report.comparing.value_pairs import ValuePair, axes_of, value_pairs
+from paraval.statistics.betting import MeanTest
 from paraval.statistics.drawing import drawn_order
-from paraval.statistics.sequential import SignTest
 
 TARGET = FunctionTarget(reference="m:f", folder="/")
 PASSED, FAILED, ERROR = Outcome.PASSED, Outcome.FAILED, Outcome.CRASHED
@@ -59,7 +62,9 @@ def modes(*values: Scalar) -> list[Variant]:
 # ---- what may be claimed at any time
 
 
-def claims(pairs: list[float | Missing | None], planned: int = 60, comparisons: int = 1) -> Stopped:
+def claims(
+    pairs: Sequence[float | Missing | None], planned: int = 60, comparisons: int = 1
+) -> Stopped:
     return anytime_difference(pairs, planned, 0.95, comparisons)[1]
 
 
@@ -413,7 +418,7 @@ def test_counted_as_they_end_equal_sides_would_be_called_different_all_the_time(
     for seed in range(300):
         draw = random.Random(seed)
         cases = [equal_but_uneven_in_time(draw) for _ in range(60)]
-        test = SignTest()
+        test = MeanTest()
         for (one, _), (other, _) in sorted(cases, key=lambda case: case[0][1]):
             test.add((other is PASSED) - (one is PASSED))
         wrong += test.is_decided(0.05)
@@ -449,3 +454,57 @@ def test_a_real_difference_is_found_as_often_and_as_soon_as_it_should(
     assert found == pytest.approx(power, abs=4 * (max(power * (1 - power), 0.002) / 250) ** 0.5)
     took = [run.after if run.decided else 100 for run in runs]
     assert sum(took) / len(took) == pytest.approx(cases, rel=0.12)
+
+
+Draw = Callable[[random.Random], float]
+"""The difference of one case."""
+
+
+def rate(draw: random.Random, chance: float, repeats: int) -> float:
+    return sum(draw.random() < chance for _ in range(repeats)) / repeats
+
+
+def five_repeats_against_one(draw: random.Random) -> float:
+    """Both pass 9 in 10: errors left one side a single verdict, which wins most cases by a little
+    and loses some by a lot."""
+    return rate(draw, 0.9, 5) - rate(draw, 0.9, 1)
+
+
+def many_small_wins_and_few_large_losses(draw: random.Random) -> float:
+    return 0.2 if draw.random() < 0.8 else -0.8
+
+
+def finding_of(differences: list[float], planned: int) -> Finding:
+    """As a report has it."""
+    nothing = compare(Pairs(), Side(label="b"), Side(label="a"), confidence=0.95, resamples=1)
+    return claiming(nothing, anytime_difference(differences, planned, 0.95), among=1).finding
+
+
+@pytest.mark.parametrize(
+    "draw_one", [five_repeats_against_one, many_small_wins_and_few_large_losses]
+)
+def test_equal_rates_are_not_called_different_where_one_side_wins_more_cases(
+    draw_one: Draw,
+) -> None:
+    """The claim is on the mean, so what is tested is the mean: of 200 runs of 100 cases, looked at
+    after each, at most one in 20 claims anything."""
+    wrong, runs, cases = 0, 200, 100
+    for seed in range(runs):
+        draw, test, differences = random.Random(seed), MeanTest(), list[float]()
+        while len(differences) < cases and not test.is_decided(0.05):
+            differences.append(draw_one(draw))
+            test.add(differences[-1])
+        if test.is_decided(0.05):
+            wrong += finding_of(differences, cases) is not Finding.NOT_SHOWN
+    assert wrong / runs <= 0.05
+
+
+def test_what_is_found_is_what_the_mean_says_and_the_interval_shows() -> None:
+    assert finding_of([1.0] * 8, 60) is Finding.BETTER
+    assert finding_of([-1.0] * 8, 60) is Finding.WORSE
+    assert finding_of([0.2] * 30 + [-1.0] * 15, 60) is not Finding.BETTER
+    wins_less_often = [-0.05] * 40 + [1.0] * 30
+    assert finding_of(wins_less_often, 100) is Finding.BETTER
+    turned = [1.0] * 8 + [-1.0] * 9
+    assert claims(turned).decided
+    assert finding_of(turned, 60) is Finding.NOT_SHOWN

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraval.statistics.betting import betting_interval
+from paraval.statistics.betting import MeanTest, betting_interval
 from paraval.statistics.sequential import sign_e_value
 
 signs = st.lists(st.sampled_from([-1.0, 0.0, 1.0]), min_size=1, max_size=60)
@@ -47,14 +47,26 @@ def test_what_is_no_difference_is_refused(value: float) -> None:
         betting_interval([value])
 
 
-def test_many_different_values_are_rounded_so_that_less_is_ruled_out() -> None:
+def test_many_different_values_rule_out_no_more_than_they_may_and_hardly_less() -> None:
     chance = random.Random(5)
-    coarse = [chance.choice((-0.5, 0.0, 0.25, 0.5)) for _ in range(200)]
+    coarse = [chance.choice((-0.513, 0.0, 0.24, 0.487)) for _ in range(200)]
     fine = [value + chance.uniform(-1e-6, 1e-6) for value in coarse]
-    exact, rounded = betting_interval(coarse), betting_interval(fine)
-    assert rounded[0] <= exact[0] + 1e-4
-    assert rounded[1] >= exact[1] - 1e-4
-    assert rounded[1] - rounded[0] < exact[1] - exact[0] + 0.08
+    exact, told = betting_interval(coarse), betting_interval(fine)
+    assert exact[0] - 1e-3 < told[0] <= exact[0] + 1e-5
+    assert exact[1] + 1e-3 > told[1] >= exact[1] - 1e-5
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=30), st.integers(1, 4))
+def test_it_leaves_out_0_just_where_the_test_of_the_mean_is_decided(
+    values: list[float], times: int
+) -> None:
+    test = MeanTest()
+    for value in values * times:
+        test.add(value)
+    if abs(test.e / 20 - 1) > 0.05:
+        low, high = betting_interval(values * times)
+        assert (low > 0 or high < 0) == (test.e >= 20)
 
 
 @pytest.mark.parametrize(("wins", "losses"), [(0.1, 0.1), (0.3, 0.1), (0.05, 0.0), (0.5, 0.45)])

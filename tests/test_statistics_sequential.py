@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom  # type: ignore[import-untyped]  # scipy ships no types
 
+from paraval.statistics.betting import MeanTest
 from paraval.statistics.pairs import mcnemar_exact
-from paraval.statistics.sequential import SignTest, mixture_radius, sign_e_value
+from paraval.statistics.sequential import mixture_radius, sign_e_value
 
 Decides = Callable[[int, int], bool]
 
@@ -78,9 +79,10 @@ def test_a_bet_is_fair(wins: int, losses: int) -> None:
 def test_a_hundred_thousand_pairs_are_no_trouble() -> None:
     assert sign_e_value(50_000, 50_000) == pytest.approx(0.00396, abs=1e-5)
     assert sign_e_value(100_000, 0) == math.inf
-    test = SignTest()
-    test.wins = 100_000
-    test.add(1)
+    test = MeanTest()
+    assert test.best_possible(100_000) == math.inf
+    for _ in range(1_100):
+        test.add(1)
     assert test.p == 0.0
     assert test.is_decided(0.05)
 
@@ -119,7 +121,7 @@ def test_what_differs_is_found_as_often_and_as_early_as_published(
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from([-1.0, -0.2, 0.0, 0.5, 1.0]), max_size=60))
 def test_the_state_is_what_was_added_and_a_decision_stays(differences: list[float]) -> None:
-    test, decided, smallest = SignTest(), False, 1.0
+    test, decided, smallest = MeanTest(), False, 1.0
     for difference in differences:
         test.add(difference)
         assert test.p <= smallest
@@ -129,17 +131,43 @@ def test_the_state_is_what_was_added_and_a_decision_stays(differences: list[floa
         assert decided == (test.p <= 0.05)
     assert test.wins == sum(value > 0 for value in differences)
     assert test.losses == sum(value < 0 for value in differences)
-    assert test.e == sign_e_value(test.wins, test.losses)
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.sampled_from([-1, 1]), max_size=12), st.lists(st.sampled_from([-1, 0, 1])))
-def test_nothing_that_remains_comes_out_higher_than_the_best_possible(
-    seen: list[int], remaining: list[int]
+@given(st.integers(0, 90), st.integers(0, 90), st.integers(0, 5))
+def test_of_wins_losses_and_ties_the_test_makes_what_the_sign_test_does(
+    wins: int, losses: int, ties: int
 ) -> None:
-    test = SignTest()
-    for difference in seen:
+    test = MeanTest()
+    for difference in [1] * wins + [0] * ties + [-1] * losses:
         test.add(difference)
+    assert test.e == pytest.approx(sign_e_value(wins, losses), rel=1e-6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.floats(-1, 1), max_size=20), st.floats(0.01, 1), st.floats(0.01, 1))
+def test_a_bet_on_the_mean_is_fair(seen: list[float], won: float, lost: float) -> None:
+    """Were the mean 0, it would be worth after one more pair what it is worth now, on average."""
+    now = mean_test_of(seen).e
+    after = (lost * mean_test_of([*seen, won]).e + won * mean_test_of([*seen, -lost]).e) / (
+        won + lost
+    )
+    assert after == pytest.approx(now, rel=1e-9)
+
+
+def mean_test_of(differences: list[float]) -> MeanTest:
+    test = MeanTest()
+    for difference in differences:
+        test.add(difference)
+    return test
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.floats(-1, 1), max_size=12), st.lists(st.floats(-1, 1) | st.just(1.0)))
+def test_nothing_that_remains_comes_out_higher_than_the_best_possible(
+    seen: list[float], remaining: list[float]
+) -> None:
+    test = mean_test_of(seen)
     best = max(test.best, test.best_possible(len(remaining)))
     futile = test.is_futile(len(remaining), 0.05)
     for difference in remaining:
@@ -180,7 +208,7 @@ def _pair(rng: random.Random, share: float) -> int:
 
 
 def _stopped(order: list[int], *, gives_up: bool) -> tuple[bool, int]:
-    test = SignTest()
+    test = MeanTest()
     for cases, difference in enumerate(order, 1):
         test.add(difference)
         if test.is_decided(0.05):
@@ -194,11 +222,11 @@ def test_nonsense_is_refused() -> None:
     with pytest.raises(ValueError, match="not possible"):
         sign_e_value(-1, 0)
     with pytest.raises(ValueError, match="not possible"):
-        SignTest().best_possible(-1)
-    with pytest.raises(ValueError, match="is a number"):
-        SignTest().add(math.nan)
+        MeanTest().best_possible(-1)
+    with pytest.raises(ValueError, match="between -1 and 1"):
+        MeanTest().add(math.nan)
     with pytest.raises(ValueError, match="lies between 0 and 1"):
-        SignTest().is_decided(0)
+        MeanTest().is_decided(0)
 
 
 # ---- the confidence sequence

@@ -18,8 +18,8 @@ from paraval.report.comparing.anytime import Missing
 from paraval.report.comparing.value_pairs import ValuePair, axes_of, value_pairs
 from paraval.report.summary import variant_key
 from paraval.report.wording import counted, percent
+from paraval.statistics.betting import MeanTest
 from paraval.statistics.drawing import drawn_order
-from paraval.statistics.sequential import SignTest, sign_e_value
 
 Setting = tuple[int, int]
 """The numbers of two variants that differ in nothing but the values that are compared."""
@@ -47,7 +47,7 @@ class _Contest:
         self.state = _State.OPEN
         self._cases = cases
         self._alpha = alpha
-        self._test = SignTest()
+        self._test = MeanTest()
 
     def take(self, difference: float | Missing) -> None:
         """The next case."""
@@ -129,7 +129,7 @@ class EarlyStop:
             ]
             for number in self._numbers.values()
         }
-        self.is_possible = bool(self._contests) and not SignTest().is_futile(
+        self.is_possible = bool(self._contests) and not MeanTest().is_futile(
             len(cases), self._alpha
         )
         """Whether there are enough cases to decide anything, whatever comes."""
@@ -141,7 +141,7 @@ class EarlyStop:
         if not self._contests:
             return "No early stop: no two variants differ in one axis alone. All of them run."
         least = 1
-        while sign_e_value(least, 0) < 1 / self._alpha:
+        while MeanTest().is_futile(least, self._alpha):
             least += 1
         return (
             f"No early stop: with {counted(len(self._places), 'case')} nothing can be decided at"

@@ -1,12 +1,13 @@
-"""An interval for a mean that holds whenever one looks, by betting (Waudby-Smith and Ramdas, 2024).
+"""A test and an interval for a mean that hold whenever one looks, by betting (Waudby-Smith and
+Ramdas, 2024).
 
 Against each mean that the truth might be, a bettor stakes a fixed share of its capital on every
 value. Were that the mean, the capital would ever reach 20 with a chance of at most one in 20: so
 the means against which it did are ruled out. All shares are staked at once, in equal parts, which
 needs no foresight and makes the order of the values irrelevant: they may be counted.
 
-For values of -1, 0 and 1 the capital against 0 is that of the sign test in `sequential`, so that
-what it decides and what the interval leaves out are the same.
+The test is the bet against a mean of 0, so that what it decides and what the interval leaves out
+are the same. For values of -1, 0 and 1 its capital has a closed form: `sequential.sign_e_value`.
 """
 
 from __future__ import annotations
@@ -14,17 +15,80 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
+from operator import add
 
 from paraval.statistics.confidence import check_confidence
 
 _STEPS = 64
-"""Values are rounded to so many steps of a half where there are many different ones: each towards
-what rules out less."""
-_FEW = 8
+"""Where there are more different values than this, they are told by so many steps."""
+_DIGITS = 12
+"""What rounding leaves of thirds and tenths makes no value a different one."""
 _SHARES = 32
 _NEAR = 1e-7
 """No bound is found closer."""
+
+
+class MeanTest:
+    """Whether the mean of differences from [-1, 1] is another than 0, decided as they come.
+
+    Not whether one side wins more often: few large losses may outweigh many small wins.
+    """
+
+    def __init__(self) -> None:
+        self.wins = 0
+        self.losses = 0
+        self.best = 1.0
+        """The largest e-value so far: what was decided once stays so."""
+        weights = [math.log(weight / 2) for _, weight in _shares()]
+        self._up = list(weights)
+        """The logarithm of what each share came to that was staked on larger values ..."""
+        self._down = list(weights)
+        """... and on smaller ones."""
+
+    def add(self, difference: float) -> None:
+        """One pair more; above 0: the first side won it."""
+        if not -1 <= difference <= 1:
+            raise ValueError("a difference lies between -1 and 1")
+        if difference == 0:
+            return
+        self.wins += difference > 0
+        self.losses += difference < 0
+        self._up = _sums(self._up, _gains(difference))
+        self._down = _sums(self._down, _gains(-difference))
+        self.best = max(self.best, self.e)
+
+    @property
+    def e(self) -> float:
+        """What the bets made of 1. Were the mean 0, it would ever reach 20 with a chance of at most
+        one in 20; infinite where that is beyond all numbers."""
+        return _capital(self._up, self._down)
+
+    @property
+    def p(self) -> float:
+        """The p-value that holds at any time."""
+        return 1 / self.best
+
+    def is_decided(self, alpha: float) -> bool:
+        return self.best >= _needed(alpha)
+
+    def best_possible(self, remaining: int) -> float:
+        """The e-value if one side won all that remains, by 1: none can come out higher.
+
+        Of each difference the capital is a straight line, so it is largest at an end; and of the
+        number of ends that are 1 it is convex, so it is largest where all are alike.
+        """
+        if remaining < 0:
+            raise ValueError(f"{remaining} remaining pairs are not possible")
+        won = [remaining * gain for gain in _gains(1.0)]
+        lost = [remaining * gain for gain in _gains(-1.0)]
+        by_one = _capital(_sums(self._up, won), _sums(self._down, lost))
+        by_other = _capital(_sums(self._up, lost), _sums(self._down, won))
+        return max(by_one, by_other)
+
+    def is_futile(self, remaining: int, alpha: float) -> bool:
+        """Whether nothing that can still come would decide it."""
+        return not self.is_decided(alpha) and self.best_possible(remaining) < _needed(alpha)
 
 
 def betting_interval(values: Iterable[float], confidence: float = 0.95) -> tuple[float, float]:
@@ -34,26 +98,33 @@ def betting_interval(values: Iterable[float], confidence: float = 0.95) -> tuple
     what they are.
     """
     check_confidence(confidence)
-    counts = Counter(values)
-    if not all(-1 <= value <= 1 for value in counts):
-        raise ValueError("a difference lies between -1 and 1")
+    counts: Counter[float] = Counter()
+    for value, n in Counter(values).items():
+        if not -1 <= value <= 1:
+            raise ValueError("a difference lies between -1 and 1")
+        counts[round(value, _DIGITS)] += n
+    told = _in_steps(counts) if len(counts) > _STEPS else counts
     needed = -math.log(1 - confidence)
-    low = _ruled_out_up_to(_in_steps(counts, sign=1), needed)
-    high = 1 - _ruled_out_up_to(_in_steps(counts, sign=-1), needed)
+    low = _ruled_out_up_to({(1 + value) / 2: n for value, n in told.items()}, needed)
+    high = 1 - _ruled_out_up_to({(1 - value) / 2: n for value, n in told.items()}, needed)
     return 2 * low - 1, 2 * high - 1
 
 
-def _in_steps(counts: Mapping[float, int], sign: int) -> Mapping[float, int]:
-    """The values as shares of [0, 1], seen from one end; rounded down where they are many."""
-    if len(counts) <= _FEW:
-        return {(1 + sign * value) / 2: n for value, n in counts.items()}
-    rounded: Counter[float] = Counter()
+def _in_steps(counts: Mapping[float, int]) -> Mapping[float, float]:
+    """Each value as a share of the step below it and of the step above, of the same mean.
+
+    Logarithms of capital are concave, so this never rules out more, and hardly less.
+    """
+    told = [0.0] * (_STEPS + 1)
     for value, n in counts.items():
-        rounded[math.floor((1 + sign * value) / 2 * _STEPS + 1e-9) / _STEPS] += n
-    return rounded
+        place = (1 + value) / 2 * _STEPS
+        below = min(math.floor(place), _STEPS - 1)
+        told[below] += n * (below + 1 - place)
+        told[below + 1] += n * (place - below)
+    return {2 * step / _STEPS - 1: n for step, n in enumerate(told) if n}
 
 
-def _ruled_out_up_to(counts: Mapping[float, int], needed: float) -> float:
+def _ruled_out_up_to(counts: Mapping[float, float], needed: float) -> float:
     """The largest mean, of values from [0, 1], against which bets paid enough.
 
     Below the values' own mean, the capital falls as the mean grows that is bet against.
@@ -72,7 +143,7 @@ def _ruled_out_up_to(counts: Mapping[float, int], needed: float) -> float:
     return low
 
 
-def _log_capital(counts: Sequence[tuple[float, int]], mean: float) -> float:
+def _log_capital(counts: Sequence[tuple[float, float]], mean: float) -> float:
     """Of bets on larger and on smaller values, over all shares that may be staked.
 
     A bet on larger values may stake 1/mean of what a value is above the mean, one on smaller values
@@ -90,6 +161,30 @@ def _log_capital(counts: Sequence[tuple[float, int]], mean: float) -> float:
         logs.append(math.log(weight * mean) + down)
     most = max(logs)
     return most + math.log(math.fsum(math.exp(one - most) for one in logs))
+
+
+@lru_cache(maxsize=1_000)
+def _gains(difference: float) -> tuple[float, ...]:
+    """The logarithm of what each share is worth after it, bet on larger values than 0."""
+    return tuple(math.log1p(share * difference) for share, _ in _shares())
+
+
+def _sums(logs: Sequence[float], gains: Sequence[float]) -> list[float]:
+    return list(map(add, logs, gains))
+
+
+def _capital(up: Sequence[float], down: Sequence[float]) -> float:
+    try:
+        # Each side by itself, so that mirrored pairs give the same to the last digit.
+        return math.fsum(map(math.exp, up)) + math.fsum(map(math.exp, down))
+    except OverflowError:
+        return math.inf
+
+
+def _needed(alpha: float) -> float:
+    if not 0 < alpha < 1:
+        raise ValueError(f"a chance of a false claim lies between 0 and 1, not at {alpha}")
+    return 1 / alpha
 
 
 @cache

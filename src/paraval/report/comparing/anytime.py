@@ -12,8 +12,7 @@ from enum import Enum
 from statistics import fmean
 
 from paraval.report.comparing.comparison import Difference, Interval, Method, Stopped
-from paraval.statistics.betting import betting_interval
-from paraval.statistics.sequential import SignTest
+from paraval.statistics.betting import MeanTest, betting_interval
 
 
 class Missing(Enum):
@@ -37,7 +36,7 @@ def anytime_difference(
     """
     prefix = list(_prefix(pairs))
     differences = [pair for pair in prefix if isinstance(pair, (int, float))]
-    test, surest = SignTest(), 0
+    test, surest = MeanTest(), 0
     for number, one in enumerate(differences, start=1):
         before = test.best
         test.add(one)

@@ -77,9 +77,9 @@ def _without_interval(ratio: Ratio | None) -> Ratio | None:
 
 
 def _decided(difference: Difference) -> Finding:
-    """By who wins more cases; where few large losses outweigh many small wins, by nobody."""
-    if difference.wins > difference.losses and difference.mean > 0:
+    """By the mean, where the interval leaves out 0: pairs that were still running when it was
+    decided may have turned it."""
+    low, high = difference.interval
+    if low > 0:
         return Finding.BETTER
-    if difference.wins < difference.losses and difference.mean < 0:
-        return Finding.WORSE
-    return Finding.NOT_SHOWN
+    return Finding.WORSE if high < 0 else Finding.NOT_SHOWN

@@ -22,7 +22,7 @@ class Method(StrEnum):
 
     MCNEMAR = "mid-p McNemar"
     SIGN_FLIPS = "sign-flip permutation"
-    ANYTIME = "anytime sign test"
+    ANYTIME = "anytime test by betting"
     NONE = "none"
     """Too few pairs to say anything."""
 

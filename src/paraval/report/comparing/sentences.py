@@ -148,8 +148,7 @@ def _sureness(comparison: Comparison, passing: Difference) -> Iterator[str]:
         yield f"{sure}: {signed_range(passing.interval)}"
         yield counted(comparison.cases, "case")
     else:
-        if not _is_open(comparison, passing):
-            yield f"{sure} at any time: {signed_range(passing.interval)}"
+        yield f"{sure} at any time: {signed_range(passing.interval)}"
         yield f"{counted(passing.wins, 'win')} to {passing.losses:,}"
         yield _how_far(stopped)
     yield _chance(comparison, passing)
@@ -171,9 +170,7 @@ def _beyond(comparison: Comparison) -> str:
     passing = comparison.passing
     if passing is None or not comparison.cases or passing.method is Method.NONE:
         return ""
-    if comparison.finding is Finding.NOT_SHOWN:
-        return _what_could(comparison)
-    return _by_how_much(comparison, passing)
+    return _what_could(comparison) if comparison.finding is Finding.NOT_SHOWN else ""
 
 
 def _how_far(stopped: Stopped) -> str:
@@ -183,19 +180,6 @@ def _how_far(stopped: Stopped) -> str:
     if stopped.decided or stopped.futile:
         return f"stopped after {stopped.used:,} of {cases}"
     return f"{stopped.used:,} of {cases} so far"
-
-
-def _is_open(comparison: Comparison, passing: Difference) -> bool:
-    """Whether it is decided who is better, but not yet by how much: the first takes fewer cases."""
-    low, high = passing.interval
-    return comparison.finding is not Finding.NOT_SHOWN and low <= 0 <= high
-
-
-def _by_how_much(comparison: Comparison, passing: Difference) -> str:
-    if not _is_open(comparison, passing):
-        return ""
-    sure = percent(comparison.confidence)
-    return f"; by how much is open ({sure} at any time: {signed_range(passing.interval)})"
 
 
 def _what_could(comparison: Comparison) -> str:
