@@ -194,6 +194,23 @@ def test_the_cheapest_for_what_passes_are_marked() -> None:
     assert sorted({ring for ring in rings if ring}) == ["75 100", "80 100", "90 100"]
 
 
+def test_costs_at_the_axis_have_room_for_all_their_digits() -> None:
+    drawn = time_cost(
+        [
+            TimeCost(label="a", seconds=1.0, usd=0.000052, rate=1.0),
+            TimeCost(label="b", seconds=2.0, usd=0.012, rate=1.0),
+        ]
+    )
+    ticks = [one for one in with_class(drawn, "tick") if (one.text or "").startswith("$")]
+    assert any(len(one.text or "") == len("$0.00010") for one in ticks)
+    assert all(float(one.get("x") or 0) >= 7.5 * len(one.text or "") for one in ticks)
+
+
+def test_what_was_free_is_not_drawn_against_its_cost() -> None:
+    free = [TimeCost(label=name, seconds=1.0, usd=0.0, rate=1.0) for name in "ab"]
+    assert time_cost(free) == ""
+
+
 @pytest.mark.parametrize("known", [0, 1])
 def test_one_variant_alone_stands_against_nothing(known: int) -> None:
     alone = [TimeCost(label="a", seconds=1.0, usd=0.1, rate=1.0)] * known

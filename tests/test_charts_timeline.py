@@ -112,6 +112,18 @@ def test_the_end_with_idle_slots_is_told_in_full_when_one_followed_another_in_it
     assert "For the last 6.0 s no more than 2 slots of 4 had work" in timeline(spans, 4)
 
 
+@pytest.mark.parametrize(
+    ("slots", "told"),
+    [
+        (1, "One slot: one attempt after another."),
+        (4, "Each line is a slot: up to 4 at once, 25 % of that in use."),
+        (400, "Up to 400 at once, 0 % of that in use: too many to draw a line for each."),
+    ],
+)
+def test_a_line_says_what_one_sees(slots: int, told: str) -> None:
+    assert told in timeline([span(0, 10), span(10, 20)], slots)
+
+
 def test_a_straggler_is_named() -> None:
     spans = [span(0, 10 + index / 10) for index in range(7)]
     late = Span(start_s=0.0, end_s=100.0, outcome=Outcome.PASSED, label="the slow one")
