@@ -10,8 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
+# An example that takes long tells of a busy machine, and of nothing else.
+hypothesis.settings.register_profile("unhurried", deadline=None)
+hypothesis.settings.load_profile("unhurried")
 # Hundreds of tests start the program: to compile it each time anew would take minutes.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # How wide a report is set must not hang on who runs the tests: pytest's workers set it, too.
