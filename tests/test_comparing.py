@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from statistics import fmean
 
@@ -179,10 +180,31 @@ def test_pass_at_k_is_told_for_a_few_k_where_both_sides_have_repeats() -> None:
     ten = comparison.pass_at[-1]
     assert (ten.any_subject, ten.any_reference) == (0.5, 1.0)
     assert (ten.all_subject, ten.all_reference) == (0.0, 0.5)
-    five = against(["PFFFF", "P"], ["FFFFF", "F"]).pass_at
+    five = against(["PFFFF"], ["FFFFF"]).pass_at
     assert [(one.k, one.cases) for one in five] == [(2, 1), (3, 1), (5, 1)]
     assert five[1].any_subject == pytest.approx(0.6)
     assert against("PF", "FF").pass_at == ()
+
+
+def test_every_k_is_told_of_the_same_cases_those_with_as_many_repeats_as_most() -> None:
+    """Hard cases that lost repeats would else make all of 5 more likely than both of 2."""
+    one = against(["PPPPP"] * 8 + ["PFFEE"] * 2, ["PPPPF"] * 10).pass_at
+    assert [(at.k, at.cases) for at in one] == [(2, 8), (3, 8), (5, 8)]
+    assert {at.all_subject for at in one} == {1.0}
+    other = against(["PPPPP"] * 7 + ["PFFEE"] * 3, ["PPPPF"] * 10).pass_at
+    assert [(at.k, at.cases) for at in other] == [(2, 10), (3, 10)]
+    assert against(["PPPPP", "P"], ["FFFFF", "F"]).pass_at == ()
+
+
+def test_beside_others_a_comparison_can_show_less() -> None:
+    """At 1 - alpha / 6: what is said to be shown must be shown by what Holm leaves."""
+    one = against("P" * 15 + "F" * 15 + "P" * 70, "F" * 15 + "P" * 85)
+    alone, among = one.detectable, adjusted([one] * 6)[0].detectable
+    assert alone is not None
+    assert among is not None
+    assert (round(alone, 2), round(among, 2)) == (0.15, 0.18)
+    assert adjusted([one])[0].detectable == alone
+    assert adjusted([replace(one, detectable=None)] * 2)[0].detectable is None
 
 
 def test_cases_that_broke_and_were_mended_are_named_and_flaky_ones_apart() -> None:

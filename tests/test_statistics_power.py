@@ -18,6 +18,7 @@ from paraval.statistics.power import (
     pairs_needed,
     pairs_needed_at_least,
     pairs_to_tell,
+    seen_spread,
 )
 
 WITHIN = (1 / 6, 1 / 6)
@@ -70,7 +71,7 @@ def test_what_is_said_to_be_detectable_is_detected_as_often() -> None:
     in about 80 % of runs, and less often where it is half as large."""
     rng, runs, n = random.Random(4), 400, 100
     typical = [1] * 10 + [-1] * 10 + [0] * 80
-    largest = detectable_from(typical)
+    largest = detectable_from(seen_spread(typical))
 
     def shown(difference: float) -> float:
         better = (0.2 + difference) / 2
@@ -95,7 +96,7 @@ def test_what_few_that_differ_can_show_is_shown_as_often(
     that it brings itself. It was 18 % for 60 cases that all agree."""
     seen = [1] * wins + [-1] * losses + [0] * (pairs - wins - losses)
     for among in (1, 6):
-        difference = detectable_from(seen, among=among)
+        difference = detectable_from(seen_spread(seen), among=among)
         differing = max((wins + losses) / pairs, difference)
         shares = (differing + difference) / 2, (differing - difference) / 2
         assert 0.75 <= _power(pairs, shares, 0.05 / among) <= 0.92
@@ -125,7 +126,7 @@ def test_what_wavering_repeats_can_show_is_shown_as_often() -> None:
     equal = [0.7] * n
     seen = [one - other for one, other in zip(rates(equal), rates(equal), strict=True)]
     step = 0.3
-    difference = detectable_from(seen, step=step)
+    difference = detectable_from(seen_spread(seen, step=step))
     found = 0
     for _ in range(runs):
         better = rates([0.7 + difference] * n)
@@ -147,14 +148,15 @@ def test_no_spread_makes_a_difference_easier_to_show_than_its_own() -> None:
 def test_too_few_cases_show_nothing_however_large() -> None:
     """4 wins of 4 have a p of 0.0625; 7 of 7 with repeats one of 0.016, which is too much among
     six."""
-    assert detectable_from([0] * 4) == 1
-    assert detectable_from([0] * 5) < 1
-    assert detectable_from([0] * 6, among=6) == 1
-    assert detectable_from([0.1, -0.1] * 3, step=0.5, among=6) == 1
+    assert detectable_from(seen_spread([0] * 4)) == 1
+    assert detectable_from(seen_spread([0] * 5)) < 1
+    assert detectable_from(seen_spread([0] * 6), among=6) == 1
+    assert detectable_from(seen_spread([0.1, -0.1] * 3, step=0.5), among=6) == 1
 
 
 def test_repeats_that_waver_let_cases_show_more_and_tell_sooner() -> None:
-    assert detectable_from([0.2, -0.2] * 5, step=0.3) < detectable_from([0.2, -0.2] * 5)
+    wavering, turning = (seen_spread([0.2, -0.2] * 5, step=step) for step in (0.3, 1.0))
+    assert detectable_from(wavering) < detectable_from(turning)
     few, many = (pairs_to_tell([0.2, -0.2] * 5, -0.1, step=step) for step in (0.3, 1.0))
     assert few is not None
     assert many is not None
@@ -162,8 +164,9 @@ def test_repeats_that_waver_let_cases_show_more_and_tell_sooner() -> None:
 
 
 def test_cases_that_all_agree_cannot_show_everything() -> None:
-    assert detectable_from([0] * 10) > 0.25
-    assert detectable_from([0] * 10) > detectable_from([0] * 1_000) > 0
+    few, many = (detectable_from(seen_spread([0] * number)) for number in (10, 1_000))
+    assert few > 0.25
+    assert few > many > 0
 
 
 # ---- how many more
@@ -221,11 +224,12 @@ def test_a_clear_drop_is_told_already_and_a_faint_one_later() -> None:
         lambda: detectable_at_least(0),
         lambda: detectable_at_least(5, floor=2.0),
         lambda: pairs_needed_at_least(0.0),
-        lambda: detectable_from([]),
-        lambda: detectable_from([0.5], power=1.0),
-        lambda: detectable_from([0.5], among=0),
-        lambda: detectable_from([2.0]),
-        lambda: detectable_from([0.5], step=0.0),
+        lambda: seen_spread([]),
+        lambda: seen_spread([2.0]),
+        lambda: seen_spread([0.5], step=0.0),
+        lambda: detectable_from(seen_spread([0.5]), power=1.0),
+        lambda: detectable_from(seen_spread([0.5]), among=0),
+        lambda: detectable_from(seen_spread([0.5]), confidence=95),
         lambda: pairs_to_tell([], 0.0),
         lambda: pairs_to_tell([0.1], math.nan),
     ],

@@ -1,4 +1,4 @@
-"""A comparison as JSON says it: every field, by the names that `comparison` has."""
+"""A comparison as JSON says it: every field that is told, by the names that `comparison` has."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def _said(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if dataclasses.is_dataclass(value):
-        fields = dataclasses.fields(value)
-        return {field.name: _said(getattr(value, field.name)) for field in fields}
+        told = [one for one in dataclasses.fields(value) if one.metadata.get("told", True)]
+        return {field.name: _said(getattr(value, field.name)) for field in told}
     if isinstance(value, Mapping):
         return {well_formed(key): _named(inner) for key, inner in value.items()}
     if isinstance(value, tuple):

@@ -7,6 +7,7 @@ against whom is decided in `pairing`, and in which words it is told in `sentence
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -29,7 +30,7 @@ from paraval.statistics.pairs import (
     score_interval,
     sign_flip_p,
 )
-from paraval.statistics.power import detectable_from
+from paraval.statistics.power import detectable_from, seen_spread
 from paraval.statistics.rates import pass_at_k, pass_hat_k
 from paraval.statistics.repeats import apart, repeats_step
 from paraval.statistics.speed import speedup_interval
@@ -41,7 +42,8 @@ DRAWS = 3_000_000
 COMPUTED_FROM = 500
 """From so many cases on a bootstrap of all resamples is computed, and not drawn."""
 SHOWN_K = (2, 3, 5, 10)
-"""Of these and the most that there are, pass@k is told."""
+"""Of these and the most that most cases have, pass@k is told."""
+MOST_CASES = 0.8
 
 
 def compare(
@@ -56,6 +58,7 @@ def compare(
     """The subject against the reference, as the one comparison of its question: `adjusted` makes
     up for others beside it."""
     passing = _passing(pairs, confidence, seed=seed, resamples=resamples)
+    spread = seen_spread(pairs.differences, step=step_of(pairs)) if pairs else None
     return Comparison(
         subject=subject,
         reference=reference,
@@ -66,7 +69,8 @@ def compare(
         passing=passing,
         score=_score(pairs, confidence, seed=seed, resamples=resamples),
         finding=finding_of(passing, confidence),
-        detectable=_detectable(pairs, confidence),
+        detectable=None if spread is None else detectable_from(spread, confidence),
+        spread=spread,
         if_errors=pairs.if_errors,
         seconds=_ratio(pairs.log_seconds, confidence),
         cost=_ratio(pairs.log_usd, confidence),
@@ -77,21 +81,29 @@ def compare(
 
 
 def adjusted(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
-    """All comparisons of one question, each with what Holm makes of its p-values, and the finding
-    that is left then."""
+    """All comparisons of one question, each with what Holm makes of its p-values, the finding that
+    is left then, and what it could have shown beside so many others."""
     passing = _adjusted_ps([one.passing for one in comparisons])
     scores = _adjusted_ps([one.score for one in comparisons])
-    among = sum(one is not None for one in passing)
+    among = max(1, sum(one is not None for one in passing))
     return tuple(
         replace(
             one,
             passing=new,
             score=score,
-            among=max(among, 1),
+            among=among,
+            detectable=_detectable(one, among),
             finding=finding_of(new, one.confidence),
         )
         for one, new, score in zip(comparisons, passing, scores, strict=True)
     )
+
+
+def _detectable(comparison: Comparison, among: int) -> float | None:
+    """None where nothing is said of it: where the number of cases was not fixed before."""
+    if comparison.detectable is None or comparison.spread is None:
+        return comparison.detectable
+    return detectable_from(comparison.spread, comparison.confidence, among=among)
 
 
 def finding_of(difference: Difference | None, confidence: float) -> Finding:
@@ -130,10 +142,6 @@ def _passing(pairs: Pairs, confidence: float, *, seed: int, resamples: int) -> D
         wins=wins,
         losses=losses,
     )
-
-
-def _detectable(pairs: Pairs, confidence: float) -> float | None:
-    return detectable_from(pairs.differences, confidence, step=step_of(pairs)) if pairs else None
 
 
 def step_of(pairs: Pairs) -> float:
@@ -185,24 +193,42 @@ def _ratio(logs: Sequence[float], confidence: float) -> Ratio | None:
 
 
 def _pass_at(pairs: Pairs) -> tuple[PassAtK, ...]:
-    most = max((_both(kind) for kinds in pairs.repeats for kind in kinds), default=0)
-    return tuple(_pass_at_k(pairs, k) for k in sorted({*SHOWN_K, most}) if 2 <= k <= most)
+    """Of the same cases for every k, since others would make all of 5 more likely than both of 2:
+    those with as many repeats as most of them have."""
+    most = _most_repeats(pairs)
+    enough = [
+        (number, [kind for kind in kinds if _both(kind) >= most])
+        for kinds, number in pairs.repeats.items()
+    ]
+    return tuple(_pass_at_k(enough, k) for k in sorted({*SHOWN_K, most}) if 2 <= k <= most)
 
 
-def _pass_at_k(pairs: Pairs, k: int) -> PassAtK:
-    """A mean over cases, each a mean over its settings with so many repeats on both sides."""
+def _most_repeats(pairs: Pairs) -> int:
+    """The largest number of repeats that at least MOST_CASES of the cases have on both sides."""
+    having: Counter[int] = Counter()
+    for kinds, number in pairs.repeats.items():
+        having[max(map(_both, kinds))] += number
+    cases = 0
+    for repeats in sorted(having, reverse=True):
+        cases += having[repeats]
+        if cases >= MOST_CASES * len(pairs):
+            return repeats
+    return 0
+
+
+def _pass_at_k(enough: Sequence[tuple[int, Sequence[Repeats]]], k: int) -> PassAtK:
+    """A mean over cases, each a mean over its settings with enough repeats."""
     sums = [0.0] * 4
     cases = 0
-    for kinds, number in pairs.repeats.items():
-        enough = [kind for kind in kinds if _both(kind) >= k]
-        if not enough:
+    for number, kinds in enough:
+        if not kinds:
             continue
         cases += number
         for place, likely, sides in (
-            (0, pass_at_k, [subject for subject, _ in enough]),
-            (1, pass_at_k, [reference for _, reference in enough]),
-            (2, pass_hat_k, [subject for subject, _ in enough]),
-            (3, pass_hat_k, [reference for _, reference in enough]),
+            (0, pass_at_k, [subject for subject, _ in kinds]),
+            (1, pass_at_k, [reference for _, reference in kinds]),
+            (2, pass_hat_k, [subject for subject, _ in kinds]),
+            (3, pass_hat_k, [reference for _, reference in kinds]),
         ):
             sums[place] += number * fmean(likely(n, c, k) for n, c in sides)
     any_subject, any_reference, all_subject, all_reference = (value / cases for value in sums)

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    # Gates know these records, too, and need not load how they are worked out.
+    from paraval.statistics.power import SeenSpread
 
 Interval = tuple[float, float]
 
@@ -69,7 +74,8 @@ class PassAtK:
 
     k: int
     cases: int
-    """With at least k judged repeats on both sides."""
+    """The same for every k that is told: they have as many judged repeats on both sides as the
+    largest."""
     any_subject: float
     any_reference: float
     all_subject: float
@@ -118,6 +124,10 @@ class Stopped:
     """True: not even winning all that is left would decide it."""
 
 
+NOT_TOLD = {"told": False}
+"""Of a field that no report has."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """A subject against a reference on the same cases."""
@@ -143,7 +153,10 @@ class Comparison:
     finding: Finding
     """By `passing`."""
     detectable: float | None
-    """The smallest difference that so many cases with such a spread can show, mostly (80 %)."""
+    """The smallest difference that so many cases with such a spread can show, mostly (80 %), as one
+    of so many comparisons; 1 where they are too few to show any."""
+    spread: SeenSpread | None = field(default=None, metadata=NOT_TOLD)
+    """What that is computed from, again where there are other comparisons beside it."""
     if_errors: Interval | None
     """The least and the most that the mean difference could be, whatever errors hide; None where
     there are none."""

@@ -68,7 +68,7 @@ def figure_lines(comparison: Comparison) -> list[str]:
     return [
         *_ratio_line("time", "times as long", comparison.seconds, comparison),
         *_ratio_line("cost", "times", comparison.cost, comparison),
-        *map(_pass_at_line, comparison.pass_at),
+        *(_pass_at_line(one, comparison) for one in comparison.pass_at),
     ]
 
 
@@ -213,10 +213,13 @@ def _ratio_line(what: str, unit: str, ratio: Ratio | None, comparison: Compariso
     yield f"{what}: {told}{f' ({beside})' if beside else ''}"
 
 
-def _pass_at_line(one: PassAtK) -> str:
+def _pass_at_line(one: PassAtK, comparison: Comparison) -> str:
     some = f"{percent(one.any_subject)} against {percent(one.any_reference)}"
     every = f"{percent(one.all_subject)} against {percent(one.all_reference)}"
-    return f"pass@{one.k}: {some}; pass^{one.k}: {every} ({counted(one.cases, 'case')})"
+    cases = counted(comparison.cases, "case")
+    if one.cases != comparison.cases:
+        cases = f"{one.cases:,} of {cases}"
+    return f"pass@{one.k}: {some}; pass^{one.k}: {every} ({cases})"
 
 
 def _left_out(comparison: Comparison, quote: Quote) -> Iterator[str]:
