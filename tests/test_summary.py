@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import random
 from dataclasses import replace
 from statistics import fmean, stdev
 
@@ -16,7 +17,8 @@ from wcwidth import wcswidth
 
 from paraval.isolation import Activity, ToolUse
 from paraval.records import Outcome, Spend, TrialResult, Variant
-from paraval.report.comparing.cells import CaseBook
+from paraval.report.clusters import Clusters
+from paraval.report.comparing.cells import CaseBook, Cell
 from paraval.report.document import Report
 from paraval.report.summary import summarise, tokens_in
 from paraval.report.table import columns_of, rows_of
@@ -85,19 +87,84 @@ def test_a_stream_is_summed_up_in_one_pass_with_its_book() -> None:
     assert (summary.judged, summary.cases) == (2, 2)
 
 
-def test_an_interval_takes_the_repeats_of_a_case_together_by_variant_and_in_all() -> None:
-    ends = {("a", "x"): (3, 1), ("a", "y"): (0, 4), ("b", "x"): (4, 0), ("b", "y"): (2, 1)}
-    trials = [
+def repeated(ends: dict[tuple[str, str], tuple[int, int, int]]) -> list[TrialResult]:
+    """Of a variant and a case: how many repeats passed, failed and ended in errors."""
+    kinds = (Outcome.PASSED, Outcome.FAILED, Outcome.TIMEOUT)
+    return [
         ended(outcome, case=case, variant={"model": model}, repeat=n)
-        for (model, case), (passed, failed) in ends.items()
-        for n, outcome in enumerate([Outcome.PASSED] * passed + [Outcome.FAILED] * failed, 1)
+        for (model, case), numbers in ends.items()
+        for n, outcome in enumerate(
+            [kind for kind, number in zip(kinds, numbers, strict=True) for _ in range(number)], 1
+        )
     ]
-    summary = report_of(*trials).summary
+
+
+def test_an_interval_takes_the_repeats_of_a_case_together_by_variant_and_in_all() -> None:
+    ends = {("a", "x"): (3, 1, 0), ("a", "y"): (0, 4, 0), ("b", "x"): (4, 0, 0)}
+    summary = report_of(*repeated({**ends, ("b", "y"): (2, 2, 0)})).summary
     one, other = summary.variants
     assert one.pass_rate_interval == clustered_rate_interval([(3, 4), (0, 4)])
-    assert other.pass_rate_interval == clustered_rate_interval([(4, 4), (2, 3)])
-    assert summary.pass_rate_interval == clustered_rate_interval([(7, 8), (2, 7)])
+    assert other.pass_rate_interval == clustered_rate_interval([(4, 4), (2, 4)])
+    assert summary.pass_rate_interval == clustered_rate_interval([(7, 8), (2, 8)])
     assert (one.cases, other.cases, summary.cases) == (2, 2, 2)
+
+
+def test_a_rate_is_the_mean_of_the_cases_whatever_repeats_errors_took() -> None:
+    """Hard cases that lost repeats count as much as easy ones; the rate is the comparison's."""
+    easy = {(model, f"e{n}"): (4, 0, 0) for model in "ab" for n in range(6)}
+    hard = {("a", f"h{n}"): (0, 4, 0) for n in range(4)} | {
+        ("b", f"h{n}"): (0, 1, 3) for n in range(4)
+    }
+    report = report_of(*repeated({**easy, **hard, ("b", "gone"): (0, 0, 4)}))
+    summary = report.summary
+    one, other = summary.variants
+    assert (one.pass_rate, other.pass_rate, summary.pass_rate) == (0.6, 0.6, 0.6)
+    assert (one.is_by_case, other.is_by_case, summary.is_by_case) == (False, True, True)
+    (comparison,) = report.comparisons
+    assert comparison.passing is not None
+    assert comparison.passing.mean == 0
+    assert (other.rate_if_errors_failed, other.rate_if_errors_passed) == (6 / 11, 10 / 11)
+    assert summary.rate_if_errors_failed == 12 / 21
+    assert summary.rate_if_errors_passed == 16 / 21
+    assert "the pass rate is over the 68 judged, by case;" in plain(report, 200)
+    repeats = 10 / (6 / 4 + 4)
+    assert other.pass_rate_interval == pytest.approx(
+        clustered_rate_interval([(repeats, repeats)] * 6 + [(0, repeats)] * 4), abs=1e-12
+    )
+
+
+@given(st.integers(1, 7), st.data())
+@settings(max_examples=25, deadline=None)
+def test_with_as_many_repeats_of_all_a_rate_is_the_share_that_passed(
+    repeats: int, data: st.DataObject
+) -> None:
+    passes = data.draw(st.lists(st.integers(0, repeats), min_size=1, max_size=8))
+    ends = {("a", f"c{n}"): (passed, repeats - passed, 0) for n, passed in enumerate(passes)}
+    (only,) = report_of(*repeated(ends)).summary.variants
+    assert only.pass_rate == sum(passes) / (repeats * len(passes))
+    assert only.pass_rate_interval == clustered_rate_interval([(n, repeats) for n in passes])
+    assert not only.is_by_case
+
+
+def test_cases_of_one_rate_are_as_many_cases_whatever_their_repeats() -> None:
+    ends = {("a", f"c{n}"): (n, 2 * n, 0) for n in range(1, 8)}
+    (only,) = report_of(*repeated(ends)).summary.variants
+    assert only.pass_rate_interval == pytest.approx(wilson(7 / 3, 7), abs=1e-12)
+
+
+def test_an_interval_holds_the_truth_where_hard_cases_lose_repeats() -> None:
+    """By simulation, with three standard errors left to chance."""
+    chance, runs, held = random.Random(3), 400, 0
+    for _ in range(runs):
+        cases = Clusters()
+        for _ in range(50):
+            rate = chance.random()
+            judged = 1 + sum(chance.random() < rate for _ in range(4))
+            passed = sum(chance.random() < rate for _ in range(judged))
+            cases.add([Cell(passed, judged - passed, 5 - judged, 0, 0, 0, 0, 0.0, 0.0, 0.0)])
+        low, high = cases.rate_interval() or (0.0, 0.0)
+        held += low <= 0.5 <= high
+    assert held / runs >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / runs)
 
 
 def test_with_one_repeat_the_interval_is_wilsons_and_errors_are_no_cases() -> None:

@@ -230,7 +230,7 @@ class SuiteForm(Form):
     )
     fail_under: Share | None = Field(
         None,
-        description="The pass rate below which a run fails; by default every trial must pass.",
+        description="The share of trials that must pass, or the run fails; by default every trial.",
     )
     max_drop: Share | None = Field(
         None,

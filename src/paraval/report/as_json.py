@@ -57,10 +57,12 @@ what changed between two runs of a suite.
 so that they add up to `serial_s`; a number that JSON cannot say (NaN, infinity) is null. `retries`
 decided nothing; `unended` are attempts whose engine was stopped.
 
-In the summary, the pass rate is over the trials that were judged, and its interval takes the case
-as unit, at 95 %: repeats of a case make it narrower only as far as they differ. `score` is the mean
-of the cases' mean scores, with Student's interval over the cases; null where nothing has a score,
-and the interval where the cases don't tell how much they vary. `median_s` and `p95_s` are of trials
+In the summary, `pass_rate` is that of a case over its judged repeats, and the mean of those over
+cases and variants: `passed` of the judged where all have as many judged repeats. The rates if
+errors failed or passed are the same mean, with errors as verdicts. The interval takes the case as
+unit, at 95 %: repeats of a case make it narrower only as far as they differ. `score` is the mean of
+the cases' mean scores, with Student's interval over the cases; null where nothing has a score, and
+the interval where the cases don't tell how much they vary. `median_s` and `p95_s` are of trials
 that ran, all attempts of each together. `tokens` are the target's, input and output; `tool_calls`
 those of agents that tell them (over `trials_telling_tools` it is calls a trial); both are null
 where nobody told.

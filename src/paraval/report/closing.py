@@ -77,9 +77,11 @@ def _errors(summary: Summary) -> str:
     worst, best = summary.rate_if_errors_failed, summary.rate_if_errors_passed
     if not summary.judged or worst is None or best is None:
         return f"{errors} {are}: no trial was judged, and there is no pass rate."
+    # Who divides the counts would come to another rate where errors took repeats of some cases.
+    judged = f"{summary.judged:,} judged{', by case' if summary.is_by_case else ''}"
     them = "it the rate" if summary.errors == 1 else "them it"
     return (
-        f"{errors} {are}: the pass rate is over the {summary.judged:,} judged;"
+        f"{errors} {are}: the pass rate is over the {judged};"
         f" with {them} lies between {percent(worst)} and {percent(best)}."
     )
 

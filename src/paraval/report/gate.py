@@ -1,7 +1,7 @@
 """Whether a run is good enough: the gate, its exit code and the sentence that says so.
 
-Here is the gate over the pass rate alone, and what becomes of two gates; whether the rate dropped
-against a baseline is judged in `dropping`.
+Here is the gate over the share of trials that passed, and what becomes of two gates; whether the
+pass rate dropped against a baseline is judged in `dropping`.
 
 What has no verdict (errors, trials that were skipped or never ended) is not held against a run, nor
 for it: where it could turn the answer, the answer is `unknown`. Nothing is asked of trials that
@@ -85,9 +85,11 @@ class Gate:
 
 
 def judge_gate(summary: Summary, fail_under: float | None, interrupted: bool) -> Gate:
-    """Whether the pass rate reaches `fail_under`, whatever the missing verdicts would have been.
+    """Whether so many of the trials passed as `fail_under` asks for, whatever the missing verdicts
+    would have been.
 
-    None asks that every trial passes.
+    Trials are counted, not cases as in a pass rate: what is asked for is that something works each
+    time. None asks that every trial passes.
     """
     if interrupted:
         ended = f"{summary.ended:,} of {counted(summary.planned, 'trial')}"
@@ -177,7 +179,7 @@ def _unknown(summary: Summary, asked: float) -> str:
     else:
         low = percent(summary.passed / _asked_of(summary))
         high = percent(_most_passed(summary) / _asked_of(summary))
-        why = f"the rate lies between {low} and {high}; asked for: {percent(asked)}"
+        why = f"between {low} and {high} of the trials passed; asked for: {percent(asked)}"
     return f"{_missing(summary)} {hide} whether the gate is met: {why}."
 
 

@@ -1,11 +1,12 @@
 """From results to counts and rates, in one pass, for the whole run and for each variant.
 
-Errors are kept apart from wrong answers: rates are over what was judged, and beside them stand
-the rates that the errors could hide. What is asked of a rate is the gate's business.
+Errors are kept apart from wrong answers: rates are over what was judged, case by case, and beside
+them stand the rates that the errors could hide. What is asked of a rate is the gate's business.
 """
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -36,6 +37,7 @@ SLOW = 0.95
 """The share of trials that are quicker than the time told beside the median."""
 _TOKENS = ("input_tokens", "output_tokens")
 """Cached ones and those of reasoning are among them."""
+_DUST = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +58,14 @@ class Tally:
     cases: int
     """Distinct cases with a judged trial: what the interval is over."""
     pass_rate: float | None
-    """Over the judged; None where none was."""
+    """Of a case with a variant, over its judged repeats; of several, the mean of theirs. So it is
+    the share of the judged that passed where all have as many; None where nothing was judged."""
     pass_rate_interval: tuple[float, float] | None
     """With the case as unit: repeats of a case tell less than as many cases would."""
     rate_if_errors_failed: float | None
-    """The worst that the errors could hide."""
+    """The worst that the errors could hide: the same mean, with errors as failed."""
     rate_if_errors_passed: float | None
-    """The best that the errors could hide."""
+    """The best that the errors could hide: the same mean, with errors as passed."""
     score: float | None
     """The mean of the cases' mean scores; None where nothing has one."""
     score_interval: tuple[float, float] | None
@@ -88,6 +91,14 @@ class Tally:
     """What agents called, what was changed, what it took of the machine."""
     tool_calls: int | None
     """Those with an error included; None where no agent tells them."""
+
+    @property
+    def is_by_case(self) -> bool:
+        """Whether the pass rate is another than the share of the judged that passed: some cases
+        have fewer judged repeats than others."""
+        if self.pass_rate is None:
+            return False
+        return not math.isclose(self.pass_rate, self.passed / self.judged, abs_tol=_DUST)
 
     @property
     def calls_a_trial(self) -> float | None:
@@ -273,10 +284,10 @@ class _Count:
             "skipped_by_reason": dict(self.reasons.most_common()),
             "retries_by_kind": {kind.value: n for kind, n in self.retries.most_common()},
             "cases": len(cases),
-            "pass_rate": _share(passed, passed + failed),
+            "pass_rate": cases.rate(),
             "pass_rate_interval": cases.rate_interval(),
-            "rate_if_errors_failed": _share(passed, passed + failed + errors),
-            "rate_if_errors_passed": _share(passed + errors, passed + failed + errors),
+            "rate_if_errors_failed": cases.rate_if_errors_failed(),
+            "rate_if_errors_passed": cases.rate_if_errors_passed(),
             "score": cases.score(),
             "score_interval": cases.score_interval(),
             "is_scored": self.is_scored,
@@ -298,7 +309,3 @@ def _says_more_than_its_verdict(result: TrialResult) -> bool:
         return False
     score = finite(result.result.score)
     return score is not None and score != (result.outcome is Outcome.PASSED)
-
-
-def _share(part: int, of: int) -> float | None:
-    return part / of if of else None

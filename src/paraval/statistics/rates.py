@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from paraval.statistics.confidence import check_confidence, normal_quantile
 from paraval.statistics.distributions import beta_quantile, incomplete_beta, student_quantile
 
+_DUST = 1e-20
+"""Of a variance."""
+
 
 def wilson(successes: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
     """Wilson's score interval for a proportion.
@@ -41,13 +44,14 @@ def clopper_pearson(successes: int, n: int, confidence: float = 0.95) -> tuple[f
 
 
 def clustered_rate_interval(
-    clusters: Sequence[tuple[int, int]], confidence: float = 0.95
+    clusters: Sequence[tuple[float, float]], confidence: float = 0.95
 ) -> tuple[float, float]:
     """The interval of a rate over repeats of cases, from (passed, judged) of each case.
 
-    The rate is that of all that was judged. Repeats of a case resemble one another, so they tell
-    less than as many cases would: this is Wilson's interval for the number of independent trials
-    that would have told as much. With one repeat of each case it is Wilson's own.
+    The rate is that of all that was judged; where cases are to weigh otherwise, counts may be
+    fractions. Repeats of a case resemble one another, so they tell less than as many cases would:
+    this is Wilson's interval for the number of independent trials that would have told as much.
+    With one repeat of each case it is Wilson's own.
 
     That number is N / D of N judged. D, the design effect, is how many times the clustered variance
     (Miller 2024, times C / (C - 1) for C cases) is that of independent trials. Few cases, and fewer
@@ -128,12 +132,16 @@ def _score_interval(rate: float, n: float, confidence: float) -> tuple[float, fl
     return (low, high)
 
 
-def _effective_trials(clusters: Sequence[tuple[int, int]], rate: float, confidence: float) -> float:
+def _effective_trials(
+    clusters: Sequence[tuple[float, float]], rate: float, confidence: float
+) -> float:
     cases = len(clusters)
     total = sum(n for _, n in clusters)
-    fewest = total * total / sum(n * n for _, n in clusters)
+    squares = sum(n * n for _, n in clusters)
+    fewest = total * total / squares
     between = math.fsum((passed - rate * n) ** 2 for passed, n in clusters)
-    if cases == 1 or between == 0:
+    # Fractions that are the same rate differ by their rounding.
+    if cases == 1 or between <= _DUST * squares:
         return fewest
     variance = between / (total * total) * cases / (cases - 1)
     largest = total / fewest
@@ -145,7 +153,7 @@ def _effective_trials(clusters: Sequence[tuple[int, int]], rate: float, confiden
     return max(fewest, min(effective, total))
 
 
-def _check_counts(successes: float, n: int) -> None:
+def _check_counts(successes: float, n: float) -> None:
     if not 0 <= successes <= n:
         raise ValueError(f"{successes} successes in {n} are not possible")
 
