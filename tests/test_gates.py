@@ -33,8 +33,9 @@ from paraval.report.as_markdown import AsMarkdown
 from paraval.report.comparing.cells import CaseBook
 from paraval.report.contents import Contents, Source
 from paraval.report.document import Report
-from paraval.report.dropping import drop_as_dict, judge_drop, order_seed_of
+from paraval.report.dropping import drop_as_dict, judge_drop
 from paraval.report.gate import DropVerdict, Verdict
+from paraval.report.stopping import order_seed_of
 from paraval.report.terminal import summary_text
 from paraval.settling import check_baseline
 from paraval.statistics.drawing import drawn_order
@@ -45,7 +46,8 @@ BASELINE = Baseline(name="20260131-120000-abcd", max_drop=0.05)
 NOTHING: Variant = {}
 
 Told = tuple[str, Variant, str]
-"""A trial: its case, its variant, and `+` passed, `-` failed, `!` an error, `0` skipped."""
+"""A trial: its case, its variant, and `+` passed, `-` failed, `!` an error, `0` skipped, `e` left
+out by an early stop."""
 
 OUTCOMES = {
     "+": Outcome.PASSED,
@@ -62,6 +64,10 @@ RESULTS = {
     )
     for sign, outcome in OUTCOMES.items()
 }
+RESULTS["e"] = AttemptResult(
+    outcome=Outcome.SKIPPED,
+    error=Failure(kind=Outcome.SKIPPED, message="early stop: decided after 119 of 120 cases"),
+)
 
 
 def ends(signs: str, variant: Variant = NOTHING) -> list[Told]:
@@ -343,7 +349,7 @@ def test_without_a_known_order_nothing_is_claimed_of_a_run_that_may_stop() -> No
     assert (drop.verdict, drop.change) == (Verdict.UNKNOWN, None)
     assert drop.sentence == (
         "Cannot tell whether the pass rate dropped by more than 5 points: one of them may stop"
-        " early, and they have no known order of cases in common."
+        " early, and they have no known order of cases in common, as runs with the same seed have."
     )
 
 
@@ -495,11 +501,34 @@ def test_before_it_starts_a_run_says_when_its_cases_cannot_be_enough() -> None:
 
 
 def test_two_runs_that_may_stop_are_compared_if_they_drew_one_order() -> None:
-    stops, other = replace(FakeRun([]).run, stop=StopRule(), seed=3), FakeRun([]).run
-    assert order_seed_of(stops, other) == order_seed_of(other, stops) == 3
-    assert order_seed_of(stops, replace(stops, id="x")) == 3
-    assert order_seed_of(stops, replace(stops, seed=4)) is None
-    assert order_seed_of(other, other) is None
+    stops = replace(FakeRun([]).run, stop=StopRule(), seed=3)
+    assert order_seed_of([stops]) == 3
+    assert order_seed_of([stops, replace(stops, id="x")]) == 3
+    assert order_seed_of([stops, replace(stops, seed=4)]) is None
+    assert order_seed_of([]) is None
+
+
+@pytest.mark.parametrize(("seed", "code"), [(3, 0), (4, 3)])
+def test_a_gate_claims_nothing_of_runs_that_drew_different_orders(seed: int, code: int) -> None:
+    """As a comparison of the two does."""
+    stops = FakeRun(ends("+" * 120), replace(FakeRun([]).run, stop=StopRule(), seed=3))
+    gate = Report(stops, lambda _: replace(stops, run=replace(stops.run, seed=seed))).gate
+    assert gate.exit_code == code
+    assert ("no known order of cases in common" in gate.sentence) is (code == 3)
+
+
+@pytest.mark.parametrize("now_stops", [True, False])
+def test_a_baseline_of_which_nothing_but_its_trials_is_known_tells_by_them_that_it_stopped(
+    now_stops: bool,
+) -> None:
+    """As a .jsonl report does: what drew its cases is not in it, be it the same or not."""
+    report = report_of("+" * 120, "+" * 119 + "e", stop=StopRule() if now_stops else None)
+    assert report.gate.exit_code == 3
+    assert report.gate.sentence.startswith(
+        "Cannot tell whether the pass rate dropped by more than 5 points: one of them may stop"
+        " early, and they have no known order of cases in common, as runs with the same seed have."
+    )
+    assert report_of("+" * 120, "+" * 120).gate.verdict is Verdict.MET
 
 
 def test_every_form_tells_the_gate(tmp_path: Path) -> None:

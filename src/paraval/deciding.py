@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 
-from paraval.records import Outcome, Plan, Trial, Variant
+from paraval.records import EARLY_STOP, Outcome, Plan, Trial, Variant
 from paraval.report.comparing.anytime import Missing
 from paraval.report.comparing.value_pairs import ValuePair, axes_of, value_pairs
 from paraval.report.summary import variant_key
@@ -176,11 +176,11 @@ class EarlyStop:
         cases = f"after {after:,} of {counted(len(self._places), 'case')}"
         decided = sum(contest.state is _State.DECIDED for contest in self._contests)
         if decided == len(self._contests):
-            return f"early stop: decided {cases}"
+            return f"{EARLY_STOP}: decided {cases}"
         if not decided:
-            return f"early stop: no difference can be shown any more (futile) {cases}"
+            return f"{EARLY_STOP}: no difference can be shown any more (futile) {cases}"
         return (
-            f"early stop: {decided:,} of {len(self._contests):,} comparisons decided {cases};"
+            f"{EARLY_STOP}: {decided:,} of {len(self._contests):,} comparisons decided {cases};"
             " in the others no difference can be shown any more (futile)"
         )
 

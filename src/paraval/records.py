@@ -33,6 +33,10 @@ def model_need(model: str) -> str:
     return f"model:{model}"
 
 
+EARLY_STOP = "early stop"
+"""How the reason of a trial begins that was left out since all was decided."""
+
+
 class Outcome(StrEnum):
     """How a trial ended. An error is never a wrong answer: only PASSED and FAILED are judged."""
 

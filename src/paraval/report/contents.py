@@ -16,7 +16,7 @@ from paraval.records import AttemptRecord, Baseline, Case, RunInfo, TrialResult
 from paraval.report.comparing.axes import comparisons_of
 from paraval.report.comparing.cells import CaseBook
 from paraval.report.comparing.comparison import Comparison
-from paraval.report.dropping import gone, judge_drop, order_seed_of
+from paraval.report.dropping import gone, judge_drop
 from paraval.report.gate import (
     DropVerdict,
     Gate,
@@ -25,6 +25,7 @@ from paraval.report.gate import (
     judge_gate,
     not_yet,
 )
+from paraval.report.stopping import may_have_stopped, order_seed_of
 from paraval.report.summary import Summary, summarise
 
 
@@ -106,6 +107,11 @@ class Contents:
         """What each case came to, with each variant."""
         return self._read[1]
 
+    @property
+    def may_have_stopped(self) -> bool:
+        """Early, so that how many cases there are depends on how they ended."""
+        return may_have_stopped(self.run, self.summary)
+
     @cached_property
     def comparisons(self) -> tuple[Comparison, ...]:
         """Of the run's own variants."""
@@ -127,16 +133,16 @@ class Contents:
         if self._references is None:
             return gone(baseline)
         try:
-            source = self._references(baseline.name)
-            other, book = source.info(), book_of(source)
+            other = Contents(self._references(baseline.name))
+            stopped = [one.run for one in (self, other) if one.may_have_stopped]
         except ParavalError:
             return gone(baseline)
         return judge_drop(
             self.book,
-            book,
+            other.book,
             baseline,
-            at_any_time=self.run.stop is not None or other.stop is not None,
-            order_seed=order_seed_of(self.run, other),
+            at_any_time=bool(stopped),
+            order_seed=order_seed_of(stopped),
         )
 
     @property

@@ -20,7 +20,10 @@ from paraval.report.text import to_ascii
 from paraval.report.wording import counted, listed, percent
 
 NO_VARIANT = "it has no variant in common with the baseline"
-NO_ORDER = "one of them may stop early, and they have no known order of cases in common"
+NO_ORDER = (
+    "one of them may stop early, and they have no known order of cases in common, as runs with the"
+    " same seed have"
+)
 _MOST_NAMED = 3
 # Letters, and signs between them that act nowhere: `gpt_4`, `claude@2025`, `small - with-tool`.
 _HARMLESS = re.compile(

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
-from paraval.records import Baseline, RunInfo
+from paraval.records import Baseline
 from paraval.report import drop_words as words
 from paraval.report.comparing.cells import CaseBook
 from paraval.report.comparing.compared import step_of
@@ -25,8 +25,7 @@ from paraval.report.comparing.pairs import Pairs
 from paraval.report.drop_pairs import DropPairs, drop_pairs, drop_pairs_in_order
 from paraval.report.gate import DropVerdict, RateChange, Verdict
 from paraval.statistics.betting import betting_interval
-from paraval.statistics.pairs import paired_interval
-from paraval.statistics.power import pairs_to_tell
+from paraval.statistics.drops import drop_interval, pairs_to_tell
 
 CONFIDENCE = 0.95
 
@@ -54,12 +53,6 @@ def judge_drop(
     if not pairs.whole:
         return judging.unknown(words.nothing_shared(pairs))
     return judging.verdict()
-
-
-def order_seed_of(*runs: RunInfo) -> int | None:
-    """What drew the order of cases in those of the runs that may stop early; None: not one seed."""
-    seeds = {run.seed for run in runs if run.stop is not None}
-    return seeds.pop() if len(seeds) == 1 else None
 
 
 def gone(baseline: Baseline) -> DropVerdict:
@@ -159,7 +152,7 @@ class _Judging:
         if self._at_any_time:
             mean, interval = fmean(differences), betting_interval(differences, confidence)
         else:
-            mean, low, high = paired_interval(differences, confidence, step=step_of(pairs))
+            mean, low, high = drop_interval(differences, confidence, step=step_of(pairs))
             interval = (low, high)
         cases = len(differences)
         return RateChange(mean=mean, interval=interval, confidence=confidence, cases=cases)

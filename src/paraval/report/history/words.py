@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from paraval.report.comparing.points import signed_points, signed_range
 from paraval.report.history.records import Entry, History, Shift, Standing
 from paraval.report.part import choice_text
-from paraval.report.versus.held import EARLY_STOP
+from paraval.report.stopping import early_stops
 from paraval.report.wording import counted, listed, percent, variant_label
 
 Quote = Callable[[str], str]
@@ -66,9 +66,7 @@ def _ending(entry: Entry) -> Iterator[str]:
     if not entry.has_verdicts:
         kinds = listed(f"{number:,} {kind}" for kind, number in summary.errors_by_kind.items())
         yield f"nothing was judged{f': {kinds}' if kinds else ''}"
-    early = sum(
-        number for why, number in summary.skipped_by_reason.items() if why.startswith(EARLY_STOP)
-    )
+    early = early_stops(summary)
     if early:
         yield f"stopped early: {counted(early, 'trial')} not run"
 

@@ -25,13 +25,11 @@ from paraval.report.comparing.pairing import (
 from paraval.report.comparing.pairs import Pairs
 from paraval.report.contents import Contents
 from paraval.report.part import Choice
+from paraval.report.stopping import order_seed_of
 from paraval.report.summary import Summary
 from paraval.report.table import WITHOUT_MATRIX
 from paraval.report.versus.early import TwoBooks, compared_at_any_time
 from paraval.report.wording import reason, variant_label
-
-EARLY_STOP = "early stop"
-"""How the reason of a trial begins that was not run since all was decided."""
 
 
 class Metric(StrEnum):
@@ -74,8 +72,7 @@ class Held:
     @property
     def is_stopped_early(self) -> bool:
         """Or may be: then how many cases there are depends on how they ended."""
-        reasons = self.summary.skipped_by_reason
-        return self.run.stop is not None or any(why.startswith(EARLY_STOP) for why in reasons)
+        return self.contents.may_have_stopped
 
     @property
     def side(self) -> Side:
@@ -122,9 +119,8 @@ class Versus:
     @property
     def order_seed(self) -> int | None:
         """By which the cases of what stopped early were drawn, if by one and known."""
-        stopped = [one for one in (self.subject, self.reference) if one.is_stopped_early]
-        seeds = {one.run.seed for one in stopped}
-        return seeds.pop() if len(seeds) == 1 and all(one.tells_run for one in stopped) else None
+        sides = (self.subject, self.reference)
+        return order_seed_of(one.run for one in sides if one.is_stopped_early)
 
     @property
     def only_subject(self) -> tuple[str, ...]:
