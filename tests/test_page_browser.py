@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Page
 
 from paraval.report.document import Report
 from tests.browser import Watched, started_browser
@@ -27,18 +27,23 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
+def tab(browser: Browser) -> Page:
+    """One for all: a tab takes as long as the pages in it."""
+    return browser.new_page()
+
+
+@pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hostile")
     return written(hostile_run(folder), folder)
 
 
 @pytest.fixture(scope="module")
-def hostile_page(browser: Browser, hostile: Path) -> Iterator[Watched]:
-    """All of it opened; for tests that leave it as it is."""
-    watched = opened(browser, hostile)
+def hostile_page(browser: Browser, hostile: Path) -> Watched:
+    """All of it opened, in a tab of its own; for tests that leave it as it is."""
+    watched = opened(browser.new_page(), hostile)
     watched.open_all()
-    yield watched
-    watched.page.close()
+    return watched
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +56,13 @@ def written(report: Report, folder: Path) -> Path:
     return folder / "report.html"
 
 
-def opened(browser: Browser, path: Path, *, width: int = 1000, **options: Any) -> Watched:
-    page = browser.new_page(viewport={"width": width, "height": 800}, **options)
-    watched = Watched(page)
-    page.goto(path.as_uri())
+def opened(tab: Page, path: Path, scheme: Literal["light", "dark"] = "light") -> Watched:
+    """A page as it is when somebody opens it, whatever stood in the tab before."""
+    tab.set_viewport_size({"width": 1000, "height": 800})
+    tab.emulate_media(media="screen", color_scheme=scheme)
+    tab.goto("about:blank")
+    watched = Watched(tab)
+    tab.goto(path.as_uri())
     return watched
 
 
@@ -77,8 +85,8 @@ def test_nothing_of_a_hostile_run_runs_and_no_request_leaves_the_page(
     assert watched.count("h1") == watched.count("main") == watched.count("style") == 1
 
 
-def test_the_policy_would_stop_what_got_through(browser: Browser, plain: Path) -> None:
-    watched = opened(browser, plain)
+def test_the_policy_would_stop_what_got_through(tab: Page, plain: Path) -> None:
+    watched = opened(tab, plain)
     watched.page.evaluate(
         """document.body.insertAdjacentHTML('beforeend',
             '<p style="color:red" id=p onclick="window.ran=1">x</p>'
@@ -92,20 +100,18 @@ def test_the_policy_would_stop_what_got_through(browser: Browser, plain: Path) -
     assert watched.page.evaluate("window.ran") is None
     assert watched.refused == ["http://127.0.0.1:9/x: csp"]
     assert any("Content Security Policy" in said for said in watched.said)
-    watched.page.close()
 
 
 # ---- everybody can use it
 
 
-def test_no_page_scrolls_sideways(browser: Browser, hostile_page: Watched, plain: Path) -> None:
-    watched = opened(browser, plain)
+def test_no_page_scrolls_sideways(tab: Page, hostile_page: Watched, plain: Path) -> None:
+    watched = opened(tab, plain)
     watched.open_all()
     for page in (watched.page, hostile_page.page):
         for width in (360, 1_600):
             page.set_viewport_size({"width": width, "height": 800})
             assert page.evaluate("document.documentElement.scrollWidth") <= width
-    watched.page.close()
 
 
 def test_cases_of_every_kind_have_their_place_on_the_page(hostile_page: Watched) -> None:
@@ -116,10 +122,8 @@ def test_cases_of_every_kind_have_their_place_on_the_page(hostile_page: Watched)
     assert hostile_page.page.evaluate(strange) == []
 
 
-def test_cases_open_by_keyboard_and_the_skip_link_comes_first(
-    browser: Browser, plain: Path
-) -> None:
-    watched = opened(browser, plain)
+def test_cases_open_by_keyboard_and_the_skip_link_comes_first(tab: Page, plain: Path) -> None:
+    watched = opened(tab, plain)
     page = watched.page
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the result"
@@ -129,11 +133,10 @@ def test_cases_open_by_keyboard_and_the_skip_link_comes_first(
     page.keyboard.press("Enter")
     assert page.locator(".case").first.get_attribute("open") is not None
     assert page.get_by_text("say one").is_visible()
-    page.close()
 
 
-def test_the_map_can_be_passed_by(browser: Browser, plain: Path) -> None:
-    watched = opened(browser, plain)
+def test_the_map_can_be_passed_by(tab: Page, plain: Path) -> None:
+    watched = opened(tab, plain)
     page = watched.page
     link = page.get_by_role("link", name="Skip the map")
     link.focus()
@@ -141,24 +144,22 @@ def test_the_map_can_be_passed_by(browser: Browser, plain: Path) -> None:
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.closest('section').id") == "unpassed"
-    page.close()
 
 
 def test_a_cell_of_the_map_and_a_line_of_a_list_open_what_they_lead_to(
-    browser: Browser, plain: Path
+    tab: Page, plain: Path
 ) -> None:
-    watched = opened(browser, plain)
+    watched = opened(tab, plain)
     page = watched.page
     page.locator("#map td a").first.click()
     page.get_by_text("say one").wait_for(state="visible")
     page.locator("#unpassed a").last.click()
     page.get_by_text("too many requests").first.wait_for(state="attached")
     assert page.locator("#trial-3").is_visible()
-    page.close()
 
 
-def test_filters_show_the_cases_that_they_name(browser: Browser, plain: Path) -> None:
-    watched = opened(browser, plain)
+def test_filters_show_the_cases_that_they_name(tab: Page, plain: Path) -> None:
+    watched = opened(tab, plain)
     page = watched.page
     shown = page.locator(".case > summary > .name:visible")
     assert shown.all_text_contents() == ["one", "two", "three"]
@@ -168,25 +169,26 @@ def test_filters_show_the_cases_that_they_name(browser: Browser, plain: Path) ->
     assert shown.all_text_contents() == ["two"]
     page.get_by_label("passed throughout").check()
     assert shown.all_text_contents() == ["three"]
-    page.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_words_stand_out_from_their_ground(browser: Browser, plain: Path, scheme: str) -> None:
-    watched = opened(browser, plain, color_scheme=scheme)
+def test_words_stand_out_from_their_ground(
+    tab: Page, plain: Path, scheme: Literal["light", "dark"]
+) -> None:
+    watched = opened(tab, plain, scheme)
     watched.open_all()
     for selector in (".verdict", ".facts dt", "nav a", ".sign.pass", ".sign.wrong", ".sign.error",
                      ".why", ".note, .figures", ".count", "pre", ".numbers thead th", ".mark",
-                     ".filter label:has(:checked)"):  # fmt: skip
+                     ".filter label:has(:checked)", ".evidence", ".answers .sign", ".unit",
+                     ".lead"):  # fmt: skip
         colours = watched.page.locator(selector).first.evaluate(_COLOURS)
         assert contrast(*colours) >= 4.5, selector
     grounds = watched.page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
     assert (contrast(rgb(grounds), [255, 255, 255]) > 10) == (scheme == "dark")
-    watched.page.close()
 
 
-def test_readers_of_screens_find_headings_labels_and_tables(browser: Browser, plain: Path) -> None:
-    watched = opened(browser, plain)
+def test_readers_of_screens_find_headings_labels_and_tables(tab: Page, plain: Path) -> None:
+    watched = opened(tab, plain)
     watched.open_all()
     page = watched.page
     levels = page.evaluate(
@@ -204,11 +206,10 @@ def test_readers_of_screens_find_headings_labels_and_tables(browser: Browser, pl
                         ".filter(e => !document.getElementById(e.getAttribute('aria-labelledby')))"
                         ".length")  # fmt: skip
     assert ids == 0
-    page.close()
 
 
-def test_on_paper_stand_the_result_and_what_did_not_pass(browser: Browser, plain: Path) -> None:
-    watched = opened(browser, plain, color_scheme="dark")
+def test_on_paper_stand_the_result_and_what_did_not_pass(tab: Page, plain: Path) -> None:
+    watched = opened(tab, plain)
     page = watched.page
     page.emulate_media(media="print", color_scheme="dark")
     assert page.locator("#rates").is_visible()
@@ -218,17 +219,16 @@ def test_on_paper_stand_the_result_and_what_did_not_pass(browser: Browser, plain
     for selector in ("h1", ".facts dt", ".evidence", ".unpassed a", ".why", ".numbers thead th"):
         colour, ground = page.locator(selector).first.evaluate(_COLOURS)
         assert (colour, ground) == ([0, 0, 0], [255, 255, 255]), selector
-    page.close()
 
 
 def test_many_trials_open_and_scroll_without_pain_and_links_land_where_they_lead(
-    browser: Browser, tmp_path: Path
+    tab: Page, tmp_path: Path
 ) -> None:
     """`bench/page.py` measures 5,000 of them."""
     path = written(Report(LargeRun(number=1_500)), tmp_path)
     assert path.stat().st_size < 3_600_000
     started = time.monotonic()
-    watched = opened(browser, path)
+    watched = opened(tab, path)
     page = watched.page
     page.evaluate("window.scrollTo({top: document.body.scrollHeight, behavior: 'instant'})")
     page.locator("footer").wait_for(state="visible")
@@ -244,7 +244,6 @@ def test_many_trials_open_and_scroll_without_pain_and_links_land_where_they_lead
         # At once: a reader who is led past the place, or to a blank one, looks for it in vain.
         assert 0 <= name.evaluate("e => e.getBoundingClientRect().top") < 80
     assert page.locator("#unpassed .more").first.get_attribute("open") is None
-    page.close()
 
 
 _MIDDLE = """element => {
