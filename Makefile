@@ -59,6 +59,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python bench/machine.py
 	$(BIN)/python bench/race.py
 	$(BIN)/python bench/pytest_plugin.py
+	$(BIN)/python bench/page.py
 
 # Each peer has an environment of its own. One that cannot be made is left out, and that is said.
 PEERS := inspect-ai pydantic-evals
