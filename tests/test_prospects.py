@@ -133,6 +133,28 @@ def test_the_difference_that_is_promised_is_shown_as_often_as_is_said() -> None:
     assert 0.75 < shown / 1000 < 0.85
 
 
+@pytest.mark.parametrize("cases", [20, 40, 100])
+def test_a_difference_is_shown_as_often_as_said_though_nothing_varied_before(cases: int) -> None:
+    """By the same rule: of a suite in which all passed with both, some cases break."""
+    ends = [(f"c{n}", variant, "p") for n in range(cases) for variant in (A, B)]
+    found = detectable(size(cases), spread_in(book_of(*ends), plan_of(cases, A, B)) or Spread())
+    assert found is not None
+    assert found.difference is not None
+    chance, shown = random.Random(5), 0
+    for _ in range(400):
+        broke = sum(chance.random() < found.difference for _ in range(cases))
+        _, low, _ = paired_interval([1.0] * broke + [0.0] * (cases - broke))
+        shown += mcnemar_mid_p(broke, 0) < 0.05 and low > 0
+    assert 0.65 < shown / 400 < 0.9
+
+
+def test_repeats_that_nobody_saw_vary_do_not_make_up_for_cases() -> None:
+    still = Spread(between=0.001, within=0.0015, cases=30)
+    assert said(size(30), still, "r")[1].endswith("repeats of these 30 alone would hardly show it.")
+    unsure = replace(still, is_split=True, between=0.0)
+    assert " or 30 cases " in said(size(30), unsure, "r")[1]
+
+
 def test_so_few_cases_that_no_test_could_tell_are_said_to_show_nothing() -> None:
     assert [fewest_cases(size(1, repeats)) for repeats in (1, 3)] == [5, 6]
     assert fewest_cases(size(1, comparisons=6)) == 7

@@ -13,7 +13,12 @@ from paraval.records import Plan
 from paraval.report.comparing.value_pairs import axes_of, value_pairs
 from paraval.report.spread import Spread
 from paraval.report.summary import variant_key
-from paraval.statistics.power import detectable_difference, pairs_needed
+from paraval.statistics.power import (
+    detectable_at_least,
+    detectable_difference,
+    pairs_needed,
+    pairs_needed_at_least,
+)
 from paraval.statistics.rates import wilson
 
 CONFIDENCE = 0.95
@@ -103,7 +108,7 @@ def _difference(size: Size, spread: Spread) -> float | None:
 
 
 def _smallest(size: Size, spread: Spread) -> float:
-    return detectable_difference(
+    by_spread = detectable_difference(
         size.cases,
         spread=spread.between,
         within=(spread.within, spread.within),
@@ -111,6 +116,21 @@ def _smallest(size: Size, spread: Spread) -> float:
         confidence=_confidence(size),
         power=POWER,
     )
+    # Where hardly anything varied, as between runs of the same, a difference brings its own spread.
+    at_least = detectable_at_least(
+        size.cases, confidence=_confidence(size), power=POWER, floor=_floor(size, spread)
+    )
+    return max(by_spread, at_least)
+
+
+def _floor(size: Size, spread: Spread) -> float:
+    """How much of its own spread a difference keeps with so many repeats: 1 where cases turn as a
+    whole, down to 1 / repeats where nothing but repeats varies."""
+    once = spread.between + 2 * spread.within
+    if not once or (spread.cases and not spread.is_split):
+        # Nobody saw that repeats of these cases vary.
+        return 1.0
+    return (spread.between + 2 * spread.within / size.repeats) / once
 
 
 def fewest_cases(size: Size) -> int:
@@ -126,31 +146,38 @@ def _wanted(size: Size, spread: Spread) -> Wanted | None:
     difference = next((one for one in WORTH_SHOWING if one < now), None)
     if difference is None:
         return None
-    repeats = (size.repeats, size.repeats)
-    within = (spread.within, spread.within)
-    confidence = _confidence(size)
-
-    def needed(between: float, within: tuple[float, float]) -> float:
-        return pairs_needed(
-            difference,
-            spread=between,
-            within=within,
-            repeats=repeats,
-            confidence=confidence,
-            power=POWER,
-        )
-
-    # What cases need whatever the repeats, and what is left of them for the repeats to fill.
-    always, by_repeats = needed(spread.between, (0.0, 0.0)), needed(0.0, within) * size.repeats
-    room = size.cases - always
-    often = math.ceil(by_repeats / room) if room > 0 else MOST_REPEATS + 1
-    repeated = replace(size, repeats=often)
-    enough = size.cases >= fewest_cases(repeated) and size.repeats < often <= MOST_REPEATS
     return Wanted(
         difference=difference,
-        cases=max(math.ceil(needed(spread.between, within)), fewest_cases(size)),
-        repeats=often if enough else None,
+        cases=_cases_for(difference, size, spread),
+        repeats=_repeats_for(difference, size, spread),
     )
+
+
+def _cases_for(difference: float, size: Size, spread: Spread) -> int:
+    confidence = _confidence(size)
+    by_spread = pairs_needed(
+        difference,
+        spread=spread.between,
+        within=(spread.within, spread.within),
+        repeats=(size.repeats, size.repeats),
+        confidence=confidence,
+        power=POWER,
+    )
+    at_least = pairs_needed_at_least(
+        difference, confidence=confidence, power=POWER, floor=_floor(size, spread)
+    )
+    return max(math.ceil(by_spread), math.ceil(at_least), fewest_cases(size))
+
+
+def _repeats_for(difference: float, size: Size, spread: Spread) -> int | None:
+    """None where no number of them will do."""
+    for often in range(size.repeats + 1, MOST_REPEATS + 1):
+        repeated = replace(size, repeats=often)
+        if size.cases < fewest_cases(repeated):
+            return None
+        if _smallest(repeated, spread) <= difference:
+            return often
+    return None
 
 
 def _half_width(size: Size, spread: Spread) -> float:

@@ -104,15 +104,15 @@ class _Seen:
 
     def __init__(self, compared: Sequence[tuple[str, str]]) -> None:
         self._pairs = {pair: _Differences() for pair in compared}
-        self._cases = self._passed = self._judged = 0
-        self._squares = 0.0
+        self._cases = self._cells = 0
+        self._rates = self._squares = 0.0
         self._again = 0
 
     def add(self, cells: Mapping[str, Cell]) -> None:
         self._cases += bool(cells)
         for cell in cells.values():
-            self._passed += cell.passed
-            self._judged += cell.judged
+            self._cells += 1
+            self._rates += cell.passed / cell.judged
             self._squares += cell.passed * cell.failed / cell.judged
             self._again += cell.judged - 1
         for (one, other), differences in self._pairs.items():
@@ -126,7 +126,7 @@ class _Seen:
     def spread_of_one(self) -> Spread | None:
         if self._cases < FEWEST_MEASURED:
             return None
-        rate, within = self._passed / self._judged, self._within()
+        rate, within = self._rates / self._cells, self._within()
         usual = Spread()
         # Without repeats, as large a part of the whole as is assumed.
         part = usual.within / (usual.rate * (1 - usual.rate))
@@ -153,7 +153,7 @@ class _Seen:
         return Spread(
             between=max(0.0, variance - within * noise),
             within=within,
-            rate=self._passed / self._judged,
+            rate=self._rates / self._cells,
             cases=max(pair.cases for pair in known),
             is_split=is_split,
         )
