@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from paraval import Case, Options, Outcome, Report, Selection, Suite, TransientError, run
+from paraval.cli.running import run_command
 from paraval.composition import open_store
 from paraval.execute.driver import Driver
 from paraval.execute.pace import Pace
@@ -142,24 +143,52 @@ def test_one_variant_alone_or_too_few_cases_run_to_the_end(folder: Path) -> None
     assert notice.startswith("No early stop: with 2 cases nothing can be decided at 95 %")
 
 
-def test_a_resume_runs_nothing_that_was_left_out_nor_does_one_for_errors(folder: Path) -> None:
+def test_a_resume_runs_nothing_that_was_left_out(folder: Path) -> None:
     calls: list[str] = []
 
     def target(case: Case, variant: Mapping[str, Any]) -> str:
         calls.append(case.id)
-        if len(calls) == 1:
-            raise ValueError("broken once")
         return b_is_better(case, variant)
 
-    first = run(suite_of(target, retry={"attempts": 1}), parallel=1)
-    assert first.summary.errors == 1
-    skipped, made = first.summary.skipped, len(calls)
+    first = run(suite_of(target), parallel=1)
+    made = len(calls)
     for options in (Options(resume="last"), Options(resume="last", retry_errors=True)):
-        again = run(suite_of(target, retry={"attempts": 1}), parallel=1, options=options)
-        assert again.summary.skipped == skipped
+        again = run(suite_of(target), parallel=1, options=options)
+        assert again.summary.skipped == first.summary.skipped
         assert again.run.id == first.run.id
-    assert len(calls) == made + 1
+    assert len(calls) == made
+
+
+@pytest.mark.parametrize(("then", "after"), [("right", 8), ("wrong", 12)])
+def test_when_errors_are_tried_again_it_is_decided_anew(
+    folder: Path, then: str, after: int
+) -> None:
+    """The first case was passed over for an error; it turns out to be a win, or a loss."""
+    first_case = drawn_order([case.id for case in CASES], 0)[0]
+    broken = [True]
+
+    def target(case: Case, variant: Mapping[str, Any]) -> str:
+        if case.id != first_case:
+            return b_is_better(case, variant)
+        if variant["mode"] == "a":
+            return "wrong" if then == "right" else "right"
+        if broken.pop():
+            raise ValueError("broken once")
+        return then
+
+    first = run(suite_of(target, retry={"attempts": 1}), parallel=1)
+    assert set(first.summary.skipped_by_reason) == {"early stop: decided after 9 of 40 cases"}
+    broken.append(False)
+    options = Options(resume="last", retry_errors=True)
+    again = run(suite_of(target, retry={"attempts": 1}), parallel=1, options=options)
     assert again.summary.errors == 0
+    why = f"early stop: decided after {after} of 40 cases"
+    assert set(again.summary.skipped_by_reason) == {why}
+    assert again.run.done == again.run.trials == 80
+    (told,) = again.comparisons
+    assert told.stopped is not None
+    assert told.stopped.decided
+    assert told.finding.value == "better"
 
 
 def test_a_trial_that_waits_for_its_next_attempt_is_left_out_and_its_attempt_is_told(
@@ -274,6 +303,11 @@ def test_the_example_of_the_page_runs_as_it_is_shown(paraval: Paraval, folder: P
     for words in ("Compared by mode:", "points more than without-tool", "): better"):
         assert words in shown
         assert words in ended.stdout
+
+
+def test_the_help_says_what_a_seed_draws() -> None:
+    (seed,) = [one for one in run_command.params if one.name == "seed"]
+    assert "the order of cases of an early stop" in (seed.to_info_dict()["help"] or "")
 
 
 # ---- the driver

@@ -134,7 +134,8 @@ class Options:
     store: Path | None = None
     """None: PARAVAL_STORE, or `.paraval` in the current folder."""
     seed: int | None = None
-    """For the jitter of retries; None: the suite's, or 0."""
+    """For the jitter of retries, and the order of cases where a run may stop early; None: the
+    suite's, or 0."""
     resume: str | None = None
     """A run to go on with; empty for the last unfinished one of the suite; None for a new one."""
     retry_errors: bool = False

@@ -129,7 +129,12 @@ verbose_option = click.option("-v", "--verbose", is_flag=True, help="Name trials
     "--retry-errors", is_flag=True, help="In the suite's last run, run again what was an error."
 )
 @store_option
-@click.option("--seed", type=int, help="For the jitter of retries. [default: the suite's, or 0]")
+@click.option(
+    "--seed",
+    type=int,
+    help="For the jitter of retries, and the order of cases of an early stop."
+    " [default: the suite's, or 0]",
+)
 @verbose_option
 def run_command(suite: Path, **given: Any) -> int:
     """Run a SUITE, in parallel, and report.

@@ -7,7 +7,7 @@ to decide: here, nothing is lost while it does.
 
 A trial that the engine leaves for later is told by `record_end` too: a result that is SKIPPED and
 not final. It is no attempt, whatever its number: it only keeps the reason. One that it leaves out
-for good has the number 0 and is final: no resume runs it.
+for good has the number 0 and is final: no resume runs it, unless errors are tried again.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ class Ledger:
     def forget_errors(self, chosen: Collection[int] | None = None) -> int:
         """Delete the results that are errors, so that their trials run again; attempts stay.
 
-        Only those of the chosen trials, by index, where there is a choice.
+        Only those of the chosen trials, by index, where there is a choice. What an early stop left
+        out was decided without them, so that is forgotten, too: it is decided anew, and the same
+        holds for all that it left out, chosen or not.
         """
         if self._writer is not None:
             raise RuntimeError("errors are forgotten before the ledger is opened")
@@ -90,9 +92,17 @@ class Ledger:
             keys = self._keys_of_errors(chosen)
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.executemany("DELETE FROM result WHERE key = ?", keys)
+            if keys and self.plan.stop is not None:
+                self._forget_left_out()
             self._connection.execute("COMMIT")
             self._done = self._read_done()
         return len(keys)
+
+    def _forget_left_out(self) -> None:
+        left_out = self._connection.execute("SELECT key FROM result WHERE number = 0").fetchall()
+        self._connection.executemany("DELETE FROM result WHERE key = ?", left_out)
+        # No attempt, but why it was left out: that holds no more.
+        self._connection.executemany("DELETE FROM attempt WHERE key = ? AND number = 0", left_out)
 
     def _keys_of_errors(self, chosen: Collection[int] | None) -> list[tuple[str]]:
         if not self.plan.trials:
