@@ -31,7 +31,7 @@ def echo(case: Case) -> str:
     return case.id
 
 
-def suite_of(cases: int = 60, *, max_drop: float | None = None) -> api.Suite:
+def suite_of(cases: int = 75, *, max_drop: float | None = None) -> api.Suite:
     return api.Suite(
         name="small",
         cases=[Case(id=f"c{number}", expect=f"c{number}") for number in range(cases)],
@@ -236,7 +236,7 @@ def test_what_is_too_few_is_said_before_the_run(folder: Path) -> None:
     told = " ".join(heard.notices)
     assert "Only 40 of 50 cases can be held against the baseline" in told
     assert "Even if no case changes, 40 cases cannot rule out a drop of more than 5 points;" in told
-    assert "14 more cases could" in told
+    assert "32 more cases could" in told
 
 
 def test_no_variant_in_common_is_told(folder: Path) -> None:

@@ -110,7 +110,7 @@ def test_a_drop_that_is_shown_misses_it() -> None:
     assert drop.verdict is Verdict.MISSED
     assert drop.sentence == (
         "The gate is missed: the pass rate dropped by more than 5 points (-30 points against"
-        " 20260131-120000-abcd, 95 %: -39 to -20, 100 cases)."
+        " 20260131-120000-abcd, 95 %: -40 to -20, 100 cases)."
     )
 
 
@@ -120,7 +120,7 @@ def test_between_them_nobody_can_tell_and_it_says_how_many_more_cases_could() ->
     assert drop.more_cases is not None
     assert drop.sentence == (
         "Cannot tell whether the pass rate dropped by more than 5 points (0 points against"
-        f" 20260131-120000-abcd, 95 %: -9 to +9, 40 cases); {drop.more_cases} more cases could."
+        f" 20260131-120000-abcd, 95 %: -11 to +9, 40 cases); {drop.more_cases} more cases could."
     )
 
 
@@ -141,8 +141,8 @@ def test_where_the_drop_is_what_is_allowed_no_number_of_cases_tells() -> None:
 
 
 def test_a_run_like_its_baseline_meets_the_gate_with_enough_cases_only() -> None:
-    assert judged(ends("+" * 53), ends("+" * 53)).verdict is Verdict.UNKNOWN
-    assert judged(ends("+" * 54), ends("+" * 54)).verdict is Verdict.MET
+    assert judged(ends("+" * 71), ends("+" * 71)).verdict is Verdict.UNKNOWN
+    assert judged(ends("+" * 72), ends("+" * 72)).verdict is Verdict.MET
 
 
 def test_more_cases_passing_meets_it_too() -> None:
@@ -204,8 +204,8 @@ def test_a_variant_that_dropped_less_than_is_allowed_does_not_miss_it() -> None:
 def test_only_shared_variants_are_compared_in_whatever_order_their_axes_are() -> None:
     other_order: Variant = {"mode": "with-tool", "model": "small"}
     drop = judged(
-        ends("+" * 60, SMALL) + ends("-" * 60, {"model": "new", "mode": "x"}),
-        ends("+" * 60, other_order) + ends("-" * 60, LARGE),
+        ends("+" * 80, SMALL) + ends("-" * 80, {"model": "new", "mode": "x"}),
+        ends("+" * 80, other_order) + ends("-" * 80, LARGE),
     )
     assert drop.verdict is Verdict.MET
     assert drop.change is not None
@@ -213,7 +213,24 @@ def test_only_shared_variants_are_compared_in_whatever_order_their_axes_are() ->
 
 
 def test_a_single_variant_on_each_side_is_compared_whatever_it_is_called() -> None:
-    assert judged(ends("+" * 60, SMALL), ends("+" * 60)).verdict is Verdict.MET
+    assert judged(ends("+" * 80, SMALL), ends("+" * 80)).verdict is Verdict.MET
+
+
+def test_where_these_two_differ_both_are_named() -> None:
+    """Who reads "ruled out" must see that it is one model against another."""
+    now, before = ends("+" * 80, {"model": "opus"}), ends("+" * 80, {"model": "haiku"})
+    drop = judged(now, before)
+    assert drop.sentence == (
+        "The gate is met: a drop of more than 5 points is ruled out (0 points against"
+        " 20260131-120000-abcd, opus against haiku, 95 %: -4.5 to +3.4, 80 cases)."
+    )
+    assert "opus against haiku" in judged(now[:3], before[:3]).sentence
+    assert "opus against another variant" in judged(now, ends("+" * 80, {"model": "`x`"})).sentence
+    assert "opus against no variant" in judged(now, ends("+" * 80)).sentence
+    assert " against haiku" not in judged(before, before).sentence
+    other_order: Variant = {"mode": "with-tool", "model": "small"}
+    told = judged(ends("+" * 80, SMALL), ends("+" * 80, other_order)).sentence
+    assert told.count("against") == 1
 
 
 def test_without_a_variant_or_a_case_in_common_nobody_can_tell() -> None:
@@ -233,7 +250,7 @@ def test_without_a_variant_or_a_case_in_common_nobody_can_tell() -> None:
 
 
 def test_cases_that_one_side_lacks_are_said_and_left_out() -> None:
-    drop = judged(ends("+" * 62), [*ends("+" * 60), ("gone", NOTHING, "-")])
+    drop = judged(ends("+" * 82), [*ends("+" * 80), ("gone", NOTHING, "-")])
     assert drop.verdict is Verdict.MET
     assert (drop.only_now, drop.only_baseline) == (2, 1)
     assert drop.sentence.endswith(
@@ -284,13 +301,13 @@ def at_any_time(now: str, before: str, max_drop: float = 0.05) -> DropVerdict:
 
 
 def test_a_run_that_may_stop_early_claims_less() -> None:
-    told = book(ends("+" * 60))
+    told = book(ends("+" * 80))
     assert judge_drop(told, told, BASELINE).verdict is Verdict.MET
-    drop = at_any_time("+" * 60, "+" * 60)
+    drop = at_any_time("+" * 80, "+" * 80)
     assert drop.verdict is Verdict.UNKNOWN
     assert drop.sentence == (
         "Cannot tell whether the pass rate dropped by more than 5 points (0 points against"
-        " 20260131-120000-abcd, 95 % at any time: -8 to +8, 60 cases)."
+        " 20260131-120000-abcd, 95 % at any time: -6 to +6, 80 cases)."
     )
     assert at_any_time("+" * 110, "+" * 110).verdict is Verdict.MET
 
@@ -462,7 +479,7 @@ def test_of_two_gates_the_worse_counts_and_both_are_said(
 
 
 def test_a_baseline_that_is_gone_leaves_the_gate_unknown() -> None:
-    gate = report_of("+" * 60, None).gate
+    gate = report_of("+" * 80, None).gate
     assert (gate.verdict, gate.exit_code) == (Verdict.UNKNOWN, 3)
     assert "20260131-120000-abcd cannot be read any more" in gate.sentence
     assert Report(FakeRun(ends("+"))).gate.exit_code == 3
@@ -475,8 +492,8 @@ def test_a_run_that_was_interrupted_or_goes_on_is_not_judged() -> None:
 
 
 def test_a_rule_to_stop_on_either_side_widens_what_is_claimed() -> None:
-    assert report_of("+" * 60, "+" * 60).gate.verdict is Verdict.MET
-    assert report_of("+" * 60, "+" * 60, stop=StopRule()).gate.verdict is Verdict.UNKNOWN
+    assert report_of("+" * 80, "+" * 80).gate.verdict is Verdict.MET
+    assert report_of("+" * 80, "+" * 80, stop=StopRule()).gate.verdict is Verdict.UNKNOWN
     assert report_of("+" * 110, "+" * 110, stop=StopRule()).gate.verdict is Verdict.MET
 
 
@@ -489,9 +506,12 @@ def test_before_it_starts_a_run_says_when_its_cases_cannot_be_enough() -> None:
         baseline = replace(BASELINE, max_drop=max_drop)
         return list(check_baseline(plan, baseline, lambda _: FakeRun(ends("+" * 60))))
 
-    assert told(plan, 0.05) == []
-    (few,) = told(plan, 0.04)
-    assert few.startswith("Even if no case changes, 60 cases cannot rule out a drop of more than 4")
+    assert told(plan, 0.06) == []
+    (few,) = told(plan, 0.05)
+    assert few == (
+        "Even if no case changes, 60 cases cannot rule out a drop of more than 5 points; 12 more"
+        " cases could."
+    )
     (few,) = told(replace(plan, stop=StopRule()), 0.05)
     assert few == (
         "Even if no case changes, 60 cases of a run that may stop early cannot rule out a drop of"
@@ -532,7 +552,7 @@ def test_a_baseline_of_which_nothing_but_its_trials_is_known_tells_by_them_that_
 
 
 def test_every_form_tells_the_gate(tmp_path: Path) -> None:
-    report: Contents = report_of("+" * 60, "+" * 60)
+    report: Contents = report_of("+" * 80, "+" * 80)
     text = summary_text(report, width=40, colour=False, unicode=False)
     assert text.isascii()
     assert all(len(line) <= 40 for line in text.splitlines())
@@ -540,10 +560,10 @@ def test_every_form_tells_the_gate(tmp_path: Path) -> None:
         AsMarkdown().write(report, file)
         file.seek(0)
         assert "**The gate is met: a drop of more than 5 points" in file.read()
-    told = report_of("+" * 60, "+" * 60).to_dict()["gate"]
+    told = report_of("+" * 80, "+" * 80).to_dict()["gate"]
     assert told["baseline"]["name"] == BASELINE.name
     assert told["baseline"]["difference"] == 0
-    assert told["baseline"]["cases"] == 60
+    assert told["baseline"]["cases"] == 80
     assert told["baseline"]["interval"][0] > -0.05
 
 
@@ -560,8 +580,8 @@ SUITE = """
 
 @pytest.fixture
 def suite(write: WriteSuite) -> WriteSuite:
-    """Writes a suite of 60 cases of which the first few are answered wrongly."""
-    cases = [json.dumps({"id": f"c{n}", "expect": f"c{n}"}) for n in range(60)]
+    """Writes a suite of 80 cases of which the first few are answered wrongly."""
+    cases = [json.dumps({"id": f"c{n}", "expect": f"c{n}"}) for n in range(80)]
     write("cases.jsonl", "\n".join(cases))
 
     def write_suite(wrong: int = 0, more: str = "") -> Path:

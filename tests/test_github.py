@@ -25,7 +25,7 @@ from paraval.cli.reading import report_command
 from paraval.cli.running import run_command
 from paraval.records import Case
 from paraval.report.files import check_output_paths
-from paraval.statistics.power import pairs_to_tell
+from paraval.statistics.drops import pairs_to_tell
 from tests.conftest import Paraval, WriteSuite
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -321,8 +321,8 @@ def test_the_commands_of_the_page_are_ones_that_we_take() -> None:
         command.make_context(name, arguments).close()
 
 
-def test_what_the_page_says_of_54_cases_is_so() -> None:
-    assert pairs_to_tell([0.0] * 54, -0.05) == 0
-    assert pairs_to_tell([0.0] * 53, -0.05) == 1
-    assert pairs_to_tell([0.0] * 26, -0.1) == 0
-    assert pairs_to_tell([0.0] * 25, -0.1) == 1
+def test_what_the_page_says_of_72_cases_is_so() -> None:
+    assert pairs_to_tell([0.0] * 72, -0.05) == 0
+    assert pairs_to_tell([0.0] * 71, -0.05) == 1
+    assert pairs_to_tell([0.0] * 36, -0.1) == 0
+    assert pairs_to_tell([0.0] * 35, -0.1) == 1

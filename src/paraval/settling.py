@@ -20,7 +20,7 @@ from paraval.report.summary import variant_key
 from paraval.report.wording import counted
 from paraval.settings import DEFAULT_MAX_DROP, Selection, is_report_file
 from paraval.statistics.betting import betting_interval
-from paraval.statistics.power import pairs_to_tell
+from paraval.statistics.drops import pairs_to_tell
 from paraval.statistics.repeats import apart, repeats_step
 from paraval.store.baselines import Baselines
 from paraval.store.store import Store

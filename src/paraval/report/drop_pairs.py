@@ -31,6 +31,8 @@ class DropPairs:
     """By their keys; none where they have only one in common."""
     labels: Mapping[str, str]
     """Of the variants that they have in common, by their keys."""
+    exchanged: tuple[str, str] | None = None
+    """The labels of the only variants of both, now and before, where these are not the same."""
 
     @property
     def only_now(self) -> int:
@@ -96,7 +98,18 @@ def _gathered(now: CaseBook, baseline: CaseBook, cases: list[str], *, in_order: 
         planned=whole.planned,
         variants={key: one.pairs for key, one in each.items()},
         labels={key: variant_label(now.variants[key]) for key in shared},
+        exchanged=_exchanged(now, baseline) if len(shared) == 1 else None,
     )
+
+
+def _exchanged(now: CaseBook, baseline: CaseBook) -> tuple[str, str] | None:
+    if len(now.variants) > 1 or len(baseline.variants) > 1:
+        return None
+    (one,), (other,) = now.variants.values(), baseline.variants.values()
+    # As texts: 1, 1.0 and True are values of their own.
+    if {axis: repr(one[axis]) for axis in one} == {axis: repr(other[axis]) for axis in other}:
+        return None
+    return variant_label(one), variant_label(other)
 
 
 def _cases_of(now: CaseBook, baseline: CaseBook) -> list[str]:

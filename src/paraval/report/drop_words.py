@@ -74,6 +74,8 @@ class Told:
     planned: int | None = None
     """Cases that both runs have, where one of them may stop early: what is claimed holds at any
     time, and not all of them may count."""
+    exchanged: tuple[str, str] | None = None
+    """Variants, now and before, that are compared though they are not the same."""
 
     def met(self, change: RateChange) -> str:
         return (
@@ -120,6 +122,9 @@ class Told:
                 cases = f"{change.cases:,} of {counted(self.planned, 'case')}"
         bounds = signed_range(change.interval, bound=-self.baseline.max_drop)
         against = f"{signed_points(change.mean)} against {name_of(self.baseline)}"
+        if self.exchanged is not None:
+            now, before = self.exchanged
+            against += f", {_variant(now)} against {_variant(before, 'another variant')}"
         return f"{against}, {sure}: {bounds}, {cases}"
 
 
@@ -127,9 +132,11 @@ def _cannot_tell(baseline: Baseline) -> str:
     return f"Cannot tell whether the pass rate dropped by more than {points(baseline.max_drop)}"
 
 
-def _variant(label: str) -> str:
+def _variant(label: str, otherwise: str = "one variant") -> str:
     name = to_ascii(label)
-    return name if _is_harmless(name) else "one variant"
+    if not name:
+        return "no variant"
+    return name if _is_harmless(name) else otherwise
 
 
 def _is_harmless(name: str) -> bool:

@@ -87,7 +87,8 @@ class _Judging:
         whole = self._pairs.whole
         self._change = change = self._change_of(whole, self._confidence)
         planned = self._pairs.planned if self._at_any_time else None
-        told = words.Told(baseline=self._baseline, planned=planned)
+        exchanged = self._pairs.exchanged
+        told = words.Told(baseline=self._baseline, planned=planned, exchanged=exchanged)
         if self._is_dropped(change, whole.if_errors):
             return self._told(Verdict.MISSED, told.missed(change))
         if dropped := self._dropped_variants():

@@ -6,7 +6,7 @@ What the spread is, or is guessed to be, is decided by those who call.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -15,12 +15,9 @@ from paraval.statistics.distributions import incomplete_beta, student_quantile
 from paraval.statistics.pairs import (
     adjust_sums,
     check_differences,
-    half_width_quantile,
     is_pass_fail,
 )
 
-MOST_PAIRS = 1_000_000
-"""Who would need more pairs than that to tell cannot tell."""
 _FINE = 1e-6
 
 
@@ -132,7 +129,7 @@ def detectable_from(
         raise ValueError(f"a comparison is one among at least 1, not {among}")
     shows = _Shows(
         seen=seen,
-        inside=_quantile(seen.pairs, confidence, is_normal=seen.is_pass_fail),
+        inside=interval_quantile(seen.pairs, confidence, is_normal=seen.is_pass_fail),
         alpha=(1 - confidence) / among,
         power=_check_power(power),
     )
@@ -200,53 +197,12 @@ def _at_least(wins: int, pairs: int, chance: float) -> float:
     return incomplete_beta(wins, pairs - wins + 1, chance) if wins <= pairs else 0.0
 
 
-def pairs_to_tell(
-    differences: Sequence[float], bound: float, confidence: float = 0.95, *, step: float = 1.0
-) -> int | None:
-    """How many more pairs like these would bring the whole interval to one side of a bound.
-
-    0 where it is there already; None where the mean sits on the bound, or so near to it that a
-    million pairs would not do.
-    """
-    n = len(differences)
-    half_width_quantile(differences, confidence, step=step)
-    if not math.isfinite(bound):
-        raise ValueError(f"a bound is a finite number, not {bound}")
-    mean = math.fsum(differences) / n
-    square = math.fsum(value * value for value in differences) / n
-    is_normal = is_pass_fail(differences, step)
-
-    def tells(pairs: int) -> bool:
-        adjusted = adjust_sums(pairs, pairs * mean, pairs * square, step=step)
-        quantile = _quantile(pairs, confidence, is_normal=is_normal)
-        distance = adjusted.mean - bound if mean > bound else bound - adjusted.mean
-        return distance > quantile * adjusted.error
-
-    return _more_until(tells, n)
-
-
-def _quantile(pairs: int, confidence: float, *, is_normal: bool) -> float:
+def interval_quantile(pairs: int, confidence: float, *, is_normal: bool) -> float:
+    """How many standard errors an interval of so many differences goes to each side."""
     if is_normal:
         return normal_quantile(confidence)
     check_confidence(confidence)
     return student_quantile(0.5 + confidence / 2, max(1, pairs - 1))
-
-
-def _more_until(tells: Callable[[int], bool], n: int) -> int | None:
-    if tells(n):
-        return 0
-    few, many = n, n + 1
-    while not tells(many):
-        if many - n >= MOST_PAIRS:
-            return None
-        few, many = many, n + min(MOST_PAIRS, 2 * (many - n))
-    while many - few > 1:
-        middle = (few + many) // 2
-        if tells(middle):
-            many = middle
-        else:
-            few = middle
-    return many - n
 
 
 def _pair_variance(spread: float, within: tuple[float, float], repeats: tuple[int, int]) -> float:

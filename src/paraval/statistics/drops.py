@@ -1,0 +1,112 @@
+"""How far a pass rate may have dropped: the interval that a gate judges by.
+
+It is that of a comparison (`pairs`), but reaches lower where that promises too much. A gate that
+says "ruled out" must be wrong in at most 2.5 of 100 runs (at 95 %), also where the few cases that
+could have broken happen not to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from paraval.statistics.confidence import check_confidence
+from paraval.statistics.distributions import incomplete_beta
+from paraval.statistics.pairs import adjust_sums, check_differences, is_pass_fail, paired_interval
+from paraval.statistics.power import interval_quantile
+from paraval.statistics.rates import clopper_pearson
+
+MOST_PAIRS = 1_000_000
+"""Who would need more pairs than that to tell cannot tell."""
+
+
+def drop_interval(
+    differences: Sequence[float], confidence: float = 0.95, *, step: float = 1.0
+) -> tuple[float, float, float]:
+    """The mean difference (now less before), and its interval: (mean, low, high).
+
+    Pass and fail: as low, too, as the losses can be by Clopper and Pearson, less the wins. The
+    interval of Bonett and Price alone rules out a drop of 5 points by 54 cases without a loss,
+    though such a drop leaves 54 cases without one 6 times in 100.
+
+    Repeats: the lower end takes a case that wavers for one that may break for good (a step of 1).
+    """
+    mean, low, high = paired_interval(differences, confidence, step=step)
+    if not is_pass_fail(differences, step):
+        _, low, _ = paired_interval(differences, confidence)
+        return (mean, low, high)
+    n = len(differences)
+    wins, losses = differences.count(1), differences.count(-1)
+    _, most = clopper_pearson(losses, n, confidence)
+    return (mean, min(low, wins / n - most), high)
+
+
+def pairs_to_tell(
+    differences: Sequence[float], bound: float, confidence: float = 0.95, *, step: float = 1.0
+) -> int | None:
+    """How many more pairs like these would bring the whole interval to one side of a bound.
+
+    0 where it is there already; None where the mean sits on the bound, or so near to it that a
+    million pairs would not do.
+    """
+    check_confidence(confidence)
+    check_differences(differences)
+    if not math.isfinite(bound):
+        raise ValueError(f"a bound is a finite number, not {bound}")
+    n = len(differences)
+    mean = math.fsum(differences) / n
+    shares = _Shares(
+        mean=mean,
+        square=math.fsum(value * value for value in differences) / n,
+        # The upper end is that of a comparison.
+        step=1.0 if mean > bound else step,
+        is_pass_fail=is_pass_fail(differences, step),
+        confidence=confidence,
+    )
+    return _more_until(lambda pairs: shares.tell(pairs, bound), n)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shares:
+    """Differences that come in the same shares, however many there are."""
+
+    mean: float
+    square: float
+    step: float
+    is_pass_fail: bool
+    confidence: float
+
+    def tell(self, pairs: int, bound: float) -> bool:
+        adjusted = adjust_sums(pairs, pairs * self.mean, pairs * self.square, step=self.step)
+        quantile = interval_quantile(pairs, self.confidence, is_normal=self.is_pass_fail)
+        if self.mean <= bound:
+            return bound - adjusted.mean > quantile * adjusted.error
+        if adjusted.mean - bound <= quantile * adjusted.error:
+            return False
+        return not self.is_pass_fail or self._are_losses_too_few(pairs, bound)
+
+    def _are_losses_too_few(self, pairs: int, bound: float) -> bool:
+        """For a mean as low as the bound, with as many wins: Clopper and Pearson, the other way
+        round."""
+        wins, losses = (self.square + self.mean) / 2, (self.square - self.mean) / 2
+        lost = pairs * losses
+        likely = incomplete_beta(lost + 1, pairs - lost, wins - bound) if lost < pairs else 0.0
+        return likely > (1 + self.confidence) / 2
+
+
+def _more_until(tells: Callable[[int], bool], n: int) -> int | None:
+    if tells(n):
+        return 0
+    few, many = n, n + 1
+    while not tells(many):
+        if many - n >= MOST_PAIRS:
+            return None
+        few, many = many, n + min(MOST_PAIRS, 2 * (many - n))
+    while many - few > 1:
+        middle = (few + many) // 2
+        if tells(middle):
+            many = middle
+        else:
+            few = middle
+    return many - n
