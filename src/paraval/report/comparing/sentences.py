@@ -137,8 +137,14 @@ def _told(comparison: Comparison) -> Iterator[str]:
         yield signed_points(passing.mean)
     if passing.method is Method.NONE:
         yield counted(comparison.cases, "case")
-    else:
+    elif not _is_hopeless(comparison):
         yield from _sureness(comparison, passing)
+
+
+def _is_hopeless(comparison: Comparison) -> bool:
+    """Whether so few cases could show nothing at all: how unsure it is need not be told then."""
+    too_few = comparison.detectable is not None and comparison.detectable >= 1
+    return too_few and comparison.finding is Finding.NOT_SHOWN and comparison.stopped is None
 
 
 def _sureness(comparison: Comparison, passing: Difference) -> Iterator[str]:
