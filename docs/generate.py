@@ -194,9 +194,9 @@ its whole account.
 
 CHATS = """\
 A single word that ends in `.md`, `.txt` or `.prompt` is the path of a file, relative to the suite's
-folder, that holds the text (without YAML front matter and its last line break); so it is for a judge's `rubric`.
-Prompts are templates, also in files, in which `{folder}` and `{python}` have no meaning. With both
-`system` and `messages`, the system's text comes first.
+folder, that holds the text (without YAML front matter and its last line break); so it is for a
+judge's `rubric`. Prompts are templates, also in files, in which `{folder}` and `{python}` have no
+meaning. With both `system` and `messages`, the system's text comes first.
 """
 
 TEMPLATES = """\
