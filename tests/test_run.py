@@ -341,6 +341,7 @@ class _UnspeakableError(Exception):
         (library.RateLimitedError(2.0), "rate_limited", 20),
         (library.TransientError(ValueError("wrapped")), "infra_error", 3),
         (_UnspeakableError(), "crashed", 1),
+        (RuntimeError("half a pair: \ud800"), "crashed", 1),
         (GeneratorExit(), "crashed", 1),
         (KeyboardInterrupt(), "crashed", 1),
     ],

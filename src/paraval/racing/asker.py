@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -114,7 +113,7 @@ class Asker:
             in_time = await within(work, target.timeout)
         except (Exception, GeneratorExit) as error:  # noqa: BLE001 - whatever it raised is its result
             if not isinstance(error, ParavalError | FunctionExit):
-                logs.write("stderr", "".join(traceback.format_exception(error)).encode())
+                logs.write_traceback(error)
             return failure_of(error)
         if in_time:
             return None

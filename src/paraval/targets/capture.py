@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import sys
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -41,6 +42,12 @@ class Logs:
             place.mkdir(parents=True, exist_ok=True)
             self._files[stream] = (place / f"{stream}.log").open("wb", buffering=0)
         self._files[stream].write(kept)
+
+    def write_traceback(self, error: BaseException) -> None:
+        """To stderr, where Python would have written it."""
+        story = "".join(traceback.format_exception(error))
+        # Half a surrogate pair has no bytes in UTF-8, but may be in any message.
+        self.write("stderr", story.encode(errors="backslashreplace"))
 
     def close(self) -> Mapping[str, str]:
         """Ends the files; gives their paths by stream."""

@@ -124,7 +124,7 @@ class FunctionAnswerer:
             return Answer(output=read_output(task.result()))
         except (Exception, GeneratorExit) as error:  # noqa: BLE001 - whatever was raised is its result
             if not isinstance(error, InvalidOutputError | ParavalError | FunctionExit):
-                logs.write("stderr", "".join(traceback.format_exception(error)).encode())
+                logs.write_traceback(error)
             return Answer(failure=failure_of(error))
 
     def _load(self, target: FunctionTarget) -> _Loaded:
