@@ -412,6 +412,8 @@ def test_the_demo_tells_errors_from_wrong_answers(paraval: Paraval, folder: Path
     assert "1 timeout and 1 crashed" in ended.stdout
     assert "Cost: at least $0." in ended.stdout, "what a timeout cost is not known"
     assert "simulated" in ended.stderr
+    (run,) = json.loads(paraval("runs", "--json").stdout)
+    assert f"report {run['id']} -o report.html" in ended.stderr, "`last` may be another by then"
     assert "their times add up to" in ended.stdout
 
 

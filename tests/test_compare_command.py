@@ -190,8 +190,8 @@ def test_sessions_of_pytest_are_compared_test_by_test(compare: Compare, folder: 
     [
         ("last", "last", None),
         ("last:mode=x", "last", "mode=x"),
-        ("mode=x", "last", "mode=x"),
-        ("model=qwen:7b", "last", "model=qwen:7b"),
+        ("mode=x", None, "mode=x"),
+        ("model=qwen:7b", None, "model=qwen:7b"),
         ("2026:model=qwen:7b", "2026", "model=qwen:7b"),
         ("a=b:c.json", "a=b:c.json", None),
         ("a=b:c.json:model=x:y", "a=b:c.json", "model=x:y"),
@@ -199,7 +199,7 @@ def test_sessions_of_pytest_are_compared_test_by_test(compare: Compare, folder: 
     ],
 )
 def test_names_and_values_may_hold_colons_and_equals_signs(
-    text: str, name: str, part: str | None, folder: Path
+    text: str, name: str | None, part: str | None, folder: Path
 ) -> None:
     (folder / "a=b:c.json").touch()
     assert split_name(text) == (name, part)
@@ -223,6 +223,25 @@ def test_a_race_is_refused_with_where_its_comparison_is(store: Store, compare: C
     assert told is not None
     assert told.message == f"{race.id} is a race: its candidates are compared in its own report"
     assert told.hint == f"see it with: paraval report {race.id}"
+
+
+def test_without_a_name_races_are_passed_over(store: Store, compare: Compare) -> None:
+    """`make demo` ends with one; what it tells to type next must do."""
+    first, _, last = (recorded(store, selection=one) for one in ({}, {"race": "{}"}, {}))
+    race = recorded(store, selection={"race": "{}"})
+    told = compare("--json").data
+    assert (told["reference"]["run"], told["subject"]["run"]) == (first.id, last.id)
+    assert f"A: {last.id} (model=small)" in compare("model=small", "model=large").text
+    refused = compare("last:model=small", "last:model=large").error
+    assert refused is not None
+    assert refused.message.startswith(f"{race.id} is a race")
+
+
+def test_where_all_are_races_that_is_said(store: Store, compare: Compare) -> None:
+    race = recorded(store, selection={"race": "{}"})
+    told = compare("model=small", "model=large").error
+    assert told is not None
+    assert told.message.startswith(f"{race.id} is a race")
 
 
 @pytest.mark.parametrize(

@@ -867,6 +867,20 @@ def test_a_run_whose_engine_died_while_it_became_one_file_is_read(
     assert (tmp_path / "copy" / RUN_FILE).read_bytes() == before
 
 
+def test_runs_are_found_by_how_far_they_are_before_the_last(store: Store) -> None:
+    with pytest.raises(RequestError, match=r"the store .* has no runs yet"):
+        store.find("last~1")
+    first, last = (finish(store.create_run(make_plan(1), seed=1)) for _ in range(2))
+    assert store.find("last~1") == first
+    assert store.find("last~0") == last
+    with pytest.raises(RequestError, match="there is no last~2: there are only 2 runs") as raised:
+        store.find("last~2")
+    assert raised.value.hint == "the oldest is last~1; `paraval runs` lists all"
+    _damage_header(Path(last.folder) / RUN_FILE)
+    with pytest.raises(StoreError, match="is damaged"):
+        store.find("last~0")
+
+
 def test_a_damaged_run_does_not_hide_the_others(store: Store) -> None:
     bad = finish(store.create_run(make_plan(1), seed=1))
     good = finish(store.create_run(make_plan(1), seed=1))

@@ -41,7 +41,8 @@ def baseline_command() -> None:
 @click.option("--suite", metavar="NAME", help="For this suite. [default: the run's own]")
 @store_option
 def set_command(run: str, suite: str | None, store: Path | None) -> None:
-    """Hold a suite against a RUN (an id, the beginning of one, a run's folder, or `last`).
+    """Hold a suite against a RUN (an id, the beginning of one, a run's folder, `last`,
+    or `last~1` for the one before it).
 
     The run must be complete.
     """

@@ -89,7 +89,8 @@ def compare_command(names: tuple[str, ...], store: Path, **given: Any) -> int:
     A and B are each a run (an id, the beginning of one, `last`, `last~1` for the one before, or a
     run's folder), a report file (.json, .jsonl), or a part of either: RUN:AXIS=VALUE, with commas
     between several; AXIS=VALUE alone is of the last run. With A alone, its own variants are
-    compared. Without either, the last run with the one before it of the same suite.
+    compared. Without either, the last run with the one before it of the same suite. Races are
+    passed over: they are compared in their own report.
 
     Ends with 0 where a comparison could be made, 2 for a wrong request, and 3 where no case is
     judged on both sides.

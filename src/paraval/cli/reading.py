@@ -109,7 +109,8 @@ def _run_mapping(store: Store, info: RunInfo) -> dict[str, Any]:
 def report_command(
     run: str, outputs: tuple[Path, ...], store: Path | None, *, as_json: bool, **given: Any
 ) -> int:
-    """Show the report of a RUN (an id, the beginning of one, a run's folder, or `last`).
+    """Show the report of a RUN (an id, the beginning of one, a run's folder, `last`,
+    or `last~1` for the one before it).
 
     Ends with the exit code that the run itself ended with, unless it is held against another
     baseline here.

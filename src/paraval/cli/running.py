@@ -56,6 +56,14 @@ class Showing:
 
 def run_and_show(suite: Suite, selection: Selection, options: Options, showing: Showing) -> int:
     """Runs a suite, shows it, and gives the exit code."""
+    _, code = report_and_code(suite, selection, options, showing)
+    return code
+
+
+def report_and_code(
+    suite: Suite, selection: Selection, options: Options, showing: Showing
+) -> tuple[Report, int]:
+    """Runs a suite and shows it."""
     check_output_paths(showing.outputs)
     onlooker = choose(showing.progress, sys.stderr, verbose=showing.verbose)
     try:
@@ -68,7 +76,7 @@ def run_and_show(suite: Suite, selection: Selection, options: Options, showing: 
     _print(report)
     _say_how_to_go_on(report)
     tell_github(report)
-    return code
+    return report, code
 
 
 def _print(report: Report) -> None:
@@ -162,7 +170,7 @@ def run_command(suite: Path, **given: Any) -> int:
 @store_option
 @verbose_option
 def resume_command(run: str, **given: Any) -> int:
-    """Go on with a RUN (an id, the beginning of one, or `last`) of a suite file, or with a race.
+    """Go on with a RUN (an id, the beginning of one, `last` or `last~1`) of a suite, or a race.
 
     What has a result is not run again. Filters and --models narrow what runs now; --budget is for
     the whole run, what it spent before included.

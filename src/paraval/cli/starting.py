@@ -16,7 +16,7 @@ from paraval.cli.options import output_option, store_option
 from paraval.cli.running import (
     Showing,
     progress_option,
-    run_and_show,
+    report_and_code,
     verbose_option,
 )
 from paraval.composition import load_suite
@@ -79,14 +79,14 @@ def demo_command(parallel: int, store: Path | None, **given: Any) -> int:
         "Three simulated models answer twenty questions: no key, no network.",
         err=True,
     )
-    code = run_and_show(
+    report, code = report_and_code(
         load_suite(DEMO_SUITE),
         Selection(parallel=parallel),
         Options(store=store),
         Showing.from_options(given),
     )
     click.echo(
-        f"\nNext: {own_name()} report last -o report.html, or {own_name()} init",
+        f"\nNext: {own_name()} report {report.run.id} -o report.html, or {own_name()} init",
         err=True,
     )
     return code

@@ -20,7 +20,6 @@ from paraval.report.text import one_line
 from paraval.store.store import Store
 
 LAST = "last"
-_BEFORE_LAST = re.compile(r"last~(\d{1,9})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +42,12 @@ class Sides:
         self._store = store
 
     def open(self, text: str) -> Opened:
-        """`RUN`, `FILE`, `RUN:AXIS=VALUE`, or `AXIS=VALUE` of the last run."""
+        """`RUN`, `FILE`, `RUN:AXIS=VALUE`, or `AXIS=VALUE` of the last run that is no race."""
         name, part = split_name(text)
-        opened = self._open_file(name) if _is_file(name) else self.open_run(self._find(name))
+        if name is None:
+            opened = self.open_run(self._last())
+        else:
+            opened = self._open_file(name) if _is_file(name) else self._open_named(name)
         if part is None:
             return opened
         return replace(opened, choice=choice_from(part, opened.source, opened.name))
@@ -62,10 +64,11 @@ class Sides:
         return Opened(name=run.id, source=StoredRun(self._store, run), run=run)
 
     def last_two(self) -> tuple[RunInfo, RunInfo]:
-        """The run before the last of the same suite, and the last."""
-        last = self._store.find(LAST)
+        """The run before the last of the same suite, and the last; races are passed over."""
+        last = self._last()
         for run in self._store.runs():
-            if run.suite == last.suite and (run.started_at, run.id) < (last.started_at, last.id):
+            is_before = (run.started_at, run.id) < (last.started_at, last.id)
+            if run.suite == last.suite and is_before and not self._is_race(run):
                 return run, last
         raise RequestError(
             f"there is no run of '{one_line(last.suite, 80)}' before {last.id} to compare it with",
@@ -76,23 +79,20 @@ class Sides:
         source = source_from_file(name)
         return Opened(name=name, source=source, run=source.run, tells_run=source.tells_run)
 
-    def _find(self, name: str) -> RunInfo:
-        before = _BEFORE_LAST.fullmatch(name)
-        if before is None:
-            return self._store.find(name)
-        self._store.find(LAST)
-        runs, number = self._store.runs(), int(before[1])
-        if number < len(runs):
-            return runs[number]
-        there = "is only 1 run" if len(runs) == 1 else f"are only {len(runs)} runs"
-        raise RequestError(
-            f"there is no {name}: there {there} in {self._store.root}",
-            hint=f"the oldest is last~{len(runs) - 1}; `paraval runs` lists all",
-        )
+    def _open_named(self, name: str) -> Opened:
+        return self.open_run(self._store.find(name))
+
+    def _last(self) -> RunInfo:
+        """The last that can be compared; where all are races, the last of them."""
+        last = self._store.find(LAST)
+        return next((run for run in self._store.runs() if not self._is_race(run)), last)
+
+    def _is_race(self, run: RunInfo) -> bool:
+        return is_race(self._store.selection(run))
 
 
-def split_name(text: str) -> tuple[str, str | None]:
-    """A run or a file, and which part of it, if any.
+def split_name(text: str) -> tuple[str | None, str | None]:
+    """A run or a file, and which part of it, if any. A part alone names neither.
 
     Values and paths may hold colons and equals signs: what is there as a file or a folder counts
     as one.
@@ -107,7 +107,7 @@ def split_name(text: str) -> tuple[str, str | None]:
         if not name or not part:
             raise RequestError(f"'{text}' names no part of a run: write RUN:AXIS=VALUE")
         return name, part
-    return (LAST, text) if "=" in text else (text, None)
+    return (None, text) if "=" in text else (text, None)
 
 
 def _exists(text: str) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -37,6 +38,8 @@ from paraval.store.ledger import Ledger
 from paraval.store.locks import Identity, RunLock
 from paraval.store.reader import RunReader, last_sign_of_life
 from paraval.store.writing import Hold
+
+_BEFORE_LAST = re.compile(r"last~(\d{1,9})", re.ASCII)
 
 
 class Store:
@@ -138,14 +141,16 @@ class Store:
         return self._index.runs()
 
     def find(self, name: str) -> RunInfo:
-        """`last`, a run's id, the beginning of just one id, or the path of a run's folder."""
+        """`last`, `last~1` for the one before it, a run's id, the beginning of just one id, or the
+        path of a run's folder."""
         if (folder := self._folder_named(name)) is not None:
             with RunReader(folder) as reader:
                 return reader.info()
         runs = self.runs()
-        if name == "last" and runs:
+        before = _BEFORE_LAST.fullmatch(name)
+        if runs and (name == "last" or before is not None):
             self._refuse_newer_than(runs[0])
-            return runs[0]
+            return runs[0] if before is None else self._before_last(runs, int(before[1]))
         fitting = [run for run in runs if name and run.id.startswith(name)]
         if len(fitting) == 1:
             return fitting[0]
@@ -155,6 +160,15 @@ class Store:
                 hint="write more of the one you mean",
             )
         raise self._unknown(name)
+
+    def _before_last(self, runs: list[RunInfo], number: int) -> RunInfo:
+        if number < len(runs):
+            return runs[number]
+        there = "is only 1 run" if len(runs) == 1 else f"are only {len(runs)} runs"
+        raise RequestError(
+            f"there is no last~{number}: there {there} in {self.root}",
+            hint=f"the oldest is last~{len(runs) - 1}; `paraval runs` lists all",
+        )
 
     def _refuse_newer_than(self, run: RunInfo) -> None:
         """An older run must not be taken for the last one because that cannot be read."""
