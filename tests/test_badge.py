@@ -158,6 +158,54 @@ def test_a_text_that_was_written_after_the_run_began_is_told(
     assert "see to it that the run was of this text" in badge("prompt.md").talk
 
 
+def test_runs_before_the_text_was_written_are_none_of_it(
+    badge: Badge, store: Store, prompt: Path
+) -> None:
+    """A function may read the file, and what it read is in no part of the suite."""
+    stored(store, "PP")
+    later = stored(store, "PF")
+    os.utime(prompt, (0, later.started_at))
+    badge("prompt.md")
+    assert told_in(prompt)["test_runs"] == [50.0]
+    stored(store, "PP")
+    prompt.write_text(prompt.read_text().replace("You find", "You always find"))
+    newest = stored(store, "FF")
+    os.utime(prompt, (0, newest.started_at))
+    badge("prompt.md")
+    told = told_in(prompt)
+    assert (told["test_runs"], told["previous_version_accuracy"]) == ([0.0], 50.0)
+
+
+def test_figures_of_a_text_that_nobody_noted_are_not_counted_with_it(
+    badge: Badge, store: Store, prompt: Path
+) -> None:
+    prompt.write_text(PROMPT.replace("test_runs: []", "test_runs: [10, 20]"))
+    stored(store, "PF")
+    assert "its test_runs begin anew" in badge("prompt.md").talk
+    told = told_in(prompt)
+    assert (told["test_runs"], told["average_accuracy"]) == ([50.0], 50.0)
+    assert "previous_version_accuracy" not in told
+    assert "already" in badge("prompt.md").talk
+
+
+def test_a_first_badge_says_that_the_text_may_be_newer_than_the_run(
+    badge: Badge, store: Store, prompt: Path
+) -> None:
+    stored(store, "P")
+    os.utime(prompt, (4e9, 4e9))
+    assert "see to it that the run was of this text" in badge("prompt.md").talk
+
+
+def test_what_is_refused_is_said_once(badge: Badge, store: Store, prompt: Path) -> None:
+    stored(store, "P")
+    badge("prompt.md")
+    prompt.write_text(prompt.read_text().replace("You find", "You always find"))
+    os.utime(prompt, (4e9, 4e9))
+    ended = CliRunner().invoke(badge_command, ["prompt.md"], standalone_mode=False)
+    assert "its text changed since run" in str(ended.exception)
+    assert "see to it" not in ended.stderr
+
+
 def test_space_around_lines_is_no_other_text() -> None:
     one = read_front_matter("---\na: 1\n---\n\nHello\n  you\n", "")
     other = read_front_matter("Hello  \r\n\r\nyou", "")

@@ -18,10 +18,10 @@ from paraval.cli.options import store_option
 from paraval.composition import open_store
 from paraval.errors import RequestError
 from paraval.report.badge_figures import Figures
-from paraval.report.badge_front_matter import FrontMatter, read_front_matter
+from paraval.report.badge_front_matter import read_front_matter
 from paraval.report.badge_json import SHIELDS_ENDING, badge_json, is_badge
-from paraval.report.badge_prompt import has_new_text, known_in, with_figures
-from paraval.report.files import check_place, opened_whole, why
+from paraval.report.badge_prompt import Known, has_known_text, known_in, with_figures
+from paraval.report.files import check_place, not_written, opened_whole, why
 from paraval.report.text import printable
 from paraval.report.wording import counted
 from paraval.settings import Options
@@ -115,21 +115,32 @@ def _text_with(
             hint="begin it with two lines of ---, or write a .json file",
         )
     known = known_in(front)
-    if known.test_run == figures.run.id and not has_new_text(front, known):
+    is_known = has_known_text(front, known)
+    if is_known and known.test_run == figures.run.id:
         new_runs: list[Figures] = []
     elif only:
         new_runs = [figures]
     else:
-        new_runs = picking.since(figures, known.test_run)
-    _warn_of_a_later_text(file, front, figures)
-    return with_figures(front, figures, new_runs)
+        # What a function or a program read is in no part of a suite: the file's time tells.
+        written_at = 0.0 if is_known else file.stat().st_mtime
+        new_runs = picking.since(figures, known.test_run, written_at=written_at)
+    text = with_figures(front, figures, new_runs)
+    if not is_known:
+        _tell_of_the_text(file, known, figures)
+    return text
 
 
-def _warn_of_a_later_text(file: Path, front: FrontMatter, figures: Figures) -> None:
-    if has_new_text(front, known_in(front)) and file.stat().st_mtime > figures.run.started_at:
+def _tell_of_the_text(file: Path, known: Known, figures: Figures) -> None:
+    """Where the runs begin anew."""
+    if known.prompt_hash is None and known.test_runs:
         talk(
-            f"note: {file} was written after run {figures.run.id} began, and its text is another"
-            " than before: see to it that the run was of this text"
+            f"note: {file} has no prompt_hash, which would tell of what text its test_runs are:"
+            " its test_runs begin anew"
+        )
+    if file.stat().st_mtime > figures.run.started_at:
+        talk(
+            f"note: {file} was written after run {figures.run.id} began: see to it that the run"
+            " was of this text"
         )
 
 
@@ -161,7 +172,7 @@ def _write(file: Path, text: str) -> None:
         with opened_whole(file, "xb") as beside:
             beside.write(text.encode())
     except OSError as error:
-        raise RequestError(f"cannot write {file}: {why(error)}") from error
+        raise not_written(file, error) from error
 
 
 def _print_diff(file: Path, before: str, after: str) -> None:

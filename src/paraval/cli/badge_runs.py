@@ -73,9 +73,11 @@ class Picking:
         except PassedOverError as error:
             raise RequestError(f"run {run.id} cannot be told of: {error.why}") from None
 
-    def since(self, figures: Figures, last: str | None) -> list[Figures]:
+    def since(
+        self, figures: Figures, last: str | None, *, written_at: float = 0.0
+    ) -> list[Figures]:
         """Runs of the same prompt and cases after the last that is known, up to this one; the
-        oldest first, and no more than are kept."""
+        oldest first, and no more than are kept. None began before the text was written."""
         found = [figures]
         alike = _made_of(figures.run)
         # Ids tell which run came first to the second; the store knows better, if it has the run.
@@ -85,7 +87,7 @@ class Picking:
             if len(found) == MOST_RUNS or is_known or alike is None:
                 break
             if order(run) < order(figures.run):
-                if _made_of(run) != alike:
+                if _made_of(run) != alike or run.started_at < written_at:
                     break
                 with contextlib.suppress(PassedOverError):
                     found.insert(0, self._figures(run))

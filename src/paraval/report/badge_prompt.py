@@ -1,7 +1,7 @@
 """The latest figures in a prompt file's front matter, by the keys that pflow's users know.
 
 `prompt_hash` tells versions of the text apart: with another text the runs begin anew, and what the
-version before came to is kept beside them. `test_run` tells which run was written last, so that no
+version before came to is kept beside them; so they do where nobody noted the text. `test_run` tells which run was written last, so that no
 run counts twice.
 """
 
@@ -58,6 +58,12 @@ def has_new_text(front: FrontMatter, known: Known) -> bool:
     return known.prompt_hash is not None and known.prompt_hash != prompt_hash(front)
 
 
+def has_known_text(front: FrontMatter, known: Known) -> bool:
+    """Whether what the file tells is of the text as it is. Where nobody noted the text, it may be
+    of any."""
+    return known.prompt_hash == prompt_hash(front)
+
+
 def with_figures(front: FrontMatter, figures: Figures, new_runs: Sequence[Figures]) -> str:
     """The file's text with these figures. `new_runs`: those since the last that it knows, the
     oldest first; the figures' own is the last of them."""
@@ -68,7 +74,7 @@ def with_figures(front: FrontMatter, figures: Figures, new_runs: Sequence[Figure
             f"{front.name}: its text changed since run {figures.run.id}, which was made before",
             hint="run the suite again: its figures are of the text as it was",
         )
-    before = () if is_new else known.test_runs
+    before = known.test_runs if has_known_text(front, known) else ()
     runs = [*before, *(points(one.rate) for one in new_runs)][-MOST_RUNS:]
     values: dict[str, Value] = {
         "latest_accuracy": points(figures.rate),
