@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import math
@@ -24,7 +25,9 @@ from hypothesis import strategies as st
 from lxml import etree
 from wcwidth import wcswidth
 
-from paraval.errors import RequestError
+from paraval.cli.complaints import EXIT_INPUT_OUTPUT, exit_code_of
+from paraval.errors import NotWrittenError, RequestError
+from paraval.racing.report_files import write_whole as write_race
 from paraval.records import (
     AttemptRecord,
     AttemptResult,
@@ -43,6 +46,7 @@ from paraval.report.gate import Verdict
 from paraval.report.inert import inert
 from paraval.report.terminal import summary_text
 from paraval.report.text import columns, cut, cut_middle, one_line, printable, well_formed
+from paraval.report.versus.files import write_whole as write_comparison
 from paraval.report.wording import duration, money, percent, percent_range
 from paraval.statistics.rates import wilson
 
@@ -899,6 +903,33 @@ def test_a_folder_that_takes_no_files_is_refused(tmp_path: Path) -> None:
         check_output_paths([folder / "report.json"])
 
 
+@pytest.mark.parametrize(("number", "code"), [(errno.ENOSPC, 74), (errno.EROFS, 2)])
+def test_a_full_disk_is_no_wrong_request(
+    number: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(**_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("tempfile.TemporaryFile", fail)
+    with pytest.raises(RequestError, match=os.strerror(number)) as raised:
+        check_output_paths([tmp_path / "report.json"])
+    assert exit_code_of(raised.value) == code
+
+
+@pytest.mark.parametrize("write", [write_comparison, write_race])
+def test_comparisons_and_races_that_cannot_be_written_are_no_wrong_request(
+    write: Callable[[Path, Any], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    text: str | bytes = b"" if write is write_race else ""
+    with pytest.raises(NotWrittenError, match="No space left"):
+        write(tmp_path / "it.json", text)
+    assert not list(tmp_path.iterdir())
+
+
 def test_checking_a_path_changes_nothing(tmp_path: Path) -> None:
     kept = tmp_path / "kept.json"
     kept.write_text("old")
@@ -939,8 +970,10 @@ def test_a_file_that_fails_leaves_the_old_one_and_the_others_are_written(tmp_pat
     old = tmp_path / "a.json"
     old.write_text("old")
     report = Report(Breaking(trials=[ended()]))
-    with pytest.raises(RequestError, match=r"a\.json: No space left[^$]*hint: .*paraval report"):
+    wanted = r"a\.json: No space left[^$]*hint: .*paraval report"
+    with pytest.raises(NotWrittenError, match=wanted) as raised:
         write_files(report, [old, tmp_path / "b.jsonl"])
+    assert exit_code_of(raised.value) == EXIT_INPUT_OUTPUT, "nothing is wrong with the request"
     assert old.read_text() == "old"
     assert (tmp_path / "b.jsonl").read_text().count("\n") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "b.jsonl"]

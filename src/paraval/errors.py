@@ -4,6 +4,7 @@ ParavalError                     anything a user can mend; its message says what
 ├── SuiteError                   a suite is wrong: every problem in it, each with file, line and key
 ├── ScenarioError                a scenario of the model server is wrong: every problem in it
 ├── RequestError                 flags, paths or names of runs that don't fit
+│   └── NotWrittenError          a file that should do, and yet could not be written: disk full
 ├── StoreError                   the store can't be used: foreign, damaged, newer, read-only, full
 │   ├── RunBusyError             another engine works on this run
 │   └── RunBrokenOffError        the store failed in the middle of a run
@@ -63,6 +64,10 @@ class ScenarioError(ParavalError):
 
 class RequestError(ParavalError):
     """A request that cannot be carried out as it stands."""
+
+
+class NotWrittenError(RequestError):
+    """A file that could not be written, though nothing is wrong with what was asked for."""
 
 
 class StoreError(ParavalError):

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import click
 
-from paraval.errors import ParavalError, RunBrokenOffError, RunBusyError
+from paraval.errors import NotWrittenError, ParavalError, RunBrokenOffError, RunBusyError
 
 EXIT_WRONG_REQUEST = 2
 EXIT_CANNOT_TELL = 3
@@ -38,6 +38,8 @@ def exit_code_of(error: ParavalError) -> int:
             return EXIT_BUSY
         case RunBrokenOffError():
             return EXIT_CANNOT_TELL
+        case NotWrittenError():
+            return EXIT_INPUT_OUTPUT
         case _:
             return EXIT_WRONG_REQUEST
 

@@ -131,8 +131,9 @@ _BASELINE = (
         "--baseline",
         metavar="RUN|FILE",
         callback=_at_its_place,
-        help="Hold the run against this one (an id, the beginning of one, last or last~1), or against "
-        "a .json or .jsonl report. [default: the one that is set for the suite, with --max-drop]",
+        help="Hold the run against this one (an id, the beginning of one, last or last~1), or "
+        "against a .json or .jsonl report. [default: the one that is set for the suite, with "
+        "--max-drop]",
     ),
     click.option(
         "--max-drop",

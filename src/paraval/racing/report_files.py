@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paraval.errors import RequestError
-from paraval.report.files import check_place, opened_whole, why
+from paraval.report.files import check_place, not_written, opened_whole
 
 ENDINGS = (".json", ".patch", ".diff", ".md", ".txt")
 
@@ -30,9 +30,9 @@ def ending_of(path: Path) -> str:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """RequestError where it cannot be; what stood there before then still does."""
+    """NotWrittenError where it cannot be; what stood there before then still does."""
     try:
         with opened_whole(path, "xb") as file:
             file.write(data)
     except (OSError, ValueError, RuntimeError) as error:
-        raise RequestError(f"cannot write {path}: {why(error)}") from error
+        raise not_written(path, error) from error

@@ -5,6 +5,7 @@ at all.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import tempfile
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from paraval.errors import RequestError
+from paraval.errors import NotWrittenError, RequestError
 from paraval.report.as_csv import AsCsv
 from paraval.report.as_json import AsJson
 from paraval.report.as_jsonl import AsJsonLines
@@ -30,6 +31,8 @@ FORMATS: Mapping[str, Format] = {
     ".html": AsHtml(),
 }
 
+_NO_FAULT_OF_THE_PATH = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+
 
 def check_output_paths(paths: Sequence[str | Path]) -> None:
     """RequestError for what could not be written later. No file is changed by asking."""
@@ -43,7 +46,14 @@ def check_place(path: Path) -> None:
     try:
         _look_at_place(path)
     except (OSError, ValueError, RuntimeError) as error:  # the last for a loop of links
+        if isinstance(error, OSError) and error.errno in _NO_FAULT_OF_THE_PATH:
+            raise not_written(path, error) from error
         raise RequestError(f"cannot write {path}: {why(error)}") from error
+
+
+def not_written(path: Path, error: Exception) -> NotWrittenError:
+    """For a place that had seemed to do."""
+    return NotWrittenError(f"cannot write {path}: {why(error)}")
 
 
 def write_files(contents: Contents, paths: Sequence[str | Path]) -> None:
@@ -54,10 +64,10 @@ def write_files(contents: Contents, paths: Sequence[str | Path]) -> None:
         try:
             _write_whole(contents, form, path)
         except OSError as error:
-            failures.append(f"cannot write {path}: {why(error)}")
+            failures.append(not_written(path, error).message)
     if failures:
         hint = f"the results are kept; write them with: paraval report {contents.run.id} -o FILE"
-        raise RequestError("\n".join(failures), hint=hint)
+        raise NotWrittenError("\n".join(failures), hint=hint)
 
 
 def _format_for(path: Path) -> Format:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paraval.errors import RequestError
-from paraval.report.files import check_place, opened_whole, why
+from paraval.report.files import check_place, not_written, opened_whole
 
 ENDINGS = (".json", ".md")
 
@@ -24,9 +24,9 @@ def check_comparison_outputs(paths: Sequence[Path]) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """RequestError where it cannot be; what stood there before then still does."""
+    """NotWrittenError where it cannot be; what stood there before then still does."""
     try:
         with opened_whole(path, "x") as file:
             file.write(text)
     except (OSError, ValueError, RuntimeError) as error:
-        raise RequestError(f"cannot write {path}: {why(error)}") from error
+        raise not_written(path, error) from error
