@@ -167,3 +167,8 @@ def test_whatever_stands_there_only_ours_changes(
     assert data_in(after) == expected
     assert list(data_in(after)) == list(expected)
     assert edited(after, **values) == after
+
+
+def test_a_key_of_several_words_is_fine_beside_a_name() -> None:
+    text = "---\nname: x\nlast seen: y\n---\n"
+    assert data_in(edited(text))["last seen"] == "y"

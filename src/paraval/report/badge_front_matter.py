@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from paraval.errors import RequestError
-from paraval.report.text import well_formed
+from paraval.report.text import one_line, well_formed
 
 MOST_CHARACTERS = 32_000
 """Of front matter; more is no such thing, and would take long to read."""
@@ -186,7 +186,20 @@ def _root(front: FrontMatter) -> yaml.MappingNode | None:
         return None
     if not isinstance(root, yaml.MappingNode) or root.flow_style:
         raise _wrong(front, "it must be lines of `key: value`", root.start_mark)
+    _check_it_is_no_prose(front, root)
     return root
+
+
+def _check_it_is_no_prose(front: FrontMatter, root: yaml.MappingNode) -> None:
+    """Markdown may begin with a rule, and a line of prose with a colon in it reads as a key."""
+    names = [name.value for name, _ in root.value if isinstance(name, yaml.ScalarNode)]
+    if names and all(len(name.split()) > 1 for name in names):
+        place = f"{front.name}, line {root.start_mark.line + 2}"
+        raise RequestError(
+            f"{place}: '{one_line(names[0], 60)}' reads as prose between two rules, and not as a"
+            " key of front matter",
+            hint="where line 1 is a rule, write it as ***, or put two lines of --- above it",
+        )
 
 
 def _wrong(front: FrontMatter, what: str, mark: Any) -> RequestError:

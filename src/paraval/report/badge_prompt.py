@@ -1,8 +1,8 @@
 """The latest figures in a prompt file's front matter, by the keys that pflow's users know.
 
 `prompt_hash` tells versions of the text apart: with another text the runs begin anew, and what the
-version before came to is kept beside them; so they do where nobody noted the text. `test_run` tells which run was written last, so that no
-run counts twice.
+version before came to is kept beside them; so they do where nobody noted the text. `test_run` tells
+which run was written last, so that no run counts twice.
 """
 
 from __future__ import annotations
