@@ -174,6 +174,26 @@ def test_time_and_cost_are_ratios_over_the_cases_where_both_sides_tell_them() ->
     assert compared(taking(1, [None]), taking(1, [None])).cost is None
 
 
+@pytest.mark.parametrize(("slow", "is_told"), [(0.0009, False), (0.009, False), (0.02, True)])
+def test_times_that_are_short_on_both_sides_are_no_ground_for_a_ratio(
+    slow: float, is_told: bool
+) -> None:
+    """There it is the machine that is measured; a single pause in between changes nothing."""
+
+    def taking(seconds: float) -> CaseBook:
+        paused = [2.0, *[seconds] * 99]
+        return book_of(
+            trial(f"c{n}", {}, "P", seconds=one, usd=one) for n, one in enumerate(paused)
+        )
+
+    for sides in ((taking(slow), taking(0.0005)), (taking(0.0005), taking(slow))):
+        comparison = compared(*sides)
+        assert (comparison.seconds is not None) is is_told
+        assert comparison.cost is not None
+        turned = compare(pair_books(*sides).pairs.mirrored(), A, B)
+        assert (turned.seconds is not None) is is_told
+
+
 def test_pass_at_k_is_told_for_a_few_k_where_both_sides_have_repeats() -> None:
     comparison = against(["P" * 3 + "F" * 9, "F" * 12], ["P" * 12, "P" * 6 + "F" * 6])
     assert [one.k for one in comparison.pass_at] == [2, 3, 5, 10, 12]

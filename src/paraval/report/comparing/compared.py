@@ -72,7 +72,7 @@ def compare(
         detectable=None if spread is None else detectable_from(spread, confidence),
         spread=spread,
         if_errors=pairs.if_errors,
-        seconds=_ratio(pairs.log_seconds, confidence),
+        seconds=None if pairs.is_short else _ratio(pairs.log_seconds, confidence),
         cost=_ratio(pairs.log_usd, confidence),
         pass_at=_pass_at(pairs),
         left_out=pairs.left_out,

@@ -17,6 +17,8 @@ from paraval.report.comparing.comparison import Interval, LeftOut, Turned
 
 DUST = 1e-12
 """What rounding leaves of thirds and tenths."""
+_SHORT = math.log(0.01)
+"""Of seconds: below it, what a trial takes is what the machine was doing beside it."""
 
 
 class Figures(NamedTuple):
@@ -71,6 +73,8 @@ class Pairs:
         self.log_seconds = array("d")
         """Logarithms of the ratios, here and below."""
         self.log_usd = array("d")
+        self._log_times = (0.0, 0.0)
+        """The sums, over the same cases, of what each side took; subject, reference."""
         self.worst = array("d")
         """The differences if errors had gone as badly for the subject as they can ..."""
         self.best = array("d")
@@ -101,6 +105,7 @@ class Pairs:
             (self.log_usd, [_gap(a.log_usd, b.log_usd) for a, b in settings]),
         ):
             _append_mean(logs, gaps)
+        self._add_times(settings)
 
     def add_only(self, case: str, *, on_subject: bool) -> None:
         """A case that the other side lacks."""
@@ -109,6 +114,12 @@ class Pairs:
     @property
     def mean(self) -> float | None:
         return fmean(self.differences) if self.differences else None
+
+    @property
+    def is_short(self) -> bool:
+        """Whether cases took too little time, on both sides, for a ratio to tell of them; by the
+        geometric mean, so that a pause or two make no difference."""
+        return max(self._log_times) < _SHORT * len(self.log_seconds)
 
     @property
     def if_errors(self) -> Interval | None:
@@ -131,6 +142,7 @@ class Pairs:
         other.differences = _negated(self.differences)
         other.scores = _negated(self.scores)
         other.log_seconds, other.log_usd = _negated(self.log_seconds), _negated(self.log_usd)
+        other._log_times = (self._log_times[1], self._log_times[0])
         other.worst, other.best = _negated(self.best), _negated(self.worst)
         other.has_errors, other.has_more_scores = self.has_errors, self.has_more_scores
         other.is_single = self.is_single
@@ -176,6 +188,17 @@ class Pairs:
             self._leave_out(case, "unjudged_subject")
         if not any(setting.reference.judged for setting in settings):
             self._leave_out(case, "unjudged_reference")
+
+    def _add_times(self, settings: Settings) -> None:
+        subject = reference = 0.0
+        known = 0
+        for one, other in settings:
+            if one.log_seconds is not None and other.log_seconds is not None:
+                subject, reference = subject + one.log_seconds, reference + other.log_seconds
+                known += 1
+        if known:
+            before, before_reference = self._log_times
+            self._log_times = (before + subject / known, before_reference + reference / known)
 
     def _add_bounds(self, settings: Settings) -> None:
         _append_mean(self.worst, [_gap(one.worst, other.best) for one, other in settings])
