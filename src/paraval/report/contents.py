@@ -129,14 +129,24 @@ class Contents:
         asked = None if run.fail_under is None else rate
         return against_baseline(self._drop(run.baseline), asked)
 
-    def _drop(self, baseline: Baseline) -> DropVerdict:
-        if self._references is None:
-            return gone(baseline)
+    @cached_property
+    def reference(self) -> Contents | None:
+        """What it is held against; None where that is nothing, or cannot be read any more."""
+        baseline = self.run.baseline
+        if baseline is None or self._references is None:
+            return None
         try:
             other = Contents(self._references(baseline.name))
-            stopped = [one.run for one in (self, other) if one.may_have_stopped]
+            other.summary  # noqa: B018 - read now: later, nobody looks out for what is gone
         except ParavalError:
+            return None
+        return other
+
+    def _drop(self, baseline: Baseline) -> DropVerdict:
+        other = self.reference
+        if other is None:
             return gone(baseline)
+        stopped = [one.run for one in (self, other) if one.may_have_stopped]
         return judge_drop(
             self.book,
             other.book,

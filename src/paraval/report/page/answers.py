@@ -4,7 +4,7 @@ the lines that draw them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -26,9 +26,9 @@ from paraval.report.page.charts.forest import forest, reach_of
 from paraval.report.text import one_line
 
 _LONGEST_NAME = 80
-_IN_PLAIN_SIGHT = 12
+IN_PLAIN_SIGHT = 12
 """Answers that are read at once; more are there to be opened."""
-_KINDS = {
+KINDS = {
     Finding.BETTER: ("better", "▲"),
     Finding.WORSE: ("worse", "▼"),
     Finding.NOT_SHOWN: ("open", "○"),
@@ -71,53 +71,63 @@ class Answers:
 def answers_of(contents: Contents) -> Answers:
     left_out = number_left_out(contents.book)
     return Answers(
-        groups=tuple(_groups(contents)),
+        groups=tuple(groups_of(contents.comparisons, going_on=contents.run.running)),
         is_single=len(contents.comparisons) == 1,
         left_out=f"{not_made(left_out)}." if left_out else "",
     )
 
 
-def _groups(contents: Contents) -> Iterator[AnswerGroup]:
-    made = contents.comparisons
+def answer_of(comparison: Comparison) -> Answer:
+    kind, mark = KINDS[comparison.finding]
+    return Answer(
+        kind=kind,
+        mark=mark,
+        headline=headline(comparison, named),
+        evidence=evidence(comparison),
+        details=(*notes(comparison, named), *details(comparison, named)),
+    )
+
+
+def groups_of(
+    made: Sequence[Comparison],
+    *,
+    going_on: bool,
+    answering: Callable[[Comparison], Answer] = answer_of,
+) -> Iterator[AnswerGroup]:
+    """By axis; `answering` says each, where that is not about pass rates."""
     # One axis of points for all: differences of two axes are read against one another.
-    reach = reach_of(list(_rows(made)))
-    room = _IN_PLAIN_SIGHT
+    reach = reach_of(list(forest_rows(made)))
+    room = IN_PLAIN_SIGHT
     for axis, family in groupby(made, key=lambda comparison: comparison.axis):
         # What is shown comes first: it is what one looks for.
         comparisons = sorted(family, key=lambda each: each.finding is Finding.NOT_SHOWN)
-        answers = [_answer(comparison) for comparison in comparisons]
+        answers = [answering(comparison) for comparison in comparisons]
         yield AnswerGroup(
-            heading=heading(axis, _named, going_on=contents.run.running),
+            heading=heading(axis, named, going_on=going_on),
             answers=tuple(answers[:room]),
             more=tuple(answers[room:]),
-            forest=forest(list(_rows(comparisons)), reach),
+            forest=forest(list(forest_rows(comparisons)), reach),
         )
         room = max(0, room - len(answers))
 
 
-def _answer(comparison: Comparison) -> Answer:
-    kind, mark = _KINDS[comparison.finding]
-    return Answer(
-        kind=kind,
-        mark=mark,
-        headline=headline(comparison, _named),
-        evidence=evidence(comparison),
-        details=(*notes(comparison, _named), *details(comparison, _named)),
-    )
-
-
-def _rows(comparisons: Sequence[Comparison]) -> Iterator[ForestRow]:
+def forest_rows(comparisons: Sequence[Comparison]) -> Iterator[ForestRow]:
     for comparison in comparisons:
-        passing = comparison.passing
-        if passing is None or passing.method is Method.NONE:
-            continue
+        names = f"{comparison.subject.label} against {comparison.reference.label}"
+        yield from forest_row(comparison, names)
+
+
+def forest_row(comparison: Comparison, label: str) -> Iterator[ForestRow]:
+    """None where there is nothing to draw."""
+    passing = comparison.passing
+    if passing is not None and passing.method is not Method.NONE:
         yield ForestRow(
-            label=f"{comparison.subject.label} against {comparison.reference.label}",
+            label=label,
             difference=passing.mean,
             interval=passing.interval,
             shown=comparison.finding is not Finding.NOT_SHOWN,
         )
 
 
-def _named(text: str) -> str:
+def named(text: str) -> str:
     return one_line(text, _LONGEST_NAME)

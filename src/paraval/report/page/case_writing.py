@@ -19,10 +19,19 @@ from paraval.report.wording import counted, listed
 class CaseWriter:
     """Writes cases as long as there is room; what is linked to is always there, if in short."""
 
-    def __init__(self, contents: Contents, figures: Figures, room: Room, file: TextIO) -> None:
+    def __init__(
+        self,
+        contents: Contents,
+        figures: Figures,
+        room: Room,
+        file: TextIO,
+        *,
+        linked_cases: frozenset[str],
+    ) -> None:
+        """`linked_cases`: by their anchors."""
         self._contents = contents
         self._attempts = AttemptsByTrial(contents.attempts())
-        self._linked_cases = figures.linked_cases
+        self._linked_cases = linked_cases
         self._linked_trials = figures.linked_trials
         self._room = room
         self._file = file

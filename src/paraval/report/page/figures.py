@@ -71,7 +71,7 @@ class Figures:
 
     @property
     def linked_cases(self) -> frozenset[str]:
-        """By their anchors."""
+        """From the map, by their anchors."""
         return frozenset(row.anchor for row in self.heat)
 
     @property

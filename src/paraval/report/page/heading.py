@@ -12,7 +12,7 @@ from paraval.report.gate import Verdict
 from paraval.report.summary import Summary
 from paraval.report.wording import counted, duration, money, percent, percent_range
 
-_MARKS = {Verdict.MET: "✓", Verdict.MISSED: "✗", Verdict.UNKNOWN: "?"}
+MARKS = {Verdict.MET: "✓", Verdict.MISSED: "✗", Verdict.UNKNOWN: "?"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ def heading_of(contents: Contents) -> Heading:
     gate = contents.gate
     return Heading(
         suite=contents.run.suite,
-        mark=_MARKS[gate.verdict],
+        mark=MARKS[gate.verdict],
         verdict=gate.verdict.value,
         sentence=gate.sentence,
         facts=tuple(_facts(contents.run, contents.summary)),

@@ -10,6 +10,7 @@ from typing import Any, TextIO
 
 from paraval.report.closing import closing_sentences
 from paraval.report.contents import Contents
+from paraval.report.page.against import Against, against_of
 from paraval.report.page.answers import answers_of
 from paraval.report.page.case_writing import CaseWriter
 from paraval.report.page.charts.heat import heat_map
@@ -30,21 +31,25 @@ _LONGEST_REASON = 500
 def write_page(contents: Contents, file: TextIO, *, largest: int = LARGEST_PAGE) -> None:
     """`largest`: characters, more or less, beyond which trials are told in short."""
     figures = figures_of(contents)
+    against = against_of(contents)
     room = Room(largest=largest, unpassed=figures.unpassed_size)
-    for piece in rendered_in_pieces("top.html", **_top(contents, figures)):
+    for piece in rendered_in_pieces("top.html", **_top(contents, figures, against)):
         room.take(len(piece))
         file.write(piece)
-    cases = CaseWriter(contents, figures, room, file)
+    linked = figures.linked_cases | (against.linked_cases if against else frozenset())
+    cases = CaseWriter(contents, figures, room, file, linked_cases=linked)
     cases.write()
     file.write(rendered("bottom.html", not_here=cases.not_here(), run_id=contents.run.id))
 
 
-def _top(contents: Contents, figures: Figures) -> dict[str, Any]:
+def _top(contents: Contents, figures: Figures, against: Against | None) -> dict[str, Any]:
     summary = contents.summary
     answers = answers_of(contents)
     deeds = list(deed_lists(summary))
     charts = list(charts_of(figures, contents.run.parallel, past_of(contents)))
     heat = heat_map(figures.heat_columns, figures.heat)
+    first = [("against", "Against the baseline")] if against else []
+    links = _links(deeds, charts, has_rates=bool(figures.rates), has_heat=bool(heat))
     *closing, _ = closing_sentences(contents, lambda text: one_line(text, _LONGEST_REASON))
     return {
         "policy": policy(),
@@ -52,7 +57,8 @@ def _top(contents: Contents, figures: Figures) -> dict[str, Any]:
         "heading": heading_of(contents),
         "answers": answers,
         "rate": rate_of(summary),
-        "links": list(_links(deeds, charts, has_rates=bool(figures.rates), has_heat=bool(heat))),
+        "against": against,
+        "links": [*first, *links],
         "rates": rate_bars(figures.rates),
         "table": table_of(summary),
         "elsewhere": f"paraval report {contents.run.id} -o report.json",

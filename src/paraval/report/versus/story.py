@@ -52,6 +52,8 @@ class Row(NamedTuple):
 class CaseList:
     """Cases that changed in one way."""
 
+    kind: str
+    """broke, mended or flaky."""
     heading: str
     cases: tuple[tuple[str, str], ...]
     """Each with why it failed on the side where it did; empty where both are mixed."""
@@ -212,16 +214,22 @@ def _lists(versus: Versus, quote: Quote, most: int | None) -> Iterator[CaseList]
     """What broke, what was mended, and apart from both what is flaky."""
     turned = versus.comparison.turned
     subject, reference = quote(versus.subject.label), quote(versus.reference.label)
-    for cases, failing, how in (
-        (turned.broke, versus.subject, f"broke: right with {reference}, wrong with {subject}"),
-        (turned.mended, versus.reference, f"mended: wrong with {reference}, right with {subject}"),
-        (turned.flaky, None, "flaky: repeats on one side passed and failed"),
+    for kind, cases, failing, how in (
+        ("broke", turned.broke, versus.subject, f"right with {reference}, wrong with {subject}"),
+        (
+            "mended",
+            turned.mended,
+            versus.reference,
+            f"wrong with {reference}, right with {subject}",
+        ),
+        ("flaky", turned.flaky, None, "repeats on one side passed and failed"),
     ):
         if cases:
             shown = cases[:most]
             whys = {} if failing is None else failing_reasons(failing, frozenset(shown))
             yield CaseList(
-                heading=f"{counted(len(cases), 'case')} {how}",
+                kind=kind,
+                heading=f"{counted(len(cases), 'case')} {kind}: {how}",
                 cases=tuple((case, whys.get(case, "")) for case in shown),
                 more=len(cases) - len(shown),
             )
