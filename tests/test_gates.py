@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -645,6 +646,12 @@ UNFIT = [
     (("--baseline", "other.json"), "no verdict on any case"),
     (("--baseline", "no.json"), "no.json"),
     (("--baseline", "nothing.json"), "there is no such file"),
+    (("--baseline", "folder.json"), "folder.json: it is a folder"),
+    (("--baseline", "pipe.json"), "pipe.json: it is no ordinary file"),
+    (("--baseline", "loop.json"), "loop.json: Too many levels of symbolic links"),
+    (("--max-drop", "5"), "'5' is not a share from 0 to 1: did you mean 0.05?"),
+    (("--fail-under", "90%"), "'90%' is not a share from 0 to 1: did you mean 0.9?"),
+    (("--fail-under", "101"), "101.0 is not in the range"),
     (("--baseline", "2001"), "there is no run '2001'"),
     (("--baseline", ""), "name a run"),
     (("--max-drop", "0.1"), "paraval baseline set"),
@@ -661,6 +668,9 @@ def test_what_cannot_be_held_against_is_told_before_anything_runs(
     other = api.Suite(cases=[{"id": "z9"}], target=lambda case: case.id)
     api.run(other, options=api.Options(store=folder / "elsewhere")).write("other.json")
     (folder / "no.json").write_text("{}")
+    (folder / "folder.json").mkdir()
+    os.mkfifo(folder / "pipe.json")
+    (folder / "loop.json").symlink_to("loop.json")
     for flags, told in UNFIT:
         code, printed = typed("run", "suite.yaml", *flags)
         assert code == 2, (flags, printed)

@@ -5,6 +5,7 @@ the same, and looked at before anything is spent.
 from __future__ import annotations
 
 import math
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from paraval.report.comparing.cells import CaseBook
 from paraval.report.comparing.pairing import shared_variants
 from paraval.report.contents import References, book_of
 from paraval.report.drop_words import points
+from paraval.report.files import why
 from paraval.report.summary import variant_key
 from paraval.report.wording import counted
 from paraval.settings import DEFAULT_MAX_DROP, Selection, is_report_file
@@ -108,8 +110,8 @@ def _named(asked: str, store: Store) -> str:
     """As a run keeps it: an id, or an absolute path."""
     if is_report_file(asked):
         path = Path(asked).absolute()
-        if not path.is_file():
-            raise RequestError(f"--baseline {asked}: there is no such file")
+        if (why_not := _why_no_file(path)) is not None:
+            raise RequestError(f"--baseline {asked}: {why_not}")
         return str(path)
     info = store.find(asked)
     if store.grows(info):
@@ -121,6 +123,19 @@ def _named(asked: str, store: Store) -> str:
         )
     is_here = Path(info.folder).parent == store.runs_folder
     return info.id if is_here else info.folder
+
+
+def _why_no_file(path: Path) -> str | None:
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return "there is no such file"
+    except (OSError, ValueError) as error:  # a loop of links; a name that no file system takes
+        return why(error)
+    if stat.S_ISDIR(mode):
+        return "it is a folder, not a report"
+    # It is read more than once, which a pipe cannot be.
+    return None if stat.S_ISREG(mode) else "it is no ordinary file"
 
 
 def _set(name: str, suite: str, store: Store) -> str:

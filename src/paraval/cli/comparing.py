@@ -11,7 +11,7 @@ import click
 
 from paraval.cli.complaints import EXIT_CANNOT_TELL
 from paraval.cli.github import append_summary
-from paraval.cli.options import json_option, store_option
+from paraval.cli.options import Share, json_option, store_option
 from paraval.cli.showing import has_unicode, width_of
 from paraval.comparisons.holding import alone, held_against
 from paraval.comparisons.sides import Sides
@@ -66,7 +66,7 @@ class _Showing:
 @click.option("--seed", type=int, default=0, show_default=True, help="For what is drawn by chance.")
 @click.option(
     "--max-drop",
-    type=click.FloatRange(0, 1),
+    type=Share(),
     metavar="SHARE",
     help="How far below A's the pass rate of B may be; then the exit code tells: 0 no more than "
     "that, 1 more, 3 cannot tell.",

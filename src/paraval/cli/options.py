@@ -27,6 +27,39 @@ from paraval.settings import (
 MOST_PARALLEL = 1_000_000
 """More than there can be trials."""
 
+
+class Share(click.FloatRange):
+    """From 0 to 1; whoever writes it in percent is told how it is written here."""
+
+    name = "share"
+
+    def __init__(self) -> None:
+        super().__init__(0, 1)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        try:
+            share: float = super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            percent = _number(str(value).removesuffix("%"))
+            if percent is None or not 0 < percent <= 100:
+                raise
+            raise click.BadParameter(
+                f"'{value}' is not a share from 0 to 1: did you mean {percent / 100:g}?",
+                ctx=error.ctx,
+                param=error.param,
+            ) from None
+        return share
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
 suite_argument = click.argument("suite", type=click.Path(path_type=Path))
 run_argument = click.argument("run", default="last")
 store_option = click.option(
@@ -97,7 +130,7 @@ _SELECTION = (
     ),
     click.option(
         "--fail-under",
-        type=click.FloatRange(0, 1),
+        type=Share(),
         metavar="RATE",
         help="Pass rate below which the gate is missed. [default: every trial must pass]",
     ),
@@ -137,7 +170,7 @@ _BASELINE = (
     ),
     click.option(
         "--max-drop",
-        type=click.FloatRange(0, 1),
+        type=Share(),
         metavar="SHARE",
         help="How far below the baseline's the pass rate may be. "
         f"[default: the suite's, or {DEFAULT_MAX_DROP} with --baseline]",
