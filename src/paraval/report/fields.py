@@ -75,6 +75,13 @@ class Fields:
             raise self._wrong(name, "number")
         return number
 
+    def amount(self, name: str) -> float | None:
+        """From 0 on."""
+        found = self.number(name)
+        if found is not None and found < 0:
+            raise self._wrong(name, "number from 0 on")
+        return found
+
     def share(self, name: str) -> float | None:
         """From 0 to 1, but for what rounding leaves of weighted means."""
         found = self.number(name)

@@ -28,7 +28,7 @@ _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 def trial_from_dict(data: object) -> TrialResult:
     fields = Fields(data, "a trial")
     spend = _spend(fields)
-    total_s = fields.number("duration_s") or 0.0
+    total_s = fields.amount("duration_s") or 0.0
     judging = fields.fields("judging")
     retries = fields.mapping("retries")
     return TrialResult(
@@ -53,7 +53,7 @@ def _result(fields: Fields, total_s: float, usage: Mapping[str, float]) -> Attem
     artifacts = fields.mapping("artifacts")
     activity, change = fields.fields("activity"), fields.fields("change")
     return AttemptResult(
-        outcome=_outcome(fields.text("outcome")),
+        outcome=_verdict(fields),
         output=None if answer is None else Output(text=answer, usage=usage),
         grades=tuple(_grade(grade) for grade in fields.each("grades")),
         score=fields.share("score"),
@@ -71,7 +71,7 @@ def _result(fields: Fields, total_s: float, usage: Mapping[str, float]) -> Attem
 
 def _spend(fields: Fields) -> Spend | None:
     """None where nothing was told, which is not the same as an unknown cost."""
-    usd, is_unknown = fields.number("cost_usd"), fields.flag("cost_unknown")
+    usd, is_unknown = fields.amount("cost_usd"), fields.flag("cost_unknown")
     if usd is None and not is_unknown:
         return None
     return Spend(
@@ -101,6 +101,16 @@ def _outcome(name: str) -> Outcome:
     if found is None:
         raise ValueError(f"'{name[:40]}' is no outcome")
     return found
+
+
+def _verdict(fields: Fields) -> Outcome:
+    """The trial's outcome, where the file doesn't say another beside it."""
+    outcome = _outcome(fields.text("outcome"))
+    passed = fields.flag("passed")
+    if fields.has("passed") and passed is not (outcome is Outcome.PASSED):
+        said = "true" if passed else "false"
+        raise ValueError(f"'passed' is {said}, but 'outcome' is '{outcome.value}'")
+    return outcome
 
 
 def _grade(fields: Fields) -> Grade:
