@@ -393,9 +393,11 @@ def test_plan_says_what_can_be_shown_and_tells_it_to_programs(
         graders: [equals]
         """,
     )
-    before = paraval("plan", "suite.yaml")
-    assert "12 cases, once each, can show a difference of 54 points or more" in before.stdout
-    assert "no run of this suite tells yet" in before.stdout
+    planned = paraval("plan", "suite.yaml", env={"COLUMNS": "40"}).stdout
+    before = " ".join(planned.split())
+    assert "12 cases, once each, can show a difference of 54 points or more" in before
+    assert "no run of this suite tells yet" in before
+    assert max(len(line) for line in planned.splitlines()[-12:]) <= 40
     assert not (folder / ".paraval").exists()
     paraval("run", "suite.yaml", "--progress", "none")
     told = json.loads(paraval("plan", "suite.yaml", "--json").stdout)["detectable"]

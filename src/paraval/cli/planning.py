@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from paraval.cli.options import (
     suite_argument,
 )
 from paraval.cli.prospects import prospect_mapping, prospect_of, prospect_sentences
+from paraval.cli.showing import width_of
 from paraval.composition import forecast_of, open_store, suite_schema
 from paraval.expectations import Forecast, models_of, needs_of
 from paraval.isolation import Workspace, WorkspaceKind
 from paraval.records import Limits, account_need
 from paraval.report.detectable import Detectable
+from paraval.report.terminal import NARROWEST, wrapped
 from paraval.report.text import one_line
 from paraval.report.wording import counted, duration, listed, money, percent
 from paraval.settings import Options
@@ -57,8 +60,7 @@ def plan_command(suite: Path, **given: Any) -> None:
         click.echo(json.dumps(_as_mapping(forecast, prospect), ensure_ascii=False, indent=2))
         return
     _print(forecast, None if given["show_all"] else SHOWN)
-    for sentence in prospect_sentences(prospect):
-        click.echo(sentence)
+    _print_sentences([*sentences(forecast), *prospect_sentences(prospect)])
 
 
 def _as_mapping(forecast: Forecast, prospect: Detectable | None) -> dict[str, Any]:
@@ -139,8 +141,15 @@ def _print(forecast: Forecast, limit: int | None) -> None:
     if limit is not None and len(forecast.starts) > limit:
         click.echo(f"... and {len(forecast.starts) - limit:,} more (--all shows them)")
     click.echo("")
-    for sentence in sentences(forecast):
-        click.echo(sentence)
+
+
+def _print_sentences(told: Iterable[str]) -> None:
+    if sys.stdout is None:
+        # Started with stdout closed: there is nowhere to print to.
+        return
+    width = max(width_of(sys.stdout), NARROWEST)
+    for sentence in told:
+        click.echo(wrapped(sentence, width))
 
 
 def _at_once(limits: Limits) -> str:

@@ -28,7 +28,7 @@ from paraval.report.unpassed import errors_heading, first_unpassed, wrong_headin
 from paraval.report.wording import reason, trial_label
 
 _MOST_LISTED = 20
-_NARROWEST = 40
+NARROWEST = 40
 _NARROWEST_WITH_INTERVALS = 60
 _GAP = "  "
 _LONGEST_NAME = 200
@@ -52,7 +52,7 @@ _VERDICT_STYLES = {Verdict.MET: "green", Verdict.MISSED: "red", Verdict.UNKNOWN:
 
 def summary_text(contents: Contents, *, width: int, colour: bool, unicode: bool) -> str:
     """What is printed after a run; ends without a newline."""
-    page = _Page(width=max(width, _NARROWEST), colour=colour, unicode=unicode)
+    page = _Page(width=max(width, NARROWEST), colour=colour, unicode=unicode)
     blocks = [
         _table(contents.summary, page),
         *_comparisons(contents, page),
@@ -260,7 +260,7 @@ def _deeds(summary: Summary, page: _Page) -> Iterator[list[str]]:
 def _hung(start: str, text: str, page: _Page) -> list[str]:
     """The text behind its start; further lines stand under the text."""
     indent = columns(start)
-    first, *others = _wrap(text, page.width - indent).split("\n")
+    first, *others = wrapped(text, page.width - indent).split("\n")
     return [start + first, *(" " * indent + line for line in others)]
 
 
@@ -269,11 +269,11 @@ def _hung(start: str, text: str, page: _Page) -> list[str]:
 
 def _closing(contents: Contents, page: _Page) -> list[str]:
     told = closing_sentences(contents, lambda text: page.safe(text, _LONGEST_REASON))
-    *sentences, verdict = (_wrap(sentence, page.width) for sentence in told)
+    *sentences, verdict = (wrapped(sentence, page.width) for sentence in told)
     return [*sentences, page.paint(verdict, _VERDICT_STYLES[contents.gate.verdict])]
 
 
-def _wrap(sentence: str, width: int) -> str:
+def wrapped(sentence: str, width: int) -> str:
     """Broken between words, but not between a number and what it is of."""
     held = _TOGETHER.sub(_HOLD, sentence)
     # Lines are measured in characters, and some of other people's take two columns.
