@@ -9,6 +9,7 @@ from typing import Any
 from paraval.records import AttemptResult, Case, Outcome, Plan, RunInfo, Trial, Variant
 from paraval.report.history.gathering import Past
 from paraval.report.history.records import Entry, History
+from paraval.settings import Selection
 from paraval.store.store import Store
 from tests.comparing_kit import trial
 from tests.page_kit import MadeRun
@@ -52,7 +53,11 @@ def history_of_made(*runs: MadeRun, **told: Any) -> History:
 
 
 def plan_with(
-    ends: Mapping[str, str], *, name: str = "greetings", parts: Mapping[str, str] = PARTS
+    ends: Mapping[str, str],
+    *,
+    name: str = "greetings",
+    parts: Mapping[str, str] = PARTS,
+    selection: Selection | None = None,
 ) -> Plan:
     variants: tuple[Variant, ...] = tuple({"mode": mode} if mode else {} for mode in ends)
     trials = [
@@ -74,6 +79,7 @@ def plan_with(
         variants=variants,
         trials=tuple(replace(one, index=index) for index, one in enumerate(trials)),
         parts=parts,
+        selection={} if selection is None else selection.as_mapping(),
     )
 
 

@@ -19,6 +19,7 @@ from paraval.errors import ParavalError
 from paraval.report.badge_figures import points
 from paraval.report.badge_front_matter import read_front_matter
 from paraval.report.badge_prompt import prompt_hash
+from paraval.settings import Selection
 from paraval.store.store import Store
 from tests.history_kit import stored
 
@@ -271,6 +272,26 @@ def test_several_variants_are_told_together_or_one_is_chosen(
     assert told_in(prompt)["latest_accuracy"] == 100.0
     with pytest.raises(ParavalError, match="no complete run"):
         badge("prompt.md", "--variant", "mode=x")
+
+
+@pytest.mark.parametrize(
+    ("selection", "told"),
+    [
+        (Selection(variants=(("mode", "a"),)), "mode=a"),
+        (Selection(models=("a", "x*")), "models a, x*"),
+    ],
+)
+def test_a_run_over_chosen_variants_is_not_the_suites_figure(
+    badge: Badge, store: Store, prompt: Path, selection: Selection, told: str
+) -> None:
+    whole = stored(store, {"a": "PP", "b": "FF"})
+    some = stored(store, {"a": "PP"}, selection=selection)
+    said = badge("prompt.md").talk
+    assert f"run {some.id} is passed over: it is of chosen variants alone ({told})" in said
+    assert told_in(prompt)["test_run"] == whole.id
+    badge("prompt.md", "--variant", "mode=a")
+    assert told_in(prompt)["test_run"] == some.id, "of such trials it has all"
+    assert f"note: run {some.id} is of chosen" in badge("prompt.md", "--run", some.id).talk
 
 
 def test_where_nobody_noted_what_runs_were_made_of_one_counts_alone(

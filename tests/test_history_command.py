@@ -18,6 +18,7 @@ from paraval.errors import ParavalError
 from paraval.past import EARLIER_RUNS, StoredRun, earlier_in, history_of
 from paraval.report.as_json import AsJson
 from paraval.report.document import Report
+from paraval.settings import Selection
 from paraval.store.reader import RunReader
 from paraval.store.store import Store
 from tests.child_pytest import run_pytest
@@ -132,6 +133,23 @@ def test_a_variant_can_be_chosen(history: Call, store: Store) -> None:
         history("greetings", "--variant", "mode=x")
     with pytest.raises(ParavalError, match="there twice"):
         history("greetings", "--variant", "mode=a", "--variant", "mode=b")
+
+
+def test_a_run_over_chosen_variants_is_marked(history: Call, store: Store) -> None:
+    matrix = {"matrix": "of two"}
+    chosen = Selection(variants=(("mode", "b"),))
+    stored(store, {"a": "PF", "b": "PP"}, parts=matrix)
+    stored(store, {"b": "PP"}, parts=matrix, selection=chosen)
+    stored(store, {"b": "PP"}, parts={"matrix": "other"}, selection=chosen)
+    shown = history("greetings")
+    assert shown.count("1 of 2 variants (mode=b)") == 1
+    assert shown.count("chosen variants alone (mode=b)") == 1
+    told = [
+        (run["chosen_variants"], run["suite_variants"])
+        for run in json.loads(history("greetings", "--json"))["runs"]
+    ]
+    assert told == [(None, 2), ("mode=b", 2), ("mode=b", None)]
+    assert "variants (mode=b)" not in history("greetings", "--variant", "mode=b")
 
 
 def test_a_drop_and_an_interrupted_run_are_marked(history: Call, store: Store) -> None:

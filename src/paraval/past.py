@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any
 
 from paraval.errors import StoreError
 from paraval.records import AttemptRecord, Case, RunInfo, TrialResult
 from paraval.report.contents import Earlier, Source
-from paraval.report.history.records import History, Standing, standing_of
+from paraval.report.history.records import Entry, History, Standing, standing_of
+from paraval.report.text import one_line
 from paraval.settings import TESTS
 from paraval.store.store import Store
 
@@ -22,6 +24,8 @@ EARLIER_RUNS = 20
 EARLIER_TRIALS = 20_000
 """... as long as they have no more trials together: a page must not take longer for them than for
 itself. The last one is told in any case."""
+_LONGEST_CHOICE = 120
+_MODEL_AXIS = "model"
 
 
 class StoredRun:
@@ -57,7 +61,11 @@ def history_of(store: Store, suite: str, *, limit: int, choice: Mapping[str, str
     shown = list(islice(runs_of_suites(store, runs), limit + 1))
     before = shown.pop() if len(shown) > limit else None
     past = Past(before, choice)
-    entries = tuple(past.entries(StoredRun(store, run) for run in reversed(shown)))
+    gathered = past.entries(StoredRun(store, run) for run in reversed(shown))
+    entries = _with_extents(
+        replace(entry, chosen_variants=chosen_variants(store, entry.run, choice))
+        for entry in gathered
+    )
     return History(
         suite=suite,
         choice=choice,
@@ -65,6 +73,37 @@ def history_of(store: Store, suite: str, *, limit: int, choice: Mapping[str, str
         older=0 if before is None else sum(order(run) <= order(before) for run in runs),
         unfitting=past.unfitting,
         unreadable=past.unreadable,
+    )
+
+
+def chosen_variants(store: Store, run: RunInfo, choice: Mapping[str, str]) -> str:
+    """Which variants the run was asked for, in words; empty where it has all that fit the choice:
+    whoever chooses `mode=a` has all of it in a run of `mode=a`."""
+    try:
+        selection = store.selection(run)
+    except StoreError:
+        # Whoever reads its results will be told why they cannot be.
+        return ""
+    pairs, models = selection.get("variants", ()), selection.get("models", ())
+    told = [f"{axis}={value}" for axis, value in pairs if axis not in choice]
+    # Which axis has the models is not kept: a value that one of them names is of that axis.
+    names_one = any(fnmatchcase(value, model) for value in choice.values() for model in models)
+    if models and not (names_one or _MODEL_AXIS in choice):
+        told.append(f"models {', '.join(models)}")
+    return one_line("; ".join(told), _LONGEST_CHOICE)
+
+
+def _with_extents(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Each with how many variants a run of the same matrix has, where one of all is among them."""
+    every = tuple(entries)
+    wholes = {
+        entry.run.parts["matrix"]: len(entry.summary.variants)
+        for entry in every
+        if "matrix" in entry.run.parts and not entry.is_partial and not entry.chosen_variants
+    }
+    return tuple(
+        replace(entry, suite_variants=wholes.get(entry.run.parts.get("matrix", "")))
+        for entry in every
     )
 
 

@@ -10,7 +10,7 @@ from itertools import islice
 from paraval.cli.complaints import talk
 from paraval.cli.suite_names import named_suites, suite_named
 from paraval.errors import RequestError
-from paraval.past import StoredRun, order, runs_of_suites
+from paraval.past import StoredRun, chosen_variants, order, runs_of_suites
 from paraval.records import RunInfo
 from paraval.report.badge_figures import Figures
 from paraval.report.badge_prompt import MOST_RUNS
@@ -61,7 +61,8 @@ class Picking:
                 talk(f"note: run {run.id} is passed over: {error.why}")
         raise RequestError(
             f"there is no complete run of suite '{one_line(suite, 60)}' to tell of",
-            hint="run it to its end: paraval run SUITE, or paraval resume",
+            hint="run it to its end: paraval run SUITE, or paraval resume; of a run over chosen"
+            " variants, --variant AXIS=VALUE tells",
         )
 
     def of_run(self, name: str) -> Figures:
@@ -107,10 +108,20 @@ class Picking:
         if not entry.has_verdicts:
             errors = counted(entry.summary.errors, "error")
             raise PassedOverError(f"nothing was judged ({errors}), which is no pass rate of 0")
-        whole = entry.suite_cases
-        if whole is not None and entry.cases < whole and not any_extent:
-            raise PassedOverError(f"it is of {entry.cases:,} of {counted(whole, 'case')} alone")
+        partial = self._extent(entry)
+        if partial is not None and not any_extent:
+            raise PassedOverError(f"it is of {partial}")
+        if partial is not None:
+            talk(f"note: run {run.id} is of {partial}")
         return Figures(run=run, summary=entry.summary, choice=self.choice)
+
+    def _extent(self, entry: Entry) -> str | None:
+        """None: it is over all of the suite, or of what was chosen of it."""
+        whole = entry.suite_cases
+        if whole is not None and entry.cases < whole:
+            return f"{entry.cases:,} of {counted(whole, 'case')} alone"
+        chosen = chosen_variants(self.store, entry.run, self.choice)
+        return f"chosen variants alone ({chosen})" if chosen else None
 
     def _read(self, run: RunInfo) -> Entry:
         past = Past(choice=self.choice, tells_shifts=False)

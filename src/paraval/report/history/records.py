@@ -69,6 +69,10 @@ class Entry:
     """Of the part that was asked for, where one was."""
     cases: int
     """That the run has trials of."""
+    chosen_variants: str = ""
+    """Which variants were asked for, where it were not all: `mode=with-tool`."""
+    suite_variants: int | None = None
+    """How many the suite has, as far as a run of all of them is known."""
     changes: tuple[Change, ...] = ()
     compared_with: str | None = None
     """The last complete run before with the same cases; None: there is none, or this is not

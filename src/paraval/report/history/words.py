@@ -33,7 +33,7 @@ def heading(history: History, quote: Quote) -> str:
 
 
 def notes(entry: Entry, quote: Quote) -> list[str]:
-    return [*_ending(entry), *_extent(entry), *_changes(entry), *_shifts(entry, quote)]
+    return [*_ending(entry), *_extent(entry, quote), *_changes(entry), *_shifts(entry, quote)]
 
 
 def left_out(history: History) -> list[str]:
@@ -71,10 +71,16 @@ def _ending(entry: Entry) -> Iterator[str]:
         yield f"stopped early: {counted(early, 'trial')} not run"
 
 
-def _extent(entry: Entry) -> Iterator[str]:
+def _extent(entry: Entry, quote: Quote) -> Iterator[str]:
     suite_cases = entry.suite_cases
     if suite_cases is not None and entry.cases < suite_cases:
         yield f"{entry.cases:,} of {counted(suite_cases, 'case')}"
+    if entry.chosen_variants:
+        number, whole = len(entry.summary.variants), entry.suite_variants
+        # Models that the matrix does not list can be chosen too: then it is no share of the suite.
+        is_share = whole is not None and number < whole
+        extent = f"{number:,} of {whole:,} variants" if is_share else "chosen variants alone"
+        yield f"{extent} ({quote(entry.chosen_variants)})"
 
 
 def _changes(entry: Entry) -> Iterator[str]:
