@@ -303,6 +303,8 @@ def test_the_example_of_the_page_runs_as_it_is_shown(paraval: Paraval, folder: P
     for words in ("Compared by mode:", "points more than without-tool", "): better"):
         assert words in shown
         assert words in ended.stdout
+    below = re.compile(r"^    (\w+): ", re.MULTILINE)
+    assert below.findall(shown) == below.findall(ended.stdout), "what else the comparison says"
 
 
 def test_the_help_says_what_a_seed_draws() -> None:
