@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from paraval.records import Baseline, Outcome, TrialResult
 from paraval.report.contents import Source
 from paraval.report.document import Report
+from paraval.report.dropping import judge_drop
+from paraval.report.page.rendering import policy
+from paraval.report.versus.as_html import versus_page
+from paraval.report.versus.document import ComparisonReport
+from paraval.report.versus.held import Held, Metric, Question, Versus
+from paraval.report.versus.story import story_of
+from paraval.report.versus.within import within_run
+from paraval.report.versus.writing import write_within
 from tests.page_kit import PAYLOADS, MadeRun, end_of, trial
 from tests.test_page import Balanced, found, page_of, words_of
 
@@ -34,6 +44,16 @@ def held(now: list[TrialResult], before: list[TrialResult] | None) -> Report:
 
     run = MadeRun(trials=now, info_with={"baseline": BASELINE})
     return Report(run, None if before is None else reference)
+
+
+def assert_inert(text: str) -> None:
+    """Names of others stand on the page, and are nothing but text."""
+    page = Balanced()
+    page.feed(text)
+    assert page.stack == []
+    assert not page.tags & {"script", "img", "iframe", "base", "form", "object"}
+    assert "\x1b" not in text
+    assert "cases broke" in words_of(text)
 
 
 # ---- beside its baseline
@@ -85,9 +105,74 @@ def test_names_of_others_do_nothing_beside_a_baseline() -> None:
     text = page_of(
         held(trials(signs, names=PAYLOADS), trials(signs.replace("-", "+"), names=PAYLOADS))
     )
-    page = Balanced()
-    page.feed(text)
-    assert page.stack == []
-    assert not page.tags & {"script", "img", "iframe", "base", "form", "object"}
-    assert "\x1b" not in text
-    assert "cases broke" in words_of(text)
+    assert_inert(text)
+
+
+# ---- two runs
+
+
+def versus_of(now: list[TrialResult], before: list[TrialResult], **question: Any) -> Versus:
+    sides = [
+        Held(label=label, name=f"run-{label}", contents=Report(MadeRun(trials=made)))
+        for label, made in (("B", now), ("A", before))
+    ]
+    return Versus(sides[0], sides[1], Question(**question))
+
+
+def test_a_comparison_is_a_page_with_all_that_the_text_tells(tmp_path: Path) -> None:
+    models = ("small", "large")
+    versus = versus_of(trials("-" * 30 + "+" * 30, *models), trials("+" * 59 + "-", *models))
+    ComparisonReport(versus).write(tmp_path / "c.HTML")
+    text = (tmp_path / "c.HTML").read_text(encoding="utf-8")
+    words = words_of(text)
+    story = story_of(versus, str, most=None, drop=None)
+    told = [story.reference, story.subject, *story.figures, *story.notices]
+    told += [cell for row in story.rows for cell in row]
+    told += [part for one in story.lists for part in (one.heading, *sum(one.cases, ()))]
+    assert [part for part in told if part not in words] == []
+    assert found(text, "//p[@class='headline']/text()") == [
+        "B passes 48 points less than A",
+        "small: B passes 48 points less than A",
+        "large: B passes 48 points less than A",
+    ]
+    assert len(found(text, "//*[contains(@class, 'forest')]")) == 2
+    assert len(found(text, "//details[@class='more']//li")) == 10
+    assert policy() in found(text, "//meta/@content")
+
+
+def test_the_page_of_a_comparison_says_the_gate_and_what_is_found_of_scores() -> None:
+    versus = versus_of(trials("-" * 40), trials("+" * 40), metric=Metric.SCORE)
+    books = versus.subject.contents.book, versus.reference.contents.book
+    drop = judge_drop(*books, BASELINE)
+    text = versus_page(versus, drop)
+    assert drop.sentence in words_of(text)
+    assert found(text, "//p[@class='verdict missed']")
+    assert "score: nothing that pass and fail don't say" in words_of(text)
+
+
+def test_the_variants_of_one_run_are_a_page_too(tmp_path: Path) -> None:
+    now = [
+        trial(index, f"case-{index // 2}", {"model": model}, end_of(outcome))
+        for index, (model, outcome) in enumerate(
+            [("small", Outcome.FAILED), ("large", Outcome.PASSED)] * 20
+        )
+    ]
+    write_within(tmp_path / "w.html", within_run("a run", Report(MadeRun(trials=now))))
+    text = (tmp_path / "w.html").read_text(encoding="utf-8")
+    assert found(text, "//p[@class='headline']/text()") == [
+        "large passes 100 points more than small"
+    ]
+    assert "mended: case-0, case-1" in words_of(text)
+
+
+def test_names_of_others_do_nothing_on_the_page_of_a_comparison() -> None:
+    signs = "-" * len(PAYLOADS)
+    now = trials(signs, *PAYLOADS[:3], names=PAYLOADS)
+    before = trials(signs.replace("-", "+"), *PAYLOADS[:3], names=PAYLOADS)
+    assert_inert(versus_page(versus_of(now, before), None))
+
+
+def test_sides_without_a_verdict_in_common_are_a_page_too() -> None:
+    for now, before in (("!!", "++"), ("", "++"), ("", "")):
+        text = versus_page(versus_of(trials(now), trials(before)), None)
+        assert "no case has a verdict on both sides" in words_of(text)

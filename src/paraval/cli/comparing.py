@@ -79,7 +79,7 @@ class _Showing:
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Also write the comparison: .json .md; may be given several times.",
+    help="Also write the comparison: .json .md .html; may be given several times.",
 )
 @store_option
 @json_option

@@ -38,7 +38,8 @@ class ComparisonReport:
         return self._versus.by_variant
 
     def write(self, path: str | Path) -> None:
-        """Writes a file in the form that its ending names, .json or .md; whole, or not at all."""
+        """Writes a file in the form that its ending names, .json, .md or .html; whole, or not at
+        all."""
         check_comparison_outputs([Path(path)])
         write_versus(Path(path), self._versus, None)
 

@@ -8,17 +8,18 @@ from pathlib import Path
 from paraval.errors import RequestError
 from paraval.report.files import check_place, not_written, opened_whole
 
-ENDINGS = (".json", ".md")
+ENDINGS = (".json", ".md", ".html")
 
 
 def check_comparison_outputs(paths: Sequence[Path]) -> None:
     """RequestError for what could not be written later. No file is changed by asking."""
     for path in paths:
         if path.suffix.lower() not in ENDINGS:
-            known = " and ".join(ENDINGS)
+            known = ", ".join(ENDINGS)
             raise RequestError(
                 f"the ending of '{path}' names no form of a comparison; known: {known}",
-                hint="comparison.json for programs, comparison.md for a pull request",
+                hint="comparison.html for people, comparison.json for programs, comparison.md for a"
+                " pull request",
             )
         check_place(path)
 

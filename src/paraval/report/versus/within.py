@@ -76,7 +76,7 @@ def within_text(within: Within, page: Paper, *, most: int | None) -> str:
         lines = page.wrapped(f"Compared by {page.safe(axis or '')}:")
         for comparison in family:
             lines += page.wrapped(headline(comparison, within.metric, page.safe), "  ")
-            for detail in _details(comparison, within.metric, page.safe, most):
+            for detail in details_of(comparison, within.metric, page.safe, most):
                 lines += page.wrapped(detail, "    ")
         blocks.append(lines)
     if within.not_made:
@@ -89,7 +89,7 @@ def within_markdown(within: Within) -> str:
     for axis, family in groupby(within.comparisons, key=lambda one: one.axis):
         parts.append(f"### By {code(axis or '')}\n\n")
         for comparison in family:
-            details = _details(comparison, within.metric, code, _MOST_NAMED)
+            details = details_of(comparison, within.metric, code, _MOST_NAMED)
             parts.append(f"- **{headline(comparison, within.metric, code)}**\n")
             parts += (f"  - {detail}\n" for detail in details)
         parts.append("\n")
@@ -98,9 +98,10 @@ def within_markdown(within: Within) -> str:
     return f"{_within_bytes(parts)}Run {code(within.name)}.\n"
 
 
-def _details(
+def details_of(
     comparison: Comparison, metric: Metric, quote: Quote, most: int | None
 ) -> Iterator[str]:
+    """All beside the headline; of the cases that turned, so many are named."""
     yield from other_metric(comparison, metric, quote)
     yield from figure_lines(comparison)
     yield from notes(comparison, quote)

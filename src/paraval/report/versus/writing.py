@@ -1,4 +1,4 @@
-"""A comparison written to a file: as JSON or as Markdown, by its ending."""
+"""A comparison written to a file: as JSON, Markdown or a page, by its ending."""
 
 from __future__ import annotations
 
@@ -19,23 +19,32 @@ _MOST_CASES = 500
 
 
 def write_versus(path: Path, versus: Versus, drop: DropVerdict | None) -> None:
-    if _is_json(path):
-        write_whole(path, f"{to_json(versus_as_dict(versus, drop))}\n")
-    else:
-        write_whole(path, versus_markdown(versus, drop))
+    match path.suffix.lower():
+        case ".json":
+            text = f"{to_json(versus_as_dict(versus, drop))}\n"
+        case ".html":
+            # Templates and charts take long to load, and few comparisons are written as a page.
+            from paraval.report.versus.as_html import versus_page  # noqa: PLC0415 - see above
+
+            text = versus_page(versus, drop)
+        case _:
+            text = versus_markdown(versus, drop)
+    write_whole(path, text)
 
 
 def write_within(path: Path, within: Within) -> None:
-    if _is_json(path):
-        write_whole(path, f"{to_json(within_as_dict(within))}\n")
-    else:
-        write_whole(path, within_markdown(within))
+    match path.suffix.lower():
+        case ".json":
+            text = f"{to_json(within_as_dict(within))}\n"
+        case ".html":
+            from paraval.report.versus.as_html import within_page  # noqa: PLC0415 - as above
+
+            text = within_page(within)
+        case _:
+            text = within_markdown(within)
+    write_whole(path, text)
 
 
 def versus_markdown(versus: Versus, drop: DropVerdict | None) -> str:
     """Fits a comment on a pull request."""
     return story_markdown(story_of(versus, code, most=_MOST_CASES, drop=drop))
-
-
-def _is_json(path: Path) -> bool:
-    return path.suffix.lower() == ".json"
