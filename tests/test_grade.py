@@ -23,6 +23,7 @@ from paraval.grade.panel import Panel, Verdict, weigh
 from paraval.grade.structured import same_data
 from paraval.processes.children import Warden
 from paraval.records import Case, Grade, GraderSpec, Grading, Outcome, Output
+from paraval.report.text import one_line
 from paraval.strict_json import parse_strictly
 from paraval.threads import Threads
 
@@ -127,6 +128,16 @@ def test_contains_scores_the_part_that_it_found() -> None:
 
 def test_a_wrong_answer_is_told_beside_the_expected_one() -> None:
     assert one("equals", "bye", "hello").grades[0].reason == 'expected "hello", got "bye"'
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"), [("equals", {}), ("contains", {}), ("regex", {"pattern": "hello"})]
+)
+def test_blanks_that_nobody_sees_are_told_by_their_codes(kind: str, options: Any) -> None:
+    """Also where they don't count; the end of a line, which most answers have, goes unsaid."""
+    reason = one(kind, "\t=1\u2028+\x85\u2029\n", "hello", **options).grades[0].reason
+    assert reason.endswith(r'"\t=1\u2028+\u0085\u2029"')
+    assert one_line(reason, 200) == reason
 
 
 def test_a_late_difference_in_a_long_text_is_shown_where_it_is() -> None:

@@ -15,6 +15,8 @@ from paraval.records import Case, Grade, Output, Variant
 
 SHOWN_CHARACTERS = 60
 """Of a text that is quoted in a reason."""
+# Ends of lines that JSON leaves as they are: nobody would see them.
+_UNSEEN = {ord(end): rf"\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,7 @@ def quoted(value: Any) -> str:
     # A whole answer is up to a megabyte: cut it before it is escaped.
     cut = value[: SHOWN_CHARACTERS + 1] if isinstance(value, str) else value
     try:
-        text = json.dumps(cut, ensure_ascii=False, default=repr)
+        text = json.dumps(cut, ensure_ascii=False, default=repr).translate(_UNSEEN)
     except Exception:  # noqa: BLE001 - too deep, a circle, a repr that raises: not worth a verdict
         return f"({type(value).__name__})"
     return text if len(text) <= SHOWN_CHARACTERS + 2 else f"{text[:SHOWN_CHARACTERS]}…"

@@ -29,7 +29,7 @@ class EqualsGrader:
         wanted = _as_compared(expected, self._options)
         if answer == wanted:
             return Grade(score=1.0, passed=True, grader=self.name)
-        reason = _difference(wanted, answer)
+        reason = _difference(wanted, answer, _as_shown(subject.output.text, self._options))
         return Grade(score=0.0, passed=False, reason=reason, grader=self.name)
 
 
@@ -51,7 +51,7 @@ class ContainsGrader:
         return Grade(
             score=(len(wanted) - len(missing)) / len(wanted),
             passed=False,
-            reason=f"{_listed(missing)} not in {quoted(answer)}",
+            reason=f"{_listed(missing)} not in {_as_shown(subject.output.text, self._options)}",
             grader=self.name,
         )
 
@@ -91,7 +91,7 @@ class RegexGrader:
         )
         if found:
             return Grade(score=1.0, passed=True, grader=self.name)
-        reason = f"no match for {quoted(pattern.pattern)} in {quoted(answer)}"
+        reason = f"no match for {quoted(pattern.pattern)} in {_as_shown(text, self._options)}"
         return Grade(score=0.0, passed=False, reason=reason, grader=self.name)
 
     def _pattern(self, subject: Subject) -> re.Pattern[str]:
@@ -110,6 +110,12 @@ def _as_compared(text: str, options: Mapping[str, Any]) -> str:
     return trimmed.casefold() if options.get("ignore_case") else trimmed
 
 
+def _as_shown(text: str, options: Mapping[str, Any]) -> str:
+    """The answer in a reason: blanks around it that don't count are seen all the same, but for the
+    spaces and line ends that most answers have."""
+    return quoted(text if options.get("strict") else text.strip(" \r\n"))
+
+
 def _expected_text(expected: Any) -> str:
     if isinstance(expected, str):
         return expected
@@ -118,11 +124,11 @@ def _expected_text(expected: Any) -> str:
     raise CannotGrade(f"it compares with text, not with {quoted(expected)}")
 
 
-def _difference(wanted: str, answer: str) -> str:
+def _difference(wanted: str, answer: str, shown: str) -> str:
     """Where two texts part, when both begin alike and the whole would not be seen."""
     same = _common_start(wanted, answer)
     if same <= 40:
-        return f"expected {quoted(wanted)}, got {quoted(answer)}"
+        return f"expected {quoted(wanted)}, got {shown}"
     start = same - 10
     return (
         f"differs from character {same + 1} on: "
