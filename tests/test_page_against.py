@@ -140,7 +140,21 @@ def test_a_comparison_is_a_page_with_all_that_the_text_tells(tmp_path: Path) -> 
     assert policy() in found(text, "//meta/@content")
 
 
-def test_the_page_of_a_comparison_says_the_gate_and_what_is_found_of_scores() -> None:
+def test_asked_for_scores_the_page_of_a_comparison_says_first_what_they_show() -> None:
+    now, before = (
+        [
+            trial(at, f"c{at}", {}, end_of(Outcome.PASSED, score=score + at / 1000))
+            for at in range(9)
+        ]
+        for score in (0.6, 0.9)
+    )
+    text = versus_page(versus_of(now, before, metric=Metric.SCORE), None)
+    (first,) = found(text, "//ul[@class='answers']/li[@class='worse']//p[@class='headline']/text()")
+    assert first.startswith("B scores 0.30 less than A (95 %: ")
+    assert "B and A: no difference shown" in words_of(text)
+
+
+def test_the_page_of_a_comparison_says_the_gate_and_that_scores_say_no_more() -> None:
     versus = versus_of(trials("-" * 40), trials("+" * 40), metric=Metric.SCORE)
     books = versus.subject.contents.book, versus.reference.contents.book
     drop = judge_drop(*books, BASELINE)
