@@ -55,6 +55,13 @@ def copy_of_example(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("page", [README, PAGE], ids=["README", "docs"])
+def test_the_pages_say_how_the_stores_folder_is_chosen(page: str) -> None:
+    """`--paraval-store` takes none: before a test's name nobody could tell them apart."""
+    sentence = r"`PARAVAL_STORE`,?\s+or (of )?`--paraval-store-at=FOLDER`"
+    assert re.search(sentence, page)
+
+
 def test_the_example_ends_as_the_pages_show(tmp_path: Path) -> None:
     folder = copy_of_example(tmp_path)
     flags = ("--parallel", "15", "--tb=no", "-p", "no:cacheprovider")
