@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from paraval.records import StopRule
+from paraval.records import Failure, Outcome, StopRule
 from paraval.report.as_json import to_json
 from paraval.report.contents import Contents
 from paraval.report.history.as_csv import history_csv
@@ -19,8 +20,9 @@ from paraval.report.history.as_markdown import history_markdown
 from paraval.report.history.as_text import history_text
 from paraval.report.history.gathering import Past
 from paraval.report.history.points import points_of
-from paraval.report.history.records import History, Standing
+from paraval.report.history.records import Entry, History, Standing
 from paraval.report.history.shifts import shifts_between
+from paraval.report.history.table import cell_of, columns_of, rows_of
 from paraval.report.history.words import notes
 from paraval.report.text import columns
 from paraval.report.versus.as_text import paper
@@ -203,6 +205,32 @@ def test_a_run_without_any_result_is_told() -> None:
     assert told(history.entries[0])[0] == "interrupted, 0 of 40 trials: partial"
     for write in (text_of, history_markdown, history_csv, history_page):
         assert history.entries[0].run.id in write(history)
+
+
+def test_variants_tell_the_trials_that_ran_as_their_run_does() -> None:
+    (entry,) = entries_of(made_run(1, {"a": "PFSS", "b": "PSSS"}, interrupted=True, done=3))
+    assert trials_told(entry) == ["3/8", "2/4", "1/4"]
+
+
+@pytest.mark.parametrize(
+    ("why", "cells"),
+    [("early stop: decided", ["2/4", "1/2", "1/2"]), ("by itself", ["4", "2", "2"])],
+)
+def test_what_an_early_stop_left_out_is_not_told_as_run(why: str, cells: list[str]) -> None:
+    run = made_run(1, {"a": "PS", "b": "FS"}, stop=StopRule())
+    final = Failure(kind=Outcome.SKIPPED, message=why, lasting=True)
+    trials = [
+        replace(one, result=replace(one.result, error=final)) if one.result.error else one
+        for one in run.trials
+    ]
+    (entry,) = entries_of(replace(run, trials=trials))
+    assert trials_told(entry) == cells
+
+
+def trials_told(entry: Entry) -> list[str]:
+    table = columns_of(History(suite="greetings", entries=(entry,)))
+    (trials,) = (column for column in table if column.heading == "trials")
+    return [cell_of(trials, row) for row in rows_of(entry)]
 
 
 # ---- a part of the runs

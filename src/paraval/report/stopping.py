@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from paraval.records import EARLY_STOP, RunInfo
-from paraval.report.summary import Summary
+from paraval.report.summary import Summary, Tally
 
 
 def may_have_stopped(run: RunInfo, summary: Summary) -> bool:
@@ -20,9 +20,9 @@ def may_have_stopped(run: RunInfo, summary: Summary) -> bool:
     return run.stop is not None or early_stops(summary) > 0
 
 
-def early_stops(summary: Summary) -> int:
+def early_stops(tally: Tally) -> int:
     """Trials that an early stop left out."""
-    reasons = summary.skipped_by_reason.items()
+    reasons = tally.skipped_by_reason.items()
     return sum(number for why, number in reasons if why.startswith(EARLY_STOP))
 
 

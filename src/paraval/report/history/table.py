@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from paraval.report.costs import NO_PRICE
 from paraval.report.history.records import Entry, History
 from paraval.report.history.words import PARTIAL_SIGN
+from paraval.report.stopping import early_stops
 from paraval.report.summary import Tally
 from paraval.report.table import label_of
 from paraval.report.wording import UNKNOWN, duration, money, percent, percent_range
@@ -95,8 +96,11 @@ def _rate_with_interval(row: Row) -> str:
 
 
 def _trials(row: Row) -> str:
-    """Those with a result, of those planned, where some have none."""
-    run = row.entry.run
+    """Those that came to an end by themselves, of those planned, where others did not."""
+    run, tally = row.entry.run, row.tally
+    early = early_stops(tally)
     if row.is_run and row.entry.is_partial and run.done < run.trials:
-        return f"{run.done:,}/{run.trials:,}"
-    return f"{row.tally.trials:,}"
+        return f"{run.done - early:,}/{run.trials:,}"
+    # A test that skips itself is done with; a trial that an early stop left out never began.
+    ended = tally.trials - tally.skipped + tally.left_out - early
+    return f"{tally.trials:,}" if ended == tally.trials else f"{ended:,}/{tally.trials:,}"
