@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -15,7 +16,7 @@ import yaml
 from click.testing import CliRunner
 
 from paraval.cli.badge import badge_command
-from paraval.errors import ParavalError
+from paraval.errors import NotWrittenError, ParavalError
 from paraval.report.badge_figures import points
 from paraval.report.badge_front_matter import read_front_matter
 from paraval.report.badge_prompt import prompt_hash
@@ -103,6 +104,19 @@ def test_the_figures_are_those_of_the_newest_complete_run(
     }
     assert prompt.read_text().endswith("---\n\nYou find things.\n")
     assert "name: discovery   # of what there is\n" in prompt.read_text()
+
+
+def test_a_full_disk_leaves_the_file_as_it_was_and_is_no_wrong_request(
+    badge: Badge, store: Store, prompt: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    stored(store, "P" * 3)
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(NotWrittenError, match=r"cannot write prompt\.md: No space left"):
+        badge("prompt.md")
+    assert prompt.read_text() == PROMPT
 
 
 def test_a_run_counts_once_and_the_last_ten_are_kept(
