@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from paraval import Case, Options, Outcome, Report, Selection, Suite, TransientError, run
+from paraval.cli.reading import runs_command
 from paraval.cli.running import run_command
 from paraval.composition import open_store
 from paraval.execute.driver import Driver
@@ -141,6 +143,15 @@ def test_one_variant_alone_or_too_few_cases_run_to_the_end(folder: Path) -> None
     assert report.summary.ended == 4
     (notice,) = onlooker.notices
     assert notice.startswith("No early stop: with 2 cases nothing can be decided at 95 %")
+
+
+def test_the_list_of_runs_tells_what_never_ran(folder: Path) -> None:
+    summary = run(suite_of(b_is_better), parallel=1).summary
+    (line,) = CliRunner().invoke(runs_command, []).stdout.splitlines()
+    assert f" {summary.ended}/80 trials " in line
+    assert line.endswith(f"done, stopped early: {summary.skipped} not run")
+    (told,) = json.loads(CliRunner().invoke(runs_command, ["--json"]).stdout)
+    assert (told["done"], told["not_run"]) == (80, summary.skipped)
 
 
 def test_a_resume_runs_nothing_that_was_left_out(folder: Path) -> None:

@@ -53,10 +53,12 @@ def runs_command(store: Path | None, *, as_json: bool) -> None:
         click.echo("No runs yet. Start one: paraval run SUITE", err=True)
     for info in runs:
         suite, kind = one_line(info.suite, 30), _kind(opened, info)
+        not_run = _not_run(opened, info)
         click.echo(
-            f"{info.id}  {suite:<30}  {info.done:>6,}/{info.trials:,} "
+            f"{info.id}  {suite:<30}  {info.done - not_run:>6,}/{info.trials:,} "
             f"{'steps ' if kind == RACE else 'trials'}  {duration(info.wall_s):>12}  "
             f"{_state(info).replace('_', ' ')}{'' if kind == SUITE else f' ({kind})'}"
+            f"{f', stopped early: {not_run:,} not run' if not_run else ''}"
         )
 
 
@@ -69,6 +71,18 @@ def _kind(store: Store, info: RunInfo) -> str:
     except ParavalError:
         # It went, or broke, since it was listed.
         return SUITE
+
+
+def _not_run(store: Store, info: RunInfo) -> int:
+    """What an early stop left out; looked for only where there may have been one."""
+    if info.stop is None:
+        return 0
+    try:
+        with store.reader(info) as reader:
+            return reader.not_run()
+    except ParavalError:
+        # As above.
+        return 0
 
 
 def _state(info: RunInfo) -> str:
@@ -95,6 +109,7 @@ def _run_mapping(store: Store, info: RunInfo) -> dict[str, Any]:
         "parallel": info.parallel,
         "trials": info.trials,
         "done": info.done,
+        "not_run": _not_run(store, info),
         "resumed": info.resumed,
         "state": _state(info),
     }

@@ -81,6 +81,12 @@ class RunReader:
             (digest,) = self._connection.execute("SELECT plan_digest FROM run").fetchone()
         return bool(digest == GROWS)
 
+    def not_run(self) -> int:
+        """Trials whose result is that they were skipped for good."""
+        with explaining(self._path):
+            (number,) = self._connection.execute(_NOT_RUN).fetchone()
+        return int(number)
+
     def known_results(self) -> dict[str, TrialResult]:
         """Every result that there is, by its trial's key, whether that is in the plan or not."""
         with explaining(self._path):
@@ -386,6 +392,12 @@ _RESULTS = f"""
     LEFT JOIN attempt AS decided ON decided.key = trial.key AND decided.number = result.number
     WHERE trial.idx > :after_0 ORDER BY trial.idx
 """  # noqa: S608 - our own number
+
+_NOT_RUN = f"""
+    SELECT count(*) FROM trial JOIN result USING (key)
+    JOIN attempt ON attempt.key = result.key AND attempt.number = result.number
+    WHERE attempt.outcome = '{Outcome.SKIPPED}'
+"""  # noqa: S608 - our own word
 
 _VERDICTS = f"""
     SELECT key, outcome, count(*) FROM attempt
