@@ -11,7 +11,7 @@ import click
 
 from paraval.cli.complaints import EXIT_CANNOT_TELL
 from paraval.cli.github import append_summary
-from paraval.cli.options import Share, json_option, store_option
+from paraval.cli.options import Share, files_option, json_option, store_option
 from paraval.cli.showing import has_unicode, width_of
 from paraval.comparisons.holding import alone, held_against
 from paraval.comparisons.sides import Sides
@@ -72,15 +72,7 @@ class _Showing:
     "that, 1 more, 3 cannot tell.",
 )
 @click.option("--all", "every_case", is_flag=True, help="List every case that changed.")
-@click.option(
-    "-o",
-    "--output",
-    "outputs",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Also write the comparison: .json .md .html; may be given several times.",
-)
+@files_option("the comparison: .json .md .html")
 @store_option
 @json_option
 def compare_command(names: tuple[str, ...], store: Path, **given: Any) -> int:

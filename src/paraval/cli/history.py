@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from paraval.cli.complaints import talk
-from paraval.cli.options import axis_and_value, json_option, store_option
+from paraval.cli.options import axis_and_value, files_option, json_option, store_option
 from paraval.cli.showing import has_unicode, width_of
 from paraval.cli.suite_names import suite_named
 from paraval.composition import open_store
@@ -45,15 +45,7 @@ DEFAULT_LIMIT = 20
     metavar="AXIS=VALUE",
     help="Only trials with this value.",
 )
-@click.option(
-    "-o",
-    "--output",
-    "outputs",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Also write the history: .json .csv .md .html; may be given several times.",
-)
+@files_option("the history: .json .csv .md .html")
 @store_option
 @json_option
 def history_command(

@@ -72,7 +72,8 @@ store_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-def _output_option(endings: str) -> Callable[[Any], Any]:
+def files_option(what: str) -> Callable[[Any], Any]:
+    """-o, for files of `what`, which says their endings."""
     return click.option(
         "-o",
         "--output",
@@ -80,14 +81,14 @@ def _output_option(endings: str) -> Callable[[Any], Any]:
         multiple=True,
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help=f"Also write the report: {endings}; may be given several times.",
+        help=f"Also write {what}; may be given several times.",
     )
 
 
 _OF_SUITES = ".json .jsonl .csv .md .junit.xml .html"
-output_option = _output_option(_OF_SUITES)
-output_of_any_option = _output_option(
-    f"{_OF_SUITES}; of a race .json .md .txt, and .patch for the winner's change"
+output_option = files_option(f"the report: {_OF_SUITES}")
+output_of_any_option = files_option(
+    f"the report: {_OF_SUITES}; of a race .json .md .txt, and .patch for the winner's change"
 )
 
 

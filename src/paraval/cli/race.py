@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from paraval.cli.complaints import talk
-from paraval.cli.options import store_option
+from paraval.cli.options import files_option, store_option
 from paraval.cli.race_flags import flags_given, race_flags, request_from
 from paraval.cli.race_showing import RaceShowing, exit_code_after, go_on_with_race, race_and_show
 from paraval.cli.running import progress_option, verbose_option
@@ -43,15 +43,7 @@ be laid on (--apply), 3 the baseline fails its own tests, or a limit ended the r
     is_flag=True,
     help="In the end, lay the winner on the working tree, if it is as it was.",
 )
-@click.option(
-    "-o",
-    "--output",
-    "outputs",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Also write it: .json .md .txt all of it, .patch the winner; several times for several.",
-)
+@files_option("it: .json .md .txt all of it, .patch the winner")
 @progress_option
 @click.option(
     "--resume",
