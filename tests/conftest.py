@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
+
+from tests.forked import Forks
 
 # An example that takes long tells of a busy machine, and of nothing else.
 hypothesis.settings.register_profile("unhurried", deadline=None)
@@ -48,13 +50,24 @@ def write(folder: Path) -> WriteSuite:
     return write_file
 
 
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    forks = Forks()
+    yield forks
+    forks.close()
+
+
 @pytest.fixture
-def paraval(folder: Path) -> Paraval:
+def paraval(folder: Path, forks: Forks) -> Paraval:
     """Runs the command in the folder, as a user would."""
 
     def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         options.setdefault("timeout", 100)
         env = {**os.environ, "NO_COLOR": "1", **options.pop("env", {})}
+        if set(options) == {"timeout"}:
+            forked = forks.run(arguments, folder=folder, env=env, timeout=options["timeout"])
+            if forked is not None:
+                return forked
         return subprocess.run(
             [sys.executable, "-m", "paraval", *arguments],
             cwd=folder,
