@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from paraval.cli.main import COMMANDS
 from tests.forked import Forks
 
 
@@ -39,4 +40,23 @@ def test_one_that_takes_too_long_is_killed(folder: Path, forks: Forks) -> None:
         forks.run(("loopback",), folder=folder, env=dict(os.environ), timeout=0.1)
     ended = forks.run(("--version",), folder=folder, env=dict(os.environ), timeout=60)
     assert ended is not None
+    assert ended.returncode == 0
+
+
+ALONE = """
+import os, sys
+for name in sys.argv[1:]:
+    child = os.fork()
+    if not child:
+        __import__(f"paraval.cli.{name}")
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        sys.exit(f"{name} cannot be loaded alone")
+"""
+
+
+def test_every_command_can_be_loaded_alone() -> None:
+    """What one of them forgets to import must not be there because of another."""
+    modules = sorted({module for module, _ in COMMANDS.values()})
+    ended = subprocess.run([sys.executable, "-c", ALONE, *modules], check=False)
     assert ended.returncode == 0
