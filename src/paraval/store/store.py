@@ -42,6 +42,10 @@ from paraval.store.writing import Hold
 _BEFORE_LAST = re.compile(r"last~(\d{1,9})", re.ASCII)
 
 
+_SECOND = len("20260131-120000")
+"""As much of a run's id tells when it began."""
+
+
 class Store:
     """The runs under one folder. Reading needs no more than that it is there."""
 
@@ -173,7 +177,8 @@ class Store:
     def _refuse_newer_than(self, run: RunInfo) -> None:
         """An older run must not be taken for the last one because that cannot be read."""
         for run_id, error in self.unreadable().items():
-            if run_id > run.id:
+            # Of two that began in the same second, ids don't tell which was first.
+            if run_id[:_SECOND] >= run.id[:_SECOND]:
                 raise error
 
     def unreadable(self) -> dict[str, StoreError]:
