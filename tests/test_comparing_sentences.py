@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -329,3 +330,8 @@ def test_axes_have_plurals() -> None:
     assert [plural(axis) for axis in ("model", "category", "key", "tools")] == [
         *("models", "categories", "keys", "tools")
     ]
+
+
+def test_of_one_case_no_ratio_is_told() -> None:
+    alone = Ratio(ratio=0.2, interval=(0.0, math.inf), cases=1)
+    assert figure_lines(replace(EQUAL, cases=1, seconds=alone, cost=alone, pass_at=())) == []

@@ -204,7 +204,8 @@ def _what_could(comparison: Comparison) -> str:
 
 
 def _ratio_line(what: str, unit: str, ratio: Ratio | None, comparison: Comparison) -> Iterator[str]:
-    if ratio is None:
+    # One case took longer than another: that is no news of the sides.
+    if ratio is None or ratio.cases == 1:
         return
     low, high = ratio.interval
     if low == high == 1:
