@@ -29,8 +29,9 @@ class Ours:
         return self.trials - self.passed
 
 
-def suite(load: Load, models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Every case at every model; nothing from the cache, so that every trial is a request."""
+def suite(load: Load, models: Mapping[str, Mapping[str, Any]], cache: str) -> dict[str, Any]:
+    """Every case at every model. No two cases are equal, so that in an empty store every trial is a
+    request, whatever is said of the cache."""
     return {
         "name": "bench",
         "cases": "cases.jsonl",
@@ -42,7 +43,7 @@ def suite(load: Load, models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]
         "target": {"chat": {"model": "{model}", "prompt": "{input}"}},
         "graders": ["contains"],
         "limits": {"parallel": load.parallel},
-        "cache": "off",
+        "cache": cache,
     }
 
 
@@ -52,10 +53,11 @@ def run(
     *,
     folder: Path,
     keys: Mapping[str, str] | None = None,
+    cache: str = "reuse",
 ) -> Ours:
     """The whole process from its start to its end; what it answered is read from its store."""
     load.write_cases(folder)
-    (folder / "suite.json").write_text(json.dumps(suite(load, models)))
+    (folder / "suite.json").write_text(json.dumps(suite(load, models, cache)))
     used = used_by([*PARAVAL, "run", "suite.json"], folder=folder, env=keys)
     report = subprocess.run(
         [*PARAVAL, "report", "last", "--json"],

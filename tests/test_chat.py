@@ -115,7 +115,7 @@ def test_an_answer_becomes_an_output_with_its_cost() -> None:
 
 
 def test_an_answer_from_the_cache_costs_nothing_and_says_so(tmp_path: Path) -> None:
-    [_, again], server = answers(GOOD, times=2, cache=Cache(tmp_path))
+    [_, again], server = answers(GOOD, times=2, cache=Cache(tmp_path / "cache.db"))
     assert len(server.seen) == 1
     assert again.output is not None
     assert again.output.text == "Good day"

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -589,14 +590,11 @@ def test_a_verdict_is_used_again_and_babble_is_not(tmp_path: Path) -> None:
     babbler = Babbler()
     verdicts = []
     for _ in range(3):
-        client = Models(
-            wire=babbler,
-            cache=Cache(tmp_path),
-            use=CacheUse.REUSE,
-            prices=Prices(),
-            identities={},
-        )
-        verdicts.append(judged(client))
+        with closing(Cache(tmp_path / "cache.db")) as cache:
+            client = Models(
+                wire=babbler, cache=cache, use=CacheUse.REUSE, prices=Prices(), identities={}
+            )
+            verdicts.append(judged(client))
     assert [one.outcome for one in verdicts] == [
         Outcome.GRADER_ERROR,
         Outcome.PASSED,

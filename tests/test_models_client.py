@@ -7,12 +7,14 @@ import json
 import os
 import resource
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from genai_prices.types import ModelPrice
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paraval.models.cache import Cache, Cached, request_key
+from paraval.models.cache import APPLICATION_ID, Cache, Cached, request_key
 from paraval.models.client import Models
 from paraval.models.conversation import Answered, Request, Unanswered, merged_uses
 from paraval.models.estimates import (
@@ -100,10 +102,18 @@ class Caller:
 def models(
     caller: Any, folder: Path | None = None, use: CacheUse = CacheUse.REUSE, **fields: Any
 ) -> Models:
-    cache = None if folder is None else Cache(folder)
+    cache = None if folder is None else Cache(folder / "cache.db")
     return Models(
         wire=caller, cache=cache, use=use, prices=Prices(), **{"identities": {}, **fields}
     )
+
+
+@contextmanager
+def writing(client: Models) -> Iterator[Models]:
+    """With its answers on disk afterwards, as at the end of a run."""
+    yield client
+    assert client._cache is not None
+    client._cache.close()
 
 
 def answered(answer: Answered | Unanswered) -> Answered:
@@ -180,11 +190,13 @@ def test_a_loopback_model_is_known_by_its_scenario_not_by_its_port() -> None:
 
 def test_half_a_surrogate_pair_has_a_key_and_is_kept(tmp_path: Path) -> None:
     key = request_key(request("\ud800"))
-    assert Cache(tmp_path).put(key, Cached(text="\udfff"))
-    assert Cache(tmp_path).get(key) == Cached(text="\udfff")
+    with cache_at(tmp_path) as cache:
+        cache.put(key, Cached(text="\udfff"))
+    with cache_at(tmp_path) as cache:
+        assert cache.get(key) == Cached(text="\udfff")
 
 
-# ---- files
+# ---- the file
 
 KEY = request_key(request())
 ANSWER = Cached(
@@ -192,104 +204,156 @@ ANSWER = Cached(
 )
 
 
-def the_file(folder: Path) -> Path:
-    return folder / KEY[:2] / f"{KEY}.json"
+def cache_at(folder: Path) -> closing[Cache]:
+    """Written when it is closed."""
+    return closing(Cache(folder / "cache.db"))
+
+
+def the_keys(count: int) -> list[str]:
+    return [f"{number:040x}" for number in range(count)]
 
 
 def test_what_is_put_is_what_another_engine_gets(tmp_path: Path) -> None:
-    folder = tmp_path / "store" / "cache"
-    assert Cache(folder).get(KEY) is None
-    assert Cache(folder).get(KEY) is None
-    assert Cache(folder).put(KEY, ANSWER)
-    assert Cache(folder).get(KEY) is not None
-    assert Cache(folder).get(KEY) == ANSWER
-    assert json.loads(the_file(folder).read_text())["text"] == ANSWER.text
-    assert [path for path in folder.rglob("*") if path.is_file()] == [the_file(folder)]
+    folder = tmp_path / "store"
+    with cache_at(folder) as cache:
+        assert cache.get(KEY) is None
+        cache.put(KEY, ANSWER)
+        assert cache.get(KEY) == ANSWER
+    with cache_at(folder) as other:
+        assert other.get(KEY) == ANSWER
+        assert not other.complaints()
+    assert [path.name for path in folder.iterdir()] == ["cache.db"]
+
+
+def test_what_was_put_is_found_before_while_and_after_it_is_written(tmp_path: Path) -> None:
+    keys = the_keys(2000)
+    with cache_at(tmp_path) as cache:
+        stop = threading.Event()
+
+        def write() -> None:
+            while not stop.is_set():
+                cache.flush()
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            for key in keys:
+                cache.put(key, ANSWER)
+                assert cache.get(key) == ANSWER
+            assert all(cache.get(key) == ANSWER for key in keys)
+        finally:
+            stop.set()
+            writer.join()
 
 
 def test_what_is_forgotten_is_gone_and_may_be_forgotten_twice(tmp_path: Path) -> None:
-    cache = Cache(tmp_path)
-    cache.put(KEY, ANSWER)
-    cache.forget(KEY)
-    cache.forget(KEY)
-    assert cache.get(KEY) is None
+    with cache_at(tmp_path) as cache:
+        cache.put(KEY, ANSWER)
+        cache.flush()
+        for _ in range(2):
+            cache.forget(KEY)
+            assert cache.get(KEY) is None
+    with cache_at(tmp_path) as cache:
+        assert cache.get(KEY) is None
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
-@given(place=st.integers(0, 10_000), change=st.integers(1, 255), cut=st.booleans())
+@given(place=st.integers(0, 100_000), change=st.integers(1, 255), cut=st.booleans())
 def test_a_damaged_file_is_a_miss_or_still_the_same_answer(
     tmp_path: Path, place: int, change: int, cut: bool
 ) -> None:
-    cache = Cache(tmp_path)
-    cache.put(KEY, ANSWER)
-    contents = bytearray(the_file(tmp_path).read_bytes())
+    (tmp_path / "cache.db").unlink(missing_ok=True)
+    with cache_at(tmp_path) as cache:
+        cache.put(KEY, ANSWER)
+    contents = bytearray((tmp_path / "cache.db").read_bytes())
     place %= len(contents)
     if cut:
         del contents[place:]
     else:
         contents[place] ^= change
-    the_file(tmp_path).write_bytes(contents)
-    assert cache.get(KEY) in (None, ANSWER)
-    if cut or place > 50:
+    (tmp_path / "cache.db").write_bytes(contents)
+    with cache_at(tmp_path) as cache:
+        assert cache.get(KEY) in (None, ANSWER)
+        cache.put(KEY, ANSWER)
+        assert cache.get(KEY) in (None, ANSWER)
+
+
+def test_a_row_that_was_altered_is_a_miss(tmp_path: Path) -> None:
+    with cache_at(tmp_path) as cache:
+        cache.put(KEY, ANSWER)
+    with closing(sqlite3.connect(tmp_path / "cache.db")) as connection, connection:
+        [(content,)] = connection.execute("SELECT content FROM answer").fetchall()
+        altered = content.replace(b"hello", b"hallo")
+        assert altered != content
+        connection.execute("UPDATE answer SET content = ?", (altered,))
+    with cache_at(tmp_path) as cache:
         assert cache.get(KEY) is None
-
-
-def test_a_file_under_another_name_or_of_a_newer_version_is_a_miss(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cache = Cache(tmp_path)
-    other = KEY[:-1] + ("0" if KEY[-1] != "0" else "1")
-    cache.put(KEY, ANSWER)
-    the_file(tmp_path).rename(tmp_path / KEY[:2] / f"{other}.json")
-    assert cache.get(other) is None
-    monkeypatch.setattr("paraval.models.cache.FILE_VERSION", 2)
-    cache.put(KEY, ANSWER)
-    assert cache.get(KEY) == ANSWER
-    monkeypatch.undo()
-    assert cache.get(KEY) is None
+        assert not cache.complaints()
 
 
 @pytest.mark.parametrize(
-    "make",
+    ("make", "told"),
     [
-        Path.mkdir,
-        os.mkfifo,
-        lambda path: path.symlink_to("/dev/zero"),
-        lambda path: path.write_text(""),
-        lambda path: path.write_text("[" * 100_000),
-        lambda path: path.write_text('{"text": "hello"}'),
+        (Path.mkdir, "it is not a file"),
+        (os.mkfifo, "it is not a file"),
+        (lambda path: path.symlink_to("/dev/zero"), "it is not a file"),
+        (lambda path: path.write_text("no database, but some text" * 50), "damaged; delete it"),
+        (lambda path: a_database(path, "CREATE TABLE t (x)"), "not made by paraval"),
+        (
+            lambda path: a_database(path, f"PRAGMA application_id = {APPLICATION_ID}"),
+            "made by another version of paraval; delete it",
+        ),
     ],
 )
-def test_whatever_else_stands_in_its_place_is_a_miss(
-    tmp_path: Path, make: Callable[[Path], Any]
+def test_whatever_else_stands_in_its_place_is_reported_once_and_left_alone(
+    tmp_path: Path, make: Callable[[Path], Any], told: str
 ) -> None:
-    the_file(tmp_path).parent.mkdir()
-    make(the_file(tmp_path))
-    assert Cache(tmp_path).get(KEY) is None
+    make(tmp_path / "cache.db")
+    with cache_at(tmp_path) as cache:
+        cache.prepare()
+        assert cache.get(KEY) is None
+        cache.put(KEY, ANSWER)
+        assert cache.get(KEY) is None
+        [complaint] = cache.complaints()
+    assert told in complaint
+    assert not cache.complaints()
 
 
-def test_engines_that_write_the_same_answer_at_once_never_show_half_of_one(tmp_path: Path) -> None:
+def a_database(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(statement)
+        connection.execute("CREATE TABLE other (x)")
+        connection.commit()
+
+
+def test_engines_that_write_the_same_answer_concurrently_never_show_half_of_one(
+    tmp_path: Path,
+) -> None:
     texts = {letter * 200_000 for letter in "abc"}
     stop = threading.Event()
+    complaints: list[str] = []
 
     def write(text: str) -> None:
-        cache = Cache(tmp_path)
-        while not stop.is_set():
-            assert cache.put(KEY, Cached(text=text))
+        with cache_at(tmp_path) as cache:
+            while not stop.is_set():
+                cache.put(KEY, Cached(text=text))
+                cache.flush()
+            complaints.extend(cache.complaints())
 
     writers = [threading.Thread(target=write, args=(text,)) for text in texts]
     for writer in writers:
         writer.start()
-    reader = Cache(tmp_path)
-    while reader.get(KEY) is None:
-        time.sleep(0.001)
-    seen = [found.text for _ in range(300) if (found := reader.get(KEY)) is not None]
+    with cache_at(tmp_path) as reader:
+        while reader.get(KEY) is None:
+            time.sleep(0.001)
+        seen = [found.text for _ in range(300) if (found := reader.get(KEY)) is not None]
+        complaints.extend(reader.complaints())
     stop.set()
     for writer in writers:
         writer.join()
+    assert not complaints
     assert len(seen) == 300
     assert set(seen) <= texts
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [the_file(tmp_path)]
 
 
 def test_an_engine_that_is_killed_while_it_writes_leaves_no_half_answer(tmp_path: Path) -> None:
@@ -297,60 +361,82 @@ def test_an_engine_that_is_killed_while_it_writes_leaves_no_half_answer(tmp_path
         import sys
         from pathlib import Path
         from paraval.models.cache import Cache, Cached
-        cache = Cache(Path(sys.argv[1]))
+        cache = Cache(Path(sys.argv[1]) / "cache.db")
         for number in range(10**9):
-            cache.put(f"ab{number:038}", Cached(text=str(number) * 30_000))
-            if number == 20: print("going", flush=True)
+            cache.put(f"{number:040x}", Cached(text=str(number) * 30_000))
+            cache.flush()
+            print(number, flush=True)
     """
     command = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
-        assert child.stdout.readline() == b"going\n"
+        numbers = [int(child.stdout.readline()) for _ in range(20)]
         child.send_signal(signal.SIGKILL)
-    kept = [path.stem for path in tmp_path.glob("ab/*.json")]
-    assert len(kept) >= 20
-    assert all(Cache(tmp_path).get(key) is not None for key in kept)
+    with cache_at(tmp_path) as cache:
+        for number in numbers:
+            assert cache.get(f"{number:040x}") == Cached(text=str(number) * 30_000)
+        cache.put(KEY, ANSWER)
+    with cache_at(tmp_path) as cache:
+        assert cache.get(KEY) == ANSWER
 
 
-def test_what_a_dead_engine_left_half_written_is_cleared_but_not_what_is_being_written(
+def test_answers_of_an_earlier_version_are_not_used_and_that_is_said(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    with cache_at(tmp_path) as cache:
+        cache.prepare()
+        [complaint] = cache.complaints()
+    assert f"{tmp_path / 'cache'} holds answers of an earlier version" in complaint
+
+
+def test_the_file_is_bounded_and_the_oldest_answers_go_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paraval.models.cache.LARGEST_BYTES", 400_000)
+    keys = the_keys(300)
+    with cache_at(tmp_path) as cache:
+        for key in keys:
+            cache.put(key, Cached(text="x" * 5_000))
+            cache.flush()
+        kept = [cache.get(key) is not None for key in keys]
+    assert (tmp_path / "cache.db").stat().st_size < 500_000
+    assert kept == sorted(kept)
+    assert 30 < sum(kept) < 100
+
+
+def test_a_place_that_cannot_be_written_is_reported_once_and_costs_no_answer(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "new").mkdir()
-    old, young = tmp_path / "new" / "old", tmp_path / "new" / "young"
-    old.touch()
-    young.touch()
-    os.utime(old, (1, 1))
-    Cache(tmp_path).put(KEY, ANSWER)
-    assert list((tmp_path / "new").iterdir()) == [young]
-
-
-def test_a_folder_that_cannot_be_written_is_told_once_and_costs_no_answer(tmp_path: Path) -> None:
-    (tmp_path / "cache").write_text("a file, not a folder")
+    (tmp_path / "store").write_text("a file, not a folder")
 
     async def ask() -> list[Answered]:
-        client = models(Caller(), tmp_path / "cache")
-        return [answered(await client.ask(request(text))) for text in "abc"]
+        with writing(models(Caller(), tmp_path / "store")) as client:
+            answers = [answered(await client.ask(request(text))) for text in "abc"]
+        assert client._cache is not None
+        [complaint] = client._cache.complaints()
+        assert "cannot be used" in complaint
+        return answers
 
-    first, *others = asyncio.run(ask())
-    assert len(first.notes) == 1
-    assert "not kept in the cache" in first.notes[0]
-    assert "Not a directory" in first.notes[0]
-    assert all(not other.notes and other.text == "hello" for other in others)
+    assert all(one.text == "hello" and not one.notes for one in asyncio.run(ask()))
 
 
-def test_a_full_disk_leaves_no_half_file_behind(tmp_path: Path) -> None:
-    cache = Cache(tmp_path)
+def test_a_full_disk_costs_the_cache_and_nothing_else(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache.db")
+    cache.prepare()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
     try:
-        kept = cache.put(KEY, Cached(text="x" * 5000))
+        cache.put(KEY, Cached(text="x" * 50_000))
+        cache.flush()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert not kept
     assert cache.get(KEY) is None
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-    assert "File too large" in (cache.complaint() or "")
-    assert cache.complaint() is None
+    assert len(cache.complaints()) == 1
+    cache.close()
+    with cache_at(tmp_path) as later:
+        assert later.get(KEY) is None
+        later.put(KEY, ANSWER)
+    with cache_at(tmp_path) as later:
+        assert later.get(KEY) == ANSWER
 
 
 # ---- asking
@@ -359,8 +445,8 @@ def test_a_full_disk_leaves_no_half_file_behind(tmp_path: Path) -> None:
 def test_an_answer_has_its_price_and_the_second_one_costs_nothing(tmp_path: Path) -> None:
     async def ask() -> tuple[Answered, Answered, int]:
         caller = Caller()
-        client = models(caller, tmp_path)
-        first = answered(await client.ask(request()))
+        with writing(models(caller, tmp_path)) as client:
+            first = answered(await client.ask(request()))
         # Another run, another client: only the folder is the same.
         again = answered(await models(caller, tmp_path).ask(request()))
         return first, again, len(caller.requests)
@@ -528,10 +614,11 @@ def test_an_answer_that_was_cut_at_max_tokens_is_a_whole_one(tmp_path: Path) -> 
 
 def test_refresh_asks_again_once_and_then_uses_the_new_answer(tmp_path: Path) -> None:
     async def ask() -> tuple[list[str], int]:
-        await models(Caller(called("old")), tmp_path).ask(request())
+        with writing(models(Caller(called("old")), tmp_path)) as client:
+            await client.ask(request())
         caller = Caller(called("new"), called("newer"))
-        client = models(caller, tmp_path, CacheUse.REFRESH)
-        texts = [answered(await client.ask(request())).text for _ in range(3)]
+        with writing(models(caller, tmp_path, CacheUse.REFRESH)) as client:
+            texts = [answered(await client.ask(request())).text for _ in range(3)]
         later = models(Caller(), tmp_path)
         return [*texts, answered(await later.ask(request())).text], len(caller.requests)
 
@@ -540,7 +627,8 @@ def test_refresh_asks_again_once_and_then_uses_the_new_answer(tmp_path: Path) ->
 
 def test_off_neither_reads_nor_keeps_nor_waits_for_others(tmp_path: Path) -> None:
     async def ask() -> tuple[list[Answered | Unanswered], int]:
-        await models(Caller(called("old")), tmp_path).ask(request())
+        with writing(models(Caller(called("old")), tmp_path)) as client:
+            await client.ask(request())
         caller = Caller()
         client = models(caller, tmp_path, CacheUse.OFF)
         answers = await asyncio.gather(*(client.ask(request()) for _ in range(3)))
@@ -550,7 +638,8 @@ def test_off_neither_reads_nor_keeps_nor_waits_for_others(tmp_path: Path) -> Non
     answers, calls = asyncio.run(ask())
     assert calls == 3
     assert all(answered(answer).spend.calls == 1 for answer in answers)
-    kept = Cache(tmp_path).get(KEY)
+    with cache_at(tmp_path) as cache:
+        kept = cache.get(KEY)
     assert kept is not None
     assert kept.text == "old"
 
@@ -598,8 +687,8 @@ def test_over_real_http_fifty_equal_requests_are_one_and_no_key_is_kept(tmp_path
             api_key_env="A_KEY",
         )
         async with server, Wire(environment={"A_KEY": canary}, addresses={}) as wire:
-            client = models(wire, tmp_path)
-            return await asyncio.gather(*(client.ask(request(model=model)) for _ in range(50)))
+            with writing(models(wire, tmp_path)) as client:
+                return await asyncio.gather(*(client.ask(request(model=model)) for _ in range(50)))
 
     answers = asyncio.run(ask())
     assert len(served) == 1

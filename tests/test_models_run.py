@@ -140,6 +140,34 @@ def test_a_second_run_is_answered_from_the_cache_and_says_so(
     assert requests_seen(server) == 9, "a repeat is asked for itself"
 
 
+def test_a_cache_that_cannot_be_used_is_reported_and_costs_no_result(
+    server: Loopback, write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    write("suite.yaml", registry(m=entry(server)))
+    (folder / ".paraval").mkdir()
+    (folder / ".paraval" / "cache.db").write_text("not a database, but some text" * 50)
+    ended = paraval("run", "suite.yaml")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.count("cache of answers cannot be used") == 1
+    assert "it is damaged; delete it" in " ".join(ended.stderr.split())
+    (folder / ".paraval" / "cache.db").unlink()
+    paraval("run", "suite.yaml")
+    assert requests_seen(server) == 6
+    paraval("run", "suite.yaml")
+    assert requests_seen(server) == 6
+
+
+def test_a_plan_knows_what_is_cached_and_makes_no_file(
+    server: Loopback, write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    write("suite.yaml", registry(m=entry(server)))
+    paraval("plan", "suite.yaml")
+    assert not (folder / ".paraval").exists()
+    paraval("run", "suite.yaml")
+    planned = json.loads(paraval("plan", "suite.yaml", "--json").stdout)
+    assert planned["estimate"]["cached"] == 3
+
+
 def test_a_refused_key_stops_its_account_alone_and_a_resume_goes_on(
     server: Loopback, write: WriteSuite, paraval: Paraval, folder: Path
 ) -> None:

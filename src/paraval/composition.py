@@ -14,7 +14,7 @@ from typing import Any
 
 from paraval import news
 from paraval.conducting import Ending, Engine, Nobody, Onlooker, close_after, prepare
-from paraval.equipment import Gear, access_for, asking_for, attempts_with
+from paraval.equipment import CACHE_FILE, Gear, access_for, asking_for, attempts_with
 from paraval.errors import RequestError
 from paraval.execute.loop import run_in_a_loop
 from paraval.execute.stopping import Stopping, stopping_on_signals
@@ -22,13 +22,14 @@ from paraval.expectations import Expectations, Forecast, foresee
 from paraval.garbage import no_collections
 from paraval.grade.panel import Panel
 from paraval.lodging import check_sandbox
+from paraval.models.cache import Cache
 from paraval.models.prices import Prices
 from paraval.past import StoredRun, earlier_in
 from paraval.plan.build import absent_programs, build_plan, draft_plan
 from paraval.plan.model import json_schema
 from paraval.plan.suite import Suite
 from paraval.processes.children import Warden
-from paraval.records import Plan, RunEnded, RunInfo
+from paraval.records import Notice, Plan, RunEnded, RunInfo
 from paraval.report.contents import References
 from paraval.report.document import Report, Source
 from paraval.resuming import chosen_now, resumed_plan, run_to_resume
@@ -140,7 +141,7 @@ async def _run(
         prices = Prices()
         check_sandbox(plan)
         access = await stack.enter_async_context(access_for(plan, store, prices, chosen))
-        asking = asking_for(plan, store, prices)
+        asking = asking_for(plan, access.cache, prices)
         # Made once to see that it can be, before there is a run.
         Panel(
             plan.grading,
@@ -162,9 +163,16 @@ async def _run(
             asking=asking,
             chosen=chosen,
             at_once=at_once,
-            notes=(*news.of_the_request(suite, asked), *news.of_the_plan(plan), *notices),
+            notes=(
+                *news.of_the_request(suite, asked),
+                *news.of_the_plan(plan),
+                *notices,
+                *access.complaints(),
+            ),
         )
         await close_after(ledger, _execute(gear, store, onlooker, stopping))
+        for complaint in access.complaints():
+            onlooker(Notice(message=complaint))
     onlooker(RunEnded(run=ledger.run))
     run = ledger.run
     return Report(StoredRun(store, run), references_in(store), earlier_in(store, run))
@@ -229,7 +237,9 @@ def forecast_of(suite: Suite, selection: Selection, options: Options) -> Forecas
     """What a run would do, without doing any of it."""
     plan = draft_plan(suite, _with_models_of_environment(selection, suite))
     store = open_store(options)
-    forecast = foresee(plan, store, asking_for(plan, store, Prices()), seed=suite.seed or 0)
+    with contextlib.closing(Cache(store.root / CACHE_FILE)) as cache:
+        asking = asking_for(plan, cache, Prices())
+        forecast = foresee(plan, store, asking, seed=suite.seed or 0)
     return replace(forecast, absent=tuple(map(str, absent_programs(suite, plan))))
 
 
@@ -252,6 +262,7 @@ async def _execute(gear: Gear, store: Store, onlooker: Onlooker, stopping: Stopp
         at_once=gear.at_once,
         onlooker=onlooker,
         stopping=stopping,
+        also_write=gear.access.write_answers,
     )
     engine.begin(to_run=len(trials), done=len(ledger.done))
     for message in (

@@ -119,6 +119,8 @@ class Engine:
     stopping: Stopping
     untold_usd: float = 0.0
     """Of a run that grows: what attempts of earlier engines may have cost that never told it."""
+    also_write: Callable[[], None] = lambda: None
+    """Called in the ledger's thread after each batch that it wrote."""
 
     def say(self, words: str) -> None:
         self.onlooker(Notice(message=words))
@@ -169,6 +171,7 @@ class Engine:
         self.ledger.open(
             deliver=partial(_in_loop, loop, _call_all),
             on_failure=partial(_in_loop, loop, driver.fail),
+            also_write=self.also_write,
         )
         async with _heartbeat(self.onlooker):
             with self.stopping(driver):

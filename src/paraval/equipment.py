@@ -56,7 +56,7 @@ NICE = 5
 """How much attempts yield to what else runs on the machine, this engine included."""
 FILES_PER_PROCESS = 4
 FILES_FOR_THE_REST = 200
-CACHE_FOLDER = "cache"
+CACHE_FILE = "cache.db"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +65,19 @@ class Access:
 
     models: Models | None = None
     """Who asks them; None: the plan itself asks none."""
+    cache: Cache | None = None
+    """Where their answers are kept; None: nowhere."""
     addresses: Mapping[str, str] = field(default_factory=dict)
     """Where the simulated ones answer, by their names in the registry."""
+
+    def write_answers(self) -> None:
+        """To the cache, as far as they are not written yet."""
+        if self.cache is not None:
+            self.cache.flush()
+
+    def complaints(self) -> list[str]:
+        """What a person should know of the cache, each once."""
+        return [] if self.cache is None else self.cache.complaints()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,10 +139,15 @@ async def access_for(
     async with contextlib.AsyncExitStack() as stack:
         addresses = await _loopback_addresses(scenarios, stack)
         wire = Wire(environment=os.environ, addresses=addresses)
+        cache = None
+        if plan.cache is not CacheUse.OFF:
+            cache = stack.enter_context(contextlib.closing(Cache(store.root / CACHE_FILE)))
+            cache.prepare()
         yield Access(
+            cache=cache,
             models=Models(
                 wire=await stack.enter_async_context(wire),
-                cache=Cache(store.root / CACHE_FOLDER),
+                cache=cache,
                 use=plan.cache,
                 prices=prices,
                 identities={name: scenario.identity for name, scenario in scenarios.items()},
@@ -159,13 +175,12 @@ def _check_prices(models: tuple[Model, ...], prices: Prices) -> None:
         )
 
 
-def asking_for(plan: Plan, store: Store, prices: Prices) -> Asking:
+def asking_for(plan: Plan, cache: Cache | None, prices: Prices) -> Asking:
     """What is known of the plan's models without asking them."""
     models = models_of(plan)
-    if not models or plan.cache is not CacheUse.REUSE:
+    if not models or cache is None or plan.cache is not CacheUse.REUSE:
         return Asking(prices=prices)
     identities = {name: scenario.identity for name, scenario in scenarios_of(models).items()}
-    cache = Cache(store.root / CACHE_FOLDER)
 
     def is_cached(request: Request) -> bool:
         # Read, and not only looked for: what is taken for cached holds no limit and no money back.

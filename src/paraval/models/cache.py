@@ -1,23 +1,17 @@
-"""Answers that were paid for, kept to be used again: a folder of files named by what was asked.
+"""Answers that were paid for, kept to be used again: one SQLite file beside the runs of a store.
 
-A file is written aside and renamed, so that several engines share one folder without locks and none
-ever reads half a file. A file that is damaged, foreign, or of a newer paraval is as good as none.
+An answer that was put is there at once, from memory; a thread that writes anyway (the ledger's)
+writes it a little later, many in one transaction. Several engines may share the file. A row that is
+damaged is as good as none, and a file that is damaged, foreign or of another version is not used.
 When to use an answer again is the client's decision.
-
-Writing is done at once, on the caller's thread: for a usual answer it takes less than 100 µs, also
-beside a store that syncs all the time, and a hand-over to a thread would cost about as much.
-Nothing is synced: what a power cut takes is asked for again.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
-import os
-import secrets
-import stat
-import time
+import sqlite3
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -28,15 +22,27 @@ from paraval.models.conversation import Request
 
 KEY_VERSION = 1
 """Of what a key is made from, and of how requests are built from it."""
+APPLICATION_ID = 0x70766163  # "pvac"
 FILE_VERSION = 1
-LONGEST_FILE_BYTES = 32 << 20
-"""Of any answer that is let through, escaped; a longer file is not one of ours."""
-LEFTOVER_AGE_S = 3600.0
+LARGEST_BYTES = 1 << 30
+"""Of all answers together; beyond that, the oldest go."""
+READ_PATIENCE_S = 1.0
+"""For another engine's commit, which takes a millisecond; the event loop waits meanwhile."""
+WRITE_PATIENCE_S = 10.0
 
-_CHECK_DIGITS = 32
-_BEFORE_CHECK = b'{"check":"'
-_AFTER_CHECK = b'",'
-_START = len(_BEFORE_CHECK) + _CHECK_DIGITS + len(_AFTER_CHECK)
+_CHECK_BYTES = 16
+_MARKS = ("application_id", "user_version")
+_SCHEMA = f"""
+    BEGIN IMMEDIATE;
+    CREATE TABLE IF NOT EXISTS answer (
+        number INTEGER PRIMARY KEY, -- in the order in which they came
+        key BLOB NOT NULL UNIQUE,   -- of the request
+        content BLOB NOT NULL       -- a hash of what follows, then JSON
+    );
+    PRAGMA application_id = {APPLICATION_ID};
+    PRAGMA user_version = {FILE_VERSION};
+    COMMIT;
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,142 +85,218 @@ def _plain(value: Any) -> Any:
 
 
 class Cache:
-    """A folder of answers. It never fails: what cannot be kept or read is asked for again."""
+    """The answers of a store, in one file. It never fails: what cannot be kept or read is asked for
+    again, and `complaints` says why.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._aside = f"{folder}/new"
-        self._ready = False
-        self._numbers = itertools.count()
-        # Engines on other machines may share the folder, so a pid is not enough.
-        self._own_name = secrets.token_hex(8)
-        self._complaint: str | None = None
-        self._complained = False
+    One thread asks (`get`, `put`, `forget`), which costs it no write; another may `flush`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        """Guards the two mappings below."""
+        self._changes: dict[str, Cached | None] = {}
+        """Not written yet; None: to be forgotten."""
+        self._being_written: dict[str, Cached | None] = {}
+        self._reader: sqlite3.Connection | None = None
+        self._writer: sqlite3.Connection | None = None
+        self._is_off = False
+        self._complaints: list[str] = []
+
+    def prepare(self) -> None:
+        """Make the file where there is none, so that it is known before a run whether it can be."""
+        old = self._path.with_suffix("")
+        if old.is_dir():
+            self._complaints.append(
+                f"{old} holds answers of an earlier version, which are no longer used: delete it."
+            )
+        try:
+            self._open_writer()
+        except (sqlite3.Error, OSError) as error:
+            self._turn_off(error)
 
     def get(self, key: str) -> Cached | None:
-        try:
-            return _read(_contents(self._path(key)), key)
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        if self._is_off:
             return None
-
-    def put(self, key: str, answer: Cached) -> bool:
-        """Whether it is kept now. Why not is told once, by `complaint`."""
+        with self._lock:
+            for held in (self._changes, self._being_written):
+                if key in held:
+                    return held[key]
         try:
-            self._write(key, _written(key, answer))
-        except (OSError, ValueError, TypeError, RecursionError) as error:
-            self._complain(error)
-            return False
-        return True
+            return _decoded(self._content(key), key)
+        except (sqlite3.Error, OSError) as error:
+            self._turn_off(error)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            pass  # Damaged: as good as none.
+        return None
+
+    def put(self, key: str, answer: Cached) -> None:
+        self._change(key, answer)
 
     def forget(self, key: str) -> None:
-        with contextlib.suppress(OSError):
-            Path(self._path(key)).unlink()
+        self._change(key, None)
 
-    def complaint(self) -> str | None:
-        """Why answers are not kept, the first time that it is asked after it happened."""
-        told, self._complaint = self._complaint, None
+    def flush(self) -> None:
+        """Write what was put and forgotten, in one transaction."""
+        with self._lock:
+            if not self._changes or self._is_off:
+                return
+            self._being_written, self._changes = self._changes, {}
+        try:
+            self._write(self._being_written)
+        except (sqlite3.Error, OSError) as error:
+            self._turn_off(error)
+        with self._lock:
+            self._being_written = {}
+
+    def complaints(self) -> list[str]:
+        """What a person should know, each once."""
+        told, self._complaints = self._complaints, []
         return told
 
-    def _complain(self, error: Exception) -> None:
-        if self._complained:
+    def close(self) -> None:
+        self.flush()
+        for connection in (self._reader, self._writer):
+            if connection is not None:
+                connection.close()
+        self._reader = self._writer = None
+
+    def _change(self, key: str, answer: Cached | None) -> None:
+        if not self._is_off:
+            with self._lock:
+                self._changes[key] = answer
+
+    def _turn_off(self, error: Exception) -> None:
+        if self._is_off:
             return
-        self._complained = True
-        why = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-        self._complaint = (
-            f"answers are not kept in the cache ({self._folder}): {why}; "
-            "the run goes on, and equal requests will be paid for again"
+        self._is_off = True
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        damaged = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+        why = "it is damaged; delete it" if damaged else error
+        self._complaints.append(
+            f"The cache of answers cannot be used ({self._path}): {why}. The run continues "
+            "without it, and equal requests are paid for again."
         )
 
-    def _path(self, key: str) -> str:
-        return f"{self._folder}/{key[:2]}/{key}.json"
+    def _content(self, key: str) -> bytes | None:
+        if self._reader is None:
+            if not self._path.exists():
+                return None
+            self._reader = _connected(self._path, patience_s=READ_PATIENCE_S)
+        row = self._reader.execute(
+            "SELECT content FROM answer WHERE key = ?", (bytes.fromhex(key),)
+        ).fetchone()
+        return None if row is None else row[0]
 
-    def _write(self, key: str, contents: bytes) -> None:
-        if not self._ready:
-            _prepare(Path(self._aside))
-            self._ready = True
-        aside = f"{self._aside}/{self._own_name}-{next(self._numbers)}"
-        file = _new_file(aside)
+    def _open_writer(self) -> sqlite3.Connection:
+        if self._writer is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = _connected(self._path, patience_s=WRITE_PATIENCE_S, create=True)
+        return self._writer
+
+    def _write(self, changes: Mapping[str, Cached | None]) -> None:
+        rows = [(bytes.fromhex(key), _encoded(key, answer)) for key, answer in changes.items()]
+        forgotten = [(key,) for key, content in rows if content is None]
+        kept = [(key, content) for key, content in rows if content is not None]
+        connection = self._open_writer()
+        connection.execute("BEGIN IMMEDIATE")
         try:
-            _fill(file, contents)
-            _move(aside, self._path(key))
-        except BaseException:
-            with contextlib.suppress(OSError):
-                Path(aside).unlink()
+            connection.executemany("DELETE FROM answer WHERE key = ?", forgotten)
+            connection.executemany(
+                "INSERT OR REPLACE INTO answer (key, content) VALUES (?, ?)", kept
+            )
+            _make_room(connection, replaced=len(kept))
+            connection.execute("COMMIT")
+        except sqlite3.Error:
+            # A full disk has rolled back already, and then this raises; the first error counts.
+            with contextlib.suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
             raise
 
 
-def _prepare(aside: Path) -> None:
-    """The folder for files that are being written, without those of engines that died over it."""
-    aside.mkdir(parents=True, exist_ok=True)
-    oldest = time.time() - LEFTOVER_AGE_S
-    for leftover in aside.iterdir():
-        with contextlib.suppress(OSError):
-            if leftover.stat().st_mtime < oldest:
-                leftover.unlink()
-
-
-def _new_file(path: str) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-
-
-def _fill(file: int, contents: bytes) -> None:
+def _connected(path: Path, *, patience_s: float, create: bool = False) -> sqlite3.Connection:
+    # Nothing there may hold the run up, as a pipe without a writer would.
+    if path.exists() and not path.is_file():
+        raise sqlite3.DatabaseError("it is not a file")
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        timeout=patience_s,
+    )
     try:
-        rest = memoryview(contents)
-        while rest:
-            rest = rest[os.write(file, rest) :]
-    finally:
-        os.close(file)
+        # Not WAL: several engines write here, and SQLite before 3.51.3 may damage a WAL file when
+        # two do so at once. Nothing is synced: what a power cut takes is asked for again.
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("PRAGMA synchronous = OFF")
+        _require_ours(connection)
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
 
 
-def _move(aside: str, path: str) -> None:
-    try:
-        os.replace(aside, path)  # noqa: PTH105 - as above
-    except FileNotFoundError:
-        Path(path).parent.mkdir(exist_ok=True)
-        Path(aside).replace(path)
+def _require_ours(connection: sqlite3.Connection) -> None:
+    marks = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in _MARKS]
+    if marks == [0, 0] and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+        connection.executescript(_SCHEMA)
+    elif marks[0] != APPLICATION_ID:
+        raise sqlite3.DatabaseError("it was not made by paraval")
+    elif marks[1] != FILE_VERSION:
+        raise sqlite3.DatabaseError("it was made by another version of paraval; delete it")
 
 
-def _written(key: str, answer: Cached) -> bytes:
+def _make_room(connection: sqlite3.Connection, *, replaced: int) -> None:
+    """Where the file is full, the oldest answers go: twice as many as have come."""
+    pages, free, size = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("page_count", "freelist_count", "page_size")
+    )
+    if (pages - free) * size > LARGEST_BYTES:
+        connection.execute(
+            "DELETE FROM answer WHERE number IN"
+            " (SELECT number FROM answer ORDER BY number LIMIT ?)",
+            (2 * replaced,),
+        )
+
+
+def _encoded(key: str, answer: Cached | None) -> bytes | None:
+    """None where there is nothing to keep, or nothing that can be."""
+    if answer is None:
+        return None
     body = {
-        "version": FILE_VERSION,
         "key": key,
         "text": answer.text,
         "usage": None if answer.usage is None else dict(answer.usage),
         "metadata": dict(answer.metadata),
         "notes": answer.notes,
     }
-    rest = json.dumps(body, separators=(",", ":"), allow_nan=False)[1:].encode("ascii")
-    return b"".join((_BEFORE_CHECK, _check(rest), _AFTER_CHECK, rest))
-
-
-def _check(rest: bytes) -> bytes:
-    """Over all bytes that follow it: one flipped bit in an answer would else be an answer too."""
-    return blake2b(rest, digest_size=_CHECK_DIGITS // 2).hexdigest().encode("ascii")
-
-
-def _contents(path: str) -> bytes:
-    # Nothing there may hold the run up: not a pipe without a writer, not a link to a device.
-    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > LONGEST_FILE_BYTES:
-            raise ValueError("no file of ours")
-        return os.read(file, found.st_size)
-    finally:
-        os.close(file)
+        content = json.dumps(body, separators=(",", ":")).encode("ascii")
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return _check(content) + content
 
 
-def _read(contents: bytes, key: str) -> Cached:
-    check = contents[len(_BEFORE_CHECK) : len(_BEFORE_CHECK) + _CHECK_DIGITS]
-    rest = contents[_START:]
-    if check != _check(rest):
+def _check(content: bytes) -> bytes:
+    """SQLite notices little of what is altered inside a page, and one flipped bit in an answer
+    would else be an answer too."""
+    return blake2b(content, digest_size=_CHECK_BYTES).digest()
+
+
+def _decoded(row: bytes | None, key: str) -> Cached | None:
+    if row is None:
+        return None
+    check, content = row[:_CHECK_BYTES], row[_CHECK_BYTES:]
+    if check != _check(content):
         raise ValueError("damaged")
-    body = json.loads(b"{" + rest)
-    if body["version"] != FILE_VERSION or body["key"] != key:
-        raise ValueError("of another version, or under another name")
-    text, usage, metadata, notes = (body[name] for name in ("text", "usage", "metadata", "notes"))
-    if not isinstance(text, str) or not isinstance(metadata, dict) or not isinstance(notes, list):
-        raise TypeError("not an answer")
-    if usage is not None and not isinstance(usage, dict):
-        raise TypeError("not an answer")
-    return Cached(text=text, usage=usage, metadata=metadata, notes=tuple(notes))
+    body = json.loads(content)
+    if body["key"] != key:
+        raise ValueError("under another name")
+    return Cached(
+        text=body["text"],
+        usage=body["usage"],
+        metadata=body["metadata"],
+        notes=tuple(body["notes"]),
+    )

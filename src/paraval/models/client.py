@@ -126,11 +126,9 @@ class Models:
     def _keep(self, key: str, answer: Answered) -> Answered:
         if self._cache is None or _is_withheld(answer):
             return answer
-        if self._cache.put(key, _to_keep(answer)):
-            self._fresh.add(key)
-            return answer
-        complaint = self._cache.complaint()
-        return answer if complaint is None else replace(answer, notes=(*answer.notes, complaint))
+        self._cache.put(key, _to_keep(answer))
+        self._fresh.add(key)
+        return answer
 
 
 async def _follow(flight: _Flight, request: Request) -> Answered | Unanswered | None:

@@ -144,17 +144,23 @@ class Ledger:
 
     # ---- the engine's calls: none of them blocks
 
-    def open(self, deliver: Deliver, on_failure: Callable[[StoreError], None]) -> None:
-        """Start writing. Both are called from the writer's thread.
+    def open(
+        self,
+        deliver: Deliver,
+        on_failure: Callable[[StoreError], None],
+        also_write: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Start writing. All three are called from the writer's thread.
 
         `deliver` gets the callbacks of everything that one commit made durable, in one call.
         `on_failure` is called when a write fails for good: the changes are kept, none of their
         callbacks is called, and nothing is written until `close`, which tries once more.
         A failure is told once: by this call, or, if it comes to light then, by `close`.
+        `also_write` is called after each batch, for what can be written later; it never raises.
         """
         if self._writer is not None or self._closed:
             raise RuntimeError("a ledger is opened once")
-        self._work = Writing(self._hold, self._queue, deliver, on_failure)
+        self._work = Writing(self._hold, self._queue, deliver, on_failure, also_write)
         self._writer = threading.Thread(
             target=self._work.until_stopped, name="paraval-ledger", daemon=True
         )

@@ -50,6 +50,7 @@ class Writing:
         changes: queue.SimpleQueue[Change | Last],
         deliver: Deliver,
         on_failure: Callable[[StoreError], None],
+        also_write: Callable[[], None],
     ) -> None:
         self._connection = hold.connection
         self._path = hold.folder / RUN_FILE
@@ -57,6 +58,7 @@ class Writing:
         self._queue = changes
         self._deliver = deliver
         self._on_failure = on_failure
+        self._also_write = also_write
         self._kept: list[Change] = []
         self.waits = False
         """A failure was told: changes are kept, and nothing is tried until `close`."""
@@ -69,6 +71,8 @@ class Writing:
             stopping = self._collect()
             if self._kept and (stopping or not self.waits):
                 self._commit_kept(stopping=stopping)
+            # Last: whoever waits for a commit waits for nothing else.
+            self._also_write()
 
     def _collect(self) -> bool:
         """Wait for one change, then take those that are there too; whether that was the last."""
