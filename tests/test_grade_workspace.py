@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -55,7 +56,7 @@ def judged(
     graders: list[GraderSpec],
     what: Subject,
     *,
-    folder: Path | str = "/nowhere",
+    folder: Path | str | None = None,
     room: CommandRoom | None = None,
     functions: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Verdict:
@@ -70,11 +71,12 @@ def judged(
                     warden=warden,
                     room=room,
                 )
-                return await panel.judge(what, str(folder))
+                return await panel.judge(what, str(logs if folder is None else folder))
         finally:
             threads.close()
 
-    return asyncio.run(judge())
+    with tempfile.TemporaryDirectory() as logs:
+        return asyncio.run(judge())
 
 
 def said(verdict: Verdict) -> str:

@@ -77,8 +77,11 @@ def tree_with(repository: Path, objects: Path, change: Change) -> tuple[str, Pat
     change(clone)
     git(clone, "add", "-A")
     tree = git(clone, "write-tree")
-    for folder in (clone / ".git" / "objects").glob("??"):
-        shutil.copytree(folder, objects / folder.name, dirs_exist_ok=True)
+    for file in (clone / ".git" / "objects").glob("??/*"):
+        # git makes them read-only: only root could write one again that is there already.
+        if not (copy := objects / file.parent.name / file.name).exists():
+            copy.parent.mkdir(exist_ok=True)
+            shutil.copy(file, copy)
     return tree, clone
 
 
