@@ -225,6 +225,11 @@ EDITS: dict[str, dict[str, str | None]] = {
     "edits check.sh": {"check.sh": "exit 0\n"},
     "edits bench.sh": {"bench.sh": "echo '{\"__total__\": 0.001}' >out.json\n"},
     "adds sitecustomize.py": {"sitecustomize.py": ""},
+    "adds sitecustomize/__init__.py": {"sitecustomize/__init__.py": ""},
+    "adds .pytest.toml": {".pytest.toml": "[pytest]\naddopts = ['-p', 'cheat']\n"},
+    "edits pyproject.toml": {"pyproject.toml": "[tool.pytest.ini_options]\naddopts = '-p cheat'\n"},
+    "deletes setup.cfg": {"setup.cfg": None},
+    "deletes pytest.toml": {"pytest.toml": None, "renamed.toml": "[pytest]\n"},
     "adds .gitattributes": {".gitattributes": "* filter=evil\n"},
 }
 ESCAPES: dict[str, Candidate] = {
@@ -259,7 +264,9 @@ def link_to(target: str) -> str:
 @pytest.fixture(name="edited", scope="module")
 def edited_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Raced]:
     folder = tmp_path_factory.mktemp("edited")
-    track = make_track(folder, {**PROJECT, "tests/test_a.py": "def test_a():\n    assert True\n"})
+    settings = {"pyproject.toml": "", "setup.cfg": "[tool:pytest]\n", "pytest.toml": "[pytest]\n"}
+    tests = {"tests/test_a.py": "def test_a():\n    assert True\n"}
+    track = make_track(folder, {**PROJECT, **settings, **tests})
     with scratch_of(track):
         report = track.race(
             *({"name": words, "files": files} for words, files in EDITS.items()),

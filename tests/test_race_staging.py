@@ -621,6 +621,18 @@ def test_a_link_that_leads_out_is_told(stage: Stage) -> None:
         (("true",), "attests/x.py", False),
         (("true",), "x/y.pth", True),
         (("true",), ".gitignore", False),
+        *(
+            (("true",), f"{folder}{name}", True)
+            for name in (
+                *("conftest.py", "pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini"),
+                *("pyproject.toml", "setup.cfg", "tox.ini", "x.pth"),
+                *("sitecustomize.py", "sitecustomize/__init__.py", "sitecustomize.abi3.so"),
+                *("usercustomize.py", "usercustomize/__init__.py"),
+            )
+            for folder in ("", "src/deep/")
+        ),
+        (("true",), "src/mysitecustomize.py", False),
+        (("true",), "src/pyproject.py", False),
     ],
 )
 def test_what_commands_name_and_what_patterns_say_is_protected(

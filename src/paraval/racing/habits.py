@@ -11,15 +11,14 @@ import re
 from collections.abc import Sequence
 
 from paraval.racing.leavings import without_made_up
+from paraval.racing.request import SETTINGS_FILES, STARTUP_MODULES
 
 _DONE = re.compile(r"(?P<did>added|changed|deleted) (?P<path>.+) while it ran", re.DOTALL)
 _ADDED = "added"
 PUT_BACK = ", and put it back"
 """How a flag ends that tells of a file that is again what it was."""
 _PYTHON = ".py"
-_HEARD_BY_NAME = frozenset(
-    {"conftest.py", "sitecustomize.py", "usercustomize.py", "pytest.ini", "tox.ini", ".coveragerc"}
-)
+_HEARD_BY_NAME = frozenset((*SETTINGS_FILES, *(f"{name}.py" for name in STARTUP_MODULES)))
 """No name that somebody makes up: what is called like this changes what tests do."""
 
 

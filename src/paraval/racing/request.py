@@ -12,6 +12,20 @@ from enum import StrEnum
 TOTAL = "__total__"
 """The measurement of a whole benchmark, among those of its cases."""
 
+SETTINGS_FILES = (
+    "conftest.py",
+    "pytest.toml",
+    ".pytest.toml",
+    "pytest.ini",
+    ".pytest.ini",
+    "pyproject.toml",
+    "setup.cfg",
+    "tox.ini",
+    ".coveragerc",
+)
+"""What pytest and coverage take settings from, in whichever folder."""
+STARTUP_MODULES = ("sitecustomize", "usercustomize")
+"""What Python imports by itself: a module in any form, or a package."""
 PROTECTED = (
     "tests/**",
     "test/**",
@@ -19,12 +33,8 @@ PROTECTED = (
     "**/test/**",
     "**/test_*.py",
     "**/*_test.py",
-    "**/conftest.py",
-    "**/pytest.ini",
-    "**/tox.ini",
-    "**/.coveragerc",
-    "**/sitecustomize.py",
-    "**/usercustomize.py",
+    *(f"**/{name}" for name in SETTINGS_FILES),
+    *(f"**/{name}{form}" for name in STARTUP_MODULES for form in (".*", "/**")),
     "**/*.pth",
     ".git*/**",
     "**/.gitattributes",
