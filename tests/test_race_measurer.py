@@ -638,25 +638,28 @@ code_.work()
 json.dump({"a": (time.perf_counter() - began) * getattr(code_, "SCALE", 1)}, open("b.json", "w"))
 """
 SLOW = "import time\ndef work(): time.sleep(0.15)\n"
+SLOWER = SLOW.replace("0.15", "1.0")
+"""Long beside the start of a process, which takes its time where the machine is busy."""
 
 
 @pytest.mark.parametrize(
     ("code", "is_forged"),
     [
-        (SLOW + "real = time.perf_counter\ntime.perf_counter = lambda: real() / 100\n", True),
-        (SLOW.replace("0.15", "0.02"), False),
-        (SLOW.replace("0.15", "0.18"), False),
+        (SLOWER + "real = time.perf_counter\ntime.perf_counter = lambda: real() / 100\n", True),
+        (SLOWER.replace("1.0", "0.2"), False),
+        (SLOWER.replace("1.0", "1.2"), False),
     ],
     ids=["forged", "faster", "slower"],
 )
 def test_a_candidate_that_sets_the_clock_is_flagged(
     tmp_path: Path, code: str, is_forged: bool
 ) -> None:
-    trees = {BASE_TREE: {"bench.py": TELLS, "code_.py": SLOW}, "b": {"code_.py": code}}
+    trees = {BASE_TREE: {"bench.py": TELLS, "code_.py": SLOWER}, "b": {"code_.py": code}}
     race = Race(tmp_path, trees, metric=Metric.FILE, file="b.json")
     flags = block_of(race.results(screen("b"))[0]).flags
     assert bool(flags) is is_forged
-    assert all(re.fullmatch(r"it tells to be 1\d\d ms faster, and .* are not", f) for f in flags)
+    told = r"it tells to be [\d,]{3,} ms faster, and its processes are (not|only .+ faster)"
+    assert all(re.fullmatch(told, flag) for flag in flags)
 
 
 def test_told_times_that_do_not_fit_into_their_processes_are_not_held_against_the_clock(
