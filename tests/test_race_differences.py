@@ -322,6 +322,12 @@ def test_what_was_kept_and_is_another_by_now_is_not_used(tmp_path: Path) -> None
 # ---- expected and actual
 
 PYTEST_LONG = "AssertionError: assert {'a': 1, 'b':...4, 5, ...]} == {'a': 2, 'b':...4, 5, ...]}"
+SHORTENED = """AssertionError: assert 'packaging.re...~~~~^' == 'packaging.re...~~~~^'
+
+  Skipping 42 identical leading characters in diff, use -v to show
+  -  expected start
+  +  expected end
+    ~~~~^"""
 NUMPY = """
 Arrays are not equal
 
@@ -366,6 +372,10 @@ Received: 3
         ("assert False\n +  where False = is_ok()", None, None),
         ("KeyError: 'x'", None, None),
         ("", None, None),
+        (SHORTENED, "expected start", "expected end"),
+        ("assert [0, 1, ...] == [0, 1, ...]\n  \n  At index 9 diff: 1 != 2\n  Use -v", "2", "1"),
+        ("assert nan == nan", None, None),
+        ("AssertionError: 'a[9 chars]c' != 'a[9 chars]c'", None, None),
     ],
 )
 def test_expected_and_actual_are_told_where_the_words_tell_them(
@@ -373,6 +383,12 @@ def test_expected_and_actual_are_told_where_the_words_tell_them(
 ) -> None:
     found = asserted_in(message)
     assert (found.expected, found.actual) == (expected, actual)
+
+
+def test_values_that_were_shortened_to_the_same_text_are_not_shown_as_a_difference() -> None:
+    """The whole message is there instead."""
+    message = f"AssertionError: {'x' * 3000}1{'x' * 3000} != {'x' * 3000}2{'x' * 3000}"
+    assert asserted_in(message) == asserted_in("")
 
 
 def test_of_assert_equal_the_first_is_what_came() -> None:

@@ -373,6 +373,15 @@ def adding(path: str, mode: str = "100644", text: str = "x") -> str:
     )
 
 
+GITLINK = f"""\
+diff --git a/vendored b/vendored
+new file mode 160000
+index 0000000000000000000000000000000000000000..{"1" * 40}
+--- /dev/null
++++ b/vendored
+@@ -0,0 +1 @@
++Subproject commit {"1" * 40}
+"""
 HOSTILE_PATHS = [
     "../outside",
     "src/../../outside",
@@ -414,6 +423,11 @@ def test_a_path_that_leads_out_or_into_git_is_refused(stage: Stage, path: str) -
         ({"files": {"x": "x", "x/y": "x"}}, "a file and a folder"),
         ({"files": {"x": "\ud800"}}, "no UTF-8"),
         ({"folder": "/nowhere/at/all"}, "no folder"),
+        ({"patch": adding("x" * 300)}, "a name of 300 bytes"),
+        ({"patch": adding(f"d/{'x' * 300}/y")}, "a name of 300 bytes"),
+        ({"files": {"x" * 300: "x"}}, "a name of 300 bytes"),
+        ({"files": {"d/" * 2000 + "x": "x"}}, "a path of 4,001 bytes"),
+        ({"patch": GITLINK}, "vendored is a submodule"),
         ({"ref": "nowhere"}, "no branch, tag or commit"),
         ({"ref": "--help"}, "no branch, tag or commit"),
         ({}, "nothing is proposed"),
@@ -514,7 +528,7 @@ def test_nothing_of_the_user_s_repository_changes_whatever_is_staged(
     results = stage(*proposals)
     assert len(results) >= 30
     wells = [p.name for p, r in zip(proposals, results, strict=True) if r.outcome is Outcome.PASSED]
-    assert wells == ["edit", "back", "older", "folder", "ref", "attributes", "module", "link"]
+    assert wells == ["edit", "back", "older", "folder", "ref", "attributes", "link"]
     assert finding_of(results[-1]).staged is not None
     assert fingerprint(repository) == before
     assert not ran.exists()

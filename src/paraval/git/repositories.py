@@ -192,9 +192,12 @@ def _ask(folder: str, question: str) -> str:
     if ended.is_well:
         return os.fsdecode(ended.stdout.removesuffix(b"\n"))
     if "dubious ownership" in ended.stderr:
+        # In git's own words: it quotes the path, and knows the top of the repository.
+        lines = map(str.strip, ended.stderr.splitlines())
+        advice = next((line for line in lines if line.startswith("git config")), last_line(ended))
         raise GitError(
-            f"the repository at {folder} belongs to another user, and git does not trust it",
-            hint=f"if you do: `git config --global --add safe.directory {folder}`",
+            f"the repository at {folder} belongs to another user, and git does not trust it;"
+            f" if you do, run: {advice}"
         )
     if "not a git repository" in ended.stderr:
         raise GitError(

@@ -42,9 +42,11 @@ def asserted_in(message: str, details: str = "") -> Asserted:
 
 
 def _asserted(actual: str, expected: str) -> Asserted:
-    return Asserted(
+    """Of values that were shortened to the same text, the message tells more."""
+    found = Asserted(
         expected=cut(expected.strip(), LONGEST_VALUE), actual=cut(actual.strip(), LONGEST_VALUE)
     )
+    return NOTHING if found.expected == found.actual else found
 
 
 def _error_lines(details: str) -> str:
@@ -57,6 +59,7 @@ def _error_lines(details: str) -> str:
 # ---- pytest: assert actual == expected
 
 _ASSERT = re.compile(r"(?:AssertionError: )?assert (?P<claim>.+)")
+_AT_INDEX = re.compile(r"At index \d+ diff: (?P<actual>.+) != (?P<expected>.+)")
 _COMPUTED = re.compile(r" \+ +(?:where|and) +(?P<value>.+?) = ")
 
 
@@ -73,8 +76,21 @@ def _by_pytest(lines: list[str]) -> Asserted | None:
         # `assert 3 == add(1, 1)`: what was computed is what the test got.
         if right in computed and left not in computed:
             left, right = right, left
+        if left == right:
+            return _by_difference(lines[number + 1 :])
         return _asserted(left, right)
     return None
+
+
+def _by_difference(lines: list[str]) -> Asserted | None:
+    """What pytest says below two values that it has shortened."""
+    plain = [line.strip() for line in lines]
+    for line in plain:
+        if (matched := _AT_INDEX.fullmatch(line)) is not None:
+            return _asserted(matched["actual"], matched["expected"])
+    expected = next((line[1:] for line in plain if line.startswith("- ")), "")
+    actual = next((line[1:] for line in plain if line.startswith("+ ")), "")
+    return _asserted(actual, expected) if expected and actual else NOTHING
 
 
 # ---- labels: each value behind its name, perhaps on several lines

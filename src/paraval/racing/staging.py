@@ -17,7 +17,7 @@ from paraval.errors import ParavalError
 from paraval.git.blobs import read_blobs, sizes_of
 from paraval.git.borrowing import alternates_variable
 from paraval.git.folders import folder_tree
-from paraval.git.repositories import Repository, find_repository, resolve
+from paraval.git.repositories import GITLINK, Repository, find_repository, resolve
 from paraval.git.running import GitError, run_git
 from paraval.git.snapshots import snapshot
 from paraval.git.trees import (
@@ -48,6 +48,9 @@ MOST_FILES = 1_000
 PATCH_NAME = "candidate.patch"
 STAGED_AT_ONCE = 4
 _LONGEST_LINK_BYTES = 10_000
+_LONGEST_NAME_BYTES = 255
+_LONGEST_PATH_BYTES = 3_000
+"""Relative to the repository: systems take 4,096, with the folder of the worktree before it."""
 CANCELLED_S = 5.0
 """How long a cancelled thread may take to clear up; then it is left behind, with a slow disk."""
 
@@ -103,6 +106,7 @@ class Stager:
         with open_desk(repository, base.tree, self._room.objects) as desk:
             tree = _tree_of(proposal, repository, desk, base)
             changes = tree_changes(desk.git_dir, base.tree, tree, desk.to_read)
+            _check_they_can_be_laid(changes)
             contents = _contents(desk, changes)
             patch = None
             if changes:
@@ -184,6 +188,30 @@ def _check_it_is_the_same(proposal: Proposal, repository: Repository) -> None:
         raise InvalidProposalError(error.message) from error
     if proposal.content not in ("", now):
         raise InvalidProposalError(f"{what} is not what it was when the race began")
+
+
+def _check_they_can_be_laid(changes: list[TreeChange]) -> None:
+    """git takes trees that no disk can hold. Raises InvalidProposalError."""
+    for change in changes:
+        if change.new_mode == ABSENT:
+            continue
+        name = shown(change.path)[:200]
+        longest = max(map(len, change.path.split(b"/")))
+        if longest > _LONGEST_NAME_BYTES:
+            raise InvalidProposalError(
+                f"{name}: no file can have a name of {longest:,} bytes"
+                f" (at most {_LONGEST_NAME_BYTES:,})"
+            )
+        if len(change.path) > _LONGEST_PATH_BYTES:
+            raise InvalidProposalError(
+                f"{name}: no worktree can have a path of {len(change.path):,} bytes"
+                f" (at most {_LONGEST_PATH_BYTES:,})"
+            )
+        if change.new_mode == GITLINK:
+            raise InvalidProposalError(
+                f"{name} is a submodule: its files are not in this repository, so no candidate"
+                " can add or change it"
+            )
 
 
 def _patch_bytes(text: str) -> bytes:
