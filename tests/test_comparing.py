@@ -174,6 +174,41 @@ def test_time_and_cost_are_ratios_over_the_cases_where_both_sides_tell_them() ->
     assert compared(taking(1, [None]), taking(1, [None])).cost is None
 
 
+def test_time_and_cost_ratios_are_over_judged_trials_and_timeouts_are_counted_beside_them() -> None:
+    """Twice as long and as dear, in each case with a verdict on both sides. A side is not quicker
+    for a crash or dearer for a timeout."""
+    ends = (("P", 2.0), ("F", 4.0), ("E", 60.0), ("P", 6.0))
+    others = (("P", 1.0), ("P", 2.0), ("P", 3.0), ("E", 60.0))
+    subject, reference = (
+        book_of(trial(f"c{n}", {}, end, seconds=by, usd=by) for n, (end, by) in enumerate(side))
+        for side in (ends, others)
+    )
+    comparison = compared(subject, reference)
+    assert comparison.seconds is not None
+    assert comparison.cost is not None
+    assert (comparison.seconds.ratio, comparison.seconds.cases) == (pytest.approx(2), 2)
+    assert (comparison.cost.ratio, comparison.cost.cases) == (pytest.approx(2), 2)
+    assert (comparison.timeouts_subject, comparison.timeouts_reference) == (1, 1)
+    turned = compare(pair_books(reference, subject).pairs.mirrored(), A, B)
+    assert (turned.timeouts_subject, turned.timeouts_reference) == (1, 1)
+
+
+def test_repeats_without_a_verdict_do_not_change_the_time_or_cost_of_a_case() -> None:
+    def side(*ends: tuple[str, float]) -> CaseBook:
+        return book_of(
+            trial(f"c{n}", {}, end, seconds=by, usd=by, repeat=repeat)
+            for n in range(2)
+            for repeat, (end, by) in enumerate(ends, 1)
+        )
+
+    comparison = compared(side(("P", 3.0), ("E", 60.0)), side(("P", 2.0), ("P", 4.0)))
+    assert comparison.seconds is not None
+    assert comparison.cost is not None
+    assert comparison.seconds.ratio == pytest.approx(1)
+    assert comparison.cost.ratio == pytest.approx(1)
+    assert (comparison.timeouts_subject, comparison.timeouts_reference) == (2, 0)
+
+
 @pytest.mark.parametrize(("slow", "is_told"), [(0.0009, False), (0.009, False), (0.02, True)])
 def test_times_that_are_short_on_both_sides_are_no_ground_for_a_ratio(
     slow: float, is_told: bool

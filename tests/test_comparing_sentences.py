@@ -240,18 +240,35 @@ def test_time_cost_and_repeats_have_a_line_each() -> None:
             ),
         ),
     )
-    assert figure_lines(made) == [
+    assert figure_lines(made, plain) == [
         "time: 1.8 times as long (1.5 to 2.1)",
         "cost: 0.4 times (0.31 to 0.52, 12 cases)",
         "pass@3: 90 % against 80 %; pass^3: 50 % against 25 % (30 cases)",
     ]
     unknown = Ratio(ratio=1.8, interval=(0.0, float("inf")), cases=30)
-    assert figure_lines(replace(BETTER, seconds=unknown)) == ["time: 1.8 times as long"]
+    assert figure_lines(replace(BETTER, seconds=unknown), plain) == ["time: 1.8 times as long"]
     same = Ratio(ratio=1.0, interval=(1.0, 1.0), cases=30)
-    assert figure_lines(replace(BETTER, cost=same)) == ["cost: the same"]
+    assert figure_lines(replace(BETTER, cost=same), plain) == ["cost: the same"]
     close = Ratio(ratio=1.004, interval=(0.99, 1.02), cases=30)
-    assert figure_lines(replace(BETTER, seconds=close)) == ["time: about the same (0.99 to 1.02)"]
-    assert details(made, plain) == figure_lines(made)
+    assert figure_lines(replace(BETTER, seconds=close), plain) == [
+        "time: about the same (0.99 to 1.02)"
+    ]
+    assert details(made, plain) == figure_lines(made, plain)
+
+
+def test_timeouts_are_named_beside_the_ratio_of_times() -> None:
+    """And not beside that of costs; without a ratio there is nothing that they could bend."""
+    ratio = Ratio(ratio=1.8, interval=(1.5, 2.1), cases=30)
+    made = replace(BETTER, seconds=ratio, cost=ratio, timeouts_subject=2, timeouts_reference=0)
+    two = "; 2 timeouts of with-mcp not counted: true times are longer"
+    assert figure_lines(made, plain) == [
+        f"time: 1.8 times as long (1.5 to 2.1){two}",
+        "cost: 1.8 times (1.5 to 2.1)",
+    ]
+    both = replace(made, cost=None, timeouts_reference=1)
+    (line,) = figure_lines(both, plain)
+    assert "; 2 timeouts of with-mcp and 1 of without-mcp not counted: " in line
+    assert figure_lines(replace(both, seconds=None), plain) == []
 
 
 def test_scores_have_a_line_where_they_say_more() -> None:
@@ -334,4 +351,4 @@ def test_axes_have_plurals() -> None:
 
 def test_of_one_case_no_ratio_is_told() -> None:
     alone = Ratio(ratio=0.2, interval=(0.0, math.inf), cases=1)
-    assert figure_lines(replace(EQUAL, cases=1, seconds=alone, cost=alone, pass_at=())) == []
+    assert figure_lines(replace(EQUAL, cases=1, seconds=alone, cost=alone, pass_at=()), plain) == []

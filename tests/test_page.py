@@ -20,9 +20,10 @@ import pytest
 from lxml import html
 
 from paraval.isolation import PATCH
-from paraval.records import Case, Outcome
+from paraval.records import Case, Outcome, Spend
 from paraval.report.document import Report
 from paraval.report.page.artifacts import logs_in, patch_in
+from paraval.report.page.figures import figures_of
 from paraval.report.page.rendering import marked
 from paraval.report.page.writing import write_page
 from tests.conftest import Paraval, WriteSuite
@@ -78,6 +79,34 @@ class Balanced(HTMLParser):
 
 
 # ---- what stands on it
+
+
+def test_charts_of_time_and_cost_draw_judged_trials_and_count_timeouts_beside_them() -> None:
+    ends = [
+        ("a", Outcome.PASSED, 1.0, 0.01),
+        ("b", Outcome.FAILED, 3.0, 0.03),
+        ("c", Outcome.CRASHED, 0.001, 0.5),
+        ("d", Outcome.TIMEOUT, 60.0, 0.5),
+    ]
+    trials = [
+        trial(
+            number,
+            case,
+            {"model": model},
+            end_of(outcome, duration_s=seconds),
+            spend=Spend(cost_usd=usd, calls=1),
+        )
+        for number, (model, (case, outcome, seconds, usd)) in enumerate(
+            (model, end) for model in ("small", "large") for end in ends
+        )
+    ]
+    report = Report(MadeRun(trials=trials))
+    figures = figures_of(report)
+    assert [list(one.seconds) for one in figures.durations] == [[1.0, 3.0]] * 2
+    assert [(one.seconds, one.usd) for one in figures.time_cost] == [(2.0, pytest.approx(0.02))] * 2
+    words = words_of(page_of(report))
+    assert "Median and p95 do not count 2 timeouts, after 1 min 00 s or more" in words
+    assert "median 2.0 s, longest 3.0 s; 1 timeout not counted" in words
 
 
 def test_a_stranger_reads_the_verdict_the_figures_and_every_case() -> None:

@@ -260,6 +260,45 @@ def test_skipped_trials_count_in_no_rate_and_no_median() -> None:
     assert (summary.pass_rate, summary.skipped, summary.median_s) == (1.0, 1, 4.0)
 
 
+def timed_report() -> Report:
+    """Three answers, a crash at once, and two timeouts, of which one suite counts as failures."""
+    late = ended(Outcome.TIMEOUT, case="d", total_s=60.0)
+    failed = replace(ended(Outcome.FAILED, case="e", total_s=75.0).result, duration_s=75.0)
+    slow = Failure(kind=Outcome.TIMEOUT, message="not done after 75 s; ended")
+    return report_of(
+        ended(case="a", total_s=1.0),
+        ended(Outcome.FAILED, case="b", total_s=2.0),
+        ended(case="c", total_s=3.0),
+        ended(Outcome.CRASHED, case="c", repeat=2, total_s=0.001),
+        replace(late, result=replace(late.result, duration_s=60.0)),
+        replace(ended(Outcome.FAILED, case="e", total_s=75.0), result=replace(failed, error=slow)),
+        fail_under=0.1,
+    )
+
+
+def test_times_are_those_of_trials_that_came_to_a_verdict() -> None:
+    """A crash is no quick answer, and of a timeout only a lower bound is known."""
+    summary = timed_report().summary
+    assert (summary.median_s, summary.p95_s) == (2.0, pytest.approx(2.9))
+    assert (summary.timeouts, summary.timeout_s) == (2, 60.0)
+    assert summary.serial_s == pytest.approx(141.001), "what was done in all counts everything"
+    crashed = report_of(ended(Outcome.CRASHED, total_s=0.001)).summary
+    assert (crashed.median_s, crashed.p95_s, crashed.timeouts) == (None, None, 0)
+
+
+def test_timeouts_are_reported_beside_the_times_that_do_not_count_them() -> None:
+    told = (
+        "Median and p95 do not count 2 timeouts, after 1 min 00 s or more: true times are longer."
+    )
+    text = plain(timed_report(), 100)
+    assert told in text
+    assert re.search(r"all trials .* 2\.0 s\+ ", text), "the median is a lower bound"
+    assert told in written(timed_report(), ".md")
+    total = json.loads(written(timed_report(), ".json"))["summary"]
+    assert (total["median_s"], total["timeouts"], total["timeout_s"]) == (2.0, 2, 60.0)
+    assert "timeout" not in plain(report_of(ended(total_s=4.0)), 100)
+
+
 # ---- the gate
 
 
@@ -391,6 +430,8 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "score_interval",
         "median_s",
         "p95_s",
+        "timeouts",
+        "timeout_s",
         "tokens",
         "tool_calls",
         "trials_without_cost",
@@ -664,9 +705,9 @@ def test_the_output_in_a_junit_report_is_bounded() -> None:
 
 GOLDEN = """\
 variant               pass rate (95 %)  errors  could be   cost  median  passed
-small · with-tool     100 % (21-100 %)       1  50-100 %  $0.50   1.0 s       2
+small · with-tool     100 % (21-100 %)       1  50-100 %  $0.50  1.5 s+       2
 large · without-tool     50 % (9-91 %)       0         -  $1.00   2.0 s       1
-total                 66.7 % (15-96 %)       1   50-75 %  $1.50   1.0 s       3
+total                 66.7 % (15-96 %)       1   50-75 %  $1.50  1.5 s+       3
 
 1 wrong answer
   ✗ hello · large · without-tool  failed  expected "hello"
@@ -675,6 +716,7 @@ total                 66.7 % (15-96 %)       1   50-75 %  $1.50   1.0 s       3
   ! bye · small · with-tool  timeout  no answer within 60 s
 
 5 trials in 2.0 s; their times add up to 8.0 s (4.0 times as long).
+Median and p95 do not count 1 timeout, after 1.0 s: true times are longer.
 1 error is no wrong answer: the pass rate is over the 4 judged, by case; with it
 the rate lies between 50 % and 75 %.
 Cost: $1.50 for 4 trials; 1 told none.

@@ -9,7 +9,8 @@
              "pass_rate_interval": [low, high], "serial_s", "speedup", "cost_usd",
              "cases" (what the interval is over), "errors_by_kind", "rate_if_errors_failed",
              "rate_if_errors_passed", "score", "score_interval": [low, high] | null, "median_s",
-             "p95_s", "answers_cut", "trials_without_cost", "usage", "tokens", "tool_calls",
+             "p95_s", "timeouts", "timeout_s", "answers_cut", "trials_without_cost", "usage",
+             "tokens", "tool_calls",
              "trials_of_unknown_cost", "calls", "cached", "judging": {"cost_usd",
              "trials_of_unknown_cost", "calls", "cached", "usage"}, "total_cost_usd",
              "skipped_by_reason": {reason: trials}, "retries_by_kind": {outcome: attempts},
@@ -25,8 +26,9 @@
                   "p", "adjusted_p", "method", "wins", "losses"} | null, "score": {...} | null,
                   "finding": better | worse | no difference shown, "detectable",
                   "if_errors": [least, most] | null, "seconds": {"ratio", "interval", "cases"} |
-                  null, "cost": {...} | null, "pass_at": [{"k", "cases", "any_subject",
-                  "any_reference", "all_subject", "all_reference"}], "left_out":
+                  null, "cost": {...} | null, "timeouts_subject", "timeouts_reference",
+                  "pass_at": [{"k", "cases", "any_subject", "any_reference", "all_subject",
+                  "all_reference"}], "left_out":
                   {"only_subject": [case], "only_reference", "unjudged", "unjudged_subject",
                   "unjudged_reference"}, "turned": {"broke": [case], "mended", "flaky"},
                   "stopped": {"used", "planned", "decided", "futile"} | null, "sentence"}],
@@ -62,8 +64,9 @@ cases and variants: `passed` of the judged where all have as many judged repeats
 errors failed or passed are the same mean, with errors as verdicts. The interval takes the case as
 unit, at 95 %: repeats of a case make it narrower only as far as they differ. `score` is the mean of
 the cases' mean scores, with Student's interval over the cases; null where nothing has a score, and
-the interval where the cases don't tell how much they vary. `median_s` and `p95_s` are of trials
-that ran, all attempts of each together. `tokens` are the target's, input and output; `tool_calls`
+the interval where the cases don't tell how much they vary. `median_s` and `p95_s` are of judged
+trials, all attempts of each together: `timeouts`, of which the first ended after `timeout_s`, would
+have taken longer and are not in them. `tokens` are the target's, input and output; `tool_calls`
 those of agents that tell them (over `trials_telling_tools` it is calls a trial); both are null
 where nobody told.
 
@@ -78,8 +81,10 @@ equal, subject less reference, in shares (0.12: twelve points), over cases that 
 sides. `passing` is of pass rates, `score` of scores where they say more than pass and fail;
 `adjusted_p` makes up for `among` comparisons of the same axis. `detectable` is the smallest
 difference that so many cases show 80 % of the time, `if_errors` what the mean could be whatever
-errors hide, `pass_at` how likely any and all of k repeats pass. Of a run that may stop early they
-are from the cases that count by then (`stopped`), and hold however often one looked.
+errors hide, `seconds` and `cost` ratios over judged trials (`timeouts_subject` and
+`timeouts_reference` are in no time), `pass_at` how likely any and all of k repeats pass. Of a run
+that may stop early they are from the cases that count by then (`stopped`), and hold however often
+one looked.
 
 `activity` is of agents, `change` of attempts with a workspace; both are of the attempt that
 decided. In `agents`, `handed` are trials that were handed a server and told what they did, `called`
@@ -246,6 +251,8 @@ def _tally_as_dict(tally: Tally) -> dict[str, Any]:
         "serial_s": seconds(tally.serial_s),
         "median_s": seconds(tally.median_s),
         "p95_s": seconds(tally.p95_s),
+        "timeouts": tally.timeouts,
+        "timeout_s": seconds(tally.timeout_s),
         "answers_cut": tally.answers_cut,
         "trials_without_cost": tally.trials_without_cost,
         **_costs_as_dict(tally.target),

@@ -29,6 +29,7 @@ def closing_sentences(contents: Contents, quote: Quote) -> list[str]:
     summary = contents.summary
     return [
         _time(summary),
+        *_timeouts(summary),
         *_missing(summary, quote, going_on=contents.run.running),
         *_retries(summary),
         *_cut(summary),
@@ -48,6 +49,15 @@ def _time(summary: Summary) -> str:
     times = f"{summary.speedup:.1f} times as long"
     serial = duration(summary.serial_s)
     return f"{done}; their times add up to {serial} ({times})."
+
+
+def _timeouts(summary: Summary) -> Iterator[str]:
+    if summary.timeouts:
+        more = " or more" if summary.timeouts > 1 else ""
+        yield (
+            f"Median and p95 do not count {counted(summary.timeouts, 'timeout')}, after"
+            f" {duration(summary.timeout_s)}{more}: true times are longer."
+        )
 
 
 def _missing(summary: Summary, quote: Quote, *, going_on: bool) -> Iterator[str]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from paraval.records import Spend, TrialResult
+from paraval.records import Outcome, Spend, TrialResult
 from paraval.report.wording import UNKNOWN, counted, money
 
 NO_PRICE = "unknown"
@@ -133,6 +133,21 @@ def is_from_cache(result: TrialResult) -> bool:
     """Whether every answer, judges' included, was there already: it took no time worth telling."""
     spends = [spend for spend in (result.spend, result.judging) if spend is not None]
     return any(spend.cached for spend in spends) and not any(spend.calls for spend in spends)
+
+
+def seconds_to_verdict(result: TrialResult) -> float | None:
+    """How long a trial took, all its attempts together; None where it has no verdict of its own, or
+    took all its answers from the cache. An error ends at any time, whatever an answer takes."""
+    end = result.result
+    if not end.outcome.is_judged or end.error is not None or is_from_cache(result):
+        return None
+    return finite(result.total_s)
+
+
+def is_timeout(result: TrialResult) -> bool:
+    """Whether it would have taken longer: also where a timeout counts as a failure."""
+    error = result.result.error
+    return Outcome.TIMEOUT in (result.outcome, None if error is None else error.kind)
 
 
 def usage_of(result: TrialResult) -> Mapping[str, float]:

@@ -23,6 +23,8 @@ from paraval.report.costs import (
     finite,
     is_from_cache,
     is_known,
+    is_timeout,
+    seconds_to_verdict,
     spend_of,
     usage_of,
 )
@@ -75,10 +77,14 @@ class Tally:
     serial_s: float
     """The sum of all attempts' durations."""
     median_s: float | None
-    """Of a trial that was neither skipped nor answered from the cache alone, all its attempts
-    together; None where there was none."""
+    """Of judged trials that were not answered from the cache alone, all attempts of each together;
+    None where there was none."""
     p95_s: float | None
     """Of the same: 95 % of them took no longer."""
+    timeouts: int
+    """Trials that are not in those times, since they would have taken longer than they may ..."""
+    timeout_s: float | None
+    """... and after how long the first of them was ended; None where there was none."""
     from_cache: int
     """Trials whose answers, judges' included, were all there already."""
     answers_cut: int
@@ -183,7 +189,7 @@ def summarise(results: Iterable[TrialResult], info: RunInfo, book: Book) -> Summ
     all_cases, by_variant = clusters_of(book)
     paid = Paid(target=whole.target.is_told, judging=whole.judging.is_told)
     # Answers from the cache alone saved money; what time they saved is not known.
-    is_timed = info.wall_s > 0 and (bool(whole.durations) or not whole.cached)
+    is_timed = info.wall_s > 0 and (whole.ran > 0 or not whole.cached)
     return Summary(
         **whole.figures(paid, all_cases),
         planned=max(info.trials, whole.trials),
@@ -211,6 +217,8 @@ class _Count:
         self.outcomes: Counter[Outcome] = Counter()
         self.is_scored = False
         self.durations = array("d")
+        self.timeouts = array("d")
+        self.ran = 0
         self.serial_s = 0.0
         self.cached = 0
         self.answers_cut = 0
@@ -227,8 +235,7 @@ class _Count:
         self.trials += 1
         self.outcomes[result.outcome] += 1
         self.is_scored = self.is_scored or _says_more_than_its_verdict(result)
-        spent = finite(result.total_s) or 0.0
-        self.serial_s += spent
+        self.serial_s += finite(result.total_s) or 0.0
         if result.outcome is Outcome.SKIPPED:
             error = result.result.error
             self.left_out += error is not None and error.lasting
@@ -236,7 +243,8 @@ class _Count:
         elif is_from_cache(result):
             self.cached += 1
         else:
-            self.durations.append(spent)
+            self.ran += 1
+        self._add_times(result)
         self.answers_cut += CUT in result.result.notes
         if result.retries:
             self.retries.update(result.retries)
@@ -250,6 +258,13 @@ class _Count:
     def _add_reason(self, why: str) -> None:
         known = why in self.reasons or len(self.reasons) < MOST_REASONS
         self.reasons[why if known else OTHER_REASONS] += 1
+
+    def _add_times(self, result: TrialResult) -> None:
+        taken = seconds_to_verdict(result)
+        if taken is not None:
+            self.durations.append(taken)
+        if is_timeout(result):
+            self.timeouts.append(finite(result.result.duration_s) or 0.0)
 
     def _add_costs(self, result: TrialResult) -> None:
         spend = spend_of(result)
@@ -294,6 +309,8 @@ class _Count:
             "serial_s": self.serial_s,
             "median_s": median(self.durations) if self.durations else None,
             "p95_s": quantile(self.durations, SLOW) if self.durations else None,
+            "timeouts": len(self.timeouts),
+            "timeout_s": min(self.timeouts, default=None),
             "from_cache": self.cached,
             "answers_cut": self.answers_cut,
             "target": self.target.costs(is_paid=paid.target),

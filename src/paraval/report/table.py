@@ -45,14 +45,14 @@ def _figures_of(summary: Summary) -> Iterator[tuple[str, Callable[[Tally], str]]
     """Headings and cells beside the rate, those that are missed least last."""
     if summary.target.is_told:
         yield "cost", lambda tally: str(tally.target)
-    yield "median", lambda tally: duration(tally.median_s)
+    yield "median", lambda tally: taken(tally.median_s, tally)
     if summary.is_scored:
         yield "score", _score
     yield "passed", lambda tally: f"{tally.passed:,}"
     yield "failed", lambda tally: f"{tally.failed:,}"
     if summary.skipped:
         yield "skipped", lambda tally: f"{tally.skipped:,}"
-    yield "p95", lambda tally: duration(tally.p95_s)
+    yield "p95", lambda tally: taken(tally.p95_s, tally)
     if summary.judging.is_told:
         yield "judges", lambda tally: str(tally.judging)
     if summary.tokens is not None:
@@ -91,6 +91,11 @@ def _rates_with_errors(tally: Tally) -> str:
     if not tally.errors or worst is None or best is None:
         return UNKNOWN
     return percent_range(worst, best)
+
+
+def taken(seconds: float | None, tally: Tally) -> str:
+    """`1.2 s`; `1.2 s+` where timeouts are not counted, which would make it longer."""
+    return UNKNOWN if seconds is None else duration(seconds) + "+" * bool(tally.timeouts)
 
 
 def _score(tally: Tally) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from paraval.records import Outcome, TrialResult, Variant
-from paraval.report.costs import finite, is_from_cache, is_known, spend_of
+from paraval.report.costs import finite, is_known, is_timeout, seconds_to_verdict, spend_of
 from paraval.report.summary import variant_key
 
 
@@ -24,9 +24,11 @@ class Cell(NamedTuple):
     scored: int
     """Judged repeats that have a score."""
     timed: int
-    """Repeats that ran, neither skipped nor answered from the cache alone."""
+    """Judged repeats that were not answered from the cache alone."""
     priced: int
-    """Repeats whose cost is known as a whole."""
+    """Judged repeats whose cost is known as a whole."""
+    timeouts: int
+    """Repeats that would have taken longer than they may."""
     sum_score: float
     sum_s: float
     """How long those timed took, all attempts of each together."""
@@ -47,9 +49,9 @@ class Cell(NamedTuple):
         return bool(self.passed and self.failed)
 
 
-_COUNTS = 7
+_COUNTS = 8
 _SUMS = 3
-PASSED, FAILED, ERRORS, SKIPPED, SCORED, TIMED, PRICED = range(_COUNTS)
+PASSED, FAILED, ERRORS, SKIPPED, SCORED, TIMED, PRICED, TIMEOUTS = range(_COUNTS)
 SCORE, SECONDS, USD = range(_SUMS)
 
 _EMPTY = array("I")
@@ -81,13 +83,14 @@ class CaseBook:
             return
         judged = PASSED if outcome is Outcome.PASSED else FAILED
         counts[first + (judged if outcome.is_judged else ERRORS)] += 1
-        score = finite(result.result.score) if outcome.is_judged else None
-        seconds = None if is_from_cache(result) else finite(result.total_s)
+        counts[first + TIMEOUTS] += is_timeout(result)
+        if not outcome.is_judged:
+            return
         spend = spend_of(result)
         usd = spend.known_usd if spend is not None and is_known(spend) else None
         for column, sum_, value in (
-            (SCORED, SCORE, score),
-            (TIMED, SECONDS, seconds),
+            (SCORED, SCORE, finite(result.result.score)),
+            (TIMED, SECONDS, seconds_to_verdict(result)),
             (PRICED, USD, usd),
         ):
             if value is not None:

@@ -74,6 +74,8 @@ def compare(
         if_errors=pairs.if_errors,
         seconds=None if pairs.is_short else _ratio(pairs.log_seconds, confidence),
         cost=_ratio(pairs.log_usd, confidence),
+        timeouts_subject=pairs.timeouts[0],
+        timeouts_reference=pairs.timeouts[1],
         pass_at=_pass_at(pairs),
         left_out=pairs.left_out,
         turned=pairs.turned,

@@ -161,7 +161,12 @@ class Comparison:
     """The least and the most that the mean difference could be, whatever errors hide; None where
     there are none."""
     seconds: Ratio | None
+    """Of judged trials, as the costs."""
     cost: Ratio | None
+    timeouts_subject: int = 0
+    """Trials that are in no time, since they would have taken longer ..."""
+    timeouts_reference: int = 0
+    """... on each side, of the cases that both have."""
     pass_at: tuple[PassAtK, ...] = ()
     left_out: LeftOut = LeftOut()
     turned: Turned = Turned()

@@ -40,6 +40,7 @@ class Figures(NamedTuple):
     log_seconds: float | None
     log_usd: float | None
     """None where nothing was paid: there is no ratio to nothing."""
+    timeouts: int
 
 
 class Setting(NamedTuple):
@@ -75,6 +76,8 @@ class Pairs:
         self.log_usd = array("d")
         self._log_times = (0.0, 0.0)
         """The sums, over the same cases, of what each side took; subject, reference."""
+        self.timeouts = (0, 0)
+        """Of the settings that both sides have; subject, reference."""
         self.worst = array("d")
         """The differences if errors had gone as badly for the subject as they can ..."""
         self.best = array("d")
@@ -142,6 +145,7 @@ class Pairs:
         other.differences = _negated(self.differences)
         other.scores = _negated(self.scores)
         other.log_seconds, other.log_usd = _negated(self.log_seconds), _negated(self.log_usd)
+        other.timeouts = (self.timeouts[1], self.timeouts[0])
         other._log_times = (self._log_times[1], self._log_times[0])
         other.worst, other.best = _negated(self.best), _negated(self.worst)
         other.has_errors, other.has_more_scores = self.has_errors, self.has_more_scores
@@ -192,10 +196,13 @@ class Pairs:
     def _add_times(self, settings: Settings) -> None:
         subject = reference = 0.0
         known = 0
+        ended, ended_reference = self.timeouts
         for one, other in settings:
+            ended, ended_reference = ended + one.timeouts, ended_reference + other.timeouts
             if one.log_seconds is not None and other.log_seconds is not None:
                 subject, reference = subject + one.log_seconds, reference + other.log_seconds
                 known += 1
+        self.timeouts = (ended, ended_reference)
         if known:
             before, before_reference = self._log_times
             self._log_times = (before + subject / known, before_reference + reference / known)
@@ -235,6 +242,7 @@ def figures_of(cell: Cell) -> Figures:
         best=(passed + cell.errors) / ended if ended else None,
         score=cell.sum_score / cell.scored if cell.scored else None,
         has_more_scores=cell.scored > 0 and abs(cell.sum_score - passed) > DUST,
+        timeouts=cell.timeouts,
         log_seconds=_log_mean(cell.sum_s, cell.timed),
         log_usd=_log_mean(cell.sum_usd, cell.priced),
     )

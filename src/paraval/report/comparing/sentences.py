@@ -63,10 +63,11 @@ def evidence(comparison: Comparison) -> str:
     return f"{', '.join(_told(comparison))}{_beyond(comparison)}"
 
 
-def figure_lines(comparison: Comparison) -> list[str]:
+def figure_lines(comparison: Comparison, quote: Quote) -> list[str]:
     """Time and cost as ratios, and what repeats tell; a line each."""
+    time = _ratio_line("time", "times as long", comparison.seconds, comparison)
     return [
-        *_ratio_line("time", "times as long", comparison.seconds, comparison),
+        *(f"{line}{_timeouts(comparison, quote)}" for line in time),
         *_ratio_line("cost", "times", comparison.cost, comparison),
         *(_pass_at_line(one, comparison) for one in comparison.pass_at),
     ]
@@ -75,7 +76,7 @@ def figure_lines(comparison: Comparison) -> list[str]:
 def details(comparison: Comparison, quote: Quote) -> list[str]:
     """All that can be told beside the sentence and its notes, a line each."""
     score = score_line(comparison)
-    figures = figure_lines(comparison)
+    figures = figure_lines(comparison, quote)
     return [*([score] if score else ()), *figures, *turned_lines(comparison, quote)]
 
 
@@ -218,6 +219,20 @@ def _ratio_line(what: str, unit: str, ratio: Ratio | None, comparison: Compariso
     found = times(ratio.ratio)
     told = "about the same" if found == "1" else f"{found} {unit}"
     yield f"{what}: {told}{f' ({beside})' if beside else ''}"
+
+
+def _timeouts(comparison: Comparison, quote: Quote) -> str:
+    """`; 2 timeouts of hang and 1 of good not counted: true times are longer`."""
+    sides = (
+        (comparison.timeouts_subject, comparison.subject),
+        (comparison.timeouts_reference, comparison.reference),
+    )
+    parts = [(number, quote(side.label)) for number, side in sides if number]
+    if not parts:
+        return ""
+    (first, label), *others = parts
+    told = (f"{counted(first, 'timeout')} of {label}", *(f"{n:,} of {side}" for n, side in others))
+    return f"; {listed(told)} not counted: true times are longer"
 
 
 def _pass_at_line(one: PassAtK, comparison: Comparison) -> str:

@@ -16,7 +16,8 @@
 Figures: "trials", "passed", "failed", "errors", "skipped", "cases" (judged), "pass_rate" (null
 where nothing was judged), "pass_rate_interval", "rate_if_errors_failed", "rate_if_errors_passed",
 "score", "cost_usd" (judges included; null where nothing is known), "cost_unknown", "median_s",
-"p95_s". Runs are in the order in which they began, the newest last.
+"p95_s" (both of judged trials), "timeouts" (in neither). Runs are in the order in which they began,
+the newest last.
 """
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ def _figures(tally: Tally) -> dict[str, Any]:
         "cost_unknown": tally.target.is_partly_unknown or tally.judging.is_partly_unknown,
         "median_s": seconds(tally.median_s),
         "p95_s": seconds(tally.p95_s),
+        "timeouts": tally.timeouts,
     }
 
 

@@ -14,7 +14,7 @@ from paraval.report.history.records import Entry, History
 from paraval.report.history.words import PARTIAL_SIGN
 from paraval.report.stopping import early_stops
 from paraval.report.summary import Tally
-from paraval.report.table import label_of
+from paraval.report.table import label_of, taken
 from paraval.report.wording import UNKNOWN, duration, money, percent, percent_range
 
 
@@ -59,7 +59,7 @@ def columns_of(history: History, *, intervals: bool = True) -> list[Column]:
         columns.append(Column(heading="cost", cell=cost))
     return [
         *columns,
-        Column(heading="median", cell=lambda row: duration(row.tally.median_s)),
+        Column(heading="median", cell=lambda row: taken(row.tally.median_s, row.tally)),
         Column(heading="took", cell=lambda row: duration(row.entry.run.wall_s), of_runs=True),
         Column(heading="began (UTC)", cell=lambda row: began(row.entry), of_runs=True),
     ]

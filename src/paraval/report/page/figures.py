@@ -13,7 +13,7 @@ from itertools import islice
 from paraval.records import AttemptRecord, Outcome, TrialResult, value_text
 from paraval.report.comparing.cells import CaseBook, Cell
 from paraval.report.contents import Contents
-from paraval.report.costs import finite, is_from_cache, is_known, spend_of
+from paraval.report.costs import finite, is_from_cache, is_known, seconds_to_verdict, spend_of
 from paraval.report.page.charts.data import (
     Durations,
     HeatCell,
@@ -124,7 +124,7 @@ class _Passing:
             self.unpassed_size += kept_for(result)
         if result.outcome is Outcome.SKIPPED:
             return
-        if not is_from_cache(result):
+        if result.outcome.is_judged and not is_from_cache(result):
             self._add_figures(result, variant_key(result.variant))
         if result.outcome is not Outcome.PASSED:
             listed = self.errors if result.outcome.is_error else self.wrong
@@ -132,7 +132,7 @@ class _Passing:
                 listed.append(_unpassed(result))
 
     def _add_figures(self, result: TrialResult, key: str) -> None:
-        seconds, spend = finite(result.total_s), spend_of(result)
+        seconds, spend = seconds_to_verdict(result), spend_of(result)
         if seconds is not None:
             self._seconds.setdefault(key, array("d")).append(seconds)
         if spend is not None and is_known(spend):
@@ -142,7 +142,7 @@ class _Passing:
     def durations(self, summary: Summary) -> Iterator[Durations]:
         for one in summary.variants:
             if seconds := self._seconds.get(variant_key(one.variant)):
-                yield Durations(label=label_of(one), seconds=seconds)
+                yield Durations(label=label_of(one), seconds=seconds, timeouts=one.timeouts)
 
     def time_costs(self, summary: Summary) -> Iterator[TimeCost]:
         """Only where costs are known: a point at nothing would say that it was free."""

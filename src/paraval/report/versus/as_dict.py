@@ -9,7 +9,7 @@ Of two sides:
                             "losses"} | null,
                 "score": the same | null, "detectable", "if_errors": [least, most] | null,
                 "seconds": {"ratio", "interval": [low, high], "cases"} | null,
-                "cost": the same | null,
+                "cost": the same | null, "timeouts_subject", "timeouts_reference",
                 "pass_at": [{"k", "cases", "any_subject", "any_reference", "all_subject",
                              "all_reference"}],
                 "left_out": {"only_subject": [case], "only_reference", "unjudged",
@@ -23,7 +23,8 @@ Of two sides:
                "interrupted", "held_back", "running", "trials", "passed", "failed", "errors",
                "skipped", "cases", "pass_rate", "pass_rate_interval": [low, high],
                "rate_if_errors_failed", "rate_if_errors_passed", "score", "score_interval",
-               "cost_usd", "trials_of_unknown_cost", "median_s", "p95_s"},
+               "cost_usd", "trials_of_unknown_cost", "median_s", "p95_s",
+               "timeouts" (in neither time)},
  "subject": the same,
  "notices": [sentence],
  "gate": {"verdict": met | missed | unknown, "sentence", ...figures...} | null}
@@ -118,4 +119,5 @@ def _side(held: Held) -> dict[str, Any]:
         "trials_of_unknown_cost": summary.target.unpriced,
         "median_s": seconds(summary.median_s),
         "p95_s": seconds(summary.p95_s),
+        "timeouts": summary.timeouts,
     }

@@ -23,12 +23,12 @@ from paraval.report.comparing.sentences import (
 from paraval.report.gate import DropVerdict
 from paraval.report.part import choice_text
 from paraval.report.summary import Tally
+from paraval.report.table import taken
 from paraval.report.versus.held import Held, Metric, Versus, failing_reasons
 from paraval.report.versus.notices import notices_of
 from paraval.report.wording import (
     UNKNOWN,
     counted,
-    duration,
     percent,
     percent_range,
     variant_label,
@@ -141,7 +141,7 @@ def _figures(versus: Versus, quote: Quote) -> Iterator[str]:
     if passing is not None:
         level = comparison.cases - passing.wins - passing.losses
         yield f"cases: {passing.wins:,} ahead, {passing.losses:,} behind, {level:,} level"
-    yield from figure_lines(comparison)
+    yield from figure_lines(comparison, quote)
     yield from notes(comparison, quote)
 
 
@@ -176,8 +176,8 @@ def _rows(versus: Versus) -> Iterator[Row]:
         ("skipped", lambda tally: f"{tally.skipped:,}", bool(one.skipped or other.skipped)),
         ("score", _score, one.is_scored or other.is_scored),
         ("cost", lambda tally: str(tally.target), one.target.is_told or other.target.is_told),
-        ("median", lambda tally: duration(tally.median_s), True),
-        ("p95", lambda tally: duration(tally.p95_s), True),
+        ("median", lambda tally: taken(tally.median_s, tally), True),
+        ("p95", lambda tally: taken(tally.p95_s, tally), True),
     ):
         if is_shown:
             yield Row(heading, cell(one), cell(other))

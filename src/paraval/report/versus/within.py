@@ -103,7 +103,7 @@ def details_of(
 ) -> Iterator[str]:
     """All beside the headline; of the cases that turned, so many are named."""
     yield from other_metric(comparison, metric, quote)
-    yield from figure_lines(comparison)
+    yield from figure_lines(comparison, quote)
     yield from notes(comparison, quote)
     yield from turned_lines(comparison, quote, _EVERY if most is None else most)
 

@@ -59,7 +59,7 @@ class HeatRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeCost:
-    """What a variant takes: the median of a trial, and its mean cost."""
+    """What a variant takes: the median of a judged trial, and its mean cost."""
 
     label: str
     seconds: float | None
@@ -84,10 +84,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Durations:
-    """How long each trial of a variant took, in any order."""
+    """How long each judged trial of a variant took, in any order."""
 
     label: str
     seconds: Sequence[float]
+    timeouts: int = 0
+    """Trials that are not among them, and would have taken longer than they may."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

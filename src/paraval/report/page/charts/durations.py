@@ -43,6 +43,7 @@ class _Timed:
     median: float
     p95: float | None
     """None: there are too few to tell."""
+    timeouts: int
 
     @property
     def is_few(self) -> bool:
@@ -74,6 +75,7 @@ def _timed(one: Durations, colour: str) -> _Timed | None:
         seconds=seconds,
         median=quantile(seconds, 0.5),
         p95=quantile(seconds, 0.95) if len(seconds) >= _FEWEST_FOR_P95 else None,
+        timeouts=one.timeouts,
     )
 
 
@@ -116,7 +118,8 @@ def _histogram(seconds: Sequence[float], scale: Scale) -> Markup:
 
 def _figure(one: _Timed) -> str:
     middle = duration(one.median)
-    return middle if len(one.seconds) == 1 else f"median {middle}, {_late(one)}"
+    said = middle if len(one.seconds) == 1 else f"median {middle}, {_late(one)}"
+    return f"{said}{_timeouts(one)}"
 
 
 def _late(one: _Timed) -> str:
@@ -127,7 +130,13 @@ def _late(one: _Timed) -> str:
 
 def _words(one: _Timed) -> str:
     said = f"{counted(len(one.seconds), 'trial')}, median {duration(one.median)}, {_late(one)}"
-    return f"{said}, from {duration(one.seconds[0])} to {duration(one.seconds[-1])}."
+    return (
+        f"{said}, from {duration(one.seconds[0])} to {duration(one.seconds[-1])}{_timeouts(one)}."
+    )
+
+
+def _timeouts(one: _Timed) -> str:
+    return f"; {counted(one.timeouts, 'timeout')} not counted" if one.timeouts else ""
 
 
 def _legend(timed: Sequence[_Timed]) -> Iterator[tuple[Markup, str]]:
