@@ -387,6 +387,16 @@ def test_a_judge_is_not_paid_for_an_answer_that_is_wrong_already() -> None:
     assert judges.requests == []
 
 
+def test_a_judge_that_was_not_asked_adds_nothing_to_the_score() -> None:
+    """A score is over all graders: one word of two, another, and no judge."""
+    half = GraderSpec(name="half", kind="contains", options={"value": ["hello", "bye"]})
+    full = GraderSpec(name="full", kind="contains", options={"value": "hello"})
+    failed = judged(Judges(says(1)), half, polite(), full, what=subject("hello"))
+    assert (failed.outcome, failed.score) == (Outcome.FAILED, pytest.approx((0.5 + 0 + 1) / 3))
+    passed = judged(Judges(says(0.9)), polite(), full, what=subject("hello"))
+    assert (passed.outcome, passed.score) == (Outcome.PASSED, pytest.approx((0.9 + 1) / 2))
+
+
 def test_with_weights_a_judge_may_still_turn_the_verdict() -> None:
     wrong = GraderSpec(name="contains", kind="contains", options={"value": "bye"}, weight=1.0)
     verdict = judged(Judges(says(1.0)), replace(polite(), weight=3.0), wrong)

@@ -260,6 +260,46 @@ def test_a_judge_that_is_refused_for_now_does_not_make_the_target_answer_again(
         assert summary["judging"]["cost_usd"] > 0
 
 
+def test_scores_are_over_the_same_graders_also_where_a_judge_was_not_asked(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    """By hand: contains, regex and a judge who gives 0.9. A right answer scores (1 + 1 + 0.9) / 3;
+    one that `contains` failed scores (0 + 1 + 0) / 3, and not the mean of the two that were asked.
+    """
+    suite = """
+        name: scores
+        models: {{judge: {judge}}}
+        cases:
+          - {{id: a, input: hello, expect: good}}
+          - {{id: b, input: hello, expect: hello}}
+        matrix: {{mode: [good, bad]}}
+        target: {{command: [echo, "{{input}} {{mode}}"]}}
+        graders: [contains, regex: .+, judge: {{model: judge, rubric: Is it polite?}}]
+        fail_under: 0
+    """
+    with loopback(answers=[{"text": '{"reason": "polite", "score": 0.9}'}]) as judges:
+        write("suite.yaml", suite.format(judge=json.dumps(entry(judges))))
+        ended = paraval("run", "suite.yaml", "-o", "report.json")
+        assert ended.returncode == 0, ended.stderr
+        assert requests_seen(judges) == 3, "it is not asked about the wrong answer"
+    right, wrong = 2.9 / 3, 1 / 3
+    report = report_of(folder)
+    scores = {
+        (trial["case"], *trial["variant"].values()): trial["score"] for trial in report["trials"]
+    }
+    assert scores == pytest.approx(
+        {("a", "good"): right, ("a", "bad"): wrong, ("b", "good"): right, ("b", "bad"): right}
+    )
+    means = [one["score"] for one in report["summary"]["variants"]]
+    assert means == pytest.approx([right, (right + wrong) / 2])
+    compared = json.loads(
+        paraval("compare", "mode=good", "mode=bad", "--metric", "score", "--json").stdout
+    )
+    assert compared["comparison"]["score"]["mean"] == pytest.approx((wrong - right) / 2)
+    past = json.loads(paraval("history", "scores", "--json").stdout)
+    assert past["runs"][0]["score"] == pytest.approx((3 * right + wrong) / 4)
+
+
 def test_a_judges_time_alone_is_not_taken_for_a_trials(write: WriteSuite, paraval: Paraval) -> None:
     verdict = '{"reason": "polite", "score": 0.9}'
     refusals = [{"kind": "status", "status": 429, "retry_after": 0.2, "first": 2}]

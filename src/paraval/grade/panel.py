@@ -42,7 +42,7 @@ class Verdict:
     outcome: Outcome
     """PASSED, FAILED or GRADER_ERROR; where a judge could not be asked, how that failed."""
     score: float | None
-    """None where there is no verdict."""
+    """Over all graders, those that were not asked as 0; None where there is no verdict."""
     grades: tuple[Grade, ...] = ()
     """In the suite's order; without those of graders that could not judge."""
     error: Failure | None = None
@@ -232,7 +232,9 @@ def _score(grading: Grading, grades: tuple[Grade, ...]) -> tuple[float, bool]:
     if not grades:
         return 1.0, True
     if all(spec.weight is None for spec in grading.graders):
-        mean = math.fsum(grade.score for grade in grades) / len(grades)
+        # A judge that was not asked, since the answer had failed already, counts as 0: else a
+        # failed answer would be scored over fewer graders than another, and could even gain by it.
+        mean = math.fsum(grade.score for grade in grades) / len(grading.graders)
         return mean, all(grade.passed for grade in grades)
     weights = [1.0 if spec.weight is None else spec.weight for spec in grading.graders]
     weighted = (weight * grade.score for weight, grade in zip(weights, grades, strict=True))

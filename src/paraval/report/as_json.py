@@ -55,9 +55,11 @@
 `stop` a run may end before its plan, and only what holds at any time is claimed of it. `parts` tell
 what changed between two runs of a suite.
 
-`passed` is null for a trial without a verdict; a trial's `duration_s` is that of all its attempts,
-so that they add up to `serial_s`; a number that JSON cannot say (NaN, infinity) is null. `retries`
-decided nothing; `unended` are attempts whose engine was stopped.
+`passed` is null for a trial without a verdict; its `score` is the mean over all graders, of which
+one that was not asked, since the answer had failed already, counts as 0. A trial's
+`duration_s` is that of all its attempts, so that they add up to `serial_s`; a number that JSON
+cannot say (NaN, infinity) is null. `retries` decided nothing; `unended` are attempts whose engine
+was stopped.
 
 In the summary, `pass_rate` is that of a case over its judged repeats, and the mean of those over
 cases and variants: `passed` of the judged where all have as many judged repeats. The rates if
