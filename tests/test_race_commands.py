@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -169,3 +172,35 @@ def test_a_baseline_that_fails_says_why_once_while_it_runs_and_in_the_end(tmp_pa
     (pointer,) = [line for line in ended.stdout.splitlines() if line.startswith("What it printed")]
     _, _, command = pointer.partition("paraval ")
     assert typed(track, *command.replace(f" --store {track.store}", "").split()).exception is None
+
+
+# ---- a folder that a stranger made
+
+
+@pytest.mark.parametrize("leads", ["to a path", "through a link"])
+def test_no_form_of_a_races_report_reads_a_patch_outside_of_its_folder(
+    track: Track, tmp_path: Path, leads: str
+) -> None:
+    (run,) = (track.store / "runs").iterdir()
+    copy = shutil.copytree(run, tmp_path / run.name)
+    outside = tmp_path / "outside.txt"
+    outside.write_text("CANARY\n")
+    path = str(outside)
+    if leads == "through a link":
+        (copy / "elsewhere").symlink_to(tmp_path)
+        path = f"elsewhere/{outside.name}"
+    with closing(sqlite3.connect(copy / "run.db", isolation_level=None)) as connection:
+        connection.execute(
+            "UPDATE attempt SET content = json_replace(content, '$.artifacts.patch', ?)", (path,)
+        )
+    names = [tmp_path / f"race.{ending}" for ending in ("md", "txt", "json")]
+    for name in (*names, tmp_path / "race.patch"):
+        shown = typed(track, "report", str(copy), "-o", str(name))
+        assert "CANARY" not in shown.output
+        assert "the patch of quick cannot be read: " in " ".join(shown.output.split())
+    assert all("CANARY" not in name.read_text() for name in names)
+    assert not (tmp_path / "race.patch").exists()
+    diff = typed(track, "diff", str(copy))
+    assert diff.return_value == 2
+    assert "quick: the patch cannot be read: " in diff.stderr
+    assert "CANARY" not in diff.output

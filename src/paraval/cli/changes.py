@@ -7,12 +7,11 @@ import fnmatch
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
 
-from paraval.cli.complaints import talk
+from paraval.cli.complaints import EXIT_WRONG_REQUEST, talk
 from paraval.cli.options import axis_and_value, run_argument, store_option
 from paraval.cli.patches import put_patch
 from paraval.cli.showing import has_unicode
@@ -42,7 +41,7 @@ LONGEST_LABEL = 200
 @click.option("--attempt", "number", type=int, help="This attempt, not the one that decided.")
 @click.option("--stat", is_flag=True, help="Count by file instead.")
 @store_option
-def diff_command(run: str, **given: Any) -> None:
+def diff_command(run: str, **given: Any) -> int:
     """Print what the trials of a RUN changed in their workspaces, as patches.
 
     Of each trial the attempt that decided. To a pipe or file, every byte is as it was kept, so that
@@ -55,14 +54,14 @@ def diff_command(run: str, **given: Any) -> None:
     opened = open_store(Options(store=given["store"]))
     info = opened.find(run)
     if is_race(opened.selection(info)):
-        _show_race(opened, info, wanted, stat=given["stat"])
-        return
+        return _show_race(opened, info, wanted, stat=given["stat"])
     with opened.reader(info) as reader:
         fitting = _fitting(reader, info, wanted)
     shown = [(found, change) for found in fitting if (change := _change(found)) is not None]
     if not shown:
         raise _nothing_known(info, fitting)
     is_alone = len(shown) == 1
+    code = 0
     for found, change in shown:
         if given["stat"] and change.files_in_all:
             _say(None if is_alone else found, *stat_lines(change))
@@ -71,11 +70,12 @@ def diff_command(run: str, **given: Any) -> None:
             _tell_unknown(found, change.unknown)
         elif not change.files_in_all:
             talk(f"{_label(found)} changed nothing")
-        if change.files_in_all:
-            _print_patch(info, found, is_alone=is_alone)
+        if change.files_in_all and not _print_patch(info, found, is_alone=is_alone):
+            code = EXIT_WRONG_REQUEST
+    return code
 
 
-def _show_race(store: Store, info: RunInfo, wanted: _Wanted, *, stat: bool) -> None:
+def _show_race(store: Store, info: RunInfo, wanted: _Wanted, *, stat: bool) -> int:
     if wanted.choices or wanted.repeat is not None or wanted.number is not None:
         raise RequestError(
             f"run {info.id} is a race, whose candidates have one patch each",
@@ -84,7 +84,7 @@ def _show_race(store: Store, info: RunInfo, wanted: _Wanted, *, stat: bool) -> N
     # Only here: runs of suites need nothing of it.
     from paraval.cli.race_changes import show_candidates  # noqa: PLC0415 - see above
 
-    show_candidates(store, info, wanted.case, stat=stat)
+    return show_candidates(store, info, wanted.case, stat=stat)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,18 +188,20 @@ def _tell_unknown(found: Found, why: str) -> None:
     talk(one_line(f"{_label(found)}: {what}: {why}", 500))
 
 
-def _print_patch(info: RunInfo, found: Found, *, is_alone: bool) -> None:
+def _print_patch(info: RunInfo, found: Found, *, is_alone: bool) -> bool:
+    """Whether what was kept could be read."""
     assert found.result is not None, "only those with a change are printed"
     kept = found.result.artifacts.get(PATCH)
     if kept is None:
         if found.result.change is not None and found.result.change.unknown is not None:
-            return  # It was told why.
+            return True  # It was told why.
         why = "".join(f"; {note}" for note in found.result.notes)
         talk(one_line(f"{_label(found)}: no patch was kept{why}", 500))
-        return
-    if not is_alone:
-        _say(found)
-    put_patch(Path(info.folder, kept))
+        return True
+    problem = put_patch(info, kept, lambda: None if is_alone else _say(found))
+    if problem is not None:
+        talk(one_line(f"{_label(found)}: {problem}", 500))
+    return problem is None
 
 
 def _say(titled: Found | None, *lines: str) -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 
+from paraval.cli.complaints import talk
 from paraval.cli.options import axis_and_value, json_option, run_argument, store_option
 from paraval.cli.showing import iso
 from paraval.composition import open_store
 from paraval.errors import RequestError
+from paraval.plain_files import PlainFileError, is_plain_file, leads_out, open_plain_file
 from paraval.racing.steps import FINDING
 from paraval.records import AttemptRecord, RunInfo, value_text
 from paraval.report.attempt_end import end_as_dict, end_in_lines
@@ -103,11 +106,18 @@ def _print_attempt(
     # What an agent prints is for programs: how it went is told behind it.
     is_told = stream is None and (not paths or _is_agents(attempt))
     if stream is None:
-        paths.update(_other_paths(info, attempt))
+        paths.update(_other_paths(attempt))
     for name, path in paths.items():
+        title = f"{_title(attempt)} · {one_line(name, 100)}"
+        try:
+            descriptor = open_plain_file(path, within=info.folder)
+        except PlainFileError as error:
+            talk(f"{title}: {error}")
+            continue
         if len(paths) > 1 or not is_alone or is_told:
-            click.echo(f"==> {_title(attempt)} · {one_line(name, 100)} <==")
-        _print_log(path)
+            click.echo(f"==> {title} <==")
+        with os.fdopen(descriptor, "rb") as file:
+            _print_log(file)
     if is_told:
         click.echo(f"==> {_title(attempt)} <==")
         for line in _end_of(attempt, goes_on=info.running):
@@ -137,32 +147,34 @@ def _title(attempt: AttemptRecord) -> str:
     return one_line(" · ".join(part for part in parts if part), 200)
 
 
-def _path(info: RunInfo, attempt: AttemptRecord, stream: str) -> Path | None:
+def _path(info: RunInfo, attempt: AttemptRecord, stream: str) -> str | None:
+    """Relative to the run's folder."""
     if attempt.result is None:
         # It never ended: what it wrote until then is where it would have been.
-        path = Path(info.folder, attempt.folder, f"{stream}.log")
-        return path if path.exists() else None
-    if stream not in attempt.result.artifacts:
-        return None
-    return Path(info.folder, attempt.result.artifacts[stream])
+        path = f"{attempt.folder}/{stream}.log"
+        return path if is_plain_file(path, within=info.folder) else None
+    return attempt.result.artifacts.get(stream)
 
 
-def _other_paths(info: RunInfo, attempt: AttemptRecord) -> dict[str, Path]:
+def _other_paths(attempt: AttemptRecord) -> dict[str, str]:
     """What graders printed: `tests.stdout` of a command of this name, `graders.stdout` of all that
     are Python functions. And what tests left beside their streams."""
     artifacts = {} if attempt.result is None else attempt.result.artifacts
     endings = tuple(f".{stream}" for stream in STREAMS)
     return {
-        name: Path(info.folder, path)
-        for name, path in artifacts.items()
-        if name.endswith(endings) or name in BESIDE
+        name: path for name, path in artifacts.items() if name.endswith(endings) or name in BESIDE
     }
+
+
+def _absolute(info: RunInfo, path: str | None) -> str | None:
+    """For programs to open; None where it leads out of the run's folder."""
+    return None if path is None or leads_out(path) else str(Path(info.folder, path))
 
 
 def _as_mapping(info: RunInfo, attempt: AttemptRecord, stream: str | None) -> dict[str, Any]:
     result = attempt.result
     streams = (stream,) if stream else STREAMS
-    graders = {} if stream else _other_paths(info, attempt)
+    graders = {} if stream else _other_paths(attempt)
     return {
         "index": attempt.index,
         "case": attempt.case_id,
@@ -174,11 +186,8 @@ def _as_mapping(info: RunInfo, attempt: AttemptRecord, stream: str | None) -> di
         "message": None if result is None or result.error is None else result.error.message,
         "notes": [] if result is None else list(result.notes),
         **end_as_dict(result),
-        **{
-            name: None if (path := _path(info, attempt, name)) is None else str(path)
-            for name in streams
-        },
-        "graders": {name: str(path) for name, path in graders.items()},
+        **{name: _absolute(info, _path(info, attempt, name)) for name in streams},
+        "graders": {name: _absolute(info, path) for name, path in graders.items()},
         **_finding(attempt),
     }
 
@@ -191,18 +200,12 @@ def _finding(attempt: AttemptRecord) -> dict[str, Any]:
     return {"finding": output.metadata[FINDING]}
 
 
-def _print_log(path: Path) -> None:
-    try:
-        file = path.open("rb")
-    except OSError as error:
-        click.echo(f"cannot read {path}: {error.strerror}", err=True)
-        return
+def _print_log(file: BinaryIO) -> None:
     sys.stdout.flush()
     last = b""
-    with file:
-        while piece := file.read(PIECE_BYTES):
-            _write(piece)
-            last = piece
+    while piece := file.read(PIECE_BYTES):
+        _write(piece)
+        last = piece
     if last and not last.endswith(b"\n") and sys.stdout.isatty():
         click.echo("")
 

@@ -5,16 +5,16 @@ An agent wrote what is in it, so that on a terminal nothing of it may act.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import BinaryIO, TextIO
 
 from paraval.cli.showing import has_colour, has_unicode
-from paraval.errors import RequestError
+from paraval.plain_files import PlainFileError, open_plain_file
+from paraval.records import RunInfo
 from paraval.report.text import printable, to_ascii
 
 PIECE_BYTES = 1 << 16
@@ -27,49 +27,37 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 would swallow may be what the patch is about."""
 
 
-def put_patch(path: Path) -> None:
-    """To stdout, as fits where that goes."""
-    sys.stdout.flush()
-    if sys.stdout.isatty():
-        show_patch(path, sys.stdout)
-    else:
-        copy_patch(path, sys.stdout.buffer)
+def put_patch(run: RunInfo, path: str, heading: Callable[[], None] = lambda: None) -> str | None:
+    """To stdout, under its heading, as fits where that goes; why not, where it cannot be read."""
+    try:
+        descriptor = open_plain_file(path, within=run.folder)
+    except PlainFileError as error:
+        return f"the patch cannot be read: {error}"
+    with os.fdopen(descriptor, "rb") as file:
+        heading()
+        sys.stdout.flush()
+        if sys.stdout.isatty():
+            _show_patch(file, sys.stdout)
+        else:
+            # Every byte as it was kept.
+            shutil.copyfileobj(file, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+    return None
 
 
-def copy_patch(path: Path, stream: BinaryIO) -> None:
-    """Every byte as it was kept."""
-    with _opened(path) as file:
-        shutil.copyfileobj(file, stream)
-    stream.flush()
-
-
-def show_patch(path: Path, stream: TextIO) -> None:
+def _show_patch(file: BinaryIO, stream: TextIO) -> None:
     """For a person: colours where they are wanted, and nothing that acts on the terminal."""
     is_painted, is_plain = has_colour(stream), not has_unicode(stream)
-    with _opened(path) as file:
-        for piece, style in _styled(file):
-            text = printable(_CONTROLS.sub(_escaped, piece.decode(errors="replace")))
-            shown = to_ascii(text) if is_plain else text
-            body, end = (shown[:-1], "\n") if shown.endswith("\n") else (shown, "")
-            stream.write(f"{style}{body}{_PLAIN}{end}" if is_painted and style else shown)
+    for piece, style in _styled(file):
+        text = printable(_CONTROLS.sub(_escaped, piece.decode(errors="replace")))
+        shown = to_ascii(text) if is_plain else text
+        body, end = (shown[:-1], "\n") if shown.endswith("\n") else (shown, "")
+        stream.write(f"{style}{body}{_PLAIN}{end}" if is_painted and style else shown)
     stream.flush()
 
 
 def _escaped(control: re.Match[str]) -> str:
     return control[0].encode("unicode_escape").decode("ascii")
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    try:
-        file = path.open("rb")
-    except OSError as error:
-        raise RequestError(
-            f"the patch cannot be read: {path}: {error.strerror}",
-            hint="it is in the run's folder, from which it seems to be gone",
-        ) from error
-    with file:
-        yield file
 
 
 def _styled(file: BinaryIO) -> Iterator[tuple[bytes, str]]:

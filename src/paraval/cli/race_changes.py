@@ -6,10 +6,11 @@ import difflib
 import fnmatch
 import sys
 from collections.abc import Mapping
+from functools import partial
 
 import click
 
-from paraval.cli.complaints import talk
+from paraval.cli.complaints import EXIT_WRONG_REQUEST, talk
 from paraval.cli.patches import put_patch
 from paraval.cli.showing import has_unicode
 from paraval.errors import RequestError
@@ -26,8 +27,8 @@ LONGEST_NAME = 200
 MOST_NAMED = 3
 
 
-def show_candidates(store: Store, run: RunInfo, case: str | None, *, stat: bool) -> None:
-    """The winner's patch, or those of the candidates that a glob names."""
+def show_candidates(store: Store, run: RunInfo, case: str | None, *, stat: bool) -> int:
+    """The winner's patch, or those of the candidates that a glob names. Gives the exit code."""
     report = report_of(store, run)
     fitting = [_winner(report)] if case is None else _named(report, case)
     shown = [one for one in fitting if one.patch is not None]
@@ -37,14 +38,18 @@ def show_candidates(store: Store, run: RunInfo, case: str | None, *, stat: bool)
     if not shown:
         raise RequestError(f"race {run.id} has no patch to show")
     files = _files(store, run) if stat else {}
+    code = 0
     for one in shown:
-        if len(shown) > 1:
-            _say(f"# {one_line(one.name, LONGEST_NAME)}")
+        name = one_line(one.name, LONGEST_NAME)
+        heading = (f"# {name}",) if len(shown) > 1 else ()
         if stat:
-            for line in stat_lines(_change(files.get(one.name, ()))):
-                _say(line)
-        elif (path := report.patch_path(one.name)) is not None:
-            put_patch(path)
+            _say(*heading, *stat_lines(_change(files.get(one.name, ()))))
+        elif one.patch is not None:
+            problem = put_patch(run, one.patch, partial(_say, *heading))
+            if problem is not None:
+                talk(one_line(f"{name}: {problem}", 500))
+                code = EXIT_WRONG_REQUEST
+    return code
 
 
 def _winner(report: RaceReport) -> Standing:
@@ -96,5 +101,6 @@ def _change(files: tuple[FileChange, ...]) -> Change:
     )
 
 
-def _say(line: str) -> None:
-    click.echo(line if has_unicode(sys.stdout) else to_ascii(line))
+def _say(*lines: str) -> None:
+    for line in lines:
+        click.echo(line if has_unicode(sys.stdout) else to_ascii(line))

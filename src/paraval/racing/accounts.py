@@ -146,7 +146,7 @@ def _from_data(data: dict[str, Any], folder: Path) -> Account:
             is_stdout=one["is_stdout"],
             size=one["size"],
             digest=one["sha256"],
-            file=None if one["file"] is None else str(folder / one["file"]),
+            file=None if one["file"] is None else str(folder / Path(one["file"]).name),
             problem=one["problem"],
         )
         for one in data["compared"]

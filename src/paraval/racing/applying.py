@@ -25,6 +25,8 @@ from paraval.git.repositories import (
 from paraval.git.running import GitError, last_line, must_git, run_git
 from paraval.git.snapshots import snapshot
 from paraval.git.trees import tree_changes
+from paraval.plain_files import PlainFileError, read_plain_file
+from paraval.racing.report import MOST_PATCH_BYTES
 from paraval.racing.request import RaceRequest
 from paraval.racing.steps import Base
 from paraval.scratch import scratch_folder
@@ -94,7 +96,7 @@ def apply_winner(
             )
         try:
             return desk.apply(patch, differing.untracked)
-        except (GitError, OSError) as error:
+        except (GitError, OSError, PlainFileError) as error:
             words = error.message if isinstance(error, GitError) else str(error)
             raise RequestError(f"the winner was not applied: {words}", hint=where) from error
 
@@ -158,8 +160,8 @@ class _Desk:
         return set(stdout.split(b"\0")[:-1])
 
     def apply(self, patch: Path, untracked: Sequence[bytes]) -> Applied:
-        """Raises GitError or OSError, with nothing written."""
-        content = patch.read_bytes()
+        """Raises GitError, OSError or PlainFileError, with nothing written."""
+        content = read_plain_file(str(patch), MOST_PATCH_BYTES)
         counts = self._git("--numstat", "-z", stdin=content)
         paths = [record.split(b"\t", 2)[2] for record in counts.split(b"\0")[:-1]]
         in_the_way = [path for path in untracked if any(_meet(path, other) for other in paths)]

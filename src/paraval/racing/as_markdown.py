@@ -144,6 +144,8 @@ def _patch(shown: Shown) -> str:
     winner = winner_of(shown.standings)
     if winner is None or not shown.patch:
         return ""
+    if isinstance(shown.patch, str):
+        return code(shown.patch, _LONGEST_VALUE)
     lines = list(_within(_PATCH_BYTES, plain_lines(shown.patch, _MOST_PATCH_LINES)))
     if more := count_lines(shown.patch) - len(lines):
         lines.append(f"… and {counted(more, 'more line')}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from paraval.racing.cautions import advice_sentences, caution_sentences
 from paraval.racing.findings import Difference, ProfiledFunction
@@ -74,9 +73,8 @@ class Shown:
     standings: Standings
     run: RunInfo
     request: RaceRequest
-    patch: bytes | None
-    """The winner's; None: there is none, or it is gone."""
-    patch_path: Path | None
+    patch: bytes | str | None
+    """The winner's; a text: why it cannot be read; None: there is no winner."""
 
 
 def race_text(shown: Shown, page: Page) -> str:
@@ -240,6 +238,8 @@ def _patch(shown: Shown, page: Page) -> list[str]:
     winner = winner_of(shown.standings)
     if winner is None or not shown.patch:
         return []
+    if isinstance(shown.patch, str):
+        return page.wrapped(page.safe(shown.patch))
     lines = []
     if winner.note:
         note = f"{page.safe(winner.name)} was proposed with: {page.safe(winner.note)}"
@@ -305,7 +305,7 @@ def _closing(shown: Shown, page: Page) -> list[str]:
     sentences += [sentence for sentence in told if sentence is not None]
     sentences += caution_sentences(standings, request, page.safe)
     lines = [line for sentence in sentences for line in page.wrapped(sentence)]
-    if winner is not None and shown.patch_path is not None:
+    if winner is not None and isinstance(shown.patch, bytes):
         # Not wrapped: it is there to be copied.
         lines.append(page.safe(apply_sentence(shown.run, winner.name), 4000))
     if not standings.over or shown.run.held_back:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from paraval.plain_files import is_plain_file
 from paraval.racing.course_time import RaceTime
 from paraval.racing.findings import Finding, Proposal, to_data
 from paraval.racing.outside import OutsideWatch
@@ -49,9 +50,11 @@ class RaceRoom:
     """None: nobody looks whether the user's repository changes meanwhile."""
 
     def artifact(self, end: StepEnd, name: str) -> Path | None:
-        """An absolute path; None where the step left no such file."""
+        """An absolute path; None where the step left no such file in the run's folder."""
         path = end.artifacts.get(name)
-        return None if path is None else self.run_folder / path
+        if path is None or not is_plain_file(path, within=str(self.run_folder)):
+            return None
+        return self.run_folder / path
 
 
 class StepPerformer(Protocol):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paraval.errors import RequestError
+from paraval.plain_files import PlainFileError, read_plain_file
 from paraval.racing.as_json import race_document
 from paraval.racing.as_markdown import race_markdown
 from paraval.racing.as_table import Shown, race_text
@@ -20,8 +21,6 @@ from paraval.racing.standings import Standing, Standings
 from paraval.records import RunInfo
 from paraval.report.text import one_line
 from paraval.store.store import Store
-from paraval.targets.answer import InvalidOutputError
-from paraval.targets.plain_files import read_plain_file
 
 MOST_PATCH_BYTES = 256_000_000
 WIDTH_OF_A_FILE = 100
@@ -92,17 +91,14 @@ class RaceReport:
         return None if self.winner is None else self.patch_of(self.winner.name)
 
     def patch_of(self, name: str) -> bytes | None:
-        """What a candidate changes; None: it never applied. RequestError where it is gone."""
-        path = self.patch_path(name)
-        if path is None:
+        """What a candidate changes; None: it never applied. RequestError if it cannot be read."""
+        patch = self[name].patch
+        if patch is None:
             return None
         try:
-            return read_plain_file(str(path), MOST_PATCH_BYTES)
-        except InvalidOutputError as error:
-            raise RequestError(
-                f"the patch of {name} cannot be read: {error}",
-                hint="it is in the run's folder, from which it seems to be gone",
-            ) from error
+            return read_plain_file(patch, MOST_PATCH_BYTES, within=self.run.folder)
+        except PlainFileError as error:
+            raise RequestError(f"the patch of {name} cannot be read: {error}") from error
 
     def patch_path(self, name: str) -> Path | None:
         """Absolute."""
@@ -147,18 +143,17 @@ class RaceReport:
         return patch
 
     def _shown(self) -> Shown:
-        path = None if self.winner is None else self.patch_path(self.winner.name)
+        patch: bytes | str | None
         try:
             patch = self.winner_patch()
-        except RequestError:
+        except RequestError as error:
             # All the rest can be shown without it.
-            patch = path = None
+            patch = error.message
         return Shown(
             standings=self.standings,
             run=self.run,
             request=self.request,
             patch=patch,
-            patch_path=path,
         )
 
     def __str__(self) -> str:

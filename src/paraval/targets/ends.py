@@ -6,11 +6,12 @@ import os
 import signal
 
 from paraval.isolation import TargetLimits
+from paraval.plain_files import is_plain_file
 from paraval.processes.children import Command, Ended
 from paraval.processes.commands import LOST
 from paraval.records import Failure, Outcome
 from paraval.targets.answer import InvalidOutputError
-from paraval.targets.plain_files import is_plain_file, open_plain_file
+from paraval.targets.plain_files import open_plain_file
 
 LAST_WORDS_BYTES = 4096
 

@@ -1,19 +1,13 @@
-"""What attempts left in the run's folder, read without being led astray.
-
-A target can lay links, pipes and devices where its logs were, and a run's folder may come from
-somebody else: no link is followed at any step of the way, nothing outside is opened, and only a
-bounded piece of a regular file is read.
-"""
+"""What attempts left in the run's folder: a bounded piece of each file."""
 
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 from paraval.isolation import PATCH
+from paraval.plain_files import PlainFileError, open_plain_file
 from paraval.report.page.excerpts import LONGEST_TEXT, Excerpt
 from paraval.report.wording import size
 
@@ -22,9 +16,6 @@ LONGEST_LOG = 4_000
 _MOST_LOGS = 12
 _STREAMS = ("stdout", "stderr")
 _BESIDE = ("log", "traceback")
-
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,33 +72,14 @@ class _Piece:
 def _read(run_folder: str, path: str, most: int, *, from_end: bool) -> _Piece | None:
     """None where there is no such file that may be read."""
     try:
-        descriptor = _opened(run_folder, PurePosixPath(path).parts)
-    except (OSError, ValueError):
+        descriptor = open_plain_file(path, within=run_folder)
+    except PlainFileError:
         return None
     try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            return None
-        start = max(0, status.st_size - most) if from_end else 0
-        return _Piece(content=os.pread(descriptor, most, start), of=status.st_size)
+        size = os.fstat(descriptor).st_size
+        start = max(0, size - most) if from_end else 0
+        return _Piece(content=os.pread(descriptor, most, start), of=size)
     except OSError:
         return None
     finally:
         os.close(descriptor)
-
-
-def _opened(run_folder: str, parts: tuple[str, ...]) -> int:
-    """Folder by folder, since a link could stand in the place of any of them."""
-    if not parts or parts[0] == "/" or ".." in parts:
-        raise ValueError("a path that leads out of the run's folder")
-    *folders, name = parts
-    # The run's own folder may well be reached by a link: that is the user's.
-    here = os.open(run_folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for folder in folders:
-            below = os.open(folder, _FOLDER, dir_fd=here)
-            os.close(here)
-            here = below
-        return os.open(name, _FILE, dir_fd=here)
-    finally:
-        os.close(here)
