@@ -221,7 +221,14 @@ A grader's command has no `{folder}`, and a workspace's `setup` no other fields 
 `{suite}`.
 
 `{{` and `}}` are plain braces. A field that any trial would not have is told when the suite is
-loaded. With `shell: true` each value is quoted, so that it stays one word, whatever it holds.
+loaded.
+
+With `shell: true` a value is never text of the script: the shell gets it in a variable, so that it
+stays one word and is not run, whatever it holds. A field may stand in plain code, inside double
+quotes, in `$( )` and in a here-document. Inside single quotes or backticks, after `eval`, in
+`sh -c "..."`, in arithmetic and wherever else this could not be kept, it is refused when the suite
+is loaded. A program that reads one of its arguments as code (`python -c`, `awk`, `ssh`) must get
+the value as another argument: `python -c 'import sys; print(sys.argv[1])' {input}`.
 """
 
 CASES = """\

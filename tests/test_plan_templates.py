@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
 import subprocess
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraval.templates import TemplateError, TemplateFields, field_names, fill, fill_shell
+from paraval.shell_scripts import misplaced_fields, shell_command
+from paraval.templates import TemplateError, TemplateFields, field_names, fill
 
 
 def fields(given_input: Any = "hi", **variant: str | int | float | bool) -> TemplateFields:
@@ -83,15 +85,150 @@ def test_the_fields_of_a_template_are_named_once_and_in_order() -> None:
     assert field_names("{b}{a}{b}{{c}}") == ("b", "a")
 
 
-@given(st.text(alphabet=st.characters(blacklist_characters="\0", blacklist_categories=["Cs"])))
-def test_a_value_in_a_shell_line_stays_one_word_whatever_it_holds(value: str) -> None:
-    assert shlex.split(fill_shell("say {input} end", fields(value))) == ["say", value, "end"]
+# ---- scripts for a shell
 
 
-def test_a_real_shell_does_not_run_what_a_value_says() -> None:
-    line = fill_shell("printf %s {input}", fields("$(echo evil); `id` '\"\n"))
-    shown = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=True)
-    assert shown.stdout == "$(echo evil); `id` '\"\n"
+HOSTILE = (
+    "$(echo run >&2); `echo run >&2` '\"\n; echo run >&2 # \\ * ${IFS} EOF\nEOF\necho run >&2\n"
+)
+SHELLS = [path for path in ("/bin/sh", "/bin/bash", "/bin/dash") if Path(path).exists()]
+
+
+def run_script(script: str, value: str, shell: str = "/bin/sh") -> str:
+    """What a script prints, which must print nothing to stderr."""
+    _, *arguments = shell_command(script, fields(value, other="o t"))
+    ended = subprocess.run([shell, *arguments], capture_output=True, check=True)
+    assert ended.stderr == b""
+    return ended.stdout.decode()
+
+
+SOUND = {
+    "printf %s {input}": HOSTILE,
+    'printf %s "{input}"': HOSTILE,
+    "printf %s a{input}b": f"a{HOSTILE}b",
+    'printf %s "a {input} b"': f"a {HOSTILE} b",
+    'x={input}; printf %s "$x"': HOSTILE,
+    'x="{input}"; printf %s "$x"': HOSTILE,
+    'printf "%s" "$(printf "%s." "{input}")"': f"{HOSTILE}.",
+    'x=$(printf "%s." {input}); printf %s "$x"': f"{HOSTILE}.",
+    'printf "%s|" {input} {other} {input}': f"{HOSTILE}|o t|{HOSTILE}|",
+    "cat <<EOF\n{input}\nEOF\n": f"{HOSTILE}\n",
+    "cat <<-END; printf %s {other}\n\tit's {input} \"\n\tEND\n": f"it's {HOSTILE} \"\no t",
+    "cat <<'END'\n$x `y`\nEND\nprintf %s {input}": f"$x `y`\n{HOSTILE}",
+    "printf %s {input} # it's {input} `": HOSTILE,
+    "set -- a b c; printf %s {input}": HOSTILE,
+    "say() {{ printf %s {input}; }}; say x y": HOSTILE,
+    'printf "%s" "$#$*"{input}': f"0{HOSTILE}",
+    "for x in {input} b; do printf '<%s>' \"$x\"; done": f"<{HOSTILE}><b>",
+    "case {input} in a) echo no;; *) printf %s {input};; esac": HOSTILE,
+    "printf %s it\\'s {input}": f"it's{HOSTILE}",
+    "printf '%s' 'plain' \"it's\" {input}": f"plainit's{HOSTILE}",
+    "printf %s $((1 + 2)) ${{HOME#*}} >/dev/null; printf %s {other}": "o t",
+    "sh -c 'printf %s \"$1\"' sh {input}": HOSTILE,
+    "printf %s {input} | (cat; cat) 2>&1 && :": HOSTILE,
+    "echo nothing": "nothing\n",
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("script", SOUND)
+def test_a_value_in_a_script_stays_one_word_and_is_not_run(script: str, shell: str) -> None:
+    assert misplaced_fields(script) == []
+    assert run_script(script, HOSTILE, shell) == SOUND[script]
+
+
+@pytest.mark.parametrize(
+    ("script", "where"),
+    [
+        ("echo '{input}'", "inside single quotes"),
+        ("python -c 'print(\"{input}\")'", "inside single quotes"),
+        ("echo `echo {input}`", "inside backticks"),
+        ('echo "`echo {input}`"', "inside backticks"),
+        ("echo \\{input}", "after a backslash"),
+        ('echo "\\{input}"', "after a backslash"),
+        ("echo ${input}", "after a $"),
+        ('echo "${input}"', "after a $"),
+        ("echo $(({input} + 1))", "inside $(( ))"),
+        ("echo ${{x:-{input}}}", "inside ${ }"),
+        ("cat <<'END'\n{input}\nEND\n", "in a quoted here-document"),
+        ("cat <<\\END\n{input}\nEND\n", "in a quoted here-document"),
+        ("cat <<END\n`echo {input}`\nEND\n", "inside backticks"),
+        ("cat <<{input}\nx\n", "after <<"),
+        ("cat <<END\nx \\\nEND\n{input}\nEND\n", "after a continued line in a here-document"),
+        ("cat <<END $(echo\n) {input}\nEND\n", "after a line break between << and its document"),
+        ("x=$(cat <<END\n{input}\nEND\n)", "after '<<END' inside $( )"),
+        ("x=$(case a in a) echo {input};; esac)", "after 'case' inside $( )"),
+        ("echo $'a' {input}", "after $'"),
+        ("echo $[1] {input}", "after $["),
+        ("((x = 1)); echo {input}", "after (("),
+        ('echo "${{x:-"a"}}" {input}', "after ${"),
+        ("eval echo {input}", "where it would be read as code"),
+        ('if eval "echo {input}"; then :; fi', "where it would be read as code"),
+        ('trap "echo {input}" EXIT', "where it would be read as code"),
+        ('sh -c "echo {input}"', "where it would be read as code"),
+        ("/bin/bash -o pipefail -c 'echo '{input}", "where it would be read as code"),
+        ("a[{input}]=1", "in let, [[ ]] or a subscript"),
+        ("[[ {input} -eq 1 ]]", "in let, [[ ]] or a subscript"),
+    ],
+)
+def test_a_field_that_could_not_stay_one_word_is_refused(script: str, where: str) -> None:
+    [found] = misplaced_fields(script)
+    assert found.field == "input"
+    assert found.where.startswith(where)
+    assert found.hint
+
+
+PIECES = st.sampled_from(
+    [
+        *(
+            "{input}",
+            '"',
+            "'",
+            "`",
+            "\\",
+            "$",
+            "$(",
+            "(",
+            ")",
+            "${{",
+            "}}",
+            "$((",
+            "))",
+            "#",
+            "x",
+            "=",
+        ),
+        *(
+            " ",
+            "\n",
+            ";",
+            "|",
+            "&",
+            "<<",
+            "<<E",
+            "<<'E'",
+            "\nE\n",
+            "echo ",
+            "eval ",
+            "[",
+            "]",
+            "case ",
+        ),
+    ]
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(PIECES, min_size=1, max_size=14), st.sampled_from(SHELLS))
+def test_no_script_that_is_taken_runs_what_a_value_says(pieces: list[str], shell: str) -> None:
+    script = "".join(pieces) + "{input}"
+    if misplaced_fields(script):
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        value = ";>run; $(>run) `>run` '$(>run)' \"$(>run)\"\n>run\nE\n>run\n"
+        _, *arguments = shell_command(script, fields(value))
+        subprocess.run([shell, *arguments], cwd=folder, capture_output=True, check=False)
+        assert not Path(folder, "run").exists(), script
 
 
 @given(st.text())

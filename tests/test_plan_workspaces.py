@@ -260,7 +260,7 @@ def test_a_commands_key_does_not_hold_what_it_may_take() -> None:
     assert key_of({"folder": True}, target=target) == key_of({"folder": True})
 
 
-def test_the_suites_folder_is_quoted_for_a_shell(
+def test_the_suites_folder_is_a_value_and_no_text_of_a_script(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a b").mkdir()
@@ -268,7 +268,8 @@ def test_the_suites_folder_is_quoted_for_a_shell(
     target = {"command": "{suite}/run.sh {input}", "shell": True}
     [trial] = plan_of(target=target, workspace={"folder": True}).trials
     assert isinstance(trial.target, CommandTarget)
-    assert trial.target.command == (f"'{tmp_path}/a b'/run.sh {{input}}",)
+    assert trial.target.command == ("{suite}/run.sh {input}",)
+    assert trial.target.folder == f"{tmp_path}/a b"
 
 
 def test_each_attempt_may_write_the_same_file_of_its_own_workspace() -> None:

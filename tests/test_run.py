@@ -200,6 +200,29 @@ def test_an_answer_may_be_in_a_file_of_the_attempts_own(write: WriteSuite) -> No
     assert set(outcomes(library.run(suite)).values()) == {"passed"}
 
 
+def test_a_script_is_handed_the_text_of_cases_and_does_not_run_it(
+    write: WriteSuite, folder: Path
+) -> None:
+    place = folder / "it's $(touch run) here"
+    place.mkdir()
+    hostile = "$(touch run) `touch run` '; touch run; \""
+    suite = write(
+        f"{place.name}/suite.yaml",
+        f"""
+        cases: [{{id: only, input: {json.dumps(hostile)}, expect: {json.dumps(hostile)}}}]
+        target:
+          shell: true
+          command: |
+            set -- "{{input}}"; [ {{suite}} = "$PWD" ] && cat <<END
+            $1
+            END
+        graders: [equals]
+        """,
+    )
+    assert outcomes(library.run(suite)) == {"only": "passed"}
+    assert not list(folder.rglob("run"))
+
+
 @pytest.mark.parametrize(
     "script", ["true", "mkfifo {folder}/answer.txt", "ln -s /etc/hostname {folder}/answer.txt"]
 )

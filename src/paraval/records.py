@@ -92,8 +92,10 @@ class CommandTarget:
     """A program to start. Strings hold templates, filled in for each attempt."""
 
     command: tuple[str, ...]
-    """The arguments; with `shell`, a single line for /bin/sh."""
+    """The arguments; with `shell`, a single script for /bin/sh."""
     shell: bool = False
+    folder: str = ""
+    """With `shell`, what `{suite}` stands for: the suite's own folder."""
     env: Mapping[str, str] = field(default_factory=dict)
     pass_env: tuple[str, ...] = ()
     cwd: str

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -55,12 +54,10 @@ class TemplateFields:
 
 def fill(template: str, fields: TemplateFields) -> str:
     """The template with every field replaced by its value."""
-    return _fill(template, fields, str)
-
-
-def fill_shell(line: str, fields: TemplateFields) -> str:
-    """The same for a line that a shell will read: each value is quoted to stay one plain word."""
-    return _fill(line, fields, shlex.quote)
+    return "".join(
+        piece if isinstance(piece, str) else as_text(field_value(piece.name, fields))
+        for piece in parse(template)
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -134,11 +131,3 @@ def _piece(token: re.Match[str]) -> str | Field:
     if not name:
         raise TemplateError("a field without a name: {}", hint=_BRACES)
     return Field(name)
-
-
-def _fill(template: str, fields: TemplateFields, dress: Callable[[str], str]) -> str:
-    pieces = parse(template)
-    return "".join(
-        piece if isinstance(piece, str) else dress(as_text(field_value(piece.name, fields)))
-        for piece in pieces
-    )

@@ -26,6 +26,7 @@ from paraval.records import (
     Target,
     Variant,
 )
+from paraval.shell_scripts import misplaced_fields
 from paraval.templates import (
     FIXED_FIELDS,
     TemplateError,
@@ -50,6 +51,8 @@ class Template:
     prompt: Prompt
     is_free: bool = False
     """What is read from stdin, or sent to a model, may be of any length and hold any character."""
+    is_script: bool = False
+    """What a shell reads: fields cannot stand everywhere in it."""
     fields: tuple[str, ...] = FIXED_FIELDS
     """What it may ask for beside axes and the parts of the input."""
     unsaid: tuple[str, ...] = ()
@@ -133,8 +136,11 @@ def _of_custom(template: Template, record: AgentTarget) -> Template:
 
 
 def _of_command(record: CommandTarget, template: Make) -> Iterator[Template]:
-    for number, item in enumerate(record.command):
-        yield template(item, "command") if record.shell else template(item, "command", number)
+    if record.shell:
+        yield replace(template(record.command[0], "command"), is_script=True)
+    else:
+        for number, item in enumerate(record.command):
+            yield template(item, "command", number)
     if record.stdin is not None:
         yield template(record.stdin, "stdin")
     if record.output_file is not None:
@@ -151,7 +157,7 @@ def check_templates(targets: Sequence[VariantTarget], axes: Sequence[str], cases
         seen.add(id(target.record))
         for template in templates_of(target):
             spot = template.prompt.spot
-            kind = (template.is_free, template.fields, template.unsaid)
+            kind = (template.is_free, template.is_script, template.fields, template.unsaid)
             mark = (template.text, spot.file, spot.path, kind)
             if mark not in checked:
                 checked.add(mark)
@@ -170,6 +176,10 @@ def check_template(template: Template, axes: Sequence[str], cases: CaseList) -> 
         return
     if not template.is_free and "\0" in template.text:
         template.report("holds a NUL character, which no command can be given")
+    if template.is_script:
+        for found in misplaced_fields(template.text):
+            told = f"{{{found.field}}} cannot stand {found.where}; {found.hint}"
+            template.report(told, template.offset_of(found.field))
     known = (*template.fields, *axes)
     for name in names:
         if name in template.unsaid:

@@ -7,7 +7,6 @@ So records carry the field until their keys are made.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -33,12 +32,9 @@ def place_target(target: Target, folder: str) -> Target:
     def place(text: str) -> str:
         return placed(text, folder)
 
-    def place_quoted(line: str) -> str:
-        return placed(line, shlex.quote(folder))
-
     match target:
         case CommandTarget():
-            return _place_command(target, place, place_quoted)
+            return _place_command(target, place, folder)
         case AgentTarget():
             return _place_agent(target, place)
     return target
@@ -74,11 +70,12 @@ def _filled(template: str, folder: str) -> str:
     )
 
 
-def _place_command(target: CommandTarget, place: Place, place_quoted: Place) -> CommandTarget:
-    arguments = place_quoted if target.shell else place
+def _place_command(target: CommandTarget, place: Place, folder: str) -> CommandTarget:
     return replace(
         target,
-        command=tuple(map(arguments, target.command)),
+        # No value becomes text of a script: there, the folder is one of the values.
+        command=target.command if target.shell else tuple(map(place, target.command)),
+        folder=folder if target.shell else "",
         env=_values(target.env, place),
         stdin=_or_none(target.stdin, place),
         output_file=_or_none(target.output_file, place),

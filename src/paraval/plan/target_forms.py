@@ -89,8 +89,8 @@ class CommandTargetForm(ProgramForm):
     ] = Field(description="The program and its arguments. Each is a template.")
     shell: Flag = Field(
         False,
-        description="Run the command, one line of text, with `/bin/sh`. Values that templates fill"
-        " in are quoted.",
+        description="Run the command, a text, with `/bin/sh`. The value of a field stays one word"
+        " there and is never run.",
     )
     cwd: Text = Field(
         ".",

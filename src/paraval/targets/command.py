@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from paraval.processes.identity import RUN_VARIABLE
 from paraval.records import Attempt, CommandTarget, Failure, Outcome, Output, OutputForm, Trial
 from paraval.scratch import OwnHome
 from paraval.settings import ANSWER_LIMIT_BYTES
+from paraval.shell_scripts import shell_command
 from paraval.targets.answer import (
     Answer,
     InvalidOutputError,
@@ -25,7 +27,7 @@ from paraval.targets.answer import (
 from paraval.targets.ends import artifacts_of, last_words, notes_of, unexpected_end
 from paraval.targets.plain_files import read_plain_file
 from paraval.targets.surroundings import ProcessRoom, own_places
-from paraval.templates import TemplateFields, field_names, fill, fill_shell
+from paraval.templates import TemplateFields, field_names, fill
 
 TRY_AGAIN_EXIT_CODE = 75
 """EX_TEMPFAIL of sysexits.h: by this a command says that the fault is not its own, and may pass."""
@@ -76,7 +78,8 @@ class CommandAnswerer:
         target = attempt.trial.target
         assert isinstance(target, CommandTarget)
         if target.shell:
-            argv: tuple[str, ...] = ("/bin/sh", "-c", fill_shell(target.command[0], fields))
+            known = replace(fields, extra={"suite": target.folder})
+            argv = shell_command(target.command[0], known)
         else:
             argv = tuple(fill(part, fields) for part in target.command)
         env = {name: fill(value, fields) for name, value in target.env.items()}

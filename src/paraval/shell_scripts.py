@@ -1,0 +1,217 @@
+"""Scripts for /bin/sh with fields in them: `grep "{input}" notes.txt`.
+
+A value never becomes text of the script. The shell gets the values as arguments, a prelude puts
+them into variables, and each field becomes a reference to its variable that is right where it
+stands: `"${paraval_1}"` in plain code, `${paraval_1}` inside double quotes and here-documents. So a
+value stays one word and is never run, whatever it holds.
+
+To know where a field stands, a script is read as far as that is simple. A field in any other place
+is refused when the suite is loaded.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from paraval.templates import Field, TemplateFields, as_text, field_value, parse
+
+SHELL = "/bin/sh"
+
+_HOLE = "\0"
+"""Stands for a field while a script is read: the one character that no command can hold."""
+_BARE = '"${paraval_%d}"'
+_QUOTED = "${paraval_%d}"
+
+_VARIABLE = "assign it first, as in value={field}; then write $value here"
+_ARGUMENT = "hand it over as an argument, as in sh -c 'echo \"$1\"' sh {field}"
+_REFUSED = {
+    "single": ("inside single quotes", 'use double quotes, or none: "{field}"'),
+    "backslash": ("after a backslash", "leave the backslash out"),
+    "backticks": ("inside backticks", "write $( ) instead"),
+    "arithmetic": ("inside $(( ))", _VARIABLE),
+    "expansion": ("inside ${ }", _VARIABLE),
+    "dollar": ("after a $", "write {field} without it"),
+}
+"""Stretches in which no field can stand: where that is, and what to do about it."""
+_BOTH = r"""
+    (?P<backslash>\\(?!\n\#).) | (?P<backticks>`(?:[^`\\]|\\.)*+`) | (?P<dollar>\$\0)
+    | (?P<arithmetic>\$\(\([^()'"`\\]*+\)\)) | (?P<expansion>\$\{[^{}"'`\\(]*+\})
+    | (?P<nested>\$\((?!\()) | (?P<hole>\0)
+"""
+_IN_QUOTES = re.compile(rf"{_BOTH} | (?P<doubt>\$[\[({{] | [`\\]) | .", re.DOTALL | re.VERBOSE)
+_IN_CODE = re.compile(
+    rf"""{_BOTH} | (?P<single>'[^']*+') | (?P<double>") | <<<
+    | (?P<here><<(?P<dash>-?)[ \t]*
+        (?P<word>(?:[\w.-] | \\. | '[\w. -]*' | "[\w. -]*")++)(?=[\s;&|<>)]))
+    | (?P<comment>(?<![^\s;&|()])(?<!\\.)\#[^\n]*+) | (?P<case>(?<![^\s;&|(])case(?=\s))
+    | (?P<doubt>\$[\[({{'] | [`'\\] | << | \(\()
+    | (?P<open>\() | (?P<close>\)) | (?P<separator>[;|\n] | (?<![<>])&) | .""",
+    re.DOTALL | re.VERBOSE,
+)
+_EVALUATED = re.compile(r"(?:^|\s)(?:eval|trap|alias)\s")
+_SCRIPT_OF_A_SHELL = re.compile(
+    r"""(?:^|[\s/])(?:ba|da|k|z)?sh\s(?:.*\s)?-\w*c\s+(?:'[^']*'|"[^"]*"|[^\s'"])*\Z""", re.DOTALL
+)
+_CALCULATED = re.compile(r"(?:^|\s)(?:let|\[\[)\s|\w\[[^\]\s]*\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misplaced:
+    """A field whose value could not be kept one word, and the way to write it instead."""
+
+    field: str
+    where: str
+    hint: str
+
+
+def misplaced_fields(script: str) -> list[Misplaced]:
+    return [place for place in _places(script) if isinstance(place, Misplaced)]
+
+
+def shell_command(script: str, fields: TemplateFields) -> tuple[str, ...]:
+    """The arguments that run a script in which no field is misplaced."""
+    names, text = _with_references(script)
+    values = [as_text(field_value(name, fields)) for name in names]
+    return (SHELL, "-c", text, *((SHELL, *values) if values else ()))
+
+
+@lru_cache(maxsize=256)
+def _with_references(script: str) -> tuple[tuple[str, ...], str]:
+    """The names of the fields, and the script with references in their places."""
+    places = iter(_places(script))
+    numbers: dict[str, int] = {}
+    text = ""
+    for piece in parse(script):
+        if isinstance(piece, Field):
+            place = next(places)
+            assert isinstance(place, str), "such a suite is not loaded"
+            text += place % numbers.setdefault(piece.name, len(numbers) + 1)
+        else:
+            text += piece
+    if not numbers:
+        return (), text
+    prelude = " ".join(f"paraval_{number}=${{{number}}}" for number in numbers.values())
+    return tuple(numbers), f"{prelude}; shift {len(numbers)}; {text}"
+
+
+def _places(script: str) -> list[str | Misplaced]:
+    """For each field in order: the form of its reference, or why it has none."""
+    if _HOLE in script:
+        return []  # Refused as it is, whatever its fields.
+    pieces = parse(script)
+    reading = _Reading(
+        "".join(_HOLE if isinstance(piece, Field) else piece for piece in pieces),
+        [piece.name for piece in pieces if isinstance(piece, Field)],
+    )
+    reading.code()
+    return reading.places
+
+
+class _Reading:
+    """One pass over a script with a hole for each field."""
+
+    def __init__(self, text: str, names: list[str]) -> None:
+        self.places: list[str | Misplaced] = []
+        self._text = text
+        self._names = names
+        self._at = 0
+        self._doubt = ""
+        """The first thing met that is not understood here: no field after it is taken."""
+
+    def code(self, *, nested: bool = False) -> None:
+        """Up to the end; of what stands in `$( )`, past the closing parenthesis."""
+        command_at, depth = self._at, 0
+        heres: list[re.Match[str]] = []
+        while self._at < len(self._text):
+            token = self._next(_IN_CODE)
+            before = self._text[command_at : token.start()]
+            match token.lastgroup:
+                case "hole":
+                    self._place(_BARE, before)
+                case "double":
+                    self._quoted(before)
+                case "comment":
+                    self.places += [_BARE] * token[0].count(_HOLE)
+                case "here" if not nested:
+                    heres.append(token)
+                case "here" | "case" if nested:
+                    self._be_in_doubt(f"'{token[0].strip()}' inside $( )")
+                case "close" if nested and not depth:
+                    return
+            depth += {"open": 1, "close": -1}.get(token.lastgroup or "", 0)
+            if token.lastgroup in ("separator", "open", "close"):
+                command_at = self._at
+            if heres and "\n" in self._text[token.start() : self._at]:
+                self._here_documents(heres, token[0])
+                heres = []
+        if nested:
+            self._be_in_doubt("a $( that is not closed")
+
+    def _quoted(self, before: str, end: int | None = None) -> None:
+        """Past the closing quote; of a here-document, to its end. `before`: of its command."""
+        while self._at < (len(self._text) if end is None else end):
+            token = self._next(_IN_QUOTES)
+            if token.lastgroup == "hole":
+                self._place(_QUOTED, before, in_quotes=True)
+            elif token[0] == '"' and end is None:
+                return
+        if end is None or self._at > end:
+            self._be_in_doubt("something that is not closed")
+
+    def _here_documents(self, begun: list[re.Match[str]], reached: str) -> None:
+        """Past those that were announced in a line, the end of which is `reached`."""
+        if reached != "\n":
+            self._be_in_doubt("a line break between << and its document")
+        for here in begun:
+            self._here_document(here)
+
+    def _here_document(self, begun: re.Match[str]) -> None:
+        word = re.sub(r"['\"\\]", "", begun["word"])
+        tabs = r"\t*" if begun["dash"] else ""
+        last_line = re.compile(rf"^{tabs}{re.escape(word)}$", re.MULTILINE)
+        last = last_line.search(self._text, self._at)
+        end = last.start() if last else len(self._text)
+        if word != begun["word"]:
+            hint = f"write <<{begun['dash']}{word} without the quotes"
+            self._refuse(self._text.count(_HOLE, self._at, end), "in a quoted here-document", hint)
+        else:
+            if "\\\n" in self._text[self._at : end]:
+                self._be_in_doubt("a continued line in a here-document")
+            self._quoted("", end)
+        self._at = max(self._at, last.end() if last else end)
+
+    def _next(self, tokens: re.Pattern[str]) -> re.Match[str]:
+        """Takes one token; what means the same everywhere is dealt with."""
+        token = tokens.match(self._text, self._at)
+        assert token is not None, "its last alternative is any character"
+        self._at = token.end()
+        if token.lastgroup in _REFUSED:
+            self._refuse(token[0].count(_HOLE), *_REFUSED[token.lastgroup])
+        elif token.lastgroup == "nested":
+            self.code(nested=True)
+        elif token.lastgroup == "doubt":
+            self._be_in_doubt(token[0])
+        return token
+
+    def _be_in_doubt(self, met: str) -> None:
+        self._doubt = self._doubt or met
+
+    def _place(self, form: str, before: str, *, in_quotes: bool = False) -> None:
+        if self._doubt:
+            self._refuse(1, f"after {self._doubt}, which is not understood", _VARIABLE)
+        elif _EVALUATED.search(before) or (
+            _SCRIPT_OF_A_SHELL.search(before) and (in_quotes or not before[-1].isspace())
+        ):
+            self._refuse(1, "where it would be read as code", _ARGUMENT)
+        elif _CALCULATED.search(before):
+            self._refuse(1, "in let, [[ ]] or a subscript", _VARIABLE)
+        else:
+            self.places.append(form)
+
+    def _refuse(self, count: int, where: str, hint: str) -> None:
+        for _ in range(count):
+            name = self._names[len(self.places)]
+            way = hint.replace("{field}", f"{{{name}}}")
+            self.places.append(Misplaced(field=name, where=where, hint=way))
