@@ -79,6 +79,53 @@ def test_while_a_run_starts_children_none_can_read_the_engine_s_environment(
     assert ended.stdout.split() == ["True", "refused", "refused", "refused", "True"]
 
 
+ATTEMPTS = """
+import asyncio, os, sys
+from paraval.processes.children import Command, Warden
+
+LOOK = (
+    "import os\\n"
+    "keeper = os.getppid()\\n"
+    "warden = int(open(f'/proc/{keeper}/stat').read().rpartition(')')[2].split()[1])\\n"
+    "for pid in (keeper, warden):\\n"
+    "    for name in ('environ', 'mem', 'maps'):\\n"
+    "        try: open(f'/proc/{pid}/{name}', 'rb').close(); print('opened')\\n"
+    "        except PermissionError: print('refused')\\n"
+)
+
+async def main():
+    async with Warden() as warden:
+        for number in range(2):
+            command = Command(
+                argv=(sys.executable, "-c", LOOK), env={"SOME_KEY": "sk-secret"}, stdin=b"sk",
+                cwd="/", stdout=f"{sys.argv[1]}{number}", stderr=os.devnull,
+            )
+            assert (await warden.run(command)).exit_code == 0
+            print(open(command.stdout).read())
+
+asyncio.run(main())
+"""
+
+
+@needs_linux
+@pytest.mark.skipif(
+    os.geteuid() == 0 and not shutil.which("setpriv"), reason="root cannot become another user here"
+)
+def test_no_command_can_read_the_processes_that_started_it(tmp_path: Path) -> None:
+    """They serve many commands, and were given the variables and the stdin of each."""
+    tmp_path.chmod(0o777)
+    user = NOBODY if os.geteuid() == 0 else ()
+    ended = subprocess.run(
+        [*user, sys.executable, "-c", ATTEMPTS, str(tmp_path / "told")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ended.stderr == ""
+    assert ended.stdout.split() == ["refused"] * 12
+
+
 @needs_linux
 def test_what_was_before_comes_back_in_whatever_order_they_end() -> None:
     dumpable = ctypes.CDLL(None).prctl

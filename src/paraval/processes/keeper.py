@@ -96,6 +96,8 @@ def keep(
     except LaunchError as error:
         keeper.send({"ended": {"failure": error.report}})
     else:
+        # What may be secret is not kept any longer than it is needed.
+        del request, stdin
         keeper.watch()
     finally:
         # This process goes on to serve others: what stayed open would add up.
@@ -178,6 +180,7 @@ class Feed:
             self.close()
 
     def close(self) -> None:
+        self._left = memoryview(b"")
         if self.pipe is not None:
             os.close(self.pipe)
             self.pipe = None
@@ -240,6 +243,7 @@ class Keeper:
             with self._pin:
                 self._leader = launch(self._command, fds, self._box)
         finally:
+            del self._command["env"], self._command["argv"]
             for fd in fds.values():
                 os.close(fd)
         entry = read_entry(self._leader)

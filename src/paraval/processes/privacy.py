@@ -1,4 +1,5 @@
 """The engine's own environment, kept from what it starts: keys are in it that commands never see.
+(A warden and its keepers are never readable.)
 
 A process of the same user may read another's environment and memory. One that is not dumpable is
 spared; programs that it starts are dumpable again. Nothing helps against a command that is root.
@@ -12,8 +13,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from paraval.processes.tree import PR_SET_DUMPABLE
+
 _PR_GET_DUMPABLE = 3
-_PR_SET_DUMPABLE = 4
 
 
 class _Privacy:
@@ -29,7 +31,7 @@ class _Privacy:
         with self._lock:
             if not self._wanted_by:
                 self._former = _prctl(_PR_GET_DUMPABLE, 0)
-                _prctl(_PR_SET_DUMPABLE, 0)
+                _prctl(PR_SET_DUMPABLE, 0)
             self._wanted_by += 1
 
     def end(self) -> None:
@@ -38,7 +40,7 @@ class _Privacy:
             # 2 (readable by root alone) cannot be set, and never was anybody's wish but the
             # kernel's: to stay private is the nearest.
             if not self._wanted_by and self._former == 1:
-                _prctl(_PR_SET_DUMPABLE, 1)
+                _prctl(PR_SET_DUMPABLE, 1)
 
 
 _privacy = _Privacy()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 HAS_SUBREAPER = sys.platform == "linux"
 
+PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True) if HAS_SUBREAPER else None
 
@@ -60,6 +61,13 @@ def become_subreaper() -> None:
     if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
+
+
+def become_unreadable() -> None:
+    """Keep the environment and the memory of this process, and of its forks, from all others of the
+    user. It says nothing of where that is refused: nothing could be done about it."""
+    if _libc is not None:
+        _libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def read_entry(pid: int) -> Entry | None:

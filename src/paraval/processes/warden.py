@@ -30,6 +30,7 @@ from paraval.processes.tree import (
     HAS_SUBREAPER,
     Entry,
     become_subreaper,
+    become_unreadable,
     descendants,
     kill_entries,
     process_table,
@@ -66,6 +67,8 @@ def main(engine_fd: int, engine_pid: int, expected: int) -> None:
         signal.signal(ignored, signal.SIG_IGN)
     os.chdir("/")
     become_subreaper()
+    # A keeper is given the variables and the stdin of many commands, which are of the same user.
+    become_unreadable()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # What is there now is shared with every keeper, as long as nobody writes to it.
     gc.disable()
