@@ -9,8 +9,9 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from paraval.isolation import TargetLimits
 from paraval.processes.children import Command, Ended, Warden
 from paraval.processes.enforcement import Means, limits_enforced
 from paraval.processes.identity import process_identity
+from paraval.processes.launch import scopes_abstract_sockets
 from paraval.processes.sandbox import Sandbox, sandboxed, why_no_sandbox
 from paraval.processes.tree import process_table
 
@@ -190,6 +192,166 @@ def test_it_sees_no_process_but_its_own(place: Place) -> None:
     )
     assert int(place.out) <= 3
     assert process_identity(os.getpid()) is not None
+
+
+# ---- sockets of others
+
+
+@pytest.fixture
+def outside() -> Iterator[Path]:
+    """A folder that a sandbox shows: none of those for temporary files."""
+    with tempfile.TemporaryDirectory(dir=Path(__file__).parent, prefix="x") as folder:
+        yield Path(folder)
+
+
+def connect_to(*names: str) -> str:
+    return (
+        "import socket\n"
+        f"for name in {names!r}:\n"
+        "    try: socket.socket(socket.AF_UNIX).connect(name); print('reached')\n"
+        "    except OSError: print('refused')\n"
+    )
+
+
+@works
+@pytest.mark.parametrize("network", [False, True])
+def test_a_socket_of_another_program_cannot_be_reached_wherever_it_is(
+    place: Place, outside: Path, network: bool
+) -> None:
+    path = str(outside / "socket")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        server.listen()
+        run(place.command(PYTHON, "-c", connect_to(path), sandbox=None))
+        assert place.out == "reached\n"
+        sandbox = Sandbox(writable=(str(place.workspace),), network=network)
+        run(place.command(PYTHON, "-c", connect_to(path), sandbox=sandbox))
+    assert place.out == "refused\n"
+
+
+@works
+def test_a_socket_that_another_program_makes_later_cannot_be_reached_either(
+    place: Place, outside: Path
+) -> None:
+    script = 'echo ready; while ! test -e go; do sleep 0.05; done; exec "$0" -c "$1"'
+    path = str(outside / "socket")
+
+    async def main() -> None:
+        async with Warden() as warden:
+            child = await warden.open(
+                place.command(
+                    *("/bin/sh", "-c", script, PYTHON, connect_to(path)),
+                    sandbox=Sandbox(
+                        writable=(str(place.workspace),), readable=(sys.prefix, sys.base_prefix)
+                    ),
+                )
+            )
+            await until(lambda: place.out)
+            with socket.socket(socket.AF_UNIX) as server:
+                server.bind(path)
+                server.listen()
+                (place.workspace / "go").touch()
+                await child.wait()
+            child.channel.close()
+
+    asyncio.run(main())
+    assert place.out == "ready\nrefused\n"
+
+
+@works
+@pytest.mark.skipif(
+    not scopes_abstract_sockets(), reason="this kernel cannot: Linux 6.12 with Landlock can"
+)
+@pytest.mark.parametrize("network", [False, True])
+def test_an_abstract_socket_of_another_program_cannot_be_reached(
+    place: Place, network: bool
+) -> None:
+    name = f"\0paraval-{os.getpid()}-{time.monotonic_ns()}"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(name)
+        server.listen()
+        sandbox = Sandbox(writable=(str(place.workspace),), network=network)
+        run(place.command(PYTHON, "-c", connect_to(name), sandbox=sandbox))
+    assert place.out == "refused\n"
+
+
+@works
+@pytest.mark.parametrize("network", [False, True])
+def test_its_own_sockets_work_with_and_without_a_name_in_the_file_system(
+    place: Place, network: bool
+) -> None:
+    script = (
+        "import multiprocessing, socket\n"
+        "for name in ('mine', '/tmp/mine', '\\0mine'):\n"
+        "    server = socket.socket(socket.AF_UNIX); server.bind(name); server.listen()\n"
+        "    socket.socket(socket.AF_UNIX).connect(name)\n"
+        "with multiprocessing.Manager() as manager: print(manager.list([1, 2]))\n"
+        "server = multiprocessing.get_context('forkserver')\n"
+        "with server.Pool(1) as pool: print(pool.map(abs, [-3]))\n"
+    )
+    sandbox = Sandbox(writable=(str(place.workspace),), network=network)
+    # Without a folder of its own for temporary files: its path may be too long for a socket.
+    command = place.command(PYTHON, "-c", script, sandbox=sandbox, env={"PATH": os.defpath})
+    ended = run(command)
+    assert (ended.exit_code, place.out) == (0, "[1, 2]\n[3]\n")
+
+
+# ---- programs
+
+
+@works
+@pytest.mark.parametrize("given", ["absolute", "on PATH"])
+def test_a_program_is_found_through_several_links_in_a_folder_that_is_hidden(
+    place: Place, given: str
+) -> None:
+    """As package managers lay them: each relative, each in another folder."""
+    top = place.workspace.parent
+    folders = [top / name for name in ("bin", "lib/.bin", "lib/package")]
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+    (folders[2] / "real").write_text("#!/bin/sh\necho works\n")
+    (folders[2] / "real").chmod(0o755)
+    (folders[1] / "tool").symlink_to("../package/real")
+    (folders[0] / "tool").symlink_to("../lib/.bin/tool")
+    if given == "absolute":
+        ended = run(place.command(str(folders[0] / "tool")))
+    else:
+        path = f"{folders[0]}:{os.defpath}"
+        ended = run(place.command("tool", env={"PATH": path}))
+    assert (ended.exit_code, place.out) == (0, "works\n"), (place.logs / "err").read_text()
+
+
+@works
+def test_a_program_is_found_through_a_link_to_its_folder_and_one_to_that(place: Place) -> None:
+    top = place.workspace.parent
+    (top / "releases" / "2" / "bin").mkdir(parents=True)
+    program = top / "releases" / "2" / "bin" / "tool"
+    program.write_text('#!/bin/sh\ncat "${0%/*}/../share"\n')
+    program.chmod(0o755)
+    (top / "releases" / "2" / "share").write_text("its own files")
+    (top / "current").symlink_to("newest")
+    (top / "newest").symlink_to(top / "releases" / "2")
+    ended = run(place.command(str(top / "current" / "bin" / "tool")))
+    assert (ended.exit_code, place.out) == (0, "its own files"), (place.logs / "err").read_text()
+
+
+@works
+def test_a_program_in_a_hidden_folder_is_seen_and_what_lies_beside_it_is_not(place: Place) -> None:
+    program = place.beside / "tool"
+    program.write_text("#!/bin/sh\nls ${0%/*}\n")
+    program.chmod(0o755)
+    sandbox = Sandbox(writable=(str(place.workspace),), hidden=(str(place.beside),))
+    ended = run(place.command(str(program), sandbox=sandbox))
+    assert (ended.exit_code, place.out) == (0, "tool\n")
+
+
+@works
+def test_links_that_lead_in_a_circle_are_no_program(place: Place) -> None:
+    (place.beside / "a").symlink_to("b")
+    (place.beside / "b").symlink_to("a")
+    lost = run(place.command(str(place.beside / "a"))).failure
+    assert lost is not None
+    assert lost.code in ("ENOENT", "ELOOP")
 
 
 # ---- how it ends

@@ -6,10 +6,13 @@ they must hold before its program runs.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
 import resource
+import struct
+import sys
 
 from paraval.processes.light import signal
 
@@ -24,6 +27,15 @@ _ABOVE_TARGETS = 10
 _RESETTABLE = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 _TRANSIENT = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY}
 
+# Landlock: its system calls have the same numbers on every architecture that Python runs on.
+_LANDLOCK_CREATE_RULESET = 444
+_LANDLOCK_RESTRICT_SELF = 446
+_VERSION_WANTED = 1
+_FIRST_WITH_SCOPES = 6
+_ONLY_ABSTRACT_SOCKETS = struct.pack("=QQQ", 0, 0, 1)
+"""No rule for files, none for the network, and one scope: LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET."""
+_PR_SET_NO_NEW_PRIVS = 38
+
 
 class LaunchError(Exception):
     """Nothing was started."""
@@ -37,10 +49,35 @@ class LaunchError(Exception):
         }
 
 
-class Confines:
-    """What holds a command from before its program runs: its control group, its own limits."""
+def scopes_abstract_sockets() -> bool:
+    """Whether this kernel can keep a process from the abstract sockets of others: Linux 6.12."""
+    if sys.platform != "linux":
+        return False
+    version = ctypes.CDLL(None).syscall(_LANDLOCK_CREATE_RULESET, None, 0, _VERSION_WANTED)
+    return int(version) >= _FIRST_WITH_SCOPES
 
-    __slots__ = ("_box", "_limits")
+
+def _leave_abstract_sockets_alone() -> None:
+    """From here on, this process and all that it starts reach only those that they made.
+
+    They belong to a network, which a sandbox may share, and to no file system, where it could hide
+    them. The kernel asks for a promise that the sandbox makes anyway: no program gains privileges.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    rules = _ONLY_ABSTRACT_SOCKETS
+    ruleset = libc.syscall(_LANDLOCK_CREATE_RULESET, rules, len(rules), 0)
+    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    if ruleset < 0 or libc.syscall(_LANDLOCK_RESTRICT_SELF, ruleset, 0) < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    os.close(ruleset)
+
+
+class Confines:
+    """What holds a command from before its program runs: its control group, its own limits, and in
+    a sandbox that it leaves the abstract sockets of others alone, where the kernel can do that."""
+
+    __slots__ = ("_box", "_limits", "_scoped")
 
     def __init__(self, box: Box | None, request: dict[str, Any]) -> None:
         limits = (
@@ -49,10 +86,11 @@ class Confines:
         )
         self._box = box
         self._limits = [(which, most) for which, most in limits if most is not None]
+        self._scoped = request["sandboxed"] and scopes_abstract_sockets()
 
     @property
     def are_any(self) -> bool:
-        return self._box is not None or bool(self._limits)
+        return self._box is not None or bool(self._limits) or self._scoped
 
     def enter(self) -> None:
         if self._box is not None:
@@ -61,6 +99,8 @@ class Confines:
             hard = resource.getrlimit(which)[1]
             bounded = most if hard == resource.RLIM_INFINITY else min(most, hard)
             resource.setrlimit(which, (bounded, bounded))
+        if self._scoped:
+            _leave_abstract_sockets_alone()
 
 
 def launch(request: dict[str, Any], fds: dict[int, int], box: Box | None = None) -> int:

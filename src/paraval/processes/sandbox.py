@@ -1,8 +1,8 @@
 """A command in a sandbox: bubblewrap's arguments, and whether it works here.
 
-All of the machine can be read but what is hidden, nothing is written but what is said, and without
-`network` there is nobody to talk to. It bounds mistakes and curiosity; it is no wall against code
-that attacks the kernel.
+It sees the system's own folders, the programs on its PATH and what it is given; it writes only
+where it may; and without `network` there is nobody to talk to. It bounds mistakes and curiosity; it
+is no wall against code that attacks the kernel.
 """
 
 from __future__ import annotations
@@ -18,16 +18,35 @@ from pathlib import Path, PurePosixPath
 from paraval.processes.quick import run_quickly
 
 PROGRAM = "bwrap"
+_SYSTEM = frozenset(
+    {"bin", "boot", "etc", "gnu", "lib", "lib32", "lib64", "libx32", "nix", "opt", "sbin", "snap"}
+    | {"sys", "usr", "dev", "proc"}
+)
+"""Folders of `/` that hold programs and settings, and that sandboxes have. All others are for data,
+of users and of services: sockets are there, and can be connected to wherever they can be seen."""
 _TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - those in the sandbox
-_SOCKETS = "/run"
-_KEPT_OF_SOCKETS = (
+_KEPT = (
     "/run/systemd/resolve",
     "/run/NetworkManager",
     "/run/resolvconf",
     "/run/current-system",
+    "/var/cache/fontconfig",
+    "/var/lib/ca-certificates",
+    "/var/lib/dpkg",
+    "/var/lib/rpm",
+    "/var/lib/texmf",
 )
-"""Where /etc/resolv.conf may lead to, and where NixOS has its programs."""
+"""Where /etc/resolv.conf may lead to, where NixOS has its programs, and what belongs to /usr."""
 _TRY_TIMEOUT_S = 10.0
+_SHOW = "--ro-bind-try"
+_MOST_STEPS = 1_000
+"""On the way along links, which may lead in a circle."""
+_PACKAGES = "node_modules"
+"""Where programs find each other's files, however deep they lie."""
+_MIXED = ".local"
+"""Where many programs are installed beside data of all kinds."""
+_LONGEST_FIRST_LINE = 256
+_NAME_SERVERS = "/etc/resolv.conf"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +59,11 @@ class Sandbox:
     writable: tuple[str, ...] = ()
     """Absolute folders that exist. All else is read-only."""
     hidden: tuple[str, ...] = ()
-    """Absolute folders that look empty in it; what is writable within them can be seen."""
+    """Absolute folders that look empty in it; what is writable within them can be seen. So are
+    temporary folders, homes and all others of `/` but the system's own."""
     readable: tuple[str, ...] = ()
-    """Absolute paths that can be seen although they lie in what is hidden. Temporary folders always
-    are: other programs have their sockets there."""
+    """Absolute paths that can be seen although they lie in what is hidden. The command's program
+    and those on its PATH need not be named."""
     network: bool = False
     """False: a loopback interface of its own, and nothing else."""
 
@@ -63,7 +83,7 @@ def sandboxed(
         *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
         # Root could set there which program the kernel starts, outside.
         *("--ro-bind", "/proc/sys", "/proc/sys"),
-        *_mounts(sandbox, os.path.realpath(cwd), _programs(argv[0], env)),
+        *(word for mount in _mounts(sandbox, cwd, argv[0], env) for word in mount),
         *("--chdir", cwd, "--"),
         *argv,
     )
@@ -81,43 +101,159 @@ def _namespaces(sandbox: Sandbox) -> Iterator[str]:
     # The keeper, and the warden after it, end it for certain.
 
 
-def _programs(program: str, env: Mapping[str, str]) -> list[str]:
-    """Where the command and what it starts are looked for."""
-    folders = env.get("PATH", "").split(os.pathsep)
-    if program.startswith("/"):
-        # By its name and by what that stands for; beside both it may have what it needs.
-        folders += [os.path.dirname(path) for path in (program, os.path.realpath(program))]  # noqa: PTH120
-    return [folder for folder in folders if folder.startswith("/")]
-
-
-def _mounts(sandbox: Sandbox, cwd: str, programs: list[str]) -> Iterator[str]:
+def _mounts(
+    sandbox: Sandbox, cwd: str, program: str, env: Mapping[str, str]
+) -> list[tuple[str, ...]]:
     """A folder before those within it: what is mounted later lies on top."""
-    writable, covered = _real(sandbox.writable), _covered(sandbox)
-    mounts: dict[str, tuple[str, ...]] = {folder: ("--tmpfs", folder) for folder in covered}
-    mounts |= {folder: ("--ro-bind-try", folder, folder) for folder in _KEPT_OF_SOCKETS}
-    for folder in _real((*sandbox.readable, *programs, cwd)):
-        if _lies_in(folder, covered) and folder not in covered:
-            mounts[folder] = ("--ro-bind-try", folder, folder)
-    mounts |= {folder: ("--bind", folder, folder) for folder in writable}
-    for folder in sorted(mounts, key=lambda folder: len(PurePosixPath(folder).parts)):
-        # A folder of its own within one that may be written to would make it read-only again.
-        if folder != cwd or cwd in writable or not _lies_in(cwd, writable):
-            yield from mounts[folder]
+    view = _View(_covered(sandbox))
+    writable = {view.end_of(folder) for folder in sandbox.writable}
+    for path in (*_KEPT, _NAME_SERVERS, *sandbox.readable):
+        view.show(view.end_of(path))
+    view.show_programs(program, cwd, env.get("PATH", os.defpath))
+    if not _lies_in(here := view.end_of(cwd), writable):
+        # Within a folder that may be written to it would be read-only again.
+        view.show(here)
+    mounts: dict[str, tuple[str, ...]] = {path: ("--tmpfs", path) for path in view.covered}
+    mounts |= {path: (_SHOW, path, path) for path in view.shown}
+    mounts |= {path: ("--bind", path, path) for path in writable}
+    for link, target in view.links.items():
+        if not _is_there(link, mounts):
+            mounts[link] = ("--symlink", target, link)
+    return [
+        mounts[path] for path in sorted(mounts, key=lambda path: len(PurePosixPath(path).parts))
+    ]
 
 
-def _covered(sandbox: Sandbox) -> set[str]:
+def _is_there(path: str, mounts: Mapping[str, tuple[str, ...]]) -> bool:
+    """Whether the sandbox has what this machine has there."""
+    for place in map(str, PurePosixPath(path).parents):
+        if place in mounts:
+            return mounts[place][0] != "--tmpfs"
+    return True
+
+
+def _covered(sandbox: Sandbox) -> frozenset[str]:
     # A socket can be written to on a read-only file system too: docker's would be a way out.
-    wanted = {*sandbox.hidden, _SOCKETS, *_TEMPORARY}
+    data = (f"/{name}" for name in os.listdir("/") if name not in _SYSTEM)  # noqa: PTH208 - quick
     # Where there is none, nothing can be made on what is read-only.
-    return {folder for folder in _real(wanted) if Path(folder).is_dir()}
+    wanted = {os.path.realpath(folder) for folder in (*sandbox.hidden, *_TEMPORARY, *data)}
+    return frozenset(folder for folder in wanted if Path(folder).is_dir())
 
 
-def _real(folders: Iterable[str]) -> set[str]:
-    return {os.path.realpath(folder) for folder in folders}
+class _View:
+    """What is seen of what is covered."""
+
+    def __init__(self, covered: frozenset[str]) -> None:
+        self.covered = covered
+        self.shown: set[str] = set()
+        self.links: dict[str, str] = {}
+        """On the ways to what is shown, each by its path -> what it holds."""
+        self._looked_at: set[str] = set()
+        self._home = os.path.realpath(Path.home())
+
+    def show(self, path: str) -> None:
+        if _lies_in(path, self.covered) and path not in self.covered:
+            self.shown.add(path)
+
+    def end_of(self, path: str) -> str:
+        """What it stands for, where that is one."""
+        return self.names_of(path)[-1]
+
+    def names_of(self, path: str) -> list[str]:
+        """The links that stand for a file one after the other, then the file itself."""
+        here, rest, names = "/", _parts(path), []
+        for _ in range(_MOST_STEPS):
+            if not rest:
+                break
+            step = os.path.normpath(os.path.join(here, rest.pop(0)))  # noqa: PTH118 - text
+            try:
+                target = os.readlink(step)  # noqa: PTH115 - quick
+            except OSError:
+                here = step
+                continue
+            self.links[step] = target
+            if not rest:
+                names.append(step)
+            here = "/" if target.startswith("/") else here
+            rest = [*_parts(target), *rest]
+        return [*names, here]
+
+    # ---- programs
+
+    def show_programs(self, program: str, cwd: str, search_path: str) -> None:
+        """This one, and all that it can start by their names."""
+        for folder in search_path.split(os.pathsep):
+            if folder.startswith("/") and _lies_in(real := self.end_of(folder), self.covered):
+                self._show_installation(real)
+                for link in _links_in(real):
+                    self._show_program(link)
+        if "/" in program:
+            self._show_program(os.path.join(cwd, program), search_path)  # noqa: PTH118 - text
+        elif found := shutil.which(program, path=search_path):
+            self._show_program(found, search_path)
+
+    def _show_program(self, path: str, search_path: str = "") -> None:
+        """By each of its names: it may look for its own files by any of them."""
+        names = self.names_of(path)
+        for name in names:
+            folder = os.path.dirname(name)  # noqa: PTH120 - text
+            if folder in self.covered and name not in self.links:
+                self.show(name)
+            else:
+                self._show_installation(folder)
+        interpreter = _interpreter_of(names[-1], search_path)
+        if interpreter is not None:
+            for name in self.names_of(interpreter):
+                self._show_installation(os.path.dirname(name))  # noqa: PTH120
+
+    def _show_installation(self, folder: str) -> None:
+        """The folder of a program, and what the program came with."""
+        if folder in self._looked_at:
+            return
+        self._looked_at.add(folder)
+        path = PurePosixPath(folder)
+        whole = path
+        if _PACKAGES in path.parts:
+            whole = PurePosixPath(*path.parts[: path.parts.index(_PACKAGES) + 1])
+        elif path.name == "bin":
+            whole = path.parent
+        if whole.name == _MIXED:
+            self.show(str(whole / "lib"))
+        # What is hidden, and the whole home, is never part of what a program came with.
+        is_more = any(_lies_in(other, [str(whole)]) for other in (*self.covered, self._home))
+        self.show(folder if is_more or whole.name == _MIXED else str(whole))
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part]
+
+
+def _links_in(folder: str) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.path for entry in entries if entry.is_symlink()]
+    except OSError:
+        return []
+
+
+def _interpreter_of(program: str, search_path: str) -> str | None:
+    """What the first line of a script names."""
+    try:
+        with open(program, "rb") as file:  # noqa: PTH123 - quick
+            first = file.read(_LONGEST_FIRST_LINE).split(b"\n", 1)[0]
+    except OSError:
+        return None
+    words = os.fsdecode(first.removeprefix(b"#!")).split()
+    if not first.startswith(b"#!") or not words:
+        return None
+    if PurePosixPath(words[0]).name != "env":
+        return words[0]
+    return shutil.which(words[-1], path=search_path)
 
 
 def _lies_in(path: str, folders: Iterable[str]) -> bool:
-    return any(PurePosixPath(path).is_relative_to(folder) for folder in folders)
+    # Not by pathlib, which takes long for the many that are looked at before each start.
+    return any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in folders)
 
 
 @functools.cache
