@@ -73,6 +73,36 @@ def test_what_is_here_is_told_with_its_version_and_login(tmp_path: Path) -> None
     assert "custom" not in here
 
 
+def test_asking_for_versions_leaves_the_users_home_and_the_current_folder_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Agents make their settings, caches and logs even when they only print a version."""
+    for name in ("bin", "home", "here"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    litter = "import os, pathlib; [pathlib.Path(p, 'x').touch() for p in (os.environ['HOME'], '.')]"
+    program_in(tmp_path / "bin", "gemini", f"{litter}; print('0.61.0')")
+    assert seen(tmp_path, HOME=str(tmp_path / "home"))["gemini"].version == "0.61.0"
+    assert list((tmp_path / "home").iterdir()) == []
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [
+        ("This is mini-swe-agent version 2.4.6.\nCheck the docs", "2.4.6"),
+        ("v1.2.3-rc.1+build.5, of today", "1.2.3-rc.1+build.5"),
+        ("1.0-.", "1.0"),
+    ],
+)
+def test_a_version_ends_where_the_sentence_around_it_does(
+    tmp_path: Path, said: str, version: str
+) -> None:
+    (tmp_path / "bin").mkdir()
+    program_in(tmp_path / "bin", "codex", f"print({said!r})")
+    assert seen(tmp_path)["codex"].version == version
+
+
 def test_without_key_and_login_both_ways_are_told(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     program_in(tmp_path / "bin", "codex", "print('codex-cli 0.166.0')")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from paraval.agents.catalogue import KNOWN_AGENTS, find_program
 from paraval.agents.json_lines import in_words
@@ -16,8 +17,8 @@ from paraval.processes.quick import run_quickly
 
 VERSION_PATIENCE_S = 15.0
 AT_ONCE = 4
-_VERSION = re.compile(r"\d+\.\d+(?:\.\d+)?[\w.+-]*")
-_PASSED = ("PATH", "HOME", "LANG", "TMPDIR", "USER")
+_VERSION = re.compile(r"\d+\.\d+(?:\.\d+)?(?:[\w.+-]*\w)?")
+_PASSED = ("PATH", "LANG", "USER")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +72,15 @@ def _is_there(path: Path) -> bool:
 def _version(
     agent: AgentProgram, program: tuple[str, ...], environment: Mapping[str, str]
 ) -> str | None:
-    ended = run_quickly(
-        (*program, *agent.version_arguments),
-        env={name: environment[name] for name in _PASSED if name in environment},
-        timeout=VERSION_PATIENCE_S,
-    )
+    passed = {name: environment[name] for name in _PASSED if name in environment}
+    # In a home of its own, as attempts are: many write there even to tell their version.
+    with TemporaryDirectory(prefix="paraval-", ignore_cleanup_errors=True) as home:
+        ended = run_quickly(
+            (*program, *agent.version_arguments),
+            env={**passed, "HOME": home, "TMPDIR": home},
+            cwd=home,
+            timeout=VERSION_PATIENCE_S,
+        )
     if not ended.is_well:
         return None
     said = ended.stdout[:4000].decode(errors="replace")
