@@ -330,7 +330,7 @@ def test_a_hostile_candidate_harms_itself_alone(place: Path) -> None:
         "plain": {"mod.py": "def double(x):\n    return x + x\n"},
     }
     shell = ("/bin/sh", "-c", f"{' '.join(PYTEST)} --junitxml=r.xml; exit $?")
-    request = asked(repository, command=shell, timeout=5.0, junit="r.xml")
+    request = asked(repository, command=shell, timeout=15.0, junit="r.xml")
 
     async def work() -> dict[str, AttemptResult]:
         async with opened(repository, request, at_most=3) as race:

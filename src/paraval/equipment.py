@@ -320,6 +320,7 @@ def _attempts(gear: Gear, threads: Threads, lodging: Lodging) -> Attempts:
                 marks={RUN_VARIABLE: run_id},
                 homes=lodging.homes,
                 sandbox_for=lodging.grader_sandbox_for,
+                imports=lodging.imports,
             ),
             models=gear.access.models,
         ),
@@ -348,4 +349,5 @@ def _room(gear: Gear, lodging: Lodging) -> ProcessRoom:
         homes=lodging.homes,
         nice=NICE,
         sandbox_for=lodging.sandbox_for,
+        imports=lodging.imports,
     )

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paraval.errors import RequestError
-from paraval.isolation import Home, WorkspaceKind
+from paraval.isolation import Home, Workspace, WorkspaceKind
 from paraval.processes.children import Warden
 from paraval.processes.sandbox import Sandbox, why_no_sandbox
 from paraval.records import AgentTarget, Attempt, CommandTarget, Plan
 from paraval.scratch import Homes, OwnHome, open_scratch
 from paraval.targets.surroundings import SandboxFor, unbounded
 from paraval.workspaces.workspace import Workspaces
+from paraval.worktree_imports import WorktreeImports
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,8 @@ class Lodging:
     sandbox_for: SandboxFor = unbounded
     grader_sandbox_for: Callable[[str], Sandbox | None] | None = None
     """By the attempt's workspace."""
+    imports: WorktreeImports | None = None
+    """None: workspaces are no worktrees."""
 
 
 def check_sandbox(plan: Plan) -> None:
@@ -81,7 +84,7 @@ async def lodging_for(
                 )
                 for note in workspaces.notes:
                     say(f"Workspaces: {note}.")
-            homes = Homes(scratch.folder)
+            homes, imports = Homes(scratch.folder), _imports(plan.workspace)
             if plan.workspace.sandbox:
                 bounds = _Bounds(plan, hidden, _seen(plan, scratch.folder))
                 yield Lodging(
@@ -89,13 +92,20 @@ async def lodging_for(
                     workspaces=workspaces,
                     sandbox_for=bounds.of_attempt,
                     grader_sandbox_for=bounds.of_grader,
+                    imports=imports,
                 )
             else:
-                yield Lodging(homes=homes, workspaces=workspaces)
+                yield Lodging(homes=homes, workspaces=workspaces, imports=imports)
     finally:
         left = await asyncio.to_thread(scratch.close)
         if left is not None:
             say(f"Left behind: {left}.")
+
+
+def _imports(workspace: Workspace) -> WorktreeImports | None:
+    if workspace.kind is not WorkspaceKind.GIT or workspace.source is None:
+        return None
+    return WorktreeImports(workspace.source, workspace.start)
 
 
 def _seen(plan: Plan, scratch: Path) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from paraval.processes.sandbox import Sandbox
 from paraval.records import Case, Grade, GraderSpec, Output
 from paraval.scratch import Homes, OwnHome
 from paraval.templates import TemplateFields, fill
+from paraval.worktree_imports import WorktreeImports, with_worktree_first
 
 DEFAULT_TIMEOUT_S = 60.0
 LOG_LIMIT_BYTES = 1 << 20
@@ -39,6 +40,8 @@ class CommandRoom:
     there is the agent's; None: they use the user's."""
     sandbox_for: Callable[[str], Sandbox | None] | None = None
     """By the workspace: what a command may do in it; None: anything."""
+    imports: WorktreeImports | None = None
+    """Of the worktrees that attempts run in; None: workspaces are no worktrees."""
     nice: int = 5
     """How much they yield to what else runs on the machine: as much as targets do."""
 
@@ -68,11 +71,15 @@ class CommandGrader:
 
     async def _run(self, subject: Subject) -> tuple[Command, Ended]:
         if self._room.homes is None:
-            command = self._command(subject, None)
-            return command, await self._warden.run(command)
+            return await self._run_with(subject, None)
         async with self._room.homes.lease() as own:
-            command = self._command(subject, own)
-            return command, await self._warden.run(command)
+            return await self._run_with(subject, own)
+
+    async def _run_with(self, subject: Subject, own: OwnHome | None) -> tuple[Command, Ended]:
+        command = await with_worktree_first(
+            self._command(subject, own), self._room.imports, subject.workspace
+        )
+        return command, await self._warden.run(command)
 
     def _command(self, subject: Subject, own: OwnHome | None) -> Command:
         stdout, stderr = self._logs(subject.folder)

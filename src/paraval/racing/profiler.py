@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from paraval.targets.command import attempt_marks
 from paraval.targets.ends import artifacts_of, notes_of, unexpected_end
 from paraval.targets.surroundings import own_places
 from paraval.workspaces.workspace import WorkspaceError
+from paraval.worktree_imports import with_worktree_first
 
 SLOWED = 5
 """A profiled benchmark takes longer: it may take as many times its timeout."""
@@ -54,7 +56,10 @@ class Profiler:
                     own = await stack.enter_async_context(self._room.processes.homes.lease())
                 injection = _Injection(attempt, lease.top, asked, files)
                 await asyncio.to_thread(injection.lay_out)
-                command = self._command(attempt, own, injection)
+                command = await with_worktree_first(
+                    self._command(attempt, own), self._room.processes.imports, lease.path
+                )
+                command = replace(command, env=injection.joined_to(command.env))
                 ended = await self._room.processes.warden.run(command)
             return await asyncio.to_thread(_result, command, ended, injection)
         except WorkspaceError as error:
@@ -77,7 +82,7 @@ class Profiler:
             if change.path.endswith(".py") and change.status != "deleted"
         )
 
-    def _command(self, attempt: Attempt, own: OwnHome | None, injection: _Injection) -> Command:
+    def _command(self, attempt: Attempt, own: OwnHome | None) -> Command:
         room, request = self._room, self._room.request
         assert attempt.workspace is not None
         env = child_environment(
@@ -87,7 +92,7 @@ class Profiler:
         )
         return Command(
             argv=request.bench.command,
-            env=injection.joined_to(env),
+            env=env,
             cwd=attempt.workspace,
             stdout=str(Path(attempt.folder, "stdout.log")),
             stderr=str(Path(attempt.folder, "stderr.log")),
@@ -125,7 +130,7 @@ class _Injection:
         }
         self._request.write_text(json.dumps(request), encoding="utf-8")
 
-    def joined_to(self, env: dict[str, str]) -> dict[str, str]:
+    def joined_to(self, env: Mapping[str, str]) -> dict[str, str]:
         paths = [str(self._folder / "modules")]
         if env.get("PYTHONPATH"):
             paths.append(env["PYTHONPATH"])

@@ -35,6 +35,7 @@ from paraval.targets.ends import artifacts_of, notes_of
 from paraval.targets.surroundings import own_places
 from paraval.workspaces.pool import SlotLease
 from paraval.workspaces.workspace import Kept
+from paraval.worktree_imports import with_worktree_first
 
 PYTHON = "{python}"
 _JUNIT = "junit.xml"
@@ -91,7 +92,9 @@ async def run_tests(room: RaceRoom, attempt: Attempt, lease: SlotLease) -> Ran:
     attempt = replace(attempt, workspace=lease.path)
     asked = _asked(room, attempt)
     async with _home(room) as own:
-        command = _command(room, attempt, own, asked.argv)
+        command = await with_worktree_first(
+            _command(room, attempt, own, asked.argv), room.processes.imports, lease.path
+        )
         looking = _Looking(asked, lease, _places(attempt, lease, own))
         watched = Protected(room.request, room.base.start)
         before = await asyncio.to_thread(marks_of, lease.top, watched)

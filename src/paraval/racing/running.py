@@ -188,6 +188,7 @@ class _Opening:
                 homes=lodging.homes,
                 nice=NICE,
                 sandbox_for=lodging.sandbox_for,
+                imports=lodging.imports,
             ),
             workspaces=lodging.workspaces,
             objects=ledger.folder / OBJECTS,

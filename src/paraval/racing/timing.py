@@ -124,6 +124,8 @@ class Timing:
         if spec.metric is Metric.FILE:
             assert spec.file is not None
             file = MetricFile(spec.file, stand.path, stand.top)
+        if self._processes.imports is not None:
+            command = self._processes.imports.first(command, stand.path)
         return Start(stand=stand, command=command, spec=spec, file=file)
 
     async def time(self, start: Start) -> Timed:

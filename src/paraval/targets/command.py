@@ -28,6 +28,7 @@ from paraval.targets.ends import artifacts_of, last_words, notes_of, unexpected_
 from paraval.targets.plain_files import read_plain_file
 from paraval.targets.surroundings import ProcessRoom, own_places
 from paraval.templates import TemplateFields, field_names, fill
+from paraval.worktree_imports import with_worktree_first
 
 TRY_AGAIN_EXIT_CODE = 75
 """EX_TEMPFAIL of sysexits.h: by this a command says that the fault is not its own, and may pass."""
@@ -51,7 +52,9 @@ class CommandAnswerer:
         fields = template_fields(attempt.trial, attempt.own_folder, attempt.workspace)
         if _uses_folder(target):
             os.makedirs(attempt.own_folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
-        command = self._command(attempt, fields, own)
+        command = await with_worktree_first(
+            self._command(attempt, fields, own), self._room.imports, attempt.workspace
+        )
         file = _AnswerFile.of(target, command.cwd, fields)
         ended = await self._room.warden.run(command)
         output, failure, problem = None, _failure_of(ended, target, command), ""

@@ -10,6 +10,7 @@ from paraval.processes.children import Warden
 from paraval.processes.sandbox import Sandbox
 from paraval.records import Attempt
 from paraval.scratch import Homes, OwnHome
+from paraval.worktree_imports import WorktreeImports
 
 SandboxFor = Callable[[Attempt, OwnHome | None], Sandbox | None]
 """What bounds an attempt that has this home; None: nothing does."""
@@ -29,6 +30,8 @@ class ProcessRoom:
     """None: every one sees the user's own home."""
     nice: int = 0
     sandbox_for: SandboxFor = unbounded
+    imports: WorktreeImports | None = None
+    """Of the worktrees that attempts run in; None: they run in none."""
 
 
 def own_places(own: OwnHome | None, home: Home) -> dict[str, str]:
