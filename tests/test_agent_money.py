@@ -60,12 +60,13 @@ def test_what_may_have_been_started_cost_nobody_knows_what(lost: SpawnFailure) -
     """Also where its logs hold nothing, or a refusal that may not have been its last word."""
     for end in (AgentEnd.BROKEN, AgentEnd.NO_LOGIN, AgentEnd.RATE_LIMITED):
         reading = Reading(end=end, has_worked=False)
-        assert spend(reading, Ended(failure=lost)) == Spend(calls=1, cost_usd=None)
+        unknown = Spend(calls=1, calls_unknown=True, cost_usd=None)
+        assert spend(reading, Ended(failure=lost)) == unknown
 
 
 @pytest.mark.parametrize("end", REFUSED)
 def test_a_refusal_costs_nothing_only_where_the_model_had_not_said_a_word(end: AgentEnd) -> None:
-    assert spend(Reading(end=end, has_worked=False)) == Spend(calls=1)
+    assert spend(Reading(end=end, has_worked=False)) == Spend(calls=1, calls_unknown=True)
     assert spend(Reading(end=end, has_worked=True)).cost_usd is None
     assert spend(Reading(end=end, has_worked=None)).cost_usd is None
     told = Reading(end=end, has_worked=True, usage={"input_tokens": 9}, cost_usd=0.25)
@@ -146,6 +147,36 @@ def test_a_real_refusal_at_the_first_word_costs_nothing(agent: str, name: str) -
     reading = read(agent, (OUTPUTS / name).read_text(), code)
     assert reading.end is AgentEnd.RATE_LIMITED
     assert spend(reading).cost_usd == 0.0
+
+
+def test_codex_whose_stream_was_dropped_has_made_calls_and_cost_nobody_knows_what() -> None:
+    told = spend(read("codex", (OUTPUTS / "codex-dropped.jsonl").read_text()))
+    assert (told.calls_unknown, told.cost_usd) == (True, None)
+
+
+def test_codex_whose_server_did_not_start_has_asked_for_nothing() -> None:
+    stderr = (OUTPUTS / "codex-mcp-failed.stderr").read_text()
+    transcript = Transcript(stdout="", stderr=stderr, exit_code=1)
+    assert spend(AGENTS["codex"].read(JOB, transcript, {})) == Spend()
+
+
+@pytest.mark.parametrize(
+    ("agent", "name"), [("codex", "codex-ok.jsonl"), ("gemini", "gemini-ok.stream.jsonl")]
+)
+def test_agents_that_do_not_report_their_calls_have_an_unknown_number(
+    agent: str, name: str
+) -> None:
+    told = spend(read(agent, (OUTPUTS / name).read_text(), 0), Ended(exit_code=0))
+    assert told.calls_unknown
+
+
+def test_a_token_count_that_cannot_be_right_is_an_unknown_cost() -> None:
+    price = Price(input_per_million=1.0, output_per_million=1.0)
+    stdout = (OUTPUTS / "codex-ok.jsonl").read_text()
+    huge = stdout.replace('"input_tokens":', '"input_tokens":99999999999999999')
+    assert huge != stdout
+    reading = read("codex", huge, 0)
+    assert spend(reading, Ended(exit_code=0), registry(price=price)).cost_usd is None
 
 
 def test_codex_that_was_refused_after_work_cost_nobody_knows_what() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ from paraval.scratch import Homes
 from paraval.targets.agent import AgentAnswerer, ModelAccess
 from paraval.targets.answer import Answer
 from paraval.targets.surroundings import ProcessRoom
+from tests.conftest import Paraval, WriteSuite
 
 FAKE = str(Path(__file__).parent / "fake_agents" / "claude.py")
 KEY = "sk-secret-0123456789abcdef"
@@ -257,6 +260,64 @@ def test_cut_off_at_its_turns_is_an_answer(tmp_path: Path) -> None:
     assert given.output is not None
     assert given.output.text == "so-far"
     assert given.output.metadata["stopped_at"] == "max_turns"
+    assert given.notes == ("cut off at max_turns",)
+    limited = answer(tmp_path / "limited", replace(CLAUDE, max_turns=2), "say so-far turns")
+    assert limited.notes == ("cut off at max_turns (2)",)
+
+
+@pytest.mark.parametrize(
+    "name", ["r.json", "r.jsonl", "r.csv", "r.md", "r.junit.xml", "r.html", "terminal"]
+)
+def test_every_report_tells_an_answer_that_was_cut_off_from_a_wrong_one(
+    write: WriteSuite, paraval: Paraval, folder: Path, name: str
+) -> None:
+    suite = {
+        "cases": [{"id": "cut", "input": "say so-far turns"}, {"id": "wrong", "input": "say no"}],
+        "target": {
+            "agent": "claude-code",
+            "program": [sys.executable, FAKE],
+            "prompt": "{input}",
+            "max_turns": 2,
+            "timeout": 60,
+            "env": {"ANTHROPIC_API_KEY": KEY},
+        },
+        "graders": [{"contains": "done"}],
+    }
+    write("suite.json", json.dumps(suite))
+    options = [] if name == "terminal" else ["-o", name]
+    ended = paraval("run", "suite.json", *options)
+    text = unescape(ended.stdout if name == "terminal" else (folder / name).read_text())
+    assert "cut off at max_turns (2)" in text, ended.stderr
+    if name in ("terminal", "r.md", "r.csv"):
+        (wrong,) = [line for line in text.split("\n") if "wrong" in line and "failed" in line]
+        assert "cut off" not in wrong
+
+
+def test_a_variable_of_the_suite_goes_before_the_retries_that_claude_is_given(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "agent.py"
+    script.write_text(
+        "import json, os\n"
+        "print(json.dumps({'type': 'result', 'result': os.environ['CLAUDE_CODE_MAX_RETRIES']}))"
+    )
+    target = replace(CLAUDE, program=(sys.executable, str(script)))
+    patient = replace(target, env={"CLAUDE_CODE_MAX_RETRIES": "10"})
+    for given, retries in (
+        (answer(tmp_path / "default", target, "x"), "4"),
+        (answer(tmp_path / "patient", patient, "x"), "10"),
+    ):
+        assert given.output is not None
+        assert given.output.text == retries
+
+
+def test_a_result_that_is_not_text_is_an_invalid_output(tmp_path: Path) -> None:
+    line = '{"type":"result","subtype":"success","is_error":false,"result":{"a":1}}'
+    script = tmp_path / "agent.py"
+    script.write_text(f"print({line!r})")
+    target = replace(CLAUDE, program=(sys.executable, str(script)))
+    kind, message = failed(answer(tmp_path, target, "x"))
+    assert (kind, message) == (Outcome.INVALID_OUTPUT, "claude-code: its result is not text")
 
 
 def test_an_agent_that_is_not_there_says_how_to_get_it(

@@ -180,6 +180,19 @@ def test_killed_while_it_asked_again_it_was_the_provider() -> None:
 # ---- made up
 
 
+@pytest.mark.parametrize("odd", [{"a": 1}, ["done"], 7, True])
+def test_a_result_that_is_not_text_is_no_answer(odd: object) -> None:
+    reading = read(result(result=odd))
+    assert (reading.answer, reading.end) == (None, AgentEnd.UNREADABLE)
+
+
+@pytest.mark.parametrize("odd", [10**400, 1e16, -5, "many"])
+@pytest.mark.parametrize("name", ["input_tokens", "output_tokens", "cache_read_input_tokens"])
+def test_a_token_count_that_cannot_be_right_makes_the_usage_unknown(name: str, odd: object) -> None:
+    usage = {"input_tokens": 5, "output_tokens": 6, name: odd}
+    assert read(result(result="x", usage=usage)).usage == {}
+
+
 def test_exit_code_0_without_a_result_is_no_result() -> None:
     assert read("").end is AgentEnd.NO_RESULT
     assert read("", exit_code=1, stderr="panic: no").end is AgentEnd.BROKEN

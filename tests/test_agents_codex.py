@@ -203,7 +203,11 @@ def test_a_429_that_it_could_not_get_past_is_a_rate_limit() -> None:
         ("Quota exceeded. Check your plan and billing details.", AgentEnd.NO_CREDIT),
         ("You've hit your usage limit. Try again later.", AgentEnd.RATE_LIMITED),
         ("We\u2019re currently experiencing high demand, which may", AgentEnd.OVERLOADED),
-        ("stream disconnected before completion: x", AgentEnd.UNREACHABLE),
+        ("stream disconnected before completion: x", AgentEnd.DROPPED),
+        (
+            "stream disconnected before completion: error sending request for url (http://x/v1)",
+            AgentEnd.UNREACHABLE,
+        ),
         ("error sending request for url (http://127.0.0.1:1/v1)", AgentEnd.UNREACHABLE),
         ('{"error":{"type":"x","message":"bad tools"}}', AgentEnd.BAD_REQUEST),
         ('{"error":{"code":"insufficient_quota","message":"pay"}}', AgentEnd.NO_CREDIT),
@@ -230,12 +234,30 @@ def test_exit_code_0_without_a_completed_turn_is_no_result() -> None:
     assert read("", exit_code=1, stderr="Error: x").end is AgentEnd.BROKEN
 
 
-def test_a_server_that_did_not_start_is_said_to_have_failed() -> None:
-    stderr = "Error: Fatal error: required MCP servers failed to initialize: fakectx: No such file"
-    reading = read("", exit_code=1, stderr=stderr, mcp=(SERVER,))
-    assert reading.end is AgentEnd.BROKEN
-    assert reading.activity.mcp == {"fakectx": McpState.FAILED}
-    assert "failed to initialize: fakectx" in reading.message
+def test_a_server_that_did_not_start_is_no_outage_of_the_provider_and_the_cause_comes_first() -> (
+    None
+):
+    """Its connection was closed: that of the server."""
+    stderr = (OUTPUTS / "codex-mcp-failed.stderr").read_text()
+    server = McpServer(name="repo-search", command=("python3", "server.py"))
+    reading = read("", exit_code=1, stderr=stderr, mcp=(server,))
+    assert reading.end is AgentEnd.NO_SERVER
+    assert reading.activity.mcp == {"repo-search": McpState.FAILED}
+    assert reading.message.startswith("repo-search: handshaking with MCP server failed")
+
+
+def test_a_session_that_could_not_begin_names_the_cause_without_what_wraps_it() -> None:
+    stderr = (
+        "Error: thread/start: thread/start failed: error creating thread: Fatal error: Failed to"
+        " initialize session: no space left (code -32603)"
+    )
+    reading = read("", exit_code=1, stderr=stderr)
+    assert (reading.end, reading.message) == (AgentEnd.BROKEN, "no space left (code -32603)")
+
+
+def test_a_stream_that_was_dropped_broke_off() -> None:
+    stdout = (OUTPUTS / "codex-dropped.jsonl").read_text()
+    assert read(stdout, exit_code=1).end is AgentEnd.DROPPED
 
 
 def test_a_call_without_an_end_counts_as_failed() -> None:

@@ -215,6 +215,25 @@ def test_opencodes_rate_limit_tells_when_to_come_back() -> None:
     assert reading.message == "APIError: fake error 429"
 
 
+def test_opencodes_dropped_stream_broke_off() -> None:
+    message = "Cannot connect to API: The socket connection was closed unexpectedly."
+    error = {"name": "APIError", "data": {"message": message, "isRetryable": True}}
+    stdout = json.dumps({"type": "error", "error": error})
+    assert read(OpenCode(), stdout, exit_code=1).end is AgentEnd.DROPPED
+
+
+@pytest.mark.parametrize("odd", ["1e17", "-1", '"many"'])
+def test_a_token_count_that_cannot_be_right_makes_the_usage_unknown(odd: str) -> None:
+    steps = output("opencode-ok.jsonl").replace('"input":1000', f'"input":{odd}', 1)
+    assert read(OpenCode(), steps).usage == {}
+    stats = output("gemini-ok.stream.jsonl").replace('"input_tokens":3000', f'"input_tokens":{odd}')
+    assert read(Gemini(), stats).usage == {}
+    files = trajectory("Submitted", "done")
+    many = {path: text.replace('"prompt_tokens": 100', f'"prompt_tokens": {odd}', 1)
+            for path, text in files.items()}  # fmt: skip
+    assert read(MiniSweAgent(), files=many).usage == {}
+
+
 def test_opencode_that_stopped_between_two_steps_has_no_result() -> None:
     first_step = "\n".join(output("opencode-ok.jsonl").split("\n")[:3])
     assert read(OpenCode(), first_step).end is AgentEnd.NO_RESULT
@@ -240,6 +259,7 @@ def test_gemini_gets_its_settings_in_its_home_and_its_prompt_on_stdin() -> None:
     settings = json.loads(launch.files["/home/own/.gemini/settings.json"])
     assert settings["security"]["auth"]["selectedType"] == "gemini-api-key"
     assert settings["model"] == {"maxSessionTurns": 7}
+    assert settings["general"]["maxAttempts"] == 2
     server = settings["mcpServers"]["fakectx"]
     assert (server["command"], server["args"]) == ("python", ["server.py"])
     assert launch.stdin == JOB.prompt
@@ -294,6 +314,18 @@ def test_gemini_at_its_turn_limit_has_an_answer() -> None:
     begun = "\n".join(output("gemini-ok.stream.jsonl").split("\n")[:6])
     reading = read(Gemini(), begun, exit_code=53)
     assert (reading.answer, reading.stopped_at) == ("", "max_turns")
+    whole = read(Gemini(), output("gemini-max-turns.stream.jsonl"), exit_code=53)
+    assert (whole.answer, whole.stopped_at, whole.end) == ("", "max_turns", None)
+
+
+def test_gemini_that_stops_itself_in_a_loop_says_so_although_it_ends_with_success() -> None:
+    reading = read(Gemini(), output("gemini-loop.stream.jsonl"))
+    assert (reading.answer, reading.stopped_at, reading.end) == ("", "loop", None)
+
+
+def test_geminis_dropped_stream_broke_off() -> None:
+    reading = read(Gemini(), output("gemini-dropped.stream.jsonl"), exit_code=1)
+    assert (reading.answer, reading.end) == (None, AgentEnd.DROPPED)
 
 
 def test_gemini_in_the_users_home_says_what_it_could_not_be_told() -> None:
@@ -347,15 +379,49 @@ AIDER_BANNER = (
 )
 TOKENS = "Tokens: 1.8k sent, 17 received.\n"
 LIMITED = "litellm.RateLimitError: RateLimitError: OpenAIException - slow down\n"
+NO_ACCESS = "Your account does not have access to this resource"
 RETRYING = "The API provider has rate limited you.\nRetrying in 0.2 seconds...\n"
 
 
-def test_aiders_answer_is_what_it_printed_without_its_banner() -> None:
+def test_aider_is_told_of_a_wide_terminal_so_that_it_breaks_no_line() -> None:
+    assert Aider().launch(JOB).env["COLUMNS"] == "10000"
+
+
+def test_aiders_answer_is_the_models_last_message_as_its_history_has_it() -> None:
+    name = "aider-edit-in-a-large-repository"
+    history = output(f"{name}.llm-history")
+    files = dict.fromkeys(Aider().result_files(JOB), history)
+    reading = read(Aider(), output(f"{name}.txt"), files=files)
+    assert reading.answer == "42"
+    assert reading.cost_usd == 0.0060
+    first, _, _ = history.partition("LLM RESPONSE 2026-11-17T15:51:34")
+    edit = read(Aider(), output(f"{name}.txt"), files=dict.fromkeys(files, first)).answer or ""
+    assert edit.split("\n")[:4] == ["calc.py", "```", "<<<<<<< SEARCH", "    return a - b"]
+
+
+def test_what_a_model_says_of_aiders_own_lines_stays_in_its_answer() -> None:
+    said = "Applied edit to x.py\nlitellm.RateLimitError: is what you asked about"
+    lines = "".join(f"ASSISTANT {line}\n" for line in said.split("\n"))
+    files = dict.fromkeys(Aider().result_files(JOB), f"LLM RESPONSE 2026-11-17T15:51:34\n{lines}")
+    reading = read(Aider(), f"{AIDER_BANNER}{said}\n\n{TOKENS}", files=files)
+    assert reading.answer == said
+
+
+@pytest.mark.parametrize("with_history", [True, False])
+def test_a_refusal_that_aider_survived_and_its_scan_are_no_part_of_the_answer(
+    with_history: bool,
+) -> None:
+    history = "LLM RESPONSE 2026-11-17T15:56:18\n\nLLM RESPONSE 2026-11-17T15:56:19\nASSISTANT 42\n"
+    files = dict.fromkeys(Aider().result_files(JOB), history) if with_history else {}
+    reading = read(Aider(), output("aider-survived-429.txt"), files=files)
+    assert (reading.answer, reading.refusals, reading.cost_usd) == ("42", 1, 0.003)
+
+
+def test_without_a_history_aiders_answer_is_what_it_printed_without_its_own_lines() -> None:
     reading = read(Aider(), output("aider-ok.txt"))
     assert reading.answer is not None
     assert reading.answer.startswith("hello.txt\n```\n<<<<<<< SEARCH")
-    assert reading.answer.endswith("Applied edit to hello.txt")
-    assert "Tokens:" not in reading.answer
+    assert reading.answer.endswith(">>>>>>> REPLACE\n```")
     assert reading.usage == {"input_tokens": 1800, "output_tokens": 17}
     assert reading.activity.tells_tools is False
     assert reading.activity.version == "0.86.2"
@@ -370,6 +436,19 @@ def test_aiders_answer_is_what_it_printed_without_its_banner() -> None:
         ("litellm.NotFoundError: no such model", AgentEnd.NO_SUCH_MODEL),
         ("litellm.InternalServerError: oh", AgentEnd.OVERLOADED),
         ("litellm.APIConnectionError: gone", AgentEnd.UNREACHABLE),
+        (
+            "litellm.APIConnectionError: OpenAIException - Server disconnected without a response",
+            AgentEnd.DROPPED,
+        ),
+        (
+            f"litellm.APIError: APIError: OpenAIException - {NO_ACCESS}",
+            AgentEnd.REFUSED_KEY,
+        ),
+        (
+            f"litellm.BadRequestError: OpenAIException - {NO_ACCESS}",
+            AgentEnd.REFUSED_KEY,
+        ),
+        ("litellm.APIError: APIError: OpenAIException - it broke", AgentEnd.OVERLOADED),
         ("API Error: 500 Internal Server Error", AgentEnd.OVERLOADED),
         ("No LLM model was specified and no API keys were provided.", AgentEnd.NO_LOGIN),
     ],
@@ -441,6 +520,11 @@ def test_a_mini_that_submits_nothing_answers_with_its_last_words() -> None:
         ("RateLimitError", "litellm.RateLimitError: slow down", AgentEnd.RATE_LIMITED),
         ("RateLimitError", "you have insufficient_quota", AgentEnd.NO_CREDIT),
         ("AuthenticationError", "bad key", AgentEnd.REFUSED_KEY),
+        (
+            "APIError",
+            f"litellm.APIError: APIError: OpenAIException - {NO_ACCESS}",
+            AgentEnd.REFUSED_KEY,
+        ),
         ("AuthenticationError", "The api_key client option must be set", AgentEnd.NO_LOGIN),
         ("ModuleNotFoundError", "No module named 'mcp'", AgentEnd.BROKEN),
     ],
@@ -456,6 +540,10 @@ def test_mini_at_a_limit_of_its_own_has_an_answer() -> None:
     by_turns = read(MiniSweAgent(), job=replace(JOB, max_turns=2), files=files)
     assert (by_turns.answer, by_turns.stopped_at) == ("I looked.", "max_turns")
     assert read(MiniSweAgent(), files=files).stopped_at == "budget"
+
+
+def test_mini_asks_twice_not_ten_times_over_five_minutes() -> None:
+    assert MiniSweAgent().launch(JOB).env["MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT"] == "2"
 
 
 def test_minis_step_limit_goes_with_its_own_configuration() -> None:

@@ -19,6 +19,7 @@ from wcwidth import wcswidth
 
 from paraval.cli.planning import sentences
 from paraval.expectations import Forecast
+from paraval.isolation import Activity
 from paraval.models.reading import CUT
 from paraval.records import (
     Attempt,
@@ -503,6 +504,14 @@ def test_a_price_that_is_unknown_is_never_told_as_nothing(tmp_path: Path) -> Non
     assert "$0" not in text + markdown + junit
 
 
+def test_a_number_of_calls_that_nobody_reported_is_null_and_not_1() -> None:
+    silent = Spend(calls=1, calls_unknown=True, cost_usd=0.5)
+    assert from_columns(to_columns(replace(judged(), spend=silent))).spend == silent
+    told = report_of(trial("haiku", silent), trial("gpt", PAID)).to_dict()
+    assert [one["calls"] for one in told["trials"]] == [None, PAID.calls]
+    assert told["summary"]["calls"] is None
+
+
 def test_a_sum_that_is_partly_known_is_a_lower_bound(tmp_path: Path) -> None:
     report = report_of(
         trial("haiku", replace(PAID, cost_usd=0.12)),
@@ -622,6 +631,8 @@ def test_an_attempt_is_told_by_its_end_its_notes_its_costs_and_its_answer() -> N
     assert list(end_in_lines(refused(Spend()), goes_on=False)) == ["rate_limited: 429"]
     unknown = replace(refused(), spend=Spend(calls=1, cost_usd=None))
     assert list(end_in_lines(unknown, goes_on=False))[-1] == "cost: unknown"
+    silent = replace(unknown, activity=Activity(tells_tools=False))
+    assert list(end_in_lines(silent, goes_on=False))[-1] == "tools: not reported"
     assert list(end_in_lines(None, goes_on=True)) == ["has not ended yet"]
     assert list(end_in_lines(None, goes_on=False)) == ["never ended: its engine was stopped"]
 

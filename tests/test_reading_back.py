@@ -68,6 +68,7 @@ def doing_report() -> Report:
         replace(trial, result=told, spend=part, judging=whole, **retried),
         ended(case="whole", spend=whole),
         ended(case="unknown", spend=Spend(calls=1, cost_usd=None)),
+        ended(case="silent", spend=Spend(calls=1, calls_unknown=True, cost_usd=0.25)),
         ended(case="cached", spend=cached, judging=cached),
         replace(ended(case="used"), result=used),
         ended(Outcome.SKIPPED, case="later", why="budget"),

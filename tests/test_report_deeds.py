@@ -107,9 +107,7 @@ def test_connections_are_counted_only_where_every_trial_tells_of_its_own() -> No
 def test_an_agent_that_does_not_tell_its_tools_is_unknown_and_not_void() -> None:
     silent = Activity(turns=None, mcp={SERVER: McpState.UNKNOWN}, tells_tools=False)
     report = compared(silent)
-    assert tools_of(report)[0] == (
-        "  with-mcp     repo-search: this agent does not tell which tools it calls"
-    )
+    assert tools_of(report)[0] == "  with-mcp     repo-search: tool calls not reported"
     assert red(report) == []
     use = report.to_dict()["summary"]["variants"][0]["agents"]["mcp"][SERVER]
     assert (use["telling"], use["never_called"]) == (0, False)

@@ -435,6 +435,8 @@ class Spend:
     """What calls of models took. Answers from the cache cost nothing and are counted apart."""
 
     calls: int = 0
+    calls_unknown: bool = False
+    """An agent made some and does not report how many: `calls` is a lower bound."""
     cached: int = 0
     cost_usd: float | None = 0.0
     """None: at least one call has an unknown price, or told no usage."""
@@ -457,6 +459,7 @@ class Spend:
             usage[name] = usage.get(name, 0) + amount
         return Spend(
             calls=self.calls + other.calls,
+            calls_unknown=self.calls_unknown or other.calls_unknown,
             cached=self.cached + other.cached,
             cost_usd=None if unknown else known,
             part_usd=known if unknown else 0.0,

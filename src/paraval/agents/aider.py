@@ -1,7 +1,8 @@
-"""aider: text alone, and exit code 0 whatever happened. It tells no tools, and rounds its tokens.
+"""aider: plain text, and exit code 0 whatever happened. It reports no tools, and rounds its tokens.
 
 What it prints ends with a line of tokens for each answer that it got: without one there is no
-result, and an error behind the last of them is how it ended.
+result, and an error behind the last of them is how it ended. What the model said is in its history
+of the conversation: on stdout, aider's own remarks stand between the model's lines.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from paraval.agents.complaints import end_told, wait_told
-from paraval.agents.json_lines import clean, in_words, last_line, last_lines
+from paraval.agents.json_lines import LARGEST_AMOUNT, clean, in_words, last_line, last_lines
 from paraval.agents.litellm_errors import end_of_litellm
 from paraval.agents.program import AgentEnd, Job, Launch, Login, Reading, Transcript
 from paraval.isolation import Activity
@@ -30,6 +31,16 @@ _AMOUNT = r"(\d[\d,]*(?:\.\d+)?)([kM]?)"
 _TOKENS = re.compile(rf"^Tokens: {_AMOUNT} sent(?:, [^\n]*?)?, {_AMOUNT} received\.", re.MULTILINE)
 _COST = re.compile(r"Cost: \$[\d.]+ message, \$(\d+(?:\.\d+)?) session\.")
 _LITELLM = re.compile(r"^litellm\.(\w+): ?(.*)$", re.MULTILINE)
+_OWN_LINE = re.compile(
+    r"^(?:Tokens: |Cost: \$|litellm\.\w+: |Retrying in [\d.]+ seconds\.\.\.|The API provider\b"
+    r"|Initial repo scan can be slow |Repo-map can't include |Applied edit to |Creating empty file "
+    r"|Skipping edits to |Only \d+ reflections allowed)"
+)
+"""Of stdout: what aider says itself, a line each."""
+_RESPONSE = re.compile(
+    r"^LLM RESPONSE \d{4}-\d\d-\d\dT[\d:]{8}\n((?:ASSISTANT .*\n)*)", re.MULTILINE
+)
+"""Of its history: every line of a message begins with the name of who said it."""
 _RETRY = re.compile(
     r"^litellm\.RateLimitError\b.*\n(?:.*\n){0,3}?Retrying in [\d.]+ seconds", re.MULTILINE
 )
@@ -66,7 +77,8 @@ class Aider:
 
     def launch(self, job: Job) -> Launch:
         prompt = f"{job.temp}/aider-prompt.md"
-        env = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+        # It breaks its lines at the terminal's width, those of the answer and of the cost too.
+        env = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "COLUMNS": "10000"}
         model = job.model
         if job.endpoint is not None:
             model = f"openai/{job.endpoint.model}"
@@ -76,7 +88,7 @@ class Aider:
         histories = (
             option
             for kind in ("input", "chat", "llm")
-            for option in (f"--{kind}-history-file", f"{job.temp}/aider-{kind}-history")
+            for option in (f"--{kind}-history-file", _history(job, kind))
         )
         return Launch(
             argv=(
@@ -93,23 +105,21 @@ class Aider:
             litter=(".aider.tags.cache.v*",),
         )
 
-    def result_files(self, job: Job) -> tuple[str, ...]:  # noqa: ARG002 - its histories say less
-        return ()
+    def result_files(self, job: Job) -> tuple[str, ...]:
+        return (_history(job, "llm"),)
 
-    def read(
-        self,
-        job: Job,  # noqa: ARG002 - everything is in what it printed
-        transcript: Transcript,
-        files: Mapping[str, str],  # noqa: ARG002 - it leaves none
-    ) -> Reading:
+    def read(self, job: Job, transcript: Transcript, files: Mapping[str, str]) -> Reading:
         text = clean(transcript.stdout).replace("\r\n", "\n")
         version = _VERSION.search(text)
         answers = list(_TOKENS.finditer(text))
         cost = None
         for told in _COST.finditer(text):
             cost = float(told[1])
+        said = _last_response(files.get(_history(job, "llm"), ""))
+        end = answers[-1].end() if answers else None
+        answer = _without_own_lines(text[:end]) if said is None else said
         return replace(
-            _ended(text, answers[-1].end() if answers else None, transcript),
+            _ended(text, end, transcript, answer),
             activity=Activity(
                 turns=len(answers),
                 tells_tools=False,
@@ -123,15 +133,18 @@ class Aider:
         )
 
 
-def _ended(text: str, answered: int | None, transcript: Transcript) -> Reading:
+def _history(job: Job, kind: str) -> str:
+    return f"{job.temp}/aider-{kind}-history"
+
+
+def _ended(text: str, answered: int | None, transcript: Transcript, answer: str) -> Reading:
     rest = text[answered or 0 :]
     error = _error_in(f"{rest}\n{last_lines(transcript.stderr)}")
     if error is not None:
         return error
     if transcript.exit_code == 0 and answered is not None:
-        return Reading(
-            answer=_without_banner(text), notes=("aider tells its tokens rounded, and no tools",)
-        )
+        notes = ("aider rounds its token counts and does not report tool calls",)
+        return Reading(answer=answer, notes=notes)
     complaint = last_line(transcript.stderr)
     said = complaint or last_line(rest) or "it said nothing"
     if transcript.exit_code == 0:
@@ -156,24 +169,35 @@ def _error_in(text: str) -> Reading | None:
     return Reading(end=end, message=in_words(words))
 
 
-def _without_banner(text: str) -> str:
-    """What it printed behind the lines on itself and its models, its tokens left out."""
+def _last_response(history: str) -> str | None:
+    """The model's last message, as it was; None: the history is missing or holds none."""
+    responses = [response for response in _RESPONSE.findall(f"{history}\n") if response]
+    if not responses:
+        return None
+    lines = (line.removeprefix("ASSISTANT ") for line in clean(responses[-1]).split("\n"))
+    return "\n".join(lines).strip()
+
+
+def _without_own_lines(text: str) -> str:
+    """What is on stdout after its banner, without what aider says itself.
+
+    For an agent of the user's own that prints what aider does, and leaves no history.
+    """
     version = _VERSION.search(text)
     if version is not None:
         _, _, text = text[version.start() :].partition("\n\n")
-    lines = (line for line in text.split("\n") if not line.startswith("Tokens: "))
-    return "\n".join(lines).strip()
+    return "\n".join(line for line in text.split("\n") if not _OWN_LINE.match(line)).strip()
 
 
 def _usage(answers: list[re.Match[str]]) -> Mapping[str, float]:
     if not answers:
         return {}
-    return {
+    usage = {
         "input_tokens": sum(_amount(one[1], one[2]) for one in answers),
         "output_tokens": sum(_amount(one[3], one[4]) for one in answers),
     }
+    return usage if all(amount <= LARGEST_AMOUNT for amount in usage.values()) else {}
 
 
 def _amount(digits: str, unit: str) -> float:
-    amount = float(digits.replace(",", "")) * {"": 1, "k": 1_000, "M": 1_000_000}[unit]
-    return amount if amount <= 1e15 else 0
+    return float(digits.replace(",", "")) * {"": 1, "k": 1_000, "M": 1_000_000}[unit]

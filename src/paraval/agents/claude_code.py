@@ -10,8 +10,10 @@ from paraval.agents.mcp_config import mcp_config, mcp_config_path
 from paraval.agents.program import Endpoint, Job, Launch, Login, Reading, Transcript
 from paraval.records import Provider
 
-RETRIES = "1"
-"""Of its own: waiting for a rate limit is the scheduler's, which knows of the other attempts."""
+RETRIES = "4"
+"""Of its own, some 8 s in all. Waiting for a rate limit is the scheduler's, which knows of the
+other attempts; but a session that is given up is paid for again from its start, and an overload of
+a few seconds is common. Its own default, 10, holds a slot for minutes."""
 
 
 class ClaudeCode:

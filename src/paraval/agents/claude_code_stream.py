@@ -13,6 +13,7 @@ from typing import Any
 from paraval.agents.complaints import end_told, wait_told
 from paraval.agents.json_lines import (
     amount_in,
+    amounts_in,
     count_in,
     in_words,
     last_line,
@@ -62,6 +63,9 @@ def read_stream(transcript: Transcript, servers: Sequence[McpServer]) -> Reading
         how = f"exit code {transcript.exit_code}"
         how = how if transcript.signal is None else f"signal {transcript.signal}"
         said["notes"] = (*said["notes"], f"it ended with {how} after it had told its result")
+    answer = value_in(result, "result")
+    if answer is not None and not isinstance(answer, str):
+        return Reading(end=AgentEnd.UNREADABLE, **said)
     return Reading(answer=text_in(result, "result") or told.last_text(), **said)
 
 
@@ -186,13 +190,13 @@ class _Told:
     def usage(self) -> dict[str, float]:
         by_model = self._by_model()
         if by_model:
-            return _sum(_by_model(one) for one in by_model)
+            return _sum(by_model, _BY_MODEL)
         told = mapping_in(self.result, "usage")
         if told:
-            return _sum([_by_api(told)])
+            return _sum([told], _BY_API)
         # Cut off before its result: what each answer told by itself, the last word on each.
         last = {text_in(one, "message", "id"): one for one in self._real_messages()}
-        return _sum(_by_api(mapping_in(one, "message", "usage")) for one in last.values())
+        return _sum((mapping_in(one, "message", "usage") for one in last.values()), _BY_API)
 
     def activity(self, servers: Sequence[McpServer]) -> Activity:
         tally = ToolTally()
@@ -257,33 +261,31 @@ def _tool_results(event: Event) -> dict[str, bool]:
     }
 
 
-def _by_api(usage: Event) -> dict[str, float | None]:
-    return {
-        "input_tokens": amount_in(usage, "input_tokens"),
-        "cached_tokens": amount_in(usage, "cache_read_input_tokens"),
-        "written": amount_in(usage, "cache_creation_input_tokens"),
-        "output_tokens": amount_in(usage, "output_tokens"),
-        "reasoning_tokens": amount_in(usage, "output_tokens_details", "thinking_tokens"),
-    }
+_BY_API = {
+    "input_tokens": ("input_tokens",),
+    "cached_tokens": ("cache_read_input_tokens",),
+    "written": ("cache_creation_input_tokens",),
+    "output_tokens": ("output_tokens",),
+    "reasoning_tokens": ("output_tokens_details", "thinking_tokens"),
+}
+_BY_MODEL = {
+    "input_tokens": ("inputTokens",),
+    "cached_tokens": ("cacheReadInputTokens",),
+    "written": ("cacheCreationInputTokens",),
+    "output_tokens": ("outputTokens",),
+    "reasoning_tokens": ("thinkingTokens",),
+}
 
 
-def _by_model(usage: Event) -> dict[str, float | None]:
-    return {
-        "input_tokens": amount_in(usage, "inputTokens"),
-        "cached_tokens": amount_in(usage, "cacheReadInputTokens"),
-        "written": amount_in(usage, "cacheCreationInputTokens"),
-        "output_tokens": amount_in(usage, "outputTokens"),
-        "reasoning_tokens": amount_in(usage, "thinkingTokens"),
-    }
-
-
-def _sum(usages: Iterable[Mapping[str, float | None]]) -> dict[str, float]:
+def _sum(usages: Iterable[Event], paths: Mapping[str, tuple[str, ...]]) -> dict[str, float]:
     """By our names: Anthropic counts what was cached apart from the input, and we don't."""
     total: dict[str, float] = {}
     for usage in usages:
-        for name, amount in usage.items():
-            if amount is not None:
-                total[name] = total.get(name, 0) + amount
+        amounts = amounts_in(usage, paths)
+        if amounts is None:
+            return {}
+        for name, amount in amounts.items():
+            total[name] = total.get(name, 0) + amount
     if not total:
         return {}
     cached = total.get("cached_tokens", 0)

@@ -7,13 +7,14 @@ on had them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from paraval.agents.complaints import end_told, wait_told
 from paraval.agents.json_lines import (
-    amount_in,
+    amounts_in,
     in_words,
     last_line,
     mapping_in,
@@ -25,16 +26,21 @@ from paraval.agents.program import AgentEnd, Reading, Transcript
 from paraval.agents.tool_names import ToolTally, as_written
 from paraval.isolation import Activity, McpServer, McpState
 
-_SERVERS_FAILED = "MCP servers failed to initialize"
+_SERVERS_FAILED = "required MCP servers failed to initialize: "
+_WRAPPING = re.compile(
+    r"^Error: thread/start: thread/start failed: (?:error creating thread: )?(?:Fatal error: )?"
+    r"(?:Failed to initialize session: )?"
+)
+"""What stands before the cause of a session that could not begin."""
 _NOT_FINAL = "Reconnecting..."
 _NO_TOOLS = frozenset({"agent_message", "reasoning", "error", "todo_list", "plan", ""})
 """Items that are no call of a tool."""
 _MOST_NOTES = 5
 _USAGE = {
-    "input_tokens": "input_tokens",
-    "cached_input_tokens": "cached_tokens",
-    "output_tokens": "output_tokens",
-    "reasoning_output_tokens": "reasoning_tokens",
+    "input_tokens": ("input_tokens",),
+    "cached_tokens": ("cached_input_tokens",),
+    "output_tokens": ("output_tokens",),
+    "reasoning_tokens": ("reasoning_output_tokens",),
 }
 
 Event = Mapping[str, Any]
@@ -53,6 +59,10 @@ def read_stream(transcript: Transcript, servers: Sequence[McpServer]) -> Reading
         return Reading(answer=told.answer(), **said)
     words = told.failed or (told.errors[-1] if told.errors else "")
     words = words or last_line(transcript.stderr)
+    if told.session is None and _SERVERS_FAILED in words:
+        # Before any request. What a server says of its connection is not about the provider.
+        why = words.partition(_SERVERS_FAILED)[2]
+        return Reading(end=AgentEnd.NO_SERVER, message=in_words(why), **said)
     end = end_told(words) if words else None
     if words.startswith("{"):
         # The body of a 400, as the provider sent it.
@@ -60,6 +70,7 @@ def read_stream(transcript: Transcript, servers: Sequence[McpServer]) -> Reading
     if end is None:
         silent = told.failed is None and transcript.exit_code == 0
         end = AgentEnd.NO_RESULT if silent else AgentEnd.BROKEN
+    words = _WRAPPING.sub("", words)
     wait = wait_told(words) if end is AgentEnd.RATE_LIMITED else None
     return Reading(end=end, message=in_words(words), retry_after=wait, **said)
 
@@ -126,14 +137,9 @@ class _Told:
         return any(text_in(item, "type") != "error" for item in self.items.values())
 
     def usage(self) -> dict[str, float]:
-        told = mapping_in(self.completed or {}, "usage")
-        amounts = {ours: amount_in(told, theirs) for theirs, ours in _USAGE.items()}
+        amounts = amounts_in(mapping_in(self.completed or {}, "usage"), _USAGE) or {}
         always = ("input_tokens", "output_tokens")
-        return {
-            name: amount
-            for name, amount in amounts.items()
-            if amount is not None and (amount or name in always)
-        }
+        return {name: amount for name, amount in amounts.items() if amount or name in always}
 
     def activity(self, servers: Sequence[McpServer], state: McpState) -> Activity:
         tally = ToolTally()

@@ -40,7 +40,10 @@ _NO_LOGIN = re.compile(
 )
 _REFUSED_KEY = re.compile(
     r"invalid (?:x-)?api[ -]key|incorrect api key|api key not valid|invalid bearer token"
-    r"|authentication_error|authenticationerror|invalid_api_key|invalid authentication",
+    r"|authentication_error|authenticationerror|invalid_api_key|invalid authentication"
+    r"|permission_error|permission_denied|permission denied on resource"
+    r"|\b(?:account|organization|key|you) do(?:es)? not have (?:access|permission) to"
+    r" (?!.{0,20}model)",
     re.IGNORECASE,
 )
 _NO_CREDIT = re.compile(
@@ -63,11 +66,18 @@ _NO_MODEL = re.compile(
     re.IGNORECASE,
 )
 _UNREACHABLE = re.compile(
-    r"connection (?:error|refused|reset|closed)|connectionrefused|unable to connect|econnrefused"
-    r"|econnreset|enotfound|etimedout|fetch failed|error sending request|dns error|socket hang up"
-    r"|stream disconnected|stream closed before|connection failed|network error",
+    r"connection (?:error|refused)|connectionrefused|unable to connect|econnrefused"
+    r"|enotfound|etimedout|fetch failed|error sending request|dns error"
+    r"|connection failed|network error",
     re.IGNORECASE,
 )
+_DROPPED = re.compile(
+    r"connection (?:was )?(?:closed|reset)|closed connection|econnreset|socket hang up"
+    r"|stream disconnected(?!.*error sending request)|stream closed before|server disconnected"
+    r"|premature close|error decoding response body|(?:api error|typeerror): terminated\b",
+    re.IGNORECASE,
+)
+"""It was reached, and may bill for the part of an answer that it had sent."""
 _OVERLOADED = re.compile(
     r"overloaded|internal server error|service unavailable|bad gateway|at capacity|high demand"
     r"|server_error|request timed out|gateway time-?out",
@@ -84,6 +94,7 @@ _BY_WORDS = (
     (_REFUSED_KEY, AgentEnd.REFUSED_KEY),
     (_RATE_LIMITED, AgentEnd.RATE_LIMITED),
     (_NO_MODEL, AgentEnd.NO_SUCH_MODEL),
+    (_DROPPED, AgentEnd.DROPPED),
     (_UNREACHABLE, AgentEnd.UNREACHABLE),
     (_OVERLOADED, AgentEnd.OVERLOADED),
     (_BAD_REQUEST, AgentEnd.BAD_REQUEST),

@@ -14,7 +14,7 @@ from typing import Any
 
 from paraval.agents.complaints import end_told, wait_told
 from paraval.agents.json_lines import (
-    amount_in,
+    amounts_in,
     in_words,
     last_line,
     mapping_in,
@@ -27,9 +27,19 @@ from paraval.isolation import Activity, McpServer, McpState
 from paraval.records import Provider
 
 TURN_LIMIT_EXIT = 53
+_STOPS = {
+    "Loop detected, stopping execution": "loop",
+    "Maximum session turns exceeded": "max_turns",
+}
+"""Errors after which it ends as if all were well."""
 NO_LOGIN_EXIT = 41
 _WORK = frozenset({"init", "message", "tool_use", "tool_result"})
 """What it tells of once it has begun."""
+_USAGE = {
+    "input_tokens": ("input_tokens",),
+    "output_tokens": ("output_tokens",),
+    "cached_tokens": ("cached",),
+}
 _STATUSES = frozenset({400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 501, 502, 503, 504})
 """That its provider answers with. Any other exit code is no status."""
 
@@ -98,7 +108,12 @@ def _unsettled(job: Job, reading: Reading) -> Reading:
 
 def _settings(job: Job) -> dict[str, Any]:
     settings: dict[str, Any] = {
-        "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
+        "general": {
+            "enableAutoUpdate": False,
+            "enableAutoUpdateNotification": False,
+            # By default ten tries, over minutes in which it prints nothing.
+            "maxAttempts": 2,
+        },
         "privacy": {"usageStatisticsEnabled": False},
         "telemetry": {"enabled": False},
         # In a home of its own there is no login but a key.
@@ -165,11 +180,7 @@ class _Heard:
         for called in self._pending.values():
             self._tools.count(called, failed=True)
         stats = mapping_in(self._result, "stats")
-        usage = {
-            "input_tokens": amount_in(stats, "input_tokens") or 0,
-            "output_tokens": amount_in(stats, "output_tokens") or 0,
-            "cached_tokens": amount_in(stats, "cached") or 0,
-        }
+        told = amounts_in(stats, _USAGE)
         return replace(
             self._ended(transcript),
             activity=replace(
@@ -178,7 +189,7 @@ class _Heard:
                 mcp=self._tools.states(),
                 tells_tools=self._began,
             ),
-            usage=usage if stats else {},
+            usage={**dict.fromkeys(_USAGE, 0), **told} if stats and told is not None else {},
             is_settled=bool(stats),
             has_worked=bool(self._said or self._said_before or self._tools.tools()),
         )
@@ -188,7 +199,7 @@ class _Heard:
         if transcript.exit_code == TURN_LIMIT_EXIT:
             return Reading(answer=answer, stopped_at="max_turns")
         if transcript.exit_code == 0 and self._result.get("status") == "success":
-            return Reading(answer=answer)
+            return Reading(answer=answer, stopped_at=_STOPS.get(self._error))
         told = text_in(self._result, "error", "message") or self._error
         if transcript.exit_code == 0 and not told:
             message = "it ended with exit code 0 and without a result, as after SIGTERM or SIGINT"

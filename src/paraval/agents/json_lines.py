@@ -55,6 +55,25 @@ def as_amount(value: Any) -> float | None:
     return value if 0 <= value <= LARGEST_AMOUNT else None
 
 
+def amounts_in(
+    told: Mapping[str, Any], paths: Mapping[str, tuple[str, ...]]
+) -> dict[str, float] | None:
+    """The numbers at the ends of the paths, by name, those that are there.
+
+    None: one of them cannot be right, so that a sum of the others would be too small.
+    """
+    amounts = {}
+    for name, path in paths.items():
+        value = value_in(told, *path)
+        if value is None:
+            continue
+        amount = as_amount(value)
+        if amount is None:
+            return None
+        amounts[name] = amount
+    return amounts
+
+
 def count_in(told: Mapping[str, Any], *path: str) -> int | None:
     amount = amount_in(told, *path)
     return None if amount is None else int(amount)

@@ -28,6 +28,9 @@ _FINER = {
     AgentEnd.REFUSED_KEY: {AgentEnd.NO_LOGIN},
     AgentEnd.RATE_LIMITED: {AgentEnd.NO_CREDIT},
     AgentEnd.BAD_REQUEST: {AgentEnd.NO_CREDIT, AgentEnd.REFUSED_KEY, AgentEnd.NO_SUCH_MODEL},
+    # It has no name for 402 and 403: they are an APIError, as any other status is.
+    AgentEnd.OVERLOADED: {AgentEnd.NO_CREDIT, AgentEnd.REFUSED_KEY},
+    AgentEnd.UNREACHABLE: {AgentEnd.DROPPED},
 }
 """What the words may make of an end that the name tells."""
 

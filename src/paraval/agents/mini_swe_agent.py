@@ -10,11 +10,13 @@ from typing import Any
 from paraval.agents.complaints import end_told, wait_told
 from paraval.agents.json_lines import (
     amount_in,
+    amounts_in,
     clean,
     count_in,
     in_words,
     last_line,
     last_lines,
+    mapping_in,
     mappings_in,
     text_in,
 )
@@ -24,6 +26,12 @@ from paraval.agents.tool_names import ToolTally
 from paraval.isolation import Activity
 from paraval.records import Provider
 
+_USAGE = {
+    "input_tokens": ("prompt_tokens",),
+    "output_tokens": ("completion_tokens",),
+    "cached_tokens": ("prompt_tokens_details", "cached_tokens"),
+    "reasoning_tokens": ("completion_tokens_details", "reasoning_tokens"),
+}
 _OWN_LIMITS = {"TimeExceeded": "time", "RepeatedFormatError": "format_errors"}
 
 
@@ -51,6 +59,8 @@ class MiniSweAgent:
             # A model whose price it does not know would be an error.
             "MSWEA_COST_TRACKING": "ignore_errors",
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+            # By default ten tries, over more than five minutes, also of what will never succeed.
+            "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": "2",
         }
         if job.home is not None:
             env["MSWEA_GLOBAL_CONFIG_DIR"] = f"{job.home}/.config/mini-swe-agent"
@@ -166,13 +176,9 @@ def _commands(trajectory: Mapping[str, Any]) -> tuple[Any, ...]:
 def _usage(trajectory: Mapping[str, Any]) -> Mapping[str, float]:
     usage: dict[str, float] = {}
     for message in mappings_in(trajectory, "messages"):
-        for name, path in (
-            ("input_tokens", ("prompt_tokens",)),
-            ("output_tokens", ("completion_tokens",)),
-            ("cached_tokens", ("prompt_tokens_details", "cached_tokens")),
-            ("reasoning_tokens", ("completion_tokens_details", "reasoning_tokens")),
-        ):
-            amount = amount_in(message, "extra", "response", "usage", *path)
-            if amount is not None:
-                usage[name] = usage.get(name, 0) + amount
+        amounts = amounts_in(mapping_in(message, "extra", "response", "usage"), _USAGE)
+        if amounts is None:
+            return {}
+        for name, amount in amounts.items():
+            usage[name] = usage.get(name, 0) + amount
     return usage

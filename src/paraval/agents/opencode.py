@@ -10,6 +10,7 @@ from typing import Any
 from paraval.agents.complaints import end_told, wait_told
 from paraval.agents.json_lines import (
     amount_in,
+    amounts_in,
     count_in,
     in_words,
     last_line,
@@ -47,6 +48,11 @@ _NAMED_ENDS = {
     "ContextOverflowError": AgentEnd.BAD_REQUEST,
 }
 
+_TOKENS = {
+    **{name: (name,) for name in ("input", "output", "reasoning", "total")},
+    "read": ("cache", "read"),
+    "write": ("cache", "write"),
+}
 _WORK = frozenset({"step_start", "text", "tool_use", "step_finish"})
 """What it tells of once it has begun."""
 
@@ -160,6 +166,7 @@ class _Heard:
         self._steps = 0
         self._finish = ""
         self._usage: dict[str, float] = {}
+        self._usage_unknown = False
         self._cost = 0.0
         self._error: Mapping[str, Any] = {}
         self._began = False
@@ -191,17 +198,18 @@ class _Heard:
         self._steps += 1
         self._finish = text_in(part, "reason")
         self._cost += amount_in(part, "cost") or 0
-        tokens = mapping_in(part, "tokens")
-        cached = amount_in(tokens, "cache", "read") or 0
-        asked = (amount_in(tokens, "input") or 0) + cached
-        asked += amount_in(tokens, "cache", "write") or 0
-        # Reasoning is in the output or beside it, as the provider has it; the total tells.
-        beside = (amount_in(tokens, "total") or 0) - asked
+        told = amounts_in(mapping_in(part, "tokens"), _TOKENS)
+        if told is None:
+            self._usage_unknown = True
+            return
+        tokens = {**dict.fromkeys(_TOKENS, 0), **told}
+        asked = tokens["input"] + tokens["read"] + tokens["write"]
         for name, amount in (
             ("input_tokens", asked),
-            ("output_tokens", max(amount_in(tokens, "output") or 0, beside)),
-            ("cached_tokens", cached),
-            ("reasoning_tokens", amount_in(tokens, "reasoning") or 0),
+            # Reasoning is in the output or beside it, as the provider has it; the total tells.
+            ("output_tokens", max(tokens["output"], tokens["total"] - asked)),
+            ("cached_tokens", tokens["read"]),
+            ("reasoning_tokens", tokens["reasoning"]),
         ):
             self._usage[name] = self._usage.get(name, 0) + amount
 
@@ -216,11 +224,12 @@ class _Heard:
         return replace(
             self._ended(job, transcript),
             activity=activity,
-            usage=self._usage,
+            usage={} if self._usage_unknown else self._usage,
             # Of a model whose price it does not know it says 0, which would be a lie.
             cost_usd=self._cost or None,
             has_worked=bool(self._steps or self._texts or self._tools.tools()),
-            requests=self._steps,
+            # One that failed before its first step has asked, nobody knows how often.
+            requests=self._steps or None,
         )
 
     def _ended(self, job: Job, transcript: Transcript) -> Reading:

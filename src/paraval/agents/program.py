@@ -78,6 +78,23 @@ class Transcript:
     signal: int | None = None
 
 
+CUT_OFF = "cut off "
+"""Begins every note on an agent that did not come to its own end."""
+STOPS = {
+    "max_turns": "at max_turns",
+    "budget": "at its own budget",
+    "time": "at its own time limit",
+    "format_errors": "after repeated answers in the wrong format",
+    "loop": "in a loop",
+}
+
+
+def stop_note(stopped_at: str, max_turns: int | None) -> str:
+    """`cut off at max_turns (20)`."""
+    limit = f" ({max_turns})" if stopped_at == "max_turns" and max_turns is not None else ""
+    return f"{CUT_OFF}{STOPS[stopped_at]}{limit}"
+
+
 class AgentEnd(Enum):
     """The ends of an agent that are no answer."""
 
@@ -88,8 +105,11 @@ class AgentEnd(Enum):
     NO_SUCH_MODEL = "there is no such model"
     OVERLOADED = "the provider failed"
     UNREACHABLE = "the provider could not be reached"
+    DROPPED = "the provider's answer broke off"
+    NO_SERVER = "an MCP server did not start"
     BAD_REQUEST = "the provider will not take the request"
     NO_RESULT = "it told no result"
+    UNREADABLE = "its result is not text"
     BROKEN = "it failed by itself"
 
 
@@ -116,12 +136,12 @@ class Reading:
     """Whether the model was seen to answer (a message, a call of a tool, a turn), which somebody
     pays for; None: this agent would not show it."""
     requests: int | None = None
-    """Calls of the model, where it tells."""
+    """Calls of the model; None: unknown."""
     refusals: int = 0
     """Rate limits that it met on the way and waited for."""
     stopped_at: str | None = None
-    """It was cut off by a limit of its own (`max_turns`, `budget`), and what it had said until then
-    is the answer."""
+    """It was cut off by a limit of its own (one of `STOPS`), and what it had said until then is the
+    answer."""
     refused: bool = False
     """The model would not do it: an answer, and most likely a wrong one."""
     notes: tuple[str, ...] = ()

@@ -75,8 +75,9 @@ where nobody told.
 Costs are of all attempts, in US dollars. `cost_usd` is the target's; judges stand apart. It is what
 is known, and null where nothing is: with `cost_unknown`, or `trials_of_unknown_cost` above 0, it is
 a lower bound, since some call was of a model without a price, told no tokens, or never ended.
-`cached` answers were free, and no `calls`. `dropped_cost_usd` was spent, judges included, on trials
-that changed or left the suite since: a budget counts it, the summary does not.
+`cached` answers were free, and no `calls`; `calls` are null where an agent does not report them.
+`dropped_cost_usd` was spent, judges included, on trials that changed or left the suite since: a
+budget counts it, the summary does not.
 
 `comparisons` are those of the run's own variants: value against value of an axis, the others held
 equal, subject less reference, in shares (0.12: twelve points), over cases that are judged on both
@@ -274,7 +275,7 @@ def _costs_as_dict(costs: Costs) -> dict[str, Any]:
     return {
         "cost_usd": _dollars(costs.usd),
         "trials_of_unknown_cost": costs.unpriced,
-        "calls": costs.calls,
+        "calls": None if costs.calls_unknown else costs.calls,
         "cached": costs.cached,
         "usage": _usage_as_dict(costs.usage),
     }
@@ -297,10 +298,16 @@ def _spend_as_dict(spend: Spend | None, usage: Mapping[str, float]) -> dict[str,
     return {
         "usage": _usage_as_dict(usage),
         "cost_usd": _dollars(told_usd(spend)),
-        "calls": 0 if spend is None else spend.calls,
+        "calls": _calls(spend),
         "cached": 0 if spend is None else spend.cached,
         "cost_unknown": spend is not None and not is_known(spend),
     }
+
+
+def _calls(spend: Spend | None) -> int | None:
+    if spend is None:
+        return 0
+    return None if spend.calls_unknown else spend.calls
 
 
 def _grade_as_dict(grade: Grade) -> dict[str, Any]:

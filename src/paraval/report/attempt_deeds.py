@@ -62,7 +62,7 @@ def _activity_lines(activity: Activity) -> Iterator[str]:
     for server, state in activity.mcp.items():
         yield one_line(f"MCP server {server}: {state}", _LONGEST_LINE)
     if not activity.tells_tools:
-        yield "tools: this agent does not tell which tools it calls"
+        yield "tools: not reported"
         return
     for tool in activity.tools:
         of = f" of {tool.server}" if tool.server is not None else ""

@@ -28,6 +28,8 @@ class Costs:
     """Trials with a call whose cost is unknown: the sum is larger by what that was."""
     calls: int
     """Answers that were asked for ..."""
+    calls_unknown: bool
+    """(not all of them are known)"""
     cached: int
     """... and those that came from the cache, free."""
     usage: Mapping[str, float]
@@ -65,6 +67,7 @@ class CostCount:
         self._usd = 0.0
         self._priced = self._unpriced = self._unended = 0
         self._calls = self._cached = 0
+        self._calls_unknown = False
         self._usage: dict[str, float] = {}
 
     def add(self, spend: Spend | None) -> None:
@@ -76,6 +79,7 @@ class CostCount:
             self._unpriced += 1
         self._usd += finite(spend.known_usd) or 0.0
         self._calls += spend.calls
+        self._calls_unknown |= spend.calls_unknown
         self._cached += spend.cached
         self.add_usage(spend.usage)
 
@@ -103,6 +107,7 @@ class CostCount:
             priced=self._priced,
             unpriced=unpriced,
             calls=self._calls,
+            calls_unknown=self._calls_unknown,
             cached=self._cached,
             usage=self._usage,
         )

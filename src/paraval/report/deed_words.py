@@ -90,7 +90,7 @@ def _used(use: ServerUse) -> str:
         calls = f" ({counted(use.calls, 'call')}{errors})" if use.calls or errors else ""
         words = called + calls
     else:
-        words = "this agent does not tell which tools it calls"
+        words = "tool calls not reported"
     # Some agents tell a connection only by what was called over it: that is nothing new.
     is_told = use.connected + use.failed == use.handed
     return f"{words}, connected in {use.connected:,}" if is_told else words
@@ -105,7 +105,7 @@ def _turns_and_calls(deeds: Deeds, *, is_other: bool) -> Iterator[str]:
         many = "calls of other tools" if is_other else "calls of tools"
         told.append(f"{counted(deeds.other_calls, what, many)} in all")
     elif not is_other:
-        told.append("this agent does not tell which tools it calls")
+        told.append("tool calls not reported")
     if told:
         yield ("median " if deeds.median_turns is not None else "") + ", ".join(told)
 

@@ -74,8 +74,10 @@ def _spend(fields: Fields) -> Spend | None:
     usd, is_unknown = fields.amount("cost_usd"), fields.flag("cost_unknown")
     if usd is None and not is_unknown:
         return None
+    calls_unknown = "calls" in fields.names() and not fields.has("calls")
     return Spend(
-        calls=fields.whole("calls", default=0),
+        calls=fields.whole("calls", default=1 if calls_unknown else 0),
+        calls_unknown=calls_unknown,
         cached=fields.whole("cached", default=0),
         cost_usd=None if is_unknown else usd,
         part_usd=(usd or 0.0) if is_unknown else 0.0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
+from paraval.agents.program import CUT_OFF
 from paraval.amounts import dollars
 from paraval.models.reading import ending_notes
 from paraval.records import AttemptResult, Grade, TrialResult, Variant, value_text
@@ -102,10 +103,10 @@ def trial_label(result: TrialResult) -> str:
 def reason(result: AttemptResult) -> str:
     """Why a trial did not pass: the error's message, or what the graders missed.
 
-    How the model ended its answer stands before it, where it did not just stop: an answer that was
-    cut is wrong in another way than one that was said to its end.
+    How the model or agent ended its answer stands before it, where it did not just stop: an answer
+    that was cut is wrong in another way than one that was said to its end.
     """
-    ends = [note for note in result.notes if note in _ENDINGS]
+    ends = [note for note in result.notes if note in _ENDINGS or note.startswith(CUT_OFF)]
     why = _bare_reason(result)
     return " ".join((*(f"[{note}]" for note in ends), why)).rstrip() if ends else why
 

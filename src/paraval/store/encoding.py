@@ -193,6 +193,8 @@ def _error_content(error: Failure) -> dict[str, Any]:
 def _spend_content(spend: Spend) -> dict[str, Any]:
     # A price that is unknown is written as null: left out, it would be read as nothing to pay.
     content: dict[str, Any] = {"calls": spend.calls, "cost_usd": spend.cost_usd}
+    if spend.calls_unknown:
+        content["calls_unknown"] = True
     if spend.part_usd:
         content["part_usd"] = spend.part_usd
     if spend.cached:

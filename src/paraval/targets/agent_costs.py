@@ -6,6 +6,8 @@ the model had said a word, and what a simulated model did.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from paraval.agents.program import AgentEnd, Reading
 from paraval.models.prices import Prices
 from paraval.processes.children import Ended
@@ -31,7 +33,7 @@ def use_of(target: AgentTarget, ended: Ended, reading: Reading) -> AccountUse:
     usage = reading.usage
     return AccountUse(
         account=account_need(target.account),
-        requests=_requests(ended, reading),
+        requests=_calls(ended, reading).calls,
         tokens=usage.get("input_tokens", 0) + usage.get("output_tokens", 0),
         refused=refused,
         retry_after=reading.retry_after,
@@ -41,29 +43,32 @@ def use_of(target: AgentTarget, ended: Ended, reading: Reading) -> AccountUse:
 
 
 def spend_of(target: AgentTarget, prices: Prices | None, ended: Ended, reading: Reading) -> Spend:
-    requests = _requests(ended, reading)
-    if requests == 0 or _is_unbilled(ended, reading):
-        return Spend(calls=requests)
+    calls = _calls(ended, reading)
+    if not calls.calls or _is_unbilled(ended, reading):
+        return calls
     usage = dict(reading.usage)
     cost = 0.0 if _is_free(target) else _cost(target, prices, reading)
     if _is_free(target) or _is_whole(ended, reading):
-        return Spend(calls=requests, cost_usd=cost, usage=usage)
+        return replace(calls, cost_usd=cost, usage=usage)
     # It broke off in the middle of something that is not in the sum.
-    return Spend(calls=requests, cost_usd=None, part_usd=cost or 0.0, usage=usage)
+    return replace(calls, cost_usd=None, part_usd=cost or 0.0, usage=usage)
 
 
-def _requests(ended: Ended, reading: Reading) -> int:
+def _calls(ended: Ended, reading: Reading) -> Spend:
+    """Those of the model, without their cost."""
     if never_started(ended) or _was_not_asked(ended, reading):
-        return 0
-    # One that tells nothing has asked at least once, if it came to anything.
+        return Spend()
     told = reading.requests if reading.requests is not None else reading.activity.turns
-    return max(1, told or 0)
+    # One that reports none has asked at least once, if it came to anything.
+    return Spend(calls=told) if told else Spend(calls=1, calls_unknown=True)
 
 
 def _was_not_asked(ended: Ended, reading: Reading) -> bool:
     """No request came to the provider."""
     if _was_cut(ended):
         return False
+    if reading.end is AgentEnd.NO_SERVER:
+        return True
     if reading.end is AgentEnd.NO_LOGIN:
         return reading.has_worked is not True
     return reading.end is AgentEnd.UNREACHABLE and reading.has_worked is False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from paraval.agents.program import AgentEnd, AgentProgram, Reading
+from paraval.agents.program import AgentEnd, AgentProgram, Reading, stop_note
 from paraval.isolation import Home
 from paraval.models.prices import Prices
 from paraval.models.secrets import Redactor
@@ -57,13 +57,16 @@ def answer_of(call: AgentCall, ended: Ended, reading: Reading, redactor: Redacto
             output = checked(_output(reading, spend, redactor))
         except InvalidOutputError as error:
             failure = invalid(str(error))
+    notes = reading.notes
+    if output is not None and reading.stopped_at is not None:
+        notes = (stop_note(reading.stopped_at, call.target.max_turns), *notes)
     if failure is not None:
         failure = replace(failure, message=redactor.text(bounded(failure.message)))
     return Answer(
         output=output,
         failure=failure,
         exit_code=ended.exit_code,
-        notes=tuple(redactor.text(note) for note in notes_of(ended, *reading.notes)),
+        notes=tuple(redactor.text(note) for note in notes_of(ended, *notes)),
         spend=spend,
         uses=(use_of(call.target, ended, reading),),
         activity=reading.activity,
@@ -109,12 +112,16 @@ def _failure(call: AgentCall, ended: Ended, reading: Reading) -> Failure | None:
             return _stops(call, message, call.account)
         case AgentEnd.NO_SUCH_MODEL:
             return _no_such_model(call, f"{who}: {end.value}{said}")
-        case AgentEnd.OVERLOADED | AgentEnd.UNREACHABLE:
+        case AgentEnd.OVERLOADED | AgentEnd.UNREACHABLE | AgentEnd.DROPPED:
             message = f"{who}: {end.value}{said}"
             return Failure(kind=Outcome.INFRA_ERROR, message=message, account=call.account)
         case AgentEnd.BAD_REQUEST:
             message = f"{who}: {end.value}{said}"
             return Failure(kind=Outcome.CRASHED, message=message, lasting=True)
+        case AgentEnd.UNREADABLE:
+            return invalid(f"{who}: {end.value}{said}")
+        case AgentEnd.NO_SERVER:
+            return Failure(kind=Outcome.CRASHED, message=f"{who}: {end.value}{said}")
         case AgentEnd.NO_RESULT | AgentEnd.BROKEN:
             return Failure(kind=Outcome.CRASHED, message=f"{who}: {_how(ended, end)}{said}")
 
