@@ -551,9 +551,9 @@ def test_of_a_stopped_run_the_cases_count_up_to_the_first_that_is_missing(
 @pytest.mark.parametrize(
     ("now", "code", "said"),
     [
-        ("p" * 100, 0, "The gate is met: "),
-        ("f" * 30 + "p" * 70, 1, "The gate is missed: "),
-        ("f" * 6 + "p" * 94, 3, "Cannot tell whether "),
+        ("p" * 100, 0, "Gate passed: "),
+        ("f" * 30 + "p" * 70, 1, "Gate failed: "),
+        ("f" * 6 + "p" * 94, 3, "Gate undecided: cannot tell whether "),
     ],
 )
 def test_a_drop_decides_the_exit_code_where_it_is_asked_for(
@@ -671,7 +671,7 @@ def test_on_github_a_comparison_is_on_the_page_of_the_job(compare: Compare, fold
     text = (folder / "summary.md").read_text()
     first, second = text.split("\n## paraval: <code>")
     assert first.startswith("## paraval: comparison\n\n**<code>B</code> passes 25 points less")
-    assert "The gate is missed: " in first
+    assert "Gate failed: " in first
     assert "### By <code>model</code>" in second
 
 

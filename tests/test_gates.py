@@ -14,6 +14,7 @@ import pytest
 
 import paraval as api
 from paraval.cli.complaints import EXIT_WRONG_REQUEST, exit_code_of
+from paraval.cli.github import gate_annotations
 from paraval.cli.reading import report_command
 from paraval.cli.running import run_command
 from paraval.errors import ParavalError, RequestError
@@ -101,8 +102,8 @@ def test_a_drop_that_is_ruled_out_meets_the_gate() -> None:
     drop = judged(ends("+" * 108 + "-" * 12), ends("-" + "+" * 107 + "-" * 12))
     assert drop.verdict is Verdict.MET
     assert drop.sentence == (
-        "The gate is met: a drop of more than 5 points is ruled out (+0.8 points against"
-        " 20260131-120000-abcd, 95 %: -2 to +4, 120 cases)."
+        "Gate passed: a drop of more than 5 points is ruled out (+0.8 points against"
+        " 20260131-120000-abcd, 95%: -2 to +4, 120 cases)"
     )
 
 
@@ -110,8 +111,8 @@ def test_a_drop_that_is_shown_misses_it() -> None:
     drop = judged(ends("+" * 70 + "-" * 30), ends("+" * 100))
     assert drop.verdict is Verdict.MISSED
     assert drop.sentence == (
-        "The gate is missed: the pass rate dropped by more than 5 points (-30 points against"
-        " 20260131-120000-abcd, 95 %: -40 to -20, 100 cases)."
+        "Gate failed: the pass rate dropped by more than 5 points (-30 points against"
+        " 20260131-120000-abcd, 95%: -40 to -20, 100 cases)"
     )
 
 
@@ -120,8 +121,9 @@ def test_between_them_nobody_can_tell_and_it_says_how_many_more_cases_could() ->
     assert drop.verdict is Verdict.UNKNOWN
     assert drop.more_cases is not None
     assert drop.sentence == (
-        "Cannot tell whether the pass rate dropped by more than 5 points (0 points against"
-        f" 20260131-120000-abcd, 95 %: -11 to +9, 40 cases); {drop.more_cases} more cases could."
+        "Gate undecided: cannot tell whether the pass rate dropped by more than 5 points (0 points"
+        f" against 20260131-120000-abcd, 95%: -11 to +9, 40 cases);"
+        f" {drop.more_cases} more cases could"
     )
 
 
@@ -138,7 +140,7 @@ def test_where_the_drop_is_what_is_allowed_no_number_of_cases_tells() -> None:
     drop = judged(ends("+" * 38 + "--"), ends("+" * 40))
     assert drop.verdict is Verdict.UNKNOWN
     assert drop.more_cases is None
-    assert drop.sentence.endswith("more cases like these could not.")
+    assert drop.sentence.endswith("more cases like these could not")
 
 
 def test_a_run_like_its_baseline_meets_the_gate_with_enough_cases_only() -> None:
@@ -191,7 +193,7 @@ def test_one_variant_that_dropped_misses_the_gate_although_the_whole_did_not() -
     drop = judged(now, before)
     assert drop.verdict is Verdict.MISSED
     assert list(drop.dropped) == ["small"]
-    assert "with small (-40 points against 20260131-120000-abcd, 99.5 %:" in drop.sentence
+    assert "with small (-40 points against 20260131-120000-abcd, 99.5%:" in drop.sentence
 
 
 def test_a_variant_that_dropped_less_than_is_allowed_does_not_miss_it() -> None:
@@ -222,8 +224,8 @@ def test_where_these_two_differ_both_are_named() -> None:
     now, before = ends("+" * 80, {"model": "opus"}), ends("+" * 80, {"model": "haiku"})
     drop = judged(now, before)
     assert drop.sentence == (
-        "The gate is met: a drop of more than 5 points is ruled out (0 points against"
-        " 20260131-120000-abcd, opus against haiku, 95 %: -4.5 to +3.4, 80 cases)."
+        "Gate passed: a drop of more than 5 points is ruled out (0 points against"
+        " 20260131-120000-abcd, opus against haiku, 95%: -4.5 to +3.4, 80 cases)"
     )
     assert "opus against haiku" in judged(now[:3], before[:3]).sentence
     assert "opus against another variant" in judged(now, ends("+" * 80, {"model": "`x`"})).sentence
@@ -254,9 +256,7 @@ def test_cases_that_one_side_lacks_are_said_and_left_out() -> None:
     drop = judged(ends("+" * 82), [*ends("+" * 80), ("gone", NOTHING, "-")])
     assert drop.verdict is Verdict.MET
     assert (drop.only_now, drop.only_baseline) == (2, 1)
-    assert drop.sentence.endswith(
-        "3 cases left out: 2 only in this run and 1 only in the baseline."
-    )
+    assert drop.sentence.endswith("3 cases left out: 2 only in this run and 1 only in the baseline")
 
 
 def test_errors_are_left_out_and_are_no_wrong_answers() -> None:
@@ -307,8 +307,8 @@ def test_a_run_that_may_stop_early_claims_less() -> None:
     drop = at_any_time("+" * 80, "+" * 80)
     assert drop.verdict is Verdict.UNKNOWN
     assert drop.sentence == (
-        "Cannot tell whether the pass rate dropped by more than 5 points (0 points against"
-        " 20260131-120000-abcd, 95 % at any time: -6 to +6, 80 cases)."
+        "Gate undecided: cannot tell whether the pass rate dropped by more than 5 points (0 points"
+        " against 20260131-120000-abcd, 95% at any time: -6 to +6, 80 cases)"
     )
     assert at_any_time("+" * 110, "+" * 110).verdict is Verdict.MET
 
@@ -318,8 +318,8 @@ def test_what_an_early_stop_left_out_hides_nothing_and_is_counted() -> None:
     assert drop.verdict is Verdict.MET
     assert (drop.if_errors, drop.unjudged) == (None, 0)
     assert drop.sentence == (
-        "The gate is met: a drop of more than 20 points is ruled out (0 points against"
-        " 20260131-120000-abcd, 95 % at any time: -12 to +12, 40 of 100 cases)."
+        "Gate passed: a drop of more than 20 points is ruled out (0 points against"
+        " 20260131-120000-abcd, 95% at any time: -12 to +12, 40 of 100 cases)"
     )
 
 
@@ -366,8 +366,9 @@ def test_without_a_known_order_nothing_is_claimed_of_a_run_that_may_stop() -> No
     drop = judge_drop(told, told, BASELINE, at_any_time=True)
     assert (drop.verdict, drop.change) == (Verdict.UNKNOWN, None)
     assert drop.sentence == (
-        "Cannot tell whether the pass rate dropped by more than 5 points: one of them may stop"
-        " early, and they have no known order of cases in common, as runs with the same seed have."
+        "Gate undecided: cannot tell whether the pass rate dropped by more than 5 points: one of"
+        " them may stop early, and they have no known order of cases in common, as runs with the"
+        " same seed have"
     )
 
 
@@ -475,8 +476,24 @@ def test_of_two_gates_the_worse_counts_and_both_are_said(
 ) -> None:
     gate = report_of(now, before, fail_under=fail_under).gate
     assert (gate.verdict, gate.exit_code) == (verdict, code)
-    assert "asked for" in gate.sentence or "every trial passed" in gate.sentence
+    spoken = {Verdict.MET: "passed", Verdict.MISSED: "failed", Verdict.UNKNOWN: "undecided"}
+    assert gate.sentence.startswith(f"Gate {spoken[verdict]}: ")
+    assert gate.sentence.count("Gate ") == 1
+    assert f", required {fail_under:.0%}" in gate.sentence
     assert "5 points" in gate.sentence
+
+
+def test_the_part_that_decides_comes_first() -> None:
+    rate = "100% (20/20), required 90%"
+    undecided = report_of("+" * 20, "+" * 20, fail_under=0.9).gate
+    assert undecided.sentence.startswith("Gate undecided: cannot tell whether ")
+    assert undecided.sentence.endswith(f"; {rate}")
+    (told,) = gate_annotations(report_of("+" * 20, "+" * 20, fail_under=0.9))
+    assert told.startswith("::warning title=paraval%3A small::Gate undecided: ")
+    failed = report_of("+" * 10 + "-" * 10, "+" * 10 + "-" * 10, fail_under=0.9).gate
+    assert failed.sentence.startswith(
+        "Gate failed: 50% (10/20), required 90%; cannot tell whether "
+    )
 
 
 def test_a_baseline_that_is_gone_leaves_the_gate_unknown() -> None:
@@ -488,8 +505,10 @@ def test_a_baseline_that_is_gone_leaves_the_gate_unknown() -> None:
 
 def test_a_run_that_was_interrupted_or_goes_on_is_not_judged() -> None:
     assert report_of("+", "+", interrupted=True).gate.exit_code == 130
-    assert "not judged yet" in report_of("+", "+", running=True).gate.sentence
-    assert "No trial ran" in report_of("", "+").gate.sentence
+    assert (
+        "Gate undecided: the run is still going" in report_of("+", "+", running=True).gate.sentence
+    )
+    assert "Gate undecided: no trial ran" in report_of("", "+").gate.sentence
 
 
 def test_a_rule_to_stop_on_either_side_widens_what_is_claimed() -> None:
@@ -546,8 +565,9 @@ def test_a_baseline_of_which_nothing_but_its_trials_is_known_tells_by_them_that_
     report = report_of("+" * 120, "+" * 119 + "e", stop=StopRule() if now_stops else None)
     assert report.gate.exit_code == 3
     assert report.gate.sentence.startswith(
-        "Cannot tell whether the pass rate dropped by more than 5 points: one of them may stop"
-        " early, and they have no known order of cases in common, as runs with the same seed have."
+        "Gate undecided: cannot tell whether the pass rate dropped by more than 5 points: one of"
+        " them may stop early, and they have no known order of cases in common, as runs with the"
+        " same seed have"
     )
     assert report_of("+" * 120, "+" * 120).gate.verdict is Verdict.MET
 
@@ -560,7 +580,7 @@ def test_every_form_tells_the_gate(tmp_path: Path) -> None:
     with (tmp_path / "report.md").open("w+") as file:
         AsMarkdown().write(report, file)
         file.seek(0)
-        assert "**The gate is met: a drop of more than 5 points" in file.read()
+        assert "**Gate passed: a drop of more than 5 points" in file.read()
     told = report_of("+" * 80, "+" * 80).to_dict()["gate"]
     assert told["baseline"]["name"] == BASELINE.name
     assert told["baseline"]["difference"] == 0
@@ -625,16 +645,16 @@ def test_exit_codes_of_runs_against_a_file(
     assert (same.returncode, "is ruled out" in same.stdout) == (0, True), same.stderr
     suite(wrong=4)
     few = paraval("run", "suite.yaml", "--baseline", "before.json")
-    assert (few.returncode, "Cannot tell" in few.stdout) == (3, True), few.stderr
+    assert (few.returncode, "Gate undecided" in few.stdout) == (3, True), few.stderr
     suite(wrong=20)
     many = paraval("run", "suite.yaml", "--baseline", "before.json", "-o", "now.json")
-    assert (many.returncode, "The gate is missed" in many.stdout) == (1, True), many.stderr
+    assert (many.returncode, "Gate failed" in many.stdout) == (1, True), many.stderr
     gate = json.loads((folder / "now.json").read_text())["gate"]
     assert gate["baseline"]["name"] == str(folder / "before.json")
     # What the run was begun with is kept: reports judge the same, or as they are asked to.
     assert typed("report")[0] == 1
     assert typed("report", "--max-drop", "0.6")[0] == 0
-    assert "every trial must pass" in typed("report", "--no-baseline")[1]
+    assert "required 100%" in typed("report", "--no-baseline")[1]
     code, told = typed("report", "--baseline", "last")
     assert (code, "against itself" in told) == (2, True)
     (folder / "before.json").unlink()

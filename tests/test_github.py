@@ -109,7 +109,7 @@ def report_of(*wrong: str, ids: Sequence[str] = "abc") -> api.Report:
 def test_a_gate_that_is_missed_is_an_error_and_wrong_answers_are_not(folder: Path) -> None:
     ((kind, properties, message),) = commands_in("\n".join(gate_annotations(report_of("a", "b"))))
     assert (kind, properties) == ("error", {"title": "paraval: small"})
-    assert message == "The gate is missed: 2 wrong answers, and every trial must pass."
+    assert message == "Gate failed: 33.3% (1/3), required 100%"
 
 
 def test_a_gate_that_is_met_says_nothing(folder: Path) -> None:
@@ -254,7 +254,7 @@ def test_on_actions_only_ours_are_commands_whatever_models_say(
     assert ended.returncode == 1, ended.stderr
     found = commands_in(ended.stdout) + commands_in(ended.stderr)
     assert [(kind, data) for kind, _, data in found] == [
-        ("error", "The gate is missed: 2 wrong answers, and every trial must pass."),
+        ("error", "Gate failed: at most 50% (2/4), even with 2 errors, required 100%"),
         ("warning", "2 errors have no verdict: 2 crashed."),
     ]
     assert found[0][1] == {"title": "paraval: ::error::theirs"}

@@ -304,7 +304,7 @@ def test_a_session_that_is_stopped_or_killed_is_an_interrupted_run(
     (begun,) = [one for one in project.attempts() if one.case_id.endswith("test_hangs")]
     assert begun.result is None
     assert project.last().interrupted
-    assert "the gate is not judged" in project.text()
+    assert "Gate undecided: the run was interrupted" in project.text()
     assert "resume" not in project.text(), "nothing goes on with it"
 
 
@@ -389,17 +389,17 @@ def test_a_rate_that_is_asked_for_decides_the_exit_code(tmp_path: Path) -> None:
     project = Project(tmp_path / "project", test_gated__py=GATED)
     met = project.pytest("-o", "paraval_fail_under=0.9")
     assert met.returncode == 0, met.stdout + met.stderr
-    assert "The gate is met: 9 of 10 trials passed (90 %); asked for: 90 %." in met.stdout
+    assert "Gate passed: 90% (9/10), required 90%" in met.stdout
     with project.store.reader(project.last()) as reader:
         report = Report(reader)
         assert report.run.fail_under == 0.9
         missed = judge_gate(report.summary, 0.95, interrupted=False)
-    assert missed.sentence.startswith("The gate is missed: 9 of 10 trials passed (90 %)")
+    assert missed.sentence.startswith("Gate failed: 90% (9/10), required ")
     by_flag = project.pytest("-o", "paraval_fail_under=0.9", "--paraval-fail-under", "0.95")
     assert by_flag.returncode == 1
     assert missed.sentence in by_flag.stdout
     every = judge_gate(replace(report.summary, passed=10, failed=0), None, interrupted=False)
-    assert every.sentence == "The gate is met: every trial that was not skipped passed."
+    assert every.sentence == "Gate passed: 100% (10/10), required 100%"
 
 
 def test_a_rate_asked_for_without_a_store_is_refused() -> None:

@@ -137,7 +137,7 @@ def test_a_run_that_is_worked_on_is_refused_and_the_pid_is_named(
     (listed,) = json.loads(paraval("runs", "--json").stdout)
     assert listed["state"] == "running"
     shown = paraval("report")
-    assert "still goes on, 2 of 20 trials ended" in shown.stdout
+    assert "Gate undecided: the run is still going, 2 of 20 trials ended" in shown.stdout
     assert "were skipped" not in shown.stdout
 
 

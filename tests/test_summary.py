@@ -161,7 +161,7 @@ def test_an_interval_holds_the_truth_where_hard_cases_lose_repeats() -> None:
             rate = chance.random()
             judged = 1 + sum(chance.random() < rate for _ in range(4))
             passed = sum(chance.random() < rate for _ in range(judged))
-            cases.add([Cell(passed, judged - passed, 5 - judged, 0, 0, 0, 0, 0.0, 0.0, 0.0)])
+            cases.add([Cell(passed, judged - passed, 5 - judged, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0)])
         low, high = cases.rate_interval() or (0.0, 0.0)
         held += low <= 0.5 <= high
     assert held / runs >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / runs)

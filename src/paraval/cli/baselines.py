@@ -31,7 +31,7 @@ LONGEST_NAME = 60
 def baseline_command() -> None:
     """The run that a suite is held against.
 
-    It counts where the suite says `max_drop`, or a run --max-drop: then the gate is missed when the
+    It counts where the suite says `max_drop`, or a run --max-drop: then the gate fails when the
     pass rate dropped by more than that.
     """
 

@@ -73,8 +73,8 @@ class LazyGroup(click.Group):
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Start with `paraval demo`, then `paraval init`. Exit codes: 0 gate met, 1 gate missed, "
-    "2 wrong request, 3 errors hide the answer, 75 run is busy, 130 interrupted.",
+    epilog="Start with `paraval demo`, then `paraval init`. Exit codes: 0 gate passed,"
+    " 1 gate failed, 2 wrong request, 3 gate undecided, 75 run is busy, 130 interrupted.",
 )
 @click.version_option(__version__, prog_name="paraval")
 def paraval() -> None:
@@ -140,7 +140,7 @@ def _exit_code() -> int:
         complain(RequestError(f"cannot go on: {error}"))
         let_go_of_stdout()
         return EXIT_INPUT_OUTPUT
-    except Exception:  # noqa: BLE001 - 1 would say that the gate is missed
+    except Exception:  # noqa: BLE001 - 1 would say that the gate failed
         traceback.print_exc()
         talk("This is a fault of paraval itself; please report it, with the lines above.")
         return EXIT_OUR_FAULT

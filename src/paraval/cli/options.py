@@ -133,7 +133,7 @@ _SELECTION = (
         "--fail-under",
         type=Share(),
         metavar="RATE",
-        help="Pass rate below which the gate is missed. [default: every trial must pass]",
+        help="Pass rate below which the gate fails. [default: every trial must pass]",
     ),
     click.option(
         "--budget",

@@ -1,4 +1,4 @@
-"""What a gate against a baseline says, in one sentence or two.
+"""What a gate against a baseline says, without its first words, which are the verdict of all.
 
 They are shown as they are in every form, so names that Markdown, HTML or a terminal would act on
 are not in them; what the names are stands in the figures.
@@ -15,9 +15,9 @@ from paraval.records import Baseline
 from paraval.report.comparing.comparison import Interval
 from paraval.report.comparing.points import signed_points, signed_range
 from paraval.report.drop_pairs import DropPairs
-from paraval.report.gate import RateChange
+from paraval.report.gate import RateChange, tight_percent
 from paraval.report.text import to_ascii
-from paraval.report.wording import counted, listed, percent
+from paraval.report.wording import counted, listed
 
 NO_VARIANT = "it has no variant in common with the baseline"
 NO_ORDER = (
@@ -44,7 +44,7 @@ def name_of(baseline: Baseline) -> str:
 
 
 def cannot_tell(baseline: Baseline, why: str) -> str:
-    return f"{_cannot_tell(baseline)}: {why}."
+    return f"{_cannot_tell(baseline)}: {why}"
 
 
 def nothing_shared(pairs: DropPairs) -> str:
@@ -63,7 +63,7 @@ def left_out(pairs: DropPairs) -> Iterator[str]:
         parts.append(f"{pairs.unjudged:,} without a verdict in one of them")
     if parts:
         number = pairs.only_now + pairs.only_baseline + pairs.unjudged
-        yield f"{counted(number, 'case')} left out: {listed(parts)}."
+        yield f"{counted(number, 'case')} left out: {listed(parts)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +79,14 @@ class Told:
 
     def met(self, change: RateChange) -> str:
         return (
-            f"The gate is met: a drop of more than {points(self.baseline.max_drop)} is ruled out"
-            f" ({self._figures(change)})."
+            f"a drop of more than {points(self.baseline.max_drop)} is ruled out"
+            f" ({self._figures(change)})"
         )
 
     def missed(self, change: RateChange) -> str:
         return (
-            f"The gate is missed: the pass rate dropped by more than"
-            f" {points(self.baseline.max_drop)} ({self._figures(change)})."
+            f"the pass rate dropped by more than {points(self.baseline.max_drop)}"
+            f" ({self._figures(change)})"
         )
 
     def missed_by(self, dropped: Mapping[str, RateChange]) -> str:
@@ -94,27 +94,27 @@ class Told:
         if (more := len(parts) - _MOST_NAMED) > 0:
             parts[_MOST_NAMED:] = [f"{more:,} more"]
         return (
-            f"The gate is missed: the pass rate dropped by more than"
-            f" {points(self.baseline.max_drop)} with {listed(parts)}."
+            f"the pass rate dropped by more than {points(self.baseline.max_drop)}"
+            f" with {listed(parts)}"
         )
 
     def unknown(self, change: RateChange, more: int | None) -> str:
         cannot = f"{_cannot_tell(self.baseline)} ({self._figures(change)})"
         if self.planned is not None:
-            return f"{cannot}."
+            return cannot
         if more is None:
-            return f"{cannot}; more cases like these could not."
-        return f"{cannot}; {counted(more, 'more case', 'more cases')} could."
+            return f"{cannot}; more cases like these could not"
+        return f"{cannot}; {counted(more, 'more case', 'more cases')} could"
 
     def hidden(self, change: RateChange, if_errors: Interval | None) -> str:
         hidden = signed_range(if_errors or (-1.0, 1.0), bound=-self.baseline.max_drop)
         return (
             f"{_cannot_tell(self.baseline)} ({self._figures(change)}): with what errors and skipped"
-            f" trials hide, it could be anything from {hidden} points."
+            f" trials hide, it could be anything from {hidden} points"
         )
 
     def _figures(self, change: RateChange) -> str:
-        sure = percent(change.confidence)
+        sure = tight_percent(change.confidence)
         cases = counted(change.cases, "case")
         if self.planned is not None:
             sure = f"{sure} at any time"
@@ -129,7 +129,7 @@ class Told:
 
 
 def _cannot_tell(baseline: Baseline) -> str:
-    return f"Cannot tell whether the pass rate dropped by more than {points(baseline.max_drop)}"
+    return f"cannot tell whether the pass rate dropped by more than {points(baseline.max_drop)}"
 
 
 def _variant(label: str, otherwise: str = "one variant") -> str:

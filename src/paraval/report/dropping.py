@@ -60,7 +60,7 @@ def gone(baseline: Baseline) -> DropVerdict:
     name = words.name_of(baseline)
     return DropVerdict(
         verdict=Verdict.UNKNOWN,
-        sentence=words.cannot_tell(baseline, f"{name} cannot be read any more"),
+        finding=words.cannot_tell(baseline, f"{name} cannot be read any more"),
         baseline=baseline.name,
         max_drop=baseline.max_drop,
     )
@@ -92,8 +92,7 @@ class _Judging:
         if self._is_dropped(change, whole.if_errors):
             return self._told(Verdict.MISSED, told.missed(change))
         if dropped := self._dropped_variants():
-            sentence = told.missed_by(dropped)
-            return self._told(Verdict.MISSED, sentence, dropped=dropped)
+            return self._told(Verdict.MISSED, told.missed_by(dropped), dropped=dropped)
         if_errors = whole.if_errors
         low, high = change.interval
         # What could be met or missed, were it not for what is missing.
@@ -106,11 +105,11 @@ class _Judging:
         more = None if self._at_any_time else self._more_cases()
         return self._told(Verdict.UNKNOWN, told.unknown(change, more), more_cases=more)
 
-    def _told(self, verdict: Verdict, sentence: str, **figures: Any) -> DropVerdict:
+    def _told(self, verdict: Verdict, finding: str, **figures: Any) -> DropVerdict:
         pairs = self._pairs
         return DropVerdict(
             verdict=verdict,
-            sentence=" ".join((sentence, *words.left_out(pairs))),
+            finding="; ".join((finding, *words.left_out(pairs))),
             baseline=self._baseline.name,
             max_drop=self._baseline.max_drop,
             change=self._change,

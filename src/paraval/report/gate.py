@@ -11,7 +11,7 @@ left themselves out, as tests do that skip themselves.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from paraval.report.comparing.comparison import Interval
@@ -51,7 +51,7 @@ class DropVerdict:
     """Whether the pass rate dropped against a baseline by more than it may, answered."""
 
     verdict: Verdict
-    sentence: str
+    finding: str
     """In words that neither Markdown nor a terminal acts on, and in ASCII."""
     baseline: str
     """As `Baseline.name`: a run's id, or a path."""
@@ -72,16 +72,29 @@ class DropVerdict:
     unjudged: int = 0
     """... and that both have, but one of them without a verdict."""
 
+    @property
+    def sentence(self) -> str:
+        return sentence_of(self.verdict, self.finding)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """What was asked of a run, answered."""
+    """What was required of a run, answered."""
 
     verdict: Verdict
     exit_code: int
-    sentence: str
+    finding: str
     baseline: DropVerdict | None = None
-    """Where it is held against one."""
+    """Where it is compared with one."""
+
+    @property
+    def sentence(self) -> str:
+        return sentence_of(self.verdict, self.finding)
+
+
+def sentence_of(verdict: Verdict, finding: str) -> str:
+    """`Gate passed: 80% (48/60), required 75%`: first the verdict of all of it."""
+    return f"Gate {_SPOKEN[verdict]}: {finding}"
 
 
 def judge_gate(summary: Summary, fail_under: float | None, interrupted: bool) -> Gate:
@@ -93,41 +106,51 @@ def judge_gate(summary: Summary, fail_under: float | None, interrupted: bool) ->
     """
     if interrupted:
         ended = f"{summary.ended:,} of {counted(summary.planned, 'trial')}"
-        sentence = f"The run was interrupted after {ended}: the gate is not judged."
-        return Gate(verdict=Verdict.UNKNOWN, exit_code=EXIT_INTERRUPTED, sentence=sentence)
+        return Gate(
+            verdict=Verdict.UNKNOWN,
+            exit_code=EXIT_INTERRUPTED,
+            finding=f"the run was interrupted after {ended}",
+        )
     if not _asked_of(summary):
-        sentence = "No trial ran: the gate cannot be judged."
-        return Gate(verdict=Verdict.UNKNOWN, exit_code=EXIT_UNKNOWN, sentence=sentence)
+        return _gate(Verdict.UNKNOWN, "no trial ran")
     asked = 1.0 if fail_under is None else fail_under
     best = _most_passed(summary) / _asked_of(summary)
+    required = f"required {tight_percent(asked)}"
+    passed = _rate(summary.passed, summary)
     if summary.passed / _asked_of(summary) >= asked - _DUST:
-        return Gate(verdict=Verdict.MET, exit_code=EXIT_MET, sentence=_met(summary, asked))
-    if best < asked - _DUST:
-        return Gate(verdict=Verdict.MISSED, exit_code=EXIT_MISSED, sentence=_missed(summary, asked))
-    return Gate(verdict=Verdict.UNKNOWN, exit_code=EXIT_UNKNOWN, sentence=_unknown(summary, asked))
+        return _gate(Verdict.MET, f"{passed}, {required}")
+    missing = _missing(summary)
+    most = _rate(_most_passed(summary), summary)
+    if best >= asked - _DUST:
+        return _gate(Verdict.UNKNOWN, f"{passed} to {most} because of {missing}, {required}")
+    if missing:
+        return _gate(Verdict.MISSED, f"at most {most}, even with {missing}, {required}")
+    return _gate(Verdict.MISSED, f"{passed}, {required}")
 
 
 def not_yet(summary: Summary) -> Gate:
     """Of a run that an engine still works on."""
     ended = f"{summary.ended:,} of {counted(summary.planned, 'trial')}"
-    sentence = f"The run still goes on, {ended} ended: the gate is not judged yet."
-    return Gate(verdict=Verdict.UNKNOWN, exit_code=EXIT_UNKNOWN, sentence=sentence)
+    return _gate(Verdict.UNKNOWN, f"the run is still going, {ended} ended")
 
 
 def against_baseline(drop: DropVerdict, rate: Gate | None) -> Gate:
     """The gate of a run with a baseline; `rate` where a pass rate is asked for, too.
 
-    Of two verdicts the worse counts, and both are said.
+    Of two verdicts the worse counts. Both are reported, the one that decides first.
     """
-    if rate is None:
-        verdict, sentence = drop.verdict, drop.sentence
-    else:
-        verdict = min(drop.verdict, rate.verdict, key=_WORST_FIRST.index)
-        sentence = f"{rate.sentence} {drop.sentence}"
-    return Gate(verdict=verdict, exit_code=_EXIT_CODES[verdict], sentence=sentence, baseline=drop)
+    parts: list[Gate | DropVerdict] = [drop] if rate is None else [rate, drop]
+    parts.sort(key=lambda part: _WORST_FIRST.index(part.verdict))
+    finding = "; ".join(part.finding for part in parts)
+    return replace(_gate(parts[0].verdict, finding), baseline=drop)
+
+
+def _gate(verdict: Verdict, finding: str) -> Gate:
+    return Gate(verdict=verdict, exit_code=_EXIT_CODES[verdict], finding=finding)
 
 
 _WORST_FIRST = (Verdict.MISSED, Verdict.UNKNOWN, Verdict.MET)
+_SPOKEN = {Verdict.MET: "passed", Verdict.MISSED: "failed", Verdict.UNKNOWN: "undecided"}
 _EXIT_CODES = {
     Verdict.MET: EXIT_MET,
     Verdict.MISSED: EXIT_MISSED,
@@ -149,43 +172,15 @@ def _most_passed(summary: Summary) -> int:
     return _asked_of(summary) - summary.failed
 
 
-def _met(summary: Summary, asked: float) -> str:
-    if summary.passed == summary.planned:
-        return "The gate is met: every trial passed."
-    if summary.passed == _asked_of(summary):
-        return "The gate is met: every trial that was not skipped passed."
-    return f"The gate is met: {_passed(summary)}; asked for: {percent(asked)}."
+def _rate(passed: int, summary: Summary) -> str:
+    """`80% (48/60)`."""
+    trials = _asked_of(summary)
+    return f"{tight_percent(passed / trials)} ({passed:,}/{trials:,})"
 
 
-def _missed(summary: Summary, asked: float) -> str:
-    if asked >= 1:
-        wrong = counted(summary.failed, "wrong answer")
-        return f"The gate is missed: {wrong}, and every trial must pass."
-    if _missing(summary):
-        best, trials = _most_passed(summary), _asked_of(summary)
-        return (
-            f"The gate is missed: even with {_missing(summary)}, at most {best:,} of"
-            f" {counted(trials, 'trial')} ({percent(best / trials)}) can have"
-            f" passed; asked for: {percent(asked)}."
-        )
-    return f"The gate is missed: {_passed(summary)}; asked for: {percent(asked)}."
-
-
-def _unknown(summary: Summary, asked: float) -> str:
-    hidden = _asked_of(summary) - summary.judged
-    hide = "hides" if hidden == 1 else "hide"
-    if asked >= 1:
-        why = "no trial gave a wrong answer, but every trial must pass"
-    else:
-        low = percent(summary.passed / _asked_of(summary))
-        high = percent(_most_passed(summary) / _asked_of(summary))
-        why = f"between {low} and {high} of the trials passed; asked for: {percent(asked)}"
-    return f"{_missing(summary)} {hide} whether the gate is met: {why}."
-
-
-def _passed(summary: Summary) -> str:
-    rate = percent(summary.passed / _asked_of(summary))
-    return f"{summary.passed:,} of {counted(_asked_of(summary), 'trial')} passed ({rate})"
+def tight_percent(share: float) -> str:
+    """`80%`, as one word."""
+    return percent(share).replace(" ", "")
 
 
 def _missing(summary: Summary) -> str:
