@@ -360,20 +360,20 @@ Cases then run in an order that is drawn by chance, and what has not started whe
 """
 
 COMMAND_GRADERS = """\
-Tests that attempts shall not see stand beside the suite:
+Tests that attempts must not see are beside the suite, and `sandbox: true` hides them:
 
 ```yaml
 cases: [{id: fix, input: Fix the parser.}]
 target: {agent: claude-code}
-workspace: {git: .}
+workspace: {git: ., sandbox: true}
 graders:
   - command: {command: [pytest, -q, "{suite}/hidden"], timeout: 300, on_timeout: fail}
 ```
 
 In a workspace it runs what the attempt left there. So an edit which stops the tests from being
 collected is a wrong answer (pytest then ends with 2); and your home is not seen: tools and caches
-there (`~/.cargo`, packages of `pip install --user`) need `pass_env: [HOME]`. It is held to the
-target's `limits`.
+there (`~/.cargo`, packages of `pip install --user`) need `pass_env: [HOME]`, and in a sandbox also
+`readable: [~/.cargo]` in the workspace. It is held to the target's `limits`.
 """
 
 FUNCTION_GRADERS = """\

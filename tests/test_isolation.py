@@ -17,7 +17,7 @@ import pytest
 
 from paraval.processes.sandbox import why_no_sandbox
 from tests.conftest import Paraval
-from tests.repositories import make_repository
+from tests.repositories import make_repository, run_git
 
 needs_sandbox = pytest.mark.skipif(
     why_no_sandbox() is not None and "CI" not in os.environ, reason="bubblewrap is not to be had"
@@ -162,6 +162,151 @@ def test_a_sandboxed_grader_reaches_no_network_and_no_socket_of_others(paraval: 
         suite["workspace"]["sandbox"] = True
         bounded = only_trial(run(paraval, suite))
     assert bounded["outcome"] != "passed"
+
+
+# ---- what lies beside the suite
+
+
+@pytest.fixture
+def hidden(folder: Path) -> Path:
+    """Tests that attempts must not see, and where they might look for them."""
+    tests = folder / "hidden"
+    tests.mkdir()
+    (tests / "check.py").write_text("import sys; sys.exit('x = 2' not in open('src/a.py').read())")
+    return tests
+
+
+def sandboxed_suite(command: list[str], **more: Any) -> dict[str, Any]:
+    suite = suite_of("", **more)
+    suite["target"]["command"] = command
+    suite["workspace"]["sandbox"] = True
+    return suite
+
+
+@needs_sandbox
+@pytest.mark.usefixtures("repository", "scratch", "hidden")
+def test_an_attempt_cannot_read_what_lies_beside_the_suite_and_its_graders_can(
+    paraval: Paraval, folder: Path
+) -> None:
+    script = (
+        f"cat {folder}/hidden/check.py {folder}/suite.json; ls -R $PARAVAL_FOLDER/..;"
+        " cat ${{PARAVAL_FOLDER%%/.paraval/*}}/suite.json; echo $PARAVAL_FOLDER;"
+        " echo x = 2 > src/a.py; git log --oneline"
+    )
+    graders = [{"command": [sys.executable, "{suite}/hidden/check.py"]}]
+    trial = only_trial(run(paraval, sandboxed_suite(["bash", "-c", script], graders=graders)))
+    assert trial["outcome"] == "passed", trial
+    assert "sys.exit" not in trial["output"]
+    assert "cases" not in trial["output"]
+    assert str(folder) not in trial["output"]
+
+
+@needs_sandbox
+@pytest.mark.usefixtures("repository", "scratch")
+def test_what_a_sandboxed_attempt_writes_to_its_folder_is_kept(
+    paraval: Paraval, folder: Path
+) -> None:
+    suite = sandboxed_suite(["sh", "-c", "echo one > {folder}/answer; echo 2 > $PARAVAL_FOLDER/b"])
+    suite["target"]["output"] = "{folder}/answer"
+    trial = only_trial(run(paraval, suite))
+    assert (trial["outcome"], trial["output"]) == ("passed", "one\n"), trial
+    assert [path.read_text() for path in (folder / ".paraval").rglob("files/b")] == ["2\n"]
+
+
+@needs_sandbox
+@pytest.mark.usefixtures("repository", "scratch", "hidden")
+@pytest.mark.parametrize("shell", [False, True])
+def test_a_sandboxed_attempt_sees_what_its_command_names_beside_the_suite(
+    paraval: Paraval, folder: Path, shell: bool
+) -> None:
+    """A script in a folder of its own with that folder; one right beside the suite by itself."""
+    (folder / "agent").mkdir()
+    (folder / "agent" / "main.py").write_text("import part\n")
+    (folder / "agent" / "part.py").write_text("import sys; print(open(sys.argv[1]).read())\n")
+    (folder / "notes.txt").write_text("by name")
+    (folder / "words.txt").write_text("by variable")
+    command: Any = ["{python}", "{suite}/agent/main.py", "{input}"]
+    if shell:
+        command = (
+            "ls $(dirname {suite}/notes.txt); cat {suite}/notes.txt $WORDS;"
+            " {python} {suite}/agent/main.py {input}"
+        )
+    suite = sandboxed_suite(command)
+    suite["target"] |= {"shell": shell, "env": {"WORDS": "{suite}/words.txt"}}
+    suite["cases"] = [{"id": "only", "input": str(folder / "notes.txt")}]
+    trial = only_trial(run(paraval, suite))
+    expected = "by name\n"
+    if shell:
+        expected = "agent\nnotes.txt\nrepository\nwords.txt\nby nameby variableby name\n"
+        trial["output"] = trial["output"].replace("scratch\n", "")
+    assert (trial["outcome"], trial["output"]) == ("passed", expected), trial
+
+
+@needs_sandbox
+@pytest.mark.usefixtures("repository", "scratch", "hidden")
+def test_a_sandboxed_attempt_reads_what_the_suite_says_is_readable(
+    paraval: Paraval, folder: Path
+) -> None:
+    (folder / "data").mkdir()
+    (folder / "data" / "a.txt").write_text("given")
+    script = f"cat {folder}/data/a.txt; ls {folder}/hidden; true"
+    suite = sandboxed_suite(["sh", "-c", script])
+    suite["workspace"]["readable"] = ["data"]
+    trial = only_trial(run(paraval, suite))
+    assert (trial["outcome"], trial["output"]) == ("passed", "given"), trial
+
+
+@needs_sandbox
+@pytest.mark.usefixtures("repository", "scratch")
+def test_a_sandbox_for_a_command_that_names_the_whole_folder_of_the_suite_is_refused(
+    paraval: Paraval,
+) -> None:
+    Path("suite.json").write_text(json.dumps(sandboxed_suite(["ls", "{suite}"])))
+    ended = paraval("run", "suite.json")
+    assert ended.returncode == 2
+    assert "names the suite's whole folder" in ended.stderr
+    assert "readable" in ended.stderr
+
+
+@needs_sandbox
+@pytest.mark.usefixtures("scratch")
+def test_a_suite_in_its_repository_is_hidden_and_git_works_in_the_sandbox(
+    paraval: Paraval, folder: Path
+) -> None:
+    """As most suites are; the repository borrows objects itself, as clones for CI do."""
+    (folder / "origin").mkdir()
+    (folder / "origin" / "a.py").write_text("x = 1\n")
+    make_repository(folder / "origin")
+    run_git(folder, "clone", "-q", "--shared", "origin", "clone")
+    (folder / "clone" / "answers.txt").write_text("forty-two")
+    script = f"cat {folder}/clone/answers.txt; git log --oneline | wc -l; cat a.py"
+    suite = sandboxed_suite(["bash", "-c", script], workspace={"git": "."})
+    (folder / "clone" / "suite.json").write_text(json.dumps(suite))
+    ended = paraval("run", "clone/suite.json", "-o", "report.json")
+    trial = only_trial(json.loads(Path("report.json").read_text()))
+    assert (trial["outcome"], trial["output"]) == ("passed", "1\nx = 1\n"), ended.stderr
+
+
+@pytest.mark.usefixtures("repository", "scratch", "hidden")
+def test_without_a_sandbox_plan_and_run_say_once_that_hidden_tests_can_be_read(
+    paraval: Paraval,
+) -> None:
+    graders = [{"command": [sys.executable, "{suite}/hidden/check.py"]}]
+    suite = suite_of("echo x = 2 > src/a.py", graders=graders, repeats=3)
+    told = "attempts can read the files beside the suite"
+    assert run(paraval, suite)["stderr"].count(told) == 1
+    planned = paraval("plan", "suite.json")
+    assert planned.stdout.replace("\n", " ").count(told) == 1
+    assert "sandbox: true" in planned.stdout.replace("\n", " ")
+
+
+@pytest.mark.usefixtures("repository", "scratch", "hidden")
+@pytest.mark.parametrize("graders", [[], [{"command": ["true"]}], [{"contains": "x"}]])
+def test_a_suite_that_hides_no_tests_is_told_nothing_of_them(
+    paraval: Paraval, graders: list[Any]
+) -> None:
+    assert "beside the suite" not in run(paraval, suite_of("echo x", graders=graders))["stderr"]
+    assert "beside the suite" not in paraval("plan", "suite.json").stdout
 
 
 @pytest.mark.usefixtures("repository", "scratch")

@@ -214,6 +214,17 @@ def test_a_folder_without_a_template_is_empty(empty: Any) -> None:
     assert workspace == Workspace(kind=WorkspaceKind.FOLDER, sandbox=True)
 
 
+def test_what_a_sandbox_lets_be_read_is_found_from_the_suites_folder_or_ones_home(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "data").mkdir()
+    (folder / "home" / ".cargo").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(folder / "home"))
+    written = {"folder": True, "sandbox": True, "readable": ["data", "~/.cargo"]}
+    paths = (str(folder / "data"), str(folder / "home" / ".cargo"))
+    assert plan_of(workspace=written).workspace.readable == paths
+
+
 def test_a_template_is_known_by_its_contents(folder: Path) -> None:
     for name in ("one", "two"):
         (folder / name / "sub").mkdir(parents=True)
@@ -322,6 +333,19 @@ FOLDER = {"folder": True}
         ({"workspace": {**FOLDER, "setup": ["gone"]}}, "there is no program 'gone' on PATH"),
         ({"workspace": {**FOLDER, "setup_timeout": 0}}, "setup_timeout: must be a number of"),
         ({"workspace": {**FOLDER, "sandbox": "yes"}}, "sandbox: must be true or false"),
+        (
+            {"workspace": {**FOLDER, "readable": ["."]}},
+            "workspace.readable: has no meaning without sandbox: true",
+        ),
+        (
+            {"workspace": {**FOLDER, "sandbox": True, "readable": ["gone", "\0"]}},
+            "workspace.readable: there is no file or folder",
+        ),
+        (
+            {"workspace": {**FOLDER, "sandbox": True, "readable": [".."]}},
+            "holds the suite's whole folder, which is hidden from attempts",
+        ),
+        ({"workspace": {**FOLDER, "sandbox": True, "readable": "x"}}, "must be a list of paths"),
         ({"workspace": FOLDER, "target": lambda case: ""}, "a Python function does not run"),
         (
             {
@@ -373,7 +397,9 @@ ODD = st.recursive(
     lambda inner: st.lists(inner, max_size=2),
     max_leaves=3,
 )
-KEYS = st.sampled_from(["folder", "git", "ref", "uncommitted", "setup", "setup_timeout", "sandbox"])
+KEYS = st.sampled_from(
+    ["folder", "git", "ref", "uncommitted", "setup", "setup_timeout", "sandbox", "readable"]
+)
 
 
 @settings(

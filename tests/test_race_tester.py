@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import pytest
 
 from paraval.isolation import Workspace, WorkspaceKind
-from paraval.lodging import lodging_for
+from paraval.lodging import Hidden, lodging_for
 from paraval.processes.children import Warden
 from paraval.processes.sandbox import why_no_sandbox
 from paraval.racing import findings
@@ -174,7 +174,11 @@ async def opened(
     async with (
         Warden() as warden,
         lodging_for(
-            plan, warden=warden, at_most=at_most, hidden=run_folder.parent, say=said.append
+            plan,
+            warden=warden,
+            at_most=at_most,
+            hidden=Hidden(store=run_folder.parent),
+            say=said.append,
         ) as lodging,
     ):
         pool = lodging.workspaces

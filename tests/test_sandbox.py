@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -260,7 +261,8 @@ def test_a_socket_that_another_program_makes_later_cannot_be_reached_either(
 
 @works
 @pytest.mark.skipif(
-    not scopes_abstract_sockets(), reason="this kernel cannot: Linux 6.12 with Landlock can"
+    not scopes_abstract_sockets(shutil.which("bwrap") or os.devnull),
+    reason="this kernel cannot: Linux 6.12 with Landlock can",
 )
 @pytest.mark.parametrize("network", [False, True])
 def test_an_abstract_socket_of_another_program_cannot_be_reached(
@@ -343,6 +345,17 @@ def test_a_program_in_a_hidden_folder_is_seen_and_what_lies_beside_it_is_not(pla
     sandbox = Sandbox(writable=(str(place.workspace),), hidden=(str(place.beside),))
     ended = run(place.command(str(program), sandbox=sandbox))
     assert (ended.exit_code, place.out) == (0, "tool\n")
+
+
+@works
+def test_a_folder_on_the_path_that_this_user_cannot_enter_does_no_harm(place: Place) -> None:
+    (place.beside / "bin").mkdir()
+    place.beside.chmod(0)
+    try:
+        ended = run(place.command("true", env={"PATH": f"{place.beside}/bin:{os.defpath}"}))
+    finally:
+        place.beside.chmod(0o700)
+    assert (ended.exit_code, ended.failure) == (0, None)
 
 
 @works
@@ -481,6 +494,12 @@ def test_a_bubblewrap_that_may_not_work_says_why(
 def test_a_sandbox_elsewhere_than_on_linux_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert "needs Linux" in (why_no_sandbox.__wrapped__() or "")
+
+
+def test_a_bubblewrap_that_needs_privileges_is_not_kept_from_them(tmp_path: Path) -> None:
+    (tmp_path / "bwrap").touch()
+    (tmp_path / "bwrap").chmod(0o4755)
+    assert not scopes_abstract_sockets(str(tmp_path / "bwrap"))
 
 
 def test_relative_folders_are_misuse() -> None:

@@ -27,7 +27,7 @@ from paraval.execute.stopping import Stopping
 from paraval.expectations import Asking, Expectations
 from paraval.garbage import no_collections
 from paraval.isolation import MachineReading
-from paraval.lodging import Lodging, check_sandbox, lodging_for
+from paraval.lodging import Hidden, Lodging, check_sandbox, lodging_for
 from paraval.machine.reader import MachineReader
 from paraval.models.prices import Prices
 from paraval.processes.children import Warden
@@ -377,7 +377,7 @@ async def _go(venture: Venture, engine: Engine, store: Store) -> Ending:
                 venture.plan,
                 warden=engine.warden,
                 at_most=venture.slots or engine.at_once,
-                hidden=store.root,
+                hidden=Hidden(store=store.root),
                 say=engine.say,
                 objects=None if venture.objects is None else ledger.folder / venture.objects,
             )

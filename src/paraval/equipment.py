@@ -17,7 +17,7 @@ from paraval.expectations import Asking, asked_models_of, models_of
 from paraval.garbage import no_collections
 from paraval.grade.command import CommandRoom
 from paraval.grade.panel import Panel
-from paraval.lodging import Lodging, lodging_for
+from paraval.lodging import Hidden, Lodging, lodging_for
 from paraval.models.cache import Cache, request_key
 from paraval.models.conversation import Request
 from paraval.models.prices import Prices
@@ -290,7 +290,7 @@ def _lodging(
         gear.ledger.plan,
         warden=gear.warden,
         at_most=gear.at_once,
-        hidden=gear.store_root,
+        hidden=Hidden(store=gear.store_root, suite=True),
         say=say,
     )
 
@@ -350,4 +350,5 @@ def _room(gear: Gear, lodging: Lodging) -> ProcessRoom:
         nice=NICE,
         sandbox_for=lodging.sandbox_for,
         imports=lodging.imports,
+        folder_for=lodging.folder_for,
     )

@@ -53,6 +53,8 @@ class Workspace:
     """A command, run once in each worktree. What it leaves that git ignores is kept."""
     setup_timeout: float = 600.0
     sandbox: bool = False
+    readable: tuple[str, ...] = ()
+    """Absolute: what can be read in a sandbox besides what commands name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from paraval.isolation import WorkspaceKind
 from paraval.plan.agent_fit import unbounded_agents
 from paraval.plan.machine_limits import unenforced
 from paraval.plan.suite import Suite
-from paraval.records import Plan
+from paraval.records import AgentTarget, CommandTarget, Plan
 from paraval.report.wording import counted
 from paraval.settings import MODELS_VARIABLE, Selection, models_from_environment
 from paraval.store.ledger import Ledger
@@ -43,6 +44,22 @@ def of_the_plan(plan: Plan) -> Iterator[str]:
     loose = unenforced(plan)
     if loose is not None:
         yield loose
+    yield from of_hidden_tests(plan)
+
+
+def of_hidden_tests(plan: Plan) -> Iterator[str]:
+    """That attempts can read what a grader of theirs takes from beside the suite."""
+    if plan.workspace.kind is WorkspaceKind.NONE or plan.workspace.sandbox:
+        return
+    takes = any(
+        spec.kind == "command" and any(spec.folder in word for word in spec.options["command"])
+        for spec in plan.grading.graders
+    )
+    if takes and any(isinstance(it.target, AgentTarget | CommandTarget) for it in plan.trials):
+        yield (
+            "Without workspace.sandbox: true, attempts can read the files beside the suite, such"
+            " as the tests that a grader runs there."
+        )
 
 
 def of_the_machine(plan: Plan, at_once: int) -> Iterator[str]:

@@ -7,9 +7,11 @@ attempt starts. Both use this one reading of them, so that what was checked is w
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -120,6 +122,38 @@ def as_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def named_paths(words: Iterable[str], fields: TemplateFields) -> Iterator[str]:
+    """The files and folders of this machine that the words of a command, or its variables, name:
+    each as a whole word, after a `=`, or in a list with colons.
+
+    A file that is named as it stands, such as a script, comes with its folder; one that a field
+    stands for, such as a case's, by itself.
+    """
+    for word in words:
+        text = _fill_known(word, fields)
+        for part in {text, text.partition("=")[2], *text.split(":")}:
+            if not part.startswith("/") or "\0" in part or not os.path.lexists(part):
+                continue
+            path = os.path.normpath(part)
+            yield path
+            beside = os.path.dirname(path)  # noqa: PTH120 - text
+            # A whole home is more than what comes with a script.
+            if text == word and os.path.isfile(path) and beside != os.path.expanduser("~"):  # noqa: PTH113, PTH111
+                yield beside
+
+
+def _fill_known(template: str, fields: TemplateFields) -> str:
+    """Without the fields that only some templates have."""
+    known = []
+    for piece in parse(template):
+        if isinstance(piece, str):
+            known.append(piece)
+            continue
+        with suppress(TemplateError):
+            known.append(as_text(field_value(piece.name, fields)))
+    return "".join(known)
 
 
 def _piece(token: re.Match[str]) -> str | Field:

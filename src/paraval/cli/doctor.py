@@ -22,8 +22,9 @@ from paraval.environment import child_environment
 from paraval.machine.reader import MachineReader
 from paraval.models.providers import DEFAULT_KEY_VARIABLE
 from paraval.processes.enforcement import Means, limits_enforced
+from paraval.processes.launch import scopes_abstract_sockets
 from paraval.processes.quick import run_quickly
-from paraval.processes.sandbox import why_no_sandbox
+from paraval.processes.sandbox import PROGRAM, why_no_sandbox
 from paraval.report.text import one_line
 from paraval.report.wording import size
 from paraval.settings import default_store
@@ -127,8 +128,13 @@ def _trees(_: Path) -> Iterator[Finding]:
 
 def _sandbox(_: Path) -> Iterator[Finding]:
     why = why_no_sandbox()
-    text = "bubblewrap works: `sandbox: true` may be used" if why is None else _on_one_line(why)
-    yield Finding(name="sandbox", mark="ok" if why is None else "note", text=text)
+    if why is not None:
+        yield Finding(name="sandbox", mark="note", text=_on_one_line(why))
+        return
+    text = "bubblewrap works: `sandbox: true` may be used"
+    if not scopes_abstract_sockets(shutil.which(PROGRAM) or PROGRAM):
+        text += "; attempts can reach abstract Unix sockets (Linux 6.12 with Landlock prevents it)"
+    yield Finding(name="sandbox", mark="ok", text=text)
 
 
 def _agents(_: Path) -> Iterator[Finding]:

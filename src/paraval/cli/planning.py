@@ -23,6 +23,7 @@ from paraval.cli.showing import width_of
 from paraval.composition import forecast_of, open_store, suite_schema
 from paraval.expectations import Forecast, models_of, needs_of
 from paraval.isolation import Workspace, WorkspaceKind
+from paraval.news import of_hidden_tests
 from paraval.records import Limits, account_need
 from paraval.report.detectable import Detectable
 from paraval.report.terminal import NARROWEST, wrapped
@@ -178,6 +179,7 @@ def sentences(forecast: Forecast) -> list[str]:
         *_cost(forecast),
         *_budget(forecast),
         *_stop(forecast),
+        *of_hidden_tests(forecast.plan),
         *(f"A run would be refused here: {why}." for why in forecast.absent),
     ]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +37,21 @@ class Repository:
     @property
     def objects(self) -> str:
         return os.path.join(self.common_dir, "objects")  # noqa: PTH118 - text goes to git
+
+    @property
+    def all_objects(self) -> tuple[str, ...]:
+        """With those that it borrows, and those that these borrow."""
+        found: dict[str, None] = {}
+        waiting = [self.objects]
+        while waiting:
+            folder = os.path.realpath(waiting.pop())
+            if folder in found:
+                continue
+            found[folder] = None
+            with suppress(OSError):
+                lines = Path(folder, "info", "alternates").read_bytes().splitlines()
+                waiting += [os.path.join(folder, os.fsdecode(line)) for line in lines if line]  # noqa: PTH118
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

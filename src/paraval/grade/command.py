@@ -21,7 +21,7 @@ from paraval.processes.children import Command, Ended, Warden
 from paraval.processes.sandbox import Sandbox
 from paraval.records import Case, Grade, GraderSpec, Output
 from paraval.scratch import Homes, OwnHome
-from paraval.templates import TemplateFields, fill
+from paraval.templates import TemplateFields, fill, named_paths
 from paraval.worktree_imports import WorktreeImports, with_worktree_first
 
 DEFAULT_TIMEOUT_S = 60.0
@@ -103,7 +103,7 @@ class CommandGrader:
             limits=subject.limits,
             nice=self._room.nice,
             tag=subject.index,
-            sandbox=self._sandbox(subject, own),
+            sandbox=self._sandbox(subject, own, given),
         )
 
     def _environment(
@@ -123,11 +123,18 @@ class CommandGrader:
             marks[WORKSPACE_VARIABLE] = subject.workspace
         return child_environment(env, passed, marks)
 
-    def _sandbox(self, subject: Subject, own: OwnHome | None) -> Sandbox | None:
+    def _sandbox(
+        self, subject: Subject, own: OwnHome | None, given: TemplateFields
+    ) -> Sandbox | None:
         if subject.workspace is None or self._room.sandbox_for is None:
             return None
         sandbox = self._room.sandbox_for(subject.workspace)
-        if sandbox is None or own is None:
+        if sandbox is None:
+            return None
+        options = self._spec.options
+        words = (*options["command"], *(options.get("env") or {}).values())
+        sandbox = replace(sandbox, readable=(*sandbox.readable, *named_paths(words, given)))
+        if own is None:
             return sandbox
         return replace(sandbox, writable=(*sandbox.writable, own.home, own.temp))
 

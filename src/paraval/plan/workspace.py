@@ -105,5 +105,25 @@ def _common(form: WorkspaceForm, spot: Spot, folder: Path) -> Workspace:
     if setup and ("/" not in program or Path(program).is_absolute()):
         check_executable(program, str(folder), search_path({}), spot.at("setup"))
     return Workspace(
-        setup=setup, setup_timeout=float(form.setup_timeout), sandbox=bool(form.sandbox)
+        setup=setup,
+        setup_timeout=float(form.setup_timeout),
+        sandbox=bool(form.sandbox),
+        readable=_readable(form, spot.at("readable"), folder),
     )
+
+
+def _readable(form: WorkspaceForm, spot: Spot, folder: Path) -> tuple[str, ...]:
+    if form.readable and not form.sandbox:
+        spot.report("has no meaning without sandbox: true, where everything can be read")
+        return ()
+    written = map(os.path.expanduser, form.readable or ())
+    paths = [os.path.normpath(folder / path) for path in written]
+    for path in paths:
+        if "\0" in path or not Path(path).exists():
+            spot.report(f"there is no file or folder {shown(path)}")
+        elif Path(folder).is_relative_to(path):
+            spot.report(
+                f"{shown(path)} holds the suite's whole folder, which is hidden from attempts;"
+                " name what they need of it"
+            )
+    return tuple(paths)

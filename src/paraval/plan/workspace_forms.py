@@ -20,8 +20,14 @@ class WorkspaceForm(Form):
     setup_timeout: Seconds = Field(600.0, description="How long `setup` may take.")
     sandbox: Flag = Field(
         False,
-        description="Attempts and grader commands can write nowhere but in their workspace, home"
-        " and temporary folder, and grader commands have no network. Needs bubblewrap.",
+        description="Attempts and grader commands can write only in their workspace, home and"
+        " temporary folder. Homes and other data on this machine are hidden from them, and the"
+        " suite's folder from attempts. Grader commands have no network. Needs bubblewrap.",
+    )
+    readable: Annotated[list[str], Words("a list of paths")] | None = Field(
+        None,
+        description="With `sandbox: true`: files and folders that can be read besides what commands"
+        " name, relative to the suite's folder.",
     )
 
 

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import resource
+import stat
 import struct
 import sys
 
@@ -49,9 +50,10 @@ class LaunchError(Exception):
         }
 
 
-def scopes_abstract_sockets() -> bool:
-    """Whether this kernel can keep a process from the abstract sockets of others: Linux 6.12."""
-    if sys.platform != "linux":
+def scopes_abstract_sockets(sandbox: str) -> bool:
+    """Whether commands in this program can be kept from the abstract sockets of others: Linux 6.12
+    can do it, but not where the program itself must gain privileges first."""
+    if sys.platform != "linux" or os.stat(sandbox).st_mode & stat.S_ISUID:  # noqa: PTH116 - light
         return False
     version = ctypes.CDLL(None).syscall(_LANDLOCK_CREATE_RULESET, None, 0, _VERSION_WANTED)
     return int(version) >= _FIRST_WITH_SCOPES
@@ -86,7 +88,7 @@ class Confines:
         )
         self._box = box
         self._limits = [(which, most) for which, most in limits if most is not None]
-        self._scoped = request["sandboxed"] and scopes_abstract_sockets()
+        self._scoped = request["sandboxed"] and scopes_abstract_sockets(request["argv"][0])
 
     @property
     def are_any(self) -> bool:

@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from paraval.processes.quick import run_quickly
@@ -61,6 +61,8 @@ class Sandbox:
     hidden: tuple[str, ...] = ()
     """Absolute folders that look empty in it; what is writable within them can be seen. So are
     temporary folders, homes and all others of `/` but the system's own."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Absolute folders to write to -> where they are seen, in a temporary folder."""
     readable: tuple[str, ...] = ()
     """Absolute paths that can be seen although they lie in what is hidden. The command's program
     and those on its PATH need not be named."""
@@ -68,7 +70,7 @@ class Sandbox:
     """False: a loopback interface of its own, and nothing else."""
 
     def __post_init__(self) -> None:
-        for folder in (*self.writable, *self.hidden, *self.readable):
+        for folder in (*self.writable, *self.renamed, *self.hidden, *self.readable):
             if not folder.startswith("/"):
                 raise ValueError(f"a sandbox needs absolute folders, not '{folder}'")
 
@@ -116,12 +118,15 @@ def _mounts(
     mounts: dict[str, tuple[str, ...]] = {path: ("--tmpfs", path) for path in view.covered}
     mounts |= {path: (_SHOW, path, path) for path in view.shown}
     mounts |= {path: ("--bind", path, path) for path in writable}
+    mounts |= {view.end_of(seen): ("--bind", path, seen) for path, seen in sandbox.renamed.items()}
     for link, target in view.links.items():
         if not _is_there(link, mounts):
             mounts[link] = ("--symlink", target, link)
-    return [
-        mounts[path] for path in sorted(mounts, key=lambda path: len(PurePosixPath(path).parts))
-    ]
+    order = sorted(mounts, key=lambda path: len(PurePosixPath(path).parts))
+    # In the end, when all that is seen in them has its place there.
+    free = {*map(os.path.realpath, _TEMPORARY), *writable}
+    locked = (("--remount-ro", path) for path in view.covered - free)
+    return [mounts[path] for path in order] + list(locked)
 
 
 def _is_there(path: str, mounts: Mapping[str, tuple[str, ...]]) -> bool:
@@ -137,7 +142,8 @@ def _covered(sandbox: Sandbox) -> frozenset[str]:
     data = (f"/{name}" for name in os.listdir("/") if name not in _SYSTEM)  # noqa: PTH208 - quick
     # Where there is none, nothing can be made on what is read-only.
     wanted = {os.path.realpath(folder) for folder in (*sandbox.hidden, *_TEMPORARY, *data)}
-    return frozenset(folder for folder in wanted if Path(folder).is_dir())
+    system = {"/", *(f"/{name}" for name in _SYSTEM)}
+    return frozenset(folder for folder in wanted - system if Path(folder).is_dir())
 
 
 class _View:
@@ -152,7 +158,10 @@ class _View:
         self._home = os.path.realpath(Path.home())
 
     def show(self, path: str) -> None:
-        if _lies_in(path, self.covered) and path not in self.covered:
+        if path in self.covered or not _lies_in(path, self.covered):
+            return
+        # Not what is out of this user's reach: to mount it would be refused.
+        if os.access(path, os.F_OK):
             self.shown.add(path)
 
     def end_of(self, path: str) -> str:
@@ -238,6 +247,8 @@ def _links_in(folder: str) -> list[str]:
 
 def _interpreter_of(program: str, search_path: str) -> str | None:
     """What the first line of a script names."""
+    if not os.path.isfile(program):  # noqa: PTH113 - quick; a pipe would keep us waiting
+        return None
     try:
         with open(program, "rb") as file:  # noqa: PTH123 - quick
             first = file.read(_LONGEST_FIRST_LINE).split(b"\n", 1)[0]

@@ -131,7 +131,7 @@ class AgentAnswerer:
 
     def _job(self, attempt: Attempt, target: AgentTarget, own: OwnHome) -> Job:
         workspace = _working_folder(attempt)
-        fields = template_fields(attempt.trial, attempt.own_folder, workspace)
+        fields = template_fields(attempt.trial, self._room.folder_for(attempt), workspace)
         endpoint = self._endpoint(target)
         job = Job(
             prompt=fill(target.prompt, fields),
@@ -187,7 +187,7 @@ class AgentAnswerer:
         target = attempt.trial.target
         assert isinstance(target, AgentTarget)
         workspace = _working_folder(attempt)
-        fields = template_fields(attempt.trial, attempt.own_folder, workspace)
+        fields = template_fields(attempt.trial, self._room.folder_for(attempt), workspace)
         told = {name: fill(value, fields) for name, value in target.env.items()}
         simulated = target.model is not None and target.model.provider is Provider.LOOPBACK
         return Command(
@@ -196,7 +196,10 @@ class AgentAnswerer:
                 {**own_places(own, target.home), **own_env, **told},
                 # Who has no proxy to this machine itself would be sent to one.
                 target.pass_env if simulated else (*PROXY_VARIABLES, *target.pass_env),
-                {**attempt_marks(self._room.run_id, attempt), "PARAVAL_WORKSPACE": workspace},
+                {
+                    **attempt_marks(self._room.run_id, attempt, fields.folder),
+                    "PARAVAL_WORKSPACE": workspace,
+                },
             ),
             cwd=workspace,
             stdin=launch.stdin.encode(errors="surrogateescape"),

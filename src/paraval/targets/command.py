@@ -52,8 +52,9 @@ class CommandAnswerer:
         fields = template_fields(attempt.trial, attempt.own_folder, attempt.workspace)
         if _uses_folder(target):
             os.makedirs(attempt.own_folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
+        shown = replace(fields, folder=self._room.folder_for(attempt))
         command = await with_worktree_first(
-            self._command(attempt, fields, own), self._room.imports, attempt.workspace
+            self._command(attempt, shown, own), self._room.imports, attempt.workspace
         )
         file = _AnswerFile.of(target, command.cwd, fields)
         ended = await self._room.warden.run(command)
@@ -92,7 +93,7 @@ class CommandAnswerer:
             env=child_environment(
                 {**own_places(own, target.home), **env},
                 target.pass_env,
-                attempt_marks(self._room.run_id, attempt),
+                attempt_marks(self._room.run_id, attempt, fields.folder),
             ),
             cwd=_folder_of(target, attempt.workspace),
             stdin=stdin.encode(errors="surrogateescape"),
@@ -107,13 +108,14 @@ class CommandAnswerer:
         )
 
 
-def attempt_marks(run_id: str, attempt: Attempt) -> dict[str, str]:
-    """Variables by which a child knows, and is known by, the attempt that it belongs to."""
+def attempt_marks(run_id: str, attempt: Attempt, folder: str | None = None) -> dict[str, str]:
+    """Variables by which a child knows, and is known by, the attempt that it belongs to; `folder`
+    is the attempt's own, as the child sees it, where that is by another path."""
     marks = {
         RUN_VARIABLE: run_id,
         "PARAVAL_CASE": attempt.trial.case.id,
         "PARAVAL_ATTEMPT": str(attempt.number),
-        "PARAVAL_FOLDER": attempt.own_folder,
+        "PARAVAL_FOLDER": folder or attempt.own_folder,
     }
     if attempt.workspace is not None:
         marks["PARAVAL_WORKSPACE"] = attempt.workspace

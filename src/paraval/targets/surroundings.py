@@ -16,6 +16,14 @@ SandboxFor = Callable[[Attempt, OwnHome | None], Sandbox | None]
 """What bounds an attempt that has this home; None: nothing does."""
 
 
+FolderFor = Callable[[Attempt], str]
+"""By which path an attempt sees the folder of its own."""
+
+
+def own_folder(attempt: Attempt) -> str:
+    return attempt.own_folder
+
+
 def unbounded(_attempt: Attempt, _own: OwnHome | None) -> Sandbox | None:
     return None
 
@@ -32,6 +40,7 @@ class ProcessRoom:
     sandbox_for: SandboxFor = unbounded
     imports: WorktreeImports | None = None
     """Of the worktrees that attempts run in; None: they run in none."""
+    folder_for: FolderFor = own_folder
 
 
 def own_places(own: OwnHome | None, home: Home) -> dict[str, str]:

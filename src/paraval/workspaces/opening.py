@@ -26,6 +26,7 @@ from paraval.processes.children import Warden
 from paraval.processes.quick import Leash
 from paraval.processes.sandbox import Sandbox
 from paraval.scratch import remove_tree
+from paraval.templates import TemplateFields, named_paths
 from paraval.threads import Threads
 from paraval.workspaces.folder_source import FolderSource
 from paraval.workspaces.own_repository import Beginning
@@ -171,6 +172,8 @@ def _bounds(workspace: Workspace, folder: Path) -> Sandbox:
     seen = [str(folder / "trusted"), sys.prefix, sys.base_prefix]
     if workspace.source is not None:
         seen.append(workspace.source)
+    nothing = TemplateFields(input=None, case_id="", repeat=0, folder="")
+    seen += named_paths(workspace.setup, nothing)
     return Sandbox(readable=tuple(seen), network=True)
 
 
