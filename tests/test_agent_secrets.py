@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+import paraval as library
 from paraval.isolation import Home
-from paraval.models.secrets import Redactor
+from paraval.models.secrets import Redactor, secrets_of_variable
 from paraval.processes.children import Warden
 from paraval.records import AgentTarget, Attempt, Case, CustomAgent, Model, Outcome, Provider, Trial
 from paraval.scratch import Homes
@@ -19,6 +22,7 @@ from paraval.targets.agent import AgentAnswerer, ModelAccess
 from paraval.targets.answer import Answer
 from paraval.targets.redaction import PIECE_BYTES, redact_file, redact_files
 from paraval.targets.surroundings import ProcessRoom
+from tests.conftest import WriteSuite
 
 KEY = "sk-secret-0123456789abcdef"
 MODEL = Model(
@@ -54,6 +58,7 @@ def attempt_at(target: AgentTarget, folder: Path, prompt: str = "x") -> Attempt:
 def answer(folder: Path, target: AgentTarget, prompt: str = "x") -> Answer:
     async def run() -> Answer:
         async with Warden() as warden:
+            warden.clean_logs = partial(redact_files, redactor=Redactor([KEY]))
             homes = Homes(folder / "scratch")
             answerer = AgentAnswerer(
                 ProcessRoom(warden=warden, run_id="run-3", homes=homes), ACCESS
@@ -70,6 +75,7 @@ def logs_of(folder: Path) -> list[str]:
 def test_a_cancel_leaves_no_key_in_the_logs(tmp_path: Path) -> None:
     async def run() -> None:
         async with Warden() as warden:
+            warden.clean_logs = partial(redact_files, redactor=Redactor([KEY]))
             homes = Homes(tmp_path / "scratch")
             answerer = AgentAnswerer(
                 ProcessRoom(warden=warden, run_id="run-3", homes=homes), ACCESS
@@ -144,6 +150,170 @@ def test_its_folder_is_there_and_is_not_that_of_its_logs(tmp_path: Path) -> None
     assert given.output is not None
     assert given.output.text.strip() == str(tmp_path / "attempt" / "files")
     assert (tmp_path / "attempt" / "files" / "x").exists()
+
+
+# ---- whole runs
+
+PASSED = "ghp_passed0123456789abcdefABCDEF"
+WRITTEN = "written-b16f00d5eedcafe0"
+SERVED = "served-token-of-a-tool"
+REPEAT_ALL = """\
+import json, os, pathlib, sys
+secrets = [os.environ[name] for name in sys.argv[2].split(",")]
+secrets += [text for text in sys.argv[3:] if text]
+for secret in secrets:
+    print("answer", secret, "\\x1b[1m".join(secret), secret.encode().hex())
+    print("error", secret, file=sys.stderr)
+    place = pathlib.Path(sys.argv[1])
+    (place / f"dir-{secret}").mkdir()
+    (place / f"dir-{secret}" / f"file-{secret}").write_text(secret)
+    (place / f"link-{len(secret)}").symlink_to(secret)
+    pathlib.Path(f"changed-{secret}").write_text(f"changed {secret}\\n")
+"""
+TELL_ALL = """\
+import os, pathlib, sys
+for path in pathlib.Path().glob("changed-*"):
+    print("reason", path.read_text().strip(), os.environ["PASSED_ON"], path, end=" ")
+    print(path.read_text(), file=sys.stderr)
+sys.exit(1)
+"""
+
+
+def everything_kept(folder: Path) -> str:
+    """The names and contents of all files, without terminal codes too."""
+    kept = b""
+    for path in [folder, *folder.rglob("*")]:
+        kept += os.fsencode(path.relative_to(folder)) + b"\n"
+        if path.is_symlink():
+            kept += os.fsencode(path.readlink())
+        elif path.is_file():
+            kept += path.read_bytes()
+    text = kept.decode(errors="replace")
+    return text + re.sub(r"(?:\x1b|\\u001b)\[1m", "", text)
+
+
+def run_and_report(suite: Path, capsys: pytest.CaptureFixture[str]) -> library.Report:
+    report = library.run(suite, options=library.Options(store=suite.parent / "kept"))
+    for ending in ("html", "json", "jsonl", "csv", "md", "junit.xml"):
+        report.write(suite.parent / "kept" / f"report.{ending}")
+    print(report)
+    (suite.parent / "kept" / "printed").write_text("".join(capsys.readouterr()))
+    return report
+
+
+def test_nothing_that_a_command_and_its_grader_are_handed_is_kept(
+    write: WriteSuite,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("PASSED_ON", PASSED)
+    monkeypatch.setenv("REGION", "us-east-1")
+    write("all.py", REPEAT_ALL)
+    write("tell.py", TELL_ALL)
+    suite = write(
+        "suite.yaml",
+        f"""
+        cases: [{{id: one}}]
+        workspace: {{folder: true}}
+        target:
+          command: ["{{python}}", "{{suite}}/all.py", "{{folder}}", "PASSED_ON,API_KEY,REGION,MODE"]
+          pass_env: [PASSED_ON, REGION]
+          env: {{API_KEY: {WRITTEN}, MODE: thorough}}
+        graders:
+          - command: {{command: ["{{python}}", "{{suite}}/tell.py"], pass_env: [PASSED_ON]}}
+        """,
+    )
+    report = run_and_report(suite, capsys)
+    (trial,) = report.trials
+    assert trial.outcome is Outcome.FAILED
+    assert trial.result.output is not None
+    assert trial.result.output.text.startswith("answer [REDACTED] [REDACTED] [REDACTED]\n")
+    assert "answer us-east-1" in trial.result.output.text
+    assert "answer thorough" in trial.result.output.text
+    assert (
+        "reason changed [REDACTED] [REDACTED] changed-[REDACTED]" in trial.result.grades[0].reason
+    )
+    kept = everything_kept(folder / "kept")
+    assert "dir-[REDACTED]-2/file-[REDACTED]" in kept
+    for secret in (PASSED, WRITTEN):
+        assert secret not in kept
+        assert secret.encode().hex() not in kept
+
+
+def test_nothing_that_an_agent_and_its_tools_are_handed_is_kept(
+    write: WriteSuite,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("PASSED_ON", PASSED)
+    monkeypatch.setenv("TEAM_KEY", KEY)
+    write("all.py", REPEAT_ALL)
+    suite = write(
+        "suite.yaml",
+        f"""
+        cases: [{{id: one, input: x}}]
+        models:
+          m: {{provider: openai, model: m, base_url: "https://a.example", api_key_env: TEAM_KEY}}
+        workspace: {{folder: true}}
+        target:
+          agent: custom
+          prompt: "{{input}}"
+          model: m
+          command: ["{{python}}", "{{suite}}/all.py", "{{folder}}", "OPENAI_API_KEY,PASSED_ON"]
+          arguments: [{SERVED}]
+          pass_env: [PASSED_ON]
+          mcp: {{tool: {{command: [cat], env: {{TOOL_TOKEN: {SERVED}}}}}}}
+        """,
+    )
+    report = run_and_report(suite, capsys)
+    (trial,) = report.trials
+    assert trial.outcome is Outcome.PASSED, trial.result.error
+    kept = everything_kept(folder / "kept")
+    for secret in (PASSED, KEY, SERVED):
+        assert secret not in kept
+        assert secret.encode().hex() not in kept
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "written", "secret"),
+    [
+        ("GITHUB_TOKEN", "ghp_0123456789abcdef", True, True),
+        ("ANYTHING", "ghp_0123456789abcdef", True, True),
+        ("ANYTHING", "some pass phrase 1 is here, ok?", False, True),
+        ("DB_PASSWORD", "correct-horse-battery-staple", True, True),
+        ("ANYTHING", "correct-horse-battery-staple", False, False),
+        ("DB_PASSWORD", "postgres", True, False),
+        ("ANYTHING", "hunter2hunter2", False, True),
+        ("ANYTHING", "hunter2hunter2", True, False),
+        ("GREETING", "hello there, reader!", True, False),
+        ("API_KEY", "short", False, False),
+        (
+            "GOOGLE_APPLICATION_CREDENTIALS",
+            "/home/me/service-account-0123456789abcdef.json",
+            False,
+            False,
+        ),
+        ("AWS_REGION", "us-east-1", False, False),
+        ("MODEL", "claude-sonnet-4-5-20250929", False, True),
+        ("SEED", "1234567890", False, False),
+        ("API_URL", "https://api.example.com/v1/0123456789abcdef", False, False),
+        ("CACHE_DIR", "cache-0123456789abcdef", False, False),
+        ("LC_ALL", "en_US.UTF-8", False, False),
+        ("DATABASE_URL", "postgres://me:pa55w0rd!@db/x", True, True),
+        ("HOOK", "https://example.com/hook?token=abc123def456", False, True),
+    ],
+)
+def test_which_variables_are_secret(name: str, value: str, written: bool, secret: bool) -> None:
+    assert bool(secrets_of_variable(name, value, is_written=written)) is secret
+
+
+def test_the_password_of_an_address_and_the_lines_of_a_key_are_secret_by_themselves() -> None:
+    found = secrets_of_variable("DATABASE_URL", "postgres://me:pa%2055word@db/x")
+    assert found == ("postgres://me:pa%2055word@db/x", "pa 55word")
+    lines = "-----BEGIN KEY-----\nMIIabcdef0123456789abc\n-----END KEY-----"
+    assert "MIIabcdef0123456789abc" in secrets_of_variable("PRIVATE_KEY", lines)
 
 
 # ---- files

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 
 from paraval.isolation import Home, McpServer
 from paraval.models.prices import Prices
+from paraval.models.secrets import Redactor
 from paraval.processes.children import Warden
 from paraval.records import (
     AgentTarget,
@@ -34,6 +36,7 @@ from paraval.records import (
 from paraval.scratch import Homes
 from paraval.targets.agent import AgentAnswerer, ModelAccess
 from paraval.targets.answer import Answer
+from paraval.targets.redaction import redact_files
 from paraval.targets.surroundings import ProcessRoom
 from tests.conftest import Paraval, WriteSuite
 
@@ -68,11 +71,11 @@ def answers(
 
     async def run() -> list[Answer]:
         homes = Homes(folder / "scratch")
+        access = models or ModelAccess(environment={})
         async with Warden() as warden:
-            answerer = AgentAnswerer(
-                ProcessRoom(warden=warden, run_id=RUN, homes=homes),
-                models or ModelAccess(environment={}),
-            )
+            redactor = Redactor(access.environment.values())
+            warden.clean_logs = partial(redact_files, redactor=redactor)
+            answerer = AgentAnswerer(ProcessRoom(warden=warden, run_id=RUN, homes=homes), access)
             attempts = [
                 attempt_at(target, prompt, folder, index) for index, prompt in enumerate(prompts)
             ]

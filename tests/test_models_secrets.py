@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from urllib.parse import quote
 
 import pytest
@@ -16,6 +18,7 @@ from paraval.models.conversation import Unanswered
 from paraval.models.providers import missing_keys
 from paraval.models.secrets import MARK, Redactor
 from paraval.models.wire import REDACTED, Called, Wire
+from paraval.records import Grade
 from tests.exact_server import (
     ACCOUNT,
     ENDING,
@@ -127,6 +130,40 @@ def test_a_key_is_found_however_it_is_spelt(form: str) -> None:
     assert cleaned.endswith("!")
     assert not redactor.is_in([cleaned])
     assert all(part not in cleaned for part in parts_of(KEY))
+
+
+@pytest.mark.parametrize("secret", [KEY, "correcthorse", "pässword one"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        *("\x1b[31m", "\x1b[1;31;4m\x1b[0m", "\x9b0m", "\x1b]8;;https://a.b\x1b\\", "\x1b]0;t\x07"),
+        *("\x1bP1$r\x1b\\", "\x1b(B", "\\u001b[31m", "\\x1b[0m", "\\033[0m"),
+    ],
+)
+def test_a_key_is_found_with_terminal_codes_between_its_letters(secret: str, code: str) -> None:
+    redactor = Redactor([secret])
+    for text in (code.join(secret), f"{secret[:9]}{code}{secret[9:]}"):
+        assert redactor.is_in([f"it is {text} now"])
+        assert redactor.text(f"it is {text} now") == "it is [REDACTED] now"
+    assert redactor.text(f"it is {code} now") == f"it is {code} now"
+
+
+def test_codes_without_end_do_not_hold_up_the_looking() -> None:
+    for text in ("\x1b[" * 200_000, KEY[:8] + "\x1b[1m" * 100_000, "\x1b]8;;" * 100_000):
+        began = time.monotonic()
+        Redactor([KEY]).text(text + KEY)
+        assert time.monotonic() - began < 20
+
+
+def test_records_are_looked_through_and_stay_the_same_object_where_nothing_is_found() -> None:
+    redactor = Redactor([KEY])
+    record = Grade(grader="g", score=1.0, passed=True, reason=f"a {KEY}")
+    assert redactor.data((record, {1: [record]})) == (
+        replace(record, reason="a [REDACTED]"),
+        {1: [replace(record, reason="a [REDACTED]")]},
+    )
+    clean = (replace(record, reason="a"), 1, None)
+    assert redactor.data(clean) is clean
 
 
 def test_a_password_that_is_a_word_is_taken_out_only_as_it_stands() -> None:

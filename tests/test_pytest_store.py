@@ -42,6 +42,7 @@ TESTS = """
 
     def test_ok():
         print("the key is", os.environ["SOME_API_KEY"])
+        print("in red", "\\x1b[31m".join(os.environ["SOME_API_KEY"]))
 
     def test_wrong():
         logging.getLogger("mine").warning("hm")
@@ -220,7 +221,7 @@ def _check_what_is_kept(project: Project) -> None:
     )
     assert "1 + 1" in project.kept("test_wrong", "traceback")
     assert "hm" in project.kept("test_wrong", "log")
-    assert project.kept("test_ok", "stdout") == "the key is [REDACTED]\n"
+    assert project.kept("test_ok", "stdout") == "the key is [REDACTED]\nin red [REDACTED]\n"
     spend = results["test_model[1] · slow"].spend
     assert spend is not None
     assert (spend.cost_usd, spend.usage["input_tokens"]) == (0.01, 10)

@@ -8,6 +8,7 @@ import os
 import resource
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from paraval.models.cache import Cache, request_key
 from paraval.models.conversation import Request
 from paraval.models.prices import Prices
 from paraval.models.providers import missing_keys
+from paraval.models.secrets import Redactor
 from paraval.plan.suite import Suite
 from paraval.processes.children import Warden
 from paraval.processes.identity import RUN_VARIABLE
@@ -29,6 +31,7 @@ from paraval.processes.privacy import unreadable_environment
 from paraval.records import (
     AgentTarget,
     CacheUse,
+    ChatTarget,
     CommandTarget,
     FunctionTarget,
     Model,
@@ -44,6 +47,7 @@ from paraval.targets.chat import ChatAnswerer
 from paraval.targets.command import CommandAnswerer
 from paraval.targets.function import FunctionAnswerer
 from paraval.targets.isolated import IsolatedAnswerer
+from paraval.targets.redaction import redact_files, secrets_of
 from paraval.targets.surroundings import ProcessRoom
 from paraval.threads import Threads
 
@@ -69,6 +73,8 @@ class Access:
     """Where their answers are kept; None: nowhere."""
     addresses: Mapping[str, str] = field(default_factory=dict)
     """Where the simulated ones answer, by their names in the registry."""
+    redactor: Redactor = field(default_factory=Redactor)
+    """Knows every secret that attempts are handed: the only one of a run."""
 
     def write_answers(self) -> None:
         """To the cache, as far as they are not written yet."""
@@ -120,8 +126,9 @@ async def access_for(
     Whatever can be known to be wrong with them is told before anything is spent.
     """
     models = models_of(plan, chosen)
+    redactor = Redactor(secrets_of(plan, os.environ))
     if not models:
-        yield Access()
+        yield Access(redactor=redactor)
         return
     with no_collections():
         # Only here: it is slow to import, and most commands ask no model.
@@ -138,7 +145,7 @@ async def access_for(
     scenarios = scenarios_of(models)
     async with contextlib.AsyncExitStack() as stack:
         addresses = await _loopback_addresses(scenarios, stack)
-        wire = Wire(environment=os.environ, addresses=addresses)
+        wire = Wire(environment=os.environ, addresses=addresses, redactor=redactor)
         cache = None
         if plan.cache is not CacheUse.OFF:
             cache = stack.enter_context(contextlib.closing(Cache(store.root / CACHE_FILE)))
@@ -153,6 +160,7 @@ async def access_for(
                 identities={name: scenario.identity for name, scenario in scenarios.items()},
             ),
             addresses=addresses,
+            redactor=redactor,
         )
 
 
@@ -267,6 +275,9 @@ async def attempts_with(gear: Gear, say: Callable[[str], None]) -> AsyncIterator
     """What performs the attempts of a run; `say` tells a person of what it left behind."""
     async with contextlib.AsyncExitStack() as stack:
         lodging = Lodging()
+        redactor = gear.access.redactor
+        if redactor:
+            gear.warden.clean_logs = partial(redact_files, redactor=redactor)
         if starts_processes(gear.ledger.plan):
             stack.enter_context(unreadable_environment())
             lodging = await stack.enter_async_context(_lodging(gear, say))
@@ -327,6 +338,14 @@ def _attempts(gear: Gear, threads: Threads, lodging: Lodging) -> Attempts:
         warden=warden,
         run_folder=ledger.folder,
         workspaces=lodging.workspaces,
+        redactor=gear.access.redactor if _may_repeat_secrets(ledger.plan) else None,
+    )
+
+
+def _may_repeat_secrets(plan: Plan) -> bool:
+    """Whether attempts do more than to ask models, whose answers are clean already."""
+    return any(spec.kind in ("command", "python") for spec in plan.grading.graders) or any(
+        not isinstance(trial.target, ChatTarget) for trial in plan.trials
     )
 
 

@@ -18,6 +18,7 @@ from paraval.grade.grader import Subject
 from paraval.grade.panel import Panel
 from paraval.isolation import PATCH, WORKSPACE_NEED, TargetLimits
 from paraval.models.conversation import merged_uses
+from paraval.models.secrets import Redactor
 from paraval.processes.children import Warden
 from paraval.records import (
     AgentTarget,
@@ -39,6 +40,7 @@ from paraval.targets.chat import ChatAnswerer
 from paraval.targets.command import CommandAnswerer
 from paraval.targets.function import FunctionAnswerer
 from paraval.targets.isolated import IsolatedAnswerer
+from paraval.targets.redaction import redact_files, redact_folder
 from paraval.workspaces.workspace import Kept, WorkspaceError, Workspaces
 
 if TYPE_CHECKING:
@@ -109,8 +111,11 @@ class Attempts:
         warden: Warden,
         run_folder: Path,
         workspaces: Workspaces | None = None,
+        redactor: Redactor | None = None,
     ) -> None:
-        """`workspaces`: None where attempts run where their target says."""
+        """`workspaces`: None where attempts run where their target says. `redactor` knows what
+        attempts are handed and nobody may see."""
+        self._redactor = Redactor() if redactor is None else redactor
         self._answerers = answerers
         self._panel = panel
         self._warden = warden
@@ -120,6 +125,18 @@ class Attempts:
         """The next attempt at the trial begins with it, and pays the target no second time."""
 
     async def perform(self, attempt: Attempt) -> AttemptResult:
+        """No secret that it was handed is in its result, nor in what is kept of its files."""
+        if not self._redactor:
+            return await self._performed(attempt)
+        unseen = 0
+        try:
+            result: AttemptResult = self._redactor.data(await self._performed(attempt))
+        finally:
+            # Also of one that was cancelled: what it left is kept.
+            unseen = await redact_folder(attempt.folder, self._redactor)
+        return replace(result, notes=(*result.notes, _unseen(unseen))) if unseen else result
+
+    async def _performed(self, attempt: Attempt) -> AttemptResult:
         course = _Course(attempt=attempt)
         try:
             unjudged = self._unjudged.pop(attempt.trial.index, None)
@@ -155,27 +172,28 @@ class Attempts:
             course.attempt = replace(course.attempt, workspace=lease.path)
             answer = await self._answer(course.attempt)
             # Before the graders, which may leave files of their own there.
-            course.kept = await self._without_keys(
-                course.attempt, await lease.keep(course.attempt.folder)
-            )
+            course.kept = await self._clean(await lease.keep(course.attempt.folder))
             return await self._judged(course, answer)
         finally:
             await lease.release()
 
-    async def _without_keys(self, attempt: Attempt, kept: Kept) -> Kept:
-        """What an agent wrote of its own key into a file is not kept."""
-        target, agents = attempt.trial.target, self._answerers.agents
-        if kept.patch is None or agents is None or not isinstance(target, AgentTarget):
+    async def _clean(self, kept: Kept) -> Kept:
+        """What an attempt wrote of its secrets into files, or their names, is not kept."""
+        if not self._redactor:
             return kept
-        from paraval.targets.redaction import redact_files  # noqa: PLC0415 - for agents alone
-
-        redactor = agents.redactor_for(target)
-        if not await redact_files((kept.patch,), redactor):
+        kept = replace(
+            kept,
+            change=self._redactor.data(kept.change),
+            notes=self._redactor.data(kept.notes),
+        )
+        if kept.patch is None or not await redact_files((kept.patch,), self._redactor):
             return kept
         return replace(kept, notes=(*kept.notes, KEY_IN_PATCH))
 
     async def _answer(self, attempt: Attempt) -> Answer:
-        return await self._answerers.for_target(attempt.trial.target).answer(attempt)
+        answer = await self._answerers.for_target(attempt.trial.target).answer(attempt)
+        # Before it is judged: judges are models of others.
+        return self._redactor.data(answer)  # type: ignore[no-any-return]  # what it was given
 
     async def _judged(
         self, course: _Course, answer: Answer, grades: Mapping[int, Grade] | None = None
@@ -251,6 +269,11 @@ class Attempts:
     def _relative(self, artifacts: Mapping[str, str]) -> Mapping[str, str]:
         """Paths within the run's folder, so that it can be moved."""
         return {name: os.path.relpath(path, self._run_folder) for name, path in artifacts.items()}
+
+
+def _unseen(count: int) -> str:
+    files, they = ("1 file was", "it is") if count == 1 else (f"{count} files were", "they are")
+    return f"{files} too large to be searched for secrets, and kept as {they}"
 
 
 def _limits_of(target: Target) -> TargetLimits:

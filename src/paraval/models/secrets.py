@@ -9,6 +9,8 @@ not matter how a key was split over the chunks of a stream:
 - As they stand. This is how the others are found: a password that is a word, in other case or with
   a space in it, would be taken out of answers where it is none.
 
+Terminal codes between the letters of a secret hide it from neither: they are left out of both.
+
 Secrets shorter than 8 characters are left as they are: `none` or `EMPTY`, as local servers want it,
 guards nothing, and taking it out would change answers, and with them grades.
 """
@@ -21,9 +23,10 @@ import json
 import re
 import string
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
 from typing import Any
-from urllib.parse import quote, quote_plus
+from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 MARK = "[REDACTED]"
 SHORTEST_SECRET = 8
@@ -35,6 +38,17 @@ _SEPARATORS = bytes(set(range(256)) - set(_KEPT))
 _SMALL = bytes(range(256)).lower()
 _ESCAPED_BREAK = re.compile(rb"\\[nrt]")
 _BETWEEN = r"(?:\\[nrt]|[^A-Za-z0-9])*"
+_ESCAPE = r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033)"
+"""As it is, and as JSON and programs write it."""
+_CODE = (
+    rf"(?>(?:{_ESCAPE}\[|\x9b)[0-?]*[ -/]*[@-~]"
+    rf"|(?:{_ESCAPE}[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\\]*(?:\x07|\x9c|{_ESCAPE}\\+)"
+    rf"|{_ESCAPE}[ -/]*[0-~])"
+)
+"""A colour, a link, a title: what a terminal, and our reports, show nothing of."""
+_CODES = re.compile(_CODE)
+_OPENINGS = ("\x1b", "\\u001", "\\x1", "\\033", *"\x90\x98\x9b\x9d\x9e\x9f")
+_BETWEEN_WITH_CODES = rf"(?:{_CODE}|\\[nrt]|[^A-Za-z0-9\x1b])*"
 
 
 class Redactor:
@@ -56,36 +70,133 @@ class Redactor:
         self._forms.update(dict.fromkeys(forms_of(secret)))
         self._bare.update(dict.fromkeys(bare_forms_of(secret)))
 
+    def __bool__(self) -> bool:
+        """Whether there is anything to look for."""
+        return bool(self._secrets)
+
     def text(self, text: str) -> str:
         """The same text object where nothing is found."""
         for form in _longest_first(form for form in self._forms if form in text):
             text = text.replace(form, MARK)
-        for form in _longest_first(self._bare_in(text)):
-            text = _with_separators(form).sub(MARK, text)
+        plain = _without_codes(text)
+        codes = plain is not text
+        if codes:
+            for form in _longest_first(form for form in self._forms if form in plain):
+                text = _with_codes(form).sub(MARK, text)
+        for form in _longest_first(self._bare_in(text, plain)):
+            text = _with_separators(form, codes=codes).sub(MARK, text)
         return text
 
     def data(self, value: Any) -> Any:
-        """The same for plain data: keys, values, and what is nested in them."""
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, Mapping):
-            return {self.data(name): self.data(one) for name, one in value.items()}
-        if isinstance(value, list | tuple):
-            return type(value)(self.data(one) for one in value)
-        return value
+        """The same for plain data and records: keys, values, and what is nested in them. The same
+        object where nothing is found."""
+        return self._clean(value) if self.is_in(strings_in(value)) else value
 
     def is_in(self, texts: Iterable[str]) -> bool:
         """Whether any of the texts holds a secret: quick, for the many that hold none."""
+        if not self._secrets:
+            return False
         whole = "\n".join(texts)
-        return bool([form for form in self._forms if form in whole] or self._bare_in(whole))
+        plain = _without_codes(whole)
+        return any(form in whole or form in plain for form in self._forms) or bool(
+            self._bare_in(whole, plain)
+        )
 
-    def _bare_in(self, text: str) -> list[str]:
+    def _clean(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {self._clean(name): self._clean(one) for name, one in value.items()}
+        if isinstance(value, list | tuple):
+            return type(value)(self._clean(one) for one in value)
+        if is_dataclass(value) and not isinstance(value, type):
+            return replace(
+                value, **{one.name: self._clean(getattr(value, one.name)) for one in fields(value)}
+            )
+        return value
+
+    def _bare_in(self, text: str, plain: str) -> list[str]:
+        """`plain`: the text without terminal codes."""
         data = text.encode(errors="replace")
         bare = _bare(data)
         if "\\" in text:
             # A line's end inside of JSON is written with a letter, which may be a separator too.
             bare = f"{bare} {_bare(_ESCAPED_BREAK.sub(b'', data))}"
+        if plain is not text:
+            data = plain.encode(errors="replace")
+            bare = f"{bare} {_bare(data)} {_bare(_ESCAPED_BREAK.sub(b'', data))}"
         return [form for form in self._bare if form in bare]
+
+
+def _without_codes(text: str) -> str:
+    """The same object where there are none."""
+    if not any(opening in text for opening in _OPENINGS):
+        return text
+    plain = _CODES.sub("", text)
+    return text if len(plain) == len(text) else plain
+
+
+# ---- which values are secret
+
+_NO_SECRET_NAME = re.compile(
+    r"(?:PATH|HOME|LANG|LANGUAGE|LC_.*|TZ|TERM|USER|LOGNAME|SHELL|PWD|.*_(?:PATH|DIR|HOME))\Z",
+    re.IGNORECASE,
+)
+_SECRET_NAME = re.compile(
+    r"(?:\A|_)(?:\w*KEY|\w*TOKEN|SECRET|PASS|PASSWORD|PASSWD|PASSPHRASE|PWD|PAT|CREDENTIAL|AUTH"
+    r"|COOKIE|SESSION|CERT|PRIVATE|SIGNATURE|DSN)S?(?:_|\Z)",
+    re.IGNORECASE,
+)
+_PATH = re.compile(r"(?:~|\.{1,2})?/")
+_NUMBER = re.compile(r"[-+]?[\d.,_]+\Z")
+_WORDS = re.compile(r"(?:[A-Za-z]+|\d{1,5}|\w{1,3})(?:[-_. ,:/]+(?:[A-Za-z]+|\d{1,5}|\w{1,3}))*\Z")
+"""Names of regions, models, hosts, versions: `us-east-1`, `localhost:5432`."""
+_RANDOM_RUN = re.compile(r"(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{16,}")
+
+
+def secrets_of_variable(name: str, value: str, *, is_written: bool = False) -> tuple[str, ...]:
+    """What of a variable that an attempt is handed must not be kept; nothing where it is harmless.
+
+    The rule, since to take harmless text out of answers would change grades:
+
+    - Never: fewer than 8 characters, a path, a URL without a password or a key in it, one word of
+      letters, a number, and what is named as such (`HOME`, `LANG`, `CACHE_DIR`).
+    - A value that is handed on (`pass_env`, a tool server's `env`) is secret but for words such as
+      `us-east-1`, unless its name says that it is one (`..._KEY`, `..._TOKEN`, `..._PASSWORD`).
+    - A value that is written in the suite file (`is_written`) is secret only where its name says so
+      or it looks random: letters and digits, 16 or more in one run.
+
+    Of a URL its password and its keys are secret by themselves, of several lines each that looks
+    random.
+    """
+    value = value.strip()
+    if len(value) < SHORTEST_SECRET or _NO_SECRET_NAME.match(name):
+        return ()
+    if "://" in value:
+        parts = _secrets_of_url(value)
+        return (value, *parts) if parts else ()
+    if _PATH.match(value) or value.isalpha() or _NUMBER.match(value):
+        return ()
+    if not _SECRET_NAME.search(name):
+        harmless = not _RANDOM_RUN.search(value) if is_written else bool(_WORDS.match(value))
+        if harmless:
+            return ()
+    lines = value.splitlines()
+    return (value, *(line.strip() for line in lines[1:] if _RANDOM_RUN.search(line)))
+
+
+def _secrets_of_url(url: str) -> list[str]:
+    """The password, and those of its parameters that are named as secrets."""
+    try:
+        parts = urlsplit(url)
+        query = parse_qsl(parts.query)
+    except ValueError:
+        return []
+    found = [value for name, value in query if _SECRET_NAME.search(name)]
+    return [*found, *([unquote(parts.password)] if parts.password else [])]
+
+
+# ---- forms of a secret
 
 
 def _longest_first(forms: Iterable[str]) -> list[str]:
@@ -94,17 +205,23 @@ def _longest_first(forms: Iterable[str]) -> list[str]:
 
 
 @lru_cache(maxsize=256)
-def _with_separators(form: str) -> re.Pattern[str]:
-    return re.compile(_BETWEEN.join(form), re.IGNORECASE | re.ASCII)
+def _with_separators(form: str, *, codes: bool) -> re.Pattern[str]:
+    between = _BETWEEN_WITH_CODES if codes else _BETWEEN
+    return re.compile(between.join(form), re.IGNORECASE | re.ASCII)
+
+
+@lru_cache(maxsize=256)
+def _with_codes(form: str) -> re.Pattern[str]:
+    return re.compile(f"{_CODE}*".join(map(re.escape, form)))
 
 
 def strings_in(value: Any) -> Iterator[str]:
-    """All texts in plain data, names included."""
+    """All texts in plain data and records, names included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for name, one in value.items():
-            yield name
+            yield from strings_in(name)
             if isinstance(one, str):
                 yield one
             else:
@@ -112,6 +229,9 @@ def strings_in(value: Any) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for one in value:
             yield from strings_in(one)
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from strings_in(getattr(value, field.name))
 
 
 def forms_of(secret: str) -> set[str]:

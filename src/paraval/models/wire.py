@@ -59,16 +59,17 @@ class Wire:
         *,
         environment: Mapping[str, str],
         addresses: Mapping[str, str],
+        redactor: Redactor | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         """`environment`: where keys and proxies are looked up. `addresses`: the base URLs that a
-        run made for its loopback models, by name. `now`: for dates in headers of servers that do
-        not tell their own time."""
+        run made for its loopback models, by name. `redactor`: the run's own, which learns the keys
+        that are used. `now`: for dates in headers of servers that do not tell their own time."""
         self._environment = environment
         self._addresses = addresses
         self._clock = now
         self._clock_was_ahead_by = now() - time.monotonic()
-        self._redactor = Redactor()
+        self._redactor = Redactor() if redactor is None else redactor
         self._endpoints: dict[str, Endpoint] = {}
         self._session: aiohttp.ClientSession | None = None
 

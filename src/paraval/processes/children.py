@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -34,11 +35,20 @@ MOST_STARTS_IN_A_ROW = 5
 """Starts of a warden without a command that came through; after them, the machine is at fault."""
 
 
+CleanLogs = Callable[[tuple[str, ...]], Awaitable[object]]
+"""What is done with logs that are complete, before anyone hears that they are. Whoever cancels it,
+it must be done to its end."""
+
+
 class Child:
     """A command under way, with a channel to it."""
 
-    def __init__(self, link: Link, channel: socket.socket) -> None:
+    def __init__(
+        self, link: Link, channel: socket.socket, logs: tuple[str, ...], clean: CleanLogs
+    ) -> None:
         self._link = link
+        self._logs = logs
+        self._clean = clean
         self.channel = channel
         """A connected socket; its other end is the command's descriptor 3. The caller closes it."""
 
@@ -52,11 +62,17 @@ class Child:
 
         Tells what the old ones got; None where the command has ended, which `wait` tells about.
         """
-        return await self._link.switch_logs(stdout, stderr)
+        captured = await self._link.switch_logs(stdout, stderr)
+        if captured is not None:
+            old, self._logs = self._logs, (stdout, stderr)
+            await self._clean(old)
+        return captured
 
     async def wait(self) -> Ended:
         """Until nothing of it is left. To be cancelled here ends the wait, not the command."""
-        return await asyncio.shield(self._link.ended)
+        ended = await asyncio.shield(self._link.ended)
+        await self._clean(self._logs)
+        return ended
 
     def end(self) -> None:
         """SIGTERM to the tree, SIGKILL after the grace."""
@@ -71,6 +87,7 @@ class Warden:
     """Starts and ends commands; an async context manager. Belongs to one event loop."""
 
     def __init__(self) -> None:
+        self.clean_logs: CleanLogs = _as_they_are
         self._process: WardenProcess | None = None
         self._expected = 1
         self._starts_in_a_row = 0
@@ -106,6 +123,8 @@ class Warden:
             link.end()
             await link.outlast_cancels()
             raise
+        finally:
+            await self.clean_logs((command.stdout, command.stderr))
 
     async def open(self, command: Command) -> Child:
         """Start a command that is talked to over `Child.channel`, and don't wait for its end."""
@@ -122,7 +141,7 @@ class Warden:
                 link.kill()
                 await link.outlast_cancels()
             raise
-        return Child(link, ours)
+        return Child(link, ours, (command.stdout, command.stderr), self.clean_logs)
 
     def kill_all(self) -> None:
         """SIGKILL to everything that was started here; whoever waits for it hears of its end."""
@@ -209,3 +228,7 @@ class Warden:
 
     def _came_through(self) -> None:
         self._starts_in_a_row = 0
+
+
+async def _as_they_are(_paths: tuple[str, ...]) -> None:
+    return

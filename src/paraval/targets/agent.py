@@ -19,7 +19,6 @@ from paraval.agents.program import AgentProgram, Endpoint, Job, Launch, Reading,
 from paraval.environment import PROXY_VARIABLES, child_environment
 from paraval.isolation import Home, McpServer
 from paraval.models.prices import Prices
-from paraval.models.secrets import Redactor
 from paraval.processes.children import Command, Ended
 from paraval.records import AgentTarget, Attempt, Failure, Outcome, Provider, Spend
 from paraval.scratch import OwnHome
@@ -37,7 +36,6 @@ from paraval.targets.answer import Answer, InvalidOutputError
 from paraval.targets.command import attempt_marks, template_fields
 from paraval.targets.ends import artifacts_of
 from paraval.targets.plain_files import read_plain_file
-from paraval.targets.redaction import redact_files
 from paraval.targets.surroundings import ProcessRoom, own_places
 from paraval.templates import TemplateFields, fill
 
@@ -94,13 +92,8 @@ class AgentAnswerer:
         command = self._command(attempt, launch, {**keys, **launch.env}, own)
         check_variables(command.env, target.agent)
         write_files(launch.files, own)
-        redactor = self.redactor_for(target)
         litter = Litter(attempt.workspace, launch.litter)
-        try:
-            ended = await self._room.warden.run(command)
-        finally:
-            # Also of one that was cancelled: what it had printed is kept.
-            await redact_files((command.stdout, command.stderr), redactor)
+        ended = await self._room.warden.run(command)
         await litter.clear()
         transcript = _transcript(command, ended)
         files = _result_files(program.result_files(job), job, own)
@@ -111,15 +104,8 @@ class AgentAnswerer:
             has_key=bool(keys) or job.endpoint is not None,
             prices=self._models.prices,
         )
-        answer = answer_of(call, ended, reading, redactor)
+        answer = answer_of(call, ended, reading)
         return replace(answer, artifacts=artifacts_of(command, ended))
-
-    def redactor_for(self, target: AgentTarget) -> Redactor:
-        """Knows the keys that an attempt at this target is handed; for all that is kept of it."""
-        model = target.model
-        if model is None:
-            return Redactor(self._keys(target).values())
-        return Redactor([self._key(model.api_key_env)] if model.api_key_env else [])
 
     def _keys(self, target: AgentTarget) -> dict[str, str]:
         """The user's own, where it has no model of the registry."""

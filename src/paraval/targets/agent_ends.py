@@ -8,7 +8,6 @@ from typing import Any
 from paraval.agents.program import AgentEnd, AgentProgram, Reading, stop_note
 from paraval.isolation import Home
 from paraval.models.prices import Prices
-from paraval.models.secrets import Redactor
 from paraval.models.weather import no_key
 from paraval.processes.children import Ended
 from paraval.records import (
@@ -47,26 +46,26 @@ def without_key(model: Model) -> Answer:
     return Answer(failure=ended.failure, spend=Spend(), uses=(ended.use,))
 
 
-def answer_of(call: AgentCall, ended: Ended, reading: Reading, redactor: Redactor) -> Answer:
-    """The answer without its artifacts; `redactor` knows the key."""
+def answer_of(call: AgentCall, ended: Ended, reading: Reading) -> Answer:
+    """The answer without its artifacts."""
     spend = spend_of(call.target, call.prices, ended, reading)
     failure = _own_end(call, ended) or _failure(call, ended, reading)
     output = None
     if failure is None:
         try:
-            output = checked(_output(reading, spend, redactor))
+            output = checked(_output(reading, spend))
         except InvalidOutputError as error:
             failure = invalid(str(error))
     notes = reading.notes
     if output is not None and reading.stopped_at is not None:
         notes = (stop_note(reading.stopped_at, call.target.max_turns), *notes)
     if failure is not None:
-        failure = replace(failure, message=redactor.text(bounded(failure.message)))
+        failure = replace(failure, message=bounded(failure.message))
     return Answer(
         output=output,
         failure=failure,
         exit_code=ended.exit_code,
-        notes=tuple(redactor.text(note) for note in notes_of(ended, *notes)),
+        notes=notes_of(ended, *notes),
         spend=spend,
         uses=(use_of(call.target, ended, reading),),
         activity=reading.activity,
@@ -174,7 +173,7 @@ def _advice(call: AgentCall, end: AgentEnd) -> str:
 # ---- outputs
 
 
-def _output(reading: Reading, spend: Spend, redactor: Redactor) -> Output:
+def _output(reading: Reading, spend: Spend) -> Output:
     activity = reading.activity
     told: dict[str, Any] = {
         "turns": activity.turns,
@@ -183,7 +182,7 @@ def _output(reading: Reading, spend: Spend, redactor: Redactor) -> Output:
         "refused": reading.refused or None,
     }
     return Output(
-        text=redactor.text(reading.answer or ""),
+        text=reading.answer or "",
         usage=spend.usage,
         cost_usd=spend.cost_usd,
         metadata={name: value for name, value in told.items() if value is not None},

@@ -1,21 +1,125 @@
-"""Secrets, taken out of files that are kept: logs, patches."""
+"""Secrets: those that a plan hands to its attempts, and how they are taken out of kept files."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import BinaryIO
 
-from paraval.models.secrets import Redactor
+from paraval.environment import PROXY_VARIABLES
+from paraval.models.secrets import Redactor, secrets_of_variable
+from paraval.records import AgentTarget, ChatTarget, CommandTarget, FunctionTarget, Plan, Target
 from paraval.targets.answer import InvalidOutputError
 from paraval.targets.plain_files import open_plain_file
+from paraval.templates import field_names, parse
 
 PIECE_BYTES = 16 << 20
 """How much of a file is looked at together: a log is one piece, a huge patch several."""
 IN_A_THREAD_FROM = 1 << 20
 """Bytes: to look through more than this would hold up the other attempts."""
+
+
+MOST_BYTES_OF_A_FOLDER = 1 << 30
+"""How much of the files that an attempt leaves is looked through."""
+
+
+# ---- what is secret
+
+
+def secrets_of(plan: Plan, environment: Mapping[str, str]) -> Iterator[str]:
+    """All that the attempts of a plan, their graders and judges are handed and nobody may see."""
+    for target in {id(trial.target): trial.target for trial in plan.trials}.values():
+        yield from _of_target(target, environment)
+    for spec in plan.grading.graders:
+        if spec.model is not None:
+            yield _key(spec.model.api_key_env, environment)
+        yield from _passed(spec.options.get("pass_env") or (), environment)
+        yield from _written(spec.options.get("env") or {})
+
+
+def _of_target(target: Target, environment: Mapping[str, str]) -> Iterator[str]:
+    if isinstance(target, ChatTarget | AgentTarget) and target.model is not None:
+        yield _key(target.model.api_key_env, environment)
+    if isinstance(target, AgentTarget):
+        # Only here: few plans have agents, whose adapters are slow to load.
+        from paraval.agents.catalogue import AGENTS  # noqa: PLC0415 - see above
+        from paraval.agents.keys import keys_for  # noqa: PLC0415
+
+        if target.model is None:
+            yield from keys_for(AGENTS[target.agent], environment).values()
+        with_password = [name for name in PROXY_VARIABLES if "@" in environment.get(name, "")]
+        yield from _passed(with_password, environment)
+        for server in target.mcp:
+            for name, value in (*server.env.items(), ("", server.url or "")):
+                yield from secrets_of_variable(name, _literal(value))
+    if isinstance(target, CommandTarget | FunctionTarget | AgentTarget):
+        yield from _passed(target.pass_env, environment)
+        yield from _written(target.env)
+
+
+def _key(variable: str | None, environment: Mapping[str, str]) -> str:
+    return environment.get(variable, "").strip() if variable else ""
+
+
+def _passed(names: Iterable[str], environment: Mapping[str, str]) -> Iterator[str]:
+    for name in names:
+        yield from secrets_of_variable(name, environment.get(name, ""))
+
+
+def _written(env: Mapping[str, str]) -> Iterator[str]:
+    for name, value in env.items():
+        yield from secrets_of_variable(name, _literal(value), is_written=True)
+
+
+def _literal(value: str) -> str:
+    """Empty where the value has fields: then it comes from a case or an axis, and is no secret."""
+    return "" if field_names(value) else "".join(map(str, parse(value)))
+
+
+# ---- files
+
+
+async def redact_folder(folder: str, redactor: Redactor) -> int:
+    """Takes secrets out of the files of a folder, their names, and what links name. How many files
+    were too large to be looked through. A cancel does not stop it midway."""
+    work = asyncio.to_thread(_redact_folder, folder, redactor)
+    return await asyncio.shield(asyncio.ensure_future(work))
+
+
+def _redact_folder(folder: str, redactor: Redactor) -> int:
+    unseen, left = 0, MOST_BYTES_OF_A_FOLDER
+    for place, folders, files in os.walk(folder, topdown=False):
+        for name in files:
+            size = _size(f"{place}/{name}")
+            if size > left:
+                unseen += 1
+            else:
+                left -= size
+                redact_file(f"{place}/{name}", redactor)
+        for name in (*files, *folders):
+            _redact_link(f"{place}/{name}", redactor)
+            _redact_name(place, name, redactor)
+    return unseen
+
+
+def _redact_link(path: str, redactor: Redactor) -> None:
+    with suppress(OSError):  # It is none.
+        if redactor.is_in([os.readlink(path)]):  # noqa: PTH115 - text, and quick
+            os.unlink(path)  # noqa: PTH108
+
+
+def _redact_name(place: str, name: str, redactor: Redactor) -> None:
+    clean = redactor.text(name)
+    if clean == name:
+        return
+    number, free = 1, clean
+    while os.path.lexists(f"{place}/{free}"):
+        number += 1
+        free = f"{clean}-{number}"
+    with suppress(OSError):
+        os.rename(f"{place}/{name}", f"{place}/{free}")  # noqa: PTH104 - text, and quick
 
 
 async def redact_files(paths: tuple[str, ...], redactor: Redactor) -> tuple[str, ...]:
