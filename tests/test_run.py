@@ -200,6 +200,44 @@ def test_an_answer_may_be_in_a_file_of_the_attempts_own(write: WriteSuite) -> No
     assert set(outcomes(library.run(suite)).values()) == {"passed"}
 
 
+def test_an_answer_may_be_in_a_folder_within_the_attempts_own(write: WriteSuite) -> None:
+    suite = write(
+        "suite.yaml",
+        """
+        cases: [{id: a, expect: a}]
+        target:
+          shell: true
+          command: "mkdir {folder}/sub && echo a > {folder}/sub/answer.txt"
+          output: "{folder}/sub/answer.txt"
+        graders: [equals]
+        """,
+    )
+    assert outcomes(library.run(suite)) == {"a": "passed"}
+
+
+@pytest.mark.parametrize(
+    ("key", "target"),
+    [
+        ("stdin", '{command: [cat], stdin: "{input}"}'),
+        ("prompt", '{agent: custom, command: [cat, "{prompt}"], prompt: "{input}"}'),
+        ("command[1]", '{command: [echo, "{input}"]}'),
+        ("command", '{command: "echo {input}", shell: true}'),
+    ],
+)
+def test_half_of_a_surrogate_pair_is_an_error_of_the_suite(
+    write: WriteSuite, key: str, target: str
+) -> None:
+    write("cases.jsonl", '{"id": "half", "input": "\\ud800"}\n')
+    suite = write("suite.yaml", f"cases: cases.jsonl\ntarget: {target}\n")
+    with pytest.raises(library.SuiteError) as refused:
+        library.run(suite)
+    [problem] = refused.value.problems
+    assert (problem.line, problem.key) == (2, f"target.{key}")
+    assert problem.message == (
+        "{input} for case 'half': the value holds half of a surrogate pair, which is no text"
+    )
+
+
 def test_a_script_is_handed_the_text_of_cases_and_does_not_run_it(
     write: WriteSuite, folder: Path
 ) -> None:
@@ -224,14 +262,23 @@ def test_a_script_is_handed_the_text_of_cases_and_does_not_run_it(
 
 
 @pytest.mark.parametrize(
-    "script", ["true", "mkfifo {folder}/answer.txt", "ln -s /etc/hostname {folder}/answer.txt"]
+    ("script", "place"),
+    [
+        ("true", "answer.txt"),
+        ("mkfifo {folder}/answer.txt", "answer.txt"),
+        ("ln -s /etc/hostname {folder}/answer.txt", "answer.txt"),
+        ("ln -s /etc {folder}/sub", "sub/hostname"),
+        ("mkdir {folder}/a && ln -s /etc {folder}/a/b", "a/b/hostname"),
+    ],
 )
-def test_an_answer_file_that_is_none_is_invalid_output(write: WriteSuite, script: str) -> None:
+def test_an_answer_file_that_is_none_is_invalid_output(
+    write: WriteSuite, script: str, place: str
+) -> None:
     suite = write(
         "suite.yaml",
         f"""
         cases: [{{id: only}}]
-        target: {{shell: true, command: "{script}", output: "{{folder}}/answer.txt"}}
+        target: {{shell: true, command: "{script}", output: "{{folder}}/{place}"}}
         """,
     )
     assert error_of(library.run(suite))[0] == "invalid_output"
@@ -510,12 +557,37 @@ ISOLATED = """
             case "hang": time.sleep(600)
             case "leak": subprocess.Popen(["sleep", "600"], start_new_session=True)
             case "pid": return str(os.getpid())
+            case "sys.exit": sys.exit(5)
+            case "base": raise BaseException("not one of ours")
+            case "no stdout": sys.stdout = None; return "fine"
         print("printed by", case.id)
         return "fine"
 
     def main_pid(case):
         return str(os.getppid())
 """
+
+
+def test_an_isolated_function_that_ends_its_worker_is_reported_with_its_exit_code(
+    write: WriteSuite,
+) -> None:
+    write("behaviour.py", ISOLATED)
+    suite = write(
+        "suite.yaml",
+        """
+        cases:
+          - {id: exit, input: sys.exit}
+          - {id: base, input: base}
+          - {id: quiet, input: no stdout}
+        target: {python: 'behaviour:behave', isolate: process, timeout: 60}
+        """,
+    )
+    report = library.run(suite)
+    messages = {t.case_id: t.result.error.message for t in report.trials if t.result.error}
+    assert messages["exit"] == "its process ended: exit code 5"
+    assert messages["base"].startswith("its process ended: exit code 1")
+    assert "not one of ours" in messages["base"]
+    assert outcomes(report)["quiet"] == "passed"
 
 
 def test_an_isolated_crash_exit_or_hang_costs_that_attempt_alone(write: WriteSuite) -> None:

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +45,26 @@ LONGEST_NAME = 60
 _UP_TO_LONE_BRACE = re.compile(r"(?:[^{}]++|\{\{|\}\}|\{[^{}]*\})*+")
 
 
+class Carrier(Enum):
+    """How a filled template gets to where it is read."""
+
+    ARGUMENT = auto()
+    """Or as a variable, or a path: of bounded length, and without NUL."""
+    SCRIPT = auto()
+    """To a shell: fields cannot stand everywhere in it, and each value is an argument."""
+    PROMPT = auto()
+    """To an agent, as an argument, on stdin or in a file: without NUL, and of any length."""
+    STDIN = auto()
+    MESSAGE = auto()
+    """To a model, in JSON: whatever it holds."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
     """A template of a target, and where it stands."""
 
     prompt: Prompt
-    is_free: bool = False
-    """What is read from stdin, or sent to a model, may be of any length and hold any character."""
-    is_script: bool = False
-    """What a shell reads: fields cannot stand everywhere in it."""
+    carrier: Carrier = Carrier.ARGUMENT
     fields: tuple[str, ...] = FIXED_FIELDS
     """What it may ask for beside axes and the parts of the input."""
     unsaid: tuple[str, ...] = ()
@@ -61,6 +73,20 @@ class Template:
     @property
     def text(self) -> str:
         return self.prompt.text
+
+    def problem_of(self, text: str) -> str | None:
+        """Why it cannot be handed over as it is."""
+        if self.carrier is Carrier.MESSAGE:
+            return None
+        if "\0" in text and self.carrier is not Carrier.STDIN:
+            return "holds a NUL character, which no command can be given"
+        try:
+            size = len(text) if text.isascii() else len(text.encode())
+        except UnicodeEncodeError:
+            return "holds half of a surrogate pair, which is no text"
+        if size <= ARGUMENT_LIMIT_BYTES or self.carrier in (Carrier.PROMPT, Carrier.STDIN):
+            return None
+        return f"is {size:,} bytes long, too long for a command; pass it through stdin"
 
     def report(self, message: str, offset: int = 0) -> None:
         self.prompt.spot_at(offset).report(message)
@@ -78,7 +104,7 @@ def templates_of(target: VariantTarget) -> Iterator[Template]:
     record = target.record
     if isinstance(record, ChatTarget):
         for prompt in target.prompts:
-            yield Template(prompt=prompt, is_free=True, fields=CHAT_FIELDS)
+            yield Template(prompt=prompt, carrier=Carrier.MESSAGE, fields=CHAT_FIELDS)
         return
     fields = FIXED_FIELDS
     if not isinstance(record, FunctionTarget):
@@ -86,7 +112,8 @@ def templates_of(target: VariantTarget) -> Iterator[Template]:
 
     def template(text: str, *steps: Step) -> Template:
         prompt = Prompt(text=text, spot=target.locate(steps))
-        return Template(prompt=prompt, is_free=steps == ("stdin",), fields=fields)
+        carrier = Carrier.STDIN if steps == ("stdin",) else Carrier.ARGUMENT
+        return Template(prompt=prompt, carrier=carrier, fields=fields)
 
     for name, value in record.env.items():
         yield template(value, "env", name)
@@ -95,7 +122,7 @@ def templates_of(target: VariantTarget) -> Iterator[Template]:
             yield from _of_command(record, template)
         case AgentTarget():
             for prompt in target.prompts:
-                yield Template(prompt=prompt, is_free=True, fields=fields)
+                yield Template(prompt=prompt, carrier=Carrier.PROMPT, fields=fields)
             yield from _of_agent(record, template)
 
 
@@ -137,7 +164,7 @@ def _of_custom(template: Template, record: AgentTarget) -> Template:
 
 def _of_command(record: CommandTarget, template: Make) -> Iterator[Template]:
     if record.shell:
-        yield replace(template(record.command[0], "command"), is_script=True)
+        yield replace(template(record.command[0], "command"), carrier=Carrier.SCRIPT)
     else:
         for number, item in enumerate(record.command):
             yield template(item, "command", number)
@@ -157,7 +184,7 @@ def check_templates(targets: Sequence[VariantTarget], axes: Sequence[str], cases
         seen.add(id(target.record))
         for template in templates_of(target):
             spot = template.prompt.spot
-            kind = (template.is_free, template.is_script, template.fields, template.unsaid)
+            kind = (template.carrier, template.fields, template.unsaid)
             mark = (template.text, spot.file, spot.path, kind)
             if mark not in checked:
                 checked.add(mark)
@@ -174,9 +201,9 @@ def check_template(template: Template, axes: Sequence[str], cases: CaseList) -> 
         told = f"{error.message} in {shown(template.text)}{hint}"
         template.report(told, sound.end() if sound else 0)
         return
-    if not template.is_free and "\0" in template.text:
-        template.report("holds a NUL character, which no command can be given")
-    if template.is_script:
+    if problem := template.problem_of(template.text):
+        template.report(problem)
+    if template.carrier is Carrier.SCRIPT:
         for found in misplaced_fields(template.text):
             told = f"{{{found.field}}} cannot stand {found.where}; {found.hint}"
             template.report(told, template.offset_of(found.field))
@@ -238,23 +265,8 @@ def _value_problem(given: Any, path: str, template: Template) -> str | None:
         value = input_value(given, path) if path else given
     except TemplateError:
         return _missing_field(given, path)
-    if template.is_free:
-        return None
-    text = as_text(value)
-    if "\0" in text:
-        return "the value holds a NUL character, which no command can be given"
-    if text.isascii():
-        return _too_long(len(text))
-    try:
-        return _too_long(len(text.encode("utf-8")))
-    except UnicodeEncodeError:
-        return "the value holds half of a surrogate pair, which is no text"
-
-
-def _too_long(length: int) -> str | None:
-    if length <= ARGUMENT_LIMIT_BYTES:
-        return None
-    return f"the value is {length:,} bytes long, too long for a command; pass it through stdin"
+    problem = template.problem_of(as_text(value))
+    return None if problem is None else f"the value {problem}"
 
 
 def _missing_field(given: Any, path: str) -> str:

@@ -203,8 +203,10 @@ def _parsed(text: str, target: CommandTarget) -> Output:
 class _AnswerFile:
     """The file that a command writes its answer to; one that stood there before is no answer."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, folder: str) -> None:
+        """`folder`: the attempt's own, in which no link is followed."""
         self._path = path
+        self._folder = folder
         self._before = self._mark()
 
     @classmethod
@@ -212,7 +214,7 @@ class _AnswerFile:
         if target.output is not OutputForm.FILE:
             return None
         assert target.output_file is not None
-        return cls(str(Path(cwd, fill(target.output_file, fields))))
+        return cls(str(Path(cwd, fill(target.output_file, fields))), fields.folder)
 
     def _mark(self) -> Any:
         try:
@@ -224,4 +226,9 @@ class _AnswerFile:
     def read(self) -> tuple[str, str]:
         if (mark := self._mark()) is None or mark == self._before:
             raise InvalidOutputError(f"it did not write '{self._path}'")
+        if self._path.startswith(f"{self._folder}/"):
+            place = os.path.dirname(self._path)  # noqa: PTH120 - text, and quick
+            within = os.path.realpath(self._folder) + place.removeprefix(self._folder)
+            if os.path.realpath(place) != os.path.normpath(within):
+                raise InvalidOutputError(f"a link leads to '{self._path}'")
         return _decoded(read_plain_file(self._path))

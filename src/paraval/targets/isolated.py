@@ -13,6 +13,7 @@ import os
 import pickle
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from paraval.templates import field_names, fill
 
 START_LIMIT_S = 60.0
 """How long a worker may take to import the function."""
+EXIT_PATIENCE_S = 5.0
+"""How long one that closed its channel may take to exit: an exit code of its own tells more."""
 
 _Kind = tuple[str, str, tuple[tuple[str, str], ...]]
 
@@ -193,6 +196,9 @@ class _Worker:
             raise
 
     async def _end_of_itself(self, what: str) -> Failure:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(EXIT_PATIENCE_S):
+                await self._child.wait()
         return unexpected_end(await self.end(), self._stderr, what=what)
 
     async def end(self) -> Ended:

@@ -17,6 +17,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from paraval.errors import ParavalError
@@ -72,8 +73,10 @@ def _call(function: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
             }
         }
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            # The function may have put anything in their place, or closed them.
+            with suppress(AttributeError, OSError, ValueError):
+                stream.flush()
 
 
 def _orders(channel: socket.socket) -> Iterator[bytes]:
