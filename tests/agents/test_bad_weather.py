@@ -11,7 +11,7 @@ pytestmark = pytest.mark.agents
 
 @pytest.mark.parametrize("limits", ["tell", "keep silent"])
 def test_rate_limits_are_waited_for_and_every_trial_passes(place: Place, limits: str) -> None:
-    """Twenty requests are refused. Eight agents ask again once each, so that the patience which
+    """Twenty requests are refused. Agents ask again a few times each, so that the patience which
     counts in the end is the run's."""
     place.write_suite(
         cases=asking(*(f"Case {number} meets limits that {limits}." for number in range(4)))
