@@ -176,13 +176,15 @@ like a key is refused, and is not repeated in the message.
 CHOOSING = """\
 ### Which models run
 
-The axis that `chat.model` names, `model` in `"{model}"`, chooses the model. Where nothing is said,
-those run that the matrix lists for it; without such an axis in the matrix, the first of the
-registry alone. `--models` and the variable `TEST_MODELS` choose others of the registry, whether the
-matrix lists them or not, in the registry's order: names or globs with commas between
-(`haiku,gpt-*`), or `all`. Each must fit at least one model: nothing is guessed. An axis whose
-values have target keys of their own can only give those. An agent's `model` is such a template too.
-With a command or a Python function the axis is `model`, if the matrix has it.
+The axis that `chat.model` names, `model` in `"{model}"`, chooses the model. By default the
+models that the matrix lists run, or, if it lists none, the first model in the registry; a notice
+then reports how many others there are. `--models` and the variable `TEST_MODELS` choose others of
+the registry, whether the matrix lists them or not, in the registry's order: names or globs with
+commas between (`haiku,gpt-*`), or `all`. A model that only judges, which is neither listed nor the
+first, is not part of `all`; name it to run it. Each must fit at least one model: nothing is
+guessed. An axis whose values have target keys of their own can only give those. An agent's `model`
+is such a template too. With a command or a Python function the axis is `model`, if the matrix has
+it.
 """
 
 ACCOUNTS = """\

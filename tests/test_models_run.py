@@ -106,6 +106,29 @@ def test_the_first_model_is_asked_unless_others_are_named(
     assert asked("--models", "[bc]", TEST_MODELS="a") == ["b", "c"]
 
 
+def test_that_other_models_of_the_registry_do_not_run_is_said_at_the_start(
+    server: Loopback, write: WriteSuite, paraval: Paraval
+) -> None:
+    """And by the plan; where models are listed or chosen, nobody need be told."""
+    notice = "1 of 3 models: a; --models all runs all of them."
+    judge = "  - judge: {model: j, rubric: Is it polite?}"
+    text = registry(a=entry(server), b=entry(server), c=entry(server), j=entry(server))
+    text = text.replace("graders: [contains]", f"fail_under: 0\ngraders:\n  - contains\n{judge}")
+    write("suite.yaml", text)
+    write("listed.yaml", text + "matrix: {model: [a, b]}\n")
+    write("alone.yaml", registry(a=entry(server)))
+    ended = paraval("run", "suite.yaml", "--progress", "lines", "--case", "one")
+    assert ended.stderr.count(notice) == 1
+    assert notice in paraval("plan", "suite.yaml").stdout
+    for arguments, environment in (
+        (["suite.yaml", "--models", "a"], {}),
+        (["suite.yaml"], {"TEST_MODELS": "all"}),
+        (["listed.yaml"], {}),
+        (["alone.yaml"], {}),
+    ):
+        assert "--models all" not in paraval("plan", *arguments, env=environment).stdout
+
+
 @pytest.mark.parametrize(
     ("named", "words"),
     [

@@ -444,6 +444,39 @@ def test_models_are_chosen_by_name_or_glob_in_the_registrys_order(
     assert Selection.from_mapping(plan.selection).models == tuple(asked.split(","))
 
 
+JUDGED = {"graders": ["contains", {"judge": {"model": "gpt-mini", "rubric": "Is it polite?"}}]}
+
+
+def test_a_model_that_only_judges_is_chosen_by_its_name_and_not_by_all() -> None:
+    assert labels(plan_of(chat_suite(**JUDGED), "all")) == ["a · haiku", "a · gpt"]
+    assert labels(plan_of(chat_suite(**JUDGED), "gpt-mini")) == ["a · gpt-mini"]
+    assert labels(plan_of(chat_suite(**JUDGED), "gpt*")) == ["a · gpt", "a · gpt-mini"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"matrix": {"model": ["haiku", "gpt-mini"]}},
+        {"models": {"gpt-mini": REGISTRY["gpt-mini"], "haiku": REGISTRY["haiku"]}},
+    ],
+    ids=["listed", "first"],
+)
+def test_a_judge_that_runs_anyway_is_one_of_all(changes: dict[str, Any]) -> None:
+    assert "a · gpt-mini" in labels(plan_of(chat_suite(**JUDGED, **changes), "all"))
+
+
+def test_all_is_refused_where_every_model_of_the_registry_only_judges() -> None:
+    suite = chat_suite(
+        **JUDGED,
+        models={"gpt-mini": REGISTRY["gpt-mini"]},
+        target={"command": ["echo", "{model}"]},
+        matrix={"model": ["mine"]},
+    )
+    with pytest.raises(RequestError, match=r"no model to choose.*\nhint: name one"):
+        plan_of(suite, "all")
+    assert labels(plan_of(suite, "gpt-mini")) == ["a · gpt-mini"]
+
+
 def test_the_axis_may_have_any_name_and_place() -> None:
     suite = chat_suite(
         matrix={"tone": ["dry", "warm"], "llm": ["gpt"]}, target={"chat": {"model": "{llm}"}}

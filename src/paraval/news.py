@@ -20,6 +20,13 @@ def of_the_request(suite: Suite, asked: Selection) -> Iterator[str]:
         yield f"{MODELS_VARIABLE} is set, but this suite leaves no choice of models: it is ignored."
 
 
+def of_the_models(suite: Suite, plan: Plan) -> Iterator[str]:
+    """Where the registry has more of them than run, and nobody chose."""
+    models = suite.unlisted_models
+    if len(models) > 1 and not Selection.from_mapping(plan.selection).models:
+        yield f"1 of {len(models):,} models: {models[0]}; --models all runs all of them."
+
+
 def of_a_resume(ledger: Ledger, to_run: int) -> Iterator[str]:
     if not ledger.run.resumed:
         return

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from paraval import news
 from paraval.cli.loading import suite_from
 from paraval.cli.options import (
     json_option,
@@ -55,13 +56,20 @@ def plan_command(suite: Path, **given: Any) -> None:
     """
     selection = selection_from(given)
     options = Options(store=given["store"])
-    forecast = forecast_of(suite_from(suite), selection, options)
+    loaded = suite_from(suite)
+    forecast = forecast_of(loaded, selection, options)
     prospect = prospect_of(forecast.plan, open_store(options))
     if given["as_json"]:
         click.echo(json.dumps(_as_mapping(forecast, prospect), ensure_ascii=False, indent=2))
         return
     _print(forecast, None if given["show_all"] else SHOWN)
-    _print_sentences([*sentences(forecast), *prospect_sentences(prospect)])
+    _print_sentences(
+        [
+            *news.of_the_models(loaded, forecast.plan),
+            *sentences(forecast),
+            *prospect_sentences(prospect),
+        ]
+    )
 
 
 def _as_mapping(forecast: Forecast, prospect: Detectable | None) -> dict[str, Any]:

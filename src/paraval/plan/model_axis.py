@@ -22,6 +22,7 @@ from paraval.plan.registry import Registry
 from paraval.plan.scalars import scalar_text
 from paraval.records import AgentTarget, Target, Variant
 
+ALL = ("all",)
 VariantTargets = Sequence[tuple[Variant, Target]]
 
 
@@ -32,6 +33,8 @@ class ModelAxis:
     name: str | None = None
     usual: tuple[str, ...] = ()
     """Those that the matrix lists, or the first of the registry; as text."""
+    is_made: bool = False
+    """True: the matrix lists no models, so that the first of the registry runs."""
     overlays: bool = False
     """True: the matrix gives each value keys of its own, so that no other can be chosen."""
     why_none: str = ""
@@ -75,7 +78,7 @@ def find_model_axis(
     if is_told or not registry.models:
         return ModelAxis(), axes
     made = Axis(name=name, values=_values(registry, taken=()))
-    return ModelAxis(name=name, usual=(made.values[0].text,)), (made, *axes)
+    return ModelAxis(name=name, usual=(made.values[0].text,), is_made=True), (made, *axes)
 
 
 def _asked_model(target: Any) -> str | None:
@@ -123,6 +126,14 @@ class Offer:
     model_axis: ModelAxis
     axes: tuple[Axis, ...]
     variants: tuple[tuple[Variant, Target], ...]
+    judges: frozenset[str]
+    """Models that graders ask."""
+
+    @property
+    def contestants(self) -> list[str]:
+        """What `all` stands for: the registry without those that only judge."""
+        usual = self.model_axis.usual
+        return [name for name in self.registry.models if name in usual or name not in self.judges]
 
 
 def choose_models(offer: Offer, patterns: Sequence[str]) -> tuple[tuple[Axis, ...], VariantTargets]:
@@ -134,9 +145,17 @@ def choose_models(offer: Offer, patterns: Sequence[str]) -> tuple[tuple[Axis, ..
             "the suite has no registry of models to choose from",
             hint="add models: to the suite, or leave --models and TEST_MODELS out",
         )
-    names = fitting_models(list(offer.registry.models), patterns)
+    if tuple(patterns) == ALL:
+        names = offer.contestants
+    else:
+        names = fitting_models(list(offer.registry.models), patterns)
     if axis is None:
         raise RequestError(f"models cannot be chosen in this suite: {offer.model_axis.why_none}")
+    if not names:
+        raise RequestError(
+            "there is no model to choose: those of the registry are only asked to judge",
+            hint="name one to run it, too: --models NAME",
+        )
     _check_listed(offer.model_axis, names)
     axes = _in_order(_narrowed(offer.axes, axis, lambda value: value.text in names), axis, names)
     variants = [pair for pair in offer.variants if scalar_text(pair[0][axis]) in names]
@@ -151,7 +170,8 @@ def choose_models(offer: Offer, patterns: Sequence[str]) -> tuple[tuple[Axis, ..
 
 
 def fitting_models(names: list[str], patterns: Sequence[str]) -> list[str]:
-    if tuple(patterns) == ("all",):
+    """For `all`, every one of them."""
+    if tuple(patterns) == ALL:
         return names
     chosen: set[str] = set()
     for pattern in patterns:

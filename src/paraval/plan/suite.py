@@ -174,6 +174,13 @@ class Suite:
         return self.definition.offer.model_axis.name is not None
 
     @property
+    def unlisted_models(self) -> tuple[str, ...]:
+        """Where the matrix lists no models: those that `--models all` runs. Without it, the first
+        of them runs."""
+        offer = self.definition.offer
+        return tuple(offer.contestants) if offer.model_axis.is_made else ()
+
+    @property
     def seed(self) -> int | None:
         return self.definition.seed
 
@@ -303,6 +310,7 @@ def _define(written: Any, spot: Spot, around: Surroundings, *, default_name: str
         model_axis=variants.model_axis,
         axes=variants.comparison.axes,
         variants=_as_records(variants, graders),
+        judges=frozenset(spec.model.name for spec in graders if spec.model is not None),
     )
     return Definition(
         name=form.name or default_name,
