@@ -204,3 +204,36 @@ def test_no_form_of_a_races_report_reads_a_patch_outside_of_its_folder(
     assert diff.return_value == 2
     assert "quick: the patch cannot be read: " in diff.stderr
     assert "CANARY" not in diff.output
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE attempt SET content = json_set(content, '$.output.metadata.race', 5)",
+        "UPDATE attempt SET content = json_set(content, '$.output.metadata.race.staged', 'x')",
+        "UPDATE attempt SET content = json_set(content, '$.output.metadata.race.tested', 1)",
+        "UPDATE attempt SET content = json_set(content, '$.output.metadata.race.measured', 'x')",
+        "UPDATE attempt SET content = json_set(content, '$.output.metadata.elapsed_s', 'x')",
+        "UPDATE attempt SET content = json_set(content, '$.output.metadata.elapsed_s', json('[]'))",
+        "UPDATE run SET selection = json_set(selection, '$.race', '{}')",
+        "UPDATE run SET selection = json_set(selection, '$.race', json('{}'))",
+        "UPDATE variant SET choices = '{}'",
+        """UPDATE variant SET choices = '{"step": ["stage"]}'""",
+        "UPDATE result SET outcome = 'failed'",
+        "UPDATE result SET outcome = 'passed'",
+        "DELETE FROM trial WHERE idx % 2",
+        "UPDATE case_ SET id = 'baseline'",
+    ],
+    ids=lambda statement: statement[:90],
+)
+def test_odd_values_in_a_race_are_a_damaged_run_and_never_a_traceback(
+    track: Track, tmp_path: Path, statement: str
+) -> None:
+    (run,) = (track.store / "runs").iterdir()
+    copy = shutil.copytree(run, tmp_path / run.name)
+    with closing(sqlite3.connect(copy / "run.db", isolation_level=None)) as connection:
+        connection.execute("PRAGMA foreign_keys = OFF")
+        connection.execute(statement)
+    files = [f"-o{tmp_path / name}" for name in ("race.md", "race.txt", "race.json")]
+    for command in (["report", *files], ["report", "--json"], ["diff"], ["logs"]):
+        typed(track, command[0], str(copy), *command[1:])

@@ -983,7 +983,7 @@ def test_a_run_s_file_that_leads_nowhere_is_told_and_hides_no_other(store: Store
     (bad / RUN_FILE).symlink_to(RUN_FILE)
 
     assert store.runs() == [good]
-    with pytest.raises(RequestError, match="there is no run"):
+    with pytest.raises(StoreError, match="is not a regular file"):
         store.resume_run(bad.name, make_plan(1))
 
 

@@ -80,7 +80,13 @@ class Selection:
         for name in ("cases", "tags", "models"):
             fields[name] = tuple(fields.get(name, ()))
         fields["variants"] = tuple((axis, value) for axis, value in fields.get("variants", ()))
-        return cls(**fields)
+        try:
+            return cls(**fields)
+        except TypeError as error:
+            raise RequestError(
+                f"the run was planned with settings that this version does not know: {error}",
+                hint="start a new run",
+            ) from error
 
     def over(self, earlier: Selection) -> Selection:
         """An earlier selection with what this one says laid over it."""

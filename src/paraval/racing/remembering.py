@@ -43,7 +43,7 @@ def is_race(selection: Mapping[str, Any]) -> bool:
 def recalled(selection: Mapping[str, Any]) -> Beginning:
     try:
         return from_data(Beginning, json.loads(selection[RACE]))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise StoreError(
             f"what the race began with cannot be read: {error}",
             hint="it was made by another version of paraval; start the race anew",

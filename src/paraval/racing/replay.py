@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from pathlib import Path
 
 from paraval.racing.course import Course
 from paraval.racing.course_recorded import recorded_in
@@ -12,15 +13,17 @@ from paraval.racing.signing import with_their_steps
 from paraval.racing.source import RaceSource
 from paraval.racing.standings import Standings
 from paraval.records import RunInfo, Trial, TrialResult
+from paraval.store.connection import RUN_FILE, explaining
 from paraval.store.store import Store
 
 
 def standings_of(store: Store, run: RunInfo) -> tuple[Beginning, Standings]:
     """How the candidates of a recorded race stand."""
     beginning = recalled(store.selection(run))
-    # An engine that has just taken it up has named nothing: then it stands as it stood before.
-    ends = store.last_ends(run) or with_their_steps(store.known_results(run))
-    return beginning, replayed(beginning, ends)
+    with explaining(Path(run.folder, RUN_FILE), "the race"):
+        # An engine that has just taken it up has named nothing: then it stands as it stood before.
+        ends = store.last_ends(run) or with_their_steps(store.known_results(run))
+        return beginning, replayed(beginning, ends)
 
 
 def replayed(beginning: Beginning, ends: Mapping[str, TrialResult]) -> Standings:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from paraval.errors import StoreError
 from paraval.isolation import Home
 from paraval.racing.findings import Finding, Proposal, from_data
 from paraval.racing.request import RaceRequest
@@ -159,11 +160,17 @@ def end_of(step: Step, result: TrialResult) -> StepEnd:
 def finding_of(result: AttemptResult) -> Finding:
     if result.output is None or FINDING not in result.output.metadata:
         return Finding()
-    return from_data(Finding, result.output.metadata[FINDING])
+    try:
+        return from_data(Finding, result.output.metadata[FINDING])
+    except (TypeError, ValueError) as error:
+        raise StoreError(f"what a step of the race found is damaged: {error}") from error
 
 
 def _elapsed_s(result: AttemptResult) -> float:
-    return 0.0 if result.output is None else float(result.output.metadata.get(ELAPSED, 0.0))
+    told = 0.0 if result.output is None else result.output.metadata.get(ELAPSED, 0.0)
+    if not isinstance(told, int | float):
+        raise StoreError(f"when a step of the race ended is damaged: {told!r:.60}")
+    return float(told)
 
 
 def _target_of(step: Step, request: RaceRequest) -> CommandTarget:

@@ -6,14 +6,13 @@ Runs of earlier versions have no such table; then nothing is known of it.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from paraval.records import Baseline, Plan, StopRule
-from paraval.store.encoding import to_json
+from paraval.store.encoding import checked_text, mapping_of, required_number, to_json
 
 _TABLE = "CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, content TEXT NOT NULL)"
 
@@ -30,10 +29,18 @@ class About(NamedTuple):
         """From JSON, of a run's file or of what is remembered of it."""
         stop, baseline = stored.get("stop"), stored.get("baseline")
         return cls(
-            stop=None if stop is None else StopRule(**stop),
-            baseline=None if baseline is None else Baseline(**baseline),
-            parts=stored.get("parts") or {},
+            stop=None if stop is None else _stop_rule(**stop),
+            baseline=None if baseline is None else _baseline(**baseline),
+            parts={name: checked_text(part) for name, part in (stored.get("parts") or {}).items()},
         )
+
+
+def _stop_rule(confidence: Any) -> StopRule:
+    return StopRule(confidence=required_number(confidence))
+
+
+def _baseline(name: Any, max_drop: Any) -> Baseline:
+    return Baseline(name=checked_text(name), max_drop=required_number(max_drop))
 
 
 def write_about(connection: sqlite3.Connection, plan: Plan) -> None:
@@ -57,4 +64,4 @@ def read_about(connection: sqlite3.Connection) -> About:
     if connection.execute(known).fetchone() is None:
         return About()
     rows = connection.execute("SELECT name, content FROM about").fetchall()
-    return About.from_mapping({name: json.loads(content) for name, content in rows})
+    return About.from_mapping({name: mapping_of(content) for name, content in rows})

@@ -16,11 +16,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from pydantic_core import ValidationError
+
 from paraval.errors import StoreError
-from paraval.store.schema import APPLICATION_ID, SCHEMA_VERSION
+from paraval.store.encoding import in_words
+from paraval.store.schema import APPLICATION_ID, RUN_TABLES, SCHEMA_VERSION, foreign_name
 
 RUN_FILE = "run.db"
 BUSY_TIMEOUT_S = 30.0
+
+LARGEST_VALUE_BYTES = 512 << 20
+"""What a race began with, all patches among it, is the largest value that we write."""
+MOST_STEPS = 200_000_000
+"""Of SQLite's virtual machine, for one query: some seconds. A million trials take a fifth of it."""
 
 Trace = Callable[[str], None]
 """Is told each SQL statement before it is done."""
@@ -44,6 +52,7 @@ def create_file(path: Path, trace: Trace | None) -> sqlite3.Connection:
 
 def open_for_writing(path: Path, trace: Trace | None) -> sqlite3.Connection:
     """A file that is there, checked from end to end before a byte of it is changed."""
+    _require_regular(path)
     try:
         connection = _connect(f"{path.as_uri()}?mode=rw", trace)
     except sqlite3.Error as error:
@@ -66,8 +75,15 @@ def _connect(uri: str, trace: Trace | None) -> sqlite3.Connection:
     connection = sqlite3.connect(
         uri, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_S
     )
+    _distrust(connection)
     connection.set_trace_callback(trace)
     return connection
+
+
+def _distrust(connection: sqlite3.Connection) -> None:
+    """Whoever made the file, nothing in it can run anything or take all memory."""
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE_BYTES)
+    connection.execute("PRAGMA trusted_schema = OFF")
 
 
 def _ready_for_writing(connection: sqlite3.Connection) -> None:
@@ -109,6 +125,7 @@ class ReadingFile:
     def _open(self, path: Path, *, worked_on: bool) -> sqlite3.Connection:
         if not has_run(path.parent):
             raise StoreError(f"{path.parent} is not a run: it has no {RUN_FILE}")
+        _require_regular(path)
         try:
             return _read_only(f"{path.as_uri()}?mode=ro")
         except sqlite3.OperationalError as error:
@@ -124,8 +141,9 @@ class ReadingFile:
             self._copy = tempfile.TemporaryDirectory(
                 prefix="paraval-read-", ignore_cleanup_errors=True
             )
-            for file in path.parent.glob(f"{path.name}*"):
-                shutil.copy(file, self._copy.name)
+            for file in _with_logs(path):
+                if file.exists():
+                    shutil.copy(file, self._copy.name)
         except OSError as error:
             raise StoreError(
                 f"{path} can only be read from a copy, which cannot be made: {error}",
@@ -148,8 +166,11 @@ def _read_only(uri: str) -> sqlite3.Connection:
         uri, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_S
     )
     try:
+        # Pages of a damaged file can lead back to each other: then no query would end.
+        connection.set_progress_handler(lambda: True, MOST_STEPS)
+        _distrust(connection)
         connection.execute("PRAGMA query_only = 1")
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
     except sqlite3.Error:
         connection.close()
         raise
@@ -160,7 +181,7 @@ def has_run(folder: Path) -> bool:
     """Whether the folder has a run's file; StoreError where we may not look."""
     path = folder / RUN_FILE
     try:
-        return stat.S_ISREG(path.stat().st_mode)
+        return not stat.S_ISDIR(path.lstat().st_mode)
     except ValueError:
         return False
     except OSError as error:
@@ -177,6 +198,24 @@ def _has_unfinished_writes(path: Path) -> bool:
         log.exists() and log.stat().st_size > 0
         for log in (path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-journal"))
     )
+
+
+def _with_logs(path: Path) -> list[Path]:
+    """The file, and those that SQLite may have beside it."""
+    return [path.with_name(f"{path.name}{ending}") for ending in ("", "-journal", "-wal", "-shm")]
+
+
+def _require_regular(path: Path) -> None:
+    """StoreError where SQLite would wait at a pipe, or follow a link to another's file."""
+    for file in _with_logs(path):
+        try:
+            mode = file.lstat().st_mode
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise explained(error, file) from error
+        if not stat.S_ISREG(mode):
+            raise StoreError(f"{file} is not a regular file", hint="it was not opened")
 
 
 def fingerprint(path: Path) -> str | None:
@@ -207,6 +246,11 @@ def require_ours(connection: sqlite3.Connection, path: Path) -> None:
             f"{SCHEMA_VERSION})",
             hint="upgrade paraval; the file was left as it is",
         )
+    if (name := foreign_name(connection, RUN_TABLES)) is not None:
+        raise StoreError(
+            f"{path} has tables that paraval does not make: {name[:100]!r}",
+            hint="whoever made the file may want to mislead its readers; it was left as it is",
+        )
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:
@@ -220,29 +264,40 @@ def _require_whole(connection: sqlite3.Connection, path: Path) -> None:
 
 
 @contextmanager
-def explaining(path: Path) -> Iterator[None]:
-    """For reading: whatever is wrong with the file comes out as a StoreError that names it."""
+def explaining(path: Path, record: str | None = None) -> Iterator[None]:
+    """For reading: whatever is wrong with the file comes out as a StoreError that names it, and the
+    record that was being read."""
     try:
         yield
     except _FAULTS as error:
-        raise explained(error, path) from error
+        raise explained(error, path, record) from error
 
 
-_FAULTS = (sqlite3.Error, OSError, TypeError, ValueError, KeyError)
+_FAULTS = (
+    *(sqlite3.Error, OSError, TypeError, ValueError),
+    *(AttributeError, LookupError, ArithmeticError, RecursionError, AssertionError),
+)
 """What reading may end in. SQLite notices little of what is altered inside a page: a value may be
-missing, no JSON, or no word of ours."""
+missing, no JSON, no word of ours, or not fit the others."""
 
 
-def explained(error: Exception, path: Path) -> StoreError:
+def explained(error: Exception, path: Path, record: str | None = None) -> StoreError:
     """What the complaint means to a person."""
     if isinstance(error, sqlite3.Error):
         return _explained_sqlite(error, path)
     if isinstance(error, OSError):
         return _explained_system(error, path)
+    what = "its record" if record is None else f"its record of {record}"
     return StoreError(
-        f"{path} has something in it that cannot be read: {error!r}",
-        hint=f"it is damaged, or was made by another version of paraval; {_KEEP}",
+        f"run {path.parent.name}: {what} is damaged: {_why(error)} ({path})",
+        hint=f"or it was made by another version of paraval; {_KEEP}",
     )
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return in_words(error)
+    return str(error) if isinstance(error, ValueError) else repr(error)
 
 
 def _explained_system(error: OSError, path: Path) -> StoreError:
@@ -267,6 +322,10 @@ def _explained_sqlite(error: sqlite3.Error, path: Path) -> StoreError:
         return StoreError(f"{path} is damaged: {error}", hint=_KEEP)
     if code == sqlite3.SQLITE_FULL:
         return _no_space(path)
+    if code == sqlite3.SQLITE_INTERRUPT:
+        return StoreError(f"{path} takes too long to read: it may be damaged", hint=_KEEP)
+    if code == sqlite3.SQLITE_TOOBIG:
+        return StoreError(f"{path} has a value of more than 512 MiB: it may be damaged", hint=_KEEP)
     if code in _READ_ONLY_FOLDER:
         return StoreError(
             f"{path} cannot be opened: {error}", hint="is its folder there, and may it be written?"

@@ -38,7 +38,7 @@ def activity_from(content: Any) -> Activity:
     return Activity(tools=tuple(tools), mcp=mcp, **told)
 
 
-_COUNTS = (
+CHANGE_COUNTS = (
     "files_added",
     "files_changed",
     "files_deleted",
@@ -50,7 +50,7 @@ _COUNTS = (
 
 def change_content(change: Change) -> dict[str, Any]:
     content: dict[str, Any] = {
-        name: number for name in _COUNTS if (number := getattr(change, name))
+        name: number for name in CHANGE_COUNTS if (number := getattr(change, name))
     }
     if change.files:
         content["files"] = [_file_content(file) for file in change.files]

@@ -10,12 +10,21 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from typing import Any, NamedTuple
 
-from pydantic_core import from_json
+from pydantic_core import CoreSchema as Form
+from pydantic_core import SchemaValidator, ValidationError
+from pydantic_core import core_schema as forms
 
 from paraval.records import AttemptResult, Case, Failure, Grade, Outcome, Output, Spend
-from paraval.store.deeds import activity_content, activity_from, change_content, change_from
+from paraval.store.deeds import (
+    CHANGE_COUNTS,
+    activity_content,
+    activity_from,
+    change_content,
+    change_from,
+)
 
 DEEPEST = 100
 """Nests deeper than this are cut: what Python can write as JSON, it cannot always read again."""
@@ -204,34 +213,224 @@ def _spend_content(spend: Spend) -> dict[str, Any]:
     return content
 
 
-def content_of(text: str) -> dict[str, Any]:
-    """What was written as an attempt's content; by the quicker parser, for there may be many."""
-    content: dict[str, Any] = from_json(text)
-    return content
-
-
 def from_columns(columns: EndedColumns) -> AttemptResult:
+    """ValueError where it is nothing that `to_columns` gives."""
     content = content_of(columns.content)
-    error = content.get("error")
+    activity, change = content.get("activity"), content.get("change")
     return AttemptResult(
         outcome=Outcome(columns.outcome),
-        output=Output(**content["output"]) if "output" in content else None,
-        grades=tuple(Grade(**grade) for grade in content.get("grades", ())),
-        score=columns.score,
-        error=None if error is None else Failure(**{**error, "kind": Outcome(error["kind"])}),
-        duration_s=columns.duration_s,
-        exit_code=columns.exit_code,
+        output=content.get("output"),
+        grades=content.get("grades", ()),
+        score=checked_number(columns.score),
+        error=content.get("error"),
+        duration_s=required_number(columns.duration_s),
+        exit_code=None if columns.exit_code is None else required_whole(columns.exit_code),
         artifacts=content.get("artifacts", {}),
-        notes=tuple(content.get("notes", ())),
-        spend=spend_in(content, "spend"),
-        judging=spend_in(content, "judging"),
-        activity=activity_from(content["activity"]) if "activity" in content else None,
-        change=change_from(content["change"]) if "change" in content else None,
+        notes=content.get("notes", ()),
+        spend=content.get("spend"),
+        judging=content.get("judging"),
+        activity=None if activity is None else activity_from(activity),
+        change=None if change is None else change_from(change),
         cpu_s=content.get("cpu_s"),
         memory_bytes=content.get("memory_bytes"),
     )
 
 
-def spend_in(content: Mapping[str, Any], part: str) -> Spend | None:
-    """One of the spends in an attempt's content: `spend`, its target's, or `judging`."""
-    return Spend(**content[part]) if part in content else None
+# ---- reading what is there, whoever wrote it
+
+
+def content_of(text: str) -> dict[str, Any]:
+    """What was written as an attempt's content: its parts by name, each a record or plain data."""
+    content: dict[str, Any] = _CONTENT.validate_json(text)
+    return content
+
+
+def mapping_of(text: str) -> dict[str, Any]:
+    """What was written as a JSON object with anything in it."""
+    mapping: dict[str, Any] = _OBJECT.validate_json(text)
+    return mapping
+
+
+def selection_of(text: str) -> dict[str, Any]:
+    """The filters and overrides of a run, and what races and tests keep beside them."""
+    selection: dict[str, Any] = _SELECTION.validate_json(text)
+    return selection
+
+
+def case_of(case_id: str, text: str) -> Case:
+    return Case(id=checked_text(case_id), **_CASE.validate_json(text))
+
+
+def checked_text(value: Any) -> str:
+    if type(value) is str:
+        return value
+    raise ValueError(f"{_shown(value)} in the place of a text")
+
+
+def checked_number(value: Any) -> float | None:
+    return None if value is None else required_number(value)
+
+
+def required_number(value: Any) -> float:
+    """A duration, a score or a time: SQLite keeps what it is given, texts and blobs too."""
+    if type(value) in (float, int) and -LARGEST_NUMBER < value < LARGEST_NUMBER:
+        number: float = value
+        return number
+    raise ValueError(f"{_shown(value)} in the place of a number")
+
+
+def required_time(value: Any) -> float:
+    if required_number(value) >= 0:
+        return float(value)
+    raise ValueError(f"{_shown(value)} in the place of a time")
+
+
+def required_whole(value: Any) -> int:
+    if type(value) is int:
+        return value
+    raise ValueError(f"{_shown(value)} in the place of a whole number")
+
+
+def _shown(value: Any) -> str:
+    return repr(value[:40] if isinstance(value, str | bytes) else value)
+
+
+def in_words(error: ValidationError) -> str:
+    """The first thing that does not fit."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(str(step) for step in first["loc"])
+    return f"{place}: {first['msg']}" if place else first["msg"]
+
+
+LARGEST_NUMBER = 253_402_300_800.0
+"""The end of the year 9999, in seconds since the epoch: no later time can be shown, and nothing
+lasts as long."""
+LARGEST_AMOUNT = 10**30
+"""Of tokens, bytes or dollars."""
+
+_TEXT = forms.str_schema()
+_FLAG = forms.bool_schema()
+_WHOLE = forms.int_schema(ge=-LARGEST_AMOUNT, le=LARGEST_AMOUNT)
+# Whole numbers stay whole: reports show them as they came.
+_AMOUNT = forms.union_schema(
+    [_WHOLE, forms.float_schema(ge=-LARGEST_AMOUNT, le=LARGEST_AMOUNT)], mode="smart"
+)
+_AMOUNTS = forms.dict_schema(_TEXT, _AMOUNT)
+_ANYTHING = forms.dict_schema(_TEXT, forms.any_schema())
+_TEXTS = forms.tuple_variable_schema(_TEXT)
+
+
+def _or_null(form: Form) -> Form:
+    return forms.nullable_schema(form)
+
+
+def _record(kind: type, /, **members: Form) -> Form:
+    """The form of a dataclass: with these members, of which those that have a default may miss."""
+    arguments = []
+    for field in fields(kind):
+        form = members[field.name]
+        if field.default is not MISSING:
+            form = forms.with_default_schema(form, default=field.default)
+        elif field.default_factory is not MISSING:
+            form = forms.with_default_schema(form, default_factory=field.default_factory)
+        arguments.append(forms.dataclass_field(field.name, form, kw_only=True))
+    return forms.dataclass_schema(
+        kind,
+        forms.dataclass_args_schema(kind.__name__, arguments, extra_behavior="forbid"),
+        [field.name for field in fields(kind)],
+        slots=True,
+        frozen=True,
+    )
+
+
+def _object(extra: forms.ExtraBehavior, **members: Form) -> Form:
+    """The form of a JSON object, in which every member may miss."""
+    return forms.typed_dict_schema(
+        {name: forms.typed_dict_field(form, required=False) for name, form in members.items()},
+        extra_behavior=extra,
+    )
+
+
+_SPEND = _record(
+    Spend,
+    calls=_WHOLE,
+    cached=_WHOLE,
+    cost_usd=_or_null(_AMOUNT),
+    part_usd=_AMOUNT,
+    usage=_AMOUNTS,
+)
+_GRADE = _record(
+    Grade, score=_AMOUNT, passed=_FLAG, reason=_TEXT, grader=_TEXT, agreement=_or_null(_AMOUNT)
+)
+_ERROR = _record(
+    Failure,
+    kind=forms.enum_schema(Outcome, list(Outcome), sub_type="str"),
+    message=_TEXT,
+    retry_after=_or_null(_AMOUNT),
+    account=_or_null(_TEXT),
+    lasting=_FLAG,
+    stops=_or_null(_TEXT),
+)
+_ACTIVITY = _object(
+    "forbid",
+    turns=_WHOLE,
+    session=_TEXT,
+    version=_TEXT,
+    model=_TEXT,
+    tools=forms.list_schema(forms.tuple_schema([_TEXT, _or_null(_TEXT), _WHOLE, _WHOLE])),
+    mcp=forms.dict_schema(_TEXT, _TEXT),
+    tells_tools=_FLAG,
+)
+_CHANGED_FILE = forms.tuple_schema(
+    [_TEXT, _TEXT, _or_null(_WHOLE), _or_null(_WHOLE), _FLAG], variadic_item_index=4
+)
+_CHANGE = _object(
+    "forbid",
+    **dict.fromkeys(CHANGE_COUNTS, _WHOLE),
+    files=forms.list_schema(_CHANGED_FILE),
+    tampering=_TEXTS,
+    unknown=_TEXT,
+)
+_STRICTLY = forms.CoreConfig(strict=True)
+_CONTENT = SchemaValidator(
+    _object(
+        "ignore",
+        output=_record(
+            Output, text=_TEXT, usage=_AMOUNTS, cost_usd=_or_null(_AMOUNT), metadata=_ANYTHING
+        ),
+        grades=forms.tuple_variable_schema(_GRADE),
+        error=_ERROR,
+        spend=_SPEND,
+        judging=_SPEND,
+        artifacts=forms.dict_schema(_TEXT, _TEXT),
+        notes=_TEXTS,
+        activity=_ACTIVITY,
+        change=_CHANGE,
+        cpu_s=forms.float_schema(),
+        memory_bytes=forms.int_schema(),
+    ),
+    _STRICTLY,
+)
+_CASE = SchemaValidator(
+    _object(
+        "ignore",
+        input=forms.any_schema(),
+        expect=forms.any_schema(),
+        tags=_TEXTS,
+        metadata=_ANYTHING,
+    ),
+    _STRICTLY,
+)
+_SELECTION = SchemaValidator(
+    _object(
+        "allow",
+        **dict.fromkeys(("cases", "tags", "models"), _TEXTS),
+        variants=forms.tuple_variable_schema(forms.tuple_schema([_TEXT, _TEXT])),
+        parallel=forms.union_schema([_WHOLE, forms.literal_schema(["auto"])]),
+        repeats=_WHOLE,
+        **dict.fromkeys(("timeout", "fail_under", "max_drop", "budget_usd"), _AMOUNT),
+        **dict.fromkeys(("baseline", "cache", "ref", "commit", "tree"), _TEXT),
+    ),
+    _STRICTLY,
+)
+_OBJECT = SchemaValidator(_ANYTHING, _STRICTLY)

@@ -12,6 +12,7 @@ from pathlib import Path
 from paraval.errors import StoreError
 
 RUNS_FOLDER = "runs"
+_RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
 LEAST_FREE_BYTES = 20_000_000
 
 NETWORK_FILESYSTEMS = frozenset(
@@ -111,6 +112,11 @@ def _no_space(folder: Path, free: int) -> StoreError:
         f"at least {LEAST_FREE_BYTES / 1e6:.0f} MB are needed",
         hint=f"make space, or {_WAY_OUT}",
     )
+
+
+def is_run_id(name: object) -> bool:
+    """Whether it is one that a store gives: it is shown in messages and commands as it is."""
+    return isinstance(name, str) and _RUN_ID.fullmatch(name) is not None
 
 
 def artifacts_of(key: str, number: int) -> str:

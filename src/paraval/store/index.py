@@ -9,7 +9,6 @@ because of it.
 from __future__ import annotations
 
 import fcntl
-import json
 import logging
 import math
 import os
@@ -27,11 +26,17 @@ from paraval.errors import StoreError
 from paraval.records import Outcome, RunInfo, Variant
 from paraval.store.about import About
 from paraval.store.connection import RUN_FILE, ReadingFile, explaining, fingerprint, has_run
-from paraval.store.encoding import content_of, to_json
+from paraval.store.encoding import content_of, mapping_of, required_number, to_json
 from paraval.store.folder import RUNS_FOLDER, unreadable
 from paraval.store.locks import is_worked_on
-from paraval.store.reader import RunReader
-from paraval.store.schema import APPLICATION_ID, INDEX_SCHEMA
+from paraval.store.reader import RunReader, checked_info
+from paraval.store.schema import (
+    APPLICATION_ID,
+    INDEX_SCHEMA,
+    INDEX_TABLES,
+    foreign_name,
+    statements_of,
+)
 from paraval.store.spending import (
     Spent,
     is_carried_over,
@@ -223,9 +228,10 @@ class Index:
                 for run_id in run_ids:
                     if rows := connection.execute(_REMEMBERED, (run_id,)).fetchall():
                         sums[run_id] = {
-                            (case, variant): _Sums(*row) for case, variant, *row in rows
+                            (case, variant): _Sums(*map(required_number, row))  # type: ignore[arg-type]  # as they were written
+                            for case, variant, *row in rows
                         }
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, sqlite3.Error, ValueError) as error:
             _log.debug("the index of %s cannot be read: %s", self._root, error)
             return {}
         return sums
@@ -288,6 +294,8 @@ def _connect(path: Path) -> sqlite3.Connection:
             raise sqlite3.DatabaseError("not ours")
         elif marks[1] != INDEX_VERSION:
             raise _OtherVersionError
+        elif foreign_name(connection, INDEX_TABLES) is not None:
+            raise sqlite3.DatabaseError("not ours alone")
         # Not WAL: several engines write here, and SQLite before 3.51.3 may damage a WAL file when
         # two do so at once.
         connection.execute("PRAGMA journal_mode = DELETE")
@@ -308,9 +316,8 @@ _MARKS = ("application_id", "user_version")
 
 def _create(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
-    for statement in INDEX_SCHEMA.split(";\n"):
-        if statement.strip():
-            connection.execute(statement)
+    for statement in statements_of(INDEX_SCHEMA):
+        connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {INDEX_VERSION}")
     connection.execute("COMMIT")
@@ -391,9 +398,10 @@ def _settled_fingerprint(folder: Path) -> str | None:
 def _info_from(text: str, folder: Path) -> RunInfo | None:
     """None where the index says it in words that are not ours."""
     try:
-        told = json.loads(text)
-        return RunInfo(**{**told, **About.from_mapping(told)._asdict()}, folder=str(folder))
-    except (TypeError, ValueError, KeyError):
+        told = mapping_of(text)
+        about = About.from_mapping(told)._asdict()
+        return checked_info(RunInfo(**{**told, **about}, folder=str(folder)))
+    except (TypeError, ValueError, LookupError, AttributeError):
         return None
 
 
@@ -426,7 +434,8 @@ def _read_sums(folder: Path) -> _ByTrials:
             for case, variant, duration_s, content in file.connection.execute(_DECIDED, silent):
                 spent = spent_in(content)
                 if not (is_from_cache(spent.target) or is_carried_over(spent)):
-                    sums[case, variant].add_attempt(duration_s, spent, _taken_in(content))
+                    took_s = required_number(duration_s)
+                    sums[case, variant].add_attempt(took_s, spent, _taken_in(content))
             return sums
     except StoreError as error:
         _log.debug("%s tells no durations: %s", folder, error.message)
@@ -450,7 +459,7 @@ def _amount(told: object) -> float | None:
 def _history_rows(totals: _ByTrials) -> Iterator[HistoryRow]:
     for (case_id, text), sums in totals.items():
         try:
-            variant = json.loads(text)
+            variant = mapping_of(text)
         except ValueError:
             _log.debug("durations of a variant that cannot be read are left out: %r", text)
             continue

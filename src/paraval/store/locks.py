@@ -6,19 +6,27 @@ The lock is the kernel's (flock), so it ends with its process, however that ends
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import socket
+import stat
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from paraval.errors import RunBusyError, StoreError
+from paraval.plain_files import read_plain_file
 
 LOCK_FILE = "engine.lock"
 PATIENCE_S = 0.3
 """An onlooker holds the lock for an instant to see whether it is free: that is not an engine."""
+
+LARGEST_BYTES = 10_000
+_AS_IT_IS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""A link or a pipe in its place must neither lead elsewhere nor hold anyone up."""
+_REMOVE = "remove it, if no engine works on the run"
 
 Identity = tuple[int, float]
 """A process: its pid, and when it started, since pids are used again. Only told, never believed:
@@ -47,9 +55,12 @@ class RunLock:
     def acquire(cls, folder: Path, identity: Identity) -> RunLock:
         """The lock, or RunBusyError within a second. A dead engine's lock is free."""
         try:
-            descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | _AS_IT_IS, 0o644)
         except OSError as error:
             raise _no_lock(folder, error) from error
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise StoreError(f"{folder / LOCK_FILE} is not a regular file", hint=_REMOVE)
         try:
             locked = _lock_patiently(descriptor)
         except OSError as error:
@@ -77,7 +88,7 @@ class RunLock:
 def is_worked_on(folder: Path) -> bool:
     """Whether a living engine holds the run."""
     try:
-        descriptor = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(folder / LOCK_FILE, os.O_RDONLY | _AS_IT_IS)
     except OSError:
         return False
     try:
@@ -118,6 +129,8 @@ def _write_owner(descriptor: int, identity: Identity) -> None:
 
 
 def _no_lock(folder: Path, error: OSError) -> StoreError:
+    if error.errno == errno.ELOOP:
+        return StoreError(f"{folder / LOCK_FILE} is not a regular file", hint=_REMOVE)
     return StoreError(
         f"cannot lock run {folder.name}: {error.strerror} ({folder / LOCK_FILE})",
         hint="an engine needs a folder that it may write, with space, on a disk of this machine",
@@ -138,7 +151,7 @@ def _busy(folder: Path) -> RunBusyError:
 
 def _read_owner(folder: Path) -> dict[str, object]:
     try:
-        owner = json.loads((folder / LOCK_FILE).read_text())
-    except (OSError, ValueError):
+        owner = json.loads(read_plain_file(LOCK_FILE, LARGEST_BYTES, within=str(folder)))
+    except (OSError, ValueError, RecursionError):
         return {}
     return owner if isinstance(owner, dict) else {}

@@ -16,7 +16,14 @@ from paraval.errors import StoreError
 from paraval.records import Plan
 from paraval.store.about import write_about
 from paraval.store.encoding import case_json, name_text, to_json, variant_json
-from paraval.store.schema import APPLICATION_ID, GROWS, SCHEMA, SCHEMA_VERSION
+from paraval.store.schema import (
+    APPLICATION_ID,
+    GROWS,
+    SCHEMA,
+    SCHEMA_VERSION,
+    TRIAL_BY_KEY,
+    statements_of,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +88,8 @@ def _digest(
 
 def write_new(connection: sqlite3.Connection, run_id: str, plan: Plan, seed: int) -> None:
     """The tables and the plan. The caller's transaction makes it all or nothing."""
-    for statement in SCHEMA.split(";\n"):
-        if statement.strip():
-            connection.execute(statement)
+    for statement in statements_of(SCHEMA):
+        connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     rows = plan_rows(plan)
@@ -166,6 +172,6 @@ def _insert(connection: sqlite3.Connection, rows: PlanRows) -> None:
     connection.execute("DROP INDEX IF EXISTS trial_by_key")
     connection.executemany("INSERT INTO trial VALUES (?, ?, ?, ?, ?)", rows.trials)
     try:
-        connection.execute("CREATE UNIQUE INDEX trial_by_key ON trial (key)")
+        connection.execute(TRIAL_BY_KEY)
     except sqlite3.IntegrityError as error:
         raise StoreError(f"two trials of the plan are the same: {error}") from error

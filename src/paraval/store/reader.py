@@ -7,7 +7,6 @@ neither the engine's log nor a resume, and 100,000 trials need no more memory th
 from __future__ import annotations
 
 import fnmatch
-import json
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,8 +28,19 @@ from paraval.records import (
 from paraval.settings import is_of_tests
 from paraval.store.about import read_about
 from paraval.store.connection import RUN_FILE, ReadingFile, explaining
-from paraval.store.encoding import EndedColumns, from_columns
-from paraval.store.folder import artifacts_of
+from paraval.store.encoding import (
+    EndedColumns,
+    case_of,
+    checked_number,
+    checked_text,
+    from_columns,
+    mapping_of,
+    required_number,
+    required_time,
+    required_whole,
+    selection_of,
+)
+from paraval.store.folder import artifacts_of, is_run_id
 from paraval.store.locks import is_worked_on
 from paraval.store.schema import GROWS, NO_ATTEMPT
 from paraval.store.spending import Spent, Sum, spent_by, sum_of
@@ -72,8 +82,7 @@ class RunReader:
         """The filters and overrides that the run was planned with."""
         with explaining(self._path):
             (text,) = self._connection.execute("SELECT selection FROM run").fetchone()
-            selection: dict[str, Any] = json.loads(text)
-        return selection
+            return selection_of(text)
 
     def grows(self) -> bool:
         """Whether its trials are named while it goes on."""
@@ -109,19 +118,23 @@ class RunReader:
         with explaining(self._path):
             ended = {**read_left_for_later(self._connection), **self.known_results()}
             rows = self._connection.execute(_NAMED).fetchall()
-        return {
-            key: replace(
-                ended[key], index=index, case_id=case_id, variant=json.loads(choices), repeat=repeat
-            )
-            for index, key, case_id, choices, repeat in rows
-            if key in ended
-        }
+            return {
+                key: replace(
+                    ended[key],
+                    index=index,
+                    case_id=checked_text(case_id),
+                    variant=mapping_of(choices),
+                    repeat=required_whole(repeat),
+                )
+                for index, key, case_id, choices, repeat in rows
+                if key in ended
+            }
 
     def results(self) -> Iterator[TrialResult]:
         """Every trial, in plan order; those without a result as skipped, with the reason."""
         worked_on = is_worked_on(self._folder)
         for row in self._pages(_RESULTS, {}):
-            with explaining(self._path):
+            with explaining(self._path, f"trial {row[0]}"):
                 result = self._trial_result(_ResultRow(*row), worked_on=worked_on)
             yield result
 
@@ -140,13 +153,13 @@ class RunReader:
             spent = spent.and_more()
         return TrialResult(
             index=row.trial,
-            case_id=row.case_id,
+            case_id=checked_text(row.case_id),
             variant=self._variant(row.variant),
-            repeat=row.repeat,
+            repeat=required_whole(row.repeat),
             result=decided or self._no_result(row, worked_on=worked_on),
             attempts=row.attempts,
-            queued_s=row.queued_s,
-            total_s=row.total_s,
+            queued_s=checked_number(row.queued_s),
+            total_s=required_number(row.total_s),
             spend=spent.target,
             judging=spent.judging,
             retries=dict(Counter(retry.outcome for retry in retries)) if retries else {},
@@ -183,36 +196,30 @@ class RunReader:
     ) -> Iterator[AttemptRecord]:
         """Attempts by plan order and number; of the cases that a glob fits, or of one trial."""
         self._connection.create_function(
-            "case_fits", 1, lambda name: case is None or fnmatch.fnmatchcase(name, case)
+            "case_fits", 1, lambda name: case is None or fnmatch.fnmatchcase(str(name), case)
         )
         for row in self._pages(_ATTEMPTS, {"only": index}, cursor_columns=2):
-            with explaining(self._path):
+            with explaining(self._path, f"trial {row[0]}"):
                 attempt = self._attempt(row)
             yield attempt
 
     def cases(self) -> Iterator[Case]:
         """What was asked, in plan order; without what only a run needs, such as locks."""
-        for _, case_id, content in self._pages(_CASES, {}):
-            with explaining(self._path):
-                told = json.loads(content)
-            yield Case(
-                id=case_id,
-                input=told.get("input"),
-                expect=told.get("expect"),
-                tags=tuple(told.get("tags", ())),
-                metadata=told.get("metadata", {}),
-            )
+        for number, case_id, content in self._pages(_CASES, {}):
+            with explaining(self._path, f"case {number}"):
+                case = case_of(case_id, content)
+            yield case
 
     def _attempt(self, row: tuple[Any, ...]) -> AttemptRecord:
         trial, number, key, case_id, variant, repeat, started_at, *ended = row
         return AttemptRecord(
             index=trial,
-            case_id=case_id,
+            case_id=checked_text(case_id),
             variant=self._variant(variant),
-            repeat=repeat,
-            number=number,
-            started_at=started_at,
-            folder=artifacts_of(key, number),
+            repeat=required_whole(repeat),
+            number=required_whole(number),
+            started_at=required_time(started_at),
+            folder=artifacts_of(checked_text(key), number),
             result=_ended_result(ended),
         )
 
@@ -227,6 +234,9 @@ class RunReader:
                 page = self._connection.execute(
                     f"{sql} LIMIT {PAGE_ROWS}", {**parameters, **cursor}
                 ).fetchall()
+                # Pages of a damaged file can lead back to each other: then there would be no last.
+                if page and not page[-1][:cursor_columns] > after:
+                    raise ValueError("its rows are out of order")
             yield from page
             if len(page) < PAGE_ROWS:
                 return
@@ -235,7 +245,7 @@ class RunReader:
     def _variant(self, number: int) -> Variant:
         if number not in self._variants:
             sql = "SELECT choices FROM variant WHERE number = ?"
-            self._variants[number] = json.loads(
+            self._variants[number] = mapping_of(
                 self._connection.execute(sql, (number,)).fetchone()[0]
             )
         return self._variants[number]
@@ -266,7 +276,7 @@ def read_info(connection: sqlite3.Connection, folder: Path, *, worked_on: bool) 
     may_have_dropped = sessions > 1 and not (grows and worked_on)
     dropped = _dropped(connection) if may_have_dropped else Sum()
     held_back = unfinished and reason == "held_back"
-    return RunInfo(
+    info = RunInfo(
         id=run_id,
         suite=suite,
         source=source,
@@ -287,6 +297,22 @@ def read_info(connection: sqlite3.Connection, folder: Path, *, worked_on: bool) 
         running=worked_on,
         **read_about(connection)._asdict(),
     )
+    return checked_info(info)
+
+
+def checked_info(info: RunInfo) -> RunInfo:
+    """The same, if it can be shown; ValueError says what is wrong."""
+    if not is_run_id(info.id):
+        raise ValueError(f"{info.id!r:.60} in the place of a run's id")
+    for text in (info.suite, info.source or ""):
+        checked_text(text)
+    for number in (info.trials, info.parallel, info.seed, info.resumed, info.done):
+        required_whole(number)
+    for at in (info.started_at, info.ended_at or 0.0):
+        required_time(at)
+    for amount in (info.wall_s, info.dropped_usd, info.fail_under or 0.0):
+        required_number(amount)
+    return info
 
 
 def read_known_results(connection: sqlite3.Connection) -> dict[str, TrialResult]:
@@ -307,8 +333,8 @@ def read_known_results(connection: sqlite3.Connection) -> dict[str, TrialResult]
             repeat=0,
             result=result,
             attempts=number,
-            queued_s=queued_s,
-            total_s=total_s,
+            queued_s=checked_number(queued_s),
+            total_s=required_number(total_s),
             spend=spent.target,
             judging=spent.judging,
         )
@@ -344,9 +370,11 @@ def _wall_s(connection: sqlite3.Connection) -> float:
         "SELECT number, started_at, wall_s FROM session"
     ).fetchall():
         total += (
-            wall_s if wall_s is not None else last_sign_of_life(connection, number) - started_at
+            required_number(wall_s)
+            if wall_s is not None
+            else last_sign_of_life(connection, number) - required_time(started_at)
         )
-    return total
+    return required_number(total)
 
 
 def last_sign_of_life(connection: sqlite3.Connection, session: int) -> float:
@@ -356,7 +384,7 @@ def last_sign_of_life(connection: sqlite3.Connection, session: int) -> float:
         " SELECT max(coalesce(ended_at, started_at)) FROM attempt WHERE session = :session)",
         {"session": session},
     ).fetchone()
-    return float(at)
+    return required_time(at)
 
 
 class _ResultRow(NamedTuple):

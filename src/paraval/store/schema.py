@@ -5,6 +5,9 @@ How it is opened is in `connection`; who writes which table is in `planned` and 
 
 from __future__ import annotations
 
+import re
+import sqlite3
+
 APPLICATION_ID = 0x50415241
 """`PARA` in ASCII: tells our files from anyone else's (PRAGMA application_id)."""
 
@@ -107,6 +110,19 @@ CREATE TABLE result (
 ) WITHOUT ROWID;
 """
 
+TRIAL_BY_KEY = "CREATE UNIQUE INDEX trial_by_key ON trial (key)"
+
+EARLIER_TABLES = """
+CREATE TABLE run (id TEXT NOT NULL, suite TEXT NOT NULL, source TEXT, parallel INTEGER NOT NULL,
+    seed INTEGER NOT NULL, fail_under REAL, axes TEXT NOT NULL, selection TEXT NOT NULL,
+    trials INTEGER NOT NULL, plan_digest TEXT NOT NULL);
+
+CREATE TABLE trial (idx INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE,
+    case_ INTEGER NOT NULL REFERENCES case_ (number),
+    variant INTEGER NOT NULL REFERENCES variant (number), repeat INTEGER NOT NULL);
+"""
+"""As the first versions made them: such runs can still be read."""
+
 INDEX_SCHEMA = """
 CREATE TABLE run (
     -- One row per run of the store that no engine works on: what its folder says, remembered.
@@ -135,3 +151,35 @@ CREATE TABLE history (
     PRIMARY KEY (run_id, case_id, variant)
 ) WITHOUT ROWID;
 """
+
+_COMMENT = re.compile(r"--[^\n]*")
+_BLANK = re.compile(r"[ \t\r\n\f]+")
+_AROUND_SIGNS = re.compile(r" ?([(),]) ?")
+
+
+def statements_of(schema: str) -> list[str]:
+    return [statement for statement in schema.split(";\n") if statement.strip()]
+
+
+def _bare(statement: str) -> str:
+    """A statement without comments and blanks, in which versions differ. None of ours has anything
+    in quotes, so that no text which SQLite reads another way becomes one of ours."""
+    return _AROUND_SIGNS.sub(r"\1", _BLANK.sub(" ", _COMMENT.sub(" ", statement))).strip(" ;")
+
+
+RUN_TABLES = frozenset(
+    map(_bare, (*statements_of(SCHEMA), TRIAL_BY_KEY, *statements_of(EARLIER_TABLES)))
+)
+INDEX_TABLES = frozenset(map(_bare, statements_of(INDEX_SCHEMA)))
+
+
+def foreign_name(connection: sqlite3.Connection, tables: frozenset[str]) -> str | None:
+    """The first table, view, index or trigger that paraval did not make; None: all are its own.
+
+    A view could make any number of rows of any size out of nothing, and never end.
+    """
+    for kind, name, sql in connection.execute("SELECT type, name, sql FROM sqlite_master"):
+        by_itself = kind == "index" and sql is None and str(name).startswith("sqlite_autoindex_")
+        if not by_itself and _bare(str(sql)) not in tables:
+            return str(name)
+    return None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
-from paraval.records import AttemptResult, Spend, spent_together
-from paraval.store.encoding import content_of, spend_in
+from paraval.records import AttemptResult, Output, Spend, spent_together
+from paraval.store.encoding import content_of
 
 
 class Spent(NamedTuple):
@@ -28,7 +28,7 @@ class Spent(NamedTuple):
 
 def spent_by(result: AttemptResult) -> Spent:
     """What an attempt spent; in runs stored before there was a spend, what its output told."""
-    return Spent(result.spend or _told_by_output(result), result.judging)
+    return Spent(result.spend or _told_by(result.output), result.judging)
 
 
 def spent_in(content: str) -> Spent:
@@ -36,8 +36,8 @@ def spent_in(content: str) -> Spent:
     if '"cost_usd"' not in content:
         return Spent()
     parsed = content_of(content)
-    target = spend_in(parsed, "spend") or _told(parsed.get("output", {}))
-    return Spent(target, spend_in(parsed, "judging"))
+    target = parsed.get("spend") or _told_by(parsed.get("output"))
+    return Spent(target, parsed.get("judging"))
 
 
 def known_usd(spent: Spent) -> float:
@@ -93,14 +93,7 @@ _TOKENS = ("input_tokens", "output_tokens")
 _UNTOLD = Spend(cost_usd=None)
 
 
-def _told_by_output(result: AttemptResult) -> Spend | None:
-    output = result.output
+def _told_by(output: Output | None) -> Spend | None:
     if output is None or output.cost_usd is None:
         return None
     return Spend(cost_usd=output.cost_usd, usage=dict(output.usage))
-
-
-def _told(output: Mapping[str, Any]) -> Spend | None:
-    if output.get("cost_usd") is None:
-        return None
-    return Spend(cost_usd=output["cost_usd"], usage=dict(output.get("usage", {})))
