@@ -354,6 +354,7 @@ def _object(extra: forms.ExtraBehavior, **members: Form) -> Form:
 _SPEND = _record(
     Spend,
     calls=_WHOLE,
+    calls_unknown=_FLAG,
     cached=_WHOLE,
     cost_usd=_or_null(_AMOUNT),
     part_usd=_AMOUNT,
