@@ -222,8 +222,11 @@ model, an agent's prompt, arguments and tool servers, and the commands of grader
 A grader's command has no `{folder}`, and a workspace's `setup` no other fields than `{python}` and
 `{suite}`.
 
-`{{` and `}}` are plain braces. A field that any trial would not have is told when the suite is
-loaded.
+`{{` and `}}` are plain braces: `{{"a": 1}}` is the text `{"a": 1}`. A field that any trial would
+not have is told when the suite is loaded. In what a chat model or an agent is sent, these are
+errors, too: a field in double braces (`{{input}}` would be sent as it stands), and a prompt that
+uses nothing of the case where there are several cases, since all would send the same text. The
+system's text and all messages count together; so do an agent's arguments and environment.
 
 With `shell: true` a value is never text of the script: the shell gets it in a variable, so that it
 stays one word and is not run, whatever it holds. A field may stand in plain code, inside double
@@ -260,6 +263,17 @@ own. An axis is named with letters, digits, `_` and `-`; `input`, `case`, `repea
 `python`, `parallel`, `suite` and `workspace` are taken. `exclude` lists mappings of axes to values;
 a variant that fits all values of one of them is left out. Numbers are the same however they are
 written: `--variant size=1` chooses `1.0`.
+
+Values are filled in as they stand. They are neither files nor templates, so `prompt: "{wording}"`
+with the values `[prompts/a.md, prompts/b.md]` is an error. Prompts to compare are keys of the
+target:
+
+```
+matrix:
+  wording:
+    short:   {chat: {prompt: prompts/short.md}}       # of an agent: {prompt: prompts/short.md}
+    careful: {chat: {prompt: "Think, then answer: {input}"}}
+```
 """
 
 COMMANDS = f"""\

@@ -476,6 +476,39 @@ def test_an_axis_that_changes_nothing_is_told(
     assert any(problem in each for each in told), told
 
 
+TWO = [{"id": "a", "input": "x"}, {"id": "b", "input": "y"}]
+
+
+def test_a_prompt_that_uses_nothing_of_the_case_or_braces_a_field_is_refused() -> None:
+    (told,) = problems_of(cases=TWO, target={"agent": "codex", "prompt": "Fix the bug."})
+    assert told == (
+        "target.prompt: the prompt uses nothing of the case: all 2 cases would send the same text;"
+        " did you mean {input}?"
+    )
+    assert problems_of(cases=TWO, target={"agent": "codex", "prompt": "Fix {{input}}."}) == [
+        "target.prompt: {{input}} is plain text and is not filled in; did you mean {input}?"
+    ]
+    assert plan_of(target={"agent": "codex", "prompt": "Fix the bug."}).trials
+
+
+def test_the_case_may_reach_an_agent_by_other_ways_than_its_prompt() -> None:
+    constant = {"agent": "codex", "prompt": "Fix the bug."}
+    for way in ({"env": {"BUG": "{case.id}"}}, {"arguments": ["--title", "{input}"]}):
+        assert len(plan_of(cases=TWO, target={**constant, **way}).trials) == 2
+
+
+def test_the_name_of_a_prompts_file_is_not_sent_to_an_agent() -> None:
+    (told,) = problems_of(
+        cases=TWO,
+        matrix={"wording": ["prompts/a.md"]},
+        target={"agent": "codex", "prompt": "{wording}"},
+    )
+    assert told == (
+        "matrix.wording[0]: 'prompts/a.md' would be sent as the prompt: values of an axis are"
+        " neither files nor templates; write wording: {a: {prompt: prompts/a.md}}"
+    )
+
+
 def test_an_agents_exit_code_is_not_judged() -> None:
     told = problems_of(target=AGENT, graders=["exit_code"])
     assert told == [

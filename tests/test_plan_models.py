@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
+import textwrap
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -361,6 +363,153 @@ def test_what_is_wrong_in_a_prompts_file_is_told_with_its_line(write: WriteSuite
         f"two.md:3: there is no field {{json}}; {fields}",
     ]
     assert told[-1].startswith("three.md:2: a lone '{' at character 19 in '{input}")
+
+
+NOTHING_OF_THE_CASE = (
+    "the prompt uses nothing of the case: all 3 cases would send the same text; did you mean"
+    " {input}?"
+)
+NEITHER = "values of an axis are neither files nor templates; write wording:"
+THREE = """
+    cases: [{id: a, input: x}, {id: b, input: y}, {id: c, input: z}]
+    models: {m: {provider: openai, model: x}}
+"""
+
+
+def told_of_prompts(write: WriteSuite, lines: str) -> list[str]:
+    """What is wrong with a suite of three cases whose target begins in line 4."""
+    write("suite.yaml", THREE + textwrap.indent(textwrap.dedent(lines).lstrip(), "    "))
+    try:
+        Suite.load("suite.yaml")
+    except SuiteError as refused:
+        return [str(problem) for problem in refused.problems]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("chat", "key", "field"),
+    [
+        ('prompt: "Answer this: {{input}}"', "prompt", "input"),
+        ('prompt: "{input}", system: "Be {{ tone }}."', "system", "tone"),
+        (
+            'messages: [{role: user, content: "{{input.q}} {case.id}"}]',
+            "messages[0].content",
+            "input.q",
+        ),
+    ],
+)
+def test_a_field_in_double_braces_is_refused(
+    write: WriteSuite, chat: str, key: str, field: str
+) -> None:
+    written = re.search(r"\{\{.*?\}\}", chat)
+    assert written is not None
+    told = told_of_prompts(
+        write, f"matrix: {{tone: [dry, warm]}}\ntarget: {{chat: {{model: m, {chat}}}}}"
+    )
+    why = f"{written[0]} is plain text and is not filled in; did you mean {{{field}}}?"
+    assert told == [f"suite.yaml:5: target.chat.{key}: {why}"]
+
+
+def test_double_braces_in_a_prompts_file_are_told_with_their_line(write: WriteSuite) -> None:
+    write("prompt.md", "Answer the question.\n\n{{input}}\n")
+    told = told_of_prompts(write, "target: {chat: {model: m, prompt: prompt.md}}")
+    assert told == [
+        "prompt.md:3: {{input}} is plain text and is not filled in; did you mean {input}?"
+    ]
+
+
+def test_braces_that_hold_no_field_stay_possible(write: WriteSuite) -> None:
+    write("prompt.md", '{input}\n\nAnswer as {{"a": 1}}, {{x}} or {{{input}}}.\n')
+    assert told_of_prompts(write, "target: {chat: {model: m, prompt: prompt.md}}") == []
+
+
+@pytest.mark.parametrize(
+    "chat",
+    [
+        'prompt: "Answer the question."',
+        'prompt: "Answer {{question}}."',
+        'prompt: "{tone} {repeat}"',
+        'system: Be brief., messages: [{role: user, content: "Hello, {tone}."}]',
+    ],
+)
+def test_a_prompt_that_uses_nothing_of_the_case_is_refused(write: WriteSuite, chat: str) -> None:
+    told = told_of_prompts(
+        write, f"matrix: {{tone: [dry, warm]}}\ntarget: {{chat: {{model: m, {chat}}}}}"
+    )
+    key = "messages[0].content" if "messages" in chat else "prompt"
+    assert told == [f"suite.yaml:5: target.chat.{key}: {NOTHING_OF_THE_CASE}"]
+
+
+@pytest.mark.parametrize(
+    "chat",
+    [
+        "{model: m}",
+        '{model: m, prompt: Go on., system: "About {case.id}:"}',
+        '{model: m, messages: [{role: user, content: "{input}"}, {role: user, content: Why?}]}',
+    ],
+)
+def test_one_message_that_uses_the_case_is_enough(write: WriteSuite, chat: str) -> None:
+    assert told_of_prompts(write, f"target: {{chat: {chat}}}") == []
+
+
+def test_a_suite_of_one_case_may_have_a_constant_prompt() -> None:
+    [trial] = plan_of(chat_suite(target={"chat": {"model": "gpt", "prompt": "Hello."}})).trials
+    assert trial.case.id == "a"
+
+
+def test_only_the_variants_whose_prompt_uses_nothing_are_told(write: WriteSuite) -> None:
+    told = told_of_prompts(
+        write,
+        """
+        matrix:
+          wording:
+            short: {chat: {prompt: "{input}"}}
+            none: {chat: {prompt: Answer.}}
+        target: {chat: {model: m}}
+        """,
+    )
+    assert told == [f"suite.yaml:7: matrix.wording.none.chat.prompt: {NOTHING_OF_THE_CASE}"]
+
+
+@pytest.mark.parametrize("key", ["prompt", "system"])
+def test_the_name_of_a_prompts_file_is_not_sent_as_a_prompt(write: WriteSuite, key: str) -> None:
+    """Also where there is no such file: nobody asks a model for a path."""
+    other = "" if key == "prompt" else ', prompt: "{input}"'
+    told = told_of_prompts(
+        write,
+        f"""
+        matrix: {{wording: [prompts/a.md, Be brief., "{{input}}, please"]}}
+        target: {{chat: {{model: m, {key}: "{{wording}}"{other}}}}}
+        """,
+    )
+    (problem,) = told
+    assert problem == (
+        f"suite.yaml:4: matrix.wording[0]: 'prompts/a.md' (and 1 more) would be sent as the {key}:"
+        f" {NEITHER} {{a: {{chat: {{{key}: prompts/a.md}}}}}}"
+    )
+
+
+def test_a_template_as_the_value_of_an_axis_is_not_sent_as_it_stands() -> None:
+    with pytest.raises(SuiteError) as refused:
+        chat_suite(
+            matrix={"wording": ["{input}, please", "now"]},
+            target={"chat": {"model": "gpt", "prompt": "{wording}"}},
+        )
+    (problem,) = refused.value.problems
+    assert str(problem) == (
+        "matrix.wording[0]: '{input}, please' would be sent as the prompt:"
+        f" {NEITHER} {{NAME: {{chat: {{prompt: TEXT}}}}}}"
+    )
+
+
+def test_values_of_an_axis_that_are_texts_may_be_a_prompt() -> None:
+    plan = plan_of(
+        chat_suite(
+            matrix={"wording": ["Say hi.", "Greet me."]},
+            target={"chat": {"model": "gpt", "prompt": "{wording}"}},
+        )
+    )
+    assert labels(plan) == ["a · Say hi.", "a · Greet me."]
 
 
 def test_overlays_are_laid_over_the_keys_of_a_chat() -> None:

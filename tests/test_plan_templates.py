@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paraval.shell_scripts import misplaced_fields, shell_command
-from paraval.templates import TemplateError, TemplateFields, field_names, fill
+from paraval.templates import TemplateError, TemplateFields, escaped_names, field_names, fill
 
 
 def fields(given_input: Any = "hi", **variant: str | int | float | bool) -> TemplateFields:
@@ -83,6 +83,20 @@ def test_what_cannot_be_filled_in_is_refused(template: str, message: str) -> Non
 
 def test_the_fields_of_a_template_are_named_once_and_in_order() -> None:
     assert field_names("{b}{a}{b}{{c}}") == ("b", "a")
+
+
+@pytest.mark.parametrize(
+    ("template", "names"),
+    [
+        ("{{input}} and {{ case.id }}", [("input", 0), ("case.id", 14)]),
+        ('{{"a": {{input}}}}', [("input", 7)]),
+        ('{{"a": {input}}}', []),
+        ("{{{input}}}", []),
+        ("{{}} {{a}} }}{{", [("", 0), ("a", 5)]),
+    ],
+)
+def test_what_stands_in_double_braces_is_known(template: str, names: list[tuple[str, int]]) -> None:
+    assert list(escaped_names(template)) == names
 
 
 # ---- scripts for a shell

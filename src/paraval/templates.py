@@ -80,6 +80,15 @@ def field_names(template: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(piece.name for piece in parse(template) if isinstance(piece, Field)))
 
 
+def escaped_names(template: str) -> Iterator[tuple[str, int]]:
+    """What stands in double braces, which make plain text of it, and where."""
+    before: re.Match[str] | None = None
+    for token in _TOKEN.finditer(template):
+        if before is not None and (before[0], token[0]) == ("{{", "}}"):
+            yield template[before.end() : token.start()].strip(), before.start()
+        before = token
+
+
 def field_value(name: str, fields: TemplateFields) -> Any:
     """What a field stands for; TemplateError where the trial has no such field."""
     if name in fields.extra:

@@ -13,10 +13,12 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
+from paraval.plan.axis_texts import lone_field
 from paraval.plan.cases import CaseList
+from paraval.plan.matrix import Axis, AxisValue
 from paraval.plan.places import Step, nearest, shown, suggestion
 from paraval.plan.placing import SUITE_FIELD
-from paraval.plan.prompts import Prompt
+from paraval.plan.prompts import Prompt, names_a_file
 from paraval.plan.target import VariantTarget
 from paraval.records import (
     AgentTarget,
@@ -33,6 +35,7 @@ from paraval.templates import (
     TemplateError,
     TemplateFields,
     as_text,
+    escaped_names,
     field_names,
     fill,
     input_value,
@@ -226,6 +229,116 @@ def check_template(template: Template, axes: Sequence[str], cases: CaseList) -> 
             )
 
 
+# ---- what a model or an agent is sent
+
+
+def check_prompts(
+    variants: Sequence[tuple[Variant, VariantTarget]], axes: Sequence[Axis], cases: CaseList
+) -> None:
+    """Tells which chats and agents would be sent something else than was meant: a field in double
+    braces, the name of a file, or the same text for all cases."""
+    asking = [
+        (variant, target)
+        for variant, target in variants
+        if isinstance(target.record, ChatTarget | AgentTarget)
+    ]
+    told = _check_axis_texts(asking, axes)
+    names = [axis.name for axis in axes]
+    for _, target in asking:
+        if id(target.record) not in told:
+            told.add(id(target.record))
+            if not _tell_double_braces(target, names):
+                _check_case_is_used(target, names, cases)
+
+
+def _check_axis_texts(
+    asking: Sequence[tuple[Variant, VariantTarget]], axes: Sequence[Axis]
+) -> set[int]:
+    """The ids of targets whose prompt is the value of an axis, which is neither read as a file nor
+    filled in; one problem for all values of an axis."""
+    by_name = {axis.name: axis for axis in axes}
+    mistaken: dict[tuple[str, str], list[AxisValue]] = {}
+    wrapped: dict[tuple[str, str], str] = {}
+    told: set[int] = set()
+    for variant, target in asking:
+        for key, prompt in _keyed_prompts(target):
+            name = lone_field(prompt.text)
+            axis = None if name is None else by_name.get(name)
+            value = None if axis is None else axis.find(as_text(variant[axis.name]))
+            if axis is None or value is None or not _is_prompt_of_its_own(value.text):
+                continue
+            told.add(id(target.record))
+            found = mistaken.setdefault((axis.name, key), [])
+            if value not in found:
+                found.append(value)
+            is_chat = isinstance(target.record, ChatTarget)
+            wrapped[axis.name, key] = "{chat: {%s: %s}}" if is_chat else "{%s: %s}"
+    for (name, key), values in mistaken.items():
+        first = values[0]
+        more = f" (and {len(values) - 1} more)" if len(values) > 1 else ""
+        is_file = names_a_file(first.text)
+        label, text = (Path(first.text).stem, first.text) if is_file else ("NAME", "TEXT")
+        form = f"{name}: {{{label}: {wrapped[name, key] % (key, text)}}}"
+        first.spot.report(
+            f"{shown(first.text)}{more} would be sent as the {key}: values of an axis are neither"
+            f" files nor templates; write {form}"
+        )
+    return told
+
+
+def _keyed_prompts(target: VariantTarget) -> Iterator[tuple[str, Prompt]]:
+    if isinstance(target.record, ChatTarget):
+        for message, prompt in zip(target.record.messages, target.prompts, strict=True):
+            yield "system" if message.role == "system" else "prompt", prompt
+    else:
+        yield from zip(("prompt", "system"), target.prompts, strict=False)
+
+
+def _is_prompt_of_its_own(text: str) -> bool:
+    """Whether a text would be one in the suite's own words: a file of prompts, or a template."""
+    return names_a_file(text) or any(map(_is_of_case, _names_or_none(text) or ()))
+
+
+def _tell_double_braces(target: VariantTarget, axes: Sequence[str]) -> bool:
+    """Whether there were any around a field."""
+    found = False
+    for template in templates_of(target):
+        if template.prompt not in target.prompts:
+            continue
+        for name, offset in escaped_names(template.text):
+            if name in template.fields or name in axes or _is_of_input(name):
+                found = True
+                written = template.text[offset : template.text.index("}}", offset) + 2]
+                template.report(
+                    f"{written} is plain text and is not filled in; did you mean {{{name}}}?",
+                    offset,
+                )
+    return found
+
+
+def _check_case_is_used(target: VariantTarget, axes: Sequence[str], cases: CaseList) -> None:
+    """By any of its messages; an agent may also be told by its arguments or its environment. A
+    field that is not known may have been meant for it, and was told."""
+    if len(cases.cases) < 2 or not target.prompts:
+        return
+    for template in templates_of(target):
+        constant = {*template.fields, *axes} - {"input", "case.id"}
+        names = _names_or_none(template.text)
+        if names is None or not constant.issuperset(names):
+            return
+    prompt = target.prompts[-1 if isinstance(target.record, ChatTarget) else 0]
+    has_input = any(case.input is not None for case in cases.cases)
+    instead = "did you mean {input}?" if has_input else "use {case.id}, or repeats of one case"
+    prompt.spot_at(0).report(
+        f"the prompt uses nothing of the case: all {len(cases.cases):,} cases would send the same"
+        f" text; {instead}"
+    )
+
+
+def _is_of_case(name: str) -> bool:
+    return name == "case.id" or _is_of_input(name)
+
+
 def _is_of_input(name: str) -> bool:
     return name == "input" or (name.startswith("input.") and len(name) > len("input."))
 
@@ -313,7 +426,7 @@ def find_shared_file(
             continue
         if not Path(target.cwd).is_absolute() and _is_in_workspace(target.output_file):
             continue
-        names = _names_or_none(target.output_file)
+        names = _names_or_none(target.output_file) or ()
         if "folder" in names:
             continue
         # Without the field, each repeat writes what the first one does.
@@ -333,11 +446,11 @@ def _is_in_workspace(output: str) -> bool:
     return not output.startswith("/")
 
 
-def _names_or_none(template: str) -> tuple[str, ...]:
+def _names_or_none(template: str) -> tuple[str, ...] | None:
     try:
         return field_names(template)
     except TemplateError:
-        return ()
+        return None
 
 
 def _filled(

@@ -35,9 +35,13 @@ class Prompt:
         return replace(self.spot, line=self.lines_before + self.text.count("\n", 0, offset) + 1)
 
 
+def names_a_file(written: str) -> bool:
+    return _FILE.match(written) is not None
+
+
 def read_prompt(written: str, spot: Spot, folder: Path) -> Prompt | None:
     """The text itself, or that of the file it names; None after telling why it cannot be had."""
-    if not _FILE.match(written):
+    if not names_a_file(written):
         return Prompt(text=written, spot=spot)
     reason = why_unreadable(folder / written)
     if reason:

@@ -18,7 +18,7 @@ from paraval.isolation import WorkspaceKind
 from paraval.plan.cases import CaseList, read_cases
 from paraval.plan.command_templates import check_grader_templates, check_setup_templates
 from paraval.plan.documents import read_document
-from paraval.plan.fitting import check_templates, find_shared_file
+from paraval.plan.fitting import check_prompts, check_templates, find_shared_file
 from paraval.plan.forms import check
 from paraval.plan.grading import check_expectations, read_graders
 from paraval.plan.matrix import Axis, Comparison, read_choices, read_matrix, variant_of
@@ -419,6 +419,7 @@ def _check_against_cases(words: _Words, variants: _Variants, cases: CaseList, re
     targets = [target for _, target in variants.targets]
     axes = variants.comparison.names
     check_templates(targets, axes, cases)
+    check_prompts(variants.targets, variants.comparison.axes, cases)
     has_workspace = words.around.has_workspace
     check_grader_templates(
         *words.key("graders"), axes=axes, cases=cases, has_workspace=has_workspace
