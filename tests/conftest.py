@@ -26,6 +26,9 @@ os.environ.pop("COLUMNS", None)
 for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
     os.environ.pop(name, None)
 
+HANGS_AFTER_S = 250
+"""A command that takes longer hangs: no busy machine takes so long."""
+
 WriteSuite = Callable[..., Path]
 Paraval = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -62,7 +65,7 @@ def paraval(folder: Path, forks: Forks) -> Paraval:
     """Runs the command in the folder, as a user would."""
 
     def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        options.setdefault("timeout", 100)
+        options.setdefault("timeout", HANGS_AFTER_S)
         env = {**os.environ, "NO_COLOR": "1", **options.pop("env", {})}
         if set(options) == {"timeout"}:
             forked = forks.run(arguments, folder=folder, env=env, timeout=options["timeout"])

@@ -115,7 +115,7 @@ def test_the_race_ends_as_the_readme_shows(folder: Path, paraval: Paraval) -> No
     shutil.copytree(ROOT / "examples" / "race", folder / "race")
     file = folder / "race" / "race.yaml"
     bench = "  metric: {file: bench.json}\n  blocks: 5\n  quiet: 0\n"
-    patient = file.read_text().replace("  timeout: 10 ", "  timeout: 25 ")
+    patient = file.read_text().replace("  timeout: 10 ", "  timeout: 40 ")
     file.write_text(re.sub(r"  metric: .*\n", bench, patient))
     repository = folder / "race" / "repository"
     make_repository(repository)
