@@ -372,12 +372,12 @@ def test_variants_are_told_one_by_one_with_what_their_number_asks_for(
     assert [one["comparison"]["finding"] for one in variants] == ["worse", "no difference shown"]
 
 
-def scored(folder: Path, name: str, *scores: float) -> None:
+def scored(folder: Path, name: str, *scores: float, **info: Any) -> None:
     trials = [
         replace(trial, result=replace(trial.result, score=score))
         for trial, score in zip(outcomes("p" * len(scores)), scores, strict=True)
     ]
-    made(folder, name, *trials)
+    made(folder, name, *trials, **info)
 
 
 def test_scores_can_be_what_is_compared_first(compare: Compare, folder: Path) -> None:
@@ -393,6 +393,20 @@ def test_scores_can_be_what_is_compared_first(compare: Compare, folder: Path) ->
     made(folder, "c.json", *outcomes("pf"))
     told = compare("c.json", made(folder, "d.json", *outcomes("fp")), "--metric", "score").text
     assert "score: nothing that pass and fail don't say" in told
+
+
+def test_scores_of_different_graders_are_not_compared(compare: Compare, folder: Path) -> None:
+    for name, graders in (("a.json", "1"), ("b.json", "1"), ("c.json", "2")):
+        scored(
+            folder, name, *(0.5 + place / 100 for place in range(12)), parts={"graders": graders}
+        )
+    assert compare("a.json", "b.json", "--json").data["comparison"]["score"] is not None
+    told = compare("a.json", "c.json")
+    assert "Scores are not compared: the two runs have different graders." in told.flat
+    assert compare("a.json", "c.json", "--json").data["comparison"]["score"] is None
+    refused = compare("a.json", "c.json", "--metric", "score").error
+    assert refused is not None
+    assert refused.message == "scores cannot be compared: the two runs have different graders"
 
 
 def test_the_same_seed_tells_the_same_and_confidence_widens_intervals(

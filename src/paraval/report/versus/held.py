@@ -6,7 +6,7 @@ which variants they share, and what may be claimed where one of them stopped ear
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
@@ -83,10 +83,15 @@ class Versus:
     """The subject against the reference."""
 
     def __init__(self, subject: Held, reference: Held, question: Question) -> None:
-        """RequestError where nothing tells what of one stands against what of the other."""
+        """RequestError where the two cannot be compared."""
         self.subject = subject
         self.reference = reference
         self.question = question
+        if question.metric is Metric.SCORE and not self.has_same_graders:
+            raise RequestError(
+                "scores cannot be compared: the two runs have different graders",
+                hint="leave out --metric score to compare pass rates",
+            )
         self._paired = _paired(subject, reference)
 
     @cached_property
@@ -123,6 +128,12 @@ class Versus:
         return order_seed_of(one.run for one in sides if one.is_stopped_early)
 
     @property
+    def has_same_graders(self) -> bool:
+        """As far as anybody knows: scores of other graders are no measure of the same thing."""
+        now, before = (one.run.parts.get("graders") for one in (self.subject, self.reference))
+        return now is None or before is None or now == before
+
+    @property
     def only_subject(self) -> tuple[str, ...]:
         """Labels of variants that the other side lacks."""
         return tuple(_label(one) for one in self._paired.only_subject)
@@ -156,13 +167,14 @@ class Versus:
         )
 
     def _at_the_end(self, pairs: Pairs, *, among: int) -> Comparison:
-        return compare(
+        comparison = compare(
             pairs,
             *self._sides,
             confidence=self.question.confidence,
             seed=self.question.seed,
             resamples=resamples_for(len(pairs), among),
         )
+        return comparison if self.has_same_graders else replace(comparison, score=None)
 
 
 def _paired(subject: Held, reference: Held) -> PairedBooks:

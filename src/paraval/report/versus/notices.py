@@ -21,6 +21,8 @@ def notices_of(versus: Versus, quote: Quote) -> Iterator[str]:
     if subject.tells_run and reference.tells_run:
         yield from _other_suite(subject, reference, quote)
         yield from _other_parts(subject, reference, quote)
+        if not versus.has_same_graders:
+            yield "Scores are not compared: the two runs have different graders."
     for held in (reference, subject):
         yield from _unfinished(held, quote)
     yield from _unshared(versus, quote)
