@@ -836,7 +836,9 @@ def test_a_file_that_is_not_a_sound_run_is_refused_and_left_as_it_is(
     assert not is_worked_on(path.parent)
 
 
-def test_damage_that_reading_would_not_notice_is_found_before_a_resume(store: Store) -> None:
+def test_damage_that_queries_would_not_notice_is_found_by_reports_and_before_a_resume(
+    store: Store,
+) -> None:
     plan = make_plan(20)
     run = finish(store.create_run(plan, seed=1))
     path = Path(run.folder) / RUN_FILE
@@ -846,6 +848,8 @@ def test_damage_that_reading_would_not_notice_is_found_before_a_resume(store: St
 
     with pytest.raises(StoreError, match="is damaged"):
         store.resume_run(run.id, plan)
+    with pytest.raises(StoreError, match="is damaged"):
+        results_of(store, run)
 
 
 def test_a_run_whose_engine_died_while_it_became_one_file_is_read(

@@ -425,8 +425,8 @@ _CASE = SchemaValidator(
 _SELECTION = SchemaValidator(
     _object(
         "allow",
-        **dict.fromkeys(("cases", "tags", "models"), _TEXTS),
-        variants=forms.tuple_variable_schema(forms.tuple_schema([_TEXT, _TEXT])),
+        **dict.fromkeys(("cases", "tags", "models"), forms.list_schema(_TEXT)),
+        variants=forms.list_schema(forms.list_schema(_TEXT, min_length=2, max_length=2)),
         parallel=forms.union_schema([_WHOLE, forms.literal_schema(["auto"])]),
         repeats=_WHOLE,
         **dict.fromkeys(("timeout", "fail_under", "max_drop", "budget_usd"), _AMOUNT),

@@ -27,7 +27,7 @@ from paraval.records import (
 )
 from paraval.settings import is_of_tests
 from paraval.store.about import read_about
-from paraval.store.connection import RUN_FILE, ReadingFile, explaining
+from paraval.store.connection import RUN_FILE, ReadingFile, explaining, require_whole
 from paraval.store.encoding import (
     EndedColumns,
     case_of,
@@ -59,6 +59,7 @@ class RunReader:
         self._file = ReadingFile(self._path, worked_on=is_worked_on(folder))
         self._connection = self._file.connection
         self._variants: dict[int, Variant] = {}
+        self._is_checked = False
 
     def __enter__(self) -> Self:
         return self
@@ -133,6 +134,10 @@ class RunReader:
     def results(self) -> Iterator[TrialResult]:
         """Every trial, in plan order; those without a result as skipped, with the reason."""
         worked_on = is_worked_on(self._folder)
+        if not (worked_on or self._is_checked):
+            with explaining(self._path):
+                require_whole(self._connection, self._path)
+            self._is_checked = True
         for row in self._pages(_RESULTS, {}):
             with explaining(self._path, f"trial {row[0]}"):
                 result = self._trial_result(_ResultRow(*row), worked_on=worked_on)
