@@ -392,6 +392,19 @@ def test_odd_values_are_a_damaged_run_and_never_a_traceback(
         assert "\x1b" not in one.stdout + one.stderr
 
 
+@pytest.mark.parametrize("amount", ["NaN", "Infinity", "-1e308", "1e308", "1e999"])
+def test_amounts_that_are_no_amounts_are_shown_as_unknown_and_hurt_nothing(
+    run: Path, paraval: Paraval, amount: str
+) -> None:
+    usage = f'{{"input_tokens": {amount}, "output_tokens": {amount}}}'
+    spend = f'{{"calls": 1, "cost_usd": {amount}, "usage": {usage}}}'
+    output = f'{{"text": "x", "cost_usd": {amount}, "usage": {usage}}}'
+    content = f'{{"output": {output}, "spend": {spend}, "judging": {spend}, "cpu_s": {amount}}}'
+    execute(run, f"UPDATE attempt SET content = '{content}'")
+    for typed, code, told in type_all(paraval, run):
+        assert (code in (0, 2), "Traceback" in told) == (True, False), (typed, told)
+
+
 def test_what_is_damaged_is_named(run: Path, paraval: Paraval) -> None:
     execute(run, "UPDATE attempt SET content = '[]' WHERE key IN (SELECT key FROM trial WHERE idx)")
     ended = paraval("report", str(run))

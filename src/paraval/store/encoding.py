@@ -306,15 +306,13 @@ LARGEST_NUMBER = 253_402_300_800.0
 """The end of the year 9999, in seconds since the epoch: no later time can be shown, and nothing
 lasts as long."""
 LARGEST_AMOUNT = 10**30
-"""Of tokens, bytes or dollars."""
+"""Of tokens, bytes or dollars, as a whole number: a larger one does not fit others."""
 
 _TEXT = forms.str_schema()
 _FLAG = forms.bool_schema()
 _WHOLE = forms.int_schema(ge=-LARGEST_AMOUNT, le=LARGEST_AMOUNT)
-# Whole numbers stay whole: reports show them as they came.
-_AMOUNT = forms.union_schema(
-    [_WHOLE, forms.float_schema(ge=-LARGEST_AMOUNT, le=LARGEST_AMOUNT)], mode="smart"
-)
+# Whole numbers stay whole: reports show them as they came. What is not finite, reports leave out.
+_AMOUNT = forms.union_schema([_WHOLE, forms.float_schema()], mode="smart")
 _AMOUNTS = forms.dict_schema(_TEXT, _AMOUNT)
 _ANYTHING = forms.dict_schema(_TEXT, forms.any_schema())
 _TEXTS = forms.tuple_variable_schema(_TEXT)
