@@ -98,6 +98,27 @@ def test_error_messages_cannot_act_on_the_terminal(
 
 
 @pytest.mark.parametrize(
+    "suite",
+    [
+        'cases: "a\\e]0;owned\\a.jsonl"\ntarget: {command: [echo]}\n',
+        'cases: [{id: a}]\ntarget: {command: [echo], cwd: "\\e]0;owned\\a"}\n',
+        'cases: [{id: a}]\ntarget: {command: [echo]}\nworkspace: {git: ., ref: "\\e]0;owned\\a"}\n',
+        'cases: [{id: a}]\ntarget: {command: [echo]}\n"\\e]0;owned\\a": 1\n',
+    ],
+    ids=["case file", "folder", "ref", "key"],
+)
+def test_names_in_a_suite_cannot_act_on_the_terminal_by_the_errors_about_them(
+    write: WriteSuite, folder: Path, paraval: Paraval, suite: str
+) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    write("suite.yaml", suite)
+    ended = paraval("run", "suite.yaml")
+    assert (ended.returncode, ended.stderr.startswith("error: ")) == (2, True), ended.stderr
+    assert "\x1b" not in ended.stderr
+    assert "\x07" not in ended.stderr
+
+
+@pytest.mark.parametrize(
     "bad", ["../../etc/passwd", "/abs", "a/b", "..", ".hidden", "CON", "-rf", "x.lock", "a\\n"]
 )
 def test_a_case_id_that_would_leave_the_stores_folder_is_refused_at_load(

@@ -9,6 +9,7 @@ from contextlib import suppress
 import click
 
 from paraval.errors import NotWrittenError, ParavalError, RunBrokenOffError, RunBusyError
+from paraval.report.text import printable
 
 EXIT_WRONG_REQUEST = 2
 EXIT_CANNOT_TELL = 3
@@ -20,13 +21,14 @@ EXIT_NO_READER = 141
 
 
 def talk(message: str) -> None:
-    """To stderr. That nobody listens there is no reason to end."""
+    """To stderr, as text that does nothing to a terminal: names of files, runs and refs may be a
+    stranger's. That nobody listens there is no reason to end."""
     with suppress(OSError):
-        click.echo(message, err=True)
+        click.echo(printable(message), err=True)
 
 
 def complain(error: ParavalError) -> None:
-    for line in error.message.split("\n"):
+    for line in printable(error.message).split("\n"):
         talk(f"error: {line}")
     if error.hint is not None:
         talk(f"hint: {error.hint}")
