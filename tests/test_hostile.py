@@ -119,6 +119,30 @@ def test_names_in_a_suite_cannot_act_on_the_terminal_by_the_errors_about_them(
 
 
 @pytest.mark.parametrize(
+    "lines",
+    [
+        ["cases: [{id: a}]", "target: {command: [echo], cwd: NAME}"],
+        ["cases: [{id: a}]", "target: {command: [NAME]}"],
+        ["cases: [{id: a}]", "target: {command: [./NAME]}"],
+        ["cases: [{id: a}]", "target: {command: [echo]}", "workspace: {folder: NAME}"],
+        ["cases: [{id: a}]", "target: {command: [echo]}", "workspace: {git: NAME}"],
+        ["cases: [{id: a}]", "target: {command: [echo]}", "graders: [{command: [./NAME]}]"],
+        ["target: {command: [echo]}", "cases: 'NAME*.jsonl'"],
+    ],
+    ids=lambda lines: lines[-1],
+)
+def test_a_path_that_no_file_system_takes_is_told_with_its_line(
+    write: WriteSuite, paraval: Paraval, lines: list[str]
+) -> None:
+    text = "\n".join([*lines, "unknown: 1"]).replace("NAME", "x" * 300)
+    write("suite.yaml", text)
+    ended = paraval("plan", "suite.yaml")
+    assert ended.returncode == 2
+    assert f"error: suite.yaml:{len(lines)}: " in ended.stderr
+    assert "unknown key 'unknown'" in ended.stderr, "other mistakes are told, too"
+
+
+@pytest.mark.parametrize(
     "bad", ["../../etc/passwd", "/abs", "a/b", "..", ".hidden", "CON", "-rf", "x.lock", "a\\n"]
 )
 def test_a_case_id_that_would_leave_the_stores_folder_is_refused_at_load(

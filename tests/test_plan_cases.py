@@ -270,6 +270,13 @@ def test_what_is_wrong_in_a_file_is_told_with_its_line(
         assert told.startswith(start)
 
 
+@pytest.mark.parametrize("pattern", ["/**/*.jsonl", "/*/**/x.jsonl", "/tmp/../**"])
+def test_a_pattern_that_searches_the_whole_file_system_is_refused(pattern: str) -> None:
+    assert problems_of(pattern) == [
+        f"cases: '{pattern}' searches the whole file system; begin it with a folder"
+    ]
+
+
 def test_a_line_that_is_not_utf_8_is_named() -> None:
     Path("c.jsonl").write_bytes(b'{"id": "a"}\n{"id": "\xff"}\n')
     assert problems_of("c.jsonl") == ["c.jsonl:2: not UTF-8 text (byte 0xff); save it as UTF-8"]

@@ -67,7 +67,7 @@ def find_repository(path: str | Path) -> Repository:
     """The repository that a folder is in. Raises GitError where there is none that can be used."""
     check_git()
     folder = os.path.realpath(path)
-    if not Path(folder).is_dir():
+    if not os.path.isdir(folder):  # noqa: PTH112 - False for a name that is too long
         raise GitError(f"no such folder: {path}", hint="name a folder that is in a repository")
     bare = _ask(folder, "--is-bare-repository") == "true"
     git_dir = _ask(folder, "--absolute-git-dir")

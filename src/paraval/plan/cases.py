@@ -9,7 +9,9 @@ from __future__ import annotations
 import csv
 import difflib
 import glob
+import itertools
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -310,16 +312,25 @@ def _matching(pattern: str, spot: Spot, folder: Path) -> list[Path]:
         spot.report("a path cannot hold a NUL character")
         return []
     plain_path = folder / pattern
-    if not glob.has_magic(pattern) or plain_path.is_file():
+    if not glob.has_magic(pattern) or os.path.isfile(plain_path):  # noqa: PTH113 - False for a name too long
         reason = why_unreadable(plain_path)
         if reason:
             spot.report(f"{shown(pattern)}: {reason}")
         return [] if reason else [plain_path]
+    if "**" in pattern and _begins_at_the_root(plain_path):
+        spot.report(f"{shown(pattern)} searches the whole file system; begin it with a folder")
+        return []
     found = sorted(glob.glob(pattern, root_dir=folder, recursive=True))  # noqa: PTH207 - Path.glob refuses paths with '..'
     files = [folder / name for name in found if (folder / name).is_file()]
     if not files:
         spot.report(f"no file matches {shown(pattern)} in {folder}")
     return files
+
+
+def _begins_at_the_root(pattern: Path) -> bool:
+    """Whether all folders of the machine would be looked through."""
+    plain = itertools.takewhile(lambda part: not glob.has_magic(part), pattern.parts)
+    return os.path.normpath(Path(*plain)) == os.sep
 
 
 def _file_spot(path: Path, pattern: str, spot: Spot, folder: Path) -> Spot:

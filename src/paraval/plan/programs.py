@@ -24,10 +24,11 @@ def check_executable(program: str, cwd: str, path: str, spot: Spot) -> None:
         return
     if "/" in program:
         if shutil.which(os.path.normpath(Path(cwd) / program)) is None:
-            state = "cannot be executed" if (Path(cwd) / program).exists() else "is not there"
+            is_there = os.path.exists(Path(cwd) / program)  # noqa: PTH110 - not for a name too long
+            state = "cannot be executed" if is_there else "is not there"
             spot.report(f"the program '{program}' {state} (looked for in {cwd})")
     elif shutil.which(program, path=path) is None:
-        beside = (Path(cwd) / program).is_file()
+        beside = os.path.isfile(Path(cwd) / program)  # noqa: PTH113 - False for a name too long
         spot.report(f"there is no program '{program}' on PATH{_program_hint(program, beside)}")
 
 

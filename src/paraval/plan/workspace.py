@@ -85,7 +85,7 @@ def _read_git(written: Mapping[str, Any], spot: Spot, folder: Path) -> Workspace
 
 
 def _repository(written: str, spot: Spot, folder: Path) -> str:
-    if _ADDRESS.match(written) and not (folder / written).exists():
+    if _ADDRESS.match(written) and not os.path.exists(folder / written):  # noqa: PTH110 - as below
         spot.report(f"{shown(written)} is an address; clone it first and give the folder")
         return ""
     return _path(written, spot, folder)
@@ -93,7 +93,7 @@ def _repository(written: str, spot: Spot, folder: Path) -> str:
 
 def _path(written: str, spot: Spot, folder: Path) -> str:
     path = os.path.normpath(folder / written) if "\0" not in written else ""
-    if not path or not Path(path).is_dir():
+    if not os.path.isdir(path):  # noqa: PTH112 - False for a name that is too long
         spot.report(f"there is no folder '{path or shown(written)}'")
     return path
 
