@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -22,6 +23,8 @@ hypothesis.settings.load_profile("unhurried")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # How wide a report is set must not hang on who runs the tests: pytest's workers set it, too.
 os.environ.pop("COLUMNS", None)
+# A shell has what it starts in the background ignore Ctrl-C, and so would all that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Nor may they write to the page of a job of GitHub's that runs them; tests of that set these.
 for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
     os.environ.pop(name, None)

@@ -710,11 +710,11 @@ def test_when_the_nets_are_taken_in_everything_is_as_it_was() -> None:
 def test_deaf_the_audit_hook_costs_next_to_nothing() -> None:
     with nets(Floor(), Caught().session):
         pass
-    began = time.perf_counter()
+    began = time.thread_time()
     for _ in range(10_000):
         sys.audit("paraval.nothing")
-    # About a tenth of a microsecond each; the room is for a busy machine.
-    assert (time.perf_counter() - began) / 10_000 < 5e-6
+    # About a tenth of a microsecond each, of this thread's own time: others may be at work, too.
+    assert (time.thread_time() - began) / 10_000 < 5e-6
 
 
 # ---- in a real session

@@ -63,11 +63,11 @@ def test_a_time_that_is_none_is_refused_by_the_name_of_the_test(
 def test_time_is_told_by_our_mark_then_by_what_pytest_timeout_was_told(
     pytestconfig: pytest.Config,
 ) -> None:
-    """This suite's own ini file says 120 to pytest-timeout."""
+    """This suite's own ini file says 300 to pytest-timeout."""
     assert seconds_of(marked(pytestconfig, timeout_s=(30,), timeout=(7,))) == 30
     assert seconds_of(marked(pytestconfig, timeout=(7,))) == 7
     assert seconds_of(marked(pytestconfig, timeout=(0,))) is None
-    assert seconds_of(marked(pytestconfig)) == 120
+    assert seconds_of(marked(pytestconfig)) == 300
     assert own_seconds_of(marked(pytestconfig, timeout=(7,))) is None
     assert not counts_only_the_call(marked(pytestconfig))
     with pytest.raises(pytest.UsageError, match=r"test_x.py::test_y: @pytest.mark.timeout: "):

@@ -22,15 +22,18 @@ from paraval.workspaces.workspace import Lease, WorkspaceError
 
 from .workspace_kit import (  # noqa: F401 - fixtures, used by their names
     DIRT,
+    ELSEWHERE,
     attempts,
     contents,
     fingerprint,
     git,
     kept_in_fixture,
+    link_for_folder,
     opened,
     repository_fixture,
     run,
     scratch_fixture,
+    workspace_replaced,
     worktrees,
 )
 
@@ -241,6 +244,30 @@ def test_the_tags_of_what_was_before_are_there_and_later_ones_are_not(
     looks = run(attempts(worktrees(repository, ref="HEAD~1"), scratch, look, look))
     assert looks[0][0] == looks[1][0] == "v1.0"
     assert looks[0][1].startswith("v1.0-1-g")
+
+
+@pytest.mark.parametrize("dirt", [link_for_folder, workspace_replaced])
+def test_what_an_attempt_left_a_link_to_is_not_touched(
+    repository: Path, scratch: Path, dirt: Callable[[Path], None]
+) -> None:
+    """The worktree is put in order: not what a link in it leads to."""
+    ELSEWHERE.chmod(0o711)
+    (ELSEWHERE / "file").write_text("mine\n")
+    (ELSEWHERE / "file").chmod(0o604)
+    before = ELSEWHERE.stat(), (ELSEWHERE / "file").stat()
+
+    async def soil(lease: Lease) -> None:
+        dirt(Path(lease.top))
+
+    async def look(lease: Lease) -> bool:
+        return contents(Path(lease.top)) == contents(repository)
+
+    assert run(attempts(worktrees(repository), scratch, soil, look)) == [None, True]
+    after = ELSEWHERE.stat(), (ELSEWHERE / "file").stat()
+    assert [(one.st_mode, one.st_mtime_ns, one.st_ctime_ns) for one in after] == [
+        (one.st_mode, one.st_mtime_ns, one.st_ctime_ns) for one in before
+    ]
+    assert [path.name for path in ELSEWHERE.iterdir()] == ["file"]
 
 
 def test_random_attempts_leave_nothing_to_the_next_one(repository: Path, scratch: Path) -> None:

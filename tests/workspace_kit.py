@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import hashlib
 import os
 import shutil
 import stat
 import subprocess
+import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -141,9 +143,15 @@ def folder_for_file(top: Path) -> None:
     (top / "a.txt" / "deep" / "x").write_text("x")
 
 
+ELSEWHERE = Path(tempfile.mkdtemp(prefix="elsewhere-"))
+"""Where the links lead that attempts leave. Nothing of the machine's own: what is done to a link
+next is done to that, and whoever runs the tests may be root."""
+atexit.register(shutil.rmtree, ELSEWHERE, ignore_errors=True)
+
+
 def link_for_folder(top: Path) -> None:
     (top / "src").rename(top / "moved")
-    (top / "src").symlink_to("/etc")
+    (top / "src").symlink_to(ELSEWHERE)
 
 
 def other_modes(top: Path) -> None:
@@ -206,7 +214,7 @@ def workspace_gone(top: Path) -> None:
 
 def workspace_replaced(top: Path) -> None:
     top.rename(top.parent / "old")
-    top.symlink_to("/etc")
+    top.symlink_to(ELSEWHERE)
 
 
 DIRT = [

@@ -141,7 +141,6 @@ def _exit_code() -> int:
         let_go_of_stdout()
         return EXIT_INPUT_OUTPUT
     except Exception:  # noqa: BLE001 - 1 would say that the gate failed
-        talk(traceback.format_exc().rstrip("
-"))
+        talk(traceback.format_exc().rstrip("\n"))
         talk("This is a fault of paraval itself; please report it, with the lines above.")
         return EXIT_OUR_FAULT
