@@ -11,12 +11,14 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from paraval.isolation import FileChange
 from paraval.racing.course import Course
 from paraval.racing.course_recorded import Recorded, StepId, id_of
 from paraval.racing.findings import (
     Asked,
     Block,
     Calibration,
+    Canary,
     Difference,
     Finding,
     Profiled,
@@ -40,6 +42,7 @@ from paraval.records import Outcome
 
 BASE = Base(tree="base-tree", commit="c0ffee")
 PROCESS_S = 0.5
+PYTHON = (FileChange(path="a.py", status="changed", lines_added=1, lines_deleted=1),)
 Noise = Callable[[random.Random], float]
 
 
@@ -94,6 +97,10 @@ class World:
     fate_of: Callable[[str], Fate] | None = None
     test_s: float = 0.0
     """How long the tests of each candidate take."""
+    files: tuple[FileChange, ...] = ()
+    """That every candidate changes."""
+    is_blind: bool = False
+    """Its tests pass whatever is broken."""
     mood: str = ""
     """Of hooks: in another one they propose other things under the same names."""
 
@@ -114,6 +121,7 @@ class World:
             StepKind.REPAIR: self._ask,
             StepKind.REFINE: self._ask,
             StepKind.PROFILE: self._profile,
+            StepKind.CANARY: self._canary,
         }[step.kind]
         return answer(step)
 
@@ -123,8 +131,12 @@ class World:
             return _broken(step, fate.stage, "error: patch failed: a.py:1")
         tree = fate.tree or f"tree of {step.candidate}"
         normal = fate.normal or f"normal of {tree}"
-        staged = Staged(tree=tree, normal=normal, flags=fate.flags)
+        staged = Staged(tree=tree, normal=normal, flags=fate.flags, files=self.files)
         return _found(step, Finding(staged=staged), artifacts={"patch": f"{step.candidate}.patch"})
+
+    def _canary(self, step: Step) -> StepEnd:
+        passed = self.is_blind and step.candidate == BASELINE
+        return _found(step, Finding(canary=Canary(broken=step.files, passed=passed)))
 
     def _test(self, step: Step) -> StepEnd:
         if step.candidate == BASELINE:

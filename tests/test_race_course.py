@@ -31,6 +31,7 @@ from paraval.records import AttemptResult, Outcome, TrialResult
 from tests.race_world import (
     BASE,
     PROCESS_S,
+    PYTHON,
     Fate,
     Gone,
     Noise,
@@ -973,3 +974,38 @@ def test_what_is_recorded_is_read_from_results() -> None:
     assert recorded.has(StepKind.STAGE, "a")
     assert recorded.has(StepKind.GENERATE, BASELINE)
     assert recorded.candidates(StepKind.TEST) == frozenset()
+
+
+# ---- canaries
+
+
+def test_candidates_that_change_python_are_tested_after_the_canary_and_winners_have_their_own() -> (
+    None
+):
+    fates = {"a": Fate(speed=2.0), "b": Fate(speed=1.5), "c": Fate(speed=0.5)}
+    gone = go(course(request(), fates), World(fates=fates, files=PYTHON, noise=silent))
+    named = [id_of(end.step) for end in gone.ends]
+    canaries = [one for one in named if one[0] is StepKind.CANARY]
+    assert canaries == [(StepKind.CANARY, name, 1) for name in (BASELINE, "a", "b")]
+    first_test = named.index((StepKind.TEST, "a", 1))
+    assert max(named.index((StepKind.STAGE, name, 1)) for name in fates) < named.index(canaries[0])
+    assert named.index(canaries[0]) < first_test
+
+
+def test_a_race_whose_tests_do_not_notice_broken_code_does_not_start() -> None:
+    gone = go(course(request(), ["a"]), World(files=PYTHON, is_blind=True))
+    standings = gone.course.standings()
+    assert standings.over
+    assert "a.py cannot be imported" in str(standings.baseline.reason)
+    assert statuses(gone) == {"a": "skipped"}
+
+
+def test_a_canary_that_is_left_for_later_takes_no_candidate_out() -> None:
+    fates = {"a": Fate(speed=2.0)}
+
+    def skips(step: Step, _elapsed_s: float) -> str | None:
+        return "later" if step.kind is StepKind.CANARY else None
+
+    gone = go(course(request(), fates), World(fates=fates, files=PYTHON), skips=skips)
+    assert statuses(gone) == {"a": "won"}
+    assert gone.course.standings().over

@@ -26,6 +26,7 @@ from paraval.store.store import Store
 from tests.race_kit import Track, telling, track_fixture, whose_test_runs, wrong  # noqa: F401 - a fixture
 from tests.race_world import (
     BASE,
+    PYTHON,
     Fate,
     Gone,
     World,
@@ -81,6 +82,8 @@ def any_race(seed: int) -> Chances:
         seed=seed,
         cases=(),
         test_s=rng.choice((0.0, 3.0)),
+        files=rng.choice(((), PYTHON)),
+        is_blind=rng.random() < 0.1,
     )
     kinds = rng.sample([*StepKind], rng.randrange(4)) if rng.random() < 0.3 else []
     return Chances(

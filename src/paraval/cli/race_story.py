@@ -162,6 +162,8 @@ class RaceStory:
                 self._word = "measuring" if kind is StepKind.SCREEN else "finals"
             case StepKind.CALIBRATE:
                 self._word = "measuring the baseline"
+            case StepKind.CANARY:
+                self._word = "checking the tests"
             case StepKind.PROFILE:
                 self._word = "profiling"
 

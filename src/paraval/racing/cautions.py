@@ -23,6 +23,8 @@ SHORTEST_RUN_S = 0.010
 def caution_sentences(standings: Standings, request: RaceRequest, safe: Safe) -> Iterator[str]:
     """In the order of their weight."""
     baseline = standings.baseline
+    for one in standings.candidates:
+        yield from (f"Caution: {safe(one.name)}: {safe(words)}." for words in one.cautions)
     noisy = [safe(one.name) for one in standings.candidates if one.noisy]
     if noisy or baseline.noisy:
         names = listed(_first(noisy)) or "the baseline"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from paraval.racing.course_baseline import Baseline
-from paraval.racing.course_entries import Entry, baseline_medians, status_of
+from paraval.racing.course_entries import Entry, baseline_medians, cautions_of, status_of
 from paraval.racing.course_field import Field
 from paraval.racing.course_hooks import Hooks, told_of
 from paraval.racing.course_measuring import Measuring
@@ -30,6 +30,8 @@ from paraval.records import Outcome
 from paraval.report.wording import counted
 
 _NOTHING = Recorded()
+_OF_WINNERS = (StepKind.CANARY, StepKind.PROFILE)
+"""What is done when all is measured, and decides nothing."""
 
 
 class Course:
@@ -76,7 +78,7 @@ class Course:
             self._hook_ended(end)
         elif end.step.candidate == BASELINE:
             return self._baseline_ended(end)
-        elif end.outcome is Outcome.SKIPPED and end.step.kind is not StepKind.PROFILE:
+        elif end.outcome is Outcome.SKIPPED and end.step.kind not in _OF_WINNERS:
             self._candidate_skipped(self._field[end.step.candidate], end)
         else:
             self._candidate_ended(self._field[end.step.candidate], end)
@@ -99,7 +101,7 @@ class Course:
         following = self._underway.name(self._baseline.handle(end))
         self._measuring.process_s = self._baseline.process_s
         self._seconds = None
-        if self._baseline.is_ready:
+        if self._baseline.is_ready and end.step.kind is StepKind.CALIBRATE:
             following += self._underway.name(self._generation())
         return following + self._advance()
 
@@ -126,6 +128,8 @@ class Course:
             case StepKind.TEST:
                 _test_ended(entry, end)
                 self._field.tested(entry)
+            case StepKind.CANARY:
+                entry.cautions = cautions_of(end.finding.canary)
             case StepKind.PROFILE:
                 self._profiled = end.finding.profiled or Profiled(problem=_why(end))
             case _:
@@ -135,14 +139,18 @@ class Course:
     # ---- what is next
 
     def _advance(self) -> list[Step]:
-        if not self._baseline.is_fine:
+        baseline = self._baseline
+        if not baseline.is_fine and not baseline.is_blind:
             return []
         steps = self._correctness(recorded_only=True)
+        if baseline.is_blind:
+            # What was begun before that was known is heard of in a replay, too.
+            return steps
         passed = -1
         while not self._underway.is_catching_up and passed < self._field.passed:
             passed = self._field.passed
             steps += self._correctness()
-        if self._underway or not self._baseline.is_ready:
+        if self._underway or not baseline.is_ready:
             return steps
         return self._underway.name(self._next_phase())
 
@@ -151,9 +159,30 @@ class Course:
         name, field = self._underway.name, self._field
         steps = name(field.staging(recorded_only=recorded_only))
         if self._baseline.is_ready:
-            steps += name(field.tests(recorded_only=recorded_only))
+            steps += name(self._canary(recorded_only=recorded_only))
+            if recorded_only or not self._awaits_canary:
+                steps += name(field.tests(recorded_only=recorded_only))
             steps += name(self._repairs(recorded_only=recorded_only))
         return steps
+
+    def _canary(self, *, recorded_only: bool) -> list[Step]:
+        """Once, before the first candidates that change Python are tested: with what all of them
+        change that are known by then."""
+        if self._baseline.is_canary_named:
+            return []
+        is_due = self._awaits_canary and StepKind.STAGE not in self._underway.kinds
+        if not self._recorded.has(StepKind.CANARY, BASELINE) and (recorded_only or not is_due):
+            return []
+        self._baseline.is_canary_named = True
+        return [Step(kind=StepKind.CANARY, files=tuple(sorted(self._field.changed_python)))]
+
+    @property
+    def _awaits_canary(self) -> bool:
+        if self._baseline.is_canary_named:
+            return (StepKind.CANARY, BASELINE, 1) in self._underway
+        # Who is the first to change Python when others are measured already comes too late for it.
+        is_due = bool(self._field.changed_python) and not self._measuring.round
+        return self._request.test.canary and is_due
 
     def _next_phase(self) -> list[Step]:
         """When nothing is under way: the first of these that has something to do."""
@@ -164,6 +193,7 @@ class Course:
             self._refinements,
             lambda: measuring.next_round(entries),
             lambda: measuring.finals(entries),
+            self._winners_canaries,
             self._profile,
         )
         return next((steps for phase in phases if (steps := phase())), [])
@@ -216,6 +246,23 @@ class Course:
         return [Step(kind=kind, candidate=one.name, tree=one.tree, told=told)]
 
     # ---- the winner
+
+    def _winners_canaries(self) -> list[Step]:
+        """Of those that may win: whether a test runs what they change."""
+        if not self._request.test.canary:
+            return []
+        steps = []
+        for name, verdict in self._verdicts().items():
+            one = self._field[name]
+            if one.is_checked or verdict.status not in (Status.WON, Status.ACCEPTED):
+                continue
+            one.is_checked = True
+            files = one.python_files()
+            is_late = self._time.is_up and not self._recorded.has(StepKind.CANARY, name)
+            if files and not is_late:
+                step = Step(kind=StepKind.CANARY, candidate=name, tree=one.tree, files=files)
+                steps.append(step)
+        return steps
 
     def _profile(self) -> list[Step]:
         if self._request.profile.kind is Profile.NONE or self._profiled is not None:
@@ -271,7 +318,7 @@ class Course:
             winner=_winner(verdicts),
             profile=profiled.functions,
             profile_problem=profiled.problem,
-            notes=(*self._time_notes(), *self._left_notes(), *self._hooks.notes),
+            notes=() if self._baseline.is_blind else self._notes(),
             finalists=self._measuring.finalists,
             cost_usd=self._hooks.cost_usd,
             unpriced_calls=self._hooks.unpriced_calls,
@@ -279,6 +326,10 @@ class Course:
         )
 
     def _standing(self, one: Entry, verdicts: dict[str, Verdict]) -> Standing:
+        if self._baseline.is_blind:
+            # Who was found to be a duplicate before that was known hangs on what came first.
+            verdict = Verdict(status=Status.SKIPPED, reason=self._why_undecided(one))
+            return replace(one.standing(verdict), flags=(), duplicate_of=None)
         if one.name in verdicts:
             return one.standing(verdicts[one.name])
         speedup = one.screened(self._request.accept.confidence)
@@ -296,6 +347,9 @@ class Course:
         if self._seconds is None:
             self._seconds = baseline_medians(self._field, self._baseline.samples)
         return replace(self._baseline.standing, seconds=self._seconds)
+
+    def _notes(self) -> tuple[str, ...]:
+        return (*self._time_notes(), *self._left_notes(), *self._hooks.notes)
 
     def _time_notes(self) -> list[str]:
         late = sum(one.is_late for one in self._field)

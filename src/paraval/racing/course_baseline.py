@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from paraval.racing.findings import Calibration, Tested
+from paraval.racing.findings import Calibration, Canary, Tested
 from paraval.racing.request import RaceRequest
 from paraval.racing.standings import BaselineStanding
 from paraval.racing.steps import Base, Step, StepEnd, StepKind
@@ -14,8 +14,14 @@ from paraval.report.wording import listed
 RUNS = (1, 2)
 """Of the baseline's tests: two, so that what is unstable is known."""
 FAILS_ITS_TESTS = "the baseline fails its own tests"
+BLIND = (
+    "the tests do not run the code that candidates change: they pass even when {files} cannot be"
+    " imported. Either no test imports this code, or Python imports another copy of it, such as an"
+    " installed one: put the folder of the sources first (`env: {{PYTHONPATH: src}}`), or build and"
+    " install the worktree in `setup`. `test: {{canary: false}}` races without this check"
+)
 _NAMED = 5
-"""Tests that a reason names."""
+"""Tests or files that a reason names."""
 
 
 @dataclass(slots=True)
@@ -28,6 +34,9 @@ class Baseline:
     skipped: StepEnd | None = None
     """The first of its steps that was: of its tests, both may be."""
     calibration: StepEnd | None = None
+    is_canary_named: bool = False
+    is_blind: bool = False
+    """Its tests don't notice that the code is broken which candidates change."""
 
     @classmethod
     def of(cls, request: RaceRequest, base: Base) -> Baseline:
@@ -38,8 +47,8 @@ class Baseline:
 
     @property
     def is_ready(self) -> bool:
-        """Candidates may be tested."""
-        return self.calibration is not None and self.is_fine
+        """Candidates may be tested; or might have been, until that was found to be of no use."""
+        return self.calibration is not None and (self.is_fine or self.is_blind)
 
     @property
     def is_fine(self) -> bool:
@@ -63,7 +72,9 @@ class Baseline:
 
     def handle(self, end: StepEnd) -> list[Step]:
         """How one of its steps ended; what is next of it."""
-        if end.outcome is Outcome.SKIPPED:
+        if end.step.kind is StepKind.CANARY:
+            self._take_canary(end.finding.canary)
+        elif end.outcome is Outcome.SKIPPED:
             self.skipped = self.skipped or end
             self._tell_what_was_skipped(self.skipped)
         elif end.step.kind is StepKind.CALIBRATE:
@@ -79,6 +90,13 @@ class Baseline:
                 if self.is_fine:
                     return [Step(kind=StepKind.CALIBRATE)]
         return []
+
+    def _take_canary(self, canary: Canary | None) -> None:
+        """What could not be looked at, or was left for later, says nothing against the tests."""
+        if canary is not None and canary.passed and canary.broken:
+            self.is_blind = True
+            reason = BLIND.format(files=_some(canary.broken))
+            self.standing = replace(self.standing, reason=reason)
 
     def _tell_what_was_skipped(self, end: StepEnd) -> None:
         what = "was not measured"
@@ -137,10 +155,12 @@ def _failure(failing: tuple[str, ...], ends: list[StepEnd]) -> str:
     if not failing:
         why = next((end.reason for end in ends if end.reason), "they end with another code than 0")
         return f"{FAILS_ITS_TESTS}: {why}"
-    names = [*failing[:_NAMED]]
-    if len(failing) > _NAMED:
-        names.append(f"{len(failing) - _NAMED} more")
-    return f"{FAILS_ITS_TESTS}: {listed(names)}"
+    return f"{FAILS_ITS_TESTS}: {_some(failing)}"
+
+
+def _some(names: tuple[str, ...]) -> str:
+    more = len(names) - _NAMED
+    return listed([*names[:_NAMED], *([f"{more} more"] if more > 0 else [])])
 
 
 def _uncomparable(names: list[str]) -> str:

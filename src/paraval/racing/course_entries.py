@@ -7,13 +7,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from paraval.racing.findings import Block, Difference, Proposal, Speedup, Staged, TestCounts
+from paraval.racing.findings import (
+    Block,
+    Canary,
+    Difference,
+    Proposal,
+    Speedup,
+    Staged,
+    TestCounts,
+)
 from paraval.racing.standings import Standing, Status
 from paraval.racing.verdicts import Measured, Verdict, log_ratio_of, speedup_of
 from paraval.records import Outcome
 
 MOST_NOTES = 10
 """Of one candidate."""
+MOST_NAMED = 5
+"""In a caution."""
 _STATUS = {
     Outcome.FAILED: Status.FAILED,
     Outcome.TIMEOUT: Status.TIMEOUT,
@@ -66,6 +76,9 @@ class Entry:
     """Why it cannot win, whatever is measured."""
     is_late: bool = False
     """The time limit came before it had all that it was to have."""
+    is_checked: bool = False
+    """Whether its tests notice that it is broken is asked, or is not to be."""
+    cautions: tuple[str, ...] = ()
     is_left: bool = False
     """A step of it was left for later, which is all that speaks against it."""
 
@@ -89,6 +102,13 @@ class Entry:
     @property
     def is_measured(self) -> bool:
         return self.is_measurable and bool(self.screening or self.final)
+
+    def python_files(self) -> tuple[str, ...]:
+        """Those that it has changed or added."""
+        files = () if self.staged is None else self.staged.files
+        return tuple(
+            one.path for one in files if one.path.endswith(".py") and one.status != "deleted"
+        )
 
     def call(self, name: str) -> None:
         self.proposal = replace(self.proposal, name=name)
@@ -160,9 +180,33 @@ class Entry:
             duplicate_of=self.duplicate_of,
             flags=self.flags,
             notes=self.notes,
+            cautions=self.cautions,
             tree=self.tree,
             patch=self.patch,
         )
+
+
+def cautions_of(canary: Canary | None) -> tuple[str, ...]:
+    """What a candidate that may win is to be looked at for."""
+    if canary is None:
+        return ()
+    found = []
+    if canary.broken and canary.passed:
+        found.append(
+            f"no test runs the code that it changes ({_some(canary.broken)}): that it is correct"
+            " is not shown"
+        )
+    if canary.state:
+        found.append(
+            f"it keeps state between calls ({_some(canary.state)}): look whether results stay"
+            " correct when inputs change, and whether the benchmark only repeats its inputs"
+        )
+    return tuple(found)
+
+
+def _some(several: tuple[str, ...]) -> str:
+    more = len(several) - MOST_NAMED
+    return "; ".join((*several[:MOST_NAMED], *([f"{more} more"] if more > 0 else [])))
 
 
 def baseline_medians(

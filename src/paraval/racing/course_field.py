@@ -15,8 +15,8 @@ from paraval.racing.course_recorded import Recorded, StepId, id_of
 from paraval.racing.course_time import LOOKED_AT, TESTED, RaceTime
 from paraval.racing.findings import Origin, Proposal
 from paraval.racing.normal_form import BASE_NORMAL
-from paraval.racing.protection import LEADS_OUT
-from paraval.racing.request import RaceRequest
+from paraval.racing.protection import LEADS_OUT, Protected
+from paraval.racing.request import PROTECTED, RaceRequest
 from paraval.racing.standings import Status
 from paraval.racing.steps import BASELINE, Base, Step, StepKind, trial_of
 from paraval.report.wording import counted
@@ -35,6 +35,10 @@ class Field:
     ) -> None:
         self._request = request
         self._most = request.limits.candidates
+        self._judging = Protected(replace(request, protect=PROTECTED), base.start)
+        self.changed_python: set[str] = set()
+        """Files of the baseline that candidates change, so far; not what judges, even where they
+        may change it: to break that would break the tests themselves."""
         self._base = base
         self._recorded = recorded
         self._time = time
@@ -178,6 +182,13 @@ class Field:
             self.wrong.append(one)
         elif self._was_original(one):
             self._originals_again.append(one)
+        if one.staged is not None and not one.staged.flags:
+            self.changed_python.update(
+                file.path
+                for file in one.staged.files
+                if file.path.endswith(".py") and file.status != "added"
+                if file.path not in self._judging
+            )
 
     def tests(self, *, recorded_only: bool = False) -> list[Step]:
         """Of those that are staged, and everyone before them: so which of two equals is the

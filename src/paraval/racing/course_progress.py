@@ -11,6 +11,7 @@ from paraval.racing.steps import BASELINE, StepKind
 
 _PHASES = {
     StepKind.TEST: "testing",
+    StepKind.CANARY: "checking the tests",
     StepKind.STAGE: "looking at candidates",
     StepKind.SCREEN: "measuring",
     StepKind.FINAL: "finals",

@@ -162,6 +162,18 @@ class Tested:
     of a Difference. Candidates are not compared in it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Canary:
+    """What a run of the tests showed in which code was broken on purpose."""
+
+    broken: tuple[str, ...] = ()
+    """Files; of a candidate, the functions that it changes. Empty: nothing could be broken."""
+    passed: bool = False
+    """True: the tests did not notice."""
+    state: tuple[str, ...] = ()
+    """Of a candidate: what its code keeps between calls, in words."""
+
+
 # ---- speed
 
 Sample = Mapping[str, float]
@@ -262,5 +274,6 @@ class Finding:
     block: Block | None = None
     asked: Asked | None = None
     profiled: Profiled | None = None
+    canary: Canary | None = None
     outside: tuple[str, ...] = ()
     """What changed in the user's repository while the step ran, by it or by someone else."""

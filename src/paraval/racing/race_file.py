@@ -241,6 +241,7 @@ def _test(words: RaceWords, programs: _Programs) -> TestSpec:
         command=programs.within(form.command, "test", "command"),
         timeout=float(form.timeout),
         junit=_file_or_word(form.junit, ("auto", "off"), words.at("test", "junit")),
+        canary=form.canary,
     )
 
 

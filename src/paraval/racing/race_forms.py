@@ -76,6 +76,11 @@ class TestForm(Form):
             " command writes.",
         )
     )
+    canary: bool = Field(
+        True,
+        description="Run the tests once with the Python files broken that candidates change, to see"
+        " that the tests run this code; if they still pass, there is no race.",
+    )
 
 
 class ComparedFileForm(Form):

@@ -42,8 +42,11 @@ def is_race(selection: Mapping[str, Any]) -> bool:
 
 def recalled(selection: Mapping[str, Any]) -> Beginning:
     try:
-        return from_data(Beginning, json.loads(selection[RACE]))
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        data = json.loads(selection[RACE])
+        # One that was begun before there were canaries has none.
+        data["request"]["test"].setdefault("canary", False)
+        return from_data(Beginning, data)
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise StoreError(
             f"what the race began with cannot be read: {error}",
             hint="it was made by another version of paraval; start the race anew",

@@ -63,6 +63,8 @@ class TestSpec:
     junit: str = "auto"
     """`auto`: asked of pytest by an option of its own; `off`; or the file that the command writes,
     relative to where it runs."""
+    canary: bool = True
+    """Whether it is looked that the tests notice when the code is broken that candidates change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

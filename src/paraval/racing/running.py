@@ -18,6 +18,7 @@ from paraval.execute.loop import run_in_a_loop
 from paraval.execute.source import Source
 from paraval.execute.stopping import Stopping, stopping_on_signals
 from paraval.racing.asker import Asker
+from paraval.racing.canary import CanaryTester
 from paraval.racing.course import Course
 from paraval.racing.course_recorded import recorded_in
 from paraval.racing.findings import Proposal
@@ -207,6 +208,7 @@ def _performers(room: RaceRoom, course: Course) -> dict[StepKind, StepPerformer]
     return {
         StepKind.STAGE: stager,
         StepKind.TEST: tester,
+        StepKind.CANARY: CanaryTester(room, tester),
         StepKind.CALIBRATE: measurer,
         StepKind.SCREEN: measurer,
         StepKind.FINAL: measurer,

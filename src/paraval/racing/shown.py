@@ -115,7 +115,8 @@ def verdict_sentence(standings: Standings, request: RaceRequest, safe: Safe) -> 
         return f"The race did not start: {safe(standings.baseline.reason)}"
     if winner is not None:
         how = "" if winner.speedup is None else f": {_praise(winner.speedup, request)}"
-        return f"{safe(winner.name)} won{how}{' (noisy)' if winner.noisy else ''}."
+        marks = ["noisy"] * winner.noisy + ["with cautions"] * bool(winner.cautions)
+        return f"{safe(winner.name)} won{how}{f' ({listed(marks)})' if marks else ''}."
     if not standings.over:
         return "The race is not over."
     asked = times(request.accept.speedup)

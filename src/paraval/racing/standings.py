@@ -56,6 +56,8 @@ class Standing:
     duplicate_of: str | None = None
     flags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
+    """What to look at before it is used, though it was shown to be right and faster."""
     tree: str | None = None
     """None: it never became one."""
     patch: str | None = None

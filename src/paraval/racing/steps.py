@@ -44,6 +44,9 @@ class StepKind(StrEnum):
     """Make it a tree, or find that it is none."""
     TEST = "test"
     REPAIR = "repair"
+    CANARY = "canary"
+    """The tests with code that was broken on purpose: of the baseline before candidates are tested,
+    of a candidate that is to win in the end."""
     CALIBRATE = "calibrate"
     """The baseline's benchmark, to see that it works and how long it takes."""
     SCREEN = "screen"
@@ -66,6 +69,9 @@ class StepKind(StrEnum):
         """Many of them are named at once, and wait for their turn: the time may be up by then.
         Blocks are named as far as there is time for them."""
         return self not in (StepKind.SCREEN, StepKind.FINAL, StepKind.PROFILE)
+
+
+_TESTING = (StepKind.TEST, StepKind.CANARY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +97,8 @@ class Step:
     """The candidate's; None where there is none yet (stage, generate): of the baseline, its own."""
     proposal: Proposal | None = None
     """For stage."""
+    files: tuple[str, ...] = ()
+    """For canary: those that may be broken."""
     told: Mapping[str, Any] | None = None
     """For repair and refine: what the hook is told, as JSON data."""
 
@@ -137,7 +145,7 @@ def trial_of(step: Step, index: int, request: RaceRequest, base: Base) -> Trial:
 
 def _needs_of(kind: StepKind) -> tuple[str, ...]:
     """Sorted."""
-    own = (HOOKS,) if kind.is_hook else (TESTS,) if kind is StepKind.TEST else ()
+    own = (HOOKS,) if kind.is_hook else (TESTS,) if kind in _TESTING else ()
     return (*own, TIME_NEED) if kind.is_timed else own
 
 
@@ -184,7 +192,7 @@ def _target_of(step: Step, request: RaceRequest) -> CommandTarget:
             pass_env=request.pass_env,
             home=Home.MINE,
         )
-    spec = request.test if step.kind is StepKind.TEST else request.bench
+    spec = request.test if step.kind in _TESTING else request.bench
     command = () if step.kind is StepKind.STAGE else spec.command
     return CommandTarget(
         command=command,
@@ -226,7 +234,7 @@ def _key(step: Step, target: CommandTarget, request: RaceRequest, base: Base) ->
         case StepKind.REPAIR | StepKind.REFINE:
             # One that never applied has no tree, and is told from others by its name alone.
             parts |= {"name": step.candidate}
-        case StepKind.TEST:
+        case StepKind.TEST | StepKind.CANARY:
             parts |= {"junit": request.test.junit, "compare": [asdict(c) for c in request.compare]}
         case StepKind.CALIBRATE | StepKind.SCREEN | StepKind.FINAL:
             bench = request.bench

@@ -1,0 +1,151 @@
+"""Run as a program of its own: tells what a candidate's Python files keep between calls, and writes
+them so that what was changed raises as soon as it is called.
+
+On stdin, a JSON object: path -> [the old text or null, the new text]. On stdout one: path ->
+{"broken": text or null, "functions": [names], "state": [words]}; files that cannot be parsed are
+left out. It imports nothing of paraval, and runs nothing of what it reads.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from collections.abc import Iterator
+
+BREAKING = 'raise SystemExit("paraval: is this line run by a test?")'
+CACHING = frozenset({"lru_cache", "cache", "cached", "memoize"})
+CHANGING = frozenset(
+    {"__setitem__", "add", "append", "appendleft", "extend", "insert", "setdefault", "update"}
+)
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+_FAULTS = (SyntaxError, ValueError, RecursionError, MemoryError, SystemError)
+
+
+def main() -> None:
+    told = {}
+    for path, (old, new) in json.load(sys.stdin).items():
+        try:
+            told[path] = _looked_into(ast.parse(old or ""), ast.parse(new))
+        except _FAULTS:
+            continue
+    json.dump(told, sys.stdout)
+
+
+def _looked_into(old: ast.Module, new: ast.Module) -> dict[str, object]:
+    before = {name: ast.dump(one) for name, one in _functions(old)}
+    changed = {name: one for name, one in _functions(new) if before.get(name) != ast.dump(one)}
+    # What was kept before is no news, whoever keeps it.
+    known = {kept for name, one in _functions(old) for kept, _ in _state(name, one, old)}
+    state = [
+        words
+        for name, one in changed.items()
+        for kept, words in _state(name, one, new)
+        if kept not in known
+    ]
+    for one in changed.values():
+        _break(one.body)
+    if not changed:
+        _break(new.body)
+    broken = ast.unparse(ast.fix_missing_locations(new))
+    return {"broken": broken, "functions": list(changed), "state": list(dict.fromkeys(state))}
+
+
+def _functions(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[tuple[str, Function]]:
+    """With those of classes; what is within a function belongs to it."""
+    for node in tree.body:
+        if isinstance(node, Function):
+            yield f"{prefix}{node.name}", node
+        elif isinstance(node, ast.ClassDef):
+            yield from _functions(node, f"{prefix}{node.name}.")
+
+
+def _break(body: list[ast.stmt]) -> None:
+    place = 0
+    while place < len(body) and _stands_first(body[place]):
+        place += 1
+    body.insert(place, ast.parse(BREAKING).body[0])
+
+
+def _stands_first(node: ast.stmt) -> bool:
+    """A docstring, or what only the start of a module may have."""
+    match node:
+        case ast.Expr(value=ast.Constant(value=str())) | ast.ImportFrom(module="__future__"):
+            return True
+        case _:
+            return False
+
+
+# ---- state
+
+
+def _state(name: str, function: Function, tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """What a function keeps for its next call: what it is known by, and in words."""
+    for decorator in function.decorator_list:
+        call = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if (said := _last_name(call)) in CACHING:
+            yield f"{said} on {name}", f"`{said}` on {name}"
+    shared = _shared_with(function, tree)
+    for node in ast.walk(function):
+        if (written := _written(node)) is not None and (root := _root(written)) in shared:
+            kept = ast.unparse(written) if root == "cls" else root
+            yield f"{kept}", f"`{kept}`, written by {name}"
+
+
+def _shared_with(function: Function, tree: ast.Module) -> set[str]:
+    """Names that are the same thing in every call: the module's, the class, mutable defaults."""
+    of_module = {name for node in tree.body for name in _bound(node)}
+    given = function.args
+    with_default = [*given.posonlyargs, *given.args][::-1][: len(given.defaults)][::-1]
+    defaults = [
+        *zip(with_default, given.defaults, strict=True),
+        *zip(given.kwonlyargs, given.kw_defaults, strict=True),
+    ]
+    mutable = {
+        one.arg
+        for one, value in defaults
+        if isinstance(value, ast.Dict | ast.List | ast.Set | ast.Call)
+    }
+    declared = {
+        name for node in ast.walk(function) if isinstance(node, ast.Global) for name in node.names
+    }
+    own = {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
+    own |= {
+        node.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    return (of_module - own) | declared | mutable | {"cls"}
+
+
+def _bound(node: ast.stmt) -> Iterator[str]:
+    if isinstance(node, Function | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Assign | ast.AnnAssign):
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            yield from (one.id for one in ast.walk(target) if isinstance(one, ast.Name))
+
+
+def _written(node: ast.AST) -> ast.expr | None:
+    """What is changed there: `x[...] = `, `x.y = `, `x.append(...)`, and `x = ` of a global."""
+    if isinstance(node, ast.Subscript | ast.Attribute) and not isinstance(node.ctx, ast.Load):
+        return node.value if isinstance(node, ast.Subscript) else node
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return node
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.value if node.func.attr in CHANGING else None
+    return None
+
+
+def _root(node: ast.expr) -> str | None:
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def _last_name(node: ast.expr) -> str | None:
+    return node.attr if isinstance(node, ast.Attribute) else _root(node)
+
+
+if __name__ == "__main__":
+    main()

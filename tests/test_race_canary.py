@@ -1,0 +1,232 @@
+"""Whether tests run the code that a race measures: in whole races, with code broken on purpose."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paraval
+from paraval.racing.canary import _looked_into
+from paraval.racing.steps import StepKind
+from tests.race_kit import Track, make_track, scratch_of
+
+BASE = """\
+def answer(x):
+    return x + 1
+
+
+def untested(x):
+    return x
+
+
+SECONDS = 1.0
+"""
+FAST = BASE.replace("SECONDS = 1.0", "SECONDS = 0.4")
+PROJECT = {
+    ".gitignore": "__pycache__/\n*.json\n",
+    "pkg/__init__.py": "",
+    "pkg/core.py": BASE,
+    "pkg/spare.py": "SPARE = 1\n",
+    "tests/test_core.py": (
+        "import unittest\n\nfrom pkg.core import answer\n\n\nclass T(unittest.TestCase):\n"
+        "    def test_answer(self):\n        self.assertEqual(answer(1), 2)\n"
+    ),
+    "bench.py": (
+        "import json\nfrom pkg import core\n"
+        'json.dump({"__total__": core.SECONDS}, open("out.json", "w"))\n'
+    ),
+}
+TESTS = [sys.executable, "-m", "unittest", "tests/test_core.py"]
+BENCH = {"command": [sys.executable, "bench.py"], "metric": "out.json", "quiet": 0, "blocks": 3}
+
+
+@pytest.fixture(name="track")
+def track_of_python(tmp_path: Path) -> Track:
+    return make_track(tmp_path, PROJECT)
+
+
+def race(track: Track, *candidates: dict[str, Any], **keys: Any) -> paraval.RaceReport:
+    with scratch_of(track):
+        return track.race(*candidates, **{"test": TESTS, "bench": BENCH, **keys})
+
+
+def core(text: str, name: str = "one") -> dict[str, Any]:
+    return {"name": name, "files": {"pkg/core.py": text}}
+
+
+def canaries(track: Track, report: paraval.RaceReport) -> list[str]:
+    return [one.candidate for one in track.steps(report) if one.kind == StepKind.CANARY]
+
+
+def test_tests_that_run_another_copy_of_the_code_are_no_race(track: Track) -> None:
+    """An installed one, say, that nothing in the worktree is."""
+    copy = track.folder / "installed"
+    (copy / "pkg").mkdir(parents=True)
+    (copy / "pkg" / "__init__.py").write_text("")
+    (copy / "pkg" / "core.py").write_text(BASE)
+    inserted = f"import sys; sys.path.insert(0, {str(copy)!r})\n"
+    track.commit({"tests/test_core.py": inserted + PROJECT["tests/test_core.py"]})
+    report = race(track, core(FAST.replace("x + 1", "x + 2"), "broken"), core(FAST, "fast"))
+    assert report.exit_code == 3
+    assert report.winner is None
+    assert {one.status for one in report} == {"skipped"}
+    assert "the tests do not run the code that candidates change" in str(report)
+    assert "pkg/core.py cannot be" in " ".join(str(report).split())
+    assert "PYTHONPATH" in str(report)
+    assert canaries(track, report) == ["baseline"]
+
+
+def test_it_is_a_race_where_that_is_wanted(track: Track) -> None:
+    report = race(
+        track, core(FAST), test={"command": [sys.executable, "-c", "pass"], "canary": False}
+    )
+    assert report.winner is not None
+    assert canaries(track, report) == []
+
+
+def test_files_that_no_test_imports_are_no_race(track: Track) -> None:
+    report = race(track, {"name": "one", "files": {"pkg/spare.py": "SPARE = 2\n"}})
+    assert report.exit_code == 3
+    assert "pkg/spare.py" in str(report)
+
+
+def test_one_candidate_that_changes_tested_code_is_enough_for_a_race(track: Track) -> None:
+    spare = {"name": "spare", "files": {"pkg/spare.py": "SPARE = 2\n"}}
+    report = race(track, spare, core(FAST))
+    assert report.winner is not None
+    assert report.winner.name == "one"
+    assert canaries(track, report) == ["baseline", "one"]
+
+
+def test_what_judges_is_not_broken_even_where_candidates_may_change_it(track: Track) -> None:
+    """Broken tests fail, whatever code they run."""
+    track.commit({"checks/test_core.py": PROJECT["tests/test_core.py"]})
+    both = {"checks/test_core.py": "import unittest\n", "pkg/spare.py": "SPARE = 2\n"}
+    tests = [sys.executable, "-m", "unittest", "discover", "-s", "checks"]
+    report = race(track, {"name": "one", "files": both}, protect=[], test=tests)
+    assert "pkg/spare.py" in str(report.standings.baseline.reason)
+    assert "test_core" not in str(report.standings.baseline.reason)
+
+
+def test_candidates_that_change_no_python_need_no_canary(track: Track) -> None:
+    report = race(track, {"name": "one", "files": {"notes.txt": "x\n", "pkg/new.py": "x = 1\n"}})
+    assert report["one"].status == "not_shown"
+    assert canaries(track, report) == []
+
+
+def test_those_that_hooks_propose_are_waited_with_until_the_canary_is_done(track: Track) -> None:
+    def generate(_ask: paraval.Ask) -> list[dict[str, Any]]:
+        return [core(FAST, "made")]
+
+    report = race(track, generate=generate)
+    assert report.winner is not None
+    steps = [(one.kind, one.candidate) for one in track.steps(report)]
+    assert steps.index(("canary", "baseline")) < steps.index(("test", "made"))
+
+
+def test_a_resume_asks_neither_canary_again(track: Track) -> None:
+    report = race(track, core(FAST))
+    assert canaries(track, report) == ["baseline", "one"]
+    again = race(
+        track,
+        core(FAST),
+        options=paraval.Options(store=track.store, resume=report.run.id),
+    )
+    assert canaries(track, again) == ["baseline", "one"]
+    assert again.winner == report.winner
+
+
+def test_tests_that_hang_with_broken_code_have_noticed(track: Track) -> None:
+    waits = (
+        "import time\ntry:\n    import pkg.core\nexcept SystemExit:\n    time.sleep(600)\n"
+        "import unittest\nclass T(unittest.TestCase):\n    def test(self): pass\n"
+    )
+    track.commit({"tests/test_core.py": waits})
+    report = race(track, core(FAST))
+    assert report.winner is not None
+
+
+# ---- cautions
+
+
+def test_a_winner_whose_changes_no_test_calls_has_a_caution(track: Track) -> None:
+    changed = FAST.replace("return x\n", "return 2 * x\n")
+    report = race(track, core(changed))
+    assert report.winner is not None
+    (caution,) = report.winner.cautions
+    assert caution.startswith("no test runs the code that it changes (untested in pkg/core.py)")
+    printed = " ".join(str(report).split())
+    assert "Caution: one: no test runs the code that it changes" in printed
+    assert printed.endswith("with cautions).")
+    assert report.as_json()["candidates"][0]["cautions"] == [caution]
+    report.write(track.folder / "race.md")
+    assert "no test runs the code that it changes" in (track.folder / "race.md").read_text()
+
+
+def test_a_winner_that_keeps_state_between_calls_has_a_caution(track: Track) -> None:
+    keeps = FAST.replace(
+        "def answer(x):\n    return x + 1\n",
+        "_SEEN = {}\n\n\ndef answer(x):\n    if id(x) not in _SEEN:\n"
+        "        _SEEN[id(x)] = x + 1\n    return _SEEN[id(x)]\n",
+    )
+    report = race(track, core(keeps))
+    assert report.winner is not None
+    (caution,) = report.winner.cautions
+    assert "it keeps state between calls (`_SEEN`, written by answer in pkg/core.py)" in caution
+
+
+def test_a_winner_without_either_has_none(track: Track) -> None:
+    report = race(track, core(FAST.replace("x + 1", "1 + x")))
+    assert report.winner is not None
+    assert report.winner.cautions == ()
+
+
+OLD = """\
+from functools import lru_cache
+KNOWN = {}
+def known(a):
+    KNOWN[a] = 1
+def f(a):
+    return a
+"""
+
+
+@pytest.mark.parametrize(
+    ("new", "state"),
+    [
+        ("C = {}\ndef f(a):\n    C[a] = 1\n", ["`C`, written by f"]),
+        ("C: dict = {}\ndef f(a):\n    C.setdefault(a, 1)\n", ["`C`, written by f"]),
+        ("C = []\ndef f(a):\n    C.append(a)\n", ["`C`, written by f"]),
+        ("C = 0\ndef f(a):\n    global C\n    C += 1\n", ["`C`, written by f"]),
+        ("def f(a, memo={}):\n    memo[a] = 1\n", ["`memo`, written by f"]),
+        ("def f(a, *, memo={}):\n    memo[a] = 1\n", ["`memo`, written by f"]),
+        ("def f(a):\n    f.last = a\n", ["`f`, written by f"]),
+        (
+            "class K:\n  @classmethod\n  def f(cls, a):\n    cls.m[a] = 1\n",
+            ["`cls.m`, written by K.f"],
+        ),
+        ("@lru_cache(maxsize=9)\ndef f(a):\n    return a\n", ["`lru_cache` on f"]),
+        ("import functools\n@functools.cache\nasync def f(a): ...\n", ["`cache` on f"]),
+        ("KNOWN = {}\ndef known(a):\n    KNOWN[a] = 2\n", []),
+        ("C = {}\ndef f(C):\n    C[1] = 1\n", []),
+        ("C = {}\ndef f(a):\n    C = {}\n    C[a] = 1\n    return C\n", []),
+        ("def f(a):\n    out = []\n    out.append(a)\n    return out\n", []),
+        ("class K:\n    def f(self, a):\n        self.a = a\n", []),
+        ("C = {}\ndef f(a):\n    return C[a]\n", []),
+        ("C = {}\nC[1] = 2\n", []),
+    ],
+)
+def test_state_that_a_change_adds_is_found(new: str, state: list[str]) -> None:
+    told = _looked_into({"a.py": [OLD.encode(), new.encode()]})
+    assert told["a.py"]["state"] == state
+
+
+def test_files_that_cannot_be_read_as_python_are_left_out() -> None:
+    sources = {"a.py": [None, b"def ("], "b.py": [None, b"# \xff\n"], "c.py": [None, b"x = 1\n"]}
+    told = _looked_into({**sources, "d.py": [None, b"(" * 100_000]})
+    assert list(told) == ["c.py"]
+    assert told["c.py"]["functions"] == []
+    assert told["c.py"]["broken"].startswith("raise SystemExit")
