@@ -76,7 +76,7 @@ class TestForm(Form):
             " command writes.",
         )
     )
-    canary: bool = Field(
+    canary: Flag = Field(
         True,
         description="Run the tests once with the Python files broken that candidates change, to see"
         " that the tests run this code; if they still pass, there is no race.",
