@@ -7,6 +7,8 @@ import json
 import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -278,6 +280,69 @@ def _steps() -> Iterator[dict[str, Any]]:
 def _paraval_lines() -> list[list[str]]:
     lines = [line for step in _steps() for line in step.get("run", "").splitlines()]
     return [shlex.split(line)[1:] for line in lines if line.startswith("paraval ")]
+
+
+SHOUTING = """
+cases: [{id: only}]
+workspace: {folder: template}
+target:
+  shell: true
+  command: 'cat talk; cp talk said.txt'
+"""
+TALK = "::error::printed\n  ::add-mask::x\nfine\n##[error]printed\n"
+
+
+@pytest.fixture
+def shouted(write: WriteSuite, folder: Path, paraval: Paraval) -> None:
+    """A run whose target printed commands, and left them in its workspace."""
+    (folder / "template").mkdir()
+    (folder / "template" / "talk").write_text(TALK)
+    # Beside a line that is changed, the others are lines of the patch by themselves.
+    (folder / "template" / "said.txt").write_text(f"before\n{TALK}")
+    write("suite.yaml", SHOUTING)
+    assert paraval("run", "suite.yaml", "--progress", "none").returncode == 0
+
+
+def test_on_actions_logs_and_diffs_hold_no_commands_of_a_targets(
+    shouted: None, paraval: Paraval
+) -> None:
+    for command in ("logs", "diff"):
+        plain = paraval(command, "last")
+        assert commands_in(plain.stdout)
+        on_actions = {"GITHUB_ACTIONS": "true"}
+        there = paraval(command, "last", env=on_actions, stdin=subprocess.DEVNULL)
+        assert commands_in(there.stdout + there.stderr) == []
+        assert there.stdout.replace("\\u003a", ":").replace("\\u005b", "[") == plain.stdout
+        assert "write to a file" in there.stderr
+        assert "write to a file" not in plain.stderr
+
+
+def test_on_actions_every_byte_goes_to_a_file(
+    shouted: None, folder: Path, paraval: Paraval
+) -> None:
+    for command in ("logs", "diff"):
+        with (folder / "out").open("wb") as file:
+            subprocess.run(
+                [sys.executable, "-m", "paraval", command, "last"],
+                cwd=folder,
+                env={**os.environ, "GITHUB_ACTIONS": "true"},
+                stdout=file,
+                check=True,
+            )
+        assert (folder / "out").read_text() == paraval(command, "last").stdout
+
+
+@given(st.lists(st.sampled_from([b":", b"\xe2", b"\x80", b"\x8b", b"\n", b" ", b"#", b"[", b"a"])))
+def test_no_line_of_bytes_is_a_command_however_it_is_cut(pieces: list[bytes]) -> None:
+    raw = io.BytesIO()
+    stream = InertStream(io.TextIOWrapper(raw, encoding="utf-8"))
+    for piece in pieces:
+        stream.buffer.write(piece)
+    stream.buffer.flush()
+    for line in re.split(r"[\r\n]", raw.getvalue().decode(errors="replace")):
+        seen = line.replace("\u200b", "").lstrip()
+        assert not seen.startswith("::")
+        assert "##[" not in seen
 
 
 def test_the_workflow_has_its_tiers_and_known_actions_alone() -> None:

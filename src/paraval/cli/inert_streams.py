@@ -3,22 +3,26 @@
 There, a line is a command where it begins with `::`, or holds `##[`: a model's answer could fail a
 job, or hide what comes after it.
 
-Only text is looked at. Bytes go by as they are: `paraval logs` and `paraval diff` hand them on to
-other programs.
+What `paraval logs` and `paraval diff` hand on goes to a file with every byte as it is: there,
+Actions does not look.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import stat
 import sys
-from collections.abc import Iterable
-from typing import Any, TextIO, cast
+from collections.abc import Callable, Iterable
+from typing import Any, BinaryIO, TextIO, cast
+
+from paraval.cli.complaints import talk
 
 ACTIONS_VARIABLE = "GITHUB_ACTIONS"
 
-# Signs that take no room: comparisons of text may pass over them.
-_NOTHING = "\u00ad\u200b-\u200f\u2060-\u206f\ufeff"
+# Signs that take no room: comparisons of text may pass over them. And bytes that are no text, since
+# such a sign may come in pieces.
+_NOTHING = "\u00ad\u200b-\u200f\u2060-\u206f\ufeff\udc80-\udcff"
 _ACTING = re.compile(
     rf"(?:^|(?<=[\r\n]))[\s{_NOTHING}]*:[{_NOTHING}]*:"
     rf"|#[{_NOTHING}]*#[{_NOTHING}]*\["
@@ -50,6 +54,7 @@ class InertStream:
         self._stream = stream
         self._line = ""
         """What is known of the line that has not ended yet."""
+        self._bytes: BinaryIO | None = None
 
     def write(self, text: str) -> int:
         self._stream.write(self._inert(text))
@@ -64,6 +69,14 @@ class InertStream:
         self._stream.write(f"\n{line}\n" if self._line else f"{line}\n")
         self._stream.flush()
         self._line = ""
+
+    @property
+    def buffer(self) -> BinaryIO:
+        """For bytes; those that go to a file are nothing that Actions reads."""
+        if self._bytes is None:
+            raw: BinaryIO = self._stream.buffer
+            self._bytes = raw if _is_file(raw) else cast("BinaryIO", _InertBytes(raw, self._inert))
+        return self._bytes
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -81,6 +94,36 @@ class InertStream:
         parts.append(whole[done:])
         self._line = _unended(whole)
         return "".join(parts)
+
+
+class _InertBytes:
+    """The binary side of such a stream."""
+
+    def __init__(self, raw: BinaryIO, inert: Callable[[str], str]) -> None:
+        self._raw = raw
+        self._inert = inert
+        self._is_told = False
+
+    def write(self, data: bytes) -> int:
+        made = self._inert(data.decode(errors="surrogateescape")).encode(errors="surrogateescape")
+        self._raw.write(made)
+        if made != data and not self._is_told:
+            self._is_told = True
+            talk(
+                "note: signs were escaped that GitHub Actions would take for commands;"
+                " write to a file to have every byte"
+            )
+        return len(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._raw, name)
+
+
+def _is_file(raw: BinaryIO) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(raw.fileno()).st_mode)
+    except OSError:
+        return False
 
 
 def _unended(text: str) -> str:
