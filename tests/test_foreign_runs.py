@@ -193,6 +193,19 @@ def test_an_attempt_that_never_ended_is_looked_for_in_the_runs_folder_alone(
     assert SECRET not in logs.stdout + logs.stderr
 
 
+def test_a_baseline_that_only_a_strangers_run_names_is_not_read(
+    run: Path, folder: Path, paraval: Paraval
+) -> None:
+    report = folder / "other.json"
+    assert paraval("report", "last", "-o", str(report)).returncode == 0
+    baseline = json.dumps({"name": str(report), "max_drop": 0.5})
+    execute(folder / "other", f"INSERT INTO about VALUES ('baseline', '{baseline}')")
+    ended = paraval("report", "other")
+    assert (ended.returncode, ended.stderr.count(f"{report} is not read: ")) == (3, 1)
+    asked = paraval("report", "other", "--baseline", str(report), "--max-drop", "0.5")
+    assert "is not read" not in asked.stderr
+
+
 # ---- the database
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"

@@ -50,7 +50,7 @@ def logs_command(run: str, *, as_json: bool, **given: Any) -> None:
     has no streams, as those at models, is told by how it ended, what it cost, and its answer; so is
     an agent's, with the tools it called and what it changed, behind its streams; and a step of a
     race, by what it found. To a terminal, escape codes are made visible; to a pipe or file, every
-    byte is as it came.
+    byte is as it came (on GitHub Actions, to a file).
     """
     wanted = _Wanted.from_options(given)
     opened = open_store(Options(store=given["store"]))

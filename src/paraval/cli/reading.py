@@ -26,6 +26,7 @@ from paraval.past import earlier_in
 from paraval.racing.remembering import RACE, is_race
 from paraval.records import RunInfo
 from paraval.report.as_json import AsJson
+from paraval.report.contents import References, Source
 from paraval.report.document import Report
 from paraval.report.files import check_output_paths, write_files
 from paraval.report.text import one_line
@@ -143,7 +144,10 @@ def report_command(
     check_output_paths(outputs)
     baseline = settle_for(info, asked, opened)
     with opened.reader(info) as reader:
-        report = Report(reader, references_in(opened), earlier_in(opened, info))
+        references = references_in(opened)
+        if asked.baseline is None and Path(info.folder).parent != opened.runs_folder:
+            references = _only_runs(references)
+        report = Report(reader, references, earlier_in(opened, info))
         report.hold_against(baseline)
         if as_json:
             AsJson().write(report, sys.stdout)
@@ -152,3 +156,16 @@ def report_command(
         write_files(report, outputs)
         tell_github(report)
         return report.exit_code
+
+
+def _only_runs(references: References) -> References:
+    """For a run from elsewhere, which may be a stranger's: no file is read because it says so."""
+
+    def find(name: str) -> Source:
+        if Path(name).is_absolute():
+            why = "only the run itself names it, and it may be a stranger's"
+            talk(f"note: the baseline {name} is not read: {why}; name it with --baseline")
+            raise RequestError(why)
+        return references(name)
+
+    return find
