@@ -44,9 +44,9 @@ LONGEST_LABEL = 200
 def diff_command(run: str, **given: Any) -> int:
     """Print what the trials of a RUN changed in their workspaces, as patches.
 
-    Of each trial the attempt that decided. To a pipe or file (on GitHub Actions, to a file), every byte is
-    as it was kept, so that `git apply` takes it: paraval diff last --case fix-it | git apply. Several trials come one after
-    another, each under a line that begins with #.
+    Of each trial the attempt that decided. To a pipe or file (on GitHub Actions, to a file), every
+    byte is as it was kept, so that `git apply` takes it: paraval diff last --case fix-it | git
+    apply. Several trials come one after another, each under a line that begins with #.
 
     Of a race: the winner's patch, or those of the candidates that --case names, losers too.
     """
