@@ -231,9 +231,10 @@ system's text and all messages count together; so do an agent's arguments and en
 With `shell: true` a value is never text of the script: the shell gets it in a variable, so that it
 stays one word and is not run, whatever it holds. A field may stand in plain code, inside double
 quotes, in `$( )` and in a here-document. Inside single quotes or backticks, after `eval`, in
-`sh -c "..."`, in arithmetic and wherever else this could not be kept, it is refused when the suite
-is loaded. A program that reads one of its arguments as code (`python -c`, `awk`, `ssh`) must get
-the value as another argument: `python -c 'import sys; print(sys.argv[1])' {input}`.
+`sh -c "..."`, in what is piped to a shell or to Python, in arithmetic and wherever else this could
+not be kept, it is refused when the suite is loaded. What you do with the value after that is yours:
+a program that reads an argument as code (`python -c`, `awk`, `ssh`, `eval "$x"`) must get the value
+as another argument: `python -c 'import sys; print(sys.argv[1])' {input}`.
 """
 
 CASES = """\

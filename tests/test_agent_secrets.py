@@ -285,6 +285,8 @@ def test_nothing_that_an_agent_and_its_tools_are_handed_is_kept(
         ("DB_PASSWORD", "correct-horse-battery-staple", True, True),
         ("ANYTHING", "correct-horse-battery-staple", False, False),
         ("DB_PASSWORD", "postgres", True, False),
+        ("DB_PASSWORD", "correcthorse", True, True),
+        ("ANYTHING", "correcthorse", False, False),
         ("ANYTHING", "hunter2hunter2", False, True),
         ("ANYTHING", "hunter2hunter2", True, False),
         ("GREETING", "hello there, reader!", True, False),

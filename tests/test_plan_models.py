@@ -336,7 +336,7 @@ def test_a_mistake_below_front_matter_is_told_with_its_line(write: WriteSuite) -
         Suite.load(Path("suite.yaml"))
 
 
-@pytest.mark.parametrize("text", ["Read notes.md", "{case.id}.md", "two\nlines.txt", "notes.pdf"])
+@pytest.mark.parametrize("text", ["Read notes.md", "see {case.id}.md", "two\nlines.txt", "notes.pdf"])
 def test_only_a_single_word_with_a_known_ending_is_a_file(text: str) -> None:
     [trial] = plan_of(chat_suite(target={"chat": {"model": "gpt", "prompt": text}})).trials
     assert isinstance(trial.target, ChatTarget)
@@ -487,6 +487,21 @@ def test_the_name_of_a_prompts_file_is_not_sent_as_a_prompt(write: WriteSuite, k
         f"suite.yaml:4: matrix.wording[0]: 'prompts/a.md' (and 1 more) would be sent as the {key}:"
         f" {NEITHER} {{a: {{chat: {{{key}: prompts/a.md}}}}}}"
     )
+
+
+@pytest.mark.parametrize("key", ["prompt", "system"])
+def test_the_name_of_a_prompts_file_cannot_hold_a_field(write: WriteSuite, key: str) -> None:
+    other = "" if key == "prompt" else ', prompt: "{input}"'
+    told = told_of_prompts(
+        write,
+        f"""
+        matrix: {{wording: [a, b]}}
+        target: {{chat: {{model: m, {key}: "prompts/{{wording}}.md"{other}}}}}
+        """,
+    )
+    (problem,) = told
+    assert "'prompts/{wording}.md' would be sent as it is" in problem
+    assert "AXIS: {NAME: {chat: {prompt: FILE}}}" in problem
 
 
 def test_a_template_as_the_value_of_an_axis_is_not_sent_as_it_stands() -> None:

@@ -140,6 +140,7 @@ SOUND = {
     "printf %s $((1 + 2)) ${{HOME#*}} >/dev/null; printf %s {other}": "o t",
     "sh -c 'printf %s \"$1\"' sh {input}": HOSTILE,
     "printf %s {input} | (cat; cat) 2>&1 && :": HOSTILE,
+    "printf %s {input} | sh -c cat": HOSTILE,
     "echo nothing": "nothing\n",
 }
 
@@ -181,6 +182,10 @@ def test_a_value_in_a_script_stays_one_word_and_is_not_run(script: str, shell: s
         ('trap "echo {input}" EXIT', "where it would be read as code"),
         ('sh -c "echo {input}"', "where it would be read as code"),
         ("/bin/bash -o pipefail -c 'echo '{input}", "where it would be read as code"),
+        ("sh <<EOF\nprintf %s {input}\nEOF\n", "where it would be read as code"),
+        ('/usr/bin/python3 - <<EOF\nprint("{input}")\nEOF\n', "where it would be read as code"),
+        ('echo "printf %s {input}" | sh', "where it would be read as code"),
+        ('echo "printf %s {input}" | bash -s; echo done', "where it would be read as code"),
         ("a[{input}]=1", "in let, [[ ]] or a subscript"),
         ("[[ {input} -eq 1 ]]", "in let, [[ ]] or a subscript"),
     ],

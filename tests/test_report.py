@@ -361,6 +361,9 @@ def test_the_gates_sentence_says_what_was_asked_and_what_was_reached() -> None:
     assert counts(4).gate.sentence == "Gate passed: 100% (4/4), required 100%"
     assert counts(9, 1, fail_under=0.9).gate.sentence == ("Gate passed: 90% (9/10), required 90%")
     assert counts(7, 1).gate.sentence == ("Gate failed: 87.5% (7/8), required 100%")
+    assert counts(2, 1, fail_under=0.667).gate.sentence == (
+        "Gate failed: 66.7% (2/3), required 66.7% (3/3)"
+    )
     assert counts(34, 4, 2, fail_under=0.88).gate.sentence == (
         "Gate undecided: 85% (34/40) to 90% (36/40) because of 2 errors, required 88%"
     )

@@ -24,10 +24,15 @@ _HOLE = "\0"
 _BARE = '"${paraval_%d}"'
 _QUOTED = "${paraval_%d}"
 
+_READ_AS_CODE = "where it would be read as code"
 _VARIABLE = "assign it first, as in value={field}; then write $value here"
 _ARGUMENT = "hand it over as an argument, as in sh -c 'echo \"$1\"' sh {field}"
+_DOUBLE_QUOTES = (
+    'use double quotes: "{field}"; if a program reads that as code, hand {field} over as an'
+    " argument of its own"
+)
 _REFUSED = {
-    "single": ("inside single quotes", 'use double quotes, or none: "{field}"'),
+    "single": ("inside single quotes", _DOUBLE_QUOTES),
     "backslash": ("after a backslash", "leave the backslash out"),
     "backticks": ("inside backticks", "write $( ) instead"),
     "arithmetic": ("inside $(( ))", _VARIABLE),
@@ -54,6 +59,10 @@ _EVALUATED = re.compile(r"(?:^|\s)(?:eval|trap|alias)\s")
 _SCRIPT_OF_A_SHELL = re.compile(
     r"""(?:^|[\s/])(?:ba|da|k|z)?sh\s(?:.*\s)?-\w*c\s+(?:'[^']*'|"[^"]*"|[^\s'"])*\Z""", re.DOTALL
 )
+_INTERPRETER = r"(?:\S*/)?(?:(?:ba|da|k|z)?sh|python[\d.]*|perl|ruby|node)"
+_FED_BY_A_DOCUMENT = re.compile(rf"(?:^|\s){_INTERPRETER}(?:\s+-\w*)*\s*\Z")
+_FED_BY_A_PIPE = re.compile(rf"\|\s*{_INTERPRETER}(?:\s+-\w*)*\s*(?:[;&|)\n]|\Z)")
+"""A program that reads its input as code."""
 _CALCULATED = re.compile(r"(?:^|\s)(?:let|\[\[)\s|\w\[[^\]\s]*\Z")
 
 
@@ -117,13 +126,14 @@ class _Reading:
         self._text = text
         self._names = names
         self._at = 0
+        self._is_piped = _FED_BY_A_PIPE.search(text) is not None
         self._doubt = ""
         """The first thing met that is not understood here: no field after it is taken."""
 
     def code(self, *, nested: bool = False) -> None:
         """Up to the end; of what stands in `$( )`, past the closing parenthesis."""
         command_at, depth = self._at, 0
-        heres: list[re.Match[str]] = []
+        heres: list[tuple[re.Match[str], bool]] = []
         while self._at < len(self._text):
             token = self._next(_IN_CODE)
             before = self._text[command_at : token.start()]
@@ -135,7 +145,7 @@ class _Reading:
                 case "comment":
                     self.places += [_BARE] * token[0].count(_HOLE)
                 case "here" if not nested:
-                    heres.append(token)
+                    heres.append((token, _FED_BY_A_DOCUMENT.search(before) is not None))
                 case "here" | "case" if nested:
                     self._be_in_doubt(f"'{token[0].strip()}' inside $( )")
                 case "close" if nested and not depth:
@@ -160,20 +170,22 @@ class _Reading:
         if end is None or self._at > end:
             self._be_in_doubt("something that is not closed")
 
-    def _here_documents(self, begun: list[re.Match[str]], reached: str) -> None:
+    def _here_documents(self, begun: list[tuple[re.Match[str], bool]], reached: str) -> None:
         """Past those that were announced in a line, the end of which is `reached`."""
         if reached != "\n":
             self._be_in_doubt("a line break between << and its document")
-        for here in begun:
-            self._here_document(here)
+        for here, is_code in begun:
+            self._here_document(here, is_code=is_code)
 
-    def _here_document(self, begun: re.Match[str]) -> None:
+    def _here_document(self, begun: re.Match[str], *, is_code: bool) -> None:
         word = re.sub(r"['\"\\]", "", begun["word"])
         tabs = r"\t*" if begun["dash"] else ""
         last_line = re.compile(rf"^{tabs}{re.escape(word)}$", re.MULTILINE)
         last = last_line.search(self._text, self._at)
         end = last.start() if last else len(self._text)
-        if word != begun["word"]:
+        if is_code:
+            self._refuse(self._text.count(_HOLE, self._at, end), _READ_AS_CODE, _ARGUMENT)
+        elif word != begun["word"]:
             hint = f"write <<{begun['dash']}{word} without the quotes"
             self._refuse(self._text.count(_HOLE, self._at, end), "in a quoted here-document", hint)
         else:
@@ -201,10 +213,12 @@ class _Reading:
     def _place(self, form: str, before: str, *, in_quotes: bool = False) -> None:
         if self._doubt:
             self._refuse(1, f"after {self._doubt}, which is not understood", _VARIABLE)
-        elif _EVALUATED.search(before) or (
-            _SCRIPT_OF_A_SHELL.search(before) and (in_quotes or not before[-1].isspace())
+        elif (
+            self._is_piped
+            or _EVALUATED.search(before)
+            or (_SCRIPT_OF_A_SHELL.search(before) and (in_quotes or not before[-1].isspace()))
         ):
-            self._refuse(1, "where it would be read as code", _ARGUMENT)
+            self._refuse(1, _READ_AS_CODE, _ARGUMENT)
         elif _CALCULATED.search(before):
             self._refuse(1, "in let, [[ ]] or a subscript", _VARIABLE)
         else:

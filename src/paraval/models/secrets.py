@@ -30,6 +30,8 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 MARK = "[REDACTED]"
 SHORTEST_SECRET = 8
+SHORTEST_WORD = 12
+"""A word of letters is no secret if it is shorter: `postgres` is the password of many databases."""
 RANDOM_AT = 16
 """From so many characters on, a secret is taken for one that nobody writes by chance."""
 
@@ -159,8 +161,9 @@ def secrets_of_variable(name: str, value: str, *, is_written: bool = False) -> t
 
     The rule, since to take harmless text out of answers would change grades:
 
-    - Never: fewer than 8 characters, a path, a URL without a password or a key in it, one word of
-      letters, a number, and what is named as such (`HOME`, `LANG`, `CACHE_DIR`).
+    - Never: fewer than 8 characters, a path, a URL without a password or a key in it, a number, one
+      word of letters (of fewer than 12 where the name says that it is a secret), and what is named
+      as harmless (`HOME`, `LANG`, `CACHE_DIR`).
     - A value that is handed on (`pass_env`, a tool server's `env`) is secret but for words such as
       `us-east-1`, unless its name says that it is one (`..._KEY`, `..._TOKEN`, `..._PASSWORD`).
     - A value that is written in the suite file (`is_written`) is secret only where its name says so
@@ -175,9 +178,12 @@ def secrets_of_variable(name: str, value: str, *, is_written: bool = False) -> t
     if "://" in value:
         parts = _secrets_of_url(value)
         return (value, *parts) if parts else ()
-    if _PATH.match(value) or value.isalpha() or _NUMBER.match(value):
+    is_named = _SECRET_NAME.search(name) is not None
+    if _PATH.match(value) or _NUMBER.match(value):
         return ()
-    if not _SECRET_NAME.search(name):
+    if value.isalpha() and not (is_named and len(value) >= SHORTEST_WORD):
+        return ()
+    if not is_named:
         harmless = not _RANDOM_RUN.search(value) if is_written else bool(_WORDS.match(value))
         if harmless:
             return ()

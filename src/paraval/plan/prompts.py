@@ -11,6 +11,7 @@ from paraval.plan.places import Spot, shown
 
 _FILE = re.compile(r"\A[^\s{}]+\.(?:md|txt|prompt)\Z")
 """One word that ends like this is the path of a file; nobody asks a model just that."""
+_FILE_WITH_A_FIELD = re.compile(r"\A(?=\S*\{)\S+\.(?:md|txt|prompt)\Z")
 _FRONT_MATTER = re.compile(
     r"\A\ufeff?---[ \t]*\r?\n(?:[A-Za-z_][\w.-]*[ \t]*:.*\n)(?:.*\n)*?---[ \t]*(?:\r?\n|\Z)"
 )
@@ -41,6 +42,12 @@ def names_a_file(written: str) -> bool:
 
 def read_prompt(written: str, spot: Spot, folder: Path) -> Prompt | None:
     """The text itself, or that of the file it names; None after telling why it cannot be had."""
+    if _FILE_WITH_A_FIELD.match(written):
+        spot.report(
+            f"{shown(written)} would be sent as it is: a prompt file's name cannot hold a field;"
+            " name each file in the matrix, as in AXIS: {NAME: {chat: {prompt: FILE}}}"
+        )
+        return None
     if not names_a_file(written):
         return Prompt(text=written, spot=spot)
     reason = why_unreadable(folder / written)

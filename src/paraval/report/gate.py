@@ -10,6 +10,7 @@ left themselves out, as tests do that skip themselves.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -123,6 +124,10 @@ def judge_gate(summary: Summary, fail_under: float | None, interrupted: bool) ->
     most = _rate(_most_passed(summary), summary)
     if best >= asked - _DUST:
         return _gate(Verdict.UNKNOWN, f"{passed} to {most} because of {missing}, {required}")
+    if tight_percent(best) == tight_percent(asked):
+        # Rounded, they are the same.
+        needed = math.ceil(asked * _asked_of(summary) - _DUST)
+        required = f"{required} ({needed:,}/{_asked_of(summary):,})"
     if missing:
         return _gate(Verdict.MISSED, f"at most {most}, even with {missing}, {required}")
     return _gate(Verdict.MISSED, f"{passed}, {required}")
