@@ -336,7 +336,9 @@ def test_a_mistake_below_front_matter_is_told_with_its_line(write: WriteSuite) -
         Suite.load(Path("suite.yaml"))
 
 
-@pytest.mark.parametrize("text", ["Read notes.md", "see {case.id}.md", "two\nlines.txt", "notes.pdf"])
+@pytest.mark.parametrize(
+    "text", ["Read notes.md", "see {case.id}.md", "two\nlines.txt", "notes.pdf"]
+)
 def test_only_a_single_word_with_a_known_ending_is_a_file(text: str) -> None:
     [trial] = plan_of(chat_suite(target={"chat": {"model": "gpt", "prompt": text}})).trials
     assert isinstance(trial.target, ChatTarget)

@@ -640,6 +640,7 @@ def test_a_link_that_leads_out_is_told(stage: Stage) -> None:
             for name in (
                 *("conftest.py", "pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini"),
                 *("pyproject.toml", "setup.cfg", "tox.ini", "x.pth"),
+                *("x-1.dist-info/entry_points.txt", "x.egg-info/entry_points.txt"),
                 *("sitecustomize.py", "sitecustomize/__init__.py", "sitecustomize.abi3.so"),
                 *("usercustomize.py", "usercustomize/__init__.py"),
             )

@@ -57,8 +57,11 @@ _IN_CODE = re.compile(
 )
 _EVALUATED = re.compile(r"(?:^|\s)(?:eval|trap|alias)\s")
 _SCRIPT_OF_A_SHELL = re.compile(
-    r"""(?:^|[\s/])(?:ba|da|k|z)?sh\s(?:.*\s)?-\w*c\s+(?:'[^']*'|"[^"]*"|[^\s'"])*\Z""", re.DOTALL
+    r"""(?:^|[\s/;&|("'`])(?:(?:rba|ba|da|k|z)?sh|su|\$\w+)["']?\s(?:[^;&|\n]*\s)?-\w*c\s+
+    (?P<begun>(?:'[^']*'|"[^"]*"|[^\s'"])*(?:"[^"]*)?)\Z""",
+    re.VERBOSE,
 )
+"""Up to a field: within, or at the end of, what a shell is told to run."""
 _INTERPRETER = r"(?:\S*/)?(?:(?:ba|da|k|z)?sh|python[\d.]*|perl|ruby|node)"
 _FED_BY_A_DOCUMENT = re.compile(rf"(?:^|\s){_INTERPRETER}(?:\s+-\w*)*\s*\Z")
 _FED_BY_A_PIPE = re.compile(rf"\|\s*{_INTERPRETER}(?:\s+-\w*)*\s*(?:[;&|)\n]|\Z)")
@@ -164,7 +167,7 @@ class _Reading:
         while self._at < (len(self._text) if end is None else end):
             token = self._next(_IN_QUOTES)
             if token.lastgroup == "hole":
-                self._place(_QUOTED, before, in_quotes=True)
+                self._place(_QUOTED, before)
             elif token[0] == '"' and end is None:
                 return
         if end is None or self._at > end:
@@ -210,14 +213,15 @@ class _Reading:
     def _be_in_doubt(self, met: str) -> None:
         self._doubt = self._doubt or met
 
-    def _place(self, form: str, before: str, *, in_quotes: bool = False) -> None:
+    def _is_script_of_a_shell(self) -> bool:
+        """But for a field that is all of it, as in `sh -c {input}`: then that is what is meant."""
+        found = _SCRIPT_OF_A_SHELL.search(self._text, 0, self._at - len(_HOLE))
+        return found is not None and found["begun"] != ""
+
+    def _place(self, form: str, before: str) -> None:
         if self._doubt:
             self._refuse(1, f"after {self._doubt}, which is not understood", _VARIABLE)
-        elif (
-            self._is_piped
-            or _EVALUATED.search(before)
-            or (_SCRIPT_OF_A_SHELL.search(before) and (in_quotes or not before[-1].isspace()))
-        ):
+        elif self._is_piped or _EVALUATED.search(before) or self._is_script_of_a_shell():
             self._refuse(1, _READ_AS_CODE, _ARGUMENT)
         elif _CALCULATED.search(before):
             self._refuse(1, "in let, [[ ]] or a subscript", _VARIABLE)

@@ -36,6 +36,8 @@ PROTECTED = (
     *(f"**/{name}" for name in SETTINGS_FILES),
     *(f"**/{name}{form}" for name in STARTUP_MODULES for form in (".*", "/**")),
     "**/*.pth",
+    "**/*.dist-info/**",
+    "**/*.egg-info/**",
     ".git*/**",
     "**/.gitattributes",
 )
