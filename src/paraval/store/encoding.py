@@ -264,7 +264,7 @@ def case_of(case_id: str, text: str) -> Case:
 def checked_text(value: Any) -> str:
     if type(value) is str:
         return value
-    raise ValueError(f"{_shown(value)} in the place of a text")
+    raise ValueError(f"{_shown(value)} where a text should be")
 
 
 def checked_number(value: Any) -> float | None:
@@ -276,19 +276,19 @@ def required_number(value: Any) -> float:
     if type(value) in (float, int) and -LARGEST_NUMBER < value < LARGEST_NUMBER:
         number: float = value
         return number
-    raise ValueError(f"{_shown(value)} in the place of a number")
+    raise ValueError(f"{_shown(value)} where a number should be")
 
 
 def required_time(value: Any) -> float:
     if required_number(value) >= 0:
         return float(value)
-    raise ValueError(f"{_shown(value)} in the place of a time")
+    raise ValueError(f"{_shown(value)} where a time should be")
 
 
 def required_whole(value: Any) -> int:
     if type(value) is int:
         return value
-    raise ValueError(f"{_shown(value)} in the place of a whole number")
+    raise ValueError(f"{_shown(value)} where a whole number should be")
 
 
 def _shown(value: Any) -> str:

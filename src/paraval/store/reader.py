@@ -308,7 +308,7 @@ def read_info(connection: sqlite3.Connection, folder: Path, *, worked_on: bool) 
 def checked_info(info: RunInfo) -> RunInfo:
     """The same, if it can be shown; ValueError says what is wrong."""
     if not is_run_id(info.id):
-        raise ValueError(f"{info.id!r:.60} in the place of a run's id")
+        raise ValueError(f"{info.id!r:.60} where a run's id should be")
     for text in (info.suite, info.source or ""):
         checked_text(text)
     for number in (info.trials, info.parallel, info.seed, info.resumed, info.done):
