@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from statistics import median
 
+from paraval.errors import StoreError
 from paraval.racing.findings import Asked, Block, Calibration, Profiled, Sample, Staged, Tested
 from paraval.racing.request import TOTAL
 from paraval.racing.shown import difference_heading, tests_cell, times
@@ -21,7 +22,7 @@ SHOWN = 10
 def finding_lines(result: AttemptResult) -> Iterator[str]:
     try:
         finding = finding_of(result)
-    except ValueError:
+    except StoreError:
         yield "what it found was written by another version of paraval"
         return
     told: list[str] = []

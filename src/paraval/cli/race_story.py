@@ -12,6 +12,7 @@ from typing import NamedTuple
 from paraval.cli.progress_lines import LONGEST_LABEL, LONGEST_REASON
 from paraval.cli.race_failures import why_failed
 from paraval.cli.race_rounds import Left, Rounds
+from paraval.errors import StoreError
 from paraval.racing.findings import Block, Finding, Origin, Tested
 from paraval.racing.normal_form import BASE_NORMAL
 from paraval.racing.request import TOTAL
@@ -318,7 +319,7 @@ def _kind(trial: Trial) -> StepKind | None:
 def _finding(result: TrialResult) -> Finding:
     try:
         return finding_of(result.result)
-    except ValueError:
+    except StoreError:
         # A finding of another version: nothing is known of it, and nobody is disturbed.
         return Finding()
 
