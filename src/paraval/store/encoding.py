@@ -405,8 +405,9 @@ _CONTENT = SchemaValidator(
         notes=_TEXTS,
         activity=_ACTIVITY,
         change=_CHANGE,
-        cpu_s=forms.float_schema(),
-        memory_bytes=forms.int_schema(),
+        # Measured by the way: nonsense is left out.
+        cpu_s=forms.with_default_schema(forms.float_schema(), on_error="omit"),
+        memory_bytes=forms.with_default_schema(forms.int_schema(), on_error="omit"),
     ),
     _STRICTLY,
 )
