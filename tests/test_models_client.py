@@ -23,7 +23,7 @@ import pytest
 from genai_prices import Usage, calc_price
 from genai_prices.data import providers
 from genai_prices.types import ModelPrice
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from paraval.models.cache import APPLICATION_ID, Cache, Cached, request_key
@@ -259,6 +259,7 @@ def test_what_is_forgotten_is_gone_and_may_be_forgotten_twice(tmp_path: Path) ->
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
 @given(place=st.integers(0, 100_000), change=st.integers(1, 255), cut=st.booleans())
+@example(place=4056, change=128, cut=False)  # In the definition of the table.
 def test_a_damaged_file_is_a_miss_or_still_the_same_answer(
     tmp_path: Path, place: int, change: int, cut: bool
 ) -> None:

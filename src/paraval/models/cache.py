@@ -30,7 +30,10 @@ READ_PATIENCE_S = 1.0
 """For another engine's commit, which takes a millisecond; the event loop waits meanwhile."""
 WRITE_PATIENCE_S = 10.0
 
+_FAULTS = (sqlite3.Error, OSError, UnicodeDecodeError)
+"""Of the file. sqlite3 cannot even decode its complaint where a table's definition is damaged."""
 _CHECK_BYTES = 16
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _MARKS = ("application_id", "user_version")
 _SCHEMA = f"""
     BEGIN IMMEDIATE;
@@ -112,7 +115,7 @@ class Cache:
             )
         try:
             self._open_writer()
-        except (sqlite3.Error, OSError) as error:
+        except _FAULTS as error:
             self._turn_off(error)
 
     def get(self, key: str) -> Cached | None:
@@ -124,7 +127,7 @@ class Cache:
                     return held[key]
         try:
             return _decoded(self._content(key), key)
-        except (sqlite3.Error, OSError) as error:
+        except _FAULTS as error:
             self._turn_off(error)
         except (ValueError, KeyError, TypeError, RecursionError):
             pass  # Damaged: as good as none.
@@ -144,7 +147,7 @@ class Cache:
             self._being_written, self._changes = self._changes, {}
         try:
             self._write(self._being_written)
-        except (sqlite3.Error, OSError) as error:
+        except _FAULTS as error:
             self._turn_off(error)
         with self._lock:
             self._being_written = {}
@@ -171,7 +174,7 @@ class Cache:
             return
         self._is_off = True
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        damaged = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+        damaged = isinstance(error, UnicodeDecodeError) or code in _DAMAGED
         why = "it is damaged; delete it" if damaged else error
         self._complaints.append(
             f"The cache of answers cannot be used ({self._path}): {why}. The run continues "
@@ -231,7 +234,7 @@ def _connected(path: Path, *, patience_s: float, create: bool = False) -> sqlite
         connection.execute("PRAGMA journal_mode = DELETE")
         connection.execute("PRAGMA synchronous = OFF")
         _require_ours(connection)
-    except sqlite3.Error:
+    except _FAULTS:
         connection.close()
         raise
     return connection
