@@ -23,7 +23,7 @@ from paraval.pytest_plugin import streams
 from paraval.pytest_plugin.captured import Captured, streams_apart
 from paraval.pytest_plugin.carrying import carrying
 from paraval.pytest_plugin.spools import Spool
-from paraval.pytest_plugin.turns import CURRENT, Turn
+from paraval.pytest_plugin.turns import CURRENT, Turn, turn_here
 
 DRIVER = '''
 """Runs all tests at once, each as a turn, with nothing of the plugin but what is tested here."""
@@ -708,19 +708,19 @@ def test_a_pool_works_for_whoever_submits_and_all_is_as_before_afterwards() -> N
     class Own(threading.Thread):
         def run(self) -> None:
             assert "run" not in vars(self)
-            seen.append(CURRENT.get())
+            seen.append(turn_here())
 
     with ThreadPoolExecutor(1) as pool:
         with carrying():
             token = CURRENT.set(turn)
-            assert pool.submit(CURRENT.get).result() is turn
+            assert pool.submit(turn_here).result() is turn
             own = Own()
             own.start()
             own.join()
             with pytest.raises(RuntimeError, match="once"):
                 own.start()
             CURRENT.reset(token)
-            assert pool.submit(CURRENT.get).result() is None
+            assert pool.submit(turn_here).result() is None
             nobody = Own()
             nobody.start()
             nobody.join()

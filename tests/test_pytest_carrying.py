@@ -8,14 +8,14 @@ from pathlib import Path
 from textwrap import dedent
 
 SUITE = """
-    import threading
+    import asyncio, contextvars, logging, threading, warnings
     from concurrent.futures import ThreadPoolExecutor
     from multiprocessing.pool import ThreadPool
     import pytest
-    from paraval.pytest_plugin.turns import CURRENT, current
+    from paraval.pytest_plugin.turns import current, turn_here
 
     def whose():
-        turn = CURRENT.get()
+        turn = turn_here()
         return None if turn is None else turn.item.name
 
     def in_thread():
@@ -46,6 +46,23 @@ SUITE = """
         assert pool.apply(whose) is None
         me = request.node.name
         assert [own, in_thread(), executor.submit(whose).result()] == [me, me, me]
+
+    def test_an_empty_context_is_the_tests_of_its_thread(request, capsys, caplog):
+        empty = contextvars.Context
+        empty().run(print, "said")
+        empty().run(logging.getLogger("x").error, "logged")
+        with pytest.warns(UserWarning):
+            empty().run(warnings.warn, "warned")
+        assert capsys.readouterr().out == "said\\n"
+        assert caplog.messages == ["logged"]
+        assert empty().run(in_thread) == request.node.name
+
+    def test_so_is_a_task_in_one(request):
+        async def ask():
+            async def inner():
+                return whose()
+            return await asyncio.create_task(inner(), context=contextvars.Context())
+        assert asyncio.run(ask()) == request.node.name
 """
 
 
@@ -60,4 +77,4 @@ def test_what_a_shared_fixture_starts_is_nobodys(tmp_path: Path) -> None:
         timeout=60,
         check=False,
     )
-    assert "3 passed" in ran.stdout, ran.stdout + ran.stderr
+    assert "5 passed" in ran.stdout, ran.stdout + ran.stderr

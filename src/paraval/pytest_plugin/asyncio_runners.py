@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from paraval.pytest_plugin.floor import Floor
-from paraval.pytest_plugin.turns import CURRENT
+from paraval.pytest_plugin.turns import CURRENT, turn_here
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def runners_one_at_a_time(floor: Floor) -> Iterator[None]:
         with held(self):
             if context is not None:
                 # A fixture is torn down in the context of its setup, maybe for another test.
-                context.run(CURRENT.set, CURRENT.get())
+                context.run(CURRENT.set, turn_here())
             return run_plainly(self, coro, context=context)
 
     @wraps(close_plainly)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from paraval.pytest_plugin.turns import CURRENT, Turn
+from paraval.pytest_plugin.turns import CURRENT, Turn, turn_here
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def carrying() -> Iterator[None]:
 
 def _carried() -> Turn | None:
     """Nobody, where a shared fixture is set up: what it starts works for all who use it."""
-    turn = CURRENT.get()
+    turn = turn_here()
     return None if turn is None or turn.sets_up_shared else turn
 
 
@@ -72,8 +72,8 @@ def _carry_into(thread: threading.Thread, turn: Turn) -> None:
             vars(thread).pop("run", None)
         else:
             vars(thread)["run"] = own
-        CURRENT.set(turn)
-        thread.run()
+        with turn.owning_thread():
+            thread.run()
 
     vars(thread)["run"] = run
 

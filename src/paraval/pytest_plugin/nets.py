@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 from paraval.pytest_plugin.floor import Floor
-from paraval.pytest_plugin.turns import CURRENT, Turn, current
+from paraval.pytest_plugin.turns import Turn, current, turn_here
 
 Release = Callable[[], None]
 
@@ -104,7 +104,7 @@ class _Net:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
-        if CURRENT.get() is None:
+        if turn_here() is None:
             return (yield)
         setup = _Setup(fixture=fixturedef)
         self._here.setups.append(setup)
@@ -135,7 +135,7 @@ class _Net:
 
     def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Of an audit event, before what it tells of is done."""
-        if CURRENT.get() is None or self._here.patching:
+        if turn_here() is None or self._here.patching:
             return
         if event.endswith("env") and not _changes_environment(*arguments):
             return
@@ -155,14 +155,14 @@ class _Net:
     # ---- patches
 
     def begin(self, patch: object, reason: str) -> None:
-        key = (CURRENT.get(), id(patch))
+        key = (turn_here(), id(patch))
         if key not in self._held:
             release = self.ask(reason)
             if release is not None:
                 self._held[key] = (patch, release)
 
     def end(self, patch: object) -> None:
-        _, release = self._held.pop((CURRENT.get(), id(patch)), (None, None))
+        _, release = self._held.pop((turn_here(), id(patch)), (None, None))
         if release is not None:
             release()
 
@@ -181,7 +181,7 @@ class _Net:
         def around(method: Any) -> Any:
             @wraps(method)
             def patch(thing: Any, *arguments: Any, **named: Any) -> Any:
-                if CURRENT.get() is None:
+                if turn_here() is None:
                     return method(thing, *arguments, **named)
                 self.begin(thing, reason)
                 try:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any
 
-from paraval.pytest_plugin.turns import CURRENT
+from paraval.pytest_plugin.turns import turn_here
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def redirections_of_turns() -> Iterator[None]:
     leave: Any = redirect_stdout.__exit__  # Both have it from one class.
 
     def leave_in_time(self: Any, *error: Any) -> None:
-        turn = CURRENT.get()
+        turn = turn_here()
         if turn is None or not turn.is_over:
             leave(self, *error)
 

@@ -20,7 +20,7 @@ import pytest
 
 from paraval.pytest_plugin.ending import cancel, frame_of, loop_in, raise_in
 from paraval.pytest_plugin.hung import Hung
-from paraval.pytest_plugin.turns import Turn
+from paraval.pytest_plugin.turns import CURRENT, Turn
 from paraval.pytest_plugin.watch import Patience, Watch
 
 LOOK_S = 0.02
@@ -149,8 +149,13 @@ class Watcher:
     def _start(self) -> None:
         if self._thread is None and not self._is_closed:
             self._thread = threading.Thread(target=self._run, name="paraval-watcher", daemon=True)
-            # In a context of its own: it belongs to no test, although one starts it.
-            contextvars.Context().run(self._thread.start)
+            contextvars.copy_context().run(self._start_for_nobody, self._thread)
+
+    @staticmethod
+    def _start_for_nobody(thread: threading.Thread) -> None:
+        """It belongs to no test, although one starts it."""
+        CURRENT.set(None)
+        thread.start()
 
     def _run(self) -> None:
         while True:

@@ -1,8 +1,9 @@
 """A turn: one test while it runs in a thread beside others; and whose turn the code here is.
 
 The turn travels in a context variable, so that asyncio's tasks belong to the test that made them;
-`carrying` sees to threads and pools. Code of nobody (pytest itself, a test that runs alone in the
-main thread, a thread that is older than all tests) has none.
+`carrying` sees to threads and pools. Code in an empty context belongs to the test of its thread.
+Code of nobody (pytest itself, a test that runs alone in the main thread, a thread that is older
+than all tests) has none.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
 
 Phase = Literal["setup", "call", "teardown"]
 
-CURRENT: ContextVar[Turn | None] = ContextVar("paraval_turn", default=None)
+CURRENT: ContextVar[Turn | None] = ContextVar("paraval_turn")
+"""None: nobody's, whatever thread it is. Without a value, the thread tells: see `turn_here`."""
+_BY_THREAD: dict[int, Turn] = {}
+"""The turns that run, by the identity of each thread that is theirs."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -70,15 +74,34 @@ class Turn:
     def taken(self) -> Iterator[None]:
         """The test runs here, in this thread, until the block ends."""
         self.thread = threading.get_ident()
+        try:
+            with self.owning_thread():
+                yield
+        finally:
+            self.is_over = True
+
+    @contextmanager
+    def owning_thread(self) -> Iterator[None]:
+        """What this thread does until the block ends is the test's."""
+        thread = threading.get_ident()
         token = CURRENT.set(self)
+        _BY_THREAD[thread] = self
         try:
             yield
         finally:
+            _BY_THREAD.pop(thread, None)
             CURRENT.reset(token)
-            self.is_over = True
+
+
+def turn_here() -> Turn | None:
+    """Whose turn the code that asks belongs to, though that may be over; None: nobody's."""
+    try:
+        return CURRENT.get()
+    except LookupError:
+        return _BY_THREAD.get(threading.get_ident())
 
 
 def current() -> Turn | None:
-    """Whose turn the code that asks belongs to; None: nobody's, or that of one that is over."""
-    turn = CURRENT.get()
+    """The same of turns that are not over."""
+    turn = turn_here()
     return None if turn is None or turn.is_over else turn

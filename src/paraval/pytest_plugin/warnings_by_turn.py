@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from paraval.pytest_plugin.turns import CURRENT, Turn
+from paraval.pytest_plugin.turns import Turn, turn_here
 
 Filter = tuple[str, Any, type[Warning], Any, int]
 
@@ -141,7 +141,7 @@ class _HeldByTurn:
 
     @property
     def here(self) -> _Held:
-        turn = CURRENT.get()
+        turn = turn_here()
         if turn is None:
             return self._nobodys
         held = self._turns.get(turn)
@@ -227,7 +227,7 @@ def _blocks_of_turns(stand_in: ModuleType) -> Iterator[None]:
     enter = block.__enter__
 
     def enter_as_turn(self: Any) -> Any:
-        if CURRENT.get() is not None and self._module is warnings:
+        if turn_here() is not None and self._module is warnings:
             self._module = stand_in
         return enter(self)
 
