@@ -15,9 +15,9 @@ from typing import Any, cast
 import pytest
 from _pytest.runner import SetupState
 
-from paraval.pytest_plugin.apart import no_current_test
 from paraval.pytest_plugin.asserted import asserts_apart
 from paraval.pytest_plugin.carrying import carrying
+from paraval.pytest_plugin.environment import environment_by_test
 from paraval.pytest_plugin.logs import TurnLogs, logs_apart
 from paraval.pytest_plugin.turns import Phase, Turn, current
 from paraval.pytest_plugin.warned import catching, emit, warnings_apart
@@ -42,7 +42,7 @@ def pytest_runtestloop(session: Any) -> bool:
     ends: dict[pytest.Item, list[pytest.TestReport]] = {item: [] for item in session.items}
     turns = []
     with ExitStack() as walls:
-        walls.enter_context(no_current_test())
+        walls.enter_context(environment_by_test(bool))
         for wall in (carrying(), asserts_apart(config), warnings_apart(config), logs_apart(config)):
             walls.enter_context(wall)
         start = threading.Barrier(len(ends))

@@ -31,7 +31,7 @@ import copy, dataclasses, sys, threading
 from contextlib import ExitStack
 import pytest
 from _pytest.runner import SetupState
-from paraval.pytest_plugin.apart import no_current_test
+from paraval.pytest_plugin.environment import environment_by_test
 from paraval.pytest_plugin.capsys import set_up_capsys
 from paraval.pytest_plugin.captured import Captured, streams_apart
 from paraval.pytest_plugin.carrying import carrying
@@ -83,7 +83,7 @@ def pytest_runtestloop(session):
     reports = {item: [] for item in session.items}
     before = sys.stdin, sys.stdout, sys.stderr, type(sys)
     config = session.config
-    with no_current_test(), carrying(), streams_apart(config), children_apart(config):
+    with environment_by_test(bool), carrying(), streams_apart(config), children_apart(config):
         threads = [threading.Thread(target=run, args=one, daemon=True) for one in reports.items()]
         for thread in threads:
             thread.start()
@@ -602,7 +602,7 @@ def test_sections_are_the_same_beside_others_as_one_after_another(folder: Path, 
     plain = run(folder, tests, f"--capture={mode}")
     ours = ("-p", "paraval.pytest_plugin.entry", "--parallel", "4")
     beside = run(folder, tests, *ours, f"--capture={mode}")
-    assert "4 at once" in beside.shown
+    assert "parallel 4: " in beside.shown
     assert beside.tests == plain.tests
 
 

@@ -19,7 +19,7 @@ from unittest import mock
 import pytest
 
 from paraval.pytest_plugin.floor import Floor, LeftBehindError
-from paraval.pytest_plugin.nets import nets
+from paraval.pytest_plugin.nets import Net, nets
 from paraval.pytest_plugin.turns import Turn
 
 LONG_S = 20.0
@@ -207,6 +207,7 @@ def test_a_turns_end_gives_the_floor_back() -> None:
 
 
 def test_only_a_tests_own_thread_waits_for_the_floor() -> None:
+    """What another one of its threads changes is done beside others, told, and remembered."""
     floor = Floor()
     asked: list[Callable[[], None]] = []
     floor.ask("nobody's code")()
@@ -216,7 +217,7 @@ def test_only_a_tests_own_thread_waits_for_the_floor() -> None:
         floor.enter(turn)
         turn.thread = None
         asked.append(floor.ask("a thread of its own"))
-    assert floor.reasons == {}
+    assert floor.reasons == floor.shared == {"test_it": "a thread of its own"}
 
 
 # ---- waiting, and lending
@@ -359,7 +360,7 @@ def test_a_wait_for_the_floor_that_drags_on_is_told_once_by_name_reason_and_who_
     words = (
         "parallel: test_holds waits to run alone (sets os.environ), and these have not ended: "
         "test_wants[0], test_wants[1], test_wants[2] and 2 more. If they wait for what it holds, "
-        "as a lock, mark it @pytest.mark.serial; it goes on beside them when none has ended for "
+        "as a slot, mark it @pytest.mark.serial; it goes on beside them when none has ended for "
         "0.3 s"
     )
     assert told == [words]
@@ -470,7 +471,7 @@ class Caught(Turns):
 @pytest.fixture
 def caught() -> Iterator[Caught]:
     made = Caught()
-    with nets(made.floor, made.session):
+    with nets(Net(made.floor, made.session.items), made.session):
         yield made
         made.other_leaves()
         made.join()
@@ -540,65 +541,49 @@ def test_a_patch_waits_for_the_floor_before_it_changes_anything_and_gives_it_bac
     caught.join()
 
 
-def test_the_folder_and_the_environment_are_changed_alone_until_the_tests_end(
+def test_the_folder_is_changed_alone_and_what_is_never_put_back_is_no_tests_own(
     caught: Caught, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(Path.cwd())
-    monkeypatch.setenv("PARAVAL_A", "1")
-    seen: list[str] = []
+    monkeypatch.chdir(before := Path.cwd())
 
-    def reads_and_writes_the_same() -> None:
-        os.environ["PARAVAL_A"] = "1"
-        os.environ["PYTEST_CURRENT_TEST"] = "test_it (call)"
-        os.environ.pop("PARAVAL_MISSING", None)
-        seen.append("same")
-
-    def writes() -> None:
-        os.environ["PARAVAL_A"] = "2"
-        seen.append("environment")
+    def enters_and_leaves() -> None:
+        os.chdir(tmp_path)
+        os.chdir(before)
 
     def enters() -> None:
         os.chdir(tmp_path)
-        seen.append("folder")
+
+    def patches_for_good() -> None:
+        mock.patch.object(module, "value", "for all").start()
 
     caught.stays()
-    caught.start(reads_and_writes_the_same, "test_same")
-    until(lambda: seen)
-    assert caught.floor.reasons == {}
-    caught.start(writes, "test_writes")
-    until(lambda: "test_writes" in caught.floor.reasons)
-    assert os.environ["PARAVAL_A"] == "1"
+    caught.start(enters_and_leaves, "test_puts_back")
+    until(lambda: "test_puts_back" in caught.floor.reasons)
+    assert Path.cwd() == before
     caught.other_leaves()
     caught.join()
     caught.start(enters, "test_enters")
     caught.join()
     assert Path.cwd() == tmp_path
-    assert caught.floor.reasons == {
-        "test_writes": "changes os.environ",
-        "test_enters": "calls os.chdir",
-    }
-    assert seen == ["same", "environment", "folder"]
+    caught.start(patches_for_good, "test_patches")
+    caught.join()
+    mock.patch.stopall()
+    assert caught.floor.reasons == {"test_puts_back": "calls os.chdir"}
 
 
 def test_what_a_test_that_is_given_up_changed_is_told_and_put_back(
     caught: Caught, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its folder and its environment; but what a fixture set up for others, too, is theirs."""
+    """Its folder; but what a fixture set up for others, too, is theirs."""
     monkeypatch.chdir(Path.cwd())
-    monkeypatch.setenv("PARAVAL_A", "1")
-    monkeypatch.setenv("PARAVAL_B", "so that it is put back")
-    monkeypatch.delenv("PARAVAL_B")
     before, ready, may_end = Path.cwd(), threading.Event(), threading.Event()
 
     def changes() -> None:
-        os.environ["PARAVAL_A"] = "2"
-        os.environ["PARAVAL_B"] = "2"
         os.chdir(tmp_path)
         ready.set()
         may_end.wait(LONG_S)
 
     def sets_up_for_others() -> None:
-        os.environ["PARAVAL_B"] = "3"
         caught.manager.hook.pytest_fixture_setup(
             fixturedef=SimpleNamespace(scope="module", argname="env", func=len), request=None
         )
@@ -608,7 +593,7 @@ def test_what_a_test_that_is_given_up_changed_is_told_and_put_back(
     class Sets:
         @pytest.hookimpl(trylast=True)
         def pytest_fixture_setup(self) -> str:
-            os.environ["PARAVAL_A"] = "3"
+            os.chdir(tmp_path)
             return "set up"
 
     caught.manager.register(Sets())
@@ -617,13 +602,10 @@ def test_what_a_test_that_is_given_up_changed_is_told_and_put_back(
         hung = caught.start(act, name)
         assert ready.wait(LONG_S)
         caught.floor.leave(hung)
-        assert Path.cwd() == before
-        is_own = act is changes
-        assert os.environ["PARAVAL_A"] == ("1" if is_own else "3")
-        assert os.environ.get("PARAVAL_B") == (None if is_own else "3")
+        assert Path.cwd() == (before if act is changes else tmp_path)
     may_end.set()
     caught.join()
-    why = "changes os.environ; it was given up before it could put that back"
+    why = "calls os.chdir; it was given up before it could put that back"
     assert caught.floor.shared == {"test_changes": why, "test_sets_up": why}
 
 
@@ -699,7 +681,7 @@ def test_when_the_nets_are_taken_in_everything_is_as_it_was() -> None:
         return [dict(vars(kind)) for kind in kinds]
 
     before = methods()
-    with nets(made.floor, made.session):
+    with nets(Net(made.floor, made.session.items), made.session):
         assert methods() != before
         with mock.patch.object(module, "value", "of nobody's turn"):
             assert module.value == "of nobody's turn"
@@ -708,7 +690,7 @@ def test_when_the_nets_are_taken_in_everything_is_as_it_was() -> None:
 
 
 def test_deaf_the_audit_hook_costs_next_to_nothing() -> None:
-    with nets(Floor(), Caught().session):
+    with nets(Net(Floor(), []), Caught().session):
         pass
     began = time.thread_time()
     for _ in range(10_000):
@@ -786,20 +768,27 @@ def test_changes_that_no_scan_sees_are_made_alone_and_known_the_next_time(tmp_pa
     again = run()
     assert again.count("(alone: calls unittest.mock.patch)") == 3
     assert again.count("(alone: calls os.chdir)") == 1
-    assert again.count("alone:") == 4
+    assert again.count("(alone:") == 4
+    assert (
+        "parallel 6: 8 side by side, 4 alone: 3 calls unittest.mock.patch; 1 calls os.chdir"
+        in again
+    )
 
 
 HELD = """
-import os, threading, time
+import threading, time
+from unittest.mock import patch
 LOCK, HELD = threading.Lock(), threading.Event()
 def change():
     with LOCK:
         HELD.set()
         time.sleep(0.1)
-        os.environ["CHANGED"] = "1"
+        with patch("held.CHANGED", True): pass
 def wait():
     HELD.wait(5)
-    with LOCK: pass
+    while not LOCK.acquire(timeout=0.01): pass  # busy: no lock that it sits in
+    LOCK.release()
+CHANGED = False
 """
 IMPATIENT = """
 from paraval.pytest_plugin.floor import Floor
@@ -822,7 +811,7 @@ def test_a_long_wait_to_run_alone_is_told_on_a_line_of_its_own(tmp_path: Path) -
         timeout=60,
         check=False,
     )
-    words = "\nparallel: test_a.py::test_holds waits to run alone (changes os.environ), and these "
-    assert words + "have not ended: test_b.py::test_waits. " in done.stdout, done.stdout
+    words = "\nparallel: test_a.py::test_holds waits to run alone (calls unittest.mock.patch), and"
+    assert words + " these have not ended: test_b.py::test_waits. " in done.stdout, done.stdout
     assert done.stdout.count("waits to run alone") == 1
     assert "3 passed" in done.stdout

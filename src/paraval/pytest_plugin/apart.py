@@ -5,13 +5,9 @@ A test that runs alone has pytest as it always is: nothing of this is in place t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
-
-from _pytest import runner
-
-from paraval.pytest_plugin.turns import current
 
 Walls = Sequence[Callable[[], AbstractContextManager[Any]]]
 
@@ -38,19 +34,3 @@ class Apart:
         if self._standing is not None:
             standing, self._standing = self._standing, None
             standing.close()
-
-
-@contextmanager
-def no_current_test() -> Iterator[None]:
-    """PYTEST_CURRENT_TEST names one test for the whole process: not while several run."""
-    update = runner._update_current_test_var
-
-    def update_alone(*arguments: Any) -> None:
-        if current() is None:
-            update(*arguments)
-
-    setattr(runner, "_update_current_test_var", update_alone)  # noqa: B010 - of another type
-    try:
-        yield
-    finally:
-        setattr(runner, "_update_current_test_var", update)  # noqa: B010 - the same

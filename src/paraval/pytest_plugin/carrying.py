@@ -80,7 +80,10 @@ def _carry_into(thread: threading.Thread, turn: Turn) -> None:
 
 def _call_in(turn: Turn | None, function: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
     __tracebackhide__ = True
-    token = CURRENT.set(turn)
+    if turn is not None:
+        with turn.owning_thread():
+            return function(*args, **named)
+    token = CURRENT.set(None)
     try:
         return function(*args, **named)
     finally:

@@ -1,15 +1,15 @@
-"""What child processes of a test print: to the test's own file, in order with its own words.
+"""Child processes of a test: they get its environment, and print to its own file.
 
 A child that is given no stdout inherits the process's, which belongs to nobody here. So it is given
-the turn's. This is for `--capture=fd` alone, pytest's default: in the other modes what children
-print is not captured, and comes out where it always does.
+the turn's, in order with what the test prints. This is for `--capture=fd` alone, pytest's default:
+in the other modes what children print is not captured, and comes out where it always does.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,27 +18,29 @@ import pytest
 from paraval.pytest_plugin.captured import OUTPUTS, Captured, mode_of
 from paraval.pytest_plugin.turns import current
 
-_POSITIONS = {"stdout": 4, "stderr": 5}
-"""Among what Popen is given: args, bufsize, executable, stdin, stdout, stderr."""
+_POSITIONS = {"stdout": 4, "stderr": 5, "env": 10}
+"""Among what Popen is given: args, bufsize, executable, stdin, stdout, stderr, ..."""
 
 
 @contextmanager
 def children_apart(config: pytest.Config) -> Iterator[None]:
     """While the block runs. A child that outlives its test writes to a file that nobody reads."""
-    if mode_of(config) != "fd":
-        yield
-        return
     begin, system = subprocess.Popen.__init__, os.system
-    _share_files_with_forks()
+    if mode_of(config) == "fd":
+        _share_files_with_forks()
 
     def begin_apart(child: subprocess.Popen[Any], *args: Any, **named: Any) -> None:
-        captured = _captured()
-        if captured is not None:
-            args, named = _given_files(captured, args, named)
-        begin(child, *args, **named)
+        given = list(args)
+        for name, make in _inherited().items():
+            position = _POSITIONS[name]
+            if position < len(given):
+                given[position] = make() if given[position] is None else given[position]
+            elif named.get(name) is None:
+                named[name] = make()
+        begin(child, *given, **named)
 
     def system_apart(command: Any) -> int:
-        if _captured() is None:
+        if current() is None:
             return system(command)
         code = subprocess.call(command, shell=True)  # noqa: S602 - it is what os.system does
         return code << 8 if code >= 0 else -code
@@ -52,28 +54,21 @@ def children_apart(config: pytest.Config) -> Iterator[None]:
         os.system = system
 
 
+def _inherited() -> dict[str, Callable[[], Any]]:
+    """By argument of Popen: what makes the test's own of what a child would inherit."""
+    turn, captured = current(), _captured()
+    made: dict[str, Callable[[], Any]] = {}
+    if captured is not None:
+        made |= {name: captured.voices[name].spool.descriptor for name in OUTPUTS}
+    if turn is not None and turn.environment:
+        made["env"] = os.environ.copy
+    return made
+
+
 def _captured() -> Captured | None:
     turn = current()
     # Forks are looked at for good, also after a session of another mode.
     return None if turn is None or turn.captured.mode != "fd" else turn.captured
-
-
-def _given_files(
-    captured: Captured, args: tuple[Any, ...], named: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The same arguments, with descriptors where a child would inherit."""
-    given, names = list(args), dict(named)
-    for name in OUTPUTS:
-        position = _POSITIONS[name]
-        inherits = (given[position] if position < len(given) else names.get(name)) is None
-        if not inherits:
-            continue
-        descriptor = captured.voices[name].spool.descriptor()
-        if position < len(given):
-            given[position] = descriptor
-        else:
-            names[name] = descriptor
-    return tuple(given), names
 
 
 # ---- children that are forked, as multiprocessing does on Linux

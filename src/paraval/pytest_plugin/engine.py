@@ -34,6 +34,8 @@ class Programme:
     retry: RetryPolicy
     has_history: bool
     """Whether how long tests take is known from earlier runs."""
+    is_alone_first: bool = False
+    """Whether what runs alone goes before all else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,14 +124,17 @@ class Engine:
     async def _drive(self) -> None:
         programme = self._programme
         self._loop = asyncio.get_running_loop()
+        scheduler = Scheduler(
+            [] if self._is_fed else programme.works,
+            limits=programme.limits,
+            retry=programme.retry,
+            seed=0,
+        )
+        if programme.is_alone_first:
+            scheduler.begin_alone()
         self._driver = driver = Driver(
             {} if self._is_fed else {trial.index: trial for trial in programme.trials},
-            scheduler=Scheduler(
-                [] if self._is_fed else programme.works,
-                limits=programme.limits,
-                retry=programme.retry,
-                seed=0,
-            ),
+            scheduler=scheduler,
             performer=self._company.performer,
             ledger=NullLedger(),
             tell=self._company.tell,

@@ -33,6 +33,15 @@ FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         },
     ),
     (
+        "--check-alone",
+        {
+            "action": "store_const",
+            "const": "",
+            "help": "run every test that failed beside others once more, alone, and count that: "
+            "also those that asked a model, which otherwise stay failed",
+        },
+    ),
+    (
         "--models",
         {
             "metavar": "NAMES",

@@ -1,26 +1,31 @@
 """Who is on the floor: the turns that run, and those that must have it for themselves.
 
-A test that changes the whole process (its folder, its environment, a patched name) is best found
-before it starts, and then never comes here. One that is found out only as it does so asks for the
-floor: nobody new comes on, and it waits until every other turn has left or waits as well. While a
-turn waits, it changes nothing and sees no change; so those that ask at the same time have the floor
-one after another.
+A test that changes the whole process (its folder, a patched name) is best found before it starts,
+and then never comes here. One that is found out only as it does so asks for the floor: nobody new
+comes on, and it waits until every other turn has left or waits as well. While a turn waits, it
+changes nothing and sees no change; so those that ask at the same time have the floor one after
+another. Where all others sit in a lock, it may be one that the asker holds: it goes on beside them.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
-from paraval.pytest_plugin.surroundings import Surroundings
 from paraval.pytest_plugin.turns import Turn, current
 
 PATIENCE_S = 300.0
-"""With nobody leaving for so long, a turn that wants the floor takes it to be held up by itself:
-what it holds (a lock, a slot of a shared client) may be what the others wait for."""
+"""With nobody leaving for so long, a turn that wants the floor goes on beside the others, whatever
+they do: what it holds (a slot of a shared client, say) may be what they wait for."""
+LOOK_S = 0.3
+"""How often it is looked at what the others do."""
+STALLED_AFTER = 4
+"""So many looks in which all of them sat in a lock, and did nothing else between."""
 WORD_S = 10.0
 """With nobody leaving for so long, it is said who waits for whom."""
 MOST_NAMES = 3
@@ -55,10 +60,12 @@ class Floor:
         """Of these, the ones that do not wait."""
         self._asking: deque[Turn] = deque()
         self._owner: Turn | None = None
-        self._held: dict[Turn, dict[object, str]] = {}
-        """By the turn that has the floor, or lends it: for what. It ends with the last of these."""
-        self._before: dict[Turn, Surroundings] = {}
-        """By such a turn: what it found. Without it, nothing is put back if it is given up."""
+        self._held: dict[Turn, dict[object, tuple[str, bool]]] = {}
+        """By the turn that has the floor, or lends it: for what, and whether that is a patch. It
+        ends with the last of these."""
+        self._folders: dict[Turn, Path] = {}
+        """By such a turn: the process's folder before. Without it, none is put back if the turn is
+        given up."""
         self._impatient: set[Turn] = set()
         """Went on beside others; they do not wait again for each further change."""
         self._left_at = time.monotonic()
@@ -86,9 +93,12 @@ class Floor:
             self._present.discard(turn)
             self._active.discard(turn)
             self._impatient.discard(turn)
-            held, before = self._held.pop(turn, None), self._before.pop(turn, None)
+            held, folder = self._held.pop(turn, None), self._folders.pop(turn, None)
             if held and not turn.is_here:
-                self._tidy_up(turn, next(iter(held.values())), before)
+                self._tidy_up(turn, next(iter(held.values()))[0], folder)
+            elif held and _is_left_changed(held, folder):
+                # Done once for everybody, by whoever comes first: it is no test's own.
+                self.reasons.pop(turn.item.nodeid, None)
             if turn in self._asking:
                 self._asking.remove(turn)
             if self._owner is turn:
@@ -96,12 +106,13 @@ class Floor:
             self._left_at = time.monotonic()
             self._changed.notify_all()
 
-    def _tidy_up(self, turn: Turn, reason: str, before: Surroundings | None) -> None:
+    def _tidy_up(self, turn: Turn, reason: str, folder: Path | None) -> None:
         """With the lock held, so that nobody comes on before, after a test that was given up."""
         why = f"{reason}; it was given up before it could put that back"
         self.shared.setdefault(turn.item.nodeid, why)
-        if before is not None:
-            before.put_back()
+        if folder is not None:
+            with suppress(OSError):  # It may be gone.
+                os.chdir(folder)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -136,18 +147,25 @@ class Floor:
 
     # ---- having it alone
 
-    def ask(self, reason: str, *, is_tests_own: bool = True) -> Callable[[], None]:
+    def ask(
+        self, reason: str, *, is_tests_own: bool = True, is_patch: bool = False
+    ) -> Callable[[], None]:
         """Waits until nothing else runs; what ends that is returned, and so does the turn's end.
 
         What is not the test's own (the next time another test may set up the session's fixture) is
         no reason to run this test alone. Whoever asks again while it has the floor keeps it until
-        the last of these ends. Only a test's own thread waits: others may be what another test
-        waits for.
+        the last of these ends. Only a test's own thread waits: others, as that of a loop which
+        tests share, may be what another test waits for.
         """
         turn = current()
-        if turn is None or not turn.is_here:
+        if turn is None:
             return _nothing
         with self._changed:
+            if not turn.is_here:
+                if turn in self._present and self._owner is not turn:
+                    self.reasons.setdefault(turn.item.nodeid, reason)
+                    self.shared.setdefault(turn.item.nodeid, reason)
+                return _nothing
             if turn not in self._present or turn in self._impatient:
                 return _nothing
             if self._owner is not turn:
@@ -161,7 +179,7 @@ class Floor:
                     self.shared.setdefault(turn.item.nodeid, reason)
                     return _nothing
             hold = object()
-            self._held[turn][hold] = reason
+            self._held[turn][hold] = (reason, is_patch)
         return lambda: self._give_back(turn, hold)
 
     def outlives(self) -> None:
@@ -169,7 +187,7 @@ class Floor:
         turn = current()
         if turn is not None:
             with self._changed:
-                self._before.pop(turn, None)
+                self._folders.pop(turn, None)
 
     def _take(self, turn: Turn, reason: str, *, is_lender: bool = False) -> bool:
         """With the lock held; False: it goes on beside others, since they did not leave in time, or
@@ -196,7 +214,8 @@ class Floor:
             self._owner = turn
             self._held.setdefault(turn, {})
             if not is_lender:
-                self._before[turn] = Surroundings.now()
+                with suppress(OSError):  # It was deleted.
+                    self._folders[turn] = Path.cwd()
         else:
             self._impatient.add(turn)
             self._held.pop(turn, None)
@@ -209,18 +228,23 @@ class Floor:
         self, is_so: Callable[[], bool], say: Callable[[], None] | None = None
     ) -> bool:
         """Until it is so, or nobody has left for too long; with the lock held."""
-        began = time.monotonic()
+        began = looked_at = time.monotonic()
+        stalled = 0
+        doing: Sequence[tuple[int, str]] | None = None
         while not is_so():
-            waited_s = time.monotonic() - max(began, self._left_at)
+            now = time.monotonic()
+            waited_s = now - max(began, self._left_at)
             if waited_s >= self._patience_s:
                 return False
-            until_s = self._patience_s
-            if say is not None and self._tell is not None:
-                if waited_s >= self._word_s:
-                    say()
-                else:
-                    until_s = min(until_s, self._word_s)
-            self._changed.wait(until_s - waited_s)
+            if waited_s >= self._word_s and say is not None:
+                say()
+            if now - looked_at >= LOOK_S:
+                looked_at, before, doing = now, doing, what_they_do(self._active)
+                stalled = stalled + 1 if doing is not None and doing == before else 0
+                if stalled >= STALLED_AFTER:
+                    return False
+            until_word_s = self._word_s - waited_s if waited_s < self._word_s else LOOK_S
+            self._changed.wait(min(LOOK_S, self._patience_s - waited_s, until_word_s))
         return True
 
     def _say(self, turn: Turn, reason: str) -> None:
@@ -233,7 +257,7 @@ class Floor:
         tell(
             f"parallel: {turn.item.nodeid} waits to run alone ({reason}), and these have not "
             f"ended: {', '.join(names[:MOST_NAMES])}{more}. If they wait for what it holds, as a "
-            "lock, mark it @pytest.mark.serial; it goes on beside them when none has ended for "
+            "slot, mark it @pytest.mark.serial; it goes on beside them when none has ended for "
             f"{self._patience_s:g} s"
         )
 
@@ -244,9 +268,34 @@ class Floor:
             if not held and self._owner is turn:
                 self._owner = None
                 del self._held[turn]
-                self._before.pop(turn, None)
+                self._folders.pop(turn, None)
                 self._left_at = time.monotonic()
                 self._changed.notify_all()
+
+
+def what_they_do(turns: Iterable[Turn]) -> Sequence[tuple[int, str]] | None:
+    """By thread: what it has used of a processor, where all threads of these turns sit in a lock;
+    None: some do not, or it cannot be told here."""
+    found = []
+    for thread in sorted({one for turn in turns for one in (*turn.threads, *turn.loop_threads)}):
+        task = Path(f"/proc/self/task/{thread}")
+        try:
+            if not (task / "wchan").read_text().startswith("futex"):
+                return None
+            found.append((thread, (task / "schedstat").read_text().partition(" ")[0]))
+        except OSError:
+            return None
+    return found or None
+
+
+def _is_left_changed(held: Mapping[object, tuple[str, bool]], folder: Path | None) -> bool:
+    """Whether a turn that has ended leaves a patch, or another folder than it found."""
+    if any(is_patch for _, is_patch in held.values()):
+        return True
+    try:
+        return folder is not None and Path.cwd() != folder
+    except OSError:  # It was deleted.
+        return False
 
 
 def _nothing() -> None: ...

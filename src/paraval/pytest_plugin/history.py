@@ -33,6 +33,10 @@ SHORTEST_S = 1e-4
 """Durations below are all alike to a schedule, and zero has no logarithm."""
 LONGEST_LOG_S = 25.0
 """Of a duration that can be meant; those of a damaged cache may be no numbers to count with."""
+FAILED_BESIDE = "failed beside others in an earlier session"
+"""Why a test is remembered that passed as it was run again, alone."""
+TRIED_AGAIN_AFTER = 20
+"""Sessions, for such a test: what it failed by may be gone."""
 MOST_COUNTED = 10**12
 """Of sessions, and of times that a test was seen."""
 _NO_DURATION = (Outcome.INFRA_ERROR, Outcome.RATE_LIMITED, Outcome.SKIPPED)
@@ -55,6 +59,16 @@ class Known(NamedTuple):
         return Known(mean, self.times + 1, session)
 
 
+class Alone(NamedTuple):
+    """A test that had to run alone."""
+
+    why: str
+    digest: str
+    """Of its file and its conftests."""
+    session: int
+    """In which that was found out."""
+
+
 class History:
     """What is known of tests. Harmless where the cache is switched off, or full of nonsense."""
 
@@ -70,6 +84,7 @@ class History:
         self._unsaid: set[str] = set()
         """Tests whose durations say nothing this time."""
         self._asked: dict[str, str] = {}
+        self._forgotten: set[str] = set()
         self._is_saved = False
 
     # ---- what is known
@@ -88,14 +103,20 @@ class History:
 
     def why_alone(self, item: pytest.Item) -> str | None:
         """Why it had to run alone in an earlier session; None: it did not, or its file changed."""
-        why, digest = self._alone.get(item.nodeid, (None, ""))
-        return why if why is not None and digest == self._digest(item.nodeid) else None
+        one = self._alone.get(item.nodeid)
+        return one.why if one is not None and one.digest == self._digest(item.nodeid) else None
 
     # ---- what is learned
 
     def remember_alone(self, reasons: Mapping[str, str]) -> None:
-        """By node id: why tests had to have the floor for themselves."""
+        """By node id: why tests must run alone, as was found out while they ran."""
         self._asked.update(reasons)
+
+    def ran_alone(self, node_id: str, is_changing: bool) -> None:
+        """A test that was remembered for what it changed, and changes nothing, is forgotten."""
+        one = self._alone.get(node_id)
+        if one is not None and one.why != FAILED_BESIDE and not is_changing:
+            self._forgotten.add(node_id)
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -125,7 +146,7 @@ class History:
             known, last = self._read_durations()
             self._cache.set(DURATIONS, self._with_durations(known, last + 1))
             if self._asked or self._alone:
-                self._cache.set(ALONE, self._with_alone())
+                self._cache.set(ALONE, self._with_alone(last + 1))
 
     def _with_durations(self, known: dict[str, Known], session: int) -> dict[str, Any]:
         for node_id, seconds in self._took.items():
@@ -149,16 +170,18 @@ class History:
         tests = {node_id: f"{one[0]:.4f} {one[1]} {one[2]}" for node_id, one in kept.items()}
         return {"session": session, "tests": tests}
 
-    def _with_alone(self) -> dict[str, list[str]]:
+    def _with_alone(self, session: int) -> dict[str, Alone]:
         """Those whose code is as it was then; of tests that are gone, the file tells."""
         remembered = self._read_alone()
-        remembered.update(
-            (node_id, (why, self._digest(node_id))) for node_id, why in self._asked.items()
-        )
+        for node_id in self._forgotten:
+            remembered.pop(node_id, None)
+        for node_id, why in self._asked.items():
+            remembered[node_id] = Alone(why, self._digest(node_id), session)
         return {
-            node_id: [why, digest]
-            for node_id, (why, digest) in remembered.items()
-            if digest == self._digest(node_id)
+            node_id: one
+            for node_id, one in remembered.items()
+            if one.digest == self._digest(node_id)
+            and (one.why != FAILED_BESIDE or session - one.session < TRIED_AGAIN_AFTER)
         }
 
     # ---- the cache: whatever is in it, nobody's session ends by it
@@ -171,13 +194,13 @@ class History:
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             return {}, 0
 
-    def _read_alone(self) -> dict[str, tuple[str, str]]:
+    def _read_alone(self) -> dict[str, Alone]:
         try:
             return {
-                node_id: (str(why), str(digest))
-                for node_id, (why, digest) in self._get(ALONE).items()
+                node_id: Alone(str(why), str(digest), _counted(session))
+                for node_id, (why, digest, session) in self._get(ALONE).items()
             }
-        except (TypeError, ValueError, AttributeError):
+        except (TypeError, ValueError, AttributeError, OverflowError):
             return {}
 
     def _get(self, key: str) -> Any:

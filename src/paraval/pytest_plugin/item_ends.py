@@ -21,5 +21,9 @@ class ItemEnd:
     result: AttemptResult
     """What the engine is told of it."""
     warned: Sequence[warnings.WarningMessage] = ()
+    is_to_be_checked: bool = False
+    """True: it failed beside others, and is run once more, alone, before reporters hear of it."""
+    has_called: bool = False
+    """True: it may have asked a model."""
     is_told: bool = False
     """True: reporters have heard of it already, as of a test that ran alone."""

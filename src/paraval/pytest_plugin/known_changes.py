@@ -20,7 +20,6 @@ MARKS = {
 
 FIXTURES = {
     # of pytest itself
-    "monkeypatch": "_pytest",
     "capfd": "_pytest",
     "capfdbinary": "_pytest",
     "pytester": "_pytest",
@@ -58,7 +57,6 @@ SEEN_BY_EVERYBODY = frozenset({"session"})
 
 CALLABLES = (
     # patches
-    "unittest.mock.patch",
     "mock.patch",
     "pytest.MonkeyPatch",
     "importlib.reload",
@@ -74,8 +72,6 @@ CALLABLES = (
     "os.fchdir",
     "os.chroot",
     "contextlib.chdir",
-    "os.putenv",
-    "os.unsetenv",
     "os.umask",
     "os.dup2",
     "os.nice",
@@ -174,7 +170,7 @@ CALLABLES = (
 )
 """By full name. Whatever is found under it counts, under whatever other name it is used."""
 
-CONTAINERS = ("os.environ", "os.environb", "sys.modules")
+CONTAINERS = ("sys.modules",)
 """What must be read only; by full name."""
 
 CHANGING_METHODS = frozenset(

@@ -1,14 +1,14 @@
 """Nets under the scan: a test that changes the whole process asks for the floor as it does so.
 
-What is caught: the process's folder, its environment and its forks, by an audit hook; the patches
-of `unittest.mock` and of `pytest.MonkeyPatch`; click's test runner. Always before the change, and
-only in the test's own thread. Who waits for whom is left to `floor`.
+What is caught: the process's folder and its forks, by an audit hook; the patches of `unittest.mock`
+and of `pytest.MonkeyPatch`; click's test runner. Always before the change; and only the test's own
+thread waits. Who waits for whom is left to `floor`.
 
 Until when a change lasts: a patch until it is undone, the rest until the test's end. In the setup
 of a session's fixture, until the setup ends, since everybody is to see it. One that is made in the
 setup of a fixture of a class, module or package outlives the test that happens to need it first:
 it is told in `Floor.by_shared_fixtures`, and all tests that use the fixture have it as a reason in
-`Floor.reasons`.
+`Floor.reasons`. Changes of the environment are each test's own (`environment`), and not caught.
 """
 
 from __future__ import annotations
@@ -24,40 +24,45 @@ from typing import Any
 
 import pytest
 
+from paraval.pytest_plugin.environment import is_importing
 from paraval.pytest_plugin.floor import Floor
-from paraval.pytest_plugin.turns import Turn, current, turn_here
+from paraval.pytest_plugin.turns import Turn, current, note_call, turn_here
 
 Release = Callable[[], None]
 
 _EVENTS = {
     "os.chdir": "calls os.chdir",
-    "os.putenv": "changes os.environ",
-    "os.unsetenv": "changes os.environ",
     "os.fork": "calls os.fork",
     "os.forkpty": "calls os.forkpty",
+    "socket.connect": None,
+    "http.client.send": None,
+    "subprocess.Popen": None,
+    "os.posix_spawn": None,
 }
-"""Of Python's audit events: why a test that causes one must run alone."""
-_OF_PYTEST = b"PYTEST_CURRENT_TEST"
-"""Set by pytest itself, in every phase of a test."""
-_IMPORTING = "<frozen importlib._bootstrap>"
-
+"""Of Python's audit events: why a test that causes one must run alone; None: it may, by that, have
+asked a model."""
+_SENDERS = (
+    ("httpx", "HTTPTransport", "handle_request"),
+    ("httpx", "AsyncHTTPTransport", "handle_async_request"),
+    ("httpx2", "HTTPTransport", "handle_request"),
+    ("httpx2", "AsyncHTTPTransport", "handle_async_request"),
+    ("aiohttp", "ClientSession", "_request"),
+)
+"""What sends requests over connections that may be open already."""
 _MOCKS = ("unittest.mock", "mock.mock")
 _MONKEYPATCHES = (
     "setattr",
     "delattr",
     "setitem",
     "delitem",
-    "setenv",
-    "delenv",
     "chdir",
     "syspath_prepend",
 )
 
 
 @contextmanager
-def nets(floor: Floor, session: pytest.Session) -> Iterator[None]:
+def nets(net: Net, session: pytest.Session) -> Iterator[None]:
     """Until the block ends. Modules that are not loaded by then go without."""
-    net = _Net(floor, session.items)
     manager = session.config.pluginmanager
     with ExitStack() as stack:
         for name in _MOCKS:
@@ -67,7 +72,10 @@ def nets(floor: Floor, session: pytest.Session) -> Iterator[None]:
         if "click.testing" in sys.modules:
             runner = sys.modules["click.testing"].CliRunner
             _replace(stack, runner, "invoke", net.during("uses a click.testing.CliRunner"))
-        manager.register(net, _Net.NAME)
+        for module, owner, method in _SENDERS:
+            if hasattr(sys.modules.get(module), owner):
+                _replace(stack, getattr(sys.modules[module], owner), method, _noting_calls)
+        manager.register(net, Net.NAME)
         stack.callback(manager.unregister, net)
         stack.enter_context(_audited(net.hear))
         yield
@@ -90,7 +98,7 @@ class _Here(threading.local):
         """How deep it is in patches that have the floor already."""
 
 
-class _Net:
+class Net:
     """Asks, and keeps what was asked for until it ends; a plugin, too, to know of setups."""
 
     NAME = "paraval-nets"
@@ -101,6 +109,8 @@ class _Net:
         self._here = _Here()
         self._held: dict[tuple[Turn | None, int], tuple[object, Release]] = {}
         """By turn and patch; the patch itself, too, so that its id stays its own."""
+        self.changes_alone = 0
+        """How often the tests that run alone changed the process."""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
@@ -117,14 +127,18 @@ class _Net:
 
     # ---- asking
 
-    def ask(self, reason: str) -> Release | None:
+    def ask(self, reason: str, *, is_patch: bool = False) -> Release | None:
         """What ends it is returned, where that is for the caller to know."""
         turn = current()
-        if turn is None or not turn.is_here or _is_importing():
+        if turn is None:
+            self.changes_alone += turn_here() is None
             return None
-        setup = self._here.setups[-1] if self._here.setups else None
+        if is_importing():
+            # And whoever waits there holds the module's lock: others that import it would wait.
+            return None
+        setup = self._here.setups[-1] if turn.is_here and self._here.setups else None
         if setup is None or setup.fixture.scope == "function":
-            return self._floor.ask(reason)
+            return self._floor.ask(reason, is_patch=is_patch)
         if setup.fixture.scope == "session":
             setup.releases.append(self._floor.ask(reason, is_tests_own=False))
         else:
@@ -133,13 +147,13 @@ class _Net:
         self._floor.outlives()
         return None
 
-    def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def hear(self, event: str) -> None:
         """Of an audit event, before what it tells of is done."""
-        if turn_here() is None or self._here.patching:
-            return
-        if event.endswith("env") and not _changes_environment(*arguments):
-            return
-        self.ask(_EVENTS[event])
+        reason = _EVENTS[event]
+        if reason is None:
+            note_call()
+        elif not self._here.patching:
+            self.ask(reason)
 
     def _note(self, fixture: pytest.FixtureDef[Any], reason: str) -> None:
         name = fixture.argname
@@ -157,7 +171,7 @@ class _Net:
     def begin(self, patch: object, reason: str) -> None:
         key = (turn_here(), id(patch))
         if key not in self._held:
-            release = self.ask(reason)
+            release = self.ask(reason, is_patch=True)
             if release is not None:
                 self._held[key] = (patch, release)
 
@@ -168,7 +182,7 @@ class _Net:
 
     @contextmanager
     def patching(self) -> Iterator[None]:
-        """The environment may be what is patched: that is asked for already."""
+        """`MonkeyPatch.chdir` changes the folder: that is asked for already."""
         self._here.patching += 1
         try:
             yield
@@ -181,7 +195,7 @@ class _Net:
         def around(method: Any) -> Any:
             @wraps(method)
             def patch(thing: Any, *arguments: Any, **named: Any) -> Any:
-                if turn_here() is None:
+                if _is_environment(thing, arguments):
                     return method(thing, *arguments, **named)
                 self.begin(thing, reason)
                 try:
@@ -221,7 +235,7 @@ class _Net:
 # ---- where the nets hang
 
 
-def _under_mock(net: _Net, mock: Any, stack: ExitStack) -> None:
+def _under_mock(net: Net, mock: Any, stack: ExitStack) -> None:
     reason = "calls unittest.mock.patch"
     # mock's classes have no public names. `start`, `stop`, `with` and decorators all come by here.
     patch, patch_dict = mock._patch, mock._patch_dict
@@ -231,11 +245,20 @@ def _under_mock(net: _Net, mock: Any, stack: ExitStack) -> None:
     _replace(stack, patch_dict, "_unpatch_dict", net.ending)
 
 
-def _under_monkeypatch(net: _Net, stack: ExitStack) -> None:
+def _under_monkeypatch(net: Net, stack: ExitStack) -> None:
     for name in _MONKEYPATCHES:
         around = net.beginning("uses a pytest.MonkeyPatch", is_all=False)
         _replace(stack, pytest.MonkeyPatch, name, around)
     _replace(stack, pytest.MonkeyPatch, "undo", net.ending)
+
+
+def _noting_calls(method: Any) -> Any:
+    @wraps(method)
+    def call(*arguments: Any, **named: Any) -> Any:
+        note_call()
+        return method(*arguments, **named)
+
+    return call
 
 
 def _replace(stack: ExitStack, owner: type, name: str, around: Callable[[Any], Any]) -> None:
@@ -251,17 +274,17 @@ class _Audit:
     """An audit hook stays for the life of the process: added once, and deaf without a listener."""
 
     is_added = False
-    listener: Callable[[str, tuple[Any, ...]], None] | None = None
+    listener: Callable[[str], None] | None = None
 
 
-def _hook(event: str, arguments: tuple[Any, ...]) -> None:
+def _hook(event: str, _arguments: tuple[Any, ...]) -> None:
     # Called for everything that Python audits, each import and each file that is opened.
     if event in _EVENTS and _Audit.listener is not None:
-        _Audit.listener(event, arguments)
+        _Audit.listener(event)
 
 
 @contextmanager
-def _audited(listener: Callable[[str, tuple[Any, ...]], None]) -> Iterator[None]:
+def _audited(listener: Callable[[str], None]) -> Iterator[None]:
     if not _Audit.is_added:
         sys.addaudithook(_hook)
         _Audit.is_added = True
@@ -272,17 +295,7 @@ def _audited(listener: Callable[[str, tuple[Any, ...]], None]) -> Iterator[None]
         _Audit.listener = None
 
 
-def _changes_environment(name: bytes, value: bytes | None = None) -> bool:
-    """Whether it will be another than before; None: it is taken away."""
-    return name != _OF_PYTEST and os.environb.get(name) != value
-
-
-def _is_importing() -> bool:
-    """What a module does as it is loaded is done once, for everybody. And whoever waits there holds
-    the module's lock: others that import it would wait for it, and it for them."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_filename == _IMPORTING:
-            return True
-        frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
-    return False
+def _is_environment(patch: Any, arguments: tuple[Any, ...]) -> bool:
+    """Whether it is `os.environ` that a `MonkeyPatch` method or a `patch.dict` changes."""
+    target = arguments[0] if arguments else getattr(patch, "in_dict", None)
+    return target is os.environ or (type(target) is str and target == "os.environ")

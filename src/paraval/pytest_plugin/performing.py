@@ -25,7 +25,7 @@ from paraval.pytest_plugin.outcomes import result_of
 from paraval.pytest_plugin.protocol import PhaseEnd, Protocol
 from paraval.pytest_plugin.told import ATTRIBUTE as TOLD
 from paraval.pytest_plugin.told import Told, attach
-from paraval.pytest_plugin.turns import Turn
+from paraval.pytest_plugin.turns import Check, Turn
 from paraval.pytest_plugin.warned import catching
 from paraval.records import Attempt, AttemptResult, Outcome
 from paraval.threads import FunctionExit, Threads
@@ -53,6 +53,7 @@ class Premises:
     fixtures: OwnFixtures
     watcher: Watcher
     solo: Solo
+    check: Check
 
 
 class Tests:
@@ -70,7 +71,7 @@ class Tests:
         self._assignment = assignment
         self.premises = self._premises = premises
         self._seconds = seconds
-        self._protocol = Protocol(config)
+        self._protocol = Protocol(config, premises.setup.keep)
         self._threads = Threads()
         self._ends: dict[int, ItemEnd] = {}
         self._tried: set[int] = set()
@@ -142,7 +143,12 @@ class Tests:
     async def _beside(self, index: int, item: pytest.Item) -> ItemEnd:
         if not self._premises.apart.is_up:
             await self._premises.stage.call(self._premises.apart.put_up)
-        turn = Turn(item=item, captured=Captured(self._config), logs=TurnLogs(item, self._config))
+        turn = Turn(
+            item=item,
+            captured=Captured(self._config),
+            logs=TurnLogs(item, self._config),
+            check=self._premises.check,
+        )
         began = time.perf_counter()
         self.running[index] = turn
         try:
@@ -155,7 +161,14 @@ class Tests:
         if turn.item.nodeid in self._seconds and not hasattr(phases[-1].report, TOLD):
             # It may have been given up, and then nobody made its last report in the usual way.
             attach(phases[-1].report, Told(result=result))
-        return ItemEnd(item=item, phases=phases, result=result, warned=tuple(turn.warned))
+        return ItemEnd(
+            item=item,
+            phases=phases,
+            result=result,
+            warned=tuple(turn.warned),
+            has_called=turn.has_called,
+            is_to_be_checked=turn.is_to_be_checked and any(end.report.failed for end in phases),
+        )
 
     async def _phases(self, turn: Turn) -> Sequence[PhaseEnd]:
         seconds = self._seconds.get(turn.item.nodeid)
@@ -177,6 +190,7 @@ class Tests:
         finally:
             # Of one that hangs, the thread is left behind.
             call.cancel()
+        turn.check = "none"
         self._premises.floor.leave(turn)
         self._premises.setup.abandon(turn.item)
         return given_up.result().phases(turn)

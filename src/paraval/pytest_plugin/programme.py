@@ -65,6 +65,8 @@ def programme_of(
             limits=limits,
             retry=retry,
             has_history=history.is_known,
+            # Whoever comes first may do what is done once for all: the same test each time.
+            is_alone_first=any(history.why_alone(item) is not None for item in items),
         ),
         alone=alone,
         seconds=_seconds(items),

@@ -67,7 +67,11 @@ class Callers:
 class Protocol:
     """Runs tests in the threads that call it."""
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(
+        self, config: pytest.Config, keep: Callable[[pytest.Item], None] | None = None
+    ) -> None:
+        """`keep`: told, before its teardown, of a test that has failed and will run again."""
+        self._keep = keep
         self._manager = config.pluginmanager
         self._setup_only = bool(config.getoption("setuponly", False))
         self._callers: dict[frozenset[object], Callers] = {}
@@ -91,6 +95,8 @@ class Protocol:
             ends.append(self._phase(turn, callers, "setup"))
             if ends[-1].report.passed and not self._setup_only:
                 ends.append(self._phase(turn, callers, "call"))
+            if self._keep is not None and ends[-1].report.failed and turn.is_to_be_checked:
+                self._keep(item)
             ends.append(self._phase(turn, callers, "teardown"))
         finally:
             if hasattr(item, "_request"):

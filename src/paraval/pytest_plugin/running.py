@@ -6,12 +6,14 @@ Tests become trials, the engine runs them, and the main thread tells reporters o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 import pytest
 
+from paraval.pytest_plugin import attempts
 from paraval.pytest_plugin.emitting import emit
 from paraval.pytest_plugin.engine import Company, Engine, Programme
 from paraval.pytest_plugin.hung import Hung, look_at, raise_at
@@ -64,14 +66,23 @@ class ParallelRun:
         self._apart = tests.premises.apart
         self._progress = progress
         self._failure: BaseException | None = None
-        self._told_of = 0
+        self._told: set[int] = set()
+        """Indexes of trials that reporters have heard of."""
+        self._to_check: list[tuple[int, ItemEnd]] = []
+        """Tests that failed beside others, and are run once more, alone, at the end."""
+        self.passed_alone: list[str] = []
+        """Of these, the ones that did not fail again."""
+        self.failure: str | None = None
+        """An error of ours, in words."""
+        self.failed_callers = 0
+        """How many tests failed beside others, and may have asked a model."""
         self._interrupted: frozenset[int] = frozenset()
         """The places of tests that were interrupted: however they end then, it is no result."""
         self._pictures: list[Hung] = []
         """Where the first of them were just then."""
         self._engine = Engine(
             programme,
-            Company(performer=tests, tell=self._told, on_end=self._engine_ended),
+            Company(performer=tests, tell=self._heard, on_end=self._engine_ended),
             is_fed=assignment.is_handed_out,
         )
 
@@ -81,6 +92,8 @@ class ParallelRun:
             self._engine.start()
             self._assignment.begin(self._engine)
             self._stage.serve(self._progress.tick, TICK_S)
+            self._apart.take_down()
+            self._check_alone()
         except BaseException as error:
             self._break_off()
             at = self._pictures[0].own if self._pictures else None
@@ -89,26 +102,38 @@ class ParallelRun:
                 raise_at(at, error, self._session.config.rootpath)
             raise
         finally:
-            self._progress.close()
             self._apart.take_down()
-        if self._failure is not None:
-            raise self._failure
-        self._check_that_all_are_told()
+            self._progress.close()
+        left = self._assignment.count - len(self._told)
+        if left and not (self._session.shouldfail or self._session.shouldstop):
+            self._go_on_plainly(self._failure or RuntimeError("not all tests were run"), left)
 
     @property
     def still_running(self) -> Sequence[str]:
         """What ran as the run was broken off, and where it was: a line each."""
         return _lines_on(self._pictures, len(self._interrupted))
 
-    def _check_that_all_are_told(self) -> None:
-        """A test that nobody ran and nobody tells of must not pass for a green run."""
-        left = self._assignment.count - self._told_of
-        if left and not (self._session.shouldfail or self._session.shouldstop):
-            raise RuntimeError(f"{left} tests were neither run nor told of")
+    def _go_on_plainly(self, failure: BaseException, left: int) -> None:
+        """After an error of ours: what is left runs in the order of collection, alone."""
+        if self._assignment.is_handed_out:
+            raise failure
+        self.failure = (
+            f"parallel: an error of this plugin ({type(failure).__name__}: {failure}): {left} "
+            "tests ran one after another. Please report it"
+        )
+        self._interrupt()
+        for index in range(self._assignment.count):
+            if index not in self._told and not (
+                self._session.shouldfail or self._session.shouldstop
+            ):
+                item = self._assignment.item(index)
+                before = partial(self._assignment.about_to_tell, index)
+                end = self._tests.premises.solo.run(item, before=before, is_told_later=False)
+                self._ended(index, end, None)
 
     # ---- in the engine's thread
 
-    def _told(self, event: Happening) -> None:
+    def _heard(self, event: Happening) -> None:
         match event:
             case AttemptStarted(attempt=attempt) if not isinstance(self._progress, Silence):
                 self._stage.post(partial(self._progress.started, attempt.trial.case.id))
@@ -122,8 +147,9 @@ class ParallelRun:
             ):
                 self._tests.take_end(trial.index)
             case TrialEnded(trial=trial, eta_s=eta_s):
-                self._tests.premises.setup.release(self._assignment.item(trial.index))
                 end = self._tests.take_end(trial.index)
+                if end is None or not end.is_to_be_checked:
+                    self._tests.premises.setup.release(self._assignment.item(trial.index))
                 # None: xdist gave it to another worker before it began.
                 if end is None:
                     self._assignment.give_away()
@@ -145,7 +171,12 @@ class ParallelRun:
     # ---- in the main thread
 
     def _ended(self, index: int, end: ItemEnd, eta_s: float | None) -> None:
-        self._told_of += 1
+        if end.is_to_be_checked:
+            self._to_check.append((index, end))
+            return
+        self._told.add(index)
+        if end.has_called and end.result.outcome is not Outcome.PASSED:
+            self.failed_callers += any(phase.report.failed for phase in end.phases)
         if not end.is_told:
             self._assignment.about_to_tell(index)
             emit(end)
@@ -153,6 +184,19 @@ class ParallelRun:
         self._progress.ended(end, eta_s)
         if self._session.shouldfail or self._session.shouldstop:
             self._engine.end_early()
+
+    def _check_alone(self) -> None:
+        """What failed beside others is run once more; how it ends alone is its outcome."""
+        premises = self._tests.premises
+        while self._to_check:
+            index, end = self._to_check.pop(0)
+            if not (self._session.shouldfail or self._session.shouldstop):
+                attempts.begin_again(end.item)
+                before = partial(self._assignment.about_to_tell, index)
+                end = premises.solo.run(end.item, before=before, is_told_later=True)
+                if not any(phase.report.failed for phase in end.phases):
+                    self.passed_alone.append(end.item.nodeid)
+            self._ended(index, replace(end, is_to_be_checked=False), None)
 
     def _break_off(self) -> None:
         """After Ctrl-C, pytest.exit or an error of a reporter: what runs may end, for a moment."""
@@ -163,6 +207,8 @@ class ParallelRun:
         self._engine.end_now()
         self._engine.join()
         self._stage.do_what_is_left()
+        for index, end in self._to_check:
+            self._ended(index, replace(end, is_to_be_checked=False), None)
 
     def _interrupt(self) -> None:
         running = {

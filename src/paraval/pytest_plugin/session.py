@@ -12,7 +12,7 @@ import pytest
 from _pytest.main import Session
 
 from paraval.pytest_plugin import neighbours
-from paraval.pytest_plugin.apart import Apart, Walls, no_current_test
+from paraval.pytest_plugin.apart import Apart, Walls
 from paraval.pytest_plugin.asserted import asserts_apart
 from paraval.pytest_plugin.assignment import Assignment
 from paraval.pytest_plugin.asyncs import asyncs_apart
@@ -21,24 +21,27 @@ from paraval.pytest_plugin.captured import streams_apart
 from paraval.pytest_plugin.carrying import carrying
 from paraval.pytest_plugin.children_output import children_apart
 from paraval.pytest_plugin.collecting import collecting_for_sure
+from paraval.pytest_plugin.environment import environment_by_test
 from paraval.pytest_plugin.floor import Floor
-from paraval.pytest_plugin.history import History
+from paraval.pytest_plugin.history import FAILED_BESIDE, History
 from paraval.pytest_plugin.keeping import keeping_for
 from paraval.pytest_plugin.last_teardown import tear_down_rest
 from paraval.pytest_plugin.logs import logs_apart
-from paraval.pytest_plugin.nets import nets
+from paraval.pytest_plugin.nets import Net, nets
 from paraval.pytest_plugin.order import Order
 from paraval.pytest_plugin.own_fixtures import OwnFixtures
 from paraval.pytest_plugin.own_frames import hide_own_frames
 from paraval.pytest_plugin.parsing import parsing_one_by_one
 from paraval.pytest_plugin.performing import Premises, Tests
-from paraval.pytest_plugin.programme import programme_of
+from paraval.pytest_plugin.programme import Programmed, programme_of
 from paraval.pytest_plugin.progress import progress_for
 from paraval.pytest_plugin.protocol import Middle
 from paraval.pytest_plugin.running import ParallelRun
+from paraval.pytest_plugin.scan import tell_test_code
 from paraval.pytest_plugin.shared_setup import SharedSetup
 from paraval.pytest_plugin.solo import Solo
 from paraval.pytest_plugin.stage import Stage
+from paraval.pytest_plugin.summary import notes_on, summary_of
 from paraval.pytest_plugin.telling import Telling, register_telling
 from paraval.pytest_plugin.temporary import folders_one_by_one
 from paraval.pytest_plugin.time_limits import TimeLimits
@@ -86,17 +89,38 @@ class ParallelSession:
         self._wanted = wanted
         self._history = history
         self._order = order
+        self._programmed: Programmed | None = None
+        self._failure: Exception | None = None
+        """Of ours: tests run one after another then."""
         self._reasons: ChainMap[str, str] = ChainMap()
         """By node id: why a test runs alone, or had to; told as it ends."""
-        self._shared_changes: dict[str, str] = {}
-        """By fixture or test: what it changed for others, too."""
-        self._still_running: Sequence[str] = ()
-        """What Ctrl-C came upon, a line each."""
+        self._passed_alone: Sequence[str] = ()
+        """Node ids of tests that failed beside others, and passed as they were run again."""
+        self._notes: list[str] = []
+        """What there is to say at the end, a line each."""
 
     def pytest_report_header(self) -> list[str]:
-        wanted = self._wanted
-        at_once = "as many as the machine carries" if wanted.auto else str(wanted.parallel)
-        return [f"parallel: {at_once} at once", *neighbours.notes(self._config)]
+        return neighbours.notes(self._config)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_report_collectionfinish(self, items: Sequence[pytest.Item]) -> str:
+        """How many tests run side by side, and why the others do not."""
+        planned = self._plan(items)
+        if planned is None:
+            return _fallback_words(self._failure, len(items))
+        at_once = "auto" if self._wanted.auto else str(self._wanted.parallel)
+        return f"parallel {at_once}: {summary_of(planned.alone, len(items))}"
+
+    def _plan(self, items: Sequence[pytest.Item]) -> Programmed | None:
+        """Once; None: an error of ours keeps it from being made."""
+        if self._programmed is None and self._failure is None:
+            try:
+                self._programmed = programme_of(self._config, items, self._wanted, self._history)
+            except Exception as error:
+                self._failure = error
+                if isinstance(error, pytest.UsageError):
+                    raise
+        return self._programmed
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: Session) -> bool | None:
@@ -108,20 +132,25 @@ class ParallelSession:
         taken = take_over(self._config)
         if not session.items and taken is None:
             return None
-        self._run(session, taken)
+        planned = self._plan(session.items)
+        if planned is None and taken is None:
+            return None
+        if planned is None:
+            raise self._failure or RuntimeError("no plan")
+        self._run(session, taken, planned)
         if session.shouldfail:
             raise session.Failed(session.shouldfail)
         if session.shouldstop:
             raise session.Interrupted(session.shouldstop)
         return True
 
-    def _run(self, session: Session, taken: TakenItems | None) -> None:
+    def _run(self, session: Session, taken: TakenItems | None, programmed: Programmed) -> None:
         config, items = self._config, session.items
         hide_own_frames()
-        programmed = programme_of(config, items, self._wanted, self._history)
         stage = Stage()
         floor = Floor(tell=lambda words: stage.post(partial(_write, config, words)))
-        premises = self._premises(session, floor, stage, is_handed_out=taken is not None)
+        net = Net(floor, items)
+        premises = self._premises(session, floor, stage, net, is_handed_out=taken is not None)
         assignment = Assignment(items, programmed.programme, taken)
         run = ParallelRun(
             session,
@@ -130,6 +159,7 @@ class ParallelSession:
             assignment=assignment,
             progress=progress_for(config, self._wanted.progress, [item.nodeid for item in items]),
         )
+        self._passed_alone = run.passed_alone
         if taken is not None or config.pluginmanager.has_plugin(Telling.NAME):
             # The controller of xdist, or a store, has to hear what only this process knows.
             register_telling(config).alone = floor.reasons
@@ -137,6 +167,8 @@ class ParallelSession:
         # Around tests that run alone, too: they share fixtures, and loops, with the others.
         with (
             asyncs_apart(session, floor),
+            environment_by_test(tell_test_code(config)),
+            nets(net, session),
             premises.fixtures.installed(),
             self._registered(Middle(), *limits, *keeping_for(items, premises.setup)),
             self._telling_why_alone(floor.reasons, programmed.alone),
@@ -146,21 +178,20 @@ class ParallelSession:
                 run.run()
             finally:
                 premises.watcher.close()
-                self._still_running = run.still_running
+                self._notes += notes_on(run, floor, is_checking=premises.check != "none")
             tear_down_rest(config, premises.setup)
-        self._shared_changes = {
-            **{f"the fixture {name}": why for name, why in floor.by_shared_fixtures.items()},
-            **floor.shared,
-        }
         self._history.remember_alone(floor.reasons)
+        self._history.remember_alone(dict.fromkeys(run.passed_alone, FAILED_BESIDE))
 
     def _premises(
-        self, session: Session, floor: Floor, stage: Stage, *, is_handed_out: bool
+        self, session: Session, floor: Floor, stage: Stage, net: Net, *, is_handed_out: bool
     ) -> Premises:
         setup = SharedSetup(None if is_handed_out else session.items, floor)
         session._setupstate = setup
         fixtures = OwnFixtures(session, floor)
-        apart = Apart(self._walls(session, floor, stage))
+        apart = Apart(self._walls(stage))
+        # With -x the first failure ends the run; and xdist's controller waits for each test's end.
+        is_hurried = bool(self._config.getoption("maxfail", 0)) or is_handed_out
         return Premises(
             stage=stage,
             apart=apart,
@@ -168,7 +199,12 @@ class ParallelSession:
             setup=setup,
             fixtures=fixtures,
             watcher=Watcher(),
-            solo=Solo(apart, fixtures),
+            solo=Solo(apart, fixtures, net, self._history.ran_alone),
+            check="none"
+            if is_hurried
+            else "all"
+            if self._wanted.check_alone
+            else "all but callers",
         )
 
     @contextmanager
@@ -178,7 +214,7 @@ class ParallelSession:
         try:
             yield
         finally:
-            self._reasons = ChainMap()
+            self._reasons, self._passed_alone = ChainMap(), ()
 
     @contextmanager
     def _registered(self, *plugins: Any) -> Iterator[None]:
@@ -191,7 +227,7 @@ class ParallelSession:
             for plugin in plugins:
                 manager.unregister(plugin)
 
-    def _walls(self, session: Session, floor: Floor, stage: Stage) -> Walls:
+    def _walls(self, stage: Stage) -> Walls:
         config = self._config
         return [
             carrying,
@@ -201,11 +237,9 @@ class ParallelSession:
             partial(logs_apart, config, stage.post),
             partial(asserts_apart, config),
             partial(unhandled_apart, config),
-            no_current_test,
             parsing_one_by_one,
             collecting_for_sure,
             folders_one_by_one,
-            partial(nets, floor, session),
         ]
 
     @pytest.hookimpl(tryfirst=True)
@@ -217,27 +251,29 @@ class ParallelSession:
         self._order.restore(session.items)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """What was broken off, and what was found out too late to keep it from others."""
-        for line in self._still_running:
+        for line in self._notes:
             terminalreporter.write_line(line, yellow=True)
-        for who, why in self._shared_changes.items():
-            terminalreporter.write_line(
-                f"parallel: {who} changed the process beside other tests ({why}); from the next "
-                "run on, what uses it runs alone",
-                yellow=True,
-            )
 
     @pytest.hookimpl(wrapper=True)
     def pytest_report_teststatus(self, report: Any, config: pytest.Config) -> Any:
         """With -v: why a test ran alone."""
         status = yield
-        why = self._reasons.get(report.nodeid)
-        if why is None or config.get_verbosity() < 1 or not status or not status[2]:
+        why = f" (alone: {self._reasons[report.nodeid]})" if report.nodeid in self._reasons else ""
+        if report.nodeid in self._passed_alone:
+            why = " alone (failed beside others)"
+        if not why or config.get_verbosity() < 1 or not status or not status[2]:
             return status
         category, letter, word = status
         if isinstance(word, tuple):
-            return category, letter, (f"{word[0]} (alone: {why})", word[1])
-        return category, letter, f"{word} (alone: {why})"
+            return category, letter, (f"{word[0]}{why}", word[1])
+        return category, letter, f"{word}{why}"
+
+
+def _fallback_words(failure: Exception | None, count: int) -> str:
+    return (
+        f"parallel: an error of this plugin ({type(failure).__name__}: {failure}): the {count} "
+        "tests run one after another. Please report it"
+    )
 
 
 def _write(config: pytest.Config, words: str) -> None:

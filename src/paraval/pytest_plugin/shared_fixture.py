@@ -16,7 +16,7 @@ from _pytest.fixtures import FixtureDef, SubRequest
 from paraval.pytest_plugin.floor import Floor
 from paraval.pytest_plugin.private_names import Definition, asking_item, has_finalizers
 from paraval.pytest_plugin.told_again import told_again
-from paraval.pytest_plugin.turns import current
+from paraval.pytest_plugin.turns import Turn, current
 
 D = TypeVar("D", bound=Definition)
 
@@ -81,6 +81,7 @@ class SharedFixture(FixtureDef[Any]):
         failure: Any = self.cached_result[2]
         if failure is None:
             return super().execute(request)
+        _fails_for_all(current())
         # Early in pytest 8, the exception alone.
         error, traceback = (
             failure if isinstance(failure, tuple) else (failure, failure.__traceback__)
@@ -96,13 +97,27 @@ class SharedFixture(FixtureDef[Any]):
         try:
             with nullcontext() if turn is None else turn.setting_up_for_all():
                 return super().execute(request)
+        except BaseException:
+            _fails_for_all(turn)
+            raise
         finally:
             if self.on_built is not None and self.cached_result is not None:
                 self.on_built(self, request)
 
+    def finish(self, request: SubRequest) -> None:
+        turn = current()
+        with nullcontext() if turn is None else turn.setting_up_for_all():
+            super().finish(request)
+
     def cache_key(self, request: SubRequest) -> object:  # noqa: ARG002 - pytest's signature
         """There is a copy for each value of a parameter, so it never changes here."""
         return None
+
+
+def _fails_for_all(turn: Turn | None) -> None:
+    """The fixture fails for each test that uses it, beside others or not."""
+    if turn is not None:
+        turn.check = "none"
 
 
 _KINDS: dict[type[Definition], type[SharedFixture]] = {FixtureDef: SharedFixture}

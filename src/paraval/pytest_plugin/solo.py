@@ -12,6 +12,7 @@ from _pytest.runner import runtestprotocol
 
 from paraval.pytest_plugin.apart import Apart
 from paraval.pytest_plugin.item_ends import ItemEnd
+from paraval.pytest_plugin.nets import Net
 from paraval.pytest_plugin.outcomes import result_of
 from paraval.pytest_plugin.own_fixtures import OwnFixtures
 from paraval.pytest_plugin.protocol import PhaseEnd
@@ -22,9 +23,14 @@ class Solo:
 
     NAME = "paraval-solo"
 
-    def __init__(self, apart: Apart, fixtures: OwnFixtures) -> None:
+    def __init__(
+        self, apart: Apart, fixtures: OwnFixtures, net: Net, on_end: Callable[[str, bool], None]
+    ) -> None:
+        """`on_end` is told of each test whether it changed the process, as far as nets tell."""
         self._apart = apart
         self._fixtures = fixtures
+        self._net = net
+        self._on_end = on_end
         self._phases: list[PhaseEnd] = []
         self._is_told_later = False
 
@@ -35,9 +41,10 @@ class Solo:
         before()
         self._fixtures.give(item)
         self._phases = []
-        began = time.perf_counter()
+        began, changes = time.perf_counter(), self._net.changes_alone
         with self._listening(item.config.pluginmanager, is_told_later=is_told_later):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+        self._on_end(item.nodeid, self._net.changes_alone > changes)
         return ItemEnd(
             item=item,
             phases=tuple(self._phases),

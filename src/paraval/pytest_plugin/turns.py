@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from paraval.pytest_plugin.unhandled import Unhandled
 
 Phase = Literal["setup", "call", "teardown"]
+Check = Literal["none", "all but callers", "all"]
+"""Which tests that fail beside others are run once more, alone. A second answer of a model would
+flatter the first: those that may have asked one are run again only where a user says so."""
 
 CURRENT: ContextVar[Turn | None] = ContextVar("paraval_turn")
 """None: nobody's, whatever thread it is. Without a value, the thread tells: see `turn_here`."""
@@ -44,17 +47,31 @@ class Turn:
     phase: Phase = "setup"
     thread: int | None = None
     """The identity of its own thread, once that runs; others may belong to it, too."""
+    threads: set[int] = field(default_factory=set)
+    """All that are its own just now, as the system numbers them."""
+    loop_threads: set[int] = field(default_factory=set)
+    """Those of loops that it shares with other tests, while it waits for what runs there."""
+    environment: dict[bytes, bytes | None] = field(default_factory=dict)
+    """What it changed in `os.environ`; None: a variable that it took away."""
     warned: list[warnings.WarningMessage] = field(default_factory=list)
     unhandled: list[Unhandled] | None = field(default_factory=list)
     """Exceptions of its threads and finalizers, until the phase ends; None: its last has ended."""
     ended: list[PhaseEnd] = field(default_factory=list)
     """How its phases came out, each as it ends: of one that hangs, too."""
     sets_up_shared: bool = False
-    """A fixture that others use, too: the threads that it starts are not this test's own."""
+    """Or tears down, a fixture that others use, too: what it starts and sets is not this test's."""
     inner: Callable[[], None] | None = None
     """The test's own phases, where other plugins wrap something around them."""
+    check: Check = "none"
+    has_called: bool = False
+    """It may have asked a model: it sent something over a network, or started a program."""
     is_over: bool = False
     """True: whatever still runs of it is left behind, and nobody listens to it."""
+
+    @property
+    def is_to_be_checked(self) -> bool:
+        """Whether it is run once more, alone, if it has failed."""
+        return self.check == "all" or (self.check == "all but callers" and not self.has_called)
 
     @property
     def is_here(self) -> bool:
@@ -63,7 +80,7 @@ class Turn:
 
     @contextmanager
     def setting_up_for_all(self) -> Iterator[None]:
-        """It sets up a shared fixture until the block ends; one may need another."""
+        """It sets up or tears down a shared fixture until the block ends; one may need another."""
         before, self.sets_up_shared = self.sets_up_shared, True
         try:
             yield
@@ -83,13 +100,18 @@ class Turn:
     @contextmanager
     def owning_thread(self) -> Iterator[None]:
         """What this thread does until the block ends is the test's."""
-        thread = threading.get_ident()
-        token = CURRENT.set(self)
+        thread, native = threading.get_ident(), threading.get_native_id()
+        before, token = _BY_THREAD.get(thread), CURRENT.set(self)
         _BY_THREAD[thread] = self
+        self.threads.add(native)
         try:
             yield
         finally:
-            _BY_THREAD.pop(thread, None)
+            self.threads.discard(native)
+            if before is None:
+                del _BY_THREAD[thread]
+            else:
+                _BY_THREAD[thread] = before
             CURRENT.reset(token)
 
 
@@ -105,3 +127,10 @@ def current() -> Turn | None:
     """The same of turns that are not over."""
     turn = turn_here()
     return None if turn is None or turn.is_over else turn
+
+
+def note_call() -> None:
+    """The test that this code belongs to, if any, may have asked a model."""
+    turn = turn_here()
+    if turn is not None:
+        turn.has_called = True

@@ -28,6 +28,7 @@ from paraval.models.usage import checked_usage
 from paraval.pytest_plugin.model_choice import choice_in
 from paraval.pytest_plugin.spending import Spending
 from paraval.pytest_plugin.spent import SPENDING, spent_in
+from paraval.pytest_plugin.turns import note_call
 from paraval.records import Model, Provider, Spend
 
 if TYPE_CHECKING:
@@ -127,6 +128,7 @@ def make_usage(request: pytest.FixtureRequest) -> Usage:
 
 
 def spending_for(item: pytest.Item) -> Spending:
+    note_call()
     return item.stash.setdefault(SPENDING, Spending(item))
 
 

@@ -34,6 +34,8 @@ class Wanted:
     """How many tests at once; 0 and 1 are plain pytest."""
     auto: bool = False
     """True: as many as the machine can carry, up to `parallel`."""
+    check_alone: bool = False
+    """True: tests that failed beside others are run again, whatever they did."""
     progress: ProgressForm = ProgressForm.AUTO
     store: Path | None = None
     """Where every run is recorded; None: nowhere."""
@@ -65,6 +67,7 @@ def read_wanted(config: pytest.Config, environ: Mapping[str, str]) -> Wanted:
     return Wanted(
         parallel=0 if parallel is None else AUTO_AT_MOST if auto else _count(parallel),
         auto=auto,
+        check_alone=getattr(config.option, dest_of("--check-alone"), None) is not None,
         progress=ProgressForm.AUTO if progress is None else _form(progress),
         models=None if models is None else _names(models),
         registry=None if registry is None else _path(config, registry),

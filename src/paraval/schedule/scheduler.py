@@ -139,6 +139,10 @@ class Scheduler:
         self._sleep_or_finish(event.at, instructions)
         return instructions
 
+    def begin_alone(self) -> None:
+        """Before anything starts: what runs alone goes before what shares the machine."""
+        self._phases.is_alone = True
+
     def running_for_s(self, now: float) -> float:
         """The time that the running attempts have taken so far, together."""
         return sum(now - one.since for one in self._running.values())
