@@ -167,7 +167,8 @@ class Tests:
             result=result,
             warned=tuple(turn.warned),
             has_called=turn.has_called,
-            is_to_be_checked=turn.is_to_be_checked and any(end.report.failed for end in phases),
+            is_to_be_checked=turn.is_to_be_checked
+            and any(end.report.failed and end.report.when != "teardown" for end in phases),
         )
 
     async def _phases(self, turn: Turn) -> Sequence[PhaseEnd]:

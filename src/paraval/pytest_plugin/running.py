@@ -70,6 +70,8 @@ class ParallelRun:
         """Indexes of trials that reporters have heard of."""
         self._to_check: list[tuple[int, ItemEnd]] = []
         """Tests that failed beside others, and are run once more, alone, at the end."""
+        self.checked: set[str] = set()
+        """Node ids of these, once they are run again."""
         self.passed_alone: list[str] = []
         """Of these, the ones that did not fail again."""
         self.failure: str | None = None
@@ -193,7 +195,8 @@ class ParallelRun:
             if not (self._session.shouldfail or self._session.shouldstop):
                 attempts.begin_again(end.item)
                 before = partial(self._assignment.about_to_tell, index)
-                end = premises.solo.run(end.item, before=before, is_told_later=True)
+                self.checked.add(end.item.nodeid)
+                end = premises.solo.run(end.item, before=before, is_told_later=False)
                 if not any(phase.report.failed for phase in end.phases):
                     self.passed_alone.append(end.item.nodeid)
             self._ended(index, replace(end, is_to_be_checked=False), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -94,8 +94,8 @@ class ParallelSession:
         """Of ours: tests run one after another then."""
         self._reasons: ChainMap[str, str] = ChainMap()
         """By node id: why a test runs alone, or had to; told as it ends."""
-        self._passed_alone: Sequence[str] = ()
-        """Node ids of tests that failed beside others, and passed as they were run again."""
+        self._checked: Collection[str] = ()
+        """Node ids of tests that failed beside others, and are run again, alone."""
         self._notes: list[str] = []
         """What there is to say at the end, a line each."""
 
@@ -159,7 +159,7 @@ class ParallelSession:
             assignment=assignment,
             progress=progress_for(config, self._wanted.progress, [item.nodeid for item in items]),
         )
-        self._passed_alone = run.passed_alone
+        self._checked = run.checked
         if taken is not None or config.pluginmanager.has_plugin(Telling.NAME):
             # The controller of xdist, or a store, has to hear what only this process knows.
             register_telling(config).alone = floor.reasons
@@ -214,7 +214,7 @@ class ParallelSession:
         try:
             yield
         finally:
-            self._reasons, self._passed_alone = ChainMap(), ()
+            self._reasons, self._checked = ChainMap(), ()
 
     @contextmanager
     def _registered(self, *plugins: Any) -> Iterator[None]:
@@ -259,7 +259,7 @@ class ParallelSession:
         """With -v: why a test ran alone."""
         status = yield
         why = f" (alone: {self._reasons[report.nodeid]})" if report.nodeid in self._reasons else ""
-        if report.nodeid in self._passed_alone:
+        if report.nodeid in self._checked and report.passed:
             why = " alone (failed beside others)"
         if not why or config.get_verbosity() < 1 or not status or not status[2]:
             return status
