@@ -42,7 +42,7 @@ def pytest_runtestloop(session: Any) -> bool:
     ends: dict[pytest.Item, list[pytest.TestReport]] = {item: [] for item in session.items}
     turns = []
     with ExitStack() as walls:
-        walls.enter_context(environment_by_test(bool))
+        walls.enter_context(environment_by_test([]))
         for wall in (carrying(), asserts_apart(config), warnings_apart(config), logs_apart(config)):
             walls.enter_context(wall)
         start = threading.Barrier(len(ends))

@@ -83,7 +83,7 @@ def pytest_runtestloop(session):
     reports = {item: [] for item in session.items}
     before = sys.stdin, sys.stdout, sys.stderr, type(sys)
     config = session.config
-    with environment_by_test(bool), carrying(), streams_apart(config), children_apart(config):
+    with environment_by_test([]), carrying(), streams_apart(config), children_apart(config):
         threads = [threading.Thread(target=run, args=one, daemon=True) for one in reports.items()]
         for thread in threads:
             thread.start()

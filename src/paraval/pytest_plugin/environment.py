@@ -10,23 +10,34 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, ClassVar
+
+import pytest
 
 from paraval.pytest_plugin.turns import turn_here
 
 _PLAIN: Any = type(os.environ)
 _PATCHERS = frozenset({"_pytest", "unittest", "mock", "pytest_mock"})
 """Packages that put back what they set."""
-_HELPERS = frozenset({"os", "_collections_abc", "contextlib", "dotenv"})
+_HELPERS = frozenset({"os", "collections", "contextlib", "dotenv"})
 """Packages that set variables for whoever calls them."""
+_TESTS = frozenset({"test", "tests"})
+"""Folders in which helpers of tests stand, too."""
 _IMPORTING = "<frozen importlib._bootstrap>"
 
 
 @contextmanager
-def environment_by_test(is_test_code: Callable[[str], bool]) -> Iterator[None]:
-    """Until the block ends; `is_test_code` tells of a file whether tests are in it."""
+def environment_by_test(items: Iterable[pytest.Item]) -> Iterator[None]:
+    """Until the block ends; `items`: all tests that may run."""
+    files = {str(item.path) for item in items}
+
+    def is_test_code(file: str) -> bool:
+        *folders, name = Path(file).parts
+        return file in files or name == "conftest.py" or not _TESTS.isdisjoint(folders[-3:])
+
     by_test = type("_Environ", (_EnvironByTest,), {"is_test_code": staticmethod(is_test_code)})
     views: tuple[Any, ...] = (os.environ, os.environb)
     for view in views:
@@ -54,39 +65,35 @@ class _EnvironByTest(_PLAIN):  # type: ignore[misc]  # a class of `os` without a
     is_test_code: ClassVar[Callable[[str], bool]]
 
     def __getitem__(self, key: Any) -> Any:
-        changes = _changes_here()
-        name = self.encodekey(key)
-        if not changes or name not in changes:
-            return _PLAIN.__getitem__(self, key)
-        value = changes[name]
+        name, changes = self.encodekey(key), _changes_here() or {}
+        value = changes[name] if name in changes else vars(self)["_data"].get(name)
         if value is None:
             raise KeyError(key)
         return self.decodevalue(value)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        changes = _changes_here()
+        name, given = self.encodekey(key), self.encodevalue(value)
+        real, changes = vars(self)["_data"], _changes_here()
         whose = "everybody's" if changes is None else _whose_write(type(self).is_test_code)
-        name = self.encodekey(key)
         if changes is not None and whose != "everybody's":
-            changes[name] = self.encodevalue(value)
-            if whose == "test's" or name in vars(self)["_data"]:
+            changes[name] = given
+            if whose == "test's" or name in real:
                 return
-        # What code under test adds, as it makes its client once, tests beside are to see, too.
-        _PLAIN.__setitem__(self, key, value)
+            # What code under test adds, as it makes its client once, tests beside are to see, too.
+        os.putenv(name, given)
+        real[name] = given
 
     def __delitem__(self, key: Any) -> None:
-        changes = _changes_here()
+        name, real, changes = self.encodekey(key), vars(self)["_data"], _changes_here()
         whose = "everybody's" if changes is None else _whose_write(type(self).is_test_code)
-        if changes is None or whose == "everybody's":
-            _PLAIN.__delitem__(self, key)
-            return
-        name, real = self.encodekey(key), vars(self)["_data"]
-        if changes.get(name, real.get(name)) is None:
+        own = changes if whose != "everybody's" and changes is not None else {}
+        if own.get(name, real.get(name)) is None:
             raise KeyError(key)
-        added = whose != "test's" and changes.get(name) == real.get(name)
-        changes[name] = None
-        if added:
-            _PLAIN.__delitem__(self, key)
+        is_real = whose == "everybody's" or (whose == "app's" and own.get(name) == real.get(name))
+        own[name] = None
+        if is_real:
+            os.unsetenv(name)
+            del real[name]
 
     @property
     def _data(self) -> dict[bytes, bytes]:

@@ -37,7 +37,6 @@ from paraval.pytest_plugin.programme import Programmed, programme_of
 from paraval.pytest_plugin.progress import progress_for
 from paraval.pytest_plugin.protocol import Middle
 from paraval.pytest_plugin.running import ParallelRun
-from paraval.pytest_plugin.scan import tell_test_code
 from paraval.pytest_plugin.shared_setup import SharedSetup
 from paraval.pytest_plugin.solo import Solo
 from paraval.pytest_plugin.stage import Stage
@@ -167,7 +166,7 @@ class ParallelSession:
         # Around tests that run alone, too: they share fixtures, and loops, with the others.
         with (
             asyncs_apart(session, floor),
-            environment_by_test(tell_test_code(config)),
+            environment_by_test(items),
             nets(net, session),
             premises.fixtures.installed(),
             self._registered(Middle(), *limits, *keeping_for(items, premises.setup)),
