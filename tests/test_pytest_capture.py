@@ -9,7 +9,6 @@ import sys
 import threading
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
@@ -673,30 +672,6 @@ def test_a_stream_that_is_kept_writes_for_whoever_uses_it_then(
     assert capsys.readouterr().out == "outside\nstill outside\n"
     turn.captured.close()
     other.captured.close()
-
-
-def test_what_is_left_of_a_test_puts_no_stream_back() -> None:
-    """A test that was given up leaves `redirect_stdout` when a test may run alone already."""
-    config = a_config()
-    over = Turn(item=cast("Any", None), captured=Captured(config), logs=cast("Any", None))
-    ready, may_leave = threading.Event(), threading.Event()
-
-    def hang() -> None:
-        with over.taken(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
-            ready.set()
-            may_leave.wait(5)
-
-    before = dict(vars(redirect_stdout)), dict(vars(redirect_stderr))
-    thread = threading.Thread(target=hang)
-    with streams_apart(config):
-        thread.start()
-        assert ready.wait(5)
-        over.is_over = True
-    assert (dict(vars(redirect_stdout)), dict(vars(redirect_stderr))) == before
-    here = sys.stdout, sys.stderr
-    may_leave.set()
-    thread.join(5)
-    assert (sys.stdout, sys.stderr) == here
 
 
 def test_a_pool_works_for_whoever_submits_and_all_is_as_before_afterwards() -> None:

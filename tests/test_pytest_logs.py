@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import logging
-import threading
 from pathlib import Path
 from textwrap import dedent
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
-from paraval.pytest_plugin.log_levels import Levels, levels_apart
-from paraval.pytest_plugin.turns import Turn
 from tests.heard import ALL_AT_ONCE, PARALLEL, hear
 
 SUITE = """
@@ -261,34 +255,6 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
     heard = hear(tmp_path, "-s", "--log-level=INFO", "--log-cli-level=INFO", *ALL_AT_ONCE)
     assert "as it was" in heard.output, heard.output
     assert logging.Logger.isEnabledFor.__module__ == "logging"
-
-
-def test_what_is_left_of_a_test_sets_no_levels(request: pytest.FixtureRequest) -> None:
-    """A test that was given up leaves `caplog.at_level`, and its caplog ends, when no turn is."""
-    at_level, set_level = logging.getLogger("late.at"), logging.getLogger("late.set")
-    caplog = pytest.LogCaptureFixture(request.node, _ispytest=True)
-    own: Any = SimpleNamespace(levels=Levels())
-    over = Turn(item=request.node, captured=cast("Any", None), logs=own)
-    ready, may_leave = threading.Event(), threading.Event()
-
-    def hang() -> None:
-        with over.taken(), caplog.at_level(logging.DEBUG, at_level.name):
-            caplog.set_level(logging.DEBUG, set_level.name)
-            ready.set()
-            may_leave.wait(5)
-        caplog._finalize()
-
-    thread = threading.Thread(target=hang)
-    with levels_apart():
-        thread.start()
-        assert ready.wait(5)
-        over.is_over = True
-    for logger in (at_level, set_level):
-        logger.setLevel(logging.ERROR)
-    may_leave.set()
-    thread.join(5)
-    gc.collect()
-    assert (at_level.level, set_level.level) == (logging.ERROR, logging.ERROR)
 
 
 def test_live_logs_say_whose_they_are(tmp_path: Path) -> None:

@@ -224,33 +224,6 @@ def test_what_is_left_of_a_test_changes_nothing_for_others() -> None:
         assert warnings.filters == nobodys
 
 
-def test_what_is_left_of_a_test_changes_nothing_after_all_turns() -> None:
-    """It leaves its `catch_warnings` and its `recwarn` when a test may run alone already."""
-    over, ready, may_leave = a_turn(), threading.Event(), threading.Event()
-
-    def hang() -> None:
-        recorder = pytest.WarningsRecorder(_ispytest=True)
-        with over.taken(), recorder, warnings.catch_warnings(record=True):
-            ready.set()
-            may_leave.wait(5)
-
-    thread = threading.Thread(target=hang)
-    with warnings_by_turn():
-        thread.start()
-        assert ready.wait(5)
-        over.is_over = True
-    before = held()
-    with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("always")
-        here = held()
-        may_leave.set()
-        thread.join(5)
-        assert held() == here
-        warnings.warn("mine", stacklevel=1)
-    assert [str(one.message) for one in heard] == ["mine"]
-    assert held() == before
-
-
 def test_sixteen_threads_never_hear_another_ones_warnings() -> None:
     """Each under its own filters, recorded by `catch_warnings`, as fast as they can."""
     wrong: list[object] = []

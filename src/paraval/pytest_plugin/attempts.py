@@ -15,6 +15,8 @@ from paraval.pytest_plugin.spending import begin_again as spend_again
 from paraval.pytest_plugin.spent import PROPERTY
 from paraval.records import Failure, Outcome
 
+MAY_COME_AGAIN = pytest.StashKey[bool]()
+"""In a test that is marked for it: whether it has attempts left after this one."""
 PROPERTIES = pytest.StashKey[list[tuple[str, object]]]()
 """What a test had to tell reporters before it was first tried."""
 
@@ -43,6 +45,12 @@ def refusal_in(phases: Sequence[Ended], item: pytest.Item) -> Failure | None:
     if outcome is not Outcome.RATE_LIMITED or failure is None or failure.lasting:
         return None
     return failure
+
+
+def will_come_again(phases: Sequence[Ended], item: pytest.Item) -> bool:
+    """Then it keeps what it shares with others, as if it had not ended: else a server that only
+    this test needs would be started and ended for each attempt."""
+    return item.stash.get(MAY_COME_AGAIN, False) and refusal_in(phases, item) is not None
 
 
 def _drop_instance(item: pytest.Item) -> None:

@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, TextIO
 
 import pytest
-from _pytest import capture
 
 from paraval.pytest_plugin.streams import ENCODING, StreamName
 from paraval.pytest_plugin.turns import current
@@ -36,7 +35,6 @@ def manager_apart(config: pytest.Config) -> Iterator[None]:
         manager = config.pluginmanager.getplugin("capturemanager")
         if manager is not None:
             stack.enter_context(_requests_apart(manager))
-        stack.enter_context(_subtests_apart())
         yield
 
 
@@ -90,23 +88,6 @@ def _requests_apart(manager: Any) -> Iterator[None]:
         _covered(manager, "suspend_global_capture", suspend_apart),
         _covered(manager, "resume_global_capture", resume_apart),
     ):
-        yield
-
-
-@contextmanager
-def _subtests_apart() -> Iterator[None]:
-    """Subtests (pytest >= 9) capture the process's descriptors; in a turn, its streams will do."""
-    try:
-        from _pytest import subtests
-    except ImportError:
-        yield
-        return
-
-    class CaptureApart(capture.FDCapture):
-        def __new__(cls, fd: int) -> Any:
-            return capture.FDCapture(fd) if current() is None else capture.SysCapture(fd)
-
-    with _covered(subtests, "FDCapture", CaptureApart):
         yield
 
 

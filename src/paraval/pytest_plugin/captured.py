@@ -17,7 +17,6 @@ import pytest
 
 from paraval.pytest_plugin import streams
 from paraval.pytest_plugin.capture_manager import kept_files, manager_apart
-from paraval.pytest_plugin.redirected import redirections_of_turns
 from paraval.pytest_plugin.spools import Spool
 from paraval.pytest_plugin.streams import ENCODING, Lines, Sink, SinkStream, StreamName
 from paraval.pytest_plugin.turns import Phase
@@ -162,6 +161,5 @@ def streams_apart(config: pytest.Config) -> Iterator[None]:
     with (
         streams.channels(errors=errors, leftovers=kept_files(config)),
         manager_apart(config),
-        redirections_of_turns(),
     ):
         yield

@@ -9,17 +9,15 @@ but for a logger that caplog has set before, since caplog will put that back.
 
 from __future__ import annotations
 
-import ctypes
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
 from typing import Any
 
 from _pytest.logging import LogCaptureFixture
 
-from paraval.pytest_plugin.turns import Turn, current
+from paraval.pytest_plugin.turns import current
 
 _BY_CAPLOG: ContextVar[bool] = ContextVar("paraval_by_caplog", default=False)
 """Whether it is caplog that sets levels here at this moment."""
@@ -51,7 +49,6 @@ def levels_apart() -> Iterator[None]:
     # The last one is private: it puts back what the first one has set.
     plain = {name: vars(LogCaptureFixture)[name] for name in ("set_level", "at_level", "_finalize")}
     asking = {name: _asks(method) for name, method in plain.items()}
-    asking["set_level"] = _asks_until_its_end(plain["set_level"])
     asking["at_level"] = _asks_for_a_while(plain["at_level"])
     _set(LogCaptureFixture, asking)
     _set(logging.Manager, {"disable": _disable_of_turns(disable)})
@@ -151,42 +148,16 @@ def _asks(plain: Callable[..., None]) -> Callable[..., None]:
     return ask
 
 
-def _asks_until_its_end(plain: Callable[..., None]) -> Callable[..., None]:
-    def ask(self: LogCaptureFixture, *arguments: Any, **named: Any) -> None:
-        turn = current()
-        with _by_caplog():
-            plain(self, *arguments, **named)
-        if turn is not None:
-            # Its own from here on: of a test that was given up, it may be called at any time.
-            vars(self)["_finalize"] = partial(_finalize_in, turn, self)
-
-    return ask
-
-
-def _finalize_in(turn: Turn, caplog: LogCaptureFixture) -> None:
-    if not turn.is_over:
-        type(caplog)._finalize(caplog)
-
-
 def _asks_for_a_while(plain: Callable[..., Any]) -> Callable[..., Any]:
     @contextmanager
     def ask(self: LogCaptureFixture, *arguments: Any, **named: Any) -> Iterator[None]:
-        turn, asked = current(), plain(self, *arguments, **named)
+        asked = plain(self, *arguments, **named)
         with _by_caplog():
             asked.__enter__()
         try:
             yield
         finally:
-            if turn is not None and turn.is_over:
-                _never_leave(asked)
-            else:
-                with _by_caplog():
-                    asked.__exit__(None, None, None)
+            with _by_caplog():
+                asked.__exit__(None, None, None)
 
     return ask
-
-
-def _never_leave(block: object) -> None:
-    """Of a test that was given up: left, or let go as Python exits, it would put real levels back.
-    One reference too many keeps it from both."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(block))

@@ -18,7 +18,6 @@ import pytest
 from paraval.pytest_plugin import attempts
 from paraval.pytest_plugin.captured import Captured
 from paraval.pytest_plugin.item_ends import ItemEnd
-from paraval.pytest_plugin.keeping import MAY_COME_AGAIN
 from paraval.pytest_plugin.logs import TurnLogs
 from paraval.pytest_plugin.needs import patience_of
 from paraval.pytest_plugin.outcomes import result_of
@@ -98,7 +97,7 @@ class Tests:
         self._tried.add(index)
         patience = patience_of(item)
         is_retried = patience is not None and attempt.number < patience.tries
-        item.stash[MAY_COME_AGAIN] = is_retried
+        item.stash[attempts.MAY_COME_AGAIN] = is_retried
         try:
             end = await (
                 self._alone(index, item, is_told_later=patience is not None)

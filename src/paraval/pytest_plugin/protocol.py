@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from _pytest import runner
 
+from paraval.pytest_plugin.attempts import will_come_again
 from paraval.pytest_plugin.turns import Phase, Turn, current
 
 TIMEOUT_PLUGINS = ("timeout", "pytest_timeout")
@@ -67,9 +68,7 @@ class Callers:
 class Protocol:
     """Runs tests in the threads that call it."""
 
-    def __init__(
-        self, config: pytest.Config, keep: Callable[[pytest.Item], None] | None = None
-    ) -> None:
+    def __init__(self, config: pytest.Config, keep: Callable[[pytest.Item], None]) -> None:
         """`keep`: told, before its teardown, of a test that has failed and will run again."""
         self._keep = keep
         self._manager = config.pluginmanager
@@ -95,7 +94,7 @@ class Protocol:
             ends.append(self._phase(turn, callers, "setup"))
             if ends[-1].report.passed and not self._setup_only:
                 ends.append(self._phase(turn, callers, "call"))
-            if self._keep is not None and ends[-1].report.failed and turn.is_to_be_checked:
+            if ends[-1].report.failed and (turn.is_to_be_checked or will_come_again(ends, item)):
                 self._keep(item)
             ends.append(self._phase(turn, callers, "teardown"))
         finally:

@@ -20,11 +20,9 @@ from paraval.pytest_plugin.capsys import set_up_capsys
 from paraval.pytest_plugin.captured import streams_apart
 from paraval.pytest_plugin.carrying import carrying
 from paraval.pytest_plugin.children_output import children_apart
-from paraval.pytest_plugin.collecting import collecting_for_sure
 from paraval.pytest_plugin.environment import environment_by_test
 from paraval.pytest_plugin.floor import Floor
 from paraval.pytest_plugin.history import FAILED_BESIDE, History
-from paraval.pytest_plugin.keeping import keeping_for
 from paraval.pytest_plugin.last_teardown import tear_down_rest
 from paraval.pytest_plugin.logs import logs_apart
 from paraval.pytest_plugin.nets import Net, nets
@@ -169,7 +167,7 @@ class ParallelSession:
             environment_by_test(items),
             nets(net, session),
             premises.fixtures.installed(),
-            self._registered(Middle(), *limits, *keeping_for(items, premises.setup)),
+            self._registered(Middle(), *limits),
             self._telling_why_alone(floor.reasons, programmed.alone),
             _dots_of_many_files(config, items),
         ):
@@ -198,7 +196,7 @@ class ParallelSession:
             setup=setup,
             fixtures=fixtures,
             watcher=Watcher(),
-            solo=Solo(apart, fixtures, net, self._history.ran_alone),
+            solo=Solo(apart, fixtures, net, keep=setup.keep, on_end=self._history.ran_alone),
             check="none"
             if is_hurried
             else "all"
@@ -237,7 +235,6 @@ class ParallelSession:
             partial(asserts_apart, config),
             partial(unhandled_apart, config),
             parsing_one_by_one,
-            collecting_for_sure,
             folders_one_by_one,
         ]
 

@@ -11,6 +11,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from paraval.pytest_plugin.apart import Apart
+from paraval.pytest_plugin.attempts import will_come_again
 from paraval.pytest_plugin.item_ends import ItemEnd
 from paraval.pytest_plugin.nets import Net
 from paraval.pytest_plugin.outcomes import result_of
@@ -24,9 +25,17 @@ class Solo:
     NAME = "paraval-solo"
 
     def __init__(
-        self, apart: Apart, fixtures: OwnFixtures, net: Net, on_end: Callable[[str, bool], None]
+        self,
+        apart: Apart,
+        fixtures: OwnFixtures,
+        net: Net,
+        *,
+        keep: Callable[[pytest.Item], None],
+        on_end: Callable[[str, bool], None],
     ) -> None:
-        """`on_end` is told of each test whether it changed the process, as far as nets tell."""
+        """`keep` is told of a test that will be tried again, before its teardown; `on_end` of each
+        whether it changed the process, as far as nets tell."""
+        self._keep = keep
         self._apart = apart
         self._fixtures = fixtures
         self._net = net
@@ -72,8 +81,10 @@ class Solo:
         return True
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Any:
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
         report = yield
         error = None if call.excinfo is None else call.excinfo.value
         self._phases.append(PhaseEnd(report=report, error=error, interacts=None))
+        if report.when != "teardown" and will_come_again(self._phases, item):
+            self._keep(item)
         return report

@@ -50,8 +50,7 @@ def warnings_by_turn() -> Iterator[None]:
     names.update(changed)
     warnings.__class__ = by_turn
     try:
-        with _blocks_of_turns(_stand_in(by_turn)):
-            yield
+        yield
     finally:
         warnings.__class__ = plain_class
         names.update({name: before[name] for name in changed})
@@ -207,35 +206,6 @@ def _class_by_turn(holders: _HeldByTurn, raise_version: Callable[[], None]) -> t
             holders.here.show_impl = show
 
     return WarningsByTurn
-
-
-def _stand_in(by_turn: type[ModuleType]) -> ModuleType:
-    """A module of that class which is never anything else; all that is not by turn is the same."""
-
-    class StandIn(by_turn):  # type: ignore[valid-type,misc]  # a class that is made anew each time
-        def __getattr__(self, name: str) -> Any:
-            return getattr(warnings, name)
-
-    return StandIn(warnings.__name__)
-
-
-@contextmanager
-def _blocks_of_turns(stand_in: ModuleType) -> Iterator[None]:
-    """A `catch_warnings` that a turn enters holds the stand-in: of a test that was given up, it may
-    be left when the module is everybody's again, and must not put anything back there."""
-    block: Any = warnings.catch_warnings
-    enter = block.__enter__
-
-    def enter_as_turn(self: Any) -> Any:
-        if turn_here() is not None and self._module is warnings:
-            self._module = stand_in
-        return enter(self)
-
-    block.__enter__ = enter_as_turn
-    try:
-        yield
-    finally:
-        block.__enter__ = enter
 
 
 def _names_by_turn(holders: _HeldByTurn, names: dict[str, Any]) -> dict[str, Any]:
