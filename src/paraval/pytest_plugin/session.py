@@ -136,7 +136,7 @@ class ParallelSession:
         limits = [TimeLimits(premises.watcher)] if programmed.seconds else []
         # Around tests that run alone, too: they share fixtures, and loops, with the others.
         with (
-            asyncs_apart(session, floor),
+            asyncs_apart(session),
             premises.fixtures.installed(),
             self._registered(Middle(), *limits, *keeping_for(items, premises.setup)),
             self._telling_why_alone(floor.reasons, programmed.alone),

@@ -23,6 +23,7 @@ from paraval.pytest_plugin.ending import (
     is_good_moment,
     loop_in,
     raise_in,
+    thread_at,
     waits_for_others,
     withdraw,
 )
@@ -182,12 +183,13 @@ class Watch:
 
     def _raise(self, hung: Hung) -> Iterator[float]:
         for _ in range(MOST_MOMENTS):
-            if is_good_moment(self.turn.thread):
+            if is_good_moment(thread_at(self.turn)):
                 break
             yield MOMENT_S
         self._hung, self._is_heard = hung, False
-        if self.turn.thread is not None:
-            raise_in(self.turn.thread, self._error(hung))
+        thread = thread_at(self.turn)
+        if thread is not None:
+            raise_in(thread, self._error(hung))
         yield from self._until_heard()
 
     def _until_heard(self) -> Iterator[float]:
