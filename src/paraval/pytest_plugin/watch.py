@@ -107,7 +107,8 @@ class Watch:
             if self._is_given_up and self._hung is not None:
                 # It came back after all, but it is reported already and has nothing any more.
                 raise TestTimedOut(self._hung)
-            if phase == "teardown" or (phase == "call" and self._call_only):
+            # A test may be set up once more, to run again.
+            if phase != "call" or self._call_only:
                 self._deadline = time.monotonic() + self._seconds
             self._phase = phase
             self._next_at = self._deadline
