@@ -13,6 +13,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.child_pytest import run_pytest_with_all
 
 TOOLS = """
@@ -483,6 +485,37 @@ def test_auto_mode_and_loops_of_the_session_by_the_ini_file(tmp_path: Path) -> N
     assert {one.properties["group"] for one in ran.values()} == {None}
     assert ran["test_own"].properties["alone"] is None
     assert "policy" in ran["TestPolicy::test_policy"].properties["alone"]
+
+
+@pytest.mark.parametrize(
+    ("missing", "reason"),
+    [
+        ("del plugin.Runner", "pytest-asyncio is older than 1.0"),
+        ("plugin.wrap_in_sync = None", "it shares a loop, and pytest-asyncio is older than 1.2"),
+    ],
+)
+def test_tests_of_an_old_pytest_asyncio_run_alone(
+    tmp_path: Path, missing: str, reason: str
+) -> None:
+    """Before 1.2 only those that share a loop: by what such a version has, or does not have."""
+    text = """
+        import pytest
+
+        @pytest.mark.asyncio(loop_scope="module")
+        async def test_shares(): pass
+
+        @pytest.mark.asyncio
+        async def test_own(): pass
+    """
+    conftest = f"""
+        from pytest_asyncio import plugin
+
+        def pytest_collection(): {missing}
+    """
+    (tmp_path / "conftest.py").write_text(textwrap.dedent(conftest))
+    ran = run_tests(tmp_path, text, "-o", "asyncio_default_fixture_loop_scope=function")
+    assert ran["test_shares"].properties["alone"] == reason
+    assert (ran["test_own"].properties["alone"] == reason) == ("1.0" in reason)
 
 
 def test_without_the_plugins_nothing_of_them_is_looked_for(tmp_path: Path) -> None:

@@ -34,8 +34,9 @@ def group_of(item: pytest.Item) -> str | None:
 
 def why_alone(item: pytest.Item) -> str | None:
     """Why an async test cannot run beside others."""
-    if _is_of_old_pytest_asyncio(item):
-        return "pytest-asyncio is older than 1.0"
+    by_version = _why_by_version(item)
+    if by_version is not None:
+        return by_version
     if _uses_asyncio(item) and _has_policy_of_its_own(item):
         return "its fixture event_loop_policy sets asyncio's policy for the whole process"
     if _backend_of(item) == "trio" and _anyio_shared(item) is not None:
@@ -60,30 +61,39 @@ def asyncs_apart(session: pytest.Session) -> Iterator[None]:
 # ---- pytest-asyncio
 
 
-def _loop_scope(item: pytest.Item) -> str | None:
-    """Of one of pytest-asyncio's own tests; None: it is none."""
-    owner: Any = item.config.pluginmanager.get_plugin("asyncio")
-    kind = getattr(owner, "PytestAsyncioFunction", None)
-    if kind is None or not isinstance(item, kind):
+def _is_asyncio_test(item: pytest.Item) -> bool:
+    kind = getattr(_pytest_asyncio(item), "PytestAsyncioFunction", None)
+    return kind is not None and isinstance(item, kind)
+
+
+def _pytest_asyncio(item: pytest.Item) -> Any:
+    return item.config.pluginmanager.get_plugin("asyncio")
+
+
+def _why_by_version(item: pytest.Item) -> str | None:
+    """Before 1.0 pytest-asyncio had no runners, but a fixture that set the loop of the process;
+    before 1.2 it ran tests in whatever loop was the current one of the thread."""
+    owner = _pytest_asyncio(item)
+    if not _is_asyncio_test(item) or not owner.__name__.startswith("pytest_asyncio"):
         return None
-    return str(getattr(item, "_loop_scope", "function"))
+    if not hasattr(owner, "Runner"):
+        return "pytest-asyncio is older than 1.0"
+    if hasattr(owner, "wrap_in_sync") and _loop_scope(item) != "function":
+        return "it shares a loop, and pytest-asyncio is older than 1.2"
+    return None
 
 
-def _is_of_old_pytest_asyncio(item: pytest.Item) -> bool:
-    """Until 1.0 it had no runners, but a fixture that set the loop of the process."""
-    owner: Any = item.config.pluginmanager.get_plugin("asyncio")
-    return (
-        getattr(owner, "__name__", "").startswith("pytest_asyncio")
-        and not hasattr(owner, "Runner")
-        and _loop_scope(item) is not None
-    )
+def _loop_scope(item: pytest.Item) -> str:
+    mark = item.get_closest_marker("asyncio")
+    given = {} if mark is None else mark.kwargs
+    told = given.get("loop_scope") or given.get("scope")
+    return str(told or item.config.getini("asyncio_default_test_loop_scope"))
 
 
 def _uses_asyncio(item: pytest.Item) -> bool:
-    owner: Any = item.config.pluginmanager.get_plugin("asyncio")
-    if owner is None:
+    if _pytest_asyncio(item) is None:
         return False
-    return _loop_scope(item) is not None or any(map(_is_async, _used_fixtures(item)))
+    return _is_asyncio_test(item) or any(map(_is_async, _used_fixtures(item)))
 
 
 def _has_policy_of_its_own(item: pytest.Item) -> bool:
