@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -11,6 +12,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from tests.child_pytest import run_pytest_with_all
 
 TOOLS = """
     import asyncio, json, sys, threading, time
@@ -186,9 +191,10 @@ def test_tests_with_loops_of_their_own_run_at_once(tmp_path: Path) -> None:
     assert all(overlap(one, other) for one, other in combinations(noted, 2))
 
 
-def test_tests_that_share_a_loop_run_in_it_one_after_another_in_any_thread(tmp_path: Path) -> None:
+def test_tests_that_share_a_loop_run_side_by_side_in_it(tmp_path: Path) -> None:
     """Others that only use its fixtures run beside them. What the fixture leaves running in the
-    loop goes on when the next test does; fixtures are set up and torn down once."""
+    loop goes on when the next test does; fixtures are set up and torn down once. Tests that share
+    anyio's runner run one after another."""
     ran = run_tests(
         tmp_path,
         """
@@ -225,6 +231,7 @@ def test_tests_that_share_a_loop_run_in_it_one_after_another_in_any_thread(tmp_p
                 await queue.put(waiting)
                 assert await waiting == "answer"
                 await use_everything()
+                await asyncio.sleep(0.3)
             assert COUNTS == {"setup": 1, "teardown": 0}
 
         @pytest.mark.asyncio
@@ -269,12 +276,177 @@ def test_tests_that_share_a_loop_run_in_it_one_after_another_in_any_thread(tmp_p
         is_trio = name.startswith("test_wide") and "trio" in name
         assert (one.properties["alone"] is not None) == is_trio, name
     assert {name: len(members) for name, members in groups.items()} == {
-        "the asyncio loop of test_it.py": 4,
-        "the asyncio loop of test_it.py::TestClass": 2,
         "anyio's loop of test_it.py": 6,
     }
-    shared = groups["the asyncio loop of test_it.py"]
-    assert not any(overlap(one, other) for one, other in combinations(shared, 2))
+    by_anyio = groups["anyio's loop of test_it.py"]
+    assert not any(overlap(one, other) for one, other in combinations(by_anyio, 2))
+    shared = [one for name, one in ran.items() if name.startswith("test_shared")]
+    assert len(shared) == 4
+    assert all(overlap(one, other) for one, other in combinations(shared, 2))
+
+
+SESSION_LOOP = """
+    import asyncio, contextvars, signal, os, time
+    import pytest, pytest_asyncio
+
+    SET = contextvars.ContextVar("SET", default=None)
+
+    class Client:
+        loop = None
+
+        async def ask(self, number):
+            assert asyncio.get_running_loop() is self.loop
+            await asyncio.sleep(0.5)
+            return number
+
+    @pytest_asyncio.fixture(scope="session", loop_scope="session")
+    async def client():
+        made = Client()
+        made.loop = asyncio.get_running_loop()
+        yield made
+        assert asyncio.get_running_loop() is made.loop
+        print("client closed")
+
+    @pytest_asyncio.fixture(loop_scope="session")
+    async def named(request):
+        await asyncio.sleep(0.01)
+        SET.set(request.node.name)
+        yield
+        assert SET.get() == request.node.name
+
+    @pytest.mark.asyncio(loop_scope="session")
+    @pytest.mark.parametrize("number", range(8))
+    async def test_asks(client, named, request, capsys, number):
+        print("asking", number)
+        assert await client.ask(number) == number
+        assert SET.get() == request.node.name
+        assert capsys.readouterr().out == f"asking {number}\\n"
+"""
+
+
+def run_session_loop(folder: Path, tests: str = "", *arguments: str) -> tuple[str, float]:
+    """What pytest prints, and the seconds that it says it took."""
+    text = textwrap.dedent(SESSION_LOOP) + textwrap.dedent(tests)
+    (folder / "test_loop.py").write_text(text)
+    scope = "asyncio_default_fixture_loop_scope=function"
+    ran = run_pytest_with_all(folder, "--parallel", "16", "-o", scope, "-v", *arguments)
+    output = ran.stdout + ran.stderr
+    assert "INTERNALERROR" not in output, output
+    took = re.search(r" in ([0-9.]+)s", ran.stdout)
+    assert took is not None, output
+    return output, float(took[1])
+
+
+def test_tests_of_the_session_loop_wait_side_by_side(tmp_path: Path) -> None:
+    """8 of 0.5 s in one loop, with a client and variables of async fixtures: not 4 s. A test that
+    runs alone uses the same loop in the main thread; the client is closed by the last test."""
+    output, took_s = run_session_loop(
+        tmp_path,
+        """
+        @pytest.mark.asyncio(loop_scope="session")
+        @pytest.mark.serial
+        async def test_alone(client):
+            import threading
+
+            assert threading.current_thread() is threading.main_thread()
+            assert await client.ask(1) == 1
+
+        def test_sync(client):
+            time.sleep(0.5)
+        """,
+        "-s",
+    )
+    assert "10 passed" in output
+    assert output.count("client closed") == 1
+    assert took_s < 3
+
+
+def test_loops_of_two_modules_run_beside_each_other(tmp_path: Path) -> None:
+    text = """
+        import asyncio, time
+        import pytest
+
+        pytestmark = pytest.mark.asyncio(loop_scope="module")
+        LOOPS = set()
+
+        @pytest.mark.parametrize("number", range(4))
+        async def test_waits(number):
+            LOOPS.add(asyncio.get_running_loop())
+            assert len(LOOPS) == 1
+            await asyncio.sleep(0.5)
+    """
+    (tmp_path / "test_other.py").write_text(textwrap.dedent(text))
+    (tmp_path / "test_more.py").write_text(textwrap.dedent(text))
+    output, took_s = run_session_loop(tmp_path)
+    assert "16 passed" in output
+    assert took_s < 3
+
+
+def test_a_test_of_a_shared_loop_that_fails_or_hangs_leaves_the_others_alone(
+    tmp_path: Path,
+) -> None:
+    """Its traceback is its own, and a timeout shows the stack of its task. One that keeps the loop
+    busy is ended in the loop's thread."""
+    output, took_s = run_session_loop(
+        tmp_path,
+        """
+        pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+        async def test_fails(client):
+            await asyncio.sleep(0.1)
+            print("before the end")
+            assert [1, 2] == [1, 3]
+
+        @pytest.mark.timeout_s(1)
+        async def test_hangs(client):
+            await asyncio.Event().wait()
+
+        @pytest.mark.timeout_s(1)
+        async def test_is_busy(client):
+            async def spin():
+                while True:
+                    pass
+
+            await asyncio.sleep(0.1)
+            await asyncio.create_task(spin())
+
+        async def test_exits_the_loop(client):
+            raise SystemExit(3)
+        """,
+    )
+    assert "4 failed, 8 passed" in output
+    assert "AssertionError: assert [1, 2] == [1, 3]" in output
+    assert "before the end" in output
+    assert "await asyncio.Event().wait() -> asyncio.locks.Event.wait" in output
+    assert "in test_is_busy.<locals>.spin" in output
+    assert "SystemExit: 3" in output
+    assert took_s < 10
+
+
+def test_ctrl_c_ends_the_tests_of_a_shared_loop(tmp_path: Path) -> None:
+    """In order, each by a cancellation; and the client of the session is closed."""
+    output, took_s = run_session_loop(
+        tmp_path,
+        """
+        @pytest.mark.asyncio(loop_scope="session")
+        async def test_is_cancelled(client):
+            try:
+                await asyncio.sleep(60)
+            finally:
+                print("cancelled")
+
+        def test_interrupts():
+            time.sleep(1.5)
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.5)
+        """,
+        "-s",
+    )
+    assert "KeyboardInterrupt" in output
+    assert "still running: test_loop.py::test_is_cancelled" in output
+    assert "cancelled\n" in output
+    assert "client closed" in output
+    assert took_s < 10
 
 
 def test_auto_mode_and_loops_of_the_session_by_the_ini_file(tmp_path: Path) -> None:
@@ -310,12 +482,40 @@ def test_auto_mode_and_loops_of_the_session_by_the_ini_file(tmp_path: Path) -> N
         *("-o", "asyncio_default_test_loop_scope=session", "-W", "ignore:Overriding"),
     )
     require_all_passed(ran)
-    in_session = [one for one in ran.values() if one.properties["group"] is not None]
-    assert [one.properties["group"] for one in in_session] == [
-        "the asyncio loop of the session"
-    ] * 3
+    assert {one.properties["group"] for one in ran.values()} == {None}
     assert ran["test_own"].properties["alone"] is None
     assert "policy" in ran["TestPolicy::test_policy"].properties["alone"]
+
+
+@pytest.mark.parametrize(
+    ("missing", "reason"),
+    [
+        ("del plugin.Runner", "pytest-asyncio is older than 1.0"),
+        ("plugin.wrap_in_sync = None", "it shares a loop, and pytest-asyncio is older than 1.2"),
+    ],
+)
+def test_tests_of_an_old_pytest_asyncio_run_alone(
+    tmp_path: Path, missing: str, reason: str
+) -> None:
+    """Before 1.2 only those that share a loop: by what such a version has, or does not have."""
+    text = """
+        import pytest
+
+        @pytest.mark.asyncio(loop_scope="module")
+        async def test_shares(): pass
+
+        @pytest.mark.asyncio
+        async def test_own(): pass
+    """
+    conftest = f"""
+        from pytest_asyncio import plugin
+
+        def pytest_collection(): {missing}
+    """
+    (tmp_path / "conftest.py").write_text(textwrap.dedent(conftest))
+    ran = run_tests(tmp_path, text, "-o", "asyncio_default_fixture_loop_scope=function")
+    assert ran["test_shares"].properties["alone"] == reason
+    assert (ran["test_own"].properties["alone"] == reason) == ("1.0" in reason)
 
 
 def test_without_the_plugins_nothing_of_them_is_looked_for(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ REASONS = '''
         """
     def test_beside(tmp_path, capsys, caplog, recwarn, request, record_property): ...
 '''
-ELSEWHERE = ("uses mocker", "marked freeze_time", "it is run by pytest_rerunfailures")
+ELSEWHERE = ("uses mocker", "marked freeze_time", "it is run by flaky")
 """By plugins that are not loaded here; held by the tests of `scan` and `neighbours`."""
 
 

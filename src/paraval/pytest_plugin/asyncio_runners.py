@@ -1,67 +1,136 @@
-"""asyncio's runners beside each other: one test in a loop at a time, one policy for all of them.
+"""pytest-asyncio beside other tests: tests that share an event loop run side by side in it.
 
-pytest-asyncio runs each test and each async fixture by an `asyncio.Runner` of the scope that it was
-asked for. Those of single tests are theirs alone. One of a class, a module or the session is met by
-many: whoever comes while it runs waits, in whatever thread it is. A loop does not mind that its
-next coroutine runs in another thread.
+pytest-asyncio runs each test and each async fixture in an `asyncio.Runner` of a scope. The runner
+of one test runs in that test's thread. A runner of a class, a module or the session serves many
+tests: while any of them runs a coroutine, a thread of the runner runs the loop, and each test's own
+thread waits for its task. When no test does, the loop is at rest: any thread may run or close it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import Context
-from functools import wraps
+from queue import SimpleQueue
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import pytest
 
-from paraval.pytest_plugin.floor import Floor
-from paraval.pytest_plugin.turns import CURRENT, turn_here
+from paraval.pytest_plugin.turns import CURRENT, Turn, current, turn_here
+
+CLOSE_S = 2.0
+"""How long a loop has to stop before it is closed, where a test that was given up still uses it."""
 
 
-@contextmanager
-def runners_one_at_a_time(floor: Floor) -> Iterator[None]:
-    """No runner is entered by two threads at once, while the block runs."""
-    locks: WeakKeyDictionary[asyncio.Runner, threading.RLock] = WeakKeyDictionary()
-    guard = threading.Lock()
-    runner: Any = asyncio.Runner
-    run_plainly, close_plainly = runner.run, runner.close
+class ScopedRunner(asyncio.Runner):  # type: ignore[misc]  # final for type checkers only
+    """In the place of `asyncio.Runner`, in pytest-asyncio only."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        turn = current()
+        self._is_shared = turn is None or turn.sets_up_shared
+        self._guard = threading.Lock()
+        """Guards what follows, and the start and the end of the loop's thread."""
+        self._users = 0
+        self._thread: threading.Thread | None = None
+
+    def run(self, coro: Any, *, context: Context | None = None) -> Any:
+        __tracebackhide__ = True
+        turn = turn_here()
+        is_hosted = self._is_shared and (turn is not None or self._users > 0)
+        # Inside a running loop it is an error, as always.
+        if is_hosted and asyncio._get_running_loop() is None:
+            with self._running(turn) as loop:
+                own: Any = self
+                return run_in(loop, coro, own._context.copy() if context is None else context, turn)
+        if context is not None:
+            # A fixture is torn down in the context of its setup, maybe for another test.
+            context.run(CURRENT.set, turn)
+        return super().run(coro, context=context)
+
+    def close(self) -> None:
+        with self._guard:
+            # Only a test that was given up can be here still.
+            self._users = 0
+            self._stop(CLOSE_S)
+        super().close()
 
     @contextmanager
-    def held(one: asyncio.Runner) -> Iterator[None]:
-        with guard:
-            lock = locks.setdefault(one, threading.RLock())
-        if not lock.acquire(blocking=False):
-            with floor.waiting():
-                lock.acquire()
+    def _running(self, turn: Turn | None) -> Iterator[asyncio.AbstractEventLoop]:
+        with self._guard:
+            loop = self.get_loop()
+            self._users += 1
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._serve, args=(loop,), name="paraval-loop", daemon=True
+                )
+                # It belongs to no test, although one starts it.
+                contextvars.copy_context().run(_start_for_no_test, self._thread)
+            host = self._thread.native_id or 0
         try:
-            yield
+            if turn is not None:
+                turn.loop_threads.add(host)
+            yield loop
         finally:
-            lock.release()
+            if turn is not None:
+                turn.loop_threads.discard(host)
+            with self._guard:
+                self._users -= 1
+                if self._users == 0:
+                    self._stop(None)
 
-    @wraps(run_plainly)
-    def run(self: asyncio.Runner, coro: Any, *, context: Context | None = None) -> Any:
-        __tracebackhide__ = True
-        with held(self):
-            if context is not None:
-                # A fixture is torn down in the context of its setup, maybe for another test.
-                context.run(CURRENT.set, turn_here())
-            return run_plainly(self, coro, context=context)
+    def _stop(self, timeout: float | None) -> None:
+        """With the guard held."""
+        if self._thread is not None:
+            loop = self.get_loop()
+            with suppress(RuntimeError):  # A test closed it.
+                loop.call_soon_threadsafe(loop.stop)
+            self._thread.join(timeout)
+            self._thread = None
 
-    @wraps(close_plainly)
-    def close(self: asyncio.Runner) -> None:
-        with held(self):
-            close_plainly(self)
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        while self._users > 0 and not loop.is_closed():
+            try:
+                loop.run_forever()
+            except RuntimeError:
+                time.sleep(0.01)  # A test runs the loop itself.
+            except BaseException:  # noqa: BLE001, S112 - KeyboardInterrupt of a task, for instance
+                continue  # The task has it, and its test.
 
-    runner.run, runner.close = run, close
-    try:
-        yield
-    finally:
-        runner.run, runner.close = run_plainly, close_plainly
+
+def _start_for_no_test(thread: threading.Thread) -> None:
+    CURRENT.set(None)
+    thread.start()
+
+
+def run_in(loop: asyncio.AbstractEventLoop, coro: Any, context: Context, turn: Turn | None) -> Any:
+    """Run a coroutine as a task of a loop that runs in another thread, and wait for it.
+
+    `ending` finds the task here, by its name.
+    """
+    __tracebackhide__ = True
+    news: SimpleQueue[Any] = SimpleQueue()
+
+    def start() -> None:
+        try:
+            context.run(CURRENT.set, turn)
+            started = loop.create_task(coro, context=context)
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+            news.put(error)
+            return
+        started.add_done_callback(news.put)
+        news.put(started)
+
+    loop.call_soon_threadsafe(start)
+    task = news.get()
+    if isinstance(task, BaseException):
+        raise task
+    news.get()
+    return task.result()
 
 
 @contextmanager
@@ -74,6 +143,7 @@ def pytest_asyncio_apart(config: pytest.Config) -> Iterator[None]:
             ("_temporary_event_loop_policy", lambda _plain: _policies_together()),
             ("_apply_contextvar_changes", _across_contexts),
             ("MonkeyPatch", lambda _plain: _ItsOwnPatch),
+            ("Runner", lambda _plain: ScopedRunner),
         ):
             plain = getattr(plugin, name, None)
             if plain is not None:

@@ -1,7 +1,7 @@
 """Async tests, as the plugin that owns them wants: several at a time where it allows that.
 
-A test with a loop of its own runs beside all others. Tests that share a loop (pytest-asyncio's
-wider loop scopes, anyio's async fixtures of a wider scope) run one after another, each in its own
+Tests of pytest-asyncio run beside all others, those that share a loop in that loop. Tests that
+share anyio's runner (by its async fixtures of a wider scope) run one after another, each in its own
 thread; trio's loops cannot change threads, so tests that share one run alone. How loops are kept
 apart is for `async_loops`, `asyncio_runners` and `anyio_runners`.
 """
@@ -17,8 +17,7 @@ import pytest
 
 from paraval.pytest_plugin.anyio_runners import anyio_apart
 from paraval.pytest_plugin.async_loops import loops_as_in_main_thread
-from paraval.pytest_plugin.asyncio_runners import pytest_asyncio_apart, runners_one_at_a_time
-from paraval.pytest_plugin.floor import Floor
+from paraval.pytest_plugin.asyncio_runners import pytest_asyncio_apart
 
 _WIDER = ("class", "module", "package", "session")
 _SHARED = pytest.StashKey[Mapping[pytest.Item, str]]()
@@ -29,21 +28,15 @@ _SHARED = pytest.StashKey[Mapping[pytest.Item, str]]()
 
 
 def group_of(item: pytest.Item) -> str | None:
-    """The loop that the test shares with others, by a name; of those with one, one runs at a time.
-
-    A test of its own loop may use async fixtures of a wider one: it only waits where these are set
-    up, and is in no group for that.
-    """
-    scope = _loop_scope(item)
-    if scope in _WIDER:
-        return f"the asyncio loop of {_node_name(item, scope)}"
+    """The anyio runner that the test shares with others, by a name; one of them runs at a time."""
     return _anyio_shared(item)
 
 
 def why_alone(item: pytest.Item) -> str | None:
     """Why an async test cannot run beside others."""
-    if _is_of_old_pytest_asyncio(item):
-        return "pytest-asyncio is older than 1.0"
+    by_version = _why_by_version(item)
+    if by_version is not None:
+        return by_version
     if _uses_asyncio(item) and _has_policy_of_its_own(item):
         return "its fixture event_loop_policy sets asyncio's policy for the whole process"
     if _backend_of(item) == "trio" and _anyio_shared(item) is not None:
@@ -52,13 +45,12 @@ def why_alone(item: pytest.Item) -> str | None:
 
 
 @contextmanager
-def asyncs_apart(session: pytest.Session, floor: Floor) -> Iterator[None]:
+def asyncs_apart(session: pytest.Session) -> Iterator[None]:
     """For the whole of a run, tests that run alone included: a loop that tests share may be begun
     beside others, and be used by one that runs alone."""
     config = session.config
     with ExitStack() as stack:
         stack.enter_context(loops_as_in_main_thread())
-        stack.enter_context(runners_one_at_a_time(floor))
         if config.pluginmanager.has_plugin("asyncio"):
             stack.enter_context(pytest_asyncio_apart(config))
         if any(_backend_of(item) is not None for item in session.items):
@@ -69,30 +61,39 @@ def asyncs_apart(session: pytest.Session, floor: Floor) -> Iterator[None]:
 # ---- pytest-asyncio
 
 
-def _loop_scope(item: pytest.Item) -> str | None:
-    """Of one of pytest-asyncio's own tests; None: it is none."""
-    owner: Any = item.config.pluginmanager.get_plugin("asyncio")
-    kind = getattr(owner, "PytestAsyncioFunction", None)
-    if kind is None or not isinstance(item, kind):
+def _is_asyncio_test(item: pytest.Item) -> bool:
+    kind = getattr(_pytest_asyncio(item), "PytestAsyncioFunction", None)
+    return kind is not None and isinstance(item, kind)
+
+
+def _pytest_asyncio(item: pytest.Item) -> Any:
+    return item.config.pluginmanager.get_plugin("asyncio")
+
+
+def _why_by_version(item: pytest.Item) -> str | None:
+    """Before 1.0 pytest-asyncio had no runners, but a fixture that set the loop of the process;
+    before 1.2 it ran tests in whatever loop was the current one of the thread."""
+    owner = _pytest_asyncio(item)
+    if not _is_asyncio_test(item) or not owner.__name__.startswith("pytest_asyncio"):
         return None
-    return str(getattr(item, "_loop_scope", "function"))
+    if not hasattr(owner, "Runner"):
+        return "pytest-asyncio is older than 1.0"
+    if hasattr(owner, "wrap_in_sync") and _loop_scope(item) != "function":
+        return "it shares a loop, and pytest-asyncio is older than 1.2"
+    return None
 
 
-def _is_of_old_pytest_asyncio(item: pytest.Item) -> bool:
-    """Until 1.0 it had no runners, but a fixture that set the loop of the process."""
-    owner: Any = item.config.pluginmanager.get_plugin("asyncio")
-    return (
-        getattr(owner, "__name__", "").startswith("pytest_asyncio")
-        and not hasattr(owner, "Runner")
-        and _loop_scope(item) is not None
-    )
+def _loop_scope(item: pytest.Item) -> str:
+    mark = item.get_closest_marker("asyncio")
+    given = {} if mark is None else mark.kwargs
+    told = given.get("loop_scope") or given.get("scope")
+    return str(told or item.config.getini("asyncio_default_test_loop_scope"))
 
 
 def _uses_asyncio(item: pytest.Item) -> bool:
-    owner: Any = item.config.pluginmanager.get_plugin("asyncio")
-    if owner is None:
+    if _pytest_asyncio(item) is None:
         return False
-    return _loop_scope(item) is not None or any(map(_is_async, _used_fixtures(item)))
+    return _is_asyncio_test(item) or any(map(_is_async, _used_fixtures(item)))
 
 
 def _has_policy_of_its_own(item: pytest.Item) -> bool:
@@ -103,18 +104,6 @@ def _has_policy_of_its_own(item: pytest.Item) -> bool:
         and (one.scope != "session" or one.params is not None)
         for one in policies
     )
-
-
-def _node_name(item: pytest.Item, scope: str) -> str:
-    kinds: Mapping[str, type[pytest.Collector]] = {
-        "class": pytest.Class,
-        "module": pytest.Module,
-        "package": pytest.Package,
-    }
-    around = item.getparent(kinds[scope]) if scope in kinds else None
-    # As pytest does it: without a class or a package around it, a test has the module's fixtures.
-    around = around or (item.getparent(pytest.Module) if scope == "class" else None)
-    return "the session" if around is None else around.nodeid
 
 
 # ---- anyio
@@ -136,13 +125,18 @@ def _anyio_sharers(items: list[pytest.Item]) -> dict[pytest.Item, str]:
         if wide and _backend_of(item) is not None:
             widest[item] = max(_WIDER.index(one.scope) for one in wide)
     module = _WIDER.index("module")
-    beyond = {_node_name(item, "module") for item, scope in widest.items() if scope > module}
+    beyond = {_module_of(item) for item, scope in widest.items() if scope > module}
     return {
         item: "anyio's loop of the session"
-        if (name := _node_name(item, "module")) in beyond
+        if (name := _module_of(item)) in beyond
         else f"anyio's loop of {name}"
         for item in widest
     }
+
+
+def _module_of(item: pytest.Item) -> str:
+    module = item.getparent(pytest.Module)
+    return "the session" if module is None else module.nodeid
 
 
 def _backend_of(item: pytest.Item) -> str | None:

@@ -72,6 +72,8 @@ def _carry_into(thread: threading.Thread, turn: Turn) -> None:
             vars(thread).pop("run", None)
         else:
             vars(thread)["run"] = own
+        # For good: what nobody catches here is handled after the block, and is the test's.
+        CURRENT.set(turn)
         with turn.owning_thread():
             thread.run()
 

@@ -15,12 +15,16 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from paraval.pytest_plugin.asyncio_runners import run_in
+from paraval.pytest_plugin.turns import CURRENT, Turn
+
 _RUNS_A_LOOP = {
     asyncio.base_events.BaseEventLoop.run_until_complete.__code__: "future",
     asyncio.Runner.run.__code__: "task",
+    run_in.__code__: "task",
 }
-"""Functions below which a loop runs, and the name that its main task has there. The second one is
-for loops that are not written in Python."""
+"""Functions that wait for a task, and its name there. The second one is for loops that are not
+written in Python, the third one for a loop that runs in another thread."""
 _IN_ANYIOS_RUNNER = "TestRunner._call_in_runner_task"
 _OWN = "paraval.pytest_plugin."
 _HOLDS_LOCKS = (
@@ -32,18 +36,18 @@ _HOLDS_LOCKS = (
     _OWN,
 )
 """Modules whose locks, held by a function that an exception ends at the wrong line, stay held."""
-_WAITS = tuple(
-    f"{_OWN}{name}" for name in ("floor", "shared_fixture", "shared_setup", "asyncio_runners")
-)
+_WAITS = tuple(f"{_OWN}{name}" for name in ("floor", "shared_fixture", "shared_setup"))
 """Modules in which a test waits for others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningLoop:
-    """A loop that runs in a thread, and the task that it runs for."""
+    """A loop that a thread waits for, and the task in it."""
 
     loop: asyncio.AbstractEventLoop
     main: asyncio.Future[Any]
+    is_shared: bool
+    """True: the loop runs in a thread of its own, and other tests use it."""
 
 
 def frame_of(thread: int | None) -> FrameType | None:
@@ -58,12 +62,25 @@ def loop_in(frame: FrameType | None) -> RunningLoop | None:
     while frame is not None:
         name = _RUNS_A_LOOP.get(frame.f_code)
         if name is not None:
-            owner, main = frame.f_locals.get("self"), frame.f_locals.get(name)
-            loop = owner.get_loop() if isinstance(owner, asyncio.Runner) else owner
-            if isinstance(main, asyncio.Future) and isinstance(loop, asyncio.AbstractEventLoop):
-                return RunningLoop(loop=loop, main=main)
+            main, is_shared = frame.f_locals.get(name), frame.f_code is run_in.__code__
+            if isinstance(main, asyncio.Future):
+                return RunningLoop(loop=main.get_loop(), main=main, is_shared=is_shared)
         frame = frame.f_back
     return None
+
+
+def thread_at(turn: Turn) -> int | None:
+    """The thread that runs the test's code now: that of a shared loop, while the test has it."""
+    running = loop_in(frame_of(turn.thread))
+    if running is None or not running.is_shared:
+        return turn.thread
+    loops: int | None = getattr(running.loop, "_thread_id", None)
+    frame = frame_of(loops)
+    while frame is not None and frame.f_code is not asyncio.Handle._run.__code__:
+        frame = frame.f_back
+    # A handle holds the context that its callback runs in.
+    is_its = frame is not None and frame.f_locals["self"]._context.get(CURRENT) is turn
+    return loops if is_its else turn.thread
 
 
 def cancel(running: RunningLoop, error: BaseException, heard: Callable[[], None]) -> None:

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import pytest
 from _pytest.outcomes import Failed
 
-from paraval.pytest_plugin.ending import RunningLoop, loop_in
+from paraval.pytest_plugin.ending import RunningLoop, loop_in, thread_at
 from paraval.pytest_plugin.protocol import PhaseEnd
 from paraval.pytest_plugin.turns import CURRENT, Phase, Turn
 
@@ -173,9 +173,12 @@ def raise_at(place: Place, error: BaseException, root: Path) -> NoReturn:
 def _stacks(
     frames: dict[int, FrameType], thread: int, turn: Turn | None, root: str
 ) -> Iterator[Stack]:
-    frame = frames.get(thread)
-    running = loop_in(frame)
-    if frame is not None:
+    running = loop_in(frames.get(thread))
+    at = (None if turn is None else thread_at(turn)) or thread
+    frame = frames.get(at)
+    if running is not None and running.is_shared and at == thread:
+        yield Stack(title="Stack of the test", places=_task_places(running.main, root))
+    elif frame is not None:
         places = [*_thread_places(frame, root)]
         if running is not None and places and _is_of_a_loop(places[-1]):
             # The loop waits: what it waits for says more than how it does.
@@ -183,7 +186,7 @@ def _stacks(
                 places.pop()
             places += _task_places(running.main, root)
         yield Stack(title="Stack of the test", places=places)
-    for task in () if running is None else _other_tasks(running):
+    for task in () if running is None else _other_tasks(running, turn):
         yield Stack(title=f"Stack of {task.get_name()}", places=_task_places(task, root))
     names = {one.ident: one.name for one in threading.enumerate()}
     for ident, other in frames.items():
@@ -201,11 +204,14 @@ def _task_places(task: asyncio.Future[Any], root: str) -> Sequence[Place]:
     return [_place(frame, line, root) for frame, line in _awaits(coroutine)]
 
 
-def _other_tasks(running: RunningLoop) -> Sequence[asyncio.Task[Any]]:
+def _other_tasks(running: RunningLoop, turn: Turn | None) -> Sequence[asyncio.Task[Any]]:
+    """Those of other tests are left out; before Python 3.12, all in a loop that tests share."""
     try:
         tasks = asyncio.all_tasks(running.loop) - {running.main}
     except RuntimeError:  # They came and went too quickly to be listed.
         return []
+    if running.is_shared and turn is not None:
+        tasks = {task for task in tasks if _is_of(getattr(task, "get_context", str)(), turn)}
     return sorted(tasks, key=lambda task: task.get_name())
 
 

@@ -60,11 +60,6 @@ def notes(config: pytest.Config) -> list[str]:
     why = why_all_alone(config)
     if why is not None:
         found.append(f"not in parallel: {why}")
-    if config.getoption("reruns", None) or config.getoption("force_reruns", None):
-        found.append(
-            "tests that pytest-rerunfailures may run again run alone, and by --reruns that is all "
-            "of them: mark those that need it, @pytest.mark.flaky(reruns=2)"
-        )
     if config.getoption("cov_context", None):
         found.append("--cov-context: lines of tests that run at once are told of one of them")
     if config.pluginmanager.has_plugin("randomly") and config.getoption(
@@ -147,8 +142,9 @@ def _always(_plugin: Any, _item: pytest.Item) -> bool:
 
 
 def _is_rerun(plugin: Any, item: pytest.Item) -> bool:
+    """`protocol` runs them; but in a worker of xdist, all tests would use one socket at once."""
     count = getattr(plugin, "get_reruns_count", None)
-    return count is None or bool(count(item))
+    return count is None or (hasattr(item.config, "workerinput") and bool(count(item)))
 
 
 def _is_forked(_plugin: Any, _item: pytest.Item) -> bool:

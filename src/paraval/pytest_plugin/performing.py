@@ -70,7 +70,7 @@ class Tests:
         self._assignment = assignment
         self.premises = self._premises = premises
         self._seconds = seconds
-        self._protocol = Protocol(config, premises.setup.keep)
+        self._protocol = Protocol(config, premises.setup.keep, self._begin_again)
         self._threads = Threads()
         self._ends: dict[int, ItemEnd] = {}
         self._tried: set[int] = set()
@@ -190,7 +190,6 @@ class Tests:
         finally:
             # Of one that hangs, the thread is left behind.
             call.cancel()
-        turn.check = "none"
         self._premises.floor.leave(turn)
         self._premises.setup.abandon(turn.item)
         return given_up.result().phases(turn)
@@ -206,6 +205,12 @@ class Tests:
                     return self._protocol.run(turn)
             finally:
                 premises.floor.leave(turn)
+
+    def _begin_again(self, turn: Turn) -> None:
+        """In the same thread."""
+        turn.logs = TurnLogs(turn.item, self._config)
+        turn.unhandled = []
+        self._premises.fixtures.give(turn.item)
 
 
 def _settle(future: asyncio.Future[Hung], hung: Hung) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -31,7 +32,9 @@ NOT_IN_TURNS = (
 NOT_AROUND_TURNS = ("runner", "warnings", "faulthandler", "assertion", *TIMEOUT_PLUGINS)
 """Of those that wrap a test's whole protocol: the same, by `protocol` itself, `warned`, `asserted`
 and `timeouts`; a dump of all threads after a while is left out."""
-
+RERUN_PLUGINS = ("rerunfailures", "pytest_rerunfailures")
+"""pytest-rerunfailures, by its entry point or as `-p pytest_rerunfailures`. Its teardown hook would
+take what all tests share off the stack of what is set up."""
 
 _PYTESTS_OWN = ("runner", "skipping", "tmpdir", "unittest")
 """What of pytest itself has a part in a test's protocol and in its reports; it prints nothing."""
@@ -68,10 +71,18 @@ class Callers:
 class Protocol:
     """Runs tests in the threads that call it."""
 
-    def __init__(self, config: pytest.Config, keep: Callable[[pytest.Item], None]) -> None:
-        """`keep`: told, before its teardown, of a test that has failed and will run again."""
+    def __init__(
+        self,
+        config: pytest.Config,
+        keep: Callable[[pytest.Item], None],
+        begin_again: Callable[[Turn], None],
+    ) -> None:
+        """`keep`: told, before its teardown, of a test that has failed and will run again;
+        `begin_again`: called before it is run again in the same turn."""
         self._keep = keep
+        self._begin_again = begin_again
         self._manager = config.pluginmanager
+        self._reruns: Any = next(iter(self._plugins(RERUN_PLUGINS)), None)
         self._setup_only = bool(config.getoption("setuponly", False))
         self._callers: dict[frozenset[object], Callers] = {}
 
@@ -82,9 +93,45 @@ class Protocol:
         if callers.around is None:
             self._phases(turn, callers)
             return turn.ended
-        turn.inner = lambda: self._phases(turn, callers)
+        turn.inner = lambda: self._attempts(turn, callers)
         callers.around(item=turn.item, nextitem=None)
         return turn.ended
+
+    def _attempts(self, turn: Turn, callers: Callers) -> None:
+        """One; or as many as pytest-rerunfailures wants. It decides by its own code, in a copy that
+        calls us for each attempt; what it tells reporters is kept, as all reports are."""
+        item, plugin = turn.item, self._reruns
+        told: list[pytest.TestReport] = []
+        if plugin is None or not plugin.get_reruns_count(item):
+            self._phases(turn, callers)
+            return
+        turn.check = "none"  # How often it is run is told.
+
+        def attempt(*_: object, **__: object) -> list[pytest.TestReport]:
+            begun = len(turn.ended)
+            if begun:
+                self._begin_again(turn)
+            self._phases(turn, callers)
+            return [end.report for end in turn.ended[begun:]]
+
+        def tell(report: pytest.TestReport) -> None:
+            told.append(report)
+
+        hooks = _Overlay(
+            item.ihook,
+            pytest_runtest_logstart=_ignore,
+            pytest_runtest_logfinish=_ignore,
+            pytest_runtest_logreport=tell,
+        )
+        # Tests with subtests run alone; and the lists that it would clean up are the main thread's.
+        own = {"runtestprotocol": attempt, "_remove_failed_subtest_reports_from_stats": _ignore}
+        code = plugin.pytest_runtest_protocol.__code__
+        run = FunctionType(code, {**vars(plugin), **own})
+        if run(_Overlay(item, ihook=hooks), None) is None:  # By --rerun-exclude-path.
+            self._phases(turn, callers)
+            return
+        by_report = {id(end.report): end for end in turn.ended}
+        turn.ended[:] = [by_report[id(report)] for report in told]
 
     def _phases(self, turn: Turn, callers: Callers) -> None:
         item, ends = turn.item, turn.ended
@@ -94,7 +141,11 @@ class Protocol:
             ends.append(self._phase(turn, callers, "setup"))
             if ends[-1].report.passed and not self._setup_only:
                 ends.append(self._phase(turn, callers, "call"))
-            if ends[-1].report.failed and (turn.is_to_be_checked or will_come_again(ends, item)):
+            if ends[-1].report.failed and (
+                turn.is_to_be_checked
+                or will_come_again(ends, item)
+                or (self._reruns is not None and _is_run_again(self._reruns, item))
+            ):
                 self._keep(item)
             ends.append(self._phase(turn, callers, "teardown"))
         finally:
@@ -146,7 +197,7 @@ class Protocol:
         return Callers(
             setup=subset("pytest_runtest_setup", without),
             call=subset("pytest_runtest_call", without),
-            teardown=subset("pytest_runtest_teardown", without),
+            teardown=subset("pytest_runtest_teardown", without | self._plugins(RERUN_PLUGINS)),
             around=around if _others(around) else None,
             relay=relay,
             lifts=_others(reporters),
@@ -161,6 +212,39 @@ def _others(hook: Any) -> bool:
     """Whether anybody but pytest and this package has something to do there."""
     names = (str(one.plugin_name) for one in hook.get_hookimpls())
     return any(name not in _PYTESTS_OWN and not name.startswith("paraval-") for name in names)
+
+
+def _is_run_again(plugin: Any, item: pytest.Item) -> bool:
+    """Whether pytest-rerunfailures thinks so before the teardown: what tests share stays up."""
+
+    def has(name: str) -> bool:
+        return any(getattr(item, name, {}).values())
+
+    return (
+        getattr(item, "execution_count", 0) <= (plugin.get_reruns_count(item) or 0)
+        and has("_test_failed_statuses")
+        and not has("_test_xfailed")
+        and not has("_terminal_errors")
+    )
+
+
+class _Overlay:
+    """An object with other values for some attributes; all else is that object's."""
+
+    def __init__(self, below: object, **own: object) -> None:
+        vars(self).update(own, _below=below)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(self)["_below"], name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(vars(self)["_below"], name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(vars(self)["_below"], name)
+
+
+def _ignore(*_: object, **__: object) -> None: ...
 
 
 class Middle:

@@ -163,7 +163,7 @@ class ParallelSession:
         limits = [TimeLimits(premises.watcher)] if programmed.seconds else []
         # Around tests that run alone, too: they share fixtures, and loops, with the others.
         with (
-            asyncs_apart(session, floor),
+            asyncs_apart(session),
             environment_by_test(items),
             nets(net, session),
             premises.fixtures.installed(),

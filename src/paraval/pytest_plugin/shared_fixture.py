@@ -78,7 +78,9 @@ class SharedFixture(FixtureDef[Any]):
             with self.builders.at(self, asking_item(request)):
                 if self.cached_result is None:
                     return self._build(request)
-        failure: Any = self.cached_result[2]
+        # Read once: a failure is forgotten when pytest-rerunfailures runs another test again.
+        cached: Any = self.cached_result
+        failure = None if cached is None else cached[2]
         if failure is None:
             return super().execute(request)
         _fails_for_all(current())

@@ -23,6 +23,7 @@ from paraval.pytest_plugin.ending import (
     is_good_moment,
     loop_in,
     raise_in,
+    thread_at,
     waits_for_others,
     withdraw,
 )
@@ -106,7 +107,8 @@ class Watch:
             if self._is_given_up and self._hung is not None:
                 # It came back after all, but it is reported already and has nothing any more.
                 raise TestTimedOut(self._hung)
-            if phase == "teardown" or (phase == "call" and self._call_only):
+            # A test may be set up once more, to run again.
+            if phase != "call" or self._call_only:
                 self._deadline = time.monotonic() + self._seconds
             self._phase = phase
             self._next_at = self._deadline
@@ -152,6 +154,7 @@ class Watch:
                     self._deadline = self._next_at = now + self._seconds
                     return self._next_at
                 self._course = self._end()
+                self.turn.check = "none"  # It would only hang once more.
             wait_s = next(self._course, None)
             if wait_s is not None:
                 self._next_at = time.monotonic() + wait_s
@@ -182,12 +185,13 @@ class Watch:
 
     def _raise(self, hung: Hung) -> Iterator[float]:
         for _ in range(MOST_MOMENTS):
-            if is_good_moment(self.turn.thread):
+            if is_good_moment(thread_at(self.turn)):
                 break
             yield MOMENT_S
         self._hung, self._is_heard = hung, False
-        if self.turn.thread is not None:
-            raise_in(self.turn.thread, self._error(hung))
+        thread = thread_at(self.turn)
+        if thread is not None:
+            raise_in(thread, self._error(hung))
         yield from self._until_heard()
 
     def _until_heard(self) -> Iterator[float]:
