@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.child_pytest import run_pytest
+
 DRIVER = """
 import json, time
 from paraval.pytest_plugin.scan import why_alone
@@ -67,6 +69,15 @@ import pytest
 @pytest.fixture
 def env(monkeypatch):
     monkeypatch.setenv("A", "1")
+    monkeypatch.delenv("B", raising=False)
+
+@pytest.fixture
+def patched(monkeypatch):
+    monkeypatch.setattr(product, "retries", 1)
+
+@pytest.fixture
+def faked(mocker):
+    return mocker.Mock()
 
 @pytest.fixture
 def folder(tmp_path):
@@ -91,13 +102,11 @@ def session_env():
 def chdir_once():
     os.environ["EVERYBODY"] = "1"
 
-@pytest.fixture(autouse=True)
-def as_in_the_beginning():
-    product.set_active(True)
-
-@pytest.fixture
-def inactive():
-    product.set_active(False)
+@pytest.fixture(scope="module")
+def module_patch():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("product.retries", 2)
+        yield
 
 @pytest.fixture
 def numbered():
@@ -114,7 +123,7 @@ def fs():
 
 @pytest.fixture
 def overridden(monkeypatch):
-    return 1
+    monkeypatch.setattr(product, "retries", 4)
 
 def enter_folder(path):
     os.chdir(path)
@@ -182,6 +191,32 @@ def test_reads_the_environment():
     known = {os.environ.get("A", ""): 1}
     known[os.environ["HOME"]] = 2
     assert dict(os.environ) == os.environ.copy()
+
+def test_sets_the_environment(env, module_env, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("A", "2")
+    monkeypatch.setitem(os.environ, "A", "3")
+    os.environ["B"] = os.environ.pop("A")
+    del os.environ["B"]
+    os.environ.update(A="4")
+    os.environ.setdefault("A", "5")
+    with patch.dict(os.environ, {"A": "6"}), mock.patch.dict("os.environ", {"A": "7"}):
+        pass
+    with pytest.MonkeyPatch.context() as own:
+        own.setenv("A", "8")
+    load_dotenv()
+
+@patch.dict(os.environ, {"A": "1"}, clear=True)
+def test_decorated_environment():
+    pass
+
+with_key = patch.dict(os.environ, {"A": "1"})
+
+@with_key
+def test_decorated_by_a_name_for_it():
+    pass
+
+def load_dotenv():
+    os.environ["A"] = "9"
 
 def test_patches_over_http():
     assert client.patch("/a") == "/a"
@@ -306,7 +341,7 @@ import json as codec
 import product
 import pytest
 from conftest import enter_folder
-from product import SEEN, reset_retries as start_over
+from product import SETTINGS as settings
 
 counter = 0
 runner = click.testing.CliRunner()
@@ -345,15 +380,39 @@ def expect(reason):
 @expect("marked serial")
 def test_serial(): pass
 
-@expect("uses monkeypatch")
-def test_monkeypatch(monkeypatch): pass
+@expect("patches product.retries")
+def test_monkeypatch(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(product, "retries", 2)
 
-@expect("fixture `env` uses monkeypatch")
-def test_env(env): pass
+@expect("patches product.retries")
+def test_monkeypatch_by_text(monkeypatch):
+    monkeypatch.delattr("product.retries")
 
-@pytest.mark.usefixtures("env")
-@expect("fixture `env` uses monkeypatch")
+@expect("patches sys.modules")
+def test_monkeypatch_item(monkeypatch):
+    monkeypatch.setitem(sys.modules, "product", None)
+
+@expect("calls monkeypatch.setattr")
+def test_monkeypatch_computed(monkeypatch):
+    monkeypatch.setattr(f"product.{1}", None)
+
+@expect("changes the working directory")
+def test_monkeypatch_folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+@expect("changes sys.path")
+def test_monkeypatch_path(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(tmp_path)
+
+@expect("fixture `patched` (conftest.py:11) patches product.retries")
+def test_patched(patched): pass
+
+@pytest.mark.usefixtures("patched")
+@expect("fixture `patched` (conftest.py:11) patches product.retries")
 def test_usefixtures(): pass
+
+@expect("fixture `faked` (conftest.py:15) uses mocker")
+def test_faked(faked): pass
 
 @expect("uses capfd")
 def test_capfd(capfd): pass
@@ -361,55 +420,60 @@ def test_capfd(capfd): pass
 @expect("uses mocker")
 def test_mocker(mocker): pass
 
-@expect("fixture `folder` calls os.chdir")
+@expect("fixture `folder` (conftest.py:19) calls os.chdir")
 def test_folder(folder): pass
 
-@expect("fixture `module_env` (module) calls pytest.MonkeyPatch")
-def test_module_env(module_env): pass
+@expect("fixture `module_patch` (conftest.py:42) patches product.retries")
+def test_module_patch(module_patch): pass
 
-@expect("fixture `numbered` writes the global `count`")
+@expect("fixture `numbered` (conftest.py:48) writes the global `count`")
 def test_numbered(numbered): pass
 
-@expect("uses monkeypatch")
+@expect("uses capfd")
 def test_dynamic(request):
-    request.getfixturevalue("monkeypatch")
+    request.getfixturevalue("capfd")
 
 # ---- patches
-@expect("calls unittest.mock.patch")
+@expect("patches os.getcwd")
 def test_patch():
     with patch("os.getcwd"): pass
 
-@expect("calls unittest.mock.patch")
+@expect("patches os.getcwd")
 def test_patch_object():
     with mock.patch.object(os, "getcwd"): pass
 
-@expect("calls unittest.mock.patch")
+@expect("patches sys.modules")
 def test_patch_dict():
-    with replace.dict(os.environ, {"A": "1"}): pass
+    with replace.dict(sys.modules, {"A": "1"}): pass
+
+@expect("patches os.environ")
+def test_patch_of_the_whole_environment():
+    with patch("os.environ", {}): pass
 
 @expect("calls unittest.mock.patch")
+def test_patch_computed():
+    with patch(f"os.{'getcwd'}"): pass
+
+@expect("patches os.getcwd")
 def test_patch_imported():
     from unittest.mock import patch as p
     def nested():
         with p("os.getcwd"): pass
     nested()
 
-@expect("decorated by unittest.mock.patch")
+@expect("patches os.getcwd")
 @patch("os.getcwd")
 def test_decorated(getcwd): pass
-
-@expect("decorated by unittest.mock.patch")
-@patch.dict(os.environ, {"A": "1"})
-def test_decorated_dict(): pass
 
 @patch("os.getcwd")
 class TestDecorated:
     def test_method(self, getcwd): pass
-    test_method.expected = "decorated by unittest.mock.patch"
+    test_method.expected = "patches os.getcwd"
 
-@expect("calls pytest.MonkeyPatch")
+@expect("patches json.dumps")
 def test_own_monkeypatch():
-    with pytest.MonkeyPatch.context() as m: pass
+    with pytest.MonkeyPatch.context() as m:
+        m.setattr(json, "dumps", None)
 
 @expect("sets `json.dumps`")
 def test_sets_a_module():
@@ -422,6 +486,14 @@ def test_setattr():
 @expect("sets `Config.debug`")
 def test_sets_a_class():
     Config.debug = True
+
+@expect("sets `settings.is_active`")
+def test_sets_an_imported_object():
+    settings.is_active = False
+
+@expect("sets `type(Config()).debug`")
+def test_sets_a_class_by_its_type():
+    type(Config()).debug = True
 
 @expect("writes the global `counter`")
 def test_global():
@@ -450,12 +522,6 @@ def test_chdir_inner(tmp_path):
 def test_chdir_in_one_line(tmp_path):
     import os as inner; inner.chdir(tmp_path)
 
-@expect("changes os.environ")
-def test_environ_by_names_of_its_own():
-    from os import environ as around
-    name = "A"
-    around[name] = "1"
-
 @expect("calls os.chdir in `enter_folder`")
 def test_chdir_in_conftest(tmp_path):
     enter_folder(tmp_path)
@@ -464,7 +530,7 @@ def test_chdir_in_conftest(tmp_path):
 def test_chdir_deep(tmp_path):
     third(tmp_path)
 
-@expect("calls os.chdir")
+@expect("calls os.chdir in `inside`")
 @inside("/")
 def test_chdir_as_decorator(): pass
 
@@ -472,41 +538,25 @@ def test_chdir_as_decorator(): pass
 def test_contextlib_chdir(tmp_path):
     with contextlib.chdir(tmp_path): pass
 
-@expect("changes os.environ")
-def test_environ_item():
-    os.environ["A"] = "1"
-
-@expect("changes os.environ")
-def test_environ_computed():
-    for name in ["a", "b"]:
-        os.environ[f"{name.upper()}_{len(name)}"] = str(1)
-
-@expect("changes os.environ")
-def test_environ_more():
-    os.environ["PATH"] += ":/x"
-
-@expect("changes os.environ")
-def test_environ_del():
-    del os.environ["A"]
-
-@expect("changes os.environ")
-def test_environ_pop():
-    os.environ.pop("A", None)
-
-@expect("changes os.environ")
-def test_environ_update():
-    system.environ.update(A="1")
-
 @expect("changes sys.modules")
 def test_modules():
     del sys.modules["json"]
+
+@expect("changes sys.modules")
+def test_modules_item():
+    from sys import modules as loaded
+    loaded["json"] = None
+
+@expect("changes sys.modules")
+def test_modules_pop():
+    sys.modules.pop("json", None)
 
 # ---- logging, streams
 @expect("calls logging.config.dictConfig")
 def test_dict_config():
     logging.config.dictConfig({})
 
-@expect("uses a click.testing.CliRunner")
+@expect("uses click.testing.CliRunner")
 def test_cli():
     runner.invoke(None)
 
@@ -570,43 +620,7 @@ async def test_signals():
     with open_signal_receiver(signal.SIGUSR1):
         pass
 
-# ---- the code under test
-@expect("calls `product.set_active`, which sets `SETTINGS.is_active` for all")
-def test_setting():
-    product.set_active(False)
-
-@expect("calls `start_over`, which sets `retries` for all")
-def test_reset():
-    start_over()
-
-@expect("calls `product.override_limits`, which sets `LIMITS` for all")
-def test_override():
-    with product.override_limits(tokens=1):
-        pass
-
-@expect("fixture `inactive` calls `product.set_active`, which sets `SETTINGS.is_active` for all")
-def test_inactive(inactive): pass
-
-@expect("changes `product.SHELLS`")
-def test_emptied():
-    shells = product.SHELLS.copy()
-    product.SHELLS.clear()
-    product.SHELLS.update(shells)
-
-@expect("changes `product.SHELLS`")
-def test_item():
-    product.SHELLS["own"] = object
-
-@expect("changes `product.SEEN`")
-def test_appended():
-    import product as imported
-    imported.SEEN.append(1)
-
-@expect("empties `SEEN`")
-def test_emptied_by_its_name():
-    SEEN.clear()
-
-@expect("changes `sys.path`")
+@expect("changes sys.path")
 def test_path():
     sys.path.insert(0, "/x")
 
@@ -615,7 +629,7 @@ def test_breakpoint():
     breakpoint()
 
 @pytest.mark.parametrize("act", [lambda: os.chdir("/")])
-@expect("`act` calls os.chdir")
+@expect("calls os.chdir")
 def test_given(act):
     act()
 
@@ -648,7 +662,7 @@ class TestLogs(unittest.TestCase):
 class TestOwnClass(unittest.TestCase):
     count = 0
     def test_count(self): self.__class__.count += 1
-    test_count.expected = "sets `__class__.count`"
+    test_count.expected = "sets `self.__class__.count`"
 
 @expect("calls os.umask")
 @noisy
@@ -752,3 +766,245 @@ def test_to_look_at_a_trivial_test_costs_microseconds(tmp_path: Path) -> None:
     assert set(reasons.values()) == {None}
     # About 20 microseconds each on a quiet machine; the room is for a busy one.
     assert seconds / len(reasons) < 200e-6
+
+
+# ---- what is not touched, what is read besides, and what cannot be read
+
+LAZY = """
+import os
+import pytest
+
+class Lazy:
+    @property
+    def __class__(self):
+        if "COLLECTED" not in os.environ:  # pytest itself looks at it
+            return Lazy
+        raise RuntimeError("outside of a request")
+    def __getattr__(self, name):
+        raise RuntimeError(f"outside of a request: {name}")
+    __call__ = __bool__ = __eq__ = __getattr__
+    __hash__ = None
+
+class Settings:
+    def __getattr__(self, name):
+        raise ImproperlyConfigured(name)
+
+class ImproperlyConfigured(Exception): ...
+
+request = g = set_up = Lazy()
+settings = Settings()
+
+@pytest.fixture
+def key(monkeypatch):
+    return lambda: (request, settings)
+
+class TestRequest:
+    current = Lazy()
+    def test_method(self):
+        assert type(self.current) is Lazy
+
+@pytest.mark.parametrize("lazy", [request, settings], ids=["request", "settings"])
+def test_as_a_parameter(lazy):
+    assert type(lazy) in (Lazy, Settings)
+
+def test_used(key):
+    g, set_up
+    with pytest.raises(RuntimeError): request.args
+    with pytest.raises(ImproperlyConfigured): settings.DEBUG
+"""
+
+
+def test_objects_that_cannot_be_looked_at_stop_no_session(tmp_path: Path) -> None:
+    """As `flask.request` outside of a request, and Django's settings before they are configured."""
+    (tmp_path / "test_lazy.py").write_text(LAZY)
+    (tmp_path / "conftest.py").write_text(
+        "import os\ndef pytest_collection_finish(): os.environ['COLLECTED'] = '1'\n"
+    )
+    ran = run_pytest(tmp_path, "--parallel", "4", "-v", "-p", "no:randomly")
+    assert "4 passed" in ran.stdout, ran.stdout + ran.stderr
+    assert "(alone" not in ran.stdout
+
+
+HELPERS = """
+import contextlib, importlib, sys
+from .clocks import FrozenClock
+
+@contextlib.contextmanager
+def without_module(name):
+    before = sys.modules.get(name)
+    sys.modules[name] = None
+    try:
+        yield
+    finally:
+        sys.modules[name] = before
+
+def harmless():
+    return sys.modules["sys"]
+"""
+
+CLOCKS = """
+import os, time, vcr
+
+recorder = vcr.VCR()
+
+class Clock:
+    def __enter__(self):
+        time.tzset()
+    def __exit__(self, *_): ...
+
+class FrozenClock(Clock):
+    def read(self): ...
+
+class Base:
+    def enter(self, folder):
+        os.chdir(folder)
+"""
+
+HELPED = """
+import tests.helpers
+from tests import helpers as own
+from tests.clocks import Base, recorder
+from .helpers import without_module, FrozenClock, harmless
+import product
+
+def test_by_name():
+    with without_module("colorsys"): ...
+def test_by_module():
+    with own.without_module("colorsys"): ...
+def test_by_full_name():
+    with tests.helpers.without_module("colorsys"): ...
+def test_imported_inside():
+    from .helpers import without_module as without
+    with without("colorsys"): ...
+def test_class():
+    with FrozenClock(): ...
+@recorder.use_cassette("answers.yaml")
+def test_object(): ...
+class TestInherited(Base):
+    def test_method(self): self.enter("/")
+def test_harmless(): harmless()
+def test_code_under_test(): product.main()
+"""
+
+
+def test_every_module_in_the_folders_of_tests_is_read_and_the_code_under_test_is_not(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "product.py").write_text("import os\ndef main(): os.chdir('/')\n")
+    (tmp_path / "vcr.py").write_text(
+        "class VCR:\n    def use_cassette(self, name): return lambda function: function\n"
+    )
+    folder = tmp_path / "tests"
+    folder.mkdir()
+    sources = {"__init__": "", "helpers": HELPERS, "clocks": CLOCKS, "test_helped": HELPED}
+    for name, text in sources.items():
+        (folder / f"{name}.py").write_text(text)
+    found, _ = collect(tmp_path)
+    changes = "changes sys.modules in `without_module`"
+    assert {id_.rpartition("::")[2]: why for id_, why in found.items()} == {
+        "test_by_name": changes,
+        "test_by_module": changes,
+        "test_by_full_name": changes,
+        "test_imported_inside": changes,
+        "test_class": "calls time.tzset in `Clock`",
+        "test_object": "uses vcr.VCR in `recorder.use_cassette`",
+        "test_method": "calls os.chdir in `enter`",
+        "test_harmless": None,
+        "test_code_under_test": None,
+    }
+
+
+def test_a_helper_that_hides_a_module_skips_no_test_beside_it(tmp_path: Path) -> None:
+    folder = tmp_path / "tests"
+    folder.mkdir()
+    (folder / "helpers.py").write_text(HELPERS.replace("from .clocks import FrozenClock\n", ""))
+    (folder / "test_h.py").write_text(
+        "import time, pytest\n"
+        "from helpers import without_module\n"
+        "@pytest.mark.parametrize('n', range(3))\n"
+        "def test_without_it(n):\n"
+        "    with without_module('colorsys'):\n"
+        "        time.sleep(0.3)\n"
+        "def test_needs_it():\n"
+        "    time.sleep(0.1)\n"
+        "    pytest.importorskip('colorsys')\n"
+    )
+    ran = run_pytest(tmp_path, "--parallel", "4", "-v", "-p", "no:randomly", "tests")
+    assert "4 passed" in ran.stdout, ran.stdout + ran.stderr
+    assert ran.stdout.count("(alone: changes sys.modules in `without_module`)") == 3
+
+
+PLUGINS = {
+    "pytest_httpserver": "httpserver",
+    "pytest_httpx": "httpx_mock",
+    "pytest_mockito": "when",
+    "pytest_subprocess": "fp",
+    "requests_mock": "requests_mock",
+    "respx": "respx_mock",
+}
+CALLS = {
+    "import random; random.seed(1)": "calls random.seed",
+    "import numpy as np; np.random.seed(1)": "calls numpy.random.seed",
+    "import torch; torch.manual_seed(1)": "calls torch.manual_seed",
+    "from flexmock import flexmock; flexmock(object)": "calls flexmock.flexmock",
+    "import mockito; mockito.when(object)": "calls mockito.when",
+    "from mockito import expect as e; e(object)": "calls mockito.expect",
+    "from testfixtures import LogCapture as L; L()": "calls testfixtures.LogCapture",
+    "import testfixtures as t; t.Replacer().replace": "calls testfixtures.Replacer",
+    "from moto import mock_aws\n    with mock_aws(): ...": "calls moto.mock_aws",
+    "import responses\n    @responses.activate\n    def call(): ...": "uses responses.activate",
+    "import respx\n    with respx.mock: ...": "uses respx.mock",
+    "from blockbuster import blockbuster_ctx as b\n    with b(): ...": (
+        "calls blockbuster.blockbuster_ctx"
+    ),
+    "from freezegun import freeze_time; freeze_time('2024-01-01')": "calls freezegun.freeze_time",
+    "import threading; threading.main_thread()": "calls threading.main_thread",
+    "import random; random.Random(1).seed(2)": None,
+    "import numpy; numpy.random.default_rng(1)": None,
+    "from testfixtures import compare; 'a'.replace('a', 'b')": None,
+    "import operator; operator.setitem({}, 1, 2)": None,
+}
+
+
+def test_what_known_packages_do_is_found_whether_they_are_installed_or_not(tmp_path: Path) -> None:
+    calls = dict(enumerate(CALLS))
+    text = "".join(f"def test_{name}({name}): ...\n" for name in PLUGINS.values())
+    text += "".join(f"def test_{number}():\n    {call}\n" for number, call in calls.items())
+    (tmp_path / "test_known.py").write_text(text)
+    for package, name in PLUGINS.items():
+        code = f"import pytest\n@pytest.fixture\ndef {name}(): ...\n"
+        (tmp_path / f"{package}.py").write_text(code)
+    found, _ = collect(tmp_path, *(f"-p{package}" for package in PLUGINS))
+    uses = {f"test_known.py::test_{name}": f"uses {name}" for name in PLUGINS.values()}
+    made = {f"test_known.py::test_{number}": CALLS[call] for number, call in calls.items()}
+    assert found == {**uses, **made}
+
+
+def test_fixtures_of_the_same_name_from_elsewhere_are_no_reason(tmp_path: Path) -> None:
+    (tmp_path / "test_own.py").write_text(
+        "import pytest\n"
+        + "".join(f"@pytest.fixture\ndef {name}(): ...\n" for name in PLUGINS.values())
+        + f"def test_own({', '.join(PLUGINS.values())}): ...\n"
+    )
+    assert collect(tmp_path)[0] == {"test_own.py::test_own": None}
+
+
+def test_tests_whose_file_cannot_be_read_run_alone(tmp_path: Path) -> None:
+    for name in ("gone", "broken", "deep", "fine"):
+        (tmp_path / f"test_{name}.py").write_text("def test_it(): ...\n")
+    (tmp_path / "conftest.py").write_text(
+        "import os\n"
+        "from pathlib import Path\n"
+        "def pytest_collection_modifyitems(items):\n"
+        "    here = Path(__file__).parent\n"
+        "    (here / 'test_gone.py').unlink()\n"
+        "    (here / 'test_broken.py').write_text('global x = chdir(')\n"
+        "    (here / 'test_deep.py').write_text('global x\\n' + '-' * 100_000 + '1')\n"
+    )
+    found, _ = collect(tmp_path)
+    reasons = {id_.partition(".")[0]: str(why) for id_, why in found.items()}
+    assert reasons["test_gone"].startswith("its file could not be read: FileNotFoundError: ")
+    assert reasons["test_broken"].startswith("its file could not be read: SyntaxError: ")
+    assert reasons["test_deep"].startswith("its file could not be read: ")
+    assert reasons["test_fine"] == "None"

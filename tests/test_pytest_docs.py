@@ -114,6 +114,7 @@ def test_the_tests_on_the_page_pass(tmp_path: Path) -> None:
 REASONS = '''
     import logging
     import os
+    import random
     import signal
     import sys
     import unittest
@@ -125,13 +126,16 @@ REASONS = '''
     COUNT = 0
 
     @pytest.fixture
-    def patched(monkeypatch): ...
+    def patched(monkeypatch):
+        monkeypatch.setattr(os, "getcwd", str)
 
-    def test_monkeypatch(monkeypatch): ...
+    def test_monkeypatch(monkeypatch):
+        monkeypatch.setattr(sys, "maxsize", 1)
     def test_capfd(capfd): ...
     def test_patched(patched): ...
     def test_chdir(tmp_path): os.chdir(tmp_path)
-    def test_environ(): os.environ["SOME_NAME"] = "value"
+    def test_modules(): sys.modules["some_name"] = sys
+    def test_seed(): random.seed(1)
     def test_signal(): signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     def test_config(): logging.basicConfig()
     def test_fork():

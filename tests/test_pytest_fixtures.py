@@ -5,7 +5,6 @@ Suites of pytest are run in a child process, in threads (see `in_threads`) and p
 
 from __future__ import annotations
 
-import dis
 import json
 import os
 import re
@@ -18,9 +17,7 @@ from textwrap import dedent
 
 import pytest
 
-from paraval.pytest_plugin.asked_fixtures import asked_by
-from paraval.pytest_plugin.code_steps import one_by_one
-from paraval.pytest_plugin.fixture_uses import Parameter
+from paraval.pytest_plugin.fixture_uses import Parameter, asked_by
 from paraval.pytest_plugin.told_again import told_again
 
 HERE = Path(__file__).parent
@@ -605,24 +602,6 @@ def test_the_fixtures_that_code_asks_for_by_name_are_known(
     function: Callable[..., object], names: frozenset[str] | None
 ) -> None:
     assert asked_by(function) == names
-
-
-def test_an_instruction_that_does_two_things_is_read_as_two() -> None:
-    """Python 3.13 and 3.14 have such; whatever Python this is."""
-    load = next(one for one in dis.get_instructions(giving) if one.opname.startswith("LOAD_FAST"))
-    for both, steps in {
-        "STORE_FAST_LOAD_FAST": ["STORE_FAST", "LOAD_FAST"],
-        "STORE_FAST_STORE_FAST": ["STORE_FAST", "STORE_FAST"],
-        "LOAD_FAST_LOAD_FAST": ["LOAD_FAST", "LOAD_FAST"],
-        "LOAD_FAST_BORROW_LOAD_FAST_BORROW": ["LOAD_FAST", "LOAD_FAST"],
-    }.items():
-        read = one_by_one([load._replace(opname=both, argval=("a", "request"))])
-        assert [(one.opname, one.argval) for one in read] == [
-            (steps[0], "a"),
-            (steps[1], "request"),
-        ]
-    constant = load._replace(opname="LOAD_CONST", argval=("a", "b"))
-    assert list(one_by_one([constant, load])) == [constant, load]
 
 
 class CodeError(Exception):

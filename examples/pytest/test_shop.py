@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-import os
+from pathlib import Path
 
 import pytest
 
@@ -40,7 +40,8 @@ def test_on_a_busy_day(model):
     assert "yes" in model.ask("Are you busy?").text
 
 
-def test_region_by_environment(monkeypatch):
-    """It changes the environment of the whole process, and so runs alone."""
-    monkeypatch.setenv("SHOP_REGION", "eu")
-    assert os.environ["SHOP_REGION"] == "eu"
+def test_region_by_folder(monkeypatch, tmp_path):
+    """It changes the working directory of the whole process, and so runs alone."""
+    monkeypatch.chdir(tmp_path)
+    Path("region.txt").write_text("eu")
+    assert (tmp_path / "region.txt").read_text() == "eu"

@@ -7,15 +7,19 @@ value is whose must be known before.
 
 from __future__ import annotations
 
+import ast
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from textwrap import dedent
+from types import CodeType
 
 import pytest
 from _pytest.fixtures import get_scope_node, get_scope_package
 from _pytest.nodes import Node
 from _pytest.scope import Scope
 
-from paraval.pytest_plugin.asked_fixtures import asked_by
 from paraval.pytest_plugin.private_names import Definition, scope_of
 
 
@@ -88,6 +92,30 @@ class FixtureUses:
             found = self._lookup(name)
             if found and scope_of(found[-1]) >= scope_of(definition):
                 yield name
+
+
+def asked_by(function: Callable[..., object]) -> frozenset[str] | None:
+    """The fixtures that a function hands to `request.getfixturevalue`; None: it may be any."""
+    innermost = inspect.unwrap(function)
+    code = getattr(getattr(innermost, "__func__", innermost), "__code__", None)
+    return None if code is None else _asked_in(code)
+
+
+@lru_cache(maxsize=1024)
+def _asked_in(code: CodeType) -> frozenset[str] | None:
+    try:
+        nodes = list(ast.walk(ast.parse(dedent(inspect.getsource(code)))))
+    except (OSError, SyntaxError, ValueError):
+        return None
+    requests = [one for one in nodes if isinstance(one, ast.Name) and one.id == "request"]
+    uses = [one for one in nodes if isinstance(one, ast.Attribute) and one.value in requests]
+    asks = [one for one in uses if one.attr == "getfixturevalue"]
+    calls = [one for one in nodes if isinstance(one, ast.Call) and one.func in asks]
+    first = [one.args[0] for one in calls if one.args]
+    names = [one.value for one in first if isinstance(one, ast.Constant)]
+    # A request that is handed on or kept, or a name that is computed: it may be any.
+    is_exact = len(requests) == len(uses) and len(asks) == len(names)
+    return frozenset(map(str, names)) if is_exact else None
 
 
 def node_of(item: pytest.Item, scope: Scope, definition: Definition) -> Node:
