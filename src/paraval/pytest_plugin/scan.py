@@ -23,7 +23,8 @@ import pytest
 from paraval.pytest_plugin import known_effects as known
 
 _TESTS_FOLDER = re.compile(r"(\w+[_-])?(tests?|testing)", re.IGNORECASE)
-_CLASS_SETUPS = "setup_method teardown_method setup_class teardown_class setUp tearDown asyncSetUp"
+_CLASS_SETUPS = "setup_method teardown_method setup_class teardown_class setUp tearDown "
+_CLASS_SETUPS += "asyncSetUp asyncTearDown"
 _MODULE_SETUPS = "setup_function teardown_function setup_module teardown_module"
 _WORD = re.compile(r"[^\W\d]\w*")
 _IMPORT = re.compile(r"^[ \t]*(?:from\s+(\S+)\s+)?import\s+(\([^)]*\)|[^;\n]*)", re.MULTILINE)
@@ -50,7 +51,7 @@ class Scan:
     def __init__(self, session: pytest.Session) -> None:
         self._root = f"{session.config.rootpath}{os.sep}"
         self._sources = _Sources(session)
-        self._known: dict[tuple[int, type | None], tuple[object, str | None]] = {}
+        self._known: dict[tuple[int, int], tuple[object, str | None]] = {}
 
     def why_alone(self, item: pytest.Item) -> str | None:
         for mark in item.iter_markers():
@@ -70,7 +71,7 @@ class Scan:
         )
 
     def _once(self, thing: object, cls: type | None, read: Callable[[], str | None]) -> str | None:
-        key = (id(thing), cls)
+        key = (id(thing), id(cls))
         if key not in self._known:
             self._known[key] = (thing, read())  # kept, so that its id stays its own
         return self._known[key][1]
@@ -214,11 +215,12 @@ class _Sources:
         """A function of the user's, and those inside it, by the places of their code."""
         codes = [layer.__code__ for layer in _layers(function)]
         places = [(code.co_filename, code.co_firstlineno) for code in codes]
-        near = [(file, line) for file, line in places if self._is_users(file)]
-        return [code for file, line in near for code in self._module(file).at(line)]
-
-    def _is_users(self, file: str) -> bool:
-        return file.startswith(self._root) and "site-packages" not in file
+        return [
+            code
+            for file, line in places
+            if file.startswith(self._root) and "site-packages" not in file
+            for code in self._module(file).at(line)
+        ]
 
     def named(self, file: str, name: str, depth: int = 0) -> list[_Code]:
         """What a name stands for in a file of test code, which may have imported it."""
@@ -304,9 +306,8 @@ class _Module:
         self.codes = {one.name: _Code(name=one.name) for one, cls in definitions if cls is None}
         self.classes = {one.name for one, _ in definitions if isinstance(one, ast.ClassDef)}
         suspects |= {one.name for one, _ in definitions if not one.name.lower().startswith("test")}
-        suspects |= {
-            one for one, full in self.imports.items() if _effect(full) or self.locate(full)
-        }
+        suspects |= {one for one, it in self.imports.items() if _effect(it) or self.locate(it)}
+        suspects.add("import")
         lines = text.split("\n")
         for one, cls in definitions:
             code = self.codes[one.name] if cls is None else _Code(name=one.name)
@@ -316,6 +317,8 @@ class _Module:
             if cls is not None:
                 segment += lines[_first_line(cls) - 1 : cls.body[0].lineno]
             own = "\n".join(segment)
+            if isinstance(one, ast.ClassDef) and "test" in one.name.lower():
+                continue  # each of its tests is read by itself
             if not suspects.isdisjoint(_WORD.findall(own)) or _SETS_ATTRIBUTE.search(own):
                 _Reading(self, code, [one, *([] if cls is None else cls.decorator_list)])
             if not isinstance(one, ast.ClassDef):
@@ -343,21 +346,26 @@ class _Module:
 class _Reading:
     """Reads a function into its code: the first reason, and the test code that it uses."""
 
-    def __init__(self, module: _Module, code: _Code, nodes: Sequence[ast.AST]) -> None:
+    def __init__(self, module: _Module, code: _Code, nodes: Iterable[ast.AST]) -> None:
         self._module, self._code = module, code
-        everything = [one for node in nodes for one in ast.walk(node)]
+        everything = _flat(nodes)
         local = _imports(everything)
-        self._own = {one.arg for one in everything if isinstance(one, ast.arg)}
-        self._own |= {
-            one.id
-            for one in everything
-            if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
-        }
-        self._own -= local.keys()
+        names = [one for one in everything if isinstance(one, ast.Name)]
+        self._own = {one.id for one in names if isinstance(one.ctx, ast.Store)} - local.keys()
+        self._own |= {one.arg for one in everything if isinstance(one, ast.arg)}
         self._imports = module.imports | local
-        pending = list(nodes)
-        while pending:
-            pending.extend(reversed(list(self._look(pending.pop()))))
+        self._skipped: set[ast.AST] = set()
+        for node in everything:
+            if isinstance(node, ast.Attribute | ast.Name):
+                self._look_at_name(node)
+            elif isinstance(node, ast.Call):
+                self._look_at_call(node)
+            elif isinstance(node, ast.Global):
+                code.written = node.names[0]
+            elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+                full = self._full(_dotted(node.value))
+                if full in known.CONTAINERS:
+                    self._found(f"changes {full}")
 
     def _found(self, reason: str) -> None:
         self._code.reason = self._code.reason or reason
@@ -369,35 +377,11 @@ class _Reading:
             return ""
         return f"{self._imports.get(first, f'builtins.{first}')}{dot}{rest}"
 
-    def _look(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Takes in what a node says; yields those to look at next."""
-        if isinstance(node, ast.Global):
-            self._code.written = node.names[0]
-        elif isinstance(node, ast.Call):
-            if self._look_at_call(node):
-                yield node.func
-            yield from (*node.args, *node.keywords)
-        elif isinstance(node, ast.Attribute | ast.Name):
-            written = _dotted(node)
-            if not written and isinstance(node, ast.Attribute):
-                yield node.value
-            self._look_at_name(node, written)
-        else:
-            if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
-                full = self._full(_dotted(node.value))
-                if full in known.CONTAINERS:
-                    self._found(f"changes {full}")
-            for name, value in ast.iter_fields(node):
-                if name not in {"annotation", "returns"}:
-                    values = value if isinstance(value, list) else [value]
-                    yield from (one for one in values if isinstance(one, ast.AST))
-
-    def _look_at_call(self, node: ast.Call) -> bool:
-        """Whether the name of what is called is still to be looked at."""
+    def _look_at_call(self, node: ast.Call) -> None:
         written, method = _dotted(node.func), getattr(node.func, "attr", "")
         full = self._full(written)
         effect, given = _effect(full), [*node.args, *(one.value for one in node.keywords)]
-        text, second = _text(given[:1]), _text(given[1:2]) or "..."
+        text, second = _text(given[:1]), _text(given[1:2])
         if full in {"builtins.setattr", "builtins.delattr"} and given:
             self._look_at_set(given[0], second)
         elif effect in known.PATCHES or (
@@ -407,16 +391,16 @@ class _Reading:
             if method in {"dict", "setitem", "delitem"} and (
                 text in known.ENVIRONMENT or self._full(target) in known.ENVIRONMENT
             ):
-                return False
+                self._skipped.update(ast.walk(node.func))
+                return
             if target and not text and method in {"object", "setattr", "delattr"}:
-                target = f"{target}.{second}"
+                target = f"{target}.{second}".rstrip(".")
             self._found(f"patches {target}" if target else f"calls {effect or written or method}")
         elif method == "getfixturevalue" and text in _FIXTURE_NAMES:
             self._found(f"uses {text}")
         elif effect is not None:
             verb = "calls" if full == effect else "uses"
             self._found(f"{verb} {effect.removeprefix('builtins.')}")
-        return True
 
     def _look_at_set(self, owner: ast.expr, name: str) -> None:
         """Of what is imported, of a class of the file, or of `self.__class__`."""
@@ -425,16 +409,16 @@ class _Reading:
         is_class = written.endswith(".__class__") or written.startswith("type(")
         is_apart = f"{self._full(written)}.{name}" in known.EACH_TURNS_OWN
         if is_class or (is_shared and first not in self._own and not is_apart):
-            self._found(f"sets `{written}.{name}`")
+            self._found(f"sets `{f'{written}.{name}'.rstrip('.')}`")
 
-    def _look_at_name(self, node: ast.Attribute | ast.Name, written: str) -> None:
-        full, attribute = self._full(written), getattr(node, "attr", "")
-        first, _, rest = written.partition(".")
+    def _look_at_name(self, node: ast.Attribute | ast.Name) -> None:
+        written, attribute = _dotted(node), getattr(node, "attr", "")
+        full, (first, _, rest) = self._full(written), written.partition(".")
         effect, container = _effect(full), full.rpartition(".")[0]
         if not isinstance(node.ctx, ast.Load):
             if isinstance(node, ast.Attribute):
                 self._look_at_set(node.value, node.attr)
-        elif effect is not None:
+        elif effect is not None and node not in self._skipped:
             self._found(f"uses {effect.removeprefix('builtins.')}")
         elif container in known.CONTAINERS and attribute in known.CHANGING_METHODS:
             self._found(f"changes {container}")
@@ -448,6 +432,19 @@ class _Reading:
             place = self._module.locate(full)
             if place is not None:
                 self._code.uses[place] = None
+
+
+def _flat(nodes: Iterable[ast.AST]) -> list[ast.AST]:
+    """With all that is in them, but for annotations."""
+    found = list(nodes)
+    for node in found:  # it grows
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                found.extend(one for one in value if isinstance(one, ast.AST))
+            elif isinstance(value, ast.AST) and name not in {"annotation", "returns", "ctx", "op"}:
+                found.append(value)
+    return found
 
 
 def _statements(
