@@ -325,11 +325,13 @@ SESSION_LOOP = """
 
 
 def run_session_loop(folder: Path, tests: str = "", *arguments: str) -> tuple[str, float]:
-    """What pytest prints, and the seconds that it says it took."""
+    """What pytest prints, and the seconds that it says it took. With a limit of failures, what has
+    failed is not run again alone."""
     text = textwrap.dedent(SESSION_LOOP) + textwrap.dedent(tests)
     (folder / "test_loop.py").write_text(text)
     scope = "asyncio_default_fixture_loop_scope=function"
-    ran = run_pytest_with_all(folder, "--parallel", "16", "-o", scope, "-v", *arguments)
+    flags = ("--parallel", "16", "--maxfail", "99", "-o", scope, "-v")
+    ran = run_pytest_with_all(folder, *flags, *arguments)
     output = ran.stdout + ran.stderr
     assert "INTERNALERROR" not in output, output
     took = re.search(r" in ([0-9.]+)s", ran.stdout)
@@ -421,6 +423,30 @@ def test_a_test_of_a_shared_loop_that_fails_or_hangs_leaves_the_others_alone(
     assert "in test_is_busy.<locals>.spin" in output
     assert "SystemExit: 3" in output
     assert took_s < 10
+
+
+def test_a_test_that_waits_in_a_shared_loop_is_one_that_runs(tmp_path: Path) -> None:
+    """Its own thread sits in a lock, but whoever wants to be the only one waits for it."""
+    output, _ = run_session_loop(
+        tmp_path,
+        """
+        @pytest.mark.asyncio(loop_scope="session")
+        async def test_stays_in_its_folder(client):
+            folder = os.getcwd()
+            for _ in range(40):
+                await asyncio.sleep(0.1)
+                assert os.getcwd() == folder
+
+        def test_goes_elsewhere(tmp_path):
+            time.sleep(0.5)
+            folder, go = os.getcwd(), getattr(os, "ch" + "dir")
+            go(tmp_path)
+            time.sleep(0.3)
+            go(folder)
+        """,
+    )
+    assert "10 passed" in output
+    assert "beside other" not in output
 
 
 def test_ctrl_c_ends_the_tests_of_a_shared_loop(tmp_path: Path) -> None:
