@@ -15,12 +15,11 @@ from typing import Any, cast
 import pytest
 from _pytest.runner import SetupState
 
-from paraval.pytest_plugin.asserted import asserts_apart
-from paraval.pytest_plugin.carrying import carrying
-from paraval.pytest_plugin.environment import environment_by_test
-from paraval.pytest_plugin.logs import TurnLogs, logs_apart
-from paraval.pytest_plugin.turns import Phase, Turn, current
-from paraval.pytest_plugin.warned import catching, emit, warnings_apart
+from paraval.pytest_plugin.isolation.environment import environment_by_test
+from paraval.pytest_plugin.isolation.exceptions import asserts_apart
+from paraval.pytest_plugin.isolation.logs import TurnLogs, logs_apart
+from paraval.pytest_plugin.isolation.test_warnings import catching, emit, warnings_apart
+from paraval.pytest_plugin.running.current_test import Phase, Turn, carrying, current
 
 
 class SetupByTurn:

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from _pytest import runner
 
-from paraval.pytest_plugin.floor import Floor
-from paraval.pytest_plugin.last_teardown import tear_down_rest
-from paraval.pytest_plugin.own_fixtures import OwnFixtures
-from paraval.pytest_plugin.shared_setup import SharedSetup
+from paraval.pytest_plugin.exclusive.lock import Floor
+from paraval.pytest_plugin.fixtures.instances import OwnFixtures
+from paraval.pytest_plugin.fixtures.setup_tree import SharedSetup
+from paraval.pytest_plugin.session.loop import tear_down_rest
 
 AT_ONCE = 16
 MOMENT_S = 0.3

@@ -14,7 +14,7 @@ from tests.child_pytest import run_pytest
 
 DRIVER = """
 import json, time
-from paraval.pytest_plugin.scan import why_alone
+from paraval.pytest_plugin.exclusive.scan import why_alone
 
 def pytest_collection_finish(session):
     began = time.perf_counter()

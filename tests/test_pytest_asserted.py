@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 from _pytest.assertion import util
 
-from paraval.pytest_plugin.asserted import asserts_apart
-from paraval.pytest_plugin.turns import Turn
+from paraval.pytest_plugin.isolation.exceptions import asserts_apart
+from paraval.pytest_plugin.running.current_test import Turn
 
 
 def variables() -> tuple[object, ...]:

@@ -38,7 +38,7 @@ TOOLS = """
 REPORTING = """
     import json
     import pytest
-    from paraval.pytest_plugin import asyncs
+    from paraval.pytest_plugin.async_tests import plugins as asyncs
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(session):

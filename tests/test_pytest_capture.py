@@ -18,11 +18,10 @@ from typing import Any, cast
 
 import pytest
 
-from paraval.pytest_plugin import streams
-from paraval.pytest_plugin.captured import Captured, streams_apart
-from paraval.pytest_plugin.carrying import carrying
-from paraval.pytest_plugin.spools import Spool
-from paraval.pytest_plugin.turns import CURRENT, Turn, turn_here
+from paraval.pytest_plugin.isolation import streams
+from paraval.pytest_plugin.isolation.capture import Captured, streams_apart
+from paraval.pytest_plugin.isolation.streams import Spool
+from paraval.pytest_plugin.running.current_test import CURRENT, Turn, carrying, turn_here
 
 DRIVER = '''
 """Runs all tests at once, each as a turn, with nothing of the plugin but what is tested here."""
@@ -30,12 +29,12 @@ import copy, dataclasses, sys, threading
 from contextlib import ExitStack
 import pytest
 from _pytest.runner import SetupState
-from paraval.pytest_plugin.environment import environment_by_test
-from paraval.pytest_plugin.capsys import set_up_capsys
-from paraval.pytest_plugin.captured import Captured, streams_apart
-from paraval.pytest_plugin.carrying import carrying
-from paraval.pytest_plugin.children_output import children_apart
-from paraval.pytest_plugin.turns import Turn
+from paraval.pytest_plugin.isolation.environment import environment_by_test
+from paraval.pytest_plugin.isolation.capture import set_up_capsys
+from paraval.pytest_plugin.isolation.capture import Captured, streams_apart
+from paraval.pytest_plugin.running.current_test import carrying
+from paraval.pytest_plugin.isolation.capture import children_apart
+from paraval.pytest_plugin.running.current_test import Turn
 
 class Setups(threading.local):
     def __init__(self):

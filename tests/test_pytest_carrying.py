@@ -12,7 +12,7 @@ SUITE = """
     from concurrent.futures import ThreadPoolExecutor
     from multiprocessing.pool import ThreadPool
     import pytest
-    from paraval.pytest_plugin.turns import current, turn_here
+    from paraval.pytest_plugin.running.current_test import current, turn_here
 
     def whose():
         turn = turn_here()

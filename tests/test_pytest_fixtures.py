@@ -17,8 +17,8 @@ from textwrap import dedent
 
 import pytest
 
-from paraval.pytest_plugin.fixture_uses import Parameter, asked_by
-from paraval.pytest_plugin.told_again import told_again
+from paraval.pytest_plugin.fixtures.shared_fixture import told_again
+from paraval.pytest_plugin.fixtures.sharing import Parameter, asked_by
 
 HERE = Path(__file__).parent
 DIARY = """

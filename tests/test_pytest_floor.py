@@ -18,9 +18,9 @@ from unittest import mock
 
 import pytest
 
-from paraval.pytest_plugin.floor import Floor, LeftBehindError
-from paraval.pytest_plugin.nets import Net, nets
-from paraval.pytest_plugin.turns import Turn
+from paraval.pytest_plugin.exclusive.guards import Net, nets
+from paraval.pytest_plugin.exclusive.lock import Floor, LeftBehindError
+from paraval.pytest_plugin.running.current_test import Turn
 
 LONG_S = 20.0
 """Nothing here takes so long, unless it hangs."""
@@ -791,7 +791,7 @@ def wait():
 CHANGED = False
 """
 IMPATIENT = """
-from paraval.pytest_plugin.floor import Floor
+from paraval.pytest_plugin.exclusive.lock import Floor
 Floor.__init__.__defaults__ = (0.5,)
 Floor.__init__.__kwdefaults__["word_s"] = 0.1
 """

@@ -19,13 +19,18 @@ from _pytest.cacheprovider import Cache
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from paraval.pytest_plugin.groups import groups_of
-from paraval.pytest_plugin.history import FORGOTTEN_AFTER, History
-from paraval.pytest_plugin.node_ids import model_in, without_model, without_xdist_group
-from paraval.pytest_plugin.null_ledger import NullLedger
-from paraval.pytest_plugin.sources import Sources
-from paraval.pytest_plugin.told import Told, attach
-from paraval.pytest_plugin.trials import Frame, KnownTest, key_by_code, named_test, plan_of
+from paraval.pytest_plugin.recording.node_ids import model_in, without_model, without_xdist_group
+from paraval.pytest_plugin.recording.told import Told, attach
+from paraval.pytest_plugin.recording.trials import (
+    Frame,
+    KnownTest,
+    key_by_code,
+    named_test,
+    plan_of,
+)
+from paraval.pytest_plugin.session.engine import NullLedger
+from paraval.pytest_plugin.session.history import FORGOTTEN_AFTER, History, Sources
+from paraval.pytest_plugin.session.planning import groups_of
 from paraval.records import (
     Attempt,
     AttemptResult,

@@ -16,12 +16,12 @@ import pytest
 
 from paraval.errors import ParavalError, RequestError, SuiteError
 from paraval.pytest_plugin import entry
-from paraval.pytest_plugin.cost_summary import lines
-from paraval.pytest_plugin.model_choice import CHOICE, Choice, choose
-from paraval.pytest_plugin.needs import accounts_of, needs_of, patience_of
-from paraval.pytest_plugin.spending import begin_again, spending_of, spends_in
+from paraval.pytest_plugin.models.accounts import accounts_of, needs_of, patience_of
+from paraval.pytest_plugin.models.choice import CHOICE, Choice, choose
+from paraval.pytest_plugin.models.cost_summary import lines
+from paraval.pytest_plugin.models.spending import begin_again, spending_of, spends_in
+from paraval.pytest_plugin.options import Wanted
 from paraval.pytest_plugin.usage import Usage, spending_for
-from paraval.pytest_plugin.wanted import Wanted
 from paraval.records import AccountLimits, Spend
 from paraval.testing import Loopback, loopback
 from tests.child_pytest import run_pytest
@@ -324,7 +324,7 @@ def test_a_key_that_is_not_set_is_named_and_nothing_is_counted(tmp_path: Path) -
             def test_asked(model): model.ask("hello")
         """,
         conftest_py="""
-            from paraval.pytest_plugin.outages import outage_in
+            from paraval.pytest_plugin.models.outages import outage_in
 
             def pytest_exception_interact(call):
                 print("OUTAGE", outage_in(call.excinfo.value).kind.value)

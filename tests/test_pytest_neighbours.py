@@ -15,7 +15,7 @@ PYTEST = ("-m", "pytest", "-p", "no:cacheprovider")
 
 ASKING = """
     import json
-    from paraval.pytest_plugin import neighbours
+    from paraval.pytest_plugin.exclusive import other_plugins as neighbours
 
     def pytest_collection_finish(session):
         config = session.config

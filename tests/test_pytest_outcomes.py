@@ -23,7 +23,7 @@ import openai
 import pytest
 
 from paraval.errors import RateLimitedError, TransientError
-from paraval.pytest_plugin.outages import Outage, Stops, outage_in
+from paraval.pytest_plugin.models.outages import Outage, Stops, outage_in
 from paraval.records import Failure, Outcome
 from paraval.testing import Loopback, loopback
 
@@ -387,8 +387,8 @@ CONFTEST = """
 
     import pytest
 
-    from paraval.pytest_plugin.needs import accounts_of, needs_of
-    from paraval.pytest_plugin.outcomes import result_of
+    from paraval.pytest_plugin.models.accounts import accounts_of, needs_of
+    from paraval.pytest_plugin.models.outcomes import result_of
 
     PHASES, RESULTS = {}, {}
 

@@ -658,9 +658,8 @@ def test_without_being_asked_nothing_of_it_is_there_but_the_entry(tmp_path: Path
         "paraval",
         "paraval.pytest_plugin",
         "paraval.pytest_plugin.entry",
-        "paraval.pytest_plugin.flags",
-        "paraval.pytest_plugin.spent",
-        "paraval.pytest_plugin.wanted",
+        "paraval.pytest_plugin.options",
+        "paraval.pytest_plugin.models.spent",
     }
     assert "parallel:" not in plain.stdout
     assert "2 passed" in plain.stdout

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from paraval.pytest_plugin.parsing import parsing_one_by_one
+from paraval.pytest_plugin.running.patches import parsing_one_by_one
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="nothing else runs meanwhile")

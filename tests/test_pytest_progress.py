@@ -21,15 +21,14 @@ import pyte
 import pytest
 
 from paraval.amounts import rough_time
-from paraval.pytest_plugin.footer import CLEAR_TO_LINE_END, Footer
-from paraval.pytest_plugin.progress import (
+from paraval.pytest_plugin.options import ProgressForm
+from paraval.pytest_plugin.progress.progress import (
     Silence,
     letter_of,
     names_of,
     progress_for,
 )
-from paraval.pytest_plugin.progress_line import Line
-from paraval.pytest_plugin.wanted import ProgressForm
+from paraval.pytest_plugin.progress.terminal_line import CLEAR_TO_LINE_END, Footer, Line
 from paraval.records import Failure, Outcome
 
 DRIVER = """
@@ -38,9 +37,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from paraval.pytest_plugin import progress_line
-from paraval.pytest_plugin.progress import progress_for
-from paraval.pytest_plugin.wanted import ProgressForm
+from paraval.pytest_plugin.progress import terminal_line as progress_line
+from paraval.pytest_plugin.progress.progress import progress_for
+from paraval.pytest_plugin.options import ProgressForm
 from paraval.records import Failure, Outcome
 
 REFUSALS = (

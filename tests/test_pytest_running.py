@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from paraval.pytest_plugin.session import register_parallel
-from paraval.pytest_plugin.wanted import Wanted
+from paraval.pytest_plugin.options import Wanted
+from paraval.pytest_plugin.session.session import register_parallel
 from tests.child_pytest import run_pytest, run_python
 
 WATCH = """

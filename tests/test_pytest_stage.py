@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from paraval.pytest_plugin.stage import Stage
+from paraval.pytest_plugin.session.main_thread import Stage
 
 
 def served(stage: Stage) -> None:

@@ -19,14 +19,11 @@ from typing import Any
 
 import pytest
 
-from paraval.pytest_plugin.code_state import code_state
-from paraval.pytest_plugin.flags import FAIL_UNDER, INI_KEYS, dest_of
-from paraval.pytest_plugin.flaky import flaky_tests
-from paraval.pytest_plugin.recording import fail_under_in
-from paraval.pytest_plugin.sources import Sources
-from paraval.pytest_plugin.store_hints import for_tests
-from paraval.pytest_plugin.trials import Frame, KnownTest, key_by_code, plan_of
-from paraval.pytest_plugin.wanted import read_wanted
+from paraval.pytest_plugin.options import FAIL_UNDER, INI_KEYS, dest_of, read_wanted
+from paraval.pytest_plugin.recording.code_state import code_state
+from paraval.pytest_plugin.recording.recording import fail_under_in, flaky_tests, for_tests
+from paraval.pytest_plugin.recording.trials import Frame, KnownTest, key_by_code, plan_of
+from paraval.pytest_plugin.session.history import Sources
 from paraval.records import AttemptRecord, RunInfo, TrialResult
 from paraval.report.document import Report
 from paraval.report.gate import judge_gate

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paraval.pytest_plugin.temporary import folders_one_by_one
+from paraval.pytest_plugin.running.patches import folders_one_by_one
 
 
 def test_the_folder_of_a_session_is_made_once(

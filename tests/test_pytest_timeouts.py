@@ -20,20 +20,19 @@ from xml.etree import ElementTree as ET
 import pytest
 from _pytest.mark.structures import Mark
 
-from paraval.pytest_plugin.alarm import alarm
-from paraval.pytest_plugin.floor import Floor
-from paraval.pytest_plugin.hung import Hung, TestTimedOut, look_at
-from paraval.pytest_plugin.running import ParallelRun
-from paraval.pytest_plugin.stage import Stage
-from paraval.pytest_plugin.timeouts import (
+from paraval.pytest_plugin.exclusive.lock import Floor
+from paraval.pytest_plugin.running.current_test import Turn
+from paraval.pytest_plugin.session.loop import ParallelRun
+from paraval.pytest_plugin.session.main_thread import Stage
+from paraval.pytest_plugin.timeouts.limits import (
     Watcher,
     counts_only_the_call,
     interrupt,
     own_seconds_of,
     seconds_of,
 )
-from paraval.pytest_plugin.turns import Turn
-from paraval.pytest_plugin.watch import Patience
+from paraval.pytest_plugin.timeouts.stacks import Hung, TestTimedOut, look_at
+from paraval.pytest_plugin.timeouts.watchdog import Patience, alarm
 
 SHORT = Patience(to_hear_s=0.2, to_end_s=0.2)
 
@@ -401,8 +400,8 @@ def test_an_alarm_ends_what_waits_in_c_and_leaves_the_process_as_it_was(item: py
 def test_an_alarm_that_is_swallowed_rings_again_soon_once_the_time_to_clean_up_is_over(
     item: pytest.Item, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paraval.pytest_plugin.alarm.TO_END_S", 0.4)
-    monkeypatch.setattr("paraval.pytest_plugin.alarm.AGAIN_S", 0.02)
+    monkeypatch.setattr("paraval.pytest_plugin.timeouts.watchdog.TO_END_S", 0.4)
+    monkeypatch.setattr("paraval.pytest_plugin.timeouts.watchdog.RING_AGAIN_S", 0.02)
     rang: list[float] = []
 
     def swallow() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from paraval.pytest_plugin.unhandled import unhandled_apart
+from paraval.pytest_plugin.isolation.exceptions import unhandled_apart
 from tests.heard import PARALLEL, hear
 
 SUITE = """

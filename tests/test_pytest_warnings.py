@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from paraval.pytest_plugin.turns import Turn
-from paraval.pytest_plugin.warnings_by_turn import warnings_by_turn
+from paraval.pytest_plugin.isolation.test_warnings import warnings_by_turn
+from paraval.pytest_plugin.running.current_test import Turn
 from tests.heard import ALL_AT_ONCE, PARALLEL, hear
 
 SUITE = """

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from paraval.pytest_plugin.xdist_controller import SeveralAtOnce
+from paraval.pytest_plugin.session.xdist_controller import SeveralAtOnce
 from tests.child_pytest import run_pytest_with_all
 
 

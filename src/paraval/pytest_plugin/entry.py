@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from paraval.pytest_plugin.flags import add_flags
-from paraval.pytest_plugin.spent import SPENDING
-from paraval.pytest_plugin.wanted import Wanted, read_wanted
+from paraval.pytest_plugin.models.spent import SPENDING
+from paraval.pytest_plugin.options import Wanted, add_flags, read_wanted
 
 if TYPE_CHECKING:
     from paraval.pytest_plugin.model_fixture import ModelUnderTest
@@ -43,11 +42,11 @@ def pytest_configure(config: pytest.Config) -> None:
     wanted = read_wanted(config, os.environ)
     config.stash[WANTED] = wanted
     if wanted.is_parallel:
-        from paraval.pytest_plugin.session import register_parallel
+        from paraval.pytest_plugin.session.session import register_parallel
 
         register_parallel(config, wanted)
     if wanted.store is not None:
-        from paraval.pytest_plugin.recording import register_recording
+        from paraval.pytest_plugin.recording.recording import register_recording
 
         register_recording(config, wanted)
 
@@ -66,7 +65,7 @@ def pytest_collection_modifyitems(
         if mistakes:
             refuse(session, items, mistakes)
     if marked and not config.stash[WANTED].is_parallel:
-        from paraval.pytest_plugin.plain import register_plain
+        from paraval.pytest_plugin.timeouts.plain import register_plain
 
         register_plain(config)
 
@@ -84,7 +83,7 @@ def _with_own_marks(items: list[pytest.Item]) -> list[pytest.Item]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "model" in metafunc.fixturenames:
-        from paraval.pytest_plugin.model_choice import generate
+        from paraval.pytest_plugin.models.choice import generate
 
         wrong = generate(metafunc, metafunc.config.stash[WANTED])
         if wrong is not None:
@@ -117,11 +116,11 @@ def model(request: pytest.FixtureRequest) -> ModelUnderTest:
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    from paraval.pytest_plugin.spent import spent_in
+    from paraval.pytest_plugin.models.spent import spent_in
 
     by_model = spent_in(terminalreporter)
     if by_model:
-        from paraval.pytest_plugin.cost_summary import lines
+        from paraval.pytest_plugin.models.cost_summary import lines
 
         terminalreporter.write_sep("=", "models")
         for line in lines(by_model):

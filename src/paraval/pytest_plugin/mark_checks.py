@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from paraval.pytest_plugin.groups import groups_in
-from paraval.pytest_plugin.needs import patience_of
-from paraval.pytest_plugin.timeouts import own_seconds_of
+from paraval.pytest_plugin.models.accounts import patience_of
+from paraval.pytest_plugin.session.planning import groups_in
+from paraval.pytest_plugin.timeouts.limits import own_seconds_of
 
 MOST_LINES = 20
 _READERS = (own_seconds_of, groups_in, patience_of)

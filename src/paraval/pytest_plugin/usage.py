@@ -25,10 +25,10 @@ from paraval.models.openai_responses import usage_told as by_responses
 from paraval.models.prices import Prices
 from paraval.models.providers import DEFAULT_BASE_URL
 from paraval.models.usage import checked_usage
-from paraval.pytest_plugin.model_choice import choice_in
-from paraval.pytest_plugin.spending import Spending
-from paraval.pytest_plugin.spent import SPENDING, spent_in
-from paraval.pytest_plugin.turns import note_call
+from paraval.pytest_plugin.models.choice import choice_in
+from paraval.pytest_plugin.models.spending import Spending
+from paraval.pytest_plugin.models.spent import SPENDING, spent_in
+from paraval.pytest_plugin.running.current_test import note_call
 from paraval.records import Model, Provider, Spend
 
 if TYPE_CHECKING:

@@ -1,0 +1,209 @@
+"""Exceptions that nobody handles, and what a failed `assert` says: told of the test they belong to.
+
+pytest's plugins `threadexception` and `unraisableexception` keep them in one queue of the process,
+and the test whose phase ends next warns of them. Here each turn keeps its own, and warns of them in
+the same words. What comes after a test's end, or is nobody's, is left to pytest.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FunctionType, SimpleNamespace
+from typing import Any
+
+import pytest
+from _pytest import assertion
+from _pytest.assertion import util
+
+from paraval.pytest_plugin.running.current_test import Turn, current
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unhandled:
+    """An exception, in words of the moment in which it came up."""
+
+    category: type[pytest.PytestWarning]
+    summary: str
+    traceback: str
+    source: str
+    """Where the object came from."""
+    error: BaseException | None
+
+    def warn(self) -> None:
+        """Raises the warning, with the exception as its cause, where filters make it an error."""
+        try:
+            warnings.warn(
+                self.category(f"{self.summary}\n\n{self.traceback}\n{self.source}"), stacklevel=1
+            )
+        except self.category as warning:
+            if self.error is not None:
+                warning.args = (f"{self.summary}\n{self.source}",)
+                warning.__cause__ = self.error
+            raise
+
+
+@contextmanager
+def unhandled_apart(config: pytest.Config) -> Iterator[None]:
+    """Until the block ends, as far as pytest's own plugins are there."""
+    manager = config.pluginmanager
+    before = (threading.excepthook, sys.unraisablehook)
+    ends = _PhaseEnds()
+    manager.register(ends, _PhaseEnds.NAME)
+    if manager.has_plugin("threadexception"):
+        threading.excepthook = _kept_by_turns(before[0], _in_thread)
+    if manager.has_plugin("unraisableexception"):
+        sys.unraisablehook = _kept_by_turns(before[1], _unraisable)
+    try:
+        yield
+    finally:
+        threading.excepthook, sys.unraisablehook = before
+        manager.unregister(ends)
+
+
+class _PhaseEnds:
+    """A plugin: a test's phase fails by what it kept, where a warning is an error."""
+
+    NAME = "paraval-unhandled"
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_setup(self) -> None:
+        _tell(_taken(current()))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_call(self) -> None:
+        _tell(_taken(current()))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_teardown(self) -> None:
+        turn = current()
+        told = _taken(turn)
+        if turn is not None:
+            # Nobody would tell of what comes now: it is pytest's, as all that comes later.
+            turn.unhandled = None
+        _tell(told)
+
+
+def _taken(turn: Turn | None) -> list[Unhandled]:
+    if turn is None:
+        return []
+    # Its threads may add to them meanwhile.
+    told, turn.unhandled = turn.unhandled, []
+    return told or []
+
+
+def _tell(told: list[Unhandled]) -> None:
+    errors: list[Exception] = []
+    for one in told:
+        try:
+            one.warn()
+        except pytest.PytestWarning as error:
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise ExceptionGroup("multiple exceptions that nobody handled", errors)
+
+
+def _kept_by_turns(
+    plain: Callable[[Any], Any], read: Callable[[Any], Unhandled]
+) -> Callable[[Any], None]:
+    def hook(arguments: Any) -> None:
+        turn = current()
+        kept = None if turn is None else turn.unhandled
+        if kept is None:
+            plain(arguments)
+        else:
+            kept.append(read(arguments))
+
+    return hook
+
+
+def _in_thread(arguments: threading.ExceptHookArgs) -> Unhandled:
+    thread = arguments.thread
+    return Unhandled(
+        category=pytest.PytestUnhandledThreadExceptionWarning,
+        summary=f"Exception in thread {'<unknown>' if thread is None else thread.name}",
+        traceback=_traceback(arguments),
+        source=_source(thread),
+        error=arguments.exc_value,
+    )
+
+
+def _unraisable(arguments: Any) -> Unhandled:
+    said = "Exception ignored in" if arguments.err_msg is None else arguments.err_msg
+    return Unhandled(
+        category=pytest.PytestUnraisableExceptionWarning,
+        summary=f"{said}: {arguments.object!r}",
+        traceback=_traceback(arguments),
+        source=_source(arguments.object),
+        error=arguments.exc_value,
+    )
+
+
+def _traceback(arguments: Any) -> str:
+    return "".join(
+        traceback.format_exception(arguments.exc_type, arguments.exc_value, arguments.exc_traceback)
+    )
+
+
+def _source(held: object) -> str:
+    try:
+        from _pytest.tracemalloc import tracemalloc_message
+    except ImportError:  # Early in pytest 8 nothing was said of it.
+        return ""
+    return tracemalloc_message(held)
+
+
+# ---- asserts
+
+
+Explain = Callable[[str, object, object], str | None]
+
+
+@contextmanager
+def asserts_apart(config: pytest.Config) -> Iterator[None]:
+    """Each turn's asserts are explained by the hooks of its own test; with `-p no:assertion`, by
+    nobody's."""
+    if not config.pluginmanager.has_plugin("assertion"):
+        yield
+        return
+    before = (util._reprcompare, util._assertion_pass, util._config)
+
+    def explain(op: str, left: object, right: object) -> str | None:
+        turn = current()
+        ours = before[0] if turn is None else _hooks_of(turn.item)[0]
+        return None if ours is None else ours(op, left, right)
+
+    def passed(lineno: int, original: str, explanation: str) -> None:
+        turn = current()
+        ours = before[1] if turn is None else _hooks_of(turn.item)[1]
+        if ours is not None:
+            ours(lineno, original, explanation)
+
+    wanted = bool(config.getini("enable_assertion_pass_hook"))
+    util._reprcompare = explain
+    util._assertion_pass = passed if wanted else None
+    util._config = config
+    try:
+        yield
+    finally:
+        util._reprcompare, util._assertion_pass, util._config = before
+
+
+def _hooks_of(item: pytest.Item) -> tuple[Explain | None, Any]:
+    """What pytest's own plugin sets up for this item: by a copy of its function that sees variables
+    of our own, since other tests read those of the process at the same time."""
+    own = SimpleNamespace(_reprcompare=None, _assertion_pass=None, _config=None)
+    code = assertion.pytest_runtest_protocol.__code__
+    wrapper: Any = FunctionType(code, {**vars(assertion), "util": own})(item)
+    try:
+        next(wrapper)
+        return own._reprcompare, own._assertion_pass
+    finally:
+        wrapper.close()

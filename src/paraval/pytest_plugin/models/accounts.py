@@ -1,0 +1,130 @@
+"""Which accounts tests ask with: for the engine's limits, and for those that wait out refusals.
+
+`@pytest.mark.retry_rate_limits(account="openai", tries=20)` on a test asks for the latter. The
+account of the `model` fixture is known without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from paraval.pytest_plugin.models.clients import MODEL_CLIENTS
+from paraval.records import AccountLimits, Model, account_need, model_need
+
+if TYPE_CHECKING:
+    from paraval.pytest_plugin.models.outages import Outage
+
+MARK = "retry_rate_limits"
+TRIES = 20
+UNNAMED = "tests"
+"""The account that marked tests share of which nothing tells another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """What a test's mark asks for."""
+
+    account: str | None = None
+    tries: int = TRIES
+    """How often it is tried, refusals by rate limits included."""
+
+
+def patience_of(item: pytest.Item) -> Patience | None:
+    """None: the test isn't marked, and a refusal is its failure. UsageError for a wrong mark."""
+    mark = item.get_closest_marker(MARK)
+    if mark is None:
+        return None
+    told: dict[str, object] = dict(zip(("account", "tries"), mark.args, strict=False))
+    told.update(mark.kwargs)
+    account, tries = told.pop("account", None), told.pop("tries", TRIES)
+    is_account = account is None or (isinstance(account, str) and bool(account.strip()))
+    is_number = isinstance(tries, int) and not isinstance(tries, bool) and tries >= 1
+    if told or len(mark.args) > 2 or not is_account or not is_number:
+        raise pytest.UsageError(
+            f"{item.nodeid}: @pytest.mark.{MARK} takes account (a name) and tries (a whole number"
+            f' from 1 on), as in @pytest.mark.{MARK}(account="openai", tries={TRIES})'
+        )
+    assert isinstance(tries, int)
+    return Patience(account=None if account is None else str(account), tries=tries)
+
+
+def model_of(item: pytest.Item) -> Model | None:
+    """The model of the registry that the test runs with; None: it asks for none."""
+    callspec = getattr(item, "callspec", None)
+    name = None if callspec is None else callspec.params.get("model")
+    if not isinstance(name, str):
+        return None
+    # Only here: most tests ask for no model, and the registry is slow to load.
+    from paraval.pytest_plugin.models.choice import choice_in
+
+    choice = choice_in(item.config)
+    return None if choice is None else choice.registry.models.get(name)
+
+
+def needs_of(item: pytest.Item) -> tuple[str, ...]:
+    """What the engine is to know of the test's accounts and models; sorted."""
+    model = model_of(item)
+    account = _declared_with(item, model)
+    needs = set() if account is None else {account_need(account)}
+    if model is not None:
+        needs.add(model_need(model.name))
+    return tuple(sorted(needs))
+
+
+def accounts_of(items: Iterable[pytest.Item]) -> Mapping[str, AccountLimits]:
+    """Every account among the needs of tests, with what the registry says of it."""
+    limits: dict[str, AccountLimits] = {}
+    for item in items:
+        model = model_of(item)
+        account = _declared_with(item, model)
+        if account is None or account_need(account) in limits:
+            continue
+        need = account_need(account)
+        limits[need] = AccountLimits() if model is None else _limits(item.config, need)
+    return limits
+
+
+def account_of(item: pytest.Item, outage: Outage) -> str:
+    """Who refused the test: as it declares, else as the client tells, else the host."""
+    declared = _declared(item)
+    if declared is not None:
+        return declared
+    if outage.client in MODEL_CLIENTS:
+        return outage.client
+    return outage.host or outage.client or UNNAMED
+
+
+def _declared(item: pytest.Item) -> str | None:
+    return _declared_with(item, model_of(item))
+
+
+def _declared_with(item: pytest.Item, model: Model | None) -> str | None:
+    """The mark's, else the model's, else that of the one client that the test's module uses."""
+    patience = patience_of(item)
+    if patience is not None and patience.account is not None:
+        return patience.account
+    if model is not None:
+        return model.account
+    return None if patience is None else _client_in(item) or UNNAMED
+
+
+def _client_in(item: pytest.Item) -> str | None:
+    names = vars(getattr(item, "module", None)).values() if hasattr(item, "module") else ()
+    found: set[str] = set()
+    for value in names:
+        # A module has a name, what was imported out of one a module.
+        origin = getattr(value, "__module__", None) or getattr(value, "__name__", None)
+        if isinstance(origin, str) and (package := origin.partition(".")[0]) in MODEL_CLIENTS:
+            found.add(package)
+    return found.pop() if len(found) == 1 else None
+
+
+def _limits(config: pytest.Config, need: str) -> AccountLimits:
+    from paraval.pytest_plugin.models.choice import choice_in
+
+    choice = choice_in(config)
+    return AccountLimits() if choice is None else choice.registry.limits.get(need, AccountLimits())

@@ -1,0 +1,142 @@
+"""What a test spent on models, kept with the test, and told with its last report.
+
+Light, since every test is asked for it; `usage` is what writes it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from operator import add
+from threading import Lock
+from typing import Any
+
+import pytest
+
+from paraval.pytest_plugin.models.spent import PROPERTY, SPENDING
+from paraval.records import AccountUse, Spend
+
+
+class Spending:
+    """What one test spent, by model; of this attempt, and of those before it."""
+
+    def __init__(self, item: pytest.Item) -> None:
+        self._item = item
+        self._lock = Lock()
+        """Guards all below, and the item's property: a test's own threads may ask models, too."""
+        self._now: dict[str, Spend] = {}
+        self._before: dict[str, Spend] = {}
+        self._uses: list[AccountUse] = []
+        self._goes_on = False
+        """True: the attempt before was not shown to anybody, and the next one tells of it, too."""
+
+    def add(self, model: str, spend: Spend, use: AccountUse | None = None) -> None:
+        with self._lock:
+            if use is not None:
+                self._uses.append(use)
+            if spend.calls:
+                self._now[model] = self._now.get(model, Spend()) + spend
+                self._tell()
+
+    def by_model(self) -> dict[str, Spend]:
+        """Of this attempt."""
+        with self._lock:
+            return dict(self._now)
+
+    def uses(self) -> tuple[AccountUse, ...]:
+        with self._lock:
+            uses = tuple(self._uses)
+        if not uses:
+            return ()
+        from paraval.models.conversation import merged_uses
+
+        return merged_uses(uses)
+
+    def begin_again(self) -> None:
+        """The test is tried once more, and nobody is shown how it ended before: it sees nothing of
+        what it spent then, and its report tells all."""
+        with self._lock:
+            self._before = summed((self._before, self._now))
+            self._now = {}
+            self._uses = []
+            self._goes_on = True
+
+    def begin(self) -> None:
+        """An attempt is set up. One before it that was shown, as pytest-rerunfailures does, has
+        told what it spent by itself."""
+        with self._lock:
+            if self._goes_on:
+                self._goes_on = False
+                return
+            self._now, self._before, self._uses = {}, {}, []
+            properties = self._item.user_properties
+            properties[:] = [told for told in properties if told[0] != PROPERTY]
+
+    def _tell(self) -> None:
+        """All attempts that a report stands for."""
+        told = (PROPERTY, _as_text(summed((self._before, self._now))))
+        properties = self._item.user_properties
+        for place, (name, _) in enumerate(properties):
+            if name == PROPERTY:
+                properties[place] = told
+                return
+        properties.append(told)
+
+
+def spending_of(item: pytest.Item) -> tuple[Spend | None, tuple[AccountUse, ...]]:
+    """What this attempt spent in all, and what it did with accounts; None: it asked no model."""
+    spending = item.stash.get(SPENDING, None)
+    if spending is None:
+        return None, ()
+    spends = spending.by_model()
+    return (reduce(add, spends.values()) if spends else None), spending.uses()
+
+
+def begin_again(item: pytest.Item) -> None:
+    """Before another attempt of a test."""
+    spending = item.stash.get(SPENDING, None)
+    if spending is not None:
+        spending.begin_again()
+
+
+def spends_in(properties: Iterable[tuple[str, object]]) -> dict[str, Spend]:
+    """By model, out of a report's `user_properties`, also of one that came from another process."""
+    told = next((value for name, value in properties if name == PROPERTY), None)
+    if not isinstance(told, str):
+        return {}
+    try:
+        return {name: _spend(each) for name, each in json.loads(told).items()}
+    except (ValueError, TypeError, AttributeError, KeyError):
+        return {}  # A property of the same name that a test wrote itself.
+
+
+def summed(each: Iterable[Mapping[str, Spend]]) -> dict[str, Spend]:
+    total: dict[str, Spend] = {}
+    for spends in each:
+        for model, spend in spends.items():
+            total[model] = total.get(model, Spend()) + spend
+    return total
+
+
+def _as_text(spends: Mapping[str, Spend]) -> str:
+    return json.dumps(
+        {
+            model: {"calls": one.calls, "cost_usd": one.cost_usd, **_part(one), **one.usage}
+            for model, one in spends.items()
+        }
+    )
+
+
+def _part(spend: Spend) -> dict[str, float]:
+    return {"part_usd": spend.part_usd} if spend.part_usd else {}
+
+
+def _spend(told: Mapping[str, Any]) -> Spend:
+    usage = {name: amount for name, amount in told.items() if name.endswith("_tokens")}
+    return Spend(
+        calls=told["calls"],
+        cost_usd=told["cost_usd"],
+        part_usd=told.get("part_usd", 0.0),
+        usage=usage,
+    )

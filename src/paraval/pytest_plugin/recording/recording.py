@@ -1,0 +1,351 @@
+"""`--paraval-store`: every run of the tests is a run in the store, as those of suites are.
+
+One way for all sessions, plain, parallel and with xdist: it is recorded from what pytest tells its
+reporters. The engine has no part in it, and neither have xdist's workers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paraval.errors import ParavalError, StoreError
+from paraval.models.secrets import Redactor
+from paraval.pytest_plugin.options import FAIL_UNDER, Wanted, dest_of
+from paraval.pytest_plugin.recording.code_state import code_state, tree_in
+from paraval.pytest_plugin.recording.journal import Journal
+from paraval.pytest_plugin.recording.told import register_telling
+from paraval.pytest_plugin.recording.trials import (
+    Frame,
+    KnownTest,
+    has_model,
+    key_by_code,
+    known_test,
+    named_test,
+    plan_of,
+)
+from paraval.pytest_plugin.session.history import Sources
+from paraval.records import FunctionTarget, Limits, Model, Outcome, Plan, RunInfo
+from paraval.report.document import Report
+from paraval.report.gate import Gate, Verdict
+from paraval.report.wording import counted
+from paraval.settings import TESTS, default_store
+from paraval.store.connection import CLOSE_AND_RESUME, RESUMABLE
+from paraval.store.folder import OPTION
+from paraval.store.store import Store
+
+_SECRET = re.compile(r"(?:^|_)(?:KEY|TOKEN|PASSWORD)$|(?:^|_)SECRET", re.IGNORECASE)
+"""Names of variables that hold what must not be kept."""
+
+
+def register_recording(config: pytest.Config, wanted: Wanted) -> None:
+    """xdist's workers only tell; the controller records."""
+    register_telling(config)
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Recording(config, wanted), Recording.NAME)
+
+
+class Recording:
+    """A plugin."""
+
+    NAME = "paraval-recording"
+
+    def __init__(self, config: pytest.Config, wanted: Wanted) -> None:
+        assert wanted.store is not None
+        self._config = config
+        self._wanted = wanted
+        self._store = Store(wanted.store)
+        self._fail_under = fail_under_in(config)
+        self._journal: Journal | None = None
+        self._review: Review | None = None
+        self._why_not_all: str | None = None
+        """Why the session ends before its time, if that is on purpose."""
+
+    # ---- its beginning
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
+        option = session.config.option
+        is_broken = session.testsfailed and not option.continue_on_collection_errors
+        if session.items and not option.collectonly and not is_broken:
+            models = self._models(are_asked_for=any(map(has_model, session.items)))
+            self._begin([known_test(item, models) for item in session.items], models)
+        return (yield)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
+        """In the controller, which knows tests by name alone. All workers tell the same names."""
+        if ids and self._journal is None and not self._config.option.collectonly:
+            models = self._models(are_asked_for=any("[" in node_id for node_id in ids))
+            self._begin([named_test(node_id, models) for node_id in ids], models)
+
+    def _models(self, *, are_asked_for: bool) -> Mapping[str, Model]:
+        """Of the registry, by name. In the controller nobody has read it yet."""
+        if not are_asked_for:
+            return {}
+        # Only here: most tests need no registry, and to read one takes the whole planner.
+        from paraval.pytest_plugin.models.choice import choose
+
+        try:
+            return choose(self._config, self._wanted).registry.models
+        except ParavalError:
+            # There is none: whatever a test calls a model is its own.
+            return {}
+
+    def _begin(self, tests: Sequence[KnownTest], models: Mapping[str, Model]) -> None:
+        rootdir = self._config.rootpath
+        redactor = _redactor(models)
+        frame = Frame(
+            name=redactor.text(str(self._config.getini("paraval_suite")))
+            or f"pytest:{rootdir.name}",
+            folder=str(rootdir),
+            limits=Limits(parallel=self._at_once()),
+            fail_under=self._fail_under,
+            selection={TESTS: redactor.data(self._about(rootdir))},
+        )
+        # Parameters may be secrets, and they stand in the names of tests.
+        shown = [replace(test, node_id=redactor.text(test.node_id)) for test in tests]
+        plan = plan_of(shown, frame=frame, key_of=key_by_code(Sources(rootdir)))
+        try:
+            ledger = self._store.create_run(plan, seed=0)
+        except ParavalError as error:
+            raise pytest.UsageError(f"--paraval-store: {for_tests(error)}") from error
+        self._journal = Journal(ledger, redactor, [test.node_id for test in tests])
+
+    def _at_once(self) -> int:
+        workers = getattr(self._config.option, "numprocesses", None)
+        return max(1, self._wanted.parallel) * max(1, workers if isinstance(workers, int) else 1)
+
+    def _about(self, rootdir: Path) -> dict[str, object]:
+        """What a reader of the run may ask for: how it was started, and on which code."""
+        state = code_state(rootdir)
+        arguments = [str(argument) for argument in self._config.invocation_params.args]
+        return {"arguments": arguments, **({} if state is None else state.as_mapping())}
+
+    # ---- its course
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """In whichever thread the test runs; never in the controller of xdist."""
+        if self._journal is not None:
+            self._journal.begin(item.nodeid)
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        if self._journal is not None:
+            self._journal.announce(nodeid)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if self._journal is not None:
+            self._journal.add(report)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        if self._journal is not None:
+            self._journal.end(nodeid)
+
+    # ---- its end
+
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Also for what pytest stops for by itself, and for pytest.exit: then it says why."""
+        if isinstance(excinfo.value, pytest.Session.Interrupted | pytest.exit.Exception):
+            self._why_not_all = str(excinfo.value) or type(excinfo.value).__name__
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(
+        self, session: pytest.Session, exitstatus: int | pytest.ExitCode
+    ) -> None:
+        if self._journal is None or self._review is not None:
+            return
+        self._journal.close(why_not_all=self._why(session, exitstatus))
+        self._review = review_of(self._store, self._journal, self._fail_under)
+        if self._fail_under is not None and exitstatus in (0, 1):
+            session.exitstatus = 0 if self._review.is_good_enough else 1
+
+    def _why(self, session: pytest.Session, exitstatus: int) -> str | None:
+        """Why tests were left out; None: nobody meant to."""
+        if self._why_not_all is not None:
+            return f"not run: {self._why_not_all}"
+        if session.shouldfail:
+            return f"not run: {session.shouldfail}"
+        return "not run: the session ended without it" if exitstatus in (0, 1) else None
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if self._review is not None:
+            terminalreporter.write_sep("=", "recorded by paraval")
+            for line in self._review.lines():
+                terminalreporter.write_line(line)
+
+    def pytest_unconfigure(self) -> None:
+        """A session that broke off between its hooks was interrupted."""
+        if self._journal is not None and self._review is None:
+            self._journal.close(why_not_all=None)
+
+
+def fail_under_in(config: pytest.Config) -> float | None:
+    """The pass rate that is asked for, from 0 to 1; None: none is."""
+    given = getattr(config.option, dest_of(FAIL_UNDER), None)
+    text = str(config.getini("paraval_fail_under") if given is None else given).strip()
+    if not text:
+        return None
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = -1.0
+    if not 0 <= rate <= 1:
+        raise pytest.UsageError(f"{FAIL_UNDER}: a pass rate from 0 to 1; not {text!r}")
+    return rate
+
+
+def _redactor(models: Mapping[str, Model]) -> Redactor:
+    """What tests may print or be named by: keys of the models, and what is named like one."""
+    names = {model.api_key_env for model in models.values()}
+    return Redactor(
+        value for name, value in os.environ.items() if name in names or _SECRET.search(name)
+    )
+
+
+# ---- after a run
+
+
+MOST_NAMED = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Review:
+    """A session, looked back at."""
+
+    run: RunInfo
+    flaky: tuple[Flaky, ...] = ()
+    gate: Gate | None = None
+    """None: nobody asked for a rate, or nothing can be told."""
+    failure: ParavalError | None = None
+    """What went wrong with the store."""
+
+    @property
+    def is_good_enough(self) -> bool:
+        return self.gate is not None and self.gate.verdict is Verdict.MET
+
+    def lines(self) -> Iterator[str]:
+        yield f"run {self.run.id}: {_how_to_report(self.run)}"
+        yield from map(str, self.flaky[:MOST_NAMED])
+        if (more := len(self.flaky) - MOST_NAMED) > 0:
+            yield f"flaky: {counted(more, 'more test')}"
+        if self.gate is not None:
+            yield self.gate.sentence
+        if self.failure is not None:
+            yield f"not all is recorded: {for_tests(self.failure)}"
+
+
+def review_of(store: Store, journal: Journal, fail_under: float | None) -> Review:
+    """Of a journal that is closed. What cannot be read is told, and ends no session."""
+    flaky: tuple[Flaky, ...] = ()
+    gate: Gate | None = None
+    failure: ParavalError | None = journal.failure
+    try:
+        flaky = flaky_tests(store, journal.plan)
+        if fail_under is not None and failure is None:
+            with store.reader(journal.run) as reader:
+                gate = Report(reader).gate
+    except ParavalError as error:
+        failure = failure or error
+    return Review(run=journal.run, flaky=flaky, gate=gate, failure=failure)
+
+
+def _how_to_report(run: RunInfo) -> str:
+    store = Path(run.folder).parent.parent
+    if store == default_store().absolute():
+        return f"paraval report {run.id}"
+    return f"paraval report {run.id} --store {shlex.quote(str(store))}"
+
+
+# ---- hints
+
+
+_FOR_TESTS = {
+    OPTION: "--paraval-store-at=FOLDER",
+    RESUMABLE: "what was recorded is safe",
+    CLOSE_AND_RESUME: "close what has it open, then run the tests again",
+}
+
+
+def for_tests(error: ParavalError) -> str:
+    text = str(error)
+    for of_suites, of_tests in _FOR_TESTS.items():
+        text = text.replace(of_suites, of_tests)
+    return text
+
+
+# ---- flaky tests
+
+
+MOST_RUNS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flaky:
+    """A test that the same code passes and fails."""
+
+    node_id: str
+    passed: int
+    failed: int
+    runs: int
+    """In which it was judged."""
+
+    def __str__(self) -> str:
+        times = counted(self.passed + self.failed, "time")
+        runs = "this run" if self.runs == 1 else f"last {self.runs} runs"
+        return f"flaky: {self.node_id} passed {self.passed} of {times} on this code ({runs})"
+
+
+def flaky_tests(store: Store, plan: Plan) -> tuple[Flaky, ...]:
+    """Of the plan's tests, in plan order. Attempts count, so that a test which passed when it was
+    run again in the same session is one of them.
+
+    Where nobody knows which code a run was about, nobody can say that it was the same.
+    """
+    tree = tree_in(plan.selection)
+    if tree is None:
+        return ()
+    verdicts: dict[str, Counter[Outcome]] = defaultdict(Counter)
+    runs: Counter[str] = Counter()
+    for judged in _verdicts_of(store, _of_suite(store, plan.name), tree):
+        runs.update(judged.keys())
+        for key, counts in judged.items():
+            verdicts[key].update(counts)
+    return tuple(
+        Flaky(
+            node_id=trial.target.reference,
+            passed=verdicts[trial.key][Outcome.PASSED],
+            failed=verdicts[trial.key][Outcome.FAILED],
+            runs=runs[trial.key],
+        )
+        for trial in plan.trials
+        if isinstance(trial.target, FunctionTarget) and len(verdicts[trial.key]) > 1
+    )
+
+
+def _of_suite(store: Store, suite: str) -> Sequence[RunInfo]:
+    return [run for run in store.runs() if run.suite == suite][:MOST_RUNS]
+
+
+def _verdicts_of(
+    store: Store, runs: Sequence[RunInfo], tree: str
+) -> Iterator[Mapping[str, Counter[Outcome]]]:
+    """Of each run of this very tree, by key."""
+    for run in runs:
+        try:
+            with store.reader(run) as reader:
+                if tree_in(reader.selection()) == tree:
+                    yield reader.verdicts()
+        except StoreError:
+            # It went, or broke, since it was listed: the others tell what they can.
+            continue

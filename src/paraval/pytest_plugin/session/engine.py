@@ -1,0 +1,223 @@
+"""The engine in a thread of its own, driving tests as it drives every other kind of attempt.
+
+The main thread has to be free for what only it can do; so the loop that decides and starts is not
+there. Nothing is written to disk here: what a run found is recorded from its reports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from paraval.execute.driver import Driver, Performer
+from paraval.execute.growing import Growth
+from paraval.execute.pace import Pace
+from paraval.machine.reader import MachineReader
+from paraval.records import (
+    Attempt,
+    AttemptResult,
+    Happening,
+    Limits,
+    Outcome,
+    RetryPolicy,
+    Trial,
+    TrialResult,
+)
+from paraval.schedule.messages import Work
+from paraval.schedule.scheduler import Scheduler
+
+JOIN_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Programme:
+    """What is to run, by which rules. Trials and works have the place of their test as index."""
+
+    trials: Sequence[Trial]
+    works: Sequence[Work]
+    limits: Limits
+    retry: RetryPolicy
+    has_history: bool
+    """Whether how long tests take is known from earlier runs."""
+    is_alone_first: bool = False
+    """Whether what runs alone goes before all else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Company:
+    """Who works with the engine. All are called in its own thread."""
+
+    performer: Performer
+    tell: Callable[[Happening], None]
+    on_end: Callable[[BaseException | None], None]
+
+
+class Nothing:
+    """A source that names no trials: they are added, as somebody else hands them out."""
+
+    def begin(self) -> Sequence[Trial]:
+        return ()
+
+    def ended(self, trial: Trial, result: TrialResult) -> Sequence[Trial]:  # noqa: ARG002 - a source's words
+        return ()
+
+    def skipped(self, trial: Trial, reason: str) -> Sequence[Trial]:  # noqa: ARG002 - a source's words
+        return ()
+
+
+class Engine:
+    """Drives a programme. Its methods may be called from any thread."""
+
+    def __init__(self, programme: Programme, company: Company, *, is_fed: bool) -> None:
+        """`is_fed`: only what is added runs, until no more is to come."""
+        self._programme = programme
+        self._company = company
+        self._is_fed = is_fed
+        self._works: dict[int, Work] = {}
+        """Of what was added."""
+        self._driver: Driver | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="paraval-engine", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+        self._ready.wait()
+
+    def add(self, trials: Sequence[Trial], works: Sequence[Work]) -> None:
+        """What was handed out to this process."""
+
+        def add(driver: Driver) -> None:
+            self._works.update((work.index, work) for work in works)
+            driver.add(trials)
+
+        self._in_loop(add)
+
+    def add_no_more(self) -> None:
+        self._in_loop(Driver.expect_no_more)
+
+    def end_early(self) -> None:
+        """Nothing new starts; what runs may end."""
+        self._in_loop(Driver.end_early)
+
+    def end_now(self) -> None:
+        """What runs is left behind."""
+        self._in_loop(Driver.end_now)
+
+    def join(self) -> bool:
+        """Whether it has ended, after a while."""
+        self._thread.join(JOIN_S)
+        return not self._thread.is_alive()
+
+    def _in_loop(self, act: Callable[[Driver], None]) -> None:
+        loop, driver = self._loop, self._driver
+        if loop is not None and driver is not None:
+            # A loop that has ended has nothing left to be asked for.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(act, driver)
+
+    def _run(self) -> None:
+        error: BaseException | None = None
+        try:
+            asyncio.run(self._drive())
+        except BaseException as caught:  # noqa: BLE001 - told to the main thread, which raises it
+            error = caught
+        finally:
+            self._ready.set()
+            self._company.on_end(error)
+
+    async def _drive(self) -> None:
+        programme = self._programme
+        self._loop = asyncio.get_running_loop()
+        scheduler = Scheduler(
+            [] if self._is_fed else programme.works,
+            limits=programme.limits,
+            retry=programme.retry,
+            seed=0,
+        )
+        if programme.is_alone_first:
+            scheduler.begin_alone()
+        self._driver = driver = Driver(
+            {} if self._is_fed else {trial.index: trial for trial in programme.trials},
+            scheduler=scheduler,
+            performer=self._company.performer,
+            ledger=NullLedger(),
+            tell=self._company.tell,
+            pace=Pace(self._expected_s, from_history=programme.has_history),
+        )
+        if self._is_fed:
+            driver.follow(
+                Growth(source=Nothing(), known={}, work_of=lambda one: self._works[one.index])
+            )
+            driver.expect_more()
+        self._ready.set()
+        reader = MachineReader() if programme.limits.auto else None
+        await driver.run(None if reader is None else lambda: reader.read({}))
+
+    def _expected_s(self, trial: Trial) -> float:
+        added = self._works.get(trial.index)
+        return (added or self._programme.works[trial.index]).expected_s
+
+
+# ---- nothing is written down
+
+
+_NOTHING: Mapping[int, Outcome] = MappingProxyType({})
+
+
+class NullLedger:
+    """What the driver needs of a store, without one. Made in the loop that it serves."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._made: dict[int, int] = {}
+        self._durable: list[Callable[[], None]] = []
+        """Called together, in their order, in the loop's next step."""
+
+    @property
+    def done(self) -> Mapping[int, Outcome]:
+        return _NOTHING
+
+    def add(self, trials: Sequence[Trial]) -> None: ...
+
+    def attempts_made(self, index: int) -> int:
+        return self._made.get(index, 0)
+
+    def attempt_folder(self, trial: Trial, number: int) -> str:  # noqa: ARG002 - the driver's words
+        """There is none: a test that wants a folder has `tmp_path`."""
+        return ""
+
+    def record_start(self, attempt: Attempt, at: float, on_durable: Callable[[], None]) -> None:  # noqa: ARG002 - the driver's words
+        self._made[attempt.trial.index] = attempt.number
+        self._call_soon(on_durable)
+
+    def record_end(
+        self,
+        attempt: Attempt,  # noqa: ARG002 - the driver's words, here and below
+        result: AttemptResult,  # noqa: ARG002
+        *,
+        final: bool,  # noqa: ARG002
+        queued_s: float | None,  # noqa: ARG002
+        on_durable: Callable[[], None],
+    ) -> None:
+        self._call_soon(on_durable)
+
+    def _call_soon(self, on_durable: Callable[[], None]) -> None:
+        if not self._durable:
+            self._loop.call_soon(self._deliver)
+        self._durable.append(on_durable)
+
+    def _deliver(self) -> None:
+        durable, self._durable = self._durable, []
+        for each in durable:
+            # Each by itself: what one raises is the loop's to tell, and holds up no other.
+            try:
+                each()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the loop tells of it
+                self._loop.call_exception_handler(
+                    {"message": "a test's end could not be acted on", "exception": error}
+                )

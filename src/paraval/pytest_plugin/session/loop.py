@@ -1,0 +1,349 @@
+"""The loop of a parallel run: what takes the place of pytest's own.
+
+Tests become trials, the engine runs them, and the main thread tells reporters of each as it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from traceback import walk_tb
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from _pytest.capture import CaptureManager
+from _pytest.junitxml import xml_key
+
+from paraval.pytest_plugin.fixtures.setup_tree import SharedSetup
+from paraval.pytest_plugin.isolation import test_warnings
+from paraval.pytest_plugin.progress.progress import Silence
+from paraval.pytest_plugin.running import attempts
+from paraval.pytest_plugin.running.protocol import ItemEnd, PhaseEnd
+from paraval.pytest_plugin.session.engine import Company, Engine, Programme
+from paraval.pytest_plugin.timeouts.limits import interrupt
+from paraval.pytest_plugin.timeouts.stacks import Hung, look_at, raise_at
+from paraval.records import (
+    AttemptEnded,
+    AttemptResult,
+    AttemptStarted,
+    Failure,
+    Happening,
+    Outcome,
+    TrialEnded,
+    TrialSkipped,
+)
+
+if TYPE_CHECKING:
+    from paraval.pytest_plugin.progress.progress import Progress
+    from paraval.pytest_plugin.running.current_test import Turn
+    from paraval.pytest_plugin.running.performer import Tests
+    from paraval.pytest_plugin.session.planning import Assignment
+
+GRACE_S = 3.0
+"""How long tests have to end after Ctrl-C."""
+TICK_S = 0.1
+MOST_LINES = 10
+
+
+class ParallelRun:
+    """One session's tests, from the first to the last."""
+
+    def __init__(
+        self,
+        session: pytest.Session,
+        programme: Programme,
+        tests: Tests,
+        *,
+        assignment: Assignment,
+        progress: Progress,
+    ) -> None:
+        self._session = session
+        self._tests = tests
+        self._assignment = assignment
+        self._stage = tests.premises.stage
+        # With -x, the next test must not begin before this one's end is told.
+        is_hurried = bool(session.config.getoption("maxfail", 0))
+        self._post = self._stage.post if is_hurried else self._stage.post_unhurried
+        self._apart = tests.premises.apart
+        self._progress = progress
+        self._failure: BaseException | None = None
+        self._told: set[int] = set()
+        """Indexes of trials that reporters have heard of."""
+        self._to_check: list[tuple[int, ItemEnd]] = []
+        """Tests that failed beside others, and are run once more, alone, at the end."""
+        self.checked: set[str] = set()
+        """Node ids of these, once they are run again."""
+        self.passed_alone: list[str] = []
+        """Of these, the ones that did not fail again."""
+        self.failure: str | None = None
+        """An error of ours, in words."""
+        self.failed_callers = 0
+        """How many tests failed beside others, and may have asked a model."""
+        self._interrupted: frozenset[int] = frozenset()
+        """The places of tests that were interrupted: however they end then, it is no result."""
+        self._pictures: list[Hung] = []
+        """Where the first of them were just then."""
+        self._engine = Engine(
+            programme,
+            Company(performer=tests, tell=self._heard, on_end=self._engine_ended),
+            is_fed=assignment.is_handed_out,
+        )
+
+    def run(self) -> None:
+        """Until every test has ended, or the session is to stop."""
+        try:
+            self._engine.start()
+            self._assignment.begin(self._engine)
+            self._stage.serve(self._progress.tick, TICK_S)
+            self._apart.take_down()
+            self._check_alone()
+        except BaseException as error:
+            self._break_off()
+            at = self._pictures[0].own if self._pictures else None
+            if isinstance(error, KeyboardInterrupt) and at is not None and _is_ours(error):
+                # As plain pytest has it: at a line of a test that ran.
+                raise_at(at, error, self._session.config.rootpath)
+            raise
+        finally:
+            self._apart.take_down()
+            self._progress.close()
+        left = self._assignment.count - len(self._told)
+        if left and not (self._session.shouldfail or self._session.shouldstop):
+            self._go_on_plainly(self._failure or RuntimeError("not all tests were run"), left)
+
+    @property
+    def still_running(self) -> Sequence[str]:
+        """What ran as the run was broken off, and where it was: a line each."""
+        return _lines_on(self._pictures, len(self._interrupted))
+
+    def _go_on_plainly(self, failure: BaseException, left: int) -> None:
+        """After an error of ours: what is left runs in the order of collection, alone."""
+        if self._assignment.is_handed_out:
+            raise failure
+        self.failure = (
+            f"parallel: an error of this plugin ({type(failure).__name__}: {failure}): {left} "
+            "tests ran one after another. Please report it"
+        )
+        self._interrupt()
+        for index in range(self._assignment.count):
+            if index not in self._told and not (
+                self._session.shouldfail or self._session.shouldstop
+            ):
+                item = self._assignment.item(index)
+                before = partial(self._assignment.about_to_tell, index)
+                end = self._tests.premises.solo.run(item, before=before, is_told_later=False)
+                self._ended(index, end, None)
+
+    # ---- in the engine's thread
+
+    def _heard(self, event: Happening) -> None:
+        match event:
+            case AttemptStarted(attempt=attempt) if not isinstance(self._progress, Silence):
+                self._stage.post(partial(self._progress.started, attempt.trial.case.id))
+            case AttemptEnded(attempt=attempt, result=result, retry_in_s=seconds):
+                self._tests.take_end(attempt.trial.index)
+                if result.error is not None:
+                    nodeid, why = attempt.trial.case.id, result.error
+                    self._stage.post(partial(self._progress.waits, nodeid, why, seconds))
+            case TrialEnded(trial=trial) | TrialSkipped(trial=trial) if (
+                trial.index in self._interrupted
+            ):
+                self._tests.take_end(trial.index)
+            case TrialEnded(trial=trial, eta_s=eta_s):
+                end = self._tests.take_end(trial.index)
+                if end is None or not end.is_to_be_checked:
+                    self._tests.premises.setup.release(self._assignment.item(trial.index))
+                # None: xdist gave it to another worker before it began.
+                if end is None:
+                    self._assignment.give_away()
+                else:
+                    self._post(partial(self._ended, trial.index, end, eta_s))
+            case TrialSkipped(trial=trial, reason=reason):
+                item = self._assignment.item(trial.index)
+                self._tests.premises.setup.release(item)
+                end = self._tests.take_end(trial.index)
+                if end is None:
+                    self._tests.premises.setup.forget(item)
+                    end = _not_run(item, reason)
+                self._stage.post(partial(self._ended, trial.index, end, None))
+
+    def _engine_ended(self, error: BaseException | None) -> None:
+        self._failure = error
+        self._stage.close()
+
+    # ---- in the main thread
+
+    def _ended(self, index: int, end: ItemEnd, eta_s: float | None) -> None:
+        if end.is_to_be_checked:
+            self._to_check.append((index, end))
+            return
+        self._told.add(index)
+        if end.has_called and end.result.outcome is not Outcome.PASSED:
+            self.failed_callers += any(phase.report.failed for phase in end.phases)
+        if not end.is_told:
+            self._assignment.about_to_tell(index)
+            emit(end)
+        self._assignment.done(index, end.result.duration_s)
+        self._progress.ended(end, eta_s)
+        if self._session.shouldfail or self._session.shouldstop:
+            self._engine.end_early()
+
+    def _check_alone(self) -> None:
+        """What failed beside others is run once more; how it ends alone is its outcome."""
+        premises = self._tests.premises
+        while self._to_check:
+            index, end = self._to_check.pop(0)
+            if not (self._session.shouldfail or self._session.shouldstop):
+                attempts.begin_again(end.item)
+                before = partial(self._assignment.about_to_tell, index)
+                self.checked.add(end.item.nodeid)
+                end = premises.solo.run(end.item, before=before, is_told_later=False)
+                if not any(phase.report.failed for phase in end.phases):
+                    self.passed_alone.append(end.item.nodeid)
+            self._ended(index, replace(end, is_to_be_checked=False), None)
+
+    def _break_off(self) -> None:
+        """After Ctrl-C, pytest.exit or an error of a reporter: what runs may end, for a moment."""
+        self._engine.end_early()
+        self._interrupt()
+        # Once more for what began before the engine heard of it.
+        self._interrupt()
+        self._engine.end_now()
+        self._engine.join()
+        self._stage.do_what_is_left()
+        for index, end in self._to_check:
+            self._ended(index, replace(end, is_to_be_checked=False), None)
+
+    def _interrupt(self) -> None:
+        running = {
+            index: turn
+            for index, turn in tuple(self._tests.running.items())
+            if not turn.is_over and index not in self._interrupted
+        }
+        self._interrupted |= frozenset(running)
+        turns = tuple(running.values())
+        self._pictures += [_picture_of(turn) for turn in turns[: MOST_LINES - len(self._pictures)]]
+        interrupt(turns, GRACE_S)
+
+
+def _picture_of(turn: Turn) -> Hung:
+    return look_at(turn.item, turn.thread or 0, phase=turn.phase, seconds=0.0, turn=turn)
+
+
+def _lines_on(pictures: Sequence[Hung], count: int) -> Sequence[str]:
+    lines = []
+    for picture in pictures:
+        at = f", in {picture.where}" if picture.where else ""
+        lines.append(f"still running: {picture.nodeid}{at}")
+    if count > len(pictures):
+        lines.append(f"still running: {count - len(pictures)} more")
+    return lines
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether it came up while the main thread only waited."""
+    *_, (frame, _) = walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__", "")).startswith("paraval.pytest_plugin.")
+
+
+def _not_run(item: pytest.Item, reason: str) -> ItemEnd:
+    """A test whose account can do nothing more in this run: no verdict, and not passed over."""
+    report = pytest.TestReport(
+        nodeid=item.nodeid,
+        location=item.location,
+        keywords={},
+        outcome="failed",
+        longrepr=f"not run: {reason}",
+        when="setup",
+    )
+    failure = Failure(kind=Outcome.INFRA_ERROR, message=reason)
+    return ItemEnd(
+        item=item,
+        phases=[PhaseEnd(report=report, error=None, interacts=None)],
+        result=AttemptResult(outcome=Outcome.INFRA_ERROR, error=failure),
+    )
+
+
+# ---- telling reporters
+
+
+def emit(end: ItemEnd) -> None:
+    """As pytest's runner would have, had the test run here."""
+    item, hook = end.item, end.item.ihook
+    hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for phase in end.phases:
+        hook.pytest_runtest_logreport(report=phase.report)
+        if phase.interacts is not None:
+            phase.interacts()
+    test_warnings.emit(item, end.warned)
+    hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+
+# ---- the order of reports
+
+
+class Order:
+    """A plugin: remembers whose reports junit's file is made of, and sorts them at the end."""
+
+    NAME = "paraval-order"
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._nodes: dict[int, str] = {}
+        """By the identity of junit's reporters, which forget it: whose they are."""
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, None, None]:
+        """A test's reporter is made with its first report; or before, by a fixture that writes."""
+        xml: Any = self._config.stash.get(xml_key, None)
+        if xml is None:
+            return (yield)
+        for (node, *_), reporter in list(xml.node_reporters.items()):
+            self._nodes[id(reporter)] = str(getattr(node, "nodeid", node))
+        known = len(xml.node_reporters_ordered)
+        yield
+        for reporter in xml.node_reporters_ordered[known:]:
+            self._nodes.setdefault(id(reporter), report.nodeid)
+        return None
+
+    def restore(self, items: Sequence[pytest.Item]) -> None:
+        """Before the file and the summary are written. What is not of a test stays in front."""
+        place = {item.nodeid: index for index, item in enumerate(items)}
+        written = self._junit_reporters()
+        written.sort(key=lambda one: place.get(self._nodes.get(id(one), ""), -1))
+        reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            for reports in reporter.stats.values():
+                reports.sort(key=lambda one: place.get(getattr(one, "nodeid", ""), -1))
+
+    def _junit_reporters(self) -> list[Any]:
+        xml: Any = self._config.stash.get(xml_key, None)
+        return [] if xml is None else xml.node_reporters_ordered
+
+
+# ---- what is set up when no test is left
+
+
+def tear_down_rest(config: pytest.Config, setup: SharedSetup) -> None:
+    """In the session's own thread, when no test runs any more."""
+    item = setup.last
+    if item is None or not setup.stack:
+        return
+    capture = config.pluginmanager.get_plugin("capturemanager")
+    captured = (
+        capture.item_capture("teardown", item)
+        if isinstance(capture, CaptureManager)
+        else nullcontext()
+    )
+    # The hooks of this test's teardown have been called; what is left is nobody's.
+    with captured:
+        call = pytest.CallInfo.from_call(
+            lambda: setup.teardown_exact(None),
+            when="teardown",
+            reraise=(pytest.exit.Exception, KeyboardInterrupt),
+        )
+    if call.excinfo is not None:
+        report = item.ihook.pytest_runtest_makereport(item=item, call=call)
+        item.ihook.pytest_runtest_logreport(report=report)

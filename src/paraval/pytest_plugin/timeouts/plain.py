@@ -1,0 +1,95 @@
+"""Marks of ours in a run of plain pytest: time limits and rate limits, one test after another."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Generator
+from copy import copy
+from typing import Any
+
+import pytest
+from _pytest.runner import call_and_report
+
+from paraval.pytest_plugin.models.accounts import Patience, patience_of
+from paraval.pytest_plugin.running.attempts import begin, begin_again, refusal_in
+from paraval.pytest_plugin.running.patches import hide_own_frames
+from paraval.pytest_plugin.running.protocol import PhaseEnd
+from paraval.pytest_plugin.timeouts.limits import TimeLimits
+
+FIRST_DELAY_S = 1.0
+LONGEST_DELAY_S = 60.0
+
+
+def register_plain(config: pytest.Config) -> None:
+    hide_own_frames()
+    config.pluginmanager.register(TimeLimits(), TimeLimits.NAME)
+    config.pluginmanager.register(TryingAgain(), TryingAgain.NAME)
+
+
+class TryingAgain:
+    """A plugin: a test that a rate limit refused, and that is marked for it, runs once more."""
+
+    NAME = "paraval-trying-again"
+
+    def __init__(self) -> None:
+        self._phases: list[PhaseEnd] = []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> bool | None:
+        patience = patience_of(item)
+        if patience is None or item.config.getoption("setupshow", False):
+            return None
+        hook = item.ihook
+        hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for report in self._reports(item, nextitem, patience):
+            hook.pytest_runtest_logreport(report=report)
+        hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
+
+    def _reports(
+        self, item: pytest.Item, nextitem: pytest.Item | None, patience: Patience
+    ) -> list[pytest.TestReport]:
+        begin(item)
+        for number in range(1, patience.tries + 1):
+            last = number == patience.tries
+            reports = self._attempt(item, nextitem, is_last=last)
+            refusal = refusal_in(self._phases, item)
+            if last or refusal is None:
+                return reports
+            begin_again(item)
+            told_s = refusal.retry_after
+            longest_s = min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (number - 1))
+            time.sleep(told_s if told_s is not None else random.uniform(0, longest_s))  # noqa: S311 - jitter
+        raise AssertionError("tries is 1 or more")
+
+    def _attempt(
+        self, item: pytest.Item, nextitem: pytest.Item | None, *, is_last: bool
+    ) -> list[pytest.TestReport]:
+        """As pytest's own `runtestprotocol`, which has to know what comes next before it begins."""
+        self._phases = []
+        own: Any = item
+        if not getattr(own, "_request", True):
+            own._initrequest()
+        reports = [call_and_report(item, "setup", log=False)]
+        if reports[0].passed:
+            reports.append(call_and_report(item, "call", log=False))
+        session = item.session
+        if session.shouldfail or session.shouldstop:
+            nextitem = None
+        elif not is_last and refusal_in(self._phases, item) is not None:
+            # Its like follows: what the two share stays, and what is its own goes.
+            nextitem = copy(item)
+        reports.append(call_and_report(item, "teardown", log=False, nextitem=nextitem))
+        if hasattr(own, "_request"):
+            own._request, own.funcargs = False, None
+        return reports
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+        report = yield
+        error = None if call.excinfo is None else call.excinfo.value
+        self._phases.append(PhaseEnd(report=report, error=error, interacts=None))
+        return report
