@@ -34,7 +34,7 @@ from paraval.store.store import Store
 SECRET = "sk-live-0123456789abcdef"
 TOKEN = "hub-98765432"
 TESTS = """
-    import logging, os, pathlib
+    import logging, os, pathlib, subprocess
     import pytest
 
     def test_ok():
@@ -87,6 +87,7 @@ TESTS = """
         count = pathlib.Path(os.environ["COUNT"])
         number = int(count.read_text()) if count.exists() else 0
         count.write_text(str(number + 1))
+        subprocess.run(["true"])  # so that it is not run again, alone, when it fails
         assert number % 2 == 0
 """
 MODELS = """
@@ -193,7 +194,9 @@ def test_every_kind_of_session_records_the_same(tmp_path: Path) -> None:
         flips.append(ended.pop("test_flips"))
         assert ended == ENDS, way
         assert "recorded by paraval" in done.stdout
-        assert all(one.number == 1 and one.result is not None for one in project.attempts())
+        # What fails beside others is run once more, alone.
+        most = 2 if "--parallel" in way else 1
+        assert all(one.number <= most and one.result is not None for one in project.attempts())
         _check_what_is_kept(project)
     assert flips == ["passed", "failed", "passed"]
     # The third session has seen both ends of one code, and only that test's.

@@ -97,7 +97,10 @@ class ParallelSession:
     @pytest.hookimpl(trylast=True)
     def pytest_report_collectionfinish(self, items: Sequence[pytest.Item]) -> str:
         """How many tests run side by side, and why the others do not."""
-        planned = self._plan(items)
+        try:
+            planned = self._plan(items)
+        except pytest.UsageError:  # It is told when tests are to run.
+            return ""
         if planned is None:
             return _fallback_words(self._failure, len(items))
         at_once = "auto" if self._wanted.auto else str(self._wanted.parallel)
@@ -108,10 +111,10 @@ class ParallelSession:
         if self._programmed is None and self._failure is None:
             try:
                 self._programmed = programme_of(self._config, items, self._wanted, self._history)
-            except Exception as error:
+            except pytest.UsageError:
+                raise
+            except Exception as error:  # noqa: BLE001 - tests are to run whatever this package does
                 self._failure = error
-                if isinstance(error, pytest.UsageError):
-                    raise
         return self._programmed
 
     @pytest.hookimpl(tryfirst=True)
