@@ -78,6 +78,9 @@ class Lines:
         self._reporter.write(self._sign(letter), **{_COLOURS.get(letter, "yellow"): True})
         self._reporter.write(f"{rest.rstrip()}\n", flush=True)
 
+    def put_off(self, nodeid: str) -> None:
+        """A line is written at the end."""
+
     def tick(self) -> None:
         """Nothing ended: nothing is said."""
 

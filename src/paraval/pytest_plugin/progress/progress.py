@@ -32,6 +32,9 @@ class Progress(Protocol):
     def ended(self, end: ItemEnd, eta_s: float | None) -> None:
         """`eta_s`: until the last test ends; None: nobody can tell."""
 
+    def put_off(self, nodeid: str) -> None:
+        """It failed beside others, and is run once more at the end."""
+
     def tick(self) -> None:
         """Called several times a second."""
 
@@ -49,6 +52,9 @@ class Silence:
         """Nothing is said."""
 
     def ended(self, end: ItemEnd, eta_s: float | None) -> None:
+        """Nothing is said."""
+
+    def put_off(self, nodeid: str) -> None:
         """Nothing is said."""
 
     def tick(self) -> None:

@@ -74,6 +74,10 @@ class Line:
         self._eta_s, self._told_at = eta_s, self._clock()
         self.tick()
 
+    def put_off(self, nodeid: str) -> None:
+        self._running.pop(nodeid, None)
+        self.tick()
+
     def tick(self) -> None:
         now = self._clock()
         if not self._is_closed and now - self._drawn_at >= REDRAW_S:

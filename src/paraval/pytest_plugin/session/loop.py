@@ -178,6 +178,7 @@ class ParallelRun:
     def _ended(self, index: int, end: ItemEnd, eta_s: float | None) -> None:
         if end.is_to_be_checked:
             self._to_check.append((index, end))
+            self._progress.put_off(end.item.nodeid)
             return
         self._told.add(index)
         if end.has_called and end.result.outcome is not Outcome.PASSED:
@@ -199,6 +200,7 @@ class ParallelRun:
                 attempts.begin_again(end.item)
                 before = partial(self._assignment.about_to_tell, index)
                 self.checked.add(end.item.nodeid)
+                self._progress.started(end.item.nodeid)
                 end = premises.solo.run(end.item, before=before, is_told_later=False)
                 if not any(phase.report.failed for phase in end.phases):
                     self.passed_alone.append(end.item.nodeid)
