@@ -109,6 +109,22 @@ def test_a_test_that_may_have_asked_a_model_is_not_run_again_in_silence(
     assert checked.stdout.count(PASSED) == 3, checked.stdout
 
 
+def test_where_all_fail_alone_too_the_rest_are_not_run_again(tmp_path: Path) -> None:
+    suite(
+        tmp_path,
+        """
+        import pytest
+        @pytest.mark.parametrize("n", range(30))
+        def test_fails(n):
+            with open("ran.txt", "a") as file: print(n, file=file)
+            assert False
+        """,
+    )
+    ran = run(tmp_path, "--tb=no")
+    assert "30 failed" in ran.stdout, ran.stdout
+    assert len((tmp_path / "ran.txt").read_text().split()) == 50
+
+
 def test_with_x_the_first_failure_ends_the_run(tmp_path: Path) -> None:
     ran = run(suite(tmp_path, "def test_fails(): print('ran'); assert 0\n"), "-x")
     assert "1 failed" in ran.stdout

@@ -45,6 +45,8 @@ GRACE_S = 3.0
 """How long tests have to end after Ctrl-C."""
 TICK_S = 0.1
 MOST_LINES = 10
+MOST_FAILED_AGAIN = 20
+"""So many in a row that fail alone, too: what is wrong is not that tests ran side by side."""
 
 
 class ParallelRun:
@@ -194,16 +196,20 @@ class ParallelRun:
     def _check_alone(self) -> None:
         """What failed beside others is run once more; how it ends alone is its outcome."""
         premises = self._tests.premises
+        in_a_row = 0
         while self._to_check:
             index, end = self._to_check.pop(0)
-            if not (self._session.shouldfail or self._session.shouldstop):
+            is_stopped = self._session.shouldfail or self._session.shouldstop
+            if not is_stopped and in_a_row < MOST_FAILED_AGAIN:
                 attempts.begin_again(end.item)
                 before = partial(self._assignment.about_to_tell, index)
                 self.checked.add(end.item.nodeid)
                 self._progress.started(end.item.nodeid)
                 end = premises.solo.run(end.item, before=before, is_told_later=False)
+                in_a_row += 1
                 if not any(phase.report.failed for phase in end.phases):
                     self.passed_alone.append(end.item.nodeid)
+                    in_a_row = 0
             self._ended(index, replace(end, is_to_be_checked=False), None)
 
     def _break_off(self) -> None:
