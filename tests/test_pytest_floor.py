@@ -510,7 +510,7 @@ def patches() -> list[Any]:
 
 
 @pytest.mark.parametrize("patcher", patches())
-def test_a_patch_waits_for_the_floor_before_it_changes_anything_and_gives_it_back(
+def test_a_patch_waits_for_the_floor_before_it_changes_anything_until_the_tests_end(
     caught: Caught, patcher: Callable[[], Any]
 ) -> None:
     seen: list[str] = []
@@ -524,7 +524,6 @@ def test_a_patch_waits_for_the_floor_before_it_changes_anything_and_gives_it_bac
                     patch.setattr(module, "missing", 1)
             seen.append("patched")
             assert "changed" in (module.value, table["key"])
-        # The patch is gone and so is the floor, before the test's end.
         may_end.wait(LONG_S)
 
     caught.stays()
@@ -536,9 +535,10 @@ def test_a_patch_waits_for_the_floor_before_it_changes_anything_and_gives_it_bac
     caught.other_leaves()
     until(lambda: seen)
     caught.start(lambda: seen.append("next"))
-    until(lambda: "next" in seen)
     may_end.set()
     caught.join()
+    assert seen == ["patched", "next"]
+    assert "test_patches" in caught.floor.reasons
 
 
 def test_the_folder_is_changed_alone_and_what_is_never_put_back_is_no_tests_own(

@@ -4,11 +4,11 @@ What is caught: the process's folder and its forks, by an audit hook; the patche
 and of `pytest.MonkeyPatch`; click's test runner. Always before the change; and only the test's own
 thread waits. Who waits for whom is left to `floor`.
 
-Until when a change lasts: a patch until it is undone, the rest until the test's end. In the setup
-of a session's fixture, until the setup ends, since everybody is to see it. One that is made in the
-setup of a fixture of a class, module or package outlives the test that happens to need it first:
-it is told in `Floor.by_shared_fixtures`, and all tests that use the fixture have it as a reason in
-`Floor.reasons`. Changes of the environment are each test's own (`environment`), and not caught.
+A change is taken to last until the test's end. In the setup of a session's fixture, until the setup
+ends, since everybody is to see it. One that is made in the setup of a fixture of a class, module or
+package outlives the test that happens to need it first: it is told in `Floor.by_shared_fixtures`,
+and all tests that use the fixture have it as a reason in `Floor.reasons`. The environment is each
+test's own (`environment`), and not caught.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import pytest
 
 from paraval.pytest_plugin.exclusive.lock import Floor
 from paraval.pytest_plugin.isolation.environment import is_importing
-from paraval.pytest_plugin.running.current_test import Turn, current, note_call, turn_here
+from paraval.pytest_plugin.running.current_test import current, note_call, turn_here
 
 Release = Callable[[], None]
 
@@ -71,7 +71,12 @@ def nets(net: Net, session: pytest.Session) -> Iterator[None]:
         _under_monkeypatch(net, stack)
         if "click.testing" in sys.modules:
             runner = sys.modules["click.testing"].CliRunner
-            _replace(stack, runner, "invoke", net.during("uses a click.testing.CliRunner"))
+            _replace(
+                stack,
+                runner,
+                "invoke",
+                net.beginning("uses a click.testing.CliRunner", is_undone=False),
+            )
         for module, owner, method in _SENDERS:
             if hasattr(sys.modules.get(module), owner):
                 _replace(stack, getattr(sys.modules[module], owner), method, _noting_calls)
@@ -90,12 +95,10 @@ class _Setup:
 
 
 class _Here(threading.local):
-    """What one thread is at."""
+    """The setups that one thread is at, the innermost last."""
 
     def __init__(self) -> None:
         self.setups: list[_Setup] = []
-        self.patching = 0
-        """How deep it is in patches that have the floor already."""
 
 
 class Net:
@@ -107,8 +110,6 @@ class Net:
         self._floor = floor
         self._items = items
         self._here = _Here()
-        self._held: dict[tuple[Turn | None, int], tuple[object, Release]] = {}
-        """By turn and patch; the patch itself, too, so that its id stays its own."""
         self.changes_alone = 0
         """How often the tests that run alone changed the process."""
 
@@ -127,32 +128,31 @@ class Net:
 
     # ---- asking
 
-    def ask(self, reason: str, *, is_patch: bool = False) -> Release | None:
-        """What ends it is returned, where that is for the caller to know."""
+    def ask(self, reason: str) -> None:
         turn = current()
         if turn is None:
             self.changes_alone += turn_here() is None
-            return None
+            return
         if is_importing():
             # And whoever waits there holds the module's lock: others that import it would wait.
-            return None
+            return
         setup = self._here.setups[-1] if turn.is_here and self._here.setups else None
         if setup is None or setup.fixture.scope == "function":
-            return self._floor.ask(reason, is_patch=is_patch)
+            self._floor.ask(reason)
+            return
         if setup.fixture.scope == "session":
             setup.releases.append(self._floor.ask(reason, is_tests_own=False))
         else:
             self._floor.ask(reason)
             self._note(setup.fixture, reason)
         self._floor.outlives()
-        return None
 
     def hear(self, event: str) -> None:
         """Of an audit event, before what it tells of is done."""
         reason = _EVENTS[event]
         if reason is None:
             note_call()
-        elif not self._here.patching:
+        else:
             self.ask(reason)
 
     def _note(self, fixture: pytest.FixtureDef[Any], reason: str) -> None:
@@ -168,68 +168,38 @@ class Net:
 
     # ---- patches
 
-    def begin(self, patch: object, reason: str) -> None:
-        key = (turn_here(), id(patch))
-        if key not in self._held:
-            release = self.ask(reason, is_patch=True)
-            if release is not None:
-                self._held[key] = (patch, release)
-
-    def end(self, patch: object) -> None:
-        _, release = self._held.pop((turn_here(), id(patch)), (None, None))
-        if release is not None:
-            release()
-
-    @contextmanager
-    def patching(self) -> Iterator[None]:
-        """`MonkeyPatch.chdir` changes the folder: that is asked for already."""
-        self._here.patching += 1
-        try:
-            yield
-        finally:
-            self._here.patching -= 1
-
-    def beginning(self, reason: str, *, is_all: bool) -> Callable[[Any], Any]:
-        """Around a method that patches; `is_all`: if it fails, nothing is patched."""
+    def beginning(self, reason: str, *, is_undone: bool = True) -> Callable[[Any], Any]:
+        """Around a method that patches; `is_undone`: by another method, so that it can be seen
+        whether it is."""
 
         def around(method: Any) -> Any:
             @wraps(method)
             def patch(thing: Any, *arguments: Any, **named: Any) -> Any:
-                if _is_environment(thing, arguments):
-                    return method(thing, *arguments, **named)
-                self.begin(thing, reason)
-                try:
-                    with self.patching():
-                        return method(thing, *arguments, **named)
-                except BaseException:
-                    if is_all:
-                        self.end(thing)
-                    raise
+                if not _is_environment(thing, arguments):
+                    self.ask(reason)
+                    turn = current()
+                    if is_undone and turn is not None:
+                        turn.open_patches.add(id(thing))
+                return method(thing, *arguments, **named)
 
             return patch
 
         return around
 
-    def ending(self, method: Any) -> Any:
-        """Around a method that undoes a patch."""
 
-        @wraps(method)
-        def undo(thing: Any, *arguments: Any, **named: Any) -> Any:
-            try:
-                with self.patching():
-                    return method(thing, *arguments, **named)
-            finally:
-                self.end(thing)
+def _ending(method: Any) -> Any:
+    """Around a method that undoes a patch."""
 
-        return undo
+    @wraps(method)
+    def undo(thing: Any, *arguments: Any, **named: Any) -> Any:
+        try:
+            return method(thing, *arguments, **named)
+        finally:
+            turn = current()
+            if turn is not None:
+                turn.open_patches.discard(id(thing))
 
-    def during(self, reason: str) -> Callable[[Any], Any]:
-        """Around a method that changes things, and undoes it."""
-
-        def around(method: Any) -> Any:
-            return self.ending(self.beginning(reason, is_all=False)(method))
-
-        return around
+    return undo
 
 
 # ---- where the nets hang
@@ -239,17 +209,16 @@ def _under_mock(net: Net, mock: Any, stack: ExitStack) -> None:
     reason = "calls unittest.mock.patch"
     # mock's classes have no public names. `start`, `stop`, `with` and decorators all come by here.
     patch, patch_dict = mock._patch, mock._patch_dict
-    _replace(stack, patch, "__enter__", net.beginning(reason, is_all=True))
-    _replace(stack, patch, "__exit__", net.ending)
-    _replace(stack, patch_dict, "_patch_dict", net.beginning(reason, is_all=True))
-    _replace(stack, patch_dict, "_unpatch_dict", net.ending)
+    _replace(stack, patch, "__enter__", net.beginning(reason))
+    _replace(stack, patch, "__exit__", _ending)
+    _replace(stack, patch_dict, "_patch_dict", net.beginning(reason))
+    _replace(stack, patch_dict, "_unpatch_dict", _ending)
 
 
 def _under_monkeypatch(net: Net, stack: ExitStack) -> None:
     for name in _MONKEYPATCHES:
-        around = net.beginning("uses a pytest.MonkeyPatch", is_all=False)
-        _replace(stack, pytest.MonkeyPatch, name, around)
-    _replace(stack, pytest.MonkeyPatch, "undo", net.ending)
+        _replace(stack, pytest.MonkeyPatch, name, net.beginning("uses a pytest.MonkeyPatch"))
+    _replace(stack, pytest.MonkeyPatch, "undo", _ending)
 
 
 def _noting_calls(method: Any) -> Any:

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -60,9 +60,8 @@ class Floor:
         """Of these, the ones that do not wait."""
         self._asking: deque[Turn] = deque()
         self._owner: Turn | None = None
-        self._held: dict[Turn, dict[object, tuple[str, bool]]] = {}
-        """By the turn that has the floor, or lends it: for what, and whether that is a patch. It
-        ends with the last of these."""
+        self._held: dict[Turn, dict[object, str]] = {}
+        """By the turn that has the floor, or lends it: for what. It ends with the last of these."""
         self._folders: dict[Turn, Path] = {}
         """By such a turn: the process's folder before. Without it, none is put back if the turn is
         given up."""
@@ -95,8 +94,8 @@ class Floor:
             self._impatient.discard(turn)
             held, folder = self._held.pop(turn, None), self._folders.pop(turn, None)
             if held and not turn.is_here:
-                self._tidy_up(turn, next(iter(held.values()))[0], folder)
-            elif held and _is_left_changed(held, folder):
+                self._tidy_up(turn, next(iter(held.values())), folder)
+            elif held and (turn.open_patches or _is_elsewhere(folder)):
                 # Done once for everybody, by whoever comes first: it is no test's own.
                 self.reasons.pop(turn.item.nodeid, None)
             if turn in self._asking:
@@ -147,9 +146,7 @@ class Floor:
 
     # ---- having it alone
 
-    def ask(
-        self, reason: str, *, is_tests_own: bool = True, is_patch: bool = False
-    ) -> Callable[[], None]:
+    def ask(self, reason: str, *, is_tests_own: bool = True) -> Callable[[], None]:
         """Waits until nothing else runs; what ends that is returned, and so does the turn's end.
 
         What is not the test's own (the next time another test may set up the session's fixture) is
@@ -179,7 +176,7 @@ class Floor:
                     self.shared.setdefault(turn.item.nodeid, reason)
                     return _nothing
             hold = object()
-            self._held[turn][hold] = (reason, is_patch)
+            self._held[turn][hold] = reason
         return lambda: self._give_back(turn, hold)
 
     def outlives(self) -> None:
@@ -288,10 +285,8 @@ def what_they_do(turns: Iterable[Turn]) -> Sequence[tuple[int, str]] | None:
     return found or None
 
 
-def _is_left_changed(held: Mapping[object, tuple[str, bool]], folder: Path | None) -> bool:
-    """Whether a turn that has ended leaves a patch, or another folder than it found."""
-    if any(is_patch for _, is_patch in held.values()):
-        return True
+def _is_elsewhere(folder: Path | None) -> bool:
+    """Whether the process has another folder than this one, which a turn has found."""
     try:
         return folder is not None and Path.cwd() != folder
     except OSError:  # It was deleted.

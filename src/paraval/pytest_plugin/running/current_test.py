@@ -55,6 +55,8 @@ class Turn:
     """Those of loops that it shares with other tests, while it waits for what runs there."""
     environment: dict[bytes, bytes | None] = field(default_factory=dict)
     """What it changed in `os.environ`; None: a variable that it took away."""
+    open_patches: set[int] = field(default_factory=set)
+    """Identities of patches that it has begun, and not undone."""
     warned: list[warnings.WarningMessage] = field(default_factory=list)
     unhandled: list[Unhandled] | None = field(default_factory=list)
     """Exceptions of its threads and finalizers, until the phase ends; None: its last has ended."""
