@@ -132,7 +132,15 @@ SUITE = """
         (ALL_AT_ONCE, ["--log-file=all.log"]),
         (
             PARALLEL,
-            ["--log-level=INFO", "--color=yes", "--log-file=all.log", "--log-file-level=DEBUG"],
+            [
+                *(
+                    "--log-level=INFO",
+                    "--color=yes",
+                    "--log-file=all.log",
+                    "--log-file-level=DEBUG",
+                ),
+                "--maxfail=999",  # So what fails is not run, and not logged, once more.
+            ],
         ),
     ],
     ids=["plain", "levels-and-colours"],

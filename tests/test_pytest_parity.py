@@ -659,6 +659,7 @@ def test_without_being_asked_nothing_of_it_is_there_but_the_entry(tmp_path: Path
         "paraval.pytest_plugin",
         "paraval.pytest_plugin.entry",
         "paraval.pytest_plugin.options",
+        "paraval.pytest_plugin.models",
         "paraval.pytest_plugin.models.spent",
     }
     assert "parallel:" not in plain.stdout

@@ -235,7 +235,7 @@ def test_an_error_of_a_hook_ends_the_run_as_in_plain_pytest(child: Child, hook: 
     """It is pytest's own kind of crash, with the hook's line, and nothing hangs."""
     head, _, body = hook.partition(": ")
     (child.folder / "conftest.py").write_text(
-        f"def {head}:\n    {body}\n    if '[4]' in node:\n        raise OSError('a bad hook')\n"
+        f"def {head}:\n    {body}\n    if '[6]' in node:\n        raise OSError('a bad hook')\n"
     )
     code, out = child.run("-k", "test_some")
     assert code == 3
