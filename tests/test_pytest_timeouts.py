@@ -256,21 +256,15 @@ def test_one_that_ends_too_late_or_otherwise_says_so(item: pytest.Item) -> None:
 def test_time_that_is_spent_waiting_for_other_tests_is_not_the_tests_own(
     item: pytest.Item,
 ) -> None:
-    """Said by `pausing`; and what nobody said is seen from where it stands."""
+    """As is seen from where it stands."""
     watcher, floor = Watcher(SHORT), Floor()
     other = nobody(item)
     floor.enter(other)
-
-    def pause() -> None:
-        turn = next(iter(watcher._watches))
-        with watcher.pausing(turn):
-            time.sleep(0.5)
 
     def wait_for_the_floor() -> None:
         floor.enter(next(iter(watcher._watches)))
         floor.ask("changes all")()
 
-    assert in_thread(item, pause, 0.2, watcher).error is None
     threading.Timer(0.5, lambda: floor.leave(other)).start()
     ended = in_thread(item, wait_for_the_floor, 0.2, watcher)
     assert (ended.error, ended.given_up) == (None, None)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import contextvars
 import sys
 import threading
 import time
@@ -23,7 +22,13 @@ from typing import Any
 
 import pytest
 
-from paraval.pytest_plugin.running.current_test import CURRENT, Turn, current, turn_here
+from paraval.pytest_plugin.running.current_test import (
+    CURRENT,
+    Turn,
+    current,
+    start_for_nobody,
+    turn_here,
+)
 
 CLOSE_S = 2.0
 """How long a loop has to stop before it is closed, where a test that was given up still uses it."""
@@ -71,8 +76,7 @@ class ScopedRunner(asyncio.Runner):  # type: ignore[misc]  # final for type chec
                 self._thread = threading.Thread(
                     target=self._serve, args=(loop,), name="paraval-loop", daemon=True
                 )
-                # It belongs to no test, although one starts it.
-                contextvars.copy_context().run(_start_for_no_test, self._thread)
+                start_for_nobody(self._thread)
             host = self._thread.native_id or 0
         try:
             if turn is not None:
@@ -103,11 +107,6 @@ class ScopedRunner(asyncio.Runner):  # type: ignore[misc]  # final for type chec
                 time.sleep(0.01)  # A test runs the loop itself.
             except BaseException:  # noqa: BLE001, S112 - KeyboardInterrupt of a task, for instance
                 continue  # The task has it, and its test.
-
-
-def _start_for_no_test(thread: threading.Thread) -> None:
-    CURRENT.set(None)
-    thread.start()
 
 
 def run_in(loop: asyncio.AbstractEventLoop, coro: Any, context: Context, turn: Turn | None) -> Any:

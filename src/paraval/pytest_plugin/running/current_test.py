@@ -177,6 +177,15 @@ def carrying() -> Iterator[None]:
         ThreadPoolExecutor.submit = submit  # type: ignore[method-assign]  # as it was
 
 
+def start_for_nobody(thread: threading.Thread) -> None:
+    """It belongs to no test, although one starts it."""
+    token = CURRENT.set(None)
+    try:
+        thread.start()
+    finally:
+        CURRENT.reset(token)
+
+
 def _carried() -> Turn | None:
     """Nobody, where a shared fixture is set up: what it starts works for all who use it."""
     turn = turn_here()
