@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from paraval.pytest_plugin.isolation.capture import Captured
     from paraval.pytest_plugin.isolation.exceptions import Unhandled
     from paraval.pytest_plugin.isolation.logs import TurnLogs
+    from paraval.pytest_plugin.isolation.test_warnings import WarningsHeld
     from paraval.pytest_plugin.running.protocol import PhaseEnd
 
 Phase = Literal["setup", "call", "teardown"]
@@ -56,6 +57,8 @@ class Turn:
     environment: dict[bytes, bytes | None] = field(default_factory=dict)
     """What it changed in `os.environ`; None: a variable that it took away."""
     warned: list[warnings.WarningMessage] = field(default_factory=list)
+    warnings_held: WarningsHeld | None = None
+    """What the module `warnings` holds for it, once it was asked."""
     unhandled: list[Unhandled] | None = field(default_factory=list)
     """Exceptions of its threads and finalizers, until the phase ends; None: its last has ended."""
     ended: list[PhaseEnd] = field(default_factory=list)
