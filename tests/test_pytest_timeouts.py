@@ -93,7 +93,7 @@ def nobody(item: pytest.Item) -> Turn:
     def log(phase: str) -> None:
         item.add_report_section(phase, "log", f"logged in {phase}")
 
-    spoken: Any = SimpleNamespace(take=lambda phase: [("stdout", f"said in {phase}")])
+    spoken: Any = SimpleNamespace(take=lambda: [("stdout", "said")])
     logged: Any = SimpleNamespace(end=log)
     return Turn(item=item, captured=spoken, logs=logged)
 
@@ -212,7 +212,7 @@ def test_what_hears_nothing_or_will_not_hear_is_given_up(item: pytest.Item) -> N
     assert (hung.report.when, hung.report.outcome) == ("call", "failed")
     assert (rest.report.when, rest.report.outcome) == ("teardown", "passed")
     assert hung.report.longreprtext.startswith("timeout: nothing after 0.1 s; hung in tests/")
-    assert (hung.report.capstdout, hung.report.caplog) == ("said in call", "logged in call")
+    assert (hung.report.capstdout, hung.report.caplog) == ("said", "logged in call")
     assert isinstance(hung.error, TestTimedOut)
     os.write(theirs, b".")
     stop.set()

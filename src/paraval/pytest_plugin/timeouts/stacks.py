@@ -110,7 +110,7 @@ class Hung:
     def phases(self, turn: Turn) -> Sequence[PhaseEnd]:
         """The reports of a test that was given up, as if it had failed in this phase."""
         item = turn.item
-        for key, text in turn.captured.take(self.phase):
+        for key, text in turn.captured.take():
             item.add_report_section(self.phase, key, text)
         turn.logs.end(self.phase)
         hung = _end(item, self.phase, TestTimedOut(self), self.seconds)
