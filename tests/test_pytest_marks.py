@@ -33,7 +33,7 @@ TESTS = """
         def test_two(self, n): ...
 """
 MISTAKES = (
-    "test_a.py::test_text: @pytest.mark.timeout_s('x') must be a number",
+    "test_a.py::test_text: @pytest.mark.timeout_s('x') takes one number",
     "test_a.py::test_bare: @pytest.mark.timeout_s() takes one number",
     "test_a.py::test_unnamed: parallel_group needs a name",
     "test_a.py::TestAround::test_two: parallel_group 'a' needs a limit from 1 on; not 0",

@@ -93,7 +93,7 @@ def nobody(item: pytest.Item) -> Turn:
     def log(phase: str) -> None:
         item.add_report_section(phase, "log", f"logged in {phase}")
 
-    spoken: Any = SimpleNamespace(take=lambda phase: [("stdout", f"said in {phase}")])
+    spoken: Any = SimpleNamespace(take=lambda: [("stdout", "said")])
     logged: Any = SimpleNamespace(end=log)
     return Turn(item=item, captured=spoken, logs=logged)
 
@@ -212,7 +212,7 @@ def test_what_hears_nothing_or_will_not_hear_is_given_up(item: pytest.Item) -> N
     assert (hung.report.when, hung.report.outcome) == ("call", "failed")
     assert (rest.report.when, rest.report.outcome) == ("teardown", "passed")
     assert hung.report.longreprtext.startswith("timeout: nothing after 0.1 s; hung in tests/")
-    assert (hung.report.capstdout, hung.report.caplog) == ("said in call", "logged in call")
+    assert (hung.report.capstdout, hung.report.caplog) == ("said", "logged in call")
     assert isinstance(hung.error, TestTimedOut)
     os.write(theirs, b".")
     stop.set()
@@ -256,21 +256,15 @@ def test_one_that_ends_too_late_or_otherwise_says_so(item: pytest.Item) -> None:
 def test_time_that_is_spent_waiting_for_other_tests_is_not_the_tests_own(
     item: pytest.Item,
 ) -> None:
-    """Said by `pausing`; and what nobody said is seen from where it stands."""
+    """As is seen from where it stands."""
     watcher, floor = Watcher(SHORT), Floor()
     other = nobody(item)
     floor.enter(other)
-
-    def pause() -> None:
-        turn = next(iter(watcher._watches))
-        with watcher.pausing(turn):
-            time.sleep(0.5)
 
     def wait_for_the_floor() -> None:
         floor.enter(next(iter(watcher._watches)))
         floor.ask("changes all")()
 
-    assert in_thread(item, pause, 0.2, watcher).error is None
     threading.Timer(0.5, lambda: floor.leave(other)).start()
     ended = in_thread(item, wait_for_the_floor, 0.2, watcher)
     assert (ended.error, ended.given_up) == (None, None)

@@ -3,7 +3,7 @@
 Tests of pytest-asyncio run beside all others, those that share a loop in that loop. Tests that
 share anyio's runner (by its async fixtures of a wider scope) run one after another, each in its own
 thread; trio's loops cannot change threads, so tests that share one run alone. How loops are kept
-apart is for `async_loops`, `asyncio_runners` and `anyio_runners`.
+apart is for `runners`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from paraval.pytest_plugin.async_tests.runners import (
     pytest_asyncio_apart,
 )
 
-_WIDER = ("class", "module", "package", "session")
 _SHARED = pytest.StashKey[Mapping[pytest.Item, str]]()
 """Of a session: whose anyio runner each test shares, of those that share one."""
 
@@ -31,7 +30,10 @@ _SHARED = pytest.StashKey[Mapping[pytest.Item, str]]()
 
 def group_of(item: pytest.Item) -> str | None:
     """The anyio runner that the test shares with others, by a name; one of them runs at a time."""
-    return _anyio_shared(item)
+    session = item.session
+    if _SHARED not in session.stash:
+        session.stash[_SHARED] = _anyio_sharers(session.items)
+    return session.stash[_SHARED].get(item)
 
 
 def why_alone(item: pytest.Item) -> str | None:
@@ -41,7 +43,7 @@ def why_alone(item: pytest.Item) -> str | None:
         return by_version
     if _uses_asyncio(item) and _has_policy_of_its_own(item):
         return "its fixture event_loop_policy sets asyncio's policy for the whole process"
-    if _backend_of(item) == "trio" and _anyio_shared(item) is not None:
+    if _backend_of(item) == "trio" and group_of(item) is not None:
         return "it shares a trio loop, which cannot change threads"
     return None
 
@@ -56,7 +58,7 @@ def asyncs_apart(session: pytest.Session) -> Iterator[None]:
         if config.pluginmanager.has_plugin("asyncio"):
             stack.enter_context(pytest_asyncio_apart(config))
         if any(_backend_of(item) is not None for item in session.items):
-            stack.enter_context(anyio_apart(config, _anyio_shared))
+            stack.enter_context(anyio_apart(config, group_of))
         yield
 
 
@@ -111,34 +113,20 @@ def _has_policy_of_its_own(item: pytest.Item) -> bool:
 # ---- anyio
 
 
-def _anyio_shared(item: pytest.Item) -> str | None:
-    session = item.session
-    if _SHARED not in session.stash:
-        session.stash[_SHARED] = _anyio_sharers(session.items)
-    return session.stash[_SHARED].get(item)
-
-
 def _anyio_sharers(items: list[pytest.Item]) -> dict[pytest.Item, str]:
-    """Each module has a runner for its shared fixtures, unless one of its tests uses a fixture of
-    more than a module: the runner of that is then the module's."""
-    widest: dict[pytest.Item, int] = {}
-    for item in items:
-        wide = [one for one in _used_fixtures(item) if one.scope in _WIDER and _is_async(one)]
-        if wide and _backend_of(item) is not None:
-            widest[item] = max(_WIDER.index(one.scope) for one in wide)
-    module = _WIDER.index("module")
-    beyond = {_module_of(item) for item, scope in widest.items() if scope > module}
-    return {
-        item: "anyio's loop of the session"
-        if (name := _module_of(item)) in beyond
-        else f"anyio's loop of {name}"
-        for item in widest
+    """Each module has a runner for its shared fixtures; where a test uses a fixture of more than a
+    module, there is one for all."""
+    scopes = {
+        item: {one.scope for one in _used_fixtures(item) if _is_async(one)} - {"function"}
+        for item in items
+        if _backend_of(item) is not None
     }
-
-
-def _module_of(item: pytest.Item) -> str:
-    module = item.getparent(pytest.Module)
-    return "the session" if module is None else module.nodeid
+    is_one = any(not found <= {"class", "module"} for found in scopes.values())
+    return {
+        item: f"anyio's loop of {'the session' if is_one else item.nodeid.partition('::')[0]}"
+        for item, found in scopes.items()
+        if found
+    }
 
 
 def _backend_of(item: pytest.Item) -> str | None:

@@ -9,21 +9,26 @@ thread waits for its task. When no test does, the loop is at rest: any thread ma
 from __future__ import annotations
 
 import asyncio
-import atexit
-import contextvars
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Generator, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import Context
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
-from paraval.pytest_plugin.running.current_test import CURRENT, Turn, current, turn_here
+from paraval.pytest_plugin.running.current_test import (
+    CURRENT,
+    Turn,
+    current,
+    start_for_nobody,
+    turn_here,
+)
 
 CLOSE_S = 2.0
 """How long a loop has to stop before it is closed, where a test that was given up still uses it."""
@@ -71,8 +76,7 @@ class ScopedRunner(asyncio.Runner):  # type: ignore[misc]  # final for type chec
                 self._thread = threading.Thread(
                     target=self._serve, args=(loop,), name="paraval-loop", daemon=True
                 )
-                # It belongs to no test, although one starts it.
-                contextvars.copy_context().run(_start_for_no_test, self._thread)
+                start_for_nobody(self._thread)
             host = self._thread.native_id or 0
         try:
             if turn is not None:
@@ -103,11 +107,6 @@ class ScopedRunner(asyncio.Runner):  # type: ignore[misc]  # final for type chec
                 time.sleep(0.01)  # A test runs the loop itself.
             except BaseException:  # noqa: BLE001, S112 - KeyboardInterrupt of a task, for instance
                 continue  # The task has it, and its test.
-
-
-def _start_for_no_test(thread: threading.Thread) -> None:
-    CURRENT.set(None)
-    thread.start()
 
 
 def run_in(loop: asyncio.AbstractEventLoop, coro: Any, context: Context, turn: Turn | None) -> Any:
@@ -141,9 +140,10 @@ def pytest_asyncio_apart(config: pytest.Config) -> Iterator[None]:
     """What pytest-asyncio sets for the whole process or for the context, while the block runs."""
     plugin: Any = config.pluginmanager.get_plugin("asyncio")
     with ExitStack() as stack:
+        stack.callback(asyncio.set_event_loop_policy, asyncio.get_event_loop_policy())
         for name, stand_in in (
             # Private names, each checked: what is not there in another version needs no stand-in.
-            ("_temporary_event_loop_policy", lambda _plain: _policies_together()),
+            ("_temporary_event_loop_policy", _policy_stays),
             ("_apply_contextvar_changes", _across_contexts),
             ("MonkeyPatch", lambda _plain: _ItsOwnPatch),
             ("Runner", lambda _plain: ScopedRunner),
@@ -174,29 +174,19 @@ class _ItsOwnPatch:
         setattr(target, name, value)
 
 
-def _policies_together() -> Callable[[Any], Any]:
-    """Each runner sets the policy and puts the old one back: the first and the last to do so count,
-    or else one's end would take the policy from those that still run."""
-    guard = threading.Lock()
-    """Guards all below, and the policy of the process."""
-    counts: dict[int, int] = {}
-    before: dict[int, Any] = {}
+def _policy_stays(plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Each runner sets the policy and puts the old one back, which would take it from those that
+    still run. Beside others all tests have the same one: it stays until the run ends."""
 
     @contextmanager
     def temporary_event_loop_policy(policy: Any) -> Iterator[None]:
-        key = id(policy)
-        with guard:
-            if not counts.get(key):
-                before[key] = asyncio.get_event_loop_policy()
-                asyncio.set_event_loop_policy(policy)
-            counts[key] = counts.get(key, 0) + 1
-        try:
-            yield
-        finally:
-            with guard:
-                counts[key] -= 1
-                if not counts[key]:
-                    asyncio.set_event_loop_policy(before.pop(key))
+        if turn_here() is None:
+            with plain(policy):
+                yield
+            return
+        if asyncio.get_event_loop_policy() is not policy:
+            asyncio.set_event_loop_policy(policy)
+        yield
 
     return temporary_event_loop_policy
 
@@ -224,11 +214,11 @@ def _restore_here(restore: Callable[[], None]) -> None:
 # ---- anyio
 
 
-KeyOf = Callable[[pytest.Item], Hashable]
+KeyOf = Callable[[pytest.Item], str | None]
 
 
 class AnyioRunners:
-    """Stands in for `anyio.pytest_plugin.get_runner`; a plugin, too: it sees for whom that is."""
+    """Stands in for `anyio.pytest_plugin.get_runner`; a plugin, too: it sees who runs alone."""
 
     NAME = "paraval-anyio"
 
@@ -236,82 +226,43 @@ class AnyioRunners:
         """`shared_key_of` a test: whose runner it shares; None: it has its own."""
         self._plugin = plugin
         self._shared_key_of = shared_key_of
-        self._guard = threading.Lock()
-        """Guards the leases; runners start and end outside of it."""
         self._leased: dict[Hashable, _Leased] = {}
-        self._here = threading.local()
-        """`item`: whose hooks run in this thread."""
+        """No two threads are at the same one: tests that share a runner run one at a time."""
+        self._alone: pytest.Item | None = None
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_fixture_setup(self, request: Any) -> Generator[None, object, object]:
-        with self._for(request._pyfuncitem):
-            return (yield)
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_pyfunc_call(self, pyfuncitem: pytest.Item) -> Generator[None, object, object]:
-        with self._for(pyfuncitem):
-            return (yield)
-
-    @contextmanager
-    def _for(self, item: pytest.Item) -> Iterator[None]:
-        before = getattr(self._here, "item", None)
-        self._here.item = item
-        try:
-            yield
-        finally:
-            self._here.item = before
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        if turn_here() is None:
+            self._alone = item
 
     @contextmanager
     def get_runner(self, backend_name: str, backend_options: dict[str, Any]) -> Iterator[Any]:
-        key = (self._whose(), backend_name)
-        with self._guard:
-            leased = self._leased.setdefault(key, _Leased())
-            leased.leases += 1
+        turn = turn_here()
+        item: Any = self._alone if turn is None else turn.item
+        key = (self._shared_key_of(item) or item, backend_name)
+        leased = self._leased.setdefault(key, _Leased())
+        leased.leases += 1
         try:
             if leased.runner is None:
                 backend = self._plugin.get_async_backend(backend_name)
                 leased.runner = leased.stack.enter_context(
                     backend.create_test_runner(backend_options or {})
                 )
-            with self._naming(backend_name):
-                yield leased.runner
+            yield leased.runner
         finally:
-            with self._guard:
-                leased.leases -= 1
-                is_last = leased.leases == 0
-                if is_last:
-                    del self._leased[key]
-            if is_last:
+            leased.leases -= 1
+            if not leased.leases:
+                del self._leased[key]
                 leased.stack.close()
 
-    def _whose(self) -> Hashable:
-        item: pytest.Item = self._here.item
-        shared = self._shared_key_of(item)
-        return item if shared is None else shared
 
-    @contextmanager
-    def _naming(self, backend_name: str) -> Iterator[None]:
-        """As in anyio's own: code that asks outside of a coroutine is told the backend, too."""
-        plugin = self._plugin
-        if not hasattr(plugin, "set_current_async_library") or plugin.current_async_library():
-            yield
-            return
-        token = plugin.set_current_async_library(backend_name)
-        try:
-            yield
-        finally:
-            # A shared fixture may end in another context than it began in, with nothing to reset.
-            with suppress(ValueError):
-                plugin.reset_current_async_library(token)
-
-
+@dataclass(slots=True)
 class _Leased:
     """A runner, as long as someone uses it."""
 
-    def __init__(self) -> None:
-        self.leases = 0
-        self.stack = ExitStack()
-        self.runner: Any = None
+    leases: int = 0
+    stack: ExitStack = field(default_factory=ExitStack)
+    runner: Any = None
 
 
 @contextmanager
@@ -338,42 +289,18 @@ _WARNED_OF = (3, 12)
 """Since then the main thread is warned when a loop is made for it."""
 
 
-class _Spare:
-    """The loops that were made for tests, and who has each."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        """Guards the list."""
-        self._loops: list[tuple[Turn, asyncio.AbstractEventLoop]] = []
-
-    def take(self, turn: Turn, policy: Any) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            self._loops = [pair for pair in self._loops if not pair[1].is_closed()]
-            for place, (owner, loop) in enumerate(self._loops):
-                if owner.is_over and not loop.is_running():
-                    self._loops[place] = (turn, loop)
-                    return loop
-            made: asyncio.AbstractEventLoop = policy.new_event_loop()
-            self._loops.append((turn, made))
-            return made
-
-    def close(self) -> None:
-        for _, loop in self._loops:
-            if not loop.is_running():
-                loop.close()
-
-
 @contextmanager
 def loops_as_in_main_thread() -> Iterator[None]:
-    """While the block runs; loops that it made stay open until the process ends, since a fixture of
-    the session may hold one."""
+    """While the block runs. A loop that is made for a test is closed when the next one in its
+    thread needs one; what a shared fixture may hold, when the block ends."""
     if sys.version_info >= _NO_LOOPS_MADE:
         yield
         return
     policy: Any = asyncio.events.BaseDefaultEventLoopPolicy
     get_plainly, set_plainly = policy.get_event_loop, policy.set_event_loop
-    spare = _Spare()
-    atexit.register(spare.close)
+    made: set[asyncio.AbstractEventLoop] = set()
+    here = threading.local()
+    """`loop`: the one that was made for the thread's last test."""
 
     def set_event_loop(self: Any, loop: asyncio.AbstractEventLoop | None) -> None:
         # A thread may have had other tests before: what they set is not this one's.
@@ -382,21 +309,28 @@ def loops_as_in_main_thread() -> Iterator[None]:
 
     def get_event_loop(self: Any) -> asyncio.AbstractEventLoop:
         turn = current()
-        if turn is not None and turn.is_here and not _has_set(self, turn):
+        has_set = getattr(self._local, "paraval_turn", None) is turn
+        if turn is not None and turn.is_here and not has_set:
             if sys.version_info >= _WARNED_OF:
                 warnings.warn("There is no current event loop", DeprecationWarning, stacklevel=2)
-            self.set_event_loop(spare.take(turn, self))
-        loop: asyncio.AbstractEventLoop = get_plainly(self)
-        return loop
+            close(vars(here).pop("loop", None))
+            loop = self.new_event_loop()
+            made.add(loop)
+            if not turn.sets_up_shared:
+                here.loop = loop
+            self.set_event_loop(loop)
+        found: asyncio.AbstractEventLoop = get_plainly(self)
+        return found
+
+    def close(loop: asyncio.AbstractEventLoop | None) -> None:
+        if loop is not None and not loop.is_running():
+            made.discard(loop)
+            loop.close()
 
     policy.get_event_loop, policy.set_event_loop = get_event_loop, set_event_loop
     try:
         yield
     finally:
         policy.get_event_loop, policy.set_event_loop = get_plainly, set_plainly
-
-
-def _has_set(policy: Any, turn: Turn) -> bool:
-    """Whether the test itself said which loop is the current one, or that none is."""
-    local = policy._local
-    return getattr(local, "paraval_turn", None) is turn
+        for loop in tuple(made):
+            close(loop)

@@ -45,46 +45,22 @@ class Sink(Protocol):
 class Through:
     """A sink: on to a text stream, at once."""
 
-    def __init__(self, stream: Callable[[], TextIO | None], lock: threading.RLock) -> None:
+    def __init__(self, stream: Callable[[], TextIO]) -> None:
         self._stream = stream
-        self.lock = lock
+        self.lock = threading.RLock()
         """Guards the stream, and the lines on their way to it: they stay together."""
 
     def write(self, data: bytes) -> None:
-        stream = self._stream()
-        if stream is None or not data:
-            return
-        with self.lock:
-            stream.write(data.decode(ENCODING, "replace"))
-            stream.flush()
+        if data:
+            with self.lock:
+                self._stream().write(data.decode(ENCODING, "replace"))
+                self._stream().flush()
 
     def fileno(self) -> int:
-        stream = self._stream()
-        if stream is None:
-            raise io.UnsupportedOperation("fileno")
-        return stream.fileno()
+        return self._stream().fileno()
 
     def isatty(self) -> bool:
-        stream = self._stream()
-        return stream is not None and stream.isatty()
-
-
-class Rest(Through):
-    """A sink for what belongs to no test: one that was left behind may print for ever."""
-
-    LIMIT_BYTES = 1 << 20
-    NOTE = b"\n[more was printed by threads of no test, and is not kept]\n"
-
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__(lambda: stream, threading.RLock())
-        self._left = self.LIMIT_BYTES
-
-    def write(self, data: bytes) -> None:
-        with self.lock:
-            if self._left <= 0:
-                return
-            self._left -= len(data)
-            super().write(data if self._left > 0 else self.NOTE)
+        return self._stream().isatty()
 
 
 class Lines:
@@ -176,12 +152,9 @@ class Front:
     def __init__(self, seen: Callable[[], Any]) -> None:
         self._seen = seen
 
-    def write(self, text: str) -> int:
+    def write(self, text: str) -> Any:
         stream = self._seen()
-        if stream is None:
-            return len(text)
-        written: int = stream.write(text)
-        return written
+        return len(text) if stream is None else stream.write(text)
 
     def flush(self) -> None:
         stream = self._seen()
@@ -197,11 +170,11 @@ class Channel:
 
     def __init__(self, name: StreamName, *, errors: str, leftover: TextIO | None) -> None:
         self.name = name
-        self.outside: TextIO | None = _outermost(name)
+        self.outside = _outermost(name)
         """What was there before, and is there for the thread that put this up."""
         self._home = threading.get_ident()
-        self.through = Through(self._outside_now, threading.RLock())
-        self._leftover = self.through if leftover is None else Rest(leftover)
+        self.through = Through(self._outside_now)
+        self._leftover = self.through if leftover is None else Through(lambda: leftover)
         """For threads of nobody, or of tests that are over."""
         self.front = Front(self.seen)
         self._stream = ChannelStream(name, self._sink, errors=errors)
@@ -236,12 +209,12 @@ class Channel:
     def _sink(self) -> Sink:
         turn = current()
         if turn is not None:
-            return turn.captured.sink(self.name)
+            return turn.captured.voices[self.name]
         if self.name in installed and threading.get_ident() != self._home:
             return self._leftover
         return self.through
 
-    def _outside_now(self) -> TextIO | None:
+    def _outside_now(self) -> TextIO:
         """Its stream may be kept by a handler until after this was taken down, or put up anew."""
         now = installed.get(self.name)
         return _outermost(self.name) if now is None else now.outside
@@ -275,13 +248,12 @@ def channels(*, errors: str, leftovers: dict[StreamName, TextIO]) -> Iterator[No
             setattr(sys, name, channel.outside)
 
 
-def _outermost(name: StreamName) -> TextIO | None:
+def _outermost(name: StreamName) -> TextIO:
     """What `sys.<name>` is outside; never one of ours that someone kept, and put back too late."""
-    stream: TextIO | None = getattr(sys, name)
-    if isinstance(stream, ChannelStream | Front):
-        real: TextIO | None = getattr(sys, f"__{name}__")
-        return real
-    return stream
+    stream: Any = getattr(sys, name)
+    is_ours = isinstance(stream, ChannelStream | Front)
+    outermost: TextIO = getattr(sys, f"__{name}__") if is_ours else stream
+    return outermost
 
 
 def _class_with(made: dict[StreamName, Channel]) -> type[ModuleType]:
@@ -357,10 +329,6 @@ class Spool:
             if self._file is not None:
                 self._file.close()
                 self._file = None
-
-    def unlock_after_fork(self) -> None:
-        """In a forked child: whoever held the lock is not there any more."""
-        self._lock = threading.RLock()
 
     def _made_file(self) -> FileIO:
         if self._file is None:

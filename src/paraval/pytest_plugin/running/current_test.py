@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from paraval.pytest_plugin.isolation.capture import Captured
     from paraval.pytest_plugin.isolation.exceptions import Unhandled
     from paraval.pytest_plugin.isolation.logs import TurnLogs
+    from paraval.pytest_plugin.isolation.test_warnings import WarningsHeld
     from paraval.pytest_plugin.running.protocol import PhaseEnd
 
 Phase = Literal["setup", "call", "teardown"]
@@ -58,6 +59,8 @@ class Turn:
     open_patches: set[int] = field(default_factory=set)
     """Identities of patches that it has begun, and not undone."""
     warned: list[warnings.WarningMessage] = field(default_factory=list)
+    warnings_held: WarningsHeld | None = None
+    """What the module `warnings` holds for it, once it was asked."""
     unhandled: list[Unhandled] | None = field(default_factory=list)
     """Exceptions of its threads and finalizers, until the phase ends; None: its last has ended."""
     ended: list[PhaseEnd] = field(default_factory=list)
@@ -177,6 +180,15 @@ def carrying() -> Iterator[None]:
     finally:
         threading.Thread.start = start  # type: ignore[method-assign]  # as it was
         ThreadPoolExecutor.submit = submit  # type: ignore[method-assign]  # as it was
+
+
+def start_for_nobody(thread: threading.Thread) -> None:
+    """It belongs to no test, although one starts it."""
+    token = CURRENT.set(None)
+    try:
+        thread.start()
+    finally:
+        CURRENT.reset(token)
 
 
 def _carried() -> Turn | None:

@@ -171,7 +171,7 @@ class Protocol:
             try:
                 hook(item=item, **named)
             finally:
-                for key, text in turn.captured.take(phase):
+                for key, text in turn.captured.take():
                     item.add_report_section(phase, key, text)
                 turn.logs.end(phase)
 

@@ -228,7 +228,7 @@ class ParallelSession:
             carrying,
             partial(warnings_apart, config),
             partial(streams_apart, config),
-            partial(children_apart, config),
+            children_apart,
             partial(logs_apart, config, stage.post),
             partial(asserts_apart, config),
             partial(unhandled_apart, config),

@@ -8,7 +8,6 @@ but what pytest-timeout was told is there pytest-timeout's own business.
 
 from __future__ import annotations
 
-import contextvars
 import math
 import threading
 import time
@@ -18,12 +17,11 @@ from typing import Any
 
 import pytest
 
-from paraval.pytest_plugin.running.current_test import CURRENT, Phase, Turn, current
+from paraval.pytest_plugin.running.current_test import Phase, Turn, current, start_for_nobody
 from paraval.pytest_plugin.timeouts.ending import cancel, frame_of, loop_in, raise_in
 from paraval.pytest_plugin.timeouts.stacks import Hung, TestTimedOut
-from paraval.pytest_plugin.timeouts.watchdog import Patience, Watch
+from paraval.pytest_plugin.timeouts.watchdog import LOOK_S, Patience, Watch, alarm
 
-LOOK_S = 0.02
 MARK = "timeout_s"
 OTHERS_PLUGIN = ("timeout", "pytest_timeout")
 """The names that pytest-timeout may be registered by: the second one after `-p`."""
@@ -46,13 +44,14 @@ def own_seconds_of(item: pytest.Item) -> float | None:
     if mark is None:
         return None
     given = (*mark.args, *mark.kwargs.values())
-    if len(given) != 1 or not set(mark.kwargs) <= {"seconds"}:
-        shown = ", ".join((*map(repr, mark.args), *(f"{k}={v!r}" for k, v in mark.kwargs.items())))
-        raise pytest.UsageError(
-            f"{item.nodeid}: @pytest.mark.{MARK}({shown}) takes one number of seconds, "
-            f"as in @pytest.mark.{MARK}(30)"
-        )
-    return _checked(item, given[0])
+    seconds = given[0] if len(given) == 1 and set(mark.kwargs) <= {"seconds"} else None
+    if isinstance(seconds, int | float) and seconds is not True and 0 < seconds < math.inf:
+        return float(seconds)
+    shown = ", ".join((*map(repr, mark.args), *(f"{k}={v!r}" for k, v in mark.kwargs.items())))
+    raise pytest.UsageError(
+        f"{item.nodeid}: @pytest.mark.{MARK}({shown}) takes one number of seconds above 0, "
+        f"as in @pytest.mark.{MARK}(30)"
+    )
 
 
 def counts_only_the_call(item: pytest.Item) -> bool:
@@ -61,16 +60,6 @@ def counts_only_the_call(item: pytest.Item) -> bool:
         return False
     settings = _settings_of_others(item)
     return settings is not None and bool(settings.func_only)
-
-
-def _checked(item: pytest.Item, seconds: object) -> float:
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if is_number and math.isfinite(seconds) and seconds > 0:  # type: ignore[arg-type,operator]  # a number, by the test before
-        return float(seconds)  # type: ignore[arg-type]  # the same
-    raise pytest.UsageError(
-        f"{item.nodeid}: @pytest.mark.{MARK}({seconds!r}) must be a number of seconds above 0; "
-        "without the mark a test may take as long as it wants"
-    )
 
 
 def _settings_of_others(item: pytest.Item) -> Any:
@@ -92,13 +81,11 @@ class Watcher:
 
     def __init__(self, patience: Patience | None = None) -> None:
         self._patience = patience or Patience()
-        self._changed = threading.Condition()
-        """Guards all below. No exception is raised in a thread that holds it: watches are closed
-        before they come and go."""
         self._watches: dict[Turn, Watch] = {}
-        self._wakes_at = float("inf")
+        self._starting = threading.Lock()
+        """Guards the thread."""
         self._thread: threading.Thread | None = None
-        self._is_closed = False
+        self._closed = threading.Event()
 
     @contextmanager
     def watching(
@@ -106,72 +93,35 @@ class Watcher:
     ) -> Iterator[Watch]:
         """All phases of a test in its own thread. `on_given_up` is called in the watcher's."""
         watch = Watch(
-            turn,
-            seconds,
-            on_given_up,
+            turn=turn,
+            seconds=seconds,
+            on_given_up=on_given_up,
             patience=self._patience,
             call_only=counts_only_the_call(turn.item),
         )
-        with self._changed:
-            self._watches[turn] = watch
-            self._start()
-            if time.monotonic() + seconds < self._wakes_at:
-                self._wakes_at = 0.0
-                self._changed.notify()
+        with self._starting:
+            if self._thread is None:
+                name = "paraval-watcher"
+                self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+                start_for_nobody(self._thread)
+        self._watches[turn] = watch
         try:
             yield watch
         finally:
-            with self._changed:
-                self._watches.pop(turn, None)
+            del self._watches[turn]
 
     def watch_of(self, turn: Turn) -> Watch | None:
         return self._watches.get(turn)
 
-    @contextmanager
-    def pausing(self, turn: Turn) -> Iterator[None]:
-        """The turn waits for others, as for a shared fixture: that is not its time."""
-        watch = self.watch_of(turn)
-        if watch is None:
-            yield
-            return
-        watch.pause()
-        try:
-            yield
-        finally:
-            watch.go_on()
-
     def close(self) -> None:
         """No test is looked after any more."""
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify()
-
-    def _start(self) -> None:
-        if self._thread is None and not self._is_closed:
-            self._thread = threading.Thread(target=self._run, name="paraval-watcher", daemon=True)
-            contextvars.copy_context().run(self._start_for_nobody, self._thread)
-
-    @staticmethod
-    def _start_for_nobody(thread: threading.Thread) -> None:
-        """It belongs to no test, although one starts it."""
-        CURRENT.set(None)
-        thread.start()
+        self._closed.set()
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                wait_s = self._wakes_at - time.monotonic()
-                if not self._is_closed and wait_s > 0:
-                    self._changed.wait(min(wait_s, threading.TIMEOUT_MAX))
-                if self._is_closed:
-                    return
-                watches = tuple(self._watches.values())
-                # Whoever comes from here on, and is due before, says so.
-                self._wakes_at = float("inf")
+        while not self._closed.wait(LOOK_S):
             now = time.monotonic()
-            wakes_at = min((watch.look(now) for watch in watches), default=float("inf"))
-            with self._changed:
-                self._wakes_at = min(self._wakes_at, wakes_at)
+            for watch in self._watches.copy().values():
+                watch.look(now)
 
 
 def interrupt(turns: Collection[Turn], grace_s: float) -> list[Turn]:
@@ -235,7 +185,5 @@ class TimeLimits:
         seconds = own_seconds_of(item)
         if seconds is None:
             return (yield)
-        from paraval.pytest_plugin.timeouts.watchdog import alarm
-
         with alarm(item, seconds, phase):
             return (yield)

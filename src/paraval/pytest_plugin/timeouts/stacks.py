@@ -6,14 +6,15 @@ Frames are looked at from another thread while they run on: what is read here is
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import linecache
 import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import dropwhile
 from pathlib import Path
+from traceback import walk_stack
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -43,6 +44,10 @@ class Place:
     function: str
     source: str
 
+    @property
+    def package(self) -> str:
+        return self.module.partition(".")[0]
+
     def __str__(self) -> str:
         told = f'  File "{self.file}", line {self.line}, in {self.function}'
         return f"{told}\n    {self.source}" if self.source else told
@@ -56,9 +61,7 @@ class Stack:
     places: Sequence[Place]
 
     def __str__(self) -> str:
-        cut = len(self.places) - MOST_PLACES
-        more = [f"  ... {cut} more"] if cut > 0 else []
-        return "\n".join([f"~~~ {self.title} ~~~", *more, *map(str, self.places[-MOST_PLACES:])])
+        return "\n".join([f"~~~ {self.title} ~~~", *map(str, self.places[-MOST_PLACES:])])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,15 +71,23 @@ class Hung:
     nodeid: str
     phase: Phase
     seconds: float
-    where: str
-    """`tests/test_x.py:12: client.get(url) -> socket.SocketIO.readinto`; empty: unknown."""
     stacks: Sequence[Stack]
+    """The one that tells most comes first."""
+    own: Place | None
+    """The innermost place in the test's own file; else the innermost of all."""
     notes: Sequence[str] = ()
     """What else there is to say, a line each."""
     ended: Sequence[PhaseEnd] = ()
     """How its phases before this one came out; only of a test that was given up."""
-    own: Place | None = None
-    """The innermost place in the test's own file; else the innermost of all."""
+
+    @property
+    def where(self) -> str:
+        """`tests/test_x.py:12: client.get(url) -> socket.SocketIO.readinto`; empty: unknown."""
+        if self.own is None:
+            return ""
+        inner = self.stacks[0].places[-1]
+        told = f"{self.own.file}:{self.own.line}: {self.own.source}".removesuffix(": ")
+        return told if self.own is inner else f"{told} -> {inner.module}.{inner.function}"
 
     @property
     def message(self) -> str:
@@ -87,10 +98,7 @@ class Hung:
 
     @property
     def text(self) -> str:
-        shown = [*map(str, self.stacks[:MOST_STACKS])]
-        if len(self.stacks) > MOST_STACKS:
-            shown.append(f"... and {len(self.stacks) - MOST_STACKS} more threads and tasks")
-        return "\n".join((self.message, *self.notes, *shown))
+        return "\n".join((self.message, *self.notes, *map(str, self.stacks[:MOST_STACKS])))
 
     def noting(self, note: str) -> Hung:
         return replace(self, notes=(*self.notes, note))
@@ -102,7 +110,7 @@ class Hung:
     def phases(self, turn: Turn) -> Sequence[PhaseEnd]:
         """The reports of a test that was given up, as if it had failed in this phase."""
         item = turn.item
-        for key, text in turn.captured.take(self.phase):
+        for key, text in turn.captured.take():
             item.add_report_section(self.phase, key, text)
         turn.logs.end(self.phase)
         hung = _end(item, self.phase, TestTimedOut(self), self.seconds)
@@ -145,21 +153,20 @@ def look_at(
     if frame is not None:
         frames[thread] = frame
     root = str(item.config.rootpath)
-    own = str(item.path)
-    stacks = [*_stacks(frames, thread, turn, root)]
-    # The one that tells most comes first: what stands in the test's own file.
-    best = max(stacks, key=lambda stack: _is_in(stack, _shown(own, root)), default=None)
-    if best is not None:
-        stacks.remove(best)
-        stacks.insert(0, best)
-    places = () if best is None else best.places
+    file = _shown(str(item.path), root)
+
+    def own_places(stack: Stack) -> list[Place]:
+        return [place for place in stack.places if place.file == file]
+
+    # First what stands in the test's own file.
+    stacks = sorted(_stacks(frames, thread, turn, root), key=lambda one: not own_places(one))
+    known = (own_places(stacks[0]) or stacks[0].places) if stacks else ()
     return Hung(
         nodeid=item.nodeid,
         phase=phase,
         seconds=seconds,
-        where=_where(places, _shown(own, root)),
-        stacks=tuple(stacks),
-        own=_own(places, _shown(own, root)),
+        stacks=stacks,
+        own=known[-1] if known else None,
     )
 
 
@@ -175,33 +182,26 @@ def _stacks(
 ) -> Iterator[Stack]:
     running = loop_in(frames.get(thread))
     at = (None if turn is None else thread_at(turn)) or thread
-    frame = frames.get(at)
-    if running is not None and running.is_shared and at == thread:
-        yield Stack(title="Stack of the test", places=_task_places(running.main, root))
-    elif frame is not None:
-        places = [*_thread_places(frame, root)]
-        if running is not None and places and _is_of_a_loop(places[-1]):
-            # The loop waits: what it waits for says more than how it does.
-            while places and _is_of_a_loop(places[-1]):
-                places.pop()
-            places += _task_places(running.main, root)
-        yield Stack(title="Stack of the test", places=places)
+    places: list[Place] = []
+    if at in frames and not (running is not None and running.is_shared and at == thread):
+        places = _thread_places(frames[at], root)
+    if running is not None and (not places or _is_of_a_loop(places[-1])):
+        # The loop waits: what it waits for says more than how it does.
+        while places and _is_of_a_loop(places[-1]):
+            places.pop()
+        places += _task_places(running.main, root)
+    yield Stack(title="Stack of the test", places=places)
     for task in () if running is None else _other_tasks(running, turn):
         yield Stack(title=f"Stack of {task.get_name()}", places=_task_places(task, root))
-    names = {one.ident: one.name for one in threading.enumerate()}
-    for ident, other in frames.items():
-        if turn is not None and ident != thread and _belongs(other, turn):
-            title = f"Stack of {names.get(ident, 'a thread')}, which the test started"
-            yield Stack(title=title, places=_thread_places(other, root))
+    started = set() if turn is None else turn.threads
+    for one in threading.enumerate():
+        if one.native_id in started and one.ident != thread and one.ident in frames:
+            title = f"Stack of {one.name}, which the test started"
+            yield Stack(title=title, places=_thread_places(frames[one.ident], root))
 
 
 def _is_of_a_loop(place: Place) -> bool:
-    return place.module.partition(".")[0] in ("asyncio", "selectors")
-
-
-def _task_places(task: asyncio.Future[Any], root: str) -> Sequence[Place]:
-    coroutine = task.get_coro() if isinstance(task, asyncio.Task) else None
-    return [_place(frame, line, root) for frame, line in _awaits(coroutine)]
+    return place.package in ("asyncio", "selectors")
 
 
 def _other_tasks(running: RunningLoop, turn: Turn | None) -> Sequence[asyncio.Task[Any]]:
@@ -210,35 +210,35 @@ def _other_tasks(running: RunningLoop, turn: Turn | None) -> Sequence[asyncio.Ta
         tasks = asyncio.all_tasks(running.loop) - {running.main}
     except RuntimeError:  # They came and went too quickly to be listed.
         return []
-    if running.is_shared and turn is not None:
-        tasks = {task for task in tasks if _is_of(getattr(task, "get_context", str)(), turn)}
+    if running.is_shared:
+        tasks = {
+            task
+            for task in tasks
+            if hasattr(task, "get_context") and task.get_context().get(CURRENT) is turn
+        }
     return sorted(tasks, key=lambda task: task.get_name())
 
 
-def _awaits(awaitable: Any) -> Iterator[tuple[FrameType, int]]:
+def _task_places(task: asyncio.Future[Any], root: str) -> list[Place]:
     """A suspended coroutine's frames, the outermost first: a task tells only of its first."""
-    for _ in range(200):
+    places: list[Place] = []
+    awaitable: Any = task
+    while awaitable is not None and len(places) < MOST_PLACES:
+        if isinstance(awaitable, asyncio.Task):
+            awaitable = awaitable.get_coro()
         frame = getattr(awaitable, "cr_frame", None) or getattr(awaitable, "gi_frame", None)
         if frame is None:
-            if not isinstance(awaitable, asyncio.Task):
-                return
-            awaitable = awaitable.get_coro()
-            continue
-        yield frame, frame.f_lineno or 0
+            break
+        places.append(_place(frame, frame.f_lineno, root))
         awaitable = getattr(awaitable, "cr_await", None) or getattr(awaitable, "gi_yieldfrom", None)
+    return places
 
 
-def _thread_places(frame: FrameType, root: str) -> Sequence[Place]:
+def _thread_places(frame: FrameType, root: str) -> list[Place]:
     """From the test on: what pytest, threads and we do to get there says nothing."""
-    places: list[Place] = []
-    inner: FrameType | None = frame
-    while inner is not None:
-        places.append(_place(inner, inner.f_lineno or 0, root))
-        inner = inner.f_back
-    places.reverse()
-    begun = next((at for at, place in enumerate(places) if _runs_a_phase(place)), 0)
-    own = (at for at, place in enumerate(places) if at >= begun and not _is_harness(place))
-    shown = places[next(own, 0) :]
+    places = [_place(one, line, root) for one, line in walk_stack(frame)][::-1]
+    phase = [*dropwhile(lambda place: not _runs_a_phase(place), places)] or places
+    shown = [*dropwhile(lambda place: place.package in _HARNESS, phase)] or places
     return [place for place in shown if not place.module.startswith("paraval.pytest_plugin.")]
 
 
@@ -246,55 +246,19 @@ def _runs_a_phase(place: Place) -> bool:
     return place.module == "_pytest.runner" and place.function.startswith("pytest_runtest_")
 
 
-def _is_harness(place: Place) -> bool:
-    return place.module.partition(".")[0] in _HARNESS
-
-
-def _place(frame: FrameType, line: int, root: str) -> Place:
+def _place(frame: FrameType, line: int | None, root: str) -> Place:
     code = frame.f_code
     return Place(
         file=_shown(code.co_filename, root),
-        line=line,
+        line=line or 0,
         module=str(frame.f_globals.get("__name__", "?")),
         function=code.co_qualname,
-        source=linecache.getline(code.co_filename, line, frame.f_globals).strip(),
+        source=linecache.getline(code.co_filename, line or 0, frame.f_globals).strip(),
     )
 
 
 def _shown(path: str, root: str) -> str:
-    return path[len(root) + 1 :] if path.startswith(root + os.sep) else path
-
-
-def _is_in(stack: Stack, file: str) -> bool:
-    return any(place.file == file for place in stack.places)
-
-
-def _own(places: Sequence[Place], file: str) -> Place | None:
-    inner = places[-1] if places else None
-    return next((place for place in reversed(places) if place.file == file), inner)
-
-
-def _where(places: Sequence[Place], file: str) -> str:
-    own = _own(places, file)
-    if own is None:
-        return ""
-    inner = places[-1]
-    told = f"{own.file}:{own.line}: {own.source}".removesuffix(": ")
-    return told if own is inner else f"{told} -> {inner.module}.{inner.function}"
-
-
-def _belongs(frame: FrameType, turn: Turn) -> bool:
-    """Whether a thread was started by the turn: `carrying` has it at the foot of the stack."""
-    inner: FrameType | None = frame
-    while inner is not None:
-        if inner.f_globals.get("__name__") == "paraval.pytest_plugin.running.current_test":
-            return any(_is_of(value, turn) for value in inner.f_locals.values())
-        inner = inner.f_back
-    return False
-
-
-def _is_of(value: object, turn: Turn) -> bool:
-    return value is turn or (isinstance(value, contextvars.Context) and value.get(CURRENT) is turn)
+    return path.removeprefix(root + os.sep)
 
 
 def _end(item: pytest.Item, phase: Phase, error: BaseException | None, seconds: float) -> PhaseEnd:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
@@ -29,13 +29,11 @@ from paraval.pytest_plugin.timeouts.ending import (
     raise_in,
     thread_at,
     waits_for_others,
-    withdraw,
 )
 from paraval.pytest_plugin.timeouts.stacks import Hung, TestTimedOut, look_at
 
-MOMENT_S = 0.005
-MOST_MOMENTS = 40
-AGAIN_S = 0.05
+LOOK_S = 0.02
+MOST_MOMENTS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,37 +46,27 @@ class Patience:
     """To clean up, once it knows."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Watch:
     """One test and its time. The test's own thread opens and closes it, the watcher's looks."""
 
-    def __init__(
-        self,
-        turn: Turn,
-        seconds: float,
-        on_given_up: Callable[[Hung], None],
-        *,
-        patience: Patience,
-        call_only: bool,
-    ) -> None:
-        """`call_only`: what the setup takes is not counted."""
-        self.turn = turn
-        self._seconds = seconds
-        self._on_given_up = on_given_up
-        self._patience = patience
-        self._call_only = call_only
-        # A plain lock, and no Condition: an exception may be raised in the thread that holds it.
-        self._lock = threading.Lock()
-        """Guards all below. Exceptions are raised with it held, and only while it is open."""
-        self.is_open = False
-        self._pauses = 0
-        self._paused_at = 0.0
-        self._phase: Phase = "setup"
-        self._deadline = time.monotonic() + seconds
-        self._course: Iterator[float] | None = None
-        self._next_at = self._deadline
-        self._is_heard = False
-        self._hung: Hung | None = None
-        self._is_given_up = False
+    turn: Turn
+    seconds: float
+    on_given_up: Callable[[Hung], None]
+    patience: Patience
+    call_only: bool
+    """True: what the setup takes is not counted."""
+    # A plain lock, and no Condition: an exception may be raised in the thread that holds it.
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    """Guards all below. Exceptions are raised with it held, and only while it is open."""
+    _is_open: bool = field(default=False, init=False)
+    _phase: Phase = field(default="setup", init=False)
+    _next_at: float = field(default=0.0, init=False)
+    """When there is something to be done: at first, the end of its time. 0: it has not begun."""
+    _course: Iterator[float] | None = field(default=None, init=False)
+    _is_heard: bool = field(default=False, init=False)
+    _hung: Hung | None = field(default=None, init=False)
+    _is_given_up: bool = field(default=False, init=False)
 
     # ---- in the test's thread
 
@@ -91,7 +79,7 @@ class Watch:
             result = yield
         except BaseException as error:  # noqa: BLE001 - raised again below, or told as a timeout
             failure = error
-        while self.is_open:
+        while self._is_open:
             try:
                 self._close()
             except TestTimedOut as late:  # It came up just here.
@@ -111,61 +99,40 @@ class Watch:
                 # It came back after all, but it is reported already and has nothing any more.
                 raise TestTimedOut(self._hung)
             # A test may be set up once more, to run again.
-            if phase != "call" or self._call_only:
-                self._deadline = time.monotonic() + self._seconds
+            if phase != "call" or self.call_only or not self._next_at:
+                self._next_at = time.monotonic() + self.seconds
             self._phase = phase
-            self._next_at = self._deadline
             self._course = self._hung = None
-            self.is_open = True
+            self._is_open = True
 
     def _close(self) -> None:
         with self._lock:
             if self._course is not None and self.turn.thread is not None:
-                withdraw(self.turn.thread)
-            self.is_open = False
-
-    def pause(self) -> None:
-        with self._lock:
-            self._pauses += 1
-            if self._pauses == 1:
-                self._paused_at = time.monotonic()
-
-    def go_on(self) -> None:
-        with self._lock:
-            self._pauses -= 1
-            if self._pauses == 0:
-                self._deadline += time.monotonic() - self._paused_at
-                self._next_at = max(self._next_at, self._deadline)
+                raise_in(self.turn.thread, None)
+            self._is_open = False
 
     # ---- in the watcher's thread
 
-    def look(self, now: float) -> float:
-        """Do what is due; when to look again. Infinity: never."""
+    def look(self, now: float) -> None:
+        """Do what is due."""
         with self._lock:
-            if self._is_given_up:
-                return float("inf")
-            if now < self._next_at:
-                return self._next_at
-            if not self.is_open or self._pauses:
-                return now + AGAIN_S
+            if self._is_given_up or not self._is_open or now < self._next_at:
+                return
             if self._course is None:
-                if self._phase == "setup" and self._call_only:
-                    self._next_at = now + self._seconds
-                    return self._next_at
-                if waits_for_others(frame_of(self.turn.thread)):
-                    # Nobody said since when, so it has all of its time again.
-                    self._deadline = self._next_at = now + self._seconds
-                    return self._next_at
+                is_uncounted = self._phase == "setup" and self.call_only
+                if is_uncounted or waits_for_others(self.turn.thread):
+                    # Nobody knows since when it waits, so it has all of its time again.
+                    self._next_at = now + self.seconds
+                    return
                 self._course = self._end()
                 self.turn.check = "none"  # It would only hang once more.
             wait_s = next(self._course, None)
             if wait_s is not None:
                 self._next_at = time.monotonic() + wait_s
-                return self._next_at
+                return
             self._is_given_up = True
             self._hung = hung = self._where().left_behind(self.turn)
-        self._on_given_up(hung)
-        return float("inf")
+        self.on_given_up(hung)
 
     def _end(self) -> Iterator[float]:
         """What is tried to end the test, one after another; how long each has to take effect."""
@@ -178,19 +145,19 @@ class Watch:
             cancel(running, TestTimedOut(hung), self._hear)
             yield from self._until_heard()
             if self._is_heard:
-                yield self._patience.to_end_s
+                yield self.patience.to_end_s
         # What waits in C hears nothing; and there is code that catches all there is.
         yield from self._raise(hung)
         if self._is_heard:
-            yield self._patience.to_end_s
+            yield self.patience.to_end_s
             yield from self._raise(hung)
-            yield self._patience.to_hear_s
+            yield self.patience.to_hear_s
 
     def _raise(self, hung: Hung) -> Iterator[float]:
         for _ in range(MOST_MOMENTS):
             if is_good_moment(thread_at(self.turn)):
                 break
-            yield MOMENT_S
+            yield LOOK_S
         self._hung, self._is_heard = hung, False
         thread = thread_at(self.turn)
         if thread is not None:
@@ -198,16 +165,16 @@ class Watch:
         yield from self._until_heard()
 
     def _until_heard(self) -> Iterator[float]:
-        until = time.monotonic() + self._patience.to_hear_s
+        until = time.monotonic() + self.patience.to_hear_s
         while not self._is_heard and time.monotonic() < until:
-            yield AGAIN_S
+            yield LOOK_S
 
     def _where(self) -> Hung:
         if self._hung is not None:
             return self._hung
         turn = self.turn
         return look_at(
-            turn.item, turn.thread or 0, phase=self._phase, seconds=self._seconds, turn=turn
+            turn.item, turn.thread or 0, phase=self._phase, seconds=self.seconds, turn=turn
         )
 
     def _hear(self) -> None:
@@ -222,8 +189,6 @@ class Watch:
                 hear()
                 super().__init__(hung)
 
-        Raised.__name__, Raised.__qualname__ = TestTimedOut.__name__, TestTimedOut.__qualname__
-        Raised.__module__ = TestTimedOut.__module__
         return Raised
 
 
@@ -254,69 +219,56 @@ _SPENT = pytest.StashKey[float]()
 @contextmanager
 def alarm(item: pytest.Item, seconds: float, phase: Phase) -> Iterator[None]:
     """A phase of a test; setup and call have the time together, the teardown has it once more."""
-    if phase == "setup":
-        item.stash[_SPENT] = 0.0
-    spent = item.stash.get(_SPENT, 0.0) if phase == "call" else 0.0
     began = time.monotonic()
+    spent = item.stash.get(_SPENT, 0.0) if phase == "call" else 0.0
+    left_s = max(seconds - spent, SOON_S)
     try:
-        left_s = max(seconds - spent, SOON_S)
-        with _Alarm(item, seconds, phase).set_for(left_s):
+        if _may_be_set(left_s):
+            with _ringing(item, seconds, phase, left_s):
+                yield
+        else:
             yield
     finally:
         item.stash[_SPENT] = spent + time.monotonic() - began
 
 
-class _Alarm:
-    def __init__(self, item: pytest.Item, seconds: float, phase: Phase) -> None:
-        self._item = item
-        self._seconds = seconds
-        self._phase = phase
-        self._hung: Hung | None = None
-        self._is_over = False
+@contextmanager
+def _ringing(item: pytest.Item, seconds: float, phase: Phase, left_s: float) -> Iterator[None]:
+    hung: Hung | None = None
+    is_over = False
 
-    @contextmanager
-    def set_for(self, left_s: float) -> Iterator[None]:
-        if not _may_be_set(left_s):
-            yield
+    def ring(_number: int, frame: FrameType | None) -> None:
+        nonlocal hung
+        if is_over:
             return
-        before = signal.getsignal(signal.SIGALRM)
-        others_s, others_interval_s = signal.getitimer(signal.ITIMER_REAL)
-        began = time.monotonic()
-        try:
-            signal.signal(signal.SIGALRM, self._ring)
-            signal.setitimer(signal.ITIMER_REAL, left_s)
-            yield
-        except asyncio.CancelledError:
-            if self._hung is None:
-                raise
-            raise TestTimedOut(self._hung) from None
-        finally:
-            self._is_over = True  # First, so that nothing is raised from here on.
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
-            if others_s:
-                remaining_s = others_s - (time.monotonic() - began)
-                signal.setitimer(signal.ITIMER_REAL, max(remaining_s, SOON_S), others_interval_s)
-
-    def _ring(self, _number: int, frame: FrameType | None) -> None:
-        if self._is_over:
-            return
-        is_first = self._hung is None
+        is_first = hung is None
         signal.setitimer(signal.ITIMER_REAL, TO_END_S if is_first else RING_AGAIN_S)
         if is_debugged(frame):
             return
-        if self._hung is None:
-            self._hung = look_at(
-                self._item,
-                threading.get_ident(),
-                phase=self._phase,
-                seconds=self._seconds,
-                frame=frame,
-            )
+        if hung is None:
+            thread = threading.get_ident()
+            hung = look_at(item, thread, phase=phase, seconds=seconds, frame=frame)
         running = loop_in(frame)
         if running is None or not is_first:
-            raise TestTimedOut(self._hung)
-        cancel(running, TestTimedOut(self._hung), lambda: None)
+            raise TestTimedOut(hung)
+        cancel(running, TestTimedOut(hung), lambda: None)
+
+    others_s, others_interval_s = signal.getitimer(signal.ITIMER_REAL)
+    before, began = signal.signal(signal.SIGALRM, ring), time.monotonic()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, left_s)
+        yield
+    except asyncio.CancelledError:
+        if hung is None:
+            raise
+        raise TestTimedOut(hung) from None
+    finally:
+        is_over = True  # First, so that nothing is raised from here on.
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        if others_s:
+            remaining_s = others_s - (time.monotonic() - began)
+            signal.setitimer(signal.ITIMER_REAL, max(remaining_s, SOON_S), others_interval_s)
 
 
 def _may_be_set(left_s: float) -> bool:
