@@ -913,7 +913,7 @@ def test_every_module_in_the_folders_of_tests_is_read_and_the_code_under_test_is
         "test_by_full_name": changes,
         "test_imported_inside": "calls time.tzset in `FixedClock`",
         "test_class": "calls time.tzset in `Clock`",
-        "test_object": "uses vcr.VCR in `recorder.use_cassette`",
+        "test_object": "uses vcr.VCR",
         "test_method": "calls os.chdir in `enter`",
         "test_harmless": None,
         "test_code_under_test": None,

@@ -153,6 +153,7 @@ def test_a_client_without_a_key_says_nothing_of_an_answer(monkeypatch: pytest.Mo
     outage = outage_in(caught.value)
     assert outage is not None
     assert (outage.kind, outage.stops) == (Outcome.CRASHED, Stops.ACCOUNT)
+    assert outage.client == "openai"
 
 
 # ---- clients that are not here, by what their exceptions are called

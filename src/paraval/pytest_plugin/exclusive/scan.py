@@ -1,38 +1,40 @@
 """Which tests must run alone, found before anything runs, with the reason in words for `-v`.
 
 By marks, fixtures and source: of the test, its fixtures and setups, and the functions of test code
-that they use. Users' objects are not touched. A harmless test that runs alone costs its time; what
-is missed here is learned from its failure.
+that they use. Of users' objects only types are looked at. A harmless test that runs alone costs its
+time; what is missed here is learned from its failure.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
+import importlib.util
 import os
 import re
+import sys
 import tokenize
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FunctionType, MethodType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import pytest
 
 from paraval.pytest_plugin.exclusive import known_effects as known
 
-_TESTS_FOLDER = re.compile(r"(\w+[_-])?(tests?|testing)", re.IGNORECASE)
-_CLASS_SETUPS = "setup_method teardown_method setup_class teardown_class setUp tearDown "
-_CLASS_SETUPS += "asyncSetUp asyncTearDown"
-_MODULE_SETUPS = "setup_function teardown_function setup_module teardown_module"
+_TEST_CODE = re.compile(r"[/_-](tests?|testing)/|/(conftest|test_[^/]*|[^/]*_test)\.py$")
+_SETUPS = "setup_method teardown_method setup_class teardown_class setUp tearDown asyncSetUp "
+_SETUPS += "asyncTearDown setup_function teardown_function setup_module teardown_module"
 _WORD = re.compile(r"[^\W\d]\w*")
-_IMPORT = re.compile(r"^[ \t]*(?:from\s+(\S+)\s+)?import\s+(\([^)]*\)|[^;\n]*)", re.MULTILINE)
-_SETS_ATTRIBUTE = re.compile(r"\.(?<!\bself\.)(?<!\bcls\.)\w+\s*[-+*/%&|^@<>]{0,2}=(?!=)")
-_ENDS = [(one.split(".")[0], one.split(".")[-1]) for one in (*known.CALLS, *known.CONTAINERS)]
+_IMPORTED = re.compile(r"^(from \S+ import) (?!.* as )[^(;\n]*$", re.MULTILINE)
+_SETS_ATTRIBUTE = re.compile(r"\.\w+\s*[-+*/%&|^@<>]{0,2}=(?!=)")
+_ENDS = {(one.split(".")[0], one.split(".")[-1]): one for one in (*known.CALLS, *known.CONTAINERS)}
 _FIXTURE_NAMES = frozenset(" ".join(known.FIXTURES.values()).split())
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_WORDS = known.PATCHING_METHODS | known.METHODS.keys() | {"global", "del", "getfixturevalue"}
+_SUSPECTS = known.PATCHING_METHODS | known.METHODS.keys() | {"global", "del", "getfixturevalue"}
+_INSIDE: dict[Any, str] = {functools.partial: "func", property: "fget"}
+_INSIDE |= dict.fromkeys((MethodType, classmethod, staticmethod), "__func__")
 
 
 def why_alone(item: pytest.Item) -> str | None:
@@ -49,9 +51,16 @@ class Scan:
     """One session's tests. What they have in common is read once."""
 
     def __init__(self, session: pytest.Session) -> None:
-        self._root = f"{session.config.rootpath}{os.sep}"
-        self._sources = _Sources(session)
-        self._known: dict[tuple[int, int], tuple[object, str | None]] = {}
+        root = session.config.rootpath
+        self._root, self._above = f"{root}{os.sep}", str(root.parent)
+        self._folders = {item.path.parent for item in session.items} - {root}
+        self._files: dict[str, _File] = {}
+        modules = {name: one for name, one in sys.modules.items() if type(one) is ModuleType}
+        files = {name: str(vars(one).get("__file__")) for name, one in modules.items()}
+        of_tests = {name.rpartition(".")[2] for name, one in files.items() if self._is_read(one)}
+        self._suspects = _SUSPECTS | of_tests
+        self._setups = functools.cache(self._by_setups)
+        self._source = functools.cache(self._by_source)
 
     def why_alone(self, item: pytest.Item) -> str | None:
         for mark in item.iter_markers():
@@ -60,38 +69,40 @@ class Scan:
         if not isinstance(item, pytest.Function):
             kind = type(item).__name__
             return "a doctest" if "Doctest" in kind else f"not a Python function: a {kind}"
-        parent, cls = item.getparent(pytest.Module), item.cls
-        module = {} if parent is None else vars(parent.obj)
+        cls = item.cls or object
         # Of a class, `item.obj` may have to make an instance.
-        function = item.obj if cls is None else _member(cls, item.originalname or item.name)
+        function = item.obj if item.cls is None else _member(cls, item.originalname or item.name)
         return (
-            self._once(module, cls, lambda: self._by_setups(module, cls))
+            self._setups(item.module, cls)
             or self._by_fixtures(item._fixtureinfo)
-            or self._once(function, cls, lambda: self._sources.why(function, cls, is_own=True))
+            or self._source(function, cls, is_own=True)
         )
 
-    def _once(self, thing: object, cls: type | None, read: Callable[[], str | None]) -> str | None:
-        key = (id(thing), id(cls))
-        if key not in self._known:
-            self._known[key] = (thing, read())  # kept, so that its id stays its own
-        return self._known[key][1]
-
-    def _by_setups(self, module: Mapping[str, Any], cls: type | None) -> str | None:
-        state = None if cls is None else _test_case_state(cls, module)
-        setups = [(name, _member(cls, name)) for name in _CLASS_SETUPS.split() if cls is not None]
-        setups += [(name, module.get(name)) for name in _MODULE_SETUPS.split()]
-        reasons = ((name, self._sources.why(function, cls)) for name, function in setups)
-        return state or next((f"{name} {why}" for name, why in reasons if why), None)
+    def _by_setups(self, module: ModuleType, cls: type) -> str | None:
+        for base in cls.__mro__:
+            package = str(vars(base).get("__module__")).partition(".")[0]
+            if package in known.TEST_CASES:
+                return f"{cls.__name__} is a {known.TEST_CASES[package]}"
+            for name in {"setUpClass", "tearDownClass"} & vars(base).keys():
+                if package != "unittest":
+                    return f"{base.__name__} has {name}"
+        for name in {"setUpModule", "tearDownModule"} & vars(module).keys():
+            return f"its module has {name}"
+        setups = {name: _member(cls, name) or vars(module).get(name) for name in _SETUPS.split()}
+        reasons = ((name, self._source(function, cls)) for name, function in setups.items())
+        return next((f"{name} {why}" for name, why in reasons if why), None)
 
     def _by_fixtures(self, info: Any) -> str | None:
         for name, definitions in info.name2fixturedefs.items():
-            for one in _in_use(name, definitions):
-                why = self._once(one, None, functools.partial(self._by_fixture, name, one))
-                if why is None:
-                    continue
-                user = None if name in info.argnames else _user(name, info.name2fixturedefs)
-                is_placed = user is None or why.startswith("fixture ")
-                return why if is_placed else f"{self._place(user)} {why}"
+            for one in reversed(definitions):
+                why = self._by_fixture(name, one)
+                if why is not None:
+                    others = (found[-1] for found in info.name2fixturedefs.values() if found)
+                    user = next((other for other in others if name in other.argnames), one)
+                    is_placed = name in info.argnames or user is one or why.startswith("fixture ")
+                    return why if is_placed else f"{self._place(user)} {why}"
+                if name not in one.argnames:
+                    break  # it overrides the others
         return None
 
     def _by_fixture(self, name: str, definition: pytest.FixtureDef[Any]) -> str | None:
@@ -102,66 +113,65 @@ class Scan:
             if name in known.FIXTURES.get(package, "").split():
                 return f"uses {name}"
         is_own = definition.scope in {"function", "class"}
-        why = self._sources.why(definition.func, None, is_own=is_own)
+        why = self._source(definition.func, object, is_own=is_own)
         return None if why is None else f"{self._place(definition)} {why}"
 
     def _place(self, definition: Any) -> str:
         """As in "fixture `keys` (conftest.py:5)"."""
-        places = [
-            f" ({one.__code__.co_filename.removeprefix(self._root)}:{one.__code__.co_firstlineno})"
-            for one in _layers(definition.func)
-        ]
-        return f"fixture `{definition.argname}`{places[-1] if places else ''}"
+        *_, function = _layers(definition.func)
+        file, line = function.__code__.co_filename, function.__code__.co_firstlineno
+        return f"fixture `{definition.argname}` ({file.removeprefix(self._root)}:{line})"
+
+    def _by_source(self, function: object, cls: type, *, is_own: bool = False) -> str | None:
+        """Of a test, fixture or setup, and of what it uses. `is_own`: its globals count."""
+        pending = [("", one) for one in _layers(function)]
+        seen: set[FunctionType] = set()
+        for user, one in pending:  # it grows
+            file = one.__code__.co_filename
+            if one in seen or not self._is_read(file, is_own=not user):
+                continue
+            seen.add(one)
+            if file not in self._files:
+                self._files[file] = _File(file, one.__globals__, self._suspects)
+            code = self._files[file].at(one.__code__.co_firstlineno)
+            if code.reason is not None:
+                return f"{code.reason} in `{user}`" if user else code.reason
+            if is_own and code.written is not None and not user:
+                return f"writes the global `{code.written}`"
+            methods = [_member(cls, name) for name in code.methods]
+            pending += [found for used in (*code.uses, *methods) for found in _functions(used)]
+        return None
+
+    def _is_read(self, file: str, *, is_own: bool = False) -> bool:
+        """Test code: by its name, by that of a folder, or by the tests in its folder."""
+        is_ours = file.startswith(self._root) and "site-packages" not in file
+        is_named = is_own or _TEST_CODE.search(file.removeprefix(self._above))
+        return is_ours and bool(is_named or self._folders.intersection(Path(file).parents))
 
 
 _SCAN = pytest.StashKey[Scan]()
-
-
-def _in_use(
-    name: str, definitions: Sequence[pytest.FixtureDef[Any]]
-) -> Iterator[pytest.FixtureDef[Any]]:
-    """The last one overrides the others, unless it asks for what it overrides."""
-    for definition in reversed(definitions):
-        yield definition
-        if name not in definition.argnames:
-            return
-
-
-def _user(name: str, definitions: Mapping[str, Sequence[Any]]) -> Any:
-    """The fixture that asks for another one."""
-    others = (found[-1] for other, found in definitions.items() if found and other != name)
-    return next((other for other in others if name in other.argnames), None)
 
 
 def _member(cls: type, name: str) -> object:
     return next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
 
 
-def _test_case_state(cls: type, module: Mapping[str, Any]) -> str | None:
-    packages = [str(vars(base).get("__module__")).partition(".")[0] for base in cls.__mro__]
-    if "unittest" not in packages:
-        return None
-    for base, package in zip(cls.__mro__, packages, strict=True):
-        if package == "unittest":
-            break
-        if package in known.TEST_CASES:
-            return f"{cls.__name__} is a {known.TEST_CASES[package]}"
-        for name in {"setUpClass", "tearDownClass"} & vars(base).keys():
-            return f"{base.__name__} has {name}"
-    states = (name for name in ("setUpModule", "tearDownModule") if name in module)
-    return next((f"its module has {name}" for name in states), None)
-
-
 def _layers(function: Any) -> Iterator[FunctionType]:
     """The function and those that it is wrapped around, from the outside in."""
     for _ in range(20):
-        if type(function) in (MethodType, classmethod, staticmethod):
-            function = function.__func__
-        elif type(function) is functools.partial:
-            function = function.func
+        if type(function) in _INSIDE:
+            function = getattr(function, _INSIDE[type(function)])
         elif type(function) is FunctionType:
             yield function
             function = vars(function).get("__wrapped__")
+
+
+def _functions(used: Any) -> Iterator[tuple[str, FunctionType]]:
+    """A function, or the methods of a class: each with the name to report."""
+    owners = used.__mro__ if issubclass(type(used), type) else ()
+    members = [(base.__name__, one) for base in owners for one in vars(base).values()]
+    for name, member in members or [("", used)]:
+        yield from ((name or one.__name__, one) for one in _layers(member))
 
 
 # ---- source
@@ -169,321 +179,182 @@ def _layers(function: Any) -> Iterator[FunctionType]:
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class _Code:
-    """What the source of a function, or of a whole class, says."""
+    """What the source of a function says, with that of the functions in it."""
 
-    name: str
     lines: range = range(0)
     reason: str | None = None
     written: str | None = None
-    """A global that it writes itself."""
-    uses: dict[tuple[str, str], None] = field(default_factory=dict)
-    """Other test code: its file, and its name there."""
-    methods: dict[str, None] = field(default_factory=dict)
+    """A global that it writes."""
+    own: set[str] = field(default_factory=set)
+    """Its variables."""
+    uses: list[object] = field(default_factory=list)
+    """What other names stand for: functions, classes, or anything else."""
+    methods: set[str] = field(default_factory=set)
     """Names after `self.` or `cls.`."""
 
 
-class _Sources:
-    """The files of a session's test code, each read once, when it is needed."""
+class _File(ast.NodeVisitor):
+    """Reads the functions of a file, if it has a suspect word in it."""
 
-    def __init__(self, session: pytest.Session) -> None:
-        config = session.config
-        self._root = str(config.rootpath)
-        self._paths = [*map(str, config.getini("pythonpath")), str(config.rootpath.parent)]
-        folders = {file.parent for file in dict.fromkeys(item.path for item in session.items)}
-        self._test_folders = folders - {config.rootpath}
-        self._module = functools.cache(lambda file: _Module(file, self))
-        self._is_there = functools.cache(os.path.exists)
-        self.locate = functools.cache(self._locate)
-
-    def why(self, function: object, cls: type | None, *, is_own: bool = False) -> str | None:
-        """Why the function must run alone; None: nothing is known. `is_own`: its globals count."""
-        own = dict.fromkeys(self._found(function))
-        seen, pending = dict(own), list(own)
-        for one in pending:  # it grows
-            if one.reason is not None:
-                return one.reason if one in own else f"{one.reason} in `{one.name}`"
-            if is_own and one in own and one.written is not None:
-                return f"writes the global `{one.written}`"
-            used = [code for file, name in one.uses for code in self.named(file, name)]
-            for name in one.methods:
-                used += self._found(None if cls is None else _member(cls, name))
-            pending += [code for code in dict.fromkeys(used) if code not in seen]
-            seen |= dict.fromkeys(used)
-        return None
-
-    def _found(self, function: object) -> list[_Code]:
-        """A function of the user's, and those inside it, by the places of their code."""
-        codes = [layer.__code__ for layer in _layers(function)]
-        places = [(code.co_filename, code.co_firstlineno) for code in codes]
-        return [
-            code
-            for file, line in places
-            if file.startswith(self._root) and "site-packages" not in file
-            for code in self._module(file).at(line)
-        ]
-
-    def named(self, file: str, name: str, depth: int = 0) -> list[_Code]:
-        """What a name stands for in a file of test code, which may have imported it."""
-        module, (first, dot, rest) = self._module(file), name.partition(".")
-        if first in module.codes or first not in module.imports:
-            return [module.codes[first]] if first in module.codes else module.errors
-        full = f"{module.imports[first]}{dot}{rest}"
-        effect = _effect(full)
-        if effect is not None:
-            return [_Code(name=name, reason=f"uses {effect}")]
-        place = self.locate(module.folder, full)
-        return [] if place is None or depth > 9 else self.named(*place, depth + 1)
-
-    def _locate(self, folder: str, full: str) -> tuple[str, str] | None:
-        """The file of test code that a full name leads to, and the name in that file."""
-        parts = full.lstrip(".").split(".")
-        level = len(full) - len(full.lstrip("."))
-        parents = [folder, *map(str, Path(folder).parents)]
-        near = [one for one in parents if one.startswith(self._root)]
-        for base in parents[level - 1 : level] if level else (*near, *self._paths):
-            top = f"{base}/{parts[0]}"
-            if not (level or self._is_there(top) or self._is_there(f"{top}.py")):
-                continue
-            for count in range(len(parts), -1 if level else 0, -1):
-                stem = "/".join([base, *parts[:count]])
-                for file in (f"{stem}.py", f"{stem}/__init__.py"):
-                    if self._is_there(file):
-                        return (file, ".".join(parts[count:])) if self._is_tests(file) else None
-        return None
-
-    def _is_tests(self, file: str) -> bool:
-        """A module of tests, a conftest, or any other module in a folder of tests."""
-        path = Path(file)
-        names = [one.name for one in path.parents if str(one).startswith(self._root)]
-        return "site-packages" not in file and (
-            path.name.startswith(("conftest.", "test_"))
-            or any(map(_TESTS_FOLDER.fullmatch, names))
-            or not self._test_folders.isdisjoint(path.parents)
-        )
-
-
-class _Module:
-    """One file. Without any suspect word it is not parsed: nothing in it is a reason."""
-
-    def __init__(self, file: str, sources: _Sources) -> None:
-        self.file, self.folder = file, str(Path(file).parent)
-        self.locate = functools.partial(sources.locate, self.folder)
-        self.imports: dict[str, str] = {}
-        self.codes: dict[str, _Code] = {}
-        """Functions and classes by name."""
-        self.classes: set[str] = set()
-        self._by_line: dict[int, _Code] = {}
-        self.errors: list[_Code] = []
+    def __init__(self, file: str, names: Mapping[str, Any], suspects: frozenset[str]) -> None:
+        self._globals = names
+        modules = {name: one for name, one in names.items() if type(one) is ModuleType}
+        self._imports = {name: one.__name__ for name, one in modules.items()}
+        """Full names; those of modules also where `pytest.importorskip` imported them."""
+        self._codes: dict[int, _Code] = {}
+        self._code = self._outside = _Code()
+        """Of the function that is being read, or outside of functions."""
+        self._unknown = _Code()
         try:
-            self._read()
+            with tokenize.open(file) as source:
+                text = source.read()
+            words = {*_WORD.findall(_IMPORTED.sub(r"\1", text)), "builtins"}
+            has_suspect = not words.isdisjoint(suspects) or any(map(words.issuperset, _ENDS))
+            if has_suspect or _SETS_ATTRIBUTE.search(text):
+                self.visit(ast.parse(text, Path(file).name))
         except Exception as error:  # noqa: BLE001 - OSError, SyntaxError, RecursionError, ...
             why = f"its file could not be read: {type(error).__name__}: {error}"
-            self.errors = [_Code(name=Path(file).name, reason=why)]
+            self._codes, self._unknown = {}, _Code(reason=why)
 
-    def at(self, line: int) -> list[_Code]:
-        """The function that begins in a line, or those that have it in them."""
-        if line in self._by_line:
-            return [self._by_line[line]]
-        return self.errors or [one for one in self._by_line.values() if line in one.lines]
+    def at(self, line: int) -> _Code:
+        """The function that begins in a line, or that has it in it."""
+        around = (one for one in self._codes.values() if line in one.lines)
+        return self._codes.get(line) or next(around, self._unknown)
 
-    def _read(self) -> None:
-        with tokenize.open(self.file) as source:
-            text = source.read()
-        words = {*_WORD.findall(text), "builtins"}
-        # A name that is imported and no more is no use of it.
-        used = {*_WORD.findall(_IMPORT.sub(lambda one: one[0] * (" as " in one[0]), text))}
-        suspects = {
-            end for top, end in _ENDS if top in words and end in (words if top == end else used)
-        } | (used & _WORDS)
-        if not (suspects or _SETS_ATTRIBUTE.search(text) or self._imports_test_code(text)):
-            return
-        statements = list(_statements(ast.parse(text, Path(self.file).name).body))
-        self.imports = _imports(one for one, _ in statements)
-        for one, _ in statements:
-            if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name):
-                self._read_alias(one.targets[0].id, one.value)
-        definitions = [(one, cls) for one, cls in statements if isinstance(one, _DEFINITIONS)]
-        self.codes = {one.name: _Code(name=one.name) for one, cls in definitions if cls is None}
-        self.classes = {one.name for one, _ in definitions if isinstance(one, ast.ClassDef)}
-        suspects |= {one.name for one, _ in definitions if not one.name.lower().startswith("test")}
-        suspects |= {one for one, it in self.imports.items() if _effect(it) or self.locate(it)}
-        suspects.add("import")
-        lines = text.split("\n")
-        for one, cls in definitions:
-            code = self.codes[one.name] if cls is None else _Code(name=one.name)
-            first, end = _first_line(one), one.end_lineno or one.lineno
-            code.lines = range(first, end + 1)
-            segment = lines[first - 1 : end]
-            if cls is not None:
-                segment += lines[_first_line(cls) - 1 : cls.body[0].lineno]
-            own = "\n".join(segment)
-            if isinstance(one, ast.ClassDef) and "test" in one.name.lower():
-                continue  # each of its tests is read by itself
-            if not suspects.isdisjoint(_WORD.findall(own)) or _SETS_ATTRIBUTE.search(own):
-                _Reading(self, code, [one, *([] if cls is None else cls.decorator_list)])
-            if not isinstance(one, ast.ClassDef):
-                self._by_line[first] = code
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        for one in node.body:
+            if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
+                one.body += map(ast.Expr, node.decorator_list)  # they are applied to its methods
+        self.generic_visit(node)
 
-    def _imports_test_code(self, text: str) -> bool:
-        """From other files."""
-        return any(
-            self.locate(f"{module.rstrip('.')}.{name}" if module.strip(".") else f"{module}{name}")
-            for module, names in _IMPORT.findall(text)
-            for name in re.findall(r"[\w.]+", names)
-        )
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        outer = self._code
+        if outer is self._outside:
+            first = min(one.lineno for one in (node, *node.decorator_list))
+            self._code = self._codes[first] = _Code(lines=range(first, (node.end_lineno or 0) + 1))
+        self.generic_visit(node)
+        self._code = outer
 
-    def _read_alias(self, name: str, value: ast.expr) -> None:
-        """`recorder = vcr.VCR()`: what is done with it is done with a VCR."""
-        called = value.func if isinstance(value, ast.Call) else value
-        first, dot, rest = _dotted(called).partition(".")
-        full = f"{self.imports.get(first, '')}{dot}{rest}"
-        if full == "pytest.importorskip" and isinstance(value, ast.Call):
-            self.imports[name] = _text(value.args[:1])
-        elif first in self.imports and not (called is not value and full.endswith("patch.dict")):
-            self.imports[name] = full
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 - as ast calls it
 
+    def visit_Import(self, node: ast.Import) -> None:
+        for one in node.names:
+            top = one.name.partition(".")[0]
+            self._imports[one.asname or top] = one.name if one.asname else top
 
-class _Reading:
-    """Reads a function into its code: the first reason, and the test code that it uses."""
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        package = "." * node.level + (node.module or "")
+        if node.level:
+            package = importlib.util.resolve_name(package, self._globals.get("__package__"))
+        self._imports |= {one.asname or one.name: f"{package}.{one.name}" for one in node.names}
 
-    def __init__(self, module: _Module, code: _Code, nodes: Iterable[ast.AST]) -> None:
-        self._module, self._code = module, code
-        everything = _flat(nodes)
-        local = _imports(everything)
-        names = [one for one in everything if isinstance(one, ast.Name)]
-        self._own = {one.id for one in names if isinstance(one.ctx, ast.Store)} - local.keys()
-        self._own |= {one.arg for one in everything if isinstance(one, ast.arg)}
-        self._imports = module.imports | local
-        self._skipped: set[ast.AST] = set()
-        for node in everything:
-            if isinstance(node, ast.Attribute | ast.Name):
-                self._look_at_name(node)
-            elif isinstance(node, ast.Call):
-                self._look_at_call(node)
-            elif isinstance(node, ast.Global):
-                code.written = node.names[0]
-            elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
-                full = self._full(_dotted(node.value))
-                if full in known.CONTAINERS:
-                    self._found(f"changes {full}")
+    def visit_arg(self, node: ast.arg) -> None:
+        self._code.own.add(node.arg)
 
-    def _found(self, reason: str) -> None:
-        self._code.reason = self._code.reason or reason
+    def visit_Global(self, node: ast.Global) -> None:
+        self._code.written = node.names[0]
 
-    def _full(self, written: str) -> str:
-        """The full name of what is written; empty for what is the function's own, or unknown."""
-        first, dot, rest = written.partition(".")
-        if not first or first in self._own or first in self._module.codes:
-            return ""
-        return f"{self._imports.get(first, f'builtins.{first}')}{dot}{rest}"
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        full = self._full(_dotted(node.value))
+        if full in known.CONTAINERS and not isinstance(node.ctx, ast.Load):
+            self._found(f"changes {full}")
+        self.generic_visit(node)
 
-    def _look_at_call(self, node: ast.Call) -> None:
+    def visit_Call(self, node: ast.Call) -> None:
         written, method = _dotted(node.func), getattr(node.func, "attr", "")
-        full = self._full(written)
-        effect, given = _effect(full), [*node.args, *(one.value for one in node.keywords)]
-        text, second = _text(given[:1]), _text(given[1:2])
-        if full in {"builtins.setattr", "builtins.delattr"} and given:
-            self._look_at_set(given[0], second)
-        elif effect in known.PATCHES or (
-            method in known.PATCHING_METHODS and not full.startswith("operator.")
-        ):
-            target = text or _dotted(*given[:1])
-            if method in {"dict", "setitem", "delitem"} and (
-                text in known.ENVIRONMENT or self._full(target) in known.ENVIRONMENT
-            ):
-                self._skipped.update(ast.walk(node.func))
-                return
-            if target and not text and method in {"object", "setattr", "delattr"}:
-                target = f"{target}.{second}".rstrip(".")
-            self._found(f"patches {target}" if target else f"calls {effect or written or method}")
+        full, effect = self._full(written), self._effect(written)
+        given = [*node.args, *(one.value for one in node.keywords)]
+        first, second = (*given, None, None)[:2]
+        text, target = _text(first), _text(first) or _dotted(first)
+        is_patch = method in known.PATCHING_METHODS and not full.startswith("operator.")
+        if full in {"builtins.setattr", "builtins.delattr"} and first:
+            self._set(first, _text(second))
         elif method == "getfixturevalue" and text in _FIXTURE_NAMES:
             self._found(f"uses {text}")
-        elif effect is not None:
-            verb = "calls" if full == effect else "uses"
-            self._found(f"{verb} {effect.removeprefix('builtins.')}")
+        elif effect in known.PATCHES or is_patch:
+            is_dict = method in {"dict", "setitem", "delitem"}
+            if is_dict and {text, self._full(target)} & known.ENVIRONMENT:
+                return
+            if target and not text and method in {"object", "setattr", "delattr"}:
+                target = f"{target}.{_text(second)}".rstrip(".")
+            self._found(f"patches {target}" if target else f"calls {effect or written or method}")
+        elif effect is not None and effect == full:
+            self._found(f"calls {effect.removeprefix('builtins.')}")
+        self.generic_visit(node)
 
-    def _look_at_set(self, owner: ast.expr, name: str) -> None:
-        """Of what is imported, of a class of the file, or of `self.__class__`."""
-        written, first = ast.unparse(owner), _dotted(owner).partition(".")[0]
-        is_shared = first in self._imports or first in self._module.classes
-        is_class = written.endswith(".__class__") or written.startswith("type(")
-        is_apart = f"{self._full(written)}.{name}" in known.EACH_TURNS_OWN
-        if is_class or (is_shared and first not in self._own and not is_apart):
-            self._found(f"sets `{f'{written}.{name}'.rstrip('.')}`")
+    def visit_Name(self, node: ast.Name) -> None:
+        if isinstance(node.ctx, ast.Store):
+            self._code.own.add(node.id)
+        else:
+            self._use(node.id)
 
-    def _look_at_name(self, node: ast.Attribute | ast.Name) -> None:
-        written, attribute = _dotted(node), getattr(node, "attr", "")
-        full, (first, _, rest) = self._full(written), written.partition(".")
-        effect, container = _effect(full), full.rpartition(".")[0]
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        written = _dotted(node)
         if not isinstance(node.ctx, ast.Load):
-            if isinstance(node, ast.Attribute):
-                self._look_at_set(node.value, node.attr)
-        elif effect is not None and node not in self._skipped:
+            self._set(node.value, node.attr)
+        else:
+            self._use(written, node.attr)
+        if not written:
+            self.visit(node.value)
+
+    def _use(self, written: str, attribute: str = "") -> None:
+        """Of a name, with the attributes after it."""
+        effect, (first, _, rest) = self._effect(written), written.partition(".")
+        container = self._full(written).rpartition(".")[0]
+        if effect is not None:
             self._found(f"uses {effect.removeprefix('builtins.')}")
         elif container in known.CONTAINERS and attribute in known.CHANGING_METHODS:
             self._found(f"changes {container}")
         elif attribute in known.METHODS:
             self._found(known.METHODS[attribute])
         elif first in {"self", "cls"} and rest:
-            self._code.methods[rest.partition(".")[0]] = None
-        elif first in self._module.codes and first not in self._own:
-            self._code.uses[self._module.file, first] = None
-        elif first in self._imports and full:
-            place = self._module.locate(full)
-            if place is not None:
-                self._code.uses[place] = None
+            self._code.methods.add(rest.partition(".")[0])
+        elif first not in self._code.own:
+            self._code.uses.append(self._value(written))
+
+    def _set(self, owner: ast.expr, name: str) -> None:
+        """Of what is imported, of a class of the file, or of `self.__class__`."""
+        written, first = ast.unparse(owner), _dotted(owner).partition(".")[0]
+        is_shared = first in self._imports or issubclass(type(self._globals.get(first)), type)
+        is_class = written.endswith(".__class__") or written.startswith("type(")
+        is_apart = f"{self._full(written)}.{name}" in known.EACH_TURNS_OWN
+        if is_class or (is_shared and first not in self._code.own and not is_apart):
+            self._found(f"sets `{f'{written}.{name}'.rstrip('.')}`")
+
+    def _found(self, reason: str) -> None:
+        self._code.reason = self._code.reason or reason
+
+    def _full(self, written: str) -> str:
+        """By the file's imports; empty for what is the function's own, or the file's."""
+        first, dot, rest = written.partition(".")
+        is_own = first in self._code.own or (first in self._globals and first not in self._imports)
+        top = self._imports.get(first, f"builtins.{first}")
+        return f"{top}{dot}{rest}" if first and not is_own else ""
+
+    def _effect(self, written: str) -> str | None:
+        """What is known of a name, of what it is in, or of the class of an object."""
+        full, first = self._full(written), written.partition(".")[0]
+        name = full
+        while name and name not in known.CALLS:
+            name = name.rpartition(".")[0]
+        if name or first in self._code.own:
+            return (name if "." in name else full) or None
+        kind = type(self._globals.get(first))
+        package = str(vars(kind).get("__module__")).partition(".")[0]
+        return _ENDS.get((package, kind.__name__.lstrip("_")))
+
+    def _value(self, written: str) -> object:
+        """Of a global, or of what a function imports; modules are looked into."""
+        first, *rest = written.split(".")
+        if first not in self._globals:
+            first, *rest = self._full(written).split(".")
+        value = self._globals.get(first, sys.modules.get(first))
+        for name in rest:
+            value = vars(value).get(name) if type(value) is ModuleType else value
+        return value
 
 
-def _flat(nodes: Iterable[ast.AST]) -> list[ast.AST]:
-    """With all that is in them, but for annotations."""
-    found = list(nodes)
-    for node in found:  # it grows
-        for name in node._fields:
-            value = getattr(node, name, None)
-            if isinstance(value, list):
-                found.extend(one for one in value if isinstance(one, ast.AST))
-            elif isinstance(value, ast.AST) and name not in {"annotation", "returns", "ctx", "op"}:
-                found.append(value)
-    return found
-
-
-def _statements(
-    body: Sequence[ast.AST], cls: ast.ClassDef | None = None
-) -> Iterator[tuple[ast.AST, ast.ClassDef | None]]:
-    """Of a module, with those in `if`, `try`, `with` and in classes: each with its class."""
-    for one in body:
-        yield one, cls
-        if not isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
-            for name in ("body", "handlers", "orelse", "finalbody"):
-                inner = getattr(one, name, [])
-                owner = one if isinstance(one, ast.ClassDef) else cls
-                yield from _statements(inner if isinstance(inner, list) else [], owner)
-
-
-def _imports(nodes: Iterable[ast.AST]) -> dict[str, str]:
-    """Full names by local ones; those of relative imports begin with dots."""
-    found: dict[str, str] = {}
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            for one in node.names:
-                found[one.asname or one.name.partition(".")[0]] = (
-                    one.name if one.asname else one.name.partition(".")[0]
-                )
-        elif isinstance(node, ast.ImportFrom):
-            package = "." * node.level + (f"{node.module}." if node.module else "")
-            found |= {one.asname or one.name: f"{package}{one.name}" for one in node.names}
-    return found
-
-
-def _effect(full: str) -> str | None:
-    """What is known of a full name: it, or what it is in, is in the table."""
-    name = full
-    while name and name not in known.CALLS:
-        name = name.rpartition(".")[0]
-    return (name if "." in name else full) if name else None
-
-
-def _dotted(node: ast.AST | None = None) -> str:
+def _dotted(node: ast.AST | None) -> str:
     """As written, `a.b.c`; empty for anything else."""
     if isinstance(node, ast.Attribute):
         before = _dotted(node.value)
@@ -491,11 +362,7 @@ def _dotted(node: ast.AST | None = None) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _text(nodes: Sequence[ast.AST]) -> str:
+def _text(node: ast.AST | None) -> str:
     """A literal; empty for anything else."""
-    values = [one.value for one in nodes if isinstance(one, ast.Constant)]
-    return values[0] if values and isinstance(values[0], str) else ""
-
-
-def _first_line(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> int:
-    return min(one.lineno for one in (node, *node.decorator_list))
+    value = getattr(node, "value", None)
+    return value if isinstance(value, str) else ""

@@ -12,7 +12,7 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any
@@ -23,19 +23,21 @@ from paraval.errors import RateLimitedError, TransientError
 from paraval.models.rates import duration, retry_after
 from paraval.models.reading import Complaint, complaint_of
 from paraval.models.weather import Refusal, complaint_in, one_line, refused
-from paraval.pytest_plugin.models import clients
-from paraval.pytest_plugin.models.clients import Client, client_of
-from paraval.records import Failure, Model, Outcome, Provider, account_need
+from paraval.pytest_plugin.models.clients import KINDS, MODEL_CLIENTS, WEB_CLIENTS
+from paraval.records import Failure, Model, Outcome, Provider
 
 LONGEST_CHAIN = 100
-_PASSING = frozenset({408, 425, 429, 529})
-"""Beside all from 500 on: of these a web client tells an outage."""
-_NO_KEY = re.compile(r"api_key|authentication method|credentials", re.IGNORECASE)
+_PASSING = frozenset({408, 425, 429, *range(500, 600)})
+"""Of these a web client tells an outage."""
+_NO_KEY = {"OpenAIError": "api_key", "TypeError": "Could not resolve authentication method"}
+"""By a class's name: what OpenAI's and Anthropic's clients say without a key."""
 _OF_PYTEST_TIMEOUT = re.compile(r"Timeout \(>[0-9.]+s\) from pytest-timeout")
+_RETRY_DELAY = re.compile(r"'?\"?retryDelay'?\"?: ?['\"]([0-9.]+s)['\"]")
 _NO_NETWORK = frozenset(
     {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.ETIMEDOUT}
 )
-_ADDRESS = "https://provider"
+_ANY = Model(name="any", provider=Provider.OPENAI, model="any", base_url="", account="any")
+"""Which model was asked tells nothing of what a refusal means."""
 
 
 class Stops(Enum):
@@ -67,193 +69,126 @@ def outage_in(error: BaseException | None) -> Outage | None:
     happens then means just that. Raised *from* an outage it is one, and so is any other exception
     that comes up while one is handled: without it, the code would not have come there.
     """
-    if error is None:
-        return None
-    try:
-        return _search(error, set())
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - a class's own code: it must not end the run
-        return None
+    found: Outage | None = _safely(_search, error, set())
+    return found
 
 
-def _search(error: BaseException, seen: set[int]) -> Outage | None:
-    if id(error) in seen or len(seen) >= LONGEST_CHAIN:
+def _search(error: BaseException | None, seen: set[int]) -> Outage | None:
+    if error is None or id(error) in seen or len(seen) >= LONGEST_CHAIN:
         return None
     seen.add(id(error))
     if isinstance(error, BaseExceptionGroup):
         return _of_group(error, seen)
-    client = client_of(error)
-    found = _told_by(error, client)
-    if found is not None:
+    # A class may have anything for its module, None, too.
+    kinds = [(str(one.__module__).partition(".")[0], one.__name__) for one in type(error).__mro__]
+    known = [one for one in kinds if one[0] in MODEL_CLIENTS | WEB_CLIENTS]
+    found = _own(error) or _of_client(error, known) or _of_python(error)
+    if found is not None and known:  # the outermost client: litellm's errors are openai's, too
+        found = _with_client(found, error, known[0][0])
+    # With a status it is the client's own word: what was answered is no outage.
+    if found is not None or (known and _status(error) is not None):
         return found
-    if client is not None and _status(error) is not None:
-        return None  # The client's own word: what was answered is no outage.
     if error.__cause__ is not None:
         return _search(error.__cause__, seen)
-    if error.__context__ is None or error.__suppress_context__ or _is_verdict(error):
-        return None
-    return _search(error.__context__, seen)
+    is_verdict = isinstance(error, AssertionError | pytest.fail.Exception)
+    return None if error.__suppress_context__ or is_verdict else _search(error.__context__, seen)
 
 
 def _of_group(group: BaseExceptionGroup[BaseException], seen: set[int]) -> Outage | None:
-    """One that failed by itself decides: what it says holds, whatever became of the others."""
+    """One that failed by itself decides. Else what lasts says most; then the longest wait."""
     found: list[Outage] = []
     for inner in group.exceptions:
-        if isinstance(inner, asyncio.exceptions.CancelledError):
-            continue
-        outage = _search(inner, seen)
-        if outage is None:
-            return None
-        found.append(outage)
+        if not isinstance(inner, asyncio.exceptions.CancelledError):
+            outage = _search(inner, seen)
+            if outage is None:
+                return None
+            found.append(outage)
     return max(found, key=_weight, default=None)
 
 
 def _weight(outage: Outage) -> tuple[bool, bool, float]:
-    """What lasts says most; then the longest wait."""
     is_refusal = outage.kind is Outcome.RATE_LIMITED
     return (outage.lasting, is_refusal, outage.retry_after or 0.0)
-
-
-def _is_verdict(error: BaseException) -> bool:
-    return isinstance(error, AssertionError | pytest.fail.Exception)
 
 
 # ---- one exception
 
 
-def _told_by(error: BaseException, client: Client | None) -> Outage | None:
-    if client is None:
-        return _own(error) or _of_python(error)
-    found = _of_status(error, client) or _of_code(error, client) or _of_name(error, client)
-    if found is None:
-        found = _of_python(error)
-    if found is None:
-        return None
-    wait = found.retry_after
-    return replace(
-        found,
-        retry_after=_wait(error) if wait is None else wait,
-        client=_provider(error, client),
-        host=_host(error),
-    )
-
-
 def _own(error: BaseException) -> Outage | None:
-    """What paraval itself raises, or is told by."""
-    told = _got(error, "failure")
+    """What paraval itself raises or is told by, and what clients say without a key."""
+    told, name, text = _got(error, "failure"), type(error).__name__, _text(error)
     if isinstance(told, Failure):
         return _of_failure(told)
-    match error:
-        case RateLimitedError():
-            return _outage(error, Outcome.RATE_LIMITED, retry_after=error.retry_after)
-        case TransientError():
-            return _outage(error, Outcome.INFRA_ERROR)
-    if type(error).__name__ == "TestTimedOut" or (
-        isinstance(error, pytest.fail.Exception) and _OF_PYTEST_TIMEOUT.search(_text(error))
-    ):
+    if isinstance(error, RateLimitedError):
+        return _outage(error, Outcome.RATE_LIMITED, retry_after=error.retry_after)
+    if isinstance(error, TransientError):
+        return _outage(error, Outcome.INFRA_ERROR)
+    is_late = isinstance(error, pytest.fail.Exception) and _OF_PYTEST_TIMEOUT.search(text)
+    if is_late or name == "TestTimedOut":
         return _outage(error, Outcome.TIMEOUT)
-    if isinstance(error, TypeError) and "Could not resolve authentication method" in _text(error):
-        # Anthropic's client, without a key.
-        return _outage(error, Outcome.CRASHED, lasting=True, stops=Stops.ACCOUNT)
-    return None
+    return _outage(error, Outcome.CRASHED) if name in _NO_KEY and _NO_KEY[name] in text else None
 
 
 def _of_failure(failure: Failure) -> Outage | None:
     if not failure.kind.is_error:
         return None
-    stops = None
-    if failure.stops is not None:
-        stops = Stops.ACCOUNT if failure.stops == failure.account else Stops.MODEL
+    stops = Stops.ACCOUNT if failure.stops == failure.account else Stops.MODEL
     return Outage(
         kind=failure.kind,
         message=failure.message,
         retry_after=failure.retry_after,
         lasting=failure.lasting,
-        stops=stops,
+        stops=None if failure.stops is None else stops,
     )
 
 
 def _of_python(error: BaseException) -> Outage | None:
-    match error:
-        case ssl.SSLCertVerificationError():
-            return _outage(error, Outcome.INFRA_ERROR, lasting=True)
-        case TimeoutError():
-            return _outage(error, Outcome.TIMEOUT)
-        case ConnectionError() | socket.gaierror() | ssl.SSLError():
-            return _outage(error, Outcome.INFRA_ERROR)
-        case OSError(errno=number) if number in _NO_NETWORK:
-            return _outage(error, Outcome.INFRA_ERROR)
+    if isinstance(error, TimeoutError):
+        return _outage(error, Outcome.TIMEOUT)
+    is_network = isinstance(error, ConnectionError | socket.gaierror | ssl.SSLError)
+    if is_network or (isinstance(error, OSError) and error.errno in _NO_NETWORK):
+        is_lasting = isinstance(error, ssl.SSLCertVerificationError)
+        return replace(_outage(error, Outcome.INFRA_ERROR), lasting=is_lasting)
     return None
 
 
-def _of_status(error: BaseException, client: Client) -> Outage | None:
-    status = _status(error)
-    if status is None or status < 400:
+def _of_client(error: BaseException, known: list[tuple[str, str]]) -> Outage | None:
+    """By its status, by the code that AWS and gRPC have, or by the names of its classes."""
+    if not known:
         return None
-    if not client.asks_models and status not in _PASSING and status < 500:
-        return None
-    refusal = Refusal(status=status, complaint=_complaint(error), retry_after=_wait(error))
-    failure = refused(_stand_in(client), refusal).failure
-    if failure.kind is Outcome.CRASHED and failure.stops is None:
-        return None  # The request itself is wrong: that is the test's own.
-    told = _of_failure(failure)
-    return None if told is None else replace(told, message=_line(error))
+    status, code, is_model = _status(error), _code(error), known[0][0] in MODEL_CLIENTS
+    if status is not None and (status in _PASSING or (is_model and status >= 400)):
+        refusal = Refusal(status=status, complaint=_complaint(error), retry_after=_wait(error))
+        failure = refused(_ANY, refusal).failure
+        if failure.kind is not Outcome.CRASHED or failure.stops is not None:
+            return _of_failure(replace(failure, message=_line(error)))
+        # Else the request itself is wrong: that is the test's own.
+    if isinstance(_got(error, "reason"), TimeoutError):  # urllib's
+        return _outage(error, Outcome.TIMEOUT)
+    names = [code, *(name for _, name in known if status is None)]
+    kind = next((KINDS[name] for name in names if name in KINDS), Outcome.FAILED)
+    return _outage(error, kind) if kind.is_error else None
 
 
-def _stand_in(client: Client) -> Model:
-    """Which model was asked tells nothing of what a refusal means."""
-    return Model(
-        name=client.package,
-        provider=Provider.OPENAI,
-        model=client.package,
-        base_url=_ADDRESS,
-        account=client.package,
+def _with_client(outage: Outage, error: BaseException, client: str) -> Outage:
+    provider = _got(error, "llm_provider")  # litellm speaks for many, and says for whom
+    return replace(
+        outage,
+        retry_after=_wait(error) if outage.retry_after is None else outage.retry_after,
+        client=provider if provider and isinstance(provider, str) else client,
+        host=_host(error),
     )
 
 
-def _of_code(error: BaseException, client: Client) -> Outage | None:
-    code = _code(error)
-    if code in clients.REFUSED_CODES:
-        return _outage(error, Outcome.RATE_LIMITED)
-    if code in clients.PASSING_CODES:
-        return _outage(error, Outcome.INFRA_ERROR)
-    if code in clients.LATE_CODES:
-        return _outage(error, Outcome.TIMEOUT)
-    is_keyless = "OpenAIError" in client.names and "APIError" not in client.names
-    if is_keyless and _NO_KEY.search(_text(error)):
-        return _outage(error, Outcome.CRASHED, lasting=True, stops=Stops.ACCOUNT)
-    return None
-
-
-def _of_name(error: BaseException, client: Client) -> Outage | None:
-    names = client.names
-    if _status(error) is not None or not names.isdisjoint(clients.OURS_ALONE):
-        return None
-    if not names.isdisjoint(clients.REFUSED):
-        return _outage(error, Outcome.RATE_LIMITED)
-    if not names.isdisjoint(clients.NO_KEY):
-        return _outage(error, Outcome.CRASHED, lasting=True, stops=Stops.ACCOUNT)
-    if not names.isdisjoint(clients.UNCONNECTED_IN_TIME):
-        return _outage(error, Outcome.INFRA_ERROR)
-    is_late = isinstance(_got(error, "reason"), TimeoutError)  # urllib's
-    if is_late or not names.isdisjoint(clients.TIMED_OUT):
-        return _outage(error, Outcome.TIMEOUT)
-    if not names.isdisjoint(clients.BROKEN):
-        return _outage(error, Outcome.INFRA_ERROR)
-    return None
-
-
-def _outage(
-    error: BaseException,
-    kind: Outcome,
-    *,
-    retry_after: float | None = None,
-    lasting: bool = False,
-    stops: Stops | None = None,
-) -> Outage:
+def _outage(error: BaseException, kind: Outcome, *, retry_after: float | None = None) -> Outage:
+    """`CRASHED`: for want of a key."""
+    is_keyless = kind is Outcome.CRASHED
     return Outage(
-        kind=kind, message=_line(error), retry_after=retry_after, lasting=lasting, stops=stops
+        kind=kind,
+        message=_line(error),
+        retry_after=retry_after,
+        lasting=is_keyless,
+        stops=Stops.ACCOUNT if is_keyless else None,
     )
 
 
@@ -265,7 +200,7 @@ def _status(error: BaseException) -> int | None:
     for holder in (error, response, _got(error, "raw_response")):
         for name in ("status_code", "http_status", "status", "code"):
             status = _got(holder, name)
-            if isinstance(status, int) and not isinstance(status, bool) and 100 <= status < 600:
+            if isinstance(status, int) and 100 <= status < 600:
                 return int(status)
     told = _inner(response, "ResponseMetadata").get("HTTPStatusCode")  # botocore's
     return told if isinstance(told, int) else None
@@ -273,70 +208,31 @@ def _status(error: BaseException) -> int | None:
 
 def _code(error: BaseException) -> str | None:
     """AWS's own name of an error, or gRPC's."""
-    told = _inner(_got(error, "response"), "Error").get("Code")
-    if isinstance(told, str):
-        return told
     code = _got(error, "code")
-    if callable(code):
-        try:
-            code = code()
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # noqa: BLE001 - a client's own code, of which we know nothing
-            return None
-    name = _got(code, "name")
-    return name if isinstance(name, str) else None
+    name = _got(_safely(code) if callable(code) else code, "name")
+    told = _inner(_got(error, "response"), "Error").get("Code", name)
+    return told if isinstance(told, str) else None
 
 
 def _complaint(error: BaseException) -> Complaint:
     body = _got(error, "body")
     if isinstance(body, str):
         return complaint_in(body)
-    if isinstance(body, Mapping):
-        inner = body.get("error")
-        found = complaint_of(inner if isinstance(inner, Mapping) else body)
-        return found if found.message else replace(found, message=_text(error))
-    return Complaint(message=_text(error))
+    found = complaint_of(_inner(body, "error") or body)
+    return found if found.message else replace(found, message=_text(error))
 
 
 def _wait(error: BaseException) -> float | None:
-    for headers in _headers(error):
-        plain = {str(name).lower(): str(value) for name, value in headers}
-        wait = retry_after(plain, time.time())
+    response = _got(error, "response")
+    holders = (response, error, _got(error, "raw_response"))
+    told = [_got(one, "headers") for one in holders]
+    for headers in (*told, _inner(response, "ResponseMetadata").get("HTTPHeaders")):
+        items = _safely(lambda held: list(held.items()), headers) or []
+        wait = retry_after({str(name).lower(): str(one) for name, one in items}, time.time())
         if wait is not None:
             return wait
-    # Google tells it in the body.
-    found = re.search(r"'?\"?retryDelay'?\"?: ?['\"]([0-9.]+s)['\"]", _text(error)[:10_000])
+    found = _RETRY_DELAY.search(_text(error)[:10_000])  # Google tells it in the body
     return None if found is None else duration(found[1], time.time()) or None
-
-
-def _headers(error: BaseException) -> Iterator[list[tuple[Any, Any]]]:
-    response = _got(error, "response")
-    holders = (
-        _got(response, "headers"),
-        _got(error, "headers"),
-        _got(_got(error, "raw_response"), "headers"),
-        _inner(response, "ResponseMetadata").get("HTTPHeaders"),
-    )
-    for held in holders:
-        found = _items(held)
-        if found:
-            yield found
-
-
-def _items(held: Any) -> list[tuple[Any, Any]]:
-    try:
-        return list(held.items())
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - whatever a client keeps there that is no mapping
-        return []
-
-
-def _provider(error: BaseException, client: Client) -> str:
-    """litellm speaks for many, and says for whom."""
-    told = _got(error, "llm_provider")
-    return told if isinstance(told, str) and told else client.package
 
 
 def _host(error: BaseException) -> str | None:
@@ -350,40 +246,29 @@ def _host(error: BaseException) -> str | None:
     return host if isinstance(host, str) and host else None
 
 
+def _line(error: BaseException) -> str:
+    said = one_line(_text(error))
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def _text(error: BaseException) -> str:
+    return str(_safely(str, error) or "")
+
+
 def _inner(held: Any, name: str) -> Mapping[str, Any]:
     found = held.get(name) if isinstance(held, Mapping) else None
     return found if isinstance(found, Mapping) else {}
 
 
 def _got(held: Any, name: str) -> Any:
+    return _safely(getattr, held, name, None)
+
+
+def _safely(act: Callable[..., Any], *given: Any) -> Any:
+    """None where it raises: properties raise what they like, `pytest.fail` and `sys.exit`, too."""
     try:
-        return getattr(held, name, None)
+        return act(*given)
     except KeyboardInterrupt:
         raise
-    except BaseException:  # noqa: BLE001 - properties raise what they like: pytest.fail, too
+    except BaseException:  # noqa: BLE001 - a user's or a client's own code: it must not end the run
         return None
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - a user's own class
-        return ""
-
-
-def _line(error: BaseException) -> str:
-    said = one_line(_text(error))
-    name = type(error).__name__
-    return f"{name}: {said}" if said else name
-
-
-def need_of(stops: Stops | None, *, account: str, model: str | None) -> str | None:
-    """The need that nothing can be done with any more."""
-    match stops:
-        case Stops.ACCOUNT:
-            return account_need(account)
-        case Stops.MODEL:
-            return model
-    return None

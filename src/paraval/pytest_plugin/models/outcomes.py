@@ -125,7 +125,7 @@ def _outage(phase: Ended, item: pytest.Item | None) -> Failure | None:
         return None
     # Only here: a run in which nothing fails needs none of it.
     from paraval.pytest_plugin.models.accounts import account_of, model_of, patience_of
-    from paraval.pytest_plugin.models.outages import need_of, outage_in
+    from paraval.pytest_plugin.models.outages import Stops, outage_in
 
     outage = outage_in(phase.error)
     if outage is None:
@@ -140,15 +140,12 @@ def _outage(phase: Ended, item: pytest.Item | None) -> Failure | None:
     )
     if item is None:
         return failure
-    account, asked = account_of(item, outage), model_of(item)
-    model = None if asked is None else model_need(asked.name)
+    account, asked, stops = account_need(account_of(item, outage)), model_of(item), None
     # Tests that did not ask the engine to look after their account each tell for themselves.
-    stops = need_of(outage.stops, account=account, model=model)
-    return replace(
-        failure,
-        account=account_need(account),
-        stops=None if patience_of(item) is None else stops,
-    )
+    if outage.stops is not None and patience_of(item) is not None:
+        model = None if asked is None else model_need(asked.name)
+        stops = account if outage.stops is Stops.ACCOUNT else model
+    return replace(failure, account=account, stops=stops)
 
 
 def _use_of(item: pytest.Item, outcome: Outcome) -> tuple[AccountUse, ...]:
