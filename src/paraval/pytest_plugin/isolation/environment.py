@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from paraval.pytest_plugin.running.current_test import turn_here
+from paraval.pytest_plugin.running.current_test import Turn, turn_here
 
 _PLAIN: Any = type(os.environ)
 _PATCHERS = frozenset({"_pytest", "unittest", "mock", "pytest_mock"})
@@ -65,7 +65,8 @@ class _EnvironByTest(_PLAIN):  # type: ignore[misc]  # a class of `os` without a
     is_test_code: ClassVar[Callable[[str], bool]]
 
     def __getitem__(self, key: Any) -> Any:
-        name, changes = self.encodekey(key), _changes_here() or {}
+        name, turn = self.encodekey(key), _turn()
+        changes = {} if turn is None else turn.environment
         value = changes[name] if name in changes else vars(self)["_data"].get(name)
         if value is None:
             raise KeyError(key)
@@ -73,48 +74,58 @@ class _EnvironByTest(_PLAIN):  # type: ignore[misc]  # a class of `os` without a
 
     def __setitem__(self, key: Any, value: Any) -> None:
         name, given = self.encodekey(key), self.encodevalue(value)
-        real, changes = vars(self)["_data"], _changes_here()
-        whose = "everybody's" if changes is None else _whose_write(type(self).is_test_code)
-        if changes is not None and whose != "everybody's":
-            changes[name] = given
-            if whose == "test's" or name in real:
-                return
+        real, (turn, is_tests) = vars(self)["_data"], self._writer()
+        if turn is not None:
+            turn.environment[name] = given
             # What code under test adds, as it makes its client once, tests beside are to see, too.
+            if not is_tests and name not in real:
+                turn.added_variables.add(name)
+            if name not in turn.added_variables:
+                return
         os.putenv(name, given)
         real[name] = given
 
     def __delitem__(self, key: Any) -> None:
-        name, real, changes = self.encodekey(key), vars(self)["_data"], _changes_here()
-        whose = "everybody's" if changes is None else _whose_write(type(self).is_test_code)
-        own = changes if whose != "everybody's" and changes is not None else {}
-        if own.get(name, real.get(name)) is None:
+        name, real, (turn, _) = self.encodekey(key), vars(self)["_data"], self._writer()
+        if turn is not None:
+            before = turn.environment.get(name, real.get(name))
+            turn.environment[name] = None
+            if before is None:
+                raise KeyError(key)
+            if name not in turn.added_variables:
+                return
+            turn.added_variables.discard(name)
+        elif name not in real:
             raise KeyError(key)
-        is_real = whose == "everybody's" or (whose == "app's" and own.get(name) == real.get(name))
-        own[name] = None
-        if is_real:
-            os.unsetenv(name)
-            del real[name]
+        os.unsetenv(name)
+        real.pop(name, None)
 
     @property
     def _data(self) -> dict[bytes, bytes]:
         """For all that goes over the whole."""
-        real, changes = vars(self)["_data"], _changes_here()
-        if not changes:
+        real, turn = vars(self)["_data"], _turn()
+        if turn is None or not turn.environment:
             return real  # type: ignore[no-any-return]  # of a class without types
-        whole = {**real, **changes}
+        whole = {**real, **turn.environment}
         return {name: value for name, value in whole.items() if value is not None}
 
+    def _writer(self) -> tuple[Turn | None, bool]:
+        """Whose change this is, and whether its test code makes it, not the code under test. None:
+        it is made for everybody."""
+        turn = _turn()
+        whose = None if turn is None else _whose_write(type(self).is_test_code)
+        return (None, False) if whose == "everybody's" else (turn, whose == "test's")
 
-def _changes_here() -> dict[bytes, bytes | None] | None:
-    """What the test that this code belongs to has changed, None where it took a variable away;
-    None: the code belongs to no test, or to a fixture that tests share."""
+
+def _turn() -> Turn | None:
+    """None: the code belongs to no test, or to a fixture that tests share."""
     turn = turn_here()
-    return None if turn is None or turn.sets_up_shared else turn.environment
+    return None if turn is None or turn.sets_up_shared else turn
 
 
 def _whose_write(is_test_code: Callable[[str], bool]) -> str:
     """The test's own, that of the code under test, or everybody's, by who sets the variable."""
-    frame = sys._getframe(2)
+    frame = sys._getframe(3)
     while (back := frame.f_back) is not None:
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
         if package in _PATCHERS:

@@ -56,6 +56,8 @@ class Turn:
     """Those of loops that it shares with other tests, while it waits for what runs there."""
     environment: dict[bytes, bytes | None] = field(default_factory=dict)
     """What it changed in `os.environ`; None: a variable that it took away."""
+    added_variables: set[bytes] = field(default_factory=set)
+    """Of these, what code under test added for all."""
     open_patches: set[int] = field(default_factory=set)
     """Identities of patches that it has begun, and not undone."""
     warned: list[warnings.WarningMessage] = field(default_factory=list)
