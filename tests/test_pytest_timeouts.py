@@ -498,6 +498,13 @@ def broken(hangs_late):
     raise ValueError("a broken setup")
 
 def test_broken(broken): ...
+
+@pytest.fixture(scope="module")
+def shared():
+    poll()
+
+@pytest.mark.parametrize("n", range(2))
+def test_shares(n, shared): ...
 """
 
 
@@ -541,6 +548,9 @@ def test_a_parallel_run_ends_all_that_hangs(tmp_path: Path) -> None:
     for name in ("wrong", "skips", "broken"):
         assert f"_ ERROR at teardown of test_{name} _" in said
         assert f"test_x.py::test_{name} PASSED" not in said
+    # One of them is told what the other one's setup was ended with.
+    for n in range(2):
+        assert f"ERROR test_x.py::test_shares[{n}] - Failed: timeout: nothing after 0.4 s" in said
     assert "its teardown was not run" in said.partition("_ test_receives _")[2].partition("\n__")[0]
     assert "said before" in said
     assert "Stack of my-worker, which the test started" in said

@@ -185,6 +185,9 @@ class Watch:
         hear = self._hear
 
         class Raised(TestTimedOut):
+            # What ends the setup of a shared fixture is told to all who use it.
+            __module__, __qualname__ = TestTimedOut.__module__, TestTimedOut.__qualname__
+
             def __init__(self) -> None:
                 hear()
                 super().__init__(hung)
