@@ -15,7 +15,7 @@ PYTEST = ("-m", "pytest", "-p", "no:cacheprovider")
 
 ASKING = """
     import json
-    from paraval.pytest_plugin.exclusive import other_plugins as neighbours
+    from paraval.pytest_plugin.exclusive import other_plugins as neighbours, scan
 
     def pytest_collection_finish(session):
         config = session.config
@@ -23,7 +23,10 @@ ASKING = """
             "all": neighbours.why_all_alone(config),
             "owner": neighbours.owner_of_loop(config),
             "notes": neighbours.notes(config),
-            "alone": {item.name: neighbours.why_alone(item) for item in session.items},
+            "alone": {
+                item.name: scan.why_alone(item) or neighbours.why_alone(item)
+                for item in session.items
+            },
         }
         print("TOLD", json.dumps(told))
 """

@@ -12,7 +12,6 @@ model, else what its maker's own API charges. What is not known is unknown, and 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any
@@ -27,27 +26,16 @@ from paraval.models.providers import DEFAULT_BASE_URL
 from paraval.models.usage import checked_usage
 from paraval.pytest_plugin.models.choice import choice_in
 from paraval.pytest_plugin.models.spending import Spending
-from paraval.pytest_plugin.models.spent import SPENDING, spent_in
+from paraval.pytest_plugin.models.spent import SPENDING
 from paraval.pytest_plugin.running.current_test import note_call
 from paraval.records import Model, Provider, Spend
 
 if TYPE_CHECKING:
     from paraval.pytest_plugin.model_fixture import ModelUnderTest
 
-__all__ = ["Usage", "make_usage", "shown", "spending_for", "spent_in"]
-
 UNNAMED = "unnamed model"
 _PRICES = Prices()
 _MAKERS = {"openai": Provider.OPENAI, "anthropic": Provider.ANTHROPIC}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Read:
-    """What a response says of itself."""
-
-    model: str | None
-    tokens: Mapping[str, float] | None
-    maker: Provider | None
 
 
 class Usage:
@@ -67,17 +55,18 @@ class Usage:
     ) -> None:
         """One call: a response of a client (or its JSON), or `input_tokens`, `output_tokens` and,
         where they are known, `cached_tokens` and `reasoning_tokens`."""
-        if response is not None:
-            if tokens:
-                raise TypeError(f"a response tells its own tokens; leave out {', '.join(tokens)}")
-            read = _read(response)
+        told, read, maker = None, None, None
+        if response is None:
+            read = _given(tokens, cost_usd)
+        elif tokens:
+            raise TypeError(f"a response tells its own tokens; leave out {', '.join(tokens)}")
         else:
-            read = _Read(model=None, tokens=_given(tokens, cost_usd), maker=None)
-        named = read.model if model is None else str(model)
-        known = _known(self._config, named) or _made_by(read.maker, named)
+            told, read, maker = _read(response)
+        named = told if model is None else str(model)
+        known = _known(self._config, named) or _made_by(maker, named)
         if cost_usd is None and known is not None:
-            cost_usd = _PRICES.cost_usd(known, read.tokens)
-        spend = Spend(calls=1, cost_usd=cost_usd, usage=read.tokens or {})
+            cost_usd = _PRICES.cost_usd(known, read)
+        spend = Spend(calls=1, cost_usd=cost_usd, usage=read or {})
         self._spending.add(UNNAMED if named is None else shown(known, named), spend)
 
     @property
@@ -86,7 +75,7 @@ class Usage:
 
     @property
     def total(self) -> Spend:
-        return reduce(add, self._spending.by_model().values(), Spend())
+        return reduce(add, self.by_model.values(), Spend())
 
     @property
     def cost_usd(self) -> float | None:
@@ -157,13 +146,8 @@ def _known(config: pytest.Config, named: str | None) -> Model | None:
 def _made_by(maker: Provider | None, named: str | None) -> Model | None:
     if maker is None or named is None:
         return None
-    return Model(
-        name=named,
-        provider=maker,
-        model=named,
-        base_url=DEFAULT_BASE_URL[maker],
-        account=maker.value,
-    )
+    url = DEFAULT_BASE_URL[maker]
+    return Model(name=named, provider=maker, model=named, base_url=url, account=maker.value)
 
 
 # ---- what was used
@@ -186,7 +170,8 @@ def _given(tokens: Mapping[str, float], cost_usd: float | None) -> Mapping[str, 
     return checked
 
 
-def _read(response: object) -> _Read:
+def _read(response: object) -> tuple[str | None, Mapping[str, float] | None, Provider | None]:
+    """The model, the tokens and the maker that a response tells."""
     told = _data(response)
     usage = _data(told.get("usage") or told.get("usage_metadata") or told.get("usageMetadata"))
     model = told.get("model") or told.get("model_version") or told.get("modelVersion")
@@ -195,15 +180,10 @@ def _read(response: object) -> _Read:
             f"usage.add() cannot read {type(response).__name__}: it has neither a usage nor a"
             " model; give input_tokens=, output_tokens= and model= instead"
         )
-    maker = _MAKERS.get(type(response).__module__.partition(".")[0]) or _maker_by_form(told)
-    return _Read(
-        model=model if isinstance(model, str) else None, tokens=_read_usage(usage), maker=maker
-    )
-
-
-def _maker_by_form(told: Mapping[str, Any]) -> Provider | None:
-    """Of JSON: only one protocol has messages that say so; compatible servers speak the other."""
-    return Provider.ANTHROPIC if told.get("type") == "message" else None
+    maker = _MAKERS.get(type(response).__module__.partition(".")[0])
+    if maker is None and told.get("type") == "message":  # other servers speak OpenAI's protocol
+        maker = Provider.ANTHROPIC
+    return model if isinstance(model, str) else None, _read_usage(usage), maker
 
 
 def _read_usage(usage: Mapping[str, Any]) -> Mapping[str, float] | None:
@@ -217,20 +197,16 @@ def _read_usage(usage: Mapping[str, Any]) -> Mapping[str, float] | None:
 
 
 def _by_google(usage: Mapping[str, Any]) -> Mapping[str, float] | None:
-    def of(name: str, written: str) -> Any:
-        return usage.get(name, usage.get(written))
-
-    answer, thoughts = (
-        of("candidates_token_count", "candidatesTokenCount") or 0,
-        of("thoughts_token_count", "thoughtsTokenCount") or 0,
-    )
-    told = {
-        "input_tokens": of("prompt_token_count", "promptTokenCount"),
-        "output_tokens": answer + thoughts,
-        "cached_tokens": of("cached_content_token_count", "cachedContentTokenCount"),
+    """As its client calls them, `prompt_token_count`, or as its JSON does, `promptTokenCount`."""
+    told = {name.replace("_", "").lower(): amount for name, amount in usage.items()}
+    thoughts = told.get("thoughtstokencount") or 0
+    tokens = {
+        "input_tokens": told.get("prompttokencount"),
+        "output_tokens": (told.get("candidatestokencount") or 0) + thoughts,
+        "cached_tokens": told.get("cachedcontenttokencount"),
         "reasoning_tokens": thoughts or None,
     }
-    return checked_usage(told)[0]
+    return checked_usage(tokens)[0]
 
 
 def _data(held: object) -> Mapping[str, Any]:

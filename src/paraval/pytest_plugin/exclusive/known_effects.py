@@ -14,6 +14,9 @@ MARKS = {
     "enable_socket": "marked enable_socket: sockets are the process's",
     "allow_hosts": "marked allow_hosts: sockets are the process's",
     "block_network": "marked block_network: sockets are the process's",
+    "forked": "marked forked: it runs in a child of this process",
+    "dependency": "marked dependency: it needs others to have run",
+    "order": "marked order: it has its place among others",
     "django_db": "marked django_db: connections are set up for one test at a time",
 }
 
@@ -127,6 +130,7 @@ METHODS = {
     "add_signal_handler": "uses add_signal_handler: only the main thread may",
     "chdir": "changes the working directory",
     "setUpPyfakefs": "uses setUpPyfakefs: files are the process's",
+    "subTest": "its subtests are told while it runs",
     "syspath_prepend": "changes sys.path",
 }
 """By name, whatever they are methods of."""

@@ -6,8 +6,7 @@ with whatever plugin's fixture, is for `scan`; async tests are for `asyncs`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from types import CodeType
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -28,12 +27,6 @@ _OPTIONS_FOR_ONE = {
 _FIXTURES_FOR_ONE = {
     "benchmark": "the fixture benchmark measures time",
     "subtests": "its subtests are told while it runs",
-}
-
-_MARKS_FOR_ONE = {
-    "forked": "marked forked: it runs in a child of this process",
-    "dependency": "marked dependency: it needs others to have run",
-    "order": "marked order: it has its place among others",
 }
 
 
@@ -77,56 +70,15 @@ def notes(config: pytest.Config) -> list[str]:
 
 def why_alone(item: pytest.Item) -> str | None:
     """Why the plugin that a test belongs to wants nothing beside it."""
-    return (
-        _why_by_hypothesis(item)
-        or _why_by_name(item)
-        or _why_by_owner(item)
-        or _why_by_subtests(item)
-    )
-
-
-def _why_by_hypothesis(item: pytest.Item) -> str | None:
-    """Beside others it fails by its own rules: "data generation is slow", and deadlines."""
     if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+        # Beside others it fails by its own rules: "data generation is slow", and deadlines.
         return "hypothesis seeds the process's random, and takes the time of its inputs"
-    return None
-
-
-def _why_by_name(item: pytest.Item) -> str | None:
-    used = getattr(item, "fixturenames", ())
-    by_fixture = (why for name, why in _FIXTURES_FOR_ONE.items() if name in used)
-    marks = {mark.name for mark in item.iter_markers()}
-    by_mark = (why for name, why in _MARKS_FOR_ONE.items() if name in marks)
-    return next(by_fixture, None) or next(by_mark, None)
-
-
-def _why_by_owner(item: pytest.Item) -> str | None:
-    """A plugin may run a test's whole protocol in pytest's place, to run it again for instance."""
-    for name, plugin in _others(item.ihook.pytest_runtest_protocol):
-        owns = _OWNERS.get(name.partition(".")[0], _always)
-        if owns(plugin, item):
-            return f"it is run by {name}"
-    return None
-
-
-def _why_by_subtests(item: pytest.Item) -> str | None:
-    """Reports of unittest's subtests come in the middle of a test."""
-    code = getattr(getattr(item, "function", None), "__code__", None)
-    if code is None or not hasattr(getattr(item, "cls", None), "subTest"):
-        return None
-    has_subtests = any("subTest" in one.co_names for one in _codes(code))
-    return "its subtests are told while it runs" if has_subtests else None
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    """The code of a function, and of those inside it."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
-
-
-# ---- plugins that run tests themselves
+    for name in getattr(item, "fixturenames", ()):
+        if name in _FIXTURES_FOR_ONE:
+            return _FIXTURES_FOR_ONE[name]
+    # A plugin may run a test's whole protocol in pytest's place, to run it again for instance.
+    owners = _others(item.ihook.pytest_runtest_protocol)
+    return next((f"it is run by {name}" for name, one in owners if _owns(name, one, item)), None)
 
 
 def _others(hook: Any) -> Iterator[tuple[str, Any]]:
@@ -137,33 +89,18 @@ def _others(hook: Any) -> Iterator[tuple[str, Any]]:
             yield name, one.plugin
 
 
-def _always(_plugin: Any, _item: pytest.Item) -> bool:
+def _owns(name: str, plugin: Any, item: pytest.Item) -> bool:
+    """Whether the test is the plugin's. Known ones leave most tests to pytest."""
+    match name.partition(".")[0]:
+        case "pytest_rerunfailures":
+            # `protocol` runs them; but in a worker of xdist, all tests would use one socket.
+            count = getattr(plugin, "get_reruns_count", None)
+            return count is None or (hasattr(item.config, "workerinput") and bool(count(item)))
+        case "pytest_forked":
+            return False  # by its option or its mark, and those are looked at before
+        case "flaky":
+            holders = (getattr(item, "function", None), getattr(item, "cls", None))
+            is_marked = item.get_closest_marker("flaky") is not None
+            is_marked = is_marked or any(hasattr(one, "_flaky_max_runs") for one in holders)
+            return is_marked or bool(item.config.getoption("force_flaky", False))
     return True
-
-
-def _is_rerun(plugin: Any, item: pytest.Item) -> bool:
-    """`protocol` runs them; but in a worker of xdist, all tests would use one socket at once."""
-    count = getattr(plugin, "get_reruns_count", None)
-    return count is None or (hasattr(item.config, "workerinput") and bool(count(item)))
-
-
-def _is_forked(_plugin: Any, _item: pytest.Item) -> bool:
-    return False  # by its option or its mark, and those are looked at before
-
-
-def _is_flaky(_plugin: Any, item: pytest.Item) -> bool:
-    function = getattr(item, "function", None)
-    return (
-        item.get_closest_marker("flaky") is not None
-        or hasattr(function, "_flaky_max_runs")
-        or hasattr(getattr(item, "cls", None), "_flaky_max_runs")
-        or bool(item.config.getoption("force_flaky", False))
-    )
-
-
-_OWNERS: Mapping[str, Callable[[Any, pytest.Item], bool]] = {
-    "pytest_rerunfailures": _is_rerun,
-    "pytest_forked": _is_forked,
-    "flaky": _is_flaky,
-}
-"""Known ones that leave most tests to pytest: whether this one is theirs."""

@@ -16,6 +16,7 @@ from paraval.pytest_plugin.models.clients import MODEL_CLIENTS
 from paraval.records import AccountLimits, Model, account_need, model_need
 
 if TYPE_CHECKING:
+    from paraval.plan.registry import Registry
     from paraval.pytest_plugin.models.outages import Outage
 
 MARK = "retry_rate_limits"
@@ -56,55 +57,41 @@ def model_of(item: pytest.Item) -> Model | None:
     """The model of the registry that the test runs with; None: it asks for none."""
     callspec = getattr(item, "callspec", None)
     name = None if callspec is None else callspec.params.get("model")
-    if not isinstance(name, str):
-        return None
-    # Only here: most tests ask for no model, and the registry is slow to load.
-    from paraval.pytest_plugin.models.choice import choice_in
-
-    choice = choice_in(item.config)
-    return None if choice is None else choice.registry.models.get(name)
+    registry = _registry(item.config) if isinstance(name, str) else None
+    return None if registry is None else registry.models.get(str(name))
 
 
 def needs_of(item: pytest.Item) -> tuple[str, ...]:
     """What the engine is to know of the test's accounts and models; sorted."""
-    model = model_of(item)
-    account = _declared_with(item, model)
-    needs = set() if account is None else {account_need(account)}
-    if model is not None:
-        needs.add(model_need(model.name))
-    return tuple(sorted(needs))
+    model, account = model_of(item), _declared(item)
+    needs = [] if account is None else [account_need(account)]
+    return tuple(sorted(needs if model is None else [*needs, model_need(model.name)]))
 
 
 def accounts_of(items: Iterable[pytest.Item]) -> Mapping[str, AccountLimits]:
     """Every account among the needs of tests, with what the registry says of it."""
     limits: dict[str, AccountLimits] = {}
     for item in items:
-        model = model_of(item)
-        account = _declared_with(item, model)
-        if account is None or account_need(account) in limits:
-            continue
-        need = account_need(account)
-        limits[need] = AccountLimits() if model is None else _limits(item.config, need)
+        account = _declared(item)
+        if account is not None and account_need(account) not in limits:
+            need = account_need(account)
+            registry = None if model_of(item) is None else _registry(item.config)
+            known = {} if registry is None else registry.limits
+            limits[need] = known.get(need, AccountLimits())
     return limits
 
 
 def account_of(item: pytest.Item, outage: Outage) -> str:
     """Who refused the test: as it declares, else as the client tells, else the host."""
     declared = _declared(item)
-    if declared is not None:
-        return declared
-    if outage.client in MODEL_CLIENTS:
+    if declared is None and outage.client in MODEL_CLIENTS:
         return outage.client
-    return outage.host or outage.client or UNNAMED
+    return declared or outage.host or outage.client or UNNAMED
 
 
 def _declared(item: pytest.Item) -> str | None:
-    return _declared_with(item, model_of(item))
-
-
-def _declared_with(item: pytest.Item, model: Model | None) -> str | None:
     """The mark's, else the model's, else that of the one client that the test's module uses."""
-    patience = patience_of(item)
+    patience, model = patience_of(item), model_of(item)
     if patience is not None and patience.account is not None:
         return patience.account
     if model is not None:
@@ -113,18 +100,17 @@ def _declared_with(item: pytest.Item, model: Model | None) -> str | None:
 
 
 def _client_in(item: pytest.Item) -> str | None:
-    names = vars(getattr(item, "module", None)).values() if hasattr(item, "module") else ()
     found: set[str] = set()
-    for value in names:
+    for value in vars(item.module).values() if hasattr(item, "module") else ():
         # A module has a name, what was imported out of one a module.
         origin = getattr(value, "__module__", None) or getattr(value, "__name__", None)
-        if isinstance(origin, str) and (package := origin.partition(".")[0]) in MODEL_CLIENTS:
-            found.add(package)
+        found |= {str(origin).partition(".")[0]} & MODEL_CLIENTS
     return found.pop() if len(found) == 1 else None
 
 
-def _limits(config: pytest.Config, need: str) -> AccountLimits:
+def _registry(config: pytest.Config) -> Registry | None:
+    # Only here: most tests ask for no model, and the registry is slow to load.
     from paraval.pytest_plugin.models.choice import choice_in
 
     choice = choice_in(config)
-    return AccountLimits() if choice is None else choice.registry.limits.get(need, AccountLimits())
+    return None if choice is None else choice.registry

@@ -7,7 +7,7 @@ for the fixture `model`, and not before.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -64,12 +64,12 @@ def choose(config: pytest.Config, wanted: Wanted) -> Choice:
 
 def _choose(config: pytest.Config, wanted: Wanted) -> Choice:
     registry = _read(config, wanted.registry)
-    names = tuple(registry.models)
+    names = list(registry.models)
     if wanted.models is None:
-        return Choice(registry=registry, names=names[:1])
-    if not wanted.models:
-        return Choice(registry=registry, names=names)
-    return Choice(registry=registry, names=tuple(fitting_models(list(names), wanted.models)))
+        names = names[:1]
+    elif wanted.models:
+        names = fitting_models(names, wanted.models)
+    return Choice(registry=registry, names=tuple(names))
 
 
 def _read(config: pytest.Config, given: Path | None) -> Registry:
@@ -123,13 +123,13 @@ def generate(metafunc: pytest.Metafunc, wanted: Wanted) -> str | None:
 
 def _is_ours(metafunc: pytest.Metafunc) -> bool:
     for mark in metafunc.definition.iter_markers("parametrize"):
-        if FIXTURE in _argnames(mark):
+        told = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
+        if FIXTURE in (re.split(r"[,\s]+", told) if isinstance(told, str) else told):
             return False
     if any(FIXTURE in call.params for call in metafunc._calls):
         return False
-    fixtures = _definitions(metafunc).get(FIXTURE, ())
     # One that overrides ours may still ask for it.
-    for fixture in reversed(fixtures):
+    for fixture in reversed(metafunc._arg2fixturedefs.get(FIXTURE, ())):
         if fixture.func.__module__.startswith(_OURS):
             return True
         if FIXTURE not in fixture.argnames:
@@ -137,32 +137,11 @@ def _is_ours(metafunc: pytest.Metafunc) -> bool:
     return False
 
 
-def _argnames(mark: pytest.Mark) -> Sequence[str]:
-    told = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
-    return [name.strip() for name in told.split(",")] if isinstance(told, str) else list(told)
-
-
-def _definitions(metafunc: pytest.Metafunc) -> Mapping[str, Sequence[Any]]:
-    found: Mapping[str, Sequence[Any]] = metafunc._arg2fixturedefs
-    return found
-
-
 def _scope(metafunc: pytest.Metafunc) -> Any:
     """The widest of the fixtures that depend on the model."""
-    definitions = _definitions(metafunc)
-    dependent, grew = {FIXTURE}, True
-    while grew:
-        more = {
-            name
-            for name, fixtures in definitions.items()
-            if any(not dependent.isdisjoint(fixture.argnames) for fixture in fixtures)
-        }
-        grew = not more <= dependent
-        dependent |= more
-    scopes = [
-        fixture.scope
-        for name in dependent
-        for fixture in definitions.get(name, ())
-        if not dependent.isdisjoint(fixture.argnames)
-    ]
+    fixtures = [one for found in metafunc._arg2fixturedefs.values() for one in found]
+    dependent = {FIXTURE}
+    for _ in fixtures:  # as deep as they can be
+        dependent |= {one.argname for one in fixtures if not dependent.isdisjoint(one.argnames)}
+    scopes = [one.scope for one in fixtures if not dependent.isdisjoint(one.argnames)]
     return max(scopes, key=_SCOPES.index, default="function")

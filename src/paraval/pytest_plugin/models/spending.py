@@ -70,18 +70,14 @@ class Spending:
                 self._goes_on = False
                 return
             self._now, self._before, self._uses = {}, {}, []
-            properties = self._item.user_properties
-            properties[:] = [told for told in properties if told[0] != PROPERTY]
+            self._tell()
 
     def _tell(self) -> None:
         """All attempts that a report stands for."""
-        told = (PROPERTY, _as_text(summed((self._before, self._now))))
+        spends = summed((self._before, self._now))
+        told = [(PROPERTY, _as_text(spends))] if spends else []
         properties = self._item.user_properties
-        for place, (name, _) in enumerate(properties):
-            if name == PROPERTY:
-                properties[place] = told
-                return
-        properties.append(told)
+        properties[:] = [*(one for one in properties if one[0] != PROPERTY), *told]
 
 
 def spending_of(item: pytest.Item) -> tuple[Spend | None, tuple[AccountUse, ...]]:
@@ -120,23 +116,14 @@ def summed(each: Iterable[Mapping[str, Spend]]) -> dict[str, Spend]:
 
 
 def _as_text(spends: Mapping[str, Spend]) -> str:
-    return json.dumps(
-        {
-            model: {"calls": one.calls, "cost_usd": one.cost_usd, **_part(one), **one.usage}
-            for model, one in spends.items()
-        }
-    )
-
-
-def _part(spend: Spend) -> dict[str, float]:
-    return {"part_usd": spend.part_usd} if spend.part_usd else {}
+    told: dict[str, Any] = {}
+    for model, one in spends.items():
+        part = {"part_usd": one.part_usd} if one.part_usd else {}
+        told[model] = {"calls": one.calls, "cost_usd": one.cost_usd, **part, **one.usage}
+    return json.dumps(told)
 
 
 def _spend(told: Mapping[str, Any]) -> Spend:
     usage = {name: amount for name, amount in told.items() if name.endswith("_tokens")}
-    return Spend(
-        calls=told["calls"],
-        cost_usd=told["cost_usd"],
-        part_usd=told.get("part_usd", 0.0),
-        usage=usage,
-    )
+    part_usd = told.get("part_usd", 0.0)
+    return Spend(calls=told["calls"], cost_usd=told["cost_usd"], part_usd=part_usd, usage=usage)
