@@ -157,7 +157,7 @@ def pytest_asyncio_apart(config: pytest.Config) -> Iterator[None]:
 
 class _ItsOwnPatch:
     """pytest-asyncio patches the test that it runs, and the definition of a fixture that it sets
-    up: what only that test has. `nets` would take it for a patch that others see."""
+    up: what only that test has. `guards` would take it for a patch that others see."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()

@@ -2,7 +2,7 @@
 
 What is caught: the process's folder and its forks, by an audit hook; the patches of `unittest.mock`
 and of `pytest.MonkeyPatch`; click's test runner. Always before the change; and only the test's own
-thread waits. Who waits for whom is left to `floor`.
+thread waits. Who waits for whom is left to `lock`.
 
 A change is taken to last until the test's end. In the setup of a session's fixture, until the setup
 ends, since everybody is to see it. One that is made in the setup of a fixture of a class, module or

@@ -151,4 +151,4 @@ ENVIRONMENT = frozenset({"os.environ", "os.environb"})
 EACH_TURNS_OWN = frozenset(
     {"sys.stdout", "sys.stderr", "sys.stdin", "warnings.filters", "warnings.showwarning"}
 )
-"""What may be set beside others: `streams` and `warnings_by_turn` keep it apart."""
+"""What may be set beside others: `streams` and `test_warnings` keep it apart."""

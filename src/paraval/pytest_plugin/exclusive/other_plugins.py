@@ -1,7 +1,7 @@
 """Other plugins: which of their tests run alone, when all do, and what a user should know.
 
 Told once, in the header, or with a test under `-v`. What tests do to the process by themselves,
-with whatever plugin's fixture, is for `scan`; async tests are for `asyncs`.
+with whatever plugin's fixture, is for `scan`; async tests are for `plugins`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ test assigns to `sys.stdout`, itself or by `contextlib.redirect_stdout`, is ther
 alone: meanwhile, the module `sys` has a class whose attributes are each turn's own. C code (`print`
 without a file) looks into the module's dictionary instead, and finds a `Front` there.
 
-Where a turn's words are kept is left to `captured`.
+Where a turn's words are kept is left to `capture`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Progress as one line at the bottom of a terminal, below pytest's own, and gone at the end.
 
 `12/200 · 15 running · 2 wait for openai (4 s) · 1 failed · 0:04 · ETA 8 s · longest: test_x 6 s`.
-How it stays below is for `footer`.
+How it stays below is for `Footer`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In a plan the case is the test and the variant the model that it runs with, so that reports and
 comparisons see one test with several models. What else is known of a test (whether it must run
-alone, what it needs) is for `programme` to find out.
+alone, what it needs) is for `planning` to find out.
 """
 
 from __future__ import annotations

@@ -36,10 +36,10 @@ NOT_IN_TURNS = (
     "unraisableexception",
     *TIMEOUT_PLUGINS,
 )
-"""Process-wide, and done apart for each turn: by `captured`, `logs`, `unhandled` and `timeouts`."""
+"""Process-wide, and done apart for each turn: by `capture`, `logs`, `exceptions` and `timeouts`."""
 NOT_AROUND_TURNS = ("runner", "warnings", "faulthandler", "assertion", *TIMEOUT_PLUGINS)
-"""Of those that wrap a test's whole protocol: the same, by `protocol` itself, `warned`, `asserted`
-and `timeouts`; a dump of all threads after a while is left out."""
+"""Of those that wrap a test's whole protocol: the same, by this module, `test_warnings`,
+`exceptions` and `timeouts`; a dump of all threads after a while is left out."""
 RERUN_PLUGINS = ("rerunfailures", "pytest_rerunfailures")
 """pytest-rerunfailures, by its entry point or as `-p pytest_rerunfailures`. Its teardown hook would
 take what all tests share off the stack of what is set up."""
