@@ -50,6 +50,9 @@ TEST_CASES = {
 }
 """Base classes, by package."""
 
+UNITTEST_SETUPS = frozenset({"setUpClass", "tearDownClass", "setUpModule", "tearDownModule"})
+"""For the state of a whole class or module."""
+
 _CALLS = {
     # patches and fakes; a package without names: all that is in it
     "aioresponses": "aioresponses",

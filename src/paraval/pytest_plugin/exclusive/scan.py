@@ -14,6 +14,7 @@ import os
 import re
 import sys
 import tokenize
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,7 @@ import pytest
 
 from paraval.pytest_plugin.exclusive import known_effects as known
 
-_TEST_CODE = re.compile(r"[/_-](tests?|testing)/|/(conftest|test_[^/]*|[^/]*_test)\.py$")
+_TEST_CODE = re.compile(r"[/_-](tests?|testing)/|/conftest\.py$")
 _SETUPS = "setup_method teardown_method setup_class teardown_class setUp tearDown asyncSetUp "
 _SETUPS += "asyncTearDown setup_function teardown_function setup_module teardown_module"
 _WORD = re.compile(r"[^\W\d]\w*")
@@ -53,12 +54,14 @@ class Scan:
     def __init__(self, session: pytest.Session) -> None:
         root = session.config.rootpath
         self._root, self._above = f"{root}{os.sep}", str(root.parent)
-        self._folders = {item.path.parent for item in session.items} - {root}
+        self._places = {one for item in session.items for one in (item.path, item.path.parent)}
+        self._places.discard(root)
+        self._is_read = functools.cache(self._is_test_code)
         self._files: dict[str, _File] = {}
         modules = {name: one for name, one in sys.modules.items() if type(one) is ModuleType}
         files = {name: str(vars(one).get("__file__")) for name, one in modules.items()}
         of_tests = {name.rpartition(".")[2] for name, one in files.items() if self._is_read(one)}
-        self._suspects = _SUSPECTS | of_tests
+        self.suspects = _SUSPECTS | of_tests
         self._setups = functools.cache(self._by_setups)
         self._source = functools.cache(self._by_source)
 
@@ -79,15 +82,14 @@ class Scan:
         )
 
     def _by_setups(self, module: ModuleType, cls: type) -> str | None:
-        for base in cls.__mro__:
-            package = str(vars(base).get("__module__")).partition(".")[0]
+        holders: list[Any] = [*cls.__mro__, module]
+        for holder in holders:
+            package = str(vars(holder).get("__module__")).partition(".")[0]
             if package in known.TEST_CASES:
                 return f"{cls.__name__} is a {known.TEST_CASES[package]}"
-            for name in {"setUpClass", "tearDownClass"} & vars(base).keys():
+            for name in known.UNITTEST_SETUPS & vars(holder).keys():
                 if package != "unittest":
-                    return f"{base.__name__} has {name}"
-        for name in {"setUpModule", "tearDownModule"} & vars(module).keys():
-            return f"its module has {name}"
+                    return f"{'its module' if holder is module else holder.__name__} has {name}"
         setups = {name: _member(cls, name) or vars(module).get(name) for name in _SETUPS.split()}
         reasons = ((name, self._source(function, cls)) for name, function in setups.items())
         return next((f"{name} {why}" for name, why in reasons if why), None)
@@ -124,29 +126,42 @@ class Scan:
 
     def _by_source(self, function: object, cls: type, *, is_own: bool = False) -> str | None:
         """Of a test, fixture or setup, and of what it uses. `is_own`: its globals count."""
-        pending = [("", one) for one in _layers(function)]
+        pending = [(one, "") for one in _layers(function)]
         seen: set[FunctionType] = set()
-        for user, one in pending:  # it grows
+        for one, user in pending:  # it grows
             file = one.__code__.co_filename
-            if one in seen or not self._is_read(file, is_own=not user):
+            if one in seen or not (user or self._is_read(file, is_own=True)):
                 continue
             seen.add(one)
             if file not in self._files:
-                self._files[file] = _File(file, one.__globals__, self._suspects)
-            code = self._files[file].at(one.__code__.co_firstlineno)
-            if code.reason is not None:
-                return f"{code.reason} in `{user}`" if user else code.reason
+                self._files[file] = _File(file, one.__globals__, self)
+            code = self._files[file].codes[one.__code__.co_firstlineno]
+            if code.reasons:
+                return f"{code.reasons[0]} in `{user}`" if user else code.reasons[0]
             if is_own and code.written is not None and not user:
                 return f"writes the global `{code.written}`"
-            methods = [_member(cls, name) for name in code.methods]
-            pending += [found for used in (*code.uses, *methods) for found in _functions(used)]
+            pending += code.uses.items()
+            for method in code.methods:
+                pending += self.functions(_member(cls, method)).items()
         return None
 
-    def _is_read(self, file: str, *, is_own: bool = False) -> bool:
-        """Test code: by its name, by that of a folder, or by the tests in its folder."""
-        is_ours = file.startswith(self._root) and "site-packages" not in file
-        is_named = is_own or _TEST_CODE.search(file.removeprefix(self._above))
-        return is_ours and bool(is_named or self._folders.intersection(Path(file).parents))
+    def functions(self, used: Any) -> dict[FunctionType, str]:
+        """A function of test code, or the methods of a class: with the names to report."""
+        owners = used.__mro__ if issubclass(type(used), type) else ()
+        members = [(one, base.__name__) for base in owners for one in vars(base).values()]
+        return {
+            one: name or one.__name__
+            for member, name in members or [(used, "")]
+            for one in _layers(member)
+            if self._is_read(one.__code__.co_filename)
+        }
+
+    def _is_test_code(self, file: str, *, is_own: bool = False) -> bool:
+        """By the name of a folder, or by the tests in it. `is_own`: a fixture may be anywhere."""
+        if not file.startswith(self._root) or "site-packages" in file:
+            return False
+        is_named = is_own or _TEST_CODE.search(file.removeprefix(self._above)) is not None
+        return is_named or not self._places.isdisjoint((Path(file), *Path(file).parents))
 
 
 _SCAN = pytest.StashKey[Scan]()
@@ -164,14 +179,8 @@ def _layers(function: Any) -> Iterator[FunctionType]:
         elif type(function) is FunctionType:
             yield function
             function = vars(function).get("__wrapped__")
-
-
-def _functions(used: Any) -> Iterator[tuple[str, FunctionType]]:
-    """A function, or the methods of a class: each with the name to report."""
-    owners = used.__mro__ if issubclass(type(used), type) else ()
-    members = [(base.__name__, one) for base in owners for one in vars(base).values()]
-    for name, member in members or [("", used)]:
-        yield from ((name or one.__name__, one) for one in _layers(member))
+        else:
+            return
 
 
 # ---- source
@@ -181,14 +190,13 @@ def _functions(used: Any) -> Iterator[tuple[str, FunctionType]]:
 class _Code:
     """What the source of a function says, with that of the functions in it."""
 
-    lines: range = range(0)
-    reason: str | None = None
+    reasons: list[str] = field(default_factory=list)
     written: str | None = None
     """A global that it writes."""
     own: set[str] = field(default_factory=set)
     """Its variables."""
-    uses: list[object] = field(default_factory=list)
-    """What other names stand for: functions, classes, or anything else."""
+    uses: dict[FunctionType, str] = field(default_factory=dict)
+    """Functions of test code, with the names to report."""
     methods: set[str] = field(default_factory=set)
     """Names after `self.` or `cls.`."""
 
@@ -196,30 +204,25 @@ class _Code:
 class _File(ast.NodeVisitor):
     """Reads the functions of a file, if it has a suspect word in it."""
 
-    def __init__(self, file: str, names: Mapping[str, Any], suspects: frozenset[str]) -> None:
-        self._globals = names
+    def __init__(self, file: str, names: Mapping[str, Any], scan: Scan) -> None:
+        self._globals, self._scan = names, scan
         modules = {name: one for name, one in names.items() if type(one) is ModuleType}
         self._imports = {name: one.__name__ for name, one in modules.items()}
         """Full names; those of modules also where `pytest.importorskip` imported them."""
-        self._codes: dict[int, _Code] = {}
+        self.codes = defaultdict[int, _Code](_Code)
+        """By the lines that functions begin in."""
         self._code = self._outside = _Code()
         """Of the function that is being read, or outside of functions."""
-        self._unknown = _Code()
         try:
             with tokenize.open(file) as source:
                 text = source.read()
             words = {*_WORD.findall(_IMPORTED.sub(r"\1", text)), "builtins"}
-            has_suspect = not words.isdisjoint(suspects) or any(map(words.issuperset, _ENDS))
+            has_suspect = not words.isdisjoint(scan.suspects) or any(map(words.issuperset, _ENDS))
             if has_suspect or _SETS_ATTRIBUTE.search(text):
                 self.visit(ast.parse(text, Path(file).name))
         except Exception as error:  # noqa: BLE001 - OSError, SyntaxError, RecursionError, ...
             why = f"its file could not be read: {type(error).__name__}: {error}"
-            self._codes, self._unknown = {}, _Code(reason=why)
-
-    def at(self, line: int) -> _Code:
-        """The function that begins in a line, or that has it in it."""
-        around = (one for one in self._codes.values() if line in one.lines)
-        return self._codes.get(line) or next(around, self._unknown)
+            self.codes = defaultdict(lambda: _Code(reasons=[why]))
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         for one in node.body:
@@ -229,9 +232,8 @@ class _File(ast.NodeVisitor):
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         outer = self._code
-        if outer is self._outside:
-            first = min(one.lineno for one in (node, *node.decorator_list))
-            self._code = self._codes[first] = _Code(lines=range(first, (node.end_lineno or 0) + 1))
+        self._code = _Code() if outer is self._outside else outer
+        self.codes[min(one.lineno for one in (node, *node.decorator_list))] = self._code
         self.generic_visit(node)
         self._code = outer
 
@@ -257,7 +259,7 @@ class _File(ast.NodeVisitor):
     def visit_Subscript(self, node: ast.Subscript) -> None:
         full = self._full(_dotted(node.value))
         if full in known.CONTAINERS and not isinstance(node.ctx, ast.Load):
-            self._found(f"changes {full}")
+            self._code.reasons.append(f"changes {full}")
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
@@ -270,16 +272,17 @@ class _File(ast.NodeVisitor):
         if full in {"builtins.setattr", "builtins.delattr"} and first:
             self._set(first, _text(second))
         elif method == "getfixturevalue" and text in _FIXTURE_NAMES:
-            self._found(f"uses {text}")
+            self._code.reasons.append(f"uses {text}")
         elif effect in known.PATCHES or is_patch:
-            is_dict = method in {"dict", "setitem", "delitem"}
-            if is_dict and {text, self._full(target)} & known.ENVIRONMENT:
+            of_dict = method in {"dict", "setitem", "delitem"}
+            if of_dict and {text, self._full(target)} & known.ENVIRONMENT:
                 return
             if target and not text and method in {"object", "setattr", "delattr"}:
                 target = f"{target}.{_text(second)}".rstrip(".")
-            self._found(f"patches {target}" if target else f"calls {effect or written or method}")
+            called = effect or written or method
+            self._code.reasons.append(f"patches {target}" if target else f"calls {called}")
         elif effect is not None and effect == full:
-            self._found(f"calls {effect.removeprefix('builtins.')}")
+            self._code.reasons.append(f"calls {effect.removeprefix('builtins.')}")
         self.generic_visit(node)
 
     def visit_Name(self, node: ast.Name) -> None:
@@ -302,15 +305,15 @@ class _File(ast.NodeVisitor):
         effect, (first, _, rest) = self._effect(written), written.partition(".")
         container = self._full(written).rpartition(".")[0]
         if effect is not None:
-            self._found(f"uses {effect.removeprefix('builtins.')}")
+            self._code.reasons.append(f"uses {effect.removeprefix('builtins.')}")
         elif container in known.CONTAINERS and attribute in known.CHANGING_METHODS:
-            self._found(f"changes {container}")
+            self._code.reasons.append(f"changes {container}")
         elif attribute in known.METHODS:
-            self._found(known.METHODS[attribute])
+            self._code.reasons.append(known.METHODS[attribute])
         elif first in {"self", "cls"} and rest:
             self._code.methods.add(rest.partition(".")[0])
         elif first not in self._code.own:
-            self._code.uses.append(self._value(written))
+            self._code.uses |= self._scan.functions(self._value(written))
 
     def _set(self, owner: ast.expr, name: str) -> None:
         """Of what is imported, of a class of the file, or of `self.__class__`."""
@@ -319,10 +322,7 @@ class _File(ast.NodeVisitor):
         is_class = written.endswith(".__class__") or written.startswith("type(")
         is_apart = f"{self._full(written)}.{name}" in known.EACH_TURNS_OWN
         if is_class or (is_shared and first not in self._code.own and not is_apart):
-            self._found(f"sets `{f'{written}.{name}'.rstrip('.')}`")
-
-    def _found(self, reason: str) -> None:
-        self._code.reason = self._code.reason or reason
+            self._code.reasons.append(f"sets `{f'{written}.{name}'.rstrip('.')}`")
 
     def _full(self, written: str) -> str:
         """By the file's imports; empty for what is the function's own, or the file's."""
