@@ -129,7 +129,7 @@ PACKAGES = (
         version="3.1.3",
         requires=("asgiref", "greenlet", "python-dotenv"),
         # It imports `notset` from `_pytest.monkeypatch`, which newer releases do not have.
-        pytest="8.4.2",
+        pytest="9.0.3",
         every_pytest=True,
     ),
     Package(

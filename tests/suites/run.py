@@ -162,13 +162,28 @@ def install(package: Package) -> None:
     home.mkdir(parents=True)
     pip(sys.executable, "download", "--no-deps", "--no-binary", package.name, "--dest", str(home),
         f"{package.name}=={package.version}")  # fmt: skip
-    with tarfile.open(home / f"{source.name}.tar.gz") as archive:
-        archive.extractall(home, filter="data")
+    unpack(package)
     subprocess.run([sys.executable, "-m", "venv", home / "venv"], check=True)
     python = str(python_of(package))
     pip(python, "install", str(source), f"pytest=={PYTESTS[-1]}", *package.requires)
     pip(python, "install", "--editable", str(CHECKOUT))
     mark.write_text(wanted)
+
+
+def unpack(package: Package) -> None:
+    """Makes the source as it was published; only compiled files of an earlier run stay."""
+    home, source = home_of(package), source_of(package)
+    with tarfile.open(home / f"{source.name}.tar.gz") as archive:
+        published = {home / name for name in archive.getnames()}
+        published |= {parent for path in published for parent in path.parents}
+        for path in sorted(source.rglob("*"), reverse=True):
+            if path in published or "__pycache__" in path.parts:
+                continue
+            if path.is_symlink() or not path.is_dir():
+                path.unlink()
+            elif not any(path.iterdir()):
+                path.rmdir()
+        archive.extractall(home, filter="data")
 
 
 def pip(python: str, *arguments: str) -> None:
@@ -210,6 +225,7 @@ def run(package: Package, output: Path, command: list[str]) -> None:
     junit = output.with_suffix(".xml")
     output.parent.mkdir(parents=True, exist_ok=True)
     junit.unlink(missing_ok=True)
+    unpack(package)
     # Where a suite has no settings, pytest would look further up, and take this repository's.
     (home_of(package) / "pytest.ini").touch()
     began = time.monotonic()
