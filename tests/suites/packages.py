@@ -215,8 +215,8 @@ PACKAGES = (
             "uvicorn",
             "wrapt",
         ),
-        # Its own `-n auto` stays: xdist and --parallel together. Of what is left out, two files cannot
-        # be imported, and most tests in sandbox wait for a network and fail in plain pytest, too.
+        # Its own `-n auto` stays: xdist and --parallel together. Of what is left out, two files
+        # cannot be imported, and most tests in sandbox fail in plain pytest, too, and take minutes.
         arguments=(
             "tests/unit_tests",
             "--ignore=tests/unit_tests/sandbox",
@@ -323,7 +323,13 @@ PACKAGES = (
             "tests/test_trace_processor.py",
         ),
     ),
-    Package(name="packaging", version="26.3", requires=("hypothesis", "pip", "pretend", "tomli-w")),
+    Package(
+        name="packaging",
+        version="26.3",
+        requires=("hypothesis", "pip", "pretend", "tomli-w"),
+        # It has 51,000 tests, all alike.
+        arguments=("--ignore=tests/test_version.py",),
+    ),
     Package(name="pluggy", version="1.7.0", requires=("pytest-benchmark",), every_pytest=True),
     Package(
         name="pydantic-settings",
