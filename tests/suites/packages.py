@@ -308,6 +308,7 @@ PACKAGES = (
         ),
         arguments=(
             "tests/realtime",
+            "--ignore=tests/realtime/test_twilio_example.py",
             "tests/voice",
             "tests/tracing",
             "tests/models/test_openai_responses.py",

@@ -52,7 +52,8 @@ class Compared:
     @property
     def failed(self) -> bool:
         tests = {test for run in self.parallel for test in lost(self.plain, run)}
-        return not self.plain[0].tests or not all(map(self.package.why_known, tests))
+        nothing_passed = all("passed" not in kinds for kinds in self.plain[0].outcomes.values())
+        return nothing_passed or not all(map(self.package.why_known, tests))
 
     def row(self) -> str:
         fastest = min(run.seconds for run in self.plain)
