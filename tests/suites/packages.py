@@ -307,10 +307,7 @@ PACKAGES = (
             "rich",
         ),
         arguments=(
-            "tests/realtime",
-            "--ignore=tests/realtime/test_twilio_example.py",
             "tests/voice",
-            "tests/tracing",
             "tests/models/test_openai_responses.py",
             "tests/models/test_model_retry.py",
             "tests/test_agent_as_tool.py",

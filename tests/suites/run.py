@@ -239,8 +239,11 @@ def run(package: Package, output: Path, command: list[str]) -> None:
         try:
             process.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            print(f"{package.name}: stopped after {LIMIT_S} s", flush=True)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
     with output.open("a") as file:
         print(f"\nwall: {time.monotonic() - began:.2f} s", file=file)
 
