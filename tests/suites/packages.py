@@ -216,7 +216,7 @@ PACKAGES = (
             "wrapt",
         ),
         # Its own `-n auto` stays: xdist and --parallel together. Of what is left out, two files
-        # cannot be imported, and most tests in sandbox fail in plain pytest, too, and take minutes.
+        # cannot be imported, and hundreds of tests in sandbox fail in plain pytest, too, slowly.
         arguments=(
             "tests/unit_tests",
             "--ignore=tests/unit_tests/sandbox",
@@ -325,7 +325,7 @@ PACKAGES = (
         name="packaging",
         version="26.3",
         requires=("hypothesis", "pip", "pretend", "tomli-w"),
-        # It has 51,000 tests, all alike.
+        # That file has 51,000 tests, which take longer than all others.
         arguments=("--ignore=tests/test_version.py",),
     ),
     Package(name="pluggy", version="1.7.0", requires=("pytest-benchmark",), every_pytest=True),
