@@ -171,6 +171,59 @@ def test_the_suite_this_was_made_for_takes_the_time_of_its_slowest_tests(tmp_pat
     assert took_s < 10
 
 
+def test_what_a_modules_fixture_sets_is_that_modules(tmp_path: Path) -> None:
+    """However it is set and taken back, and whether a test runs beside others or alone."""
+    (tmp_path / "conftest.py").write_text(
+        dedent(
+            """
+            import os, pytest
+
+            @pytest.fixture(scope="module", autouse=True)
+            def key(request):
+                os.environ["KEY"] = request.module.__name__
+                yield
+                del os.environ["KEY"]
+
+            @pytest.fixture(scope="module", autouse=True)
+            def patched(request):
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setenv("PATCHED", request.module.__name__)
+                    yield
+            """
+        )
+    )
+    tests = """
+        import os, subprocess, time, pytest
+
+        def setup_module(): os.environ["OLD"] = __name__
+        def teardown_module(): os.environ.pop("OLD", None)
+
+        def check():
+            time.sleep({wait})
+            seen = [os.environ[name] for name in ("KEY", "PATCHED", "OLD")]
+            assert seen == [__name__] * 3
+            assert "KEY=" + __name__ in subprocess.check_output(["env"], text=True)
+
+        def test_beside(): check()
+        def test_beside_too(monkeypatch):
+            monkeypatch.setenv("KEY", __name__)
+            check()
+        @pytest.mark.serial
+        def test_alone(): check()
+    """
+    for name, wait in (("a", 0.05), ("b", 0.3), ("c", 0.15)):
+        (tmp_path / f"test_{name}.py").write_text(dedent(tests.format(wait=wait)))
+    (tmp_path / "test_z.py").write_text(
+        "import os, pytest, time\nNAMES = {'KEY', 'PATCHED', 'OLD'}\n"
+        "@pytest.fixture(scope='module', autouse=True)\ndef key(): ...\n"
+        "@pytest.fixture(scope='module', autouse=True)\ndef patched(): ...\n"
+        "def test_beside(): time.sleep(0.2); assert not NAMES & set(os.environ)\n"
+        "@pytest.mark.serial\ndef test_alone(): assert not NAMES & set(os.environ)\n"
+    )
+    ran = run_pytest(tmp_path, "--parallel", "8", "--maxfail=99")
+    assert "11 passed" in ran.stdout, ran.stdout + ran.stderr
+
+
 def test_without_a_test_around_it_the_environment_is_the_process_own() -> None:
     plain = type(os.environ)
     with environment_by_test([]):

@@ -40,7 +40,7 @@ class ScopedRunner(asyncio.Runner):  # type: ignore[misc]  # final for type chec
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         turn = current()
-        self._is_shared = turn is None or turn.sets_up_shared
+        self._is_shared = turn is None or turn.sets_up_for is not None
         self._guard = threading.Lock()
         """Guards what follows, and the start and the end of the loop's thread."""
         self._users = 0
@@ -316,7 +316,7 @@ def loops_as_in_main_thread() -> Iterator[None]:
             close(vars(here).pop("loop", None))
             loop = self.new_event_loop()
             made.add(loop)
-            if not turn.sets_up_shared:
+            if turn.sets_up_for is None:
                 here.loop = loop
             self.set_event_loop(loop)
         found: asyncio.AbstractEventLoop = get_plainly(self)

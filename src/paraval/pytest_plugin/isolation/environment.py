@@ -1,9 +1,11 @@
 """`os.environ` for each test: the process's environment, with what the test changed laid over it.
 
 So tests that set variables, by `monkeypatch.setenv`, `patch.dict(os.environ)`, `load_dotenv()` or
-`os.environ[...] =`, run side by side. Child processes get what their test sees. The process's own
-environment is changed by code that runs for everybody: fixtures that tests share, modules as they
-are imported, and tests that run alone. C code that reads the environment by itself sees that one.
+`os.environ[...] =`, run side by side. What a fixture of a class, module or package sets lies
+between the two, for the tests below that node. Child processes get what their test sees. The
+process's own environment is changed by code that runs for everybody: session fixtures, modules as
+they are imported, and tests that run alone, for which what lies over it is written into it until
+they end. C code that reads the environment by itself sees that one.
 """
 
 from __future__ import annotations
@@ -16,10 +18,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from _pytest.nodes import Node
 
-from paraval.pytest_plugin.running.current_test import Turn, turn_here
+from paraval.pytest_plugin.running.current_test import ALONE, turn_here
 
+Changes = dict[bytes, bytes | None]
+"""By name; None: a variable that was taken away."""
 _PLAIN: Any = type(os.environ)
+_UNCHANGED = object()
 _PATCHERS = frozenset({"_pytest", "unittest", "mock", "pytest_mock"})
 """Packages that put back what they set."""
 _HELPERS = frozenset({"os", "collections", "contextlib", "dotenv"})
@@ -38,15 +44,34 @@ def environment_by_test(items: Iterable[pytest.Item]) -> Iterator[None]:
         *folders, name = Path(file).parts
         return file in files or name == "conftest.py" or not _TESTS.isdisjoint(folders[-3:])
 
-    by_test = type("_Environ", (_EnvironByTest,), {"is_test_code": staticmethod(is_test_code)})
+    own = {"is_test_code": staticmethod(is_test_code), "layers": {}, "covered": {}}
+    by_test = type("_Environ", (_EnvironByTest,), own)
     views: tuple[Any, ...] = (os.environ, os.environb)
     for view in views:
         view.__class__ = by_test
     try:
         yield
     finally:
+        views[0].uncover()
         for view in views:
             view.__class__ = _PLAIN
+
+
+@contextmanager
+def environment_alone(item: pytest.Item) -> Iterator[None]:
+    """While a test runs alone: what fixtures of its class, module and package set is there for
+    everybody, C code too, and gone when the block ends."""
+    environ: Any = os.environ
+    if not isinstance(environ, _EnvironByTest):
+        yield
+        return
+    for changes in reversed(environ.layers_of(item)):
+        for name, value in changes.items():
+            environ.cover(name, value)
+    try:
+        yield
+    finally:
+        environ.uncover()
 
 
 def is_importing() -> bool:
@@ -63,68 +88,90 @@ class _EnvironByTest(_PLAIN):  # type: ignore[misc]  # a class of `os` without a
     """Both views, of texts and of bytes, share one dict of bytes: `_data`."""
 
     is_test_code: ClassVar[Callable[[str], bool]]
+    layers: ClassVar[dict[Node, Changes]]
+    """By class, module or package: what fixtures that its tests share have changed."""
+    covered: ClassVar[Changes]
+    """What the variables were, that are written into the process for a test that runs alone."""
+
+    def layers_of(self, node: Node) -> list[Changes]:
+        """The innermost first."""
+        if not self.layers:
+            return []
+        return [self.layers[one] for one in reversed(node.listchain()) if one in self.layers]
+
+    def put(self, name: bytes, value: bytes | None) -> None:
+        """Into the process's own environment."""
+        if value is None:
+            os.unsetenv(name)
+            vars(self)["_data"].pop(name, None)
+        else:
+            os.putenv(name, value)
+            vars(self)["_data"][name] = value
+
+    def cover(self, name: bytes, value: bytes | None) -> None:
+        self.covered.setdefault(name, vars(self)["_data"].get(name))
+        self.put(name, value)
+
+    def uncover(self) -> None:
+        for name, value in self.covered.items():
+            self.put(name, value)
+        self.covered.clear()
+
+    def _seen(self) -> list[Changes]:
+        """What lies over the process's own, for the code that asks; the uppermost first."""
+        turn = turn_here()
+        node = (turn or ALONE).sets_up_for
+        if node is not None:
+            return self.layers_of(node)
+        return [] if turn is None else [turn.environment, *self.layers_of(turn.item)]
+
+    @property
+    def _data(self) -> dict[bytes, bytes]:
+        """For all that goes over the whole."""
+        real, seen = vars(self)["_data"], self._seen()
+        if not any(seen):
+            return real  # type: ignore[no-any-return]  # of a class without types
+        whole = {name: value for one in (real, *reversed(seen)) for name, value in one.items()}
+        return {name: value for name, value in whole.items() if value is not None}
 
     def __getitem__(self, key: Any) -> Any:
-        name, turn = self.encodekey(key), _turn()
-        changes = {} if turn is None else turn.environment
-        value = changes[name] if name in changes else vars(self)["_data"].get(name)
+        name = self.encodekey(key)
+        value = next((one[name] for one in self._seen() if name in one), _UNCHANGED)
+        value = vars(self)["_data"].get(name) if value is _UNCHANGED else value
         if value is None:
             raise KeyError(key)
         return self.decodevalue(value)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        name, given = self.encodekey(key), self.encodevalue(value)
-        real, (turn, is_tests) = vars(self)["_data"], self._writer()
-        if turn is not None:
-            turn.environment[name] = given
+        self._write(self.encodekey(key), self.encodevalue(value))
+
+    def __delitem__(self, key: Any) -> None:
+        if key not in self:
+            raise KeyError(key)
+        self._write(self.encodekey(key), None)
+
+    def _write(self, name: bytes, value: bytes | None) -> None:
+        turn = turn_here()
+        node = (turn or ALONE).sets_up_for
+        if node is not None and node.parent is not None and not is_importing():
+            self.layers.setdefault(node, {})[name] = value
+            if turn is None:
+                self.cover(name, value)
+            return
+        whose = _whose_write(type(self).is_test_code) if turn is not None and node is None else ""
+        if turn is not None and whose:
+            turn.environment[name] = value
             # What code under test adds, as it makes its client once, tests beside are to see, too.
-            if not is_tests and name not in real:
+            if whose == "app's" and value is not None and name not in vars(self)["_data"]:
                 turn.added_variables.add(name)
             if name not in turn.added_variables:
                 return
-        os.putenv(name, given)
-        real[name] = given
-
-    def __delitem__(self, key: Any) -> None:
-        name, real, (turn, _) = self.encodekey(key), vars(self)["_data"], self._writer()
-        if turn is not None:
-            before = turn.environment.get(name, real.get(name))
-            turn.environment[name] = None
-            if before is None:
-                raise KeyError(key)
-            if name not in turn.added_variables:
-                return
-            turn.added_variables.discard(name)
-        elif name not in real:
-            raise KeyError(key)
-        os.unsetenv(name)
-        real.pop(name, None)
-
-    @property
-    def _data(self) -> dict[bytes, bytes]:
-        """For all that goes over the whole."""
-        real, turn = vars(self)["_data"], _turn()
-        if turn is None or not turn.environment:
-            return real  # type: ignore[no-any-return]  # of a class without types
-        whole = {**real, **turn.environment}
-        return {name: value for name, value in whole.items() if value is not None}
-
-    def _writer(self) -> tuple[Turn | None, bool]:
-        """Whose change this is, and whether its test code makes it, not the code under test. None:
-        it is made for everybody."""
-        turn = _turn()
-        whose = None if turn is None else _whose_write(type(self).is_test_code)
-        return (None, False) if whose == "everybody's" else (turn, whose == "test's")
-
-
-def _turn() -> Turn | None:
-    """None: the code belongs to no test, or to a fixture that tests share."""
-    turn = turn_here()
-    return None if turn is None or turn.sets_up_shared else turn
+        self.put(name, value)
 
 
 def _whose_write(is_test_code: Callable[[str], bool]) -> str:
-    """The test's own, that of the code under test, or everybody's, by who sets the variable."""
+    """The test's own, or the app's under test, by who sets the variable; empty: a module that is
+    being imported does, for everybody."""
     frame = sys._getframe(3)
     while (back := frame.f_back) is not None:
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
@@ -134,5 +181,5 @@ def _whose_write(is_test_code: Callable[[str], bool]) -> str:
             break
         frame = back
     if is_importing():
-        return "everybody's"
+        return ""
     return "test's" if is_test_code(frame.f_code.co_filename) else "app's"

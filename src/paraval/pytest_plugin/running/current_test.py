@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
+from _pytest.nodes import Node
 
 if TYPE_CHECKING:
     from paraval.pytest_plugin.isolation.capture import Captured
@@ -67,8 +68,9 @@ class Turn:
     """Exceptions of its threads and finalizers, until the phase ends; None: its last has ended."""
     ended: list[PhaseEnd] = field(default_factory=list)
     """How its phases came out, each as it ends: of one that hangs, too."""
-    sets_up_shared: bool = False
-    """Or tears down, a fixture that others use, too: what it starts and sets is not this test's."""
+    sets_up_for: Node | None = None
+    """All tests below this node share the fixture that it sets up, or tears down, just now: what
+    that starts and sets is not this test's."""
     inner: Callable[[], None] | None = None
     """The test's own phases, where other plugins wrap something around them."""
     check: Check = "none"
@@ -86,15 +88,6 @@ class Turn:
     def is_here(self) -> bool:
         """Whether this is the thread that the test itself runs in."""
         return threading.get_ident() == self.thread
-
-    @contextmanager
-    def setting_up_for_all(self) -> Iterator[None]:
-        """It sets up or tears down a shared fixture until the block ends; one may need another."""
-        before, self.sets_up_shared = self.sets_up_shared, True
-        try:
-            yield
-        finally:
-            self.sets_up_shared = before
 
     @contextmanager
     def taken(self) -> Iterator[None]:
@@ -136,6 +129,27 @@ def current() -> Turn | None:
     """The same of turns that are not over."""
     turn = turn_here()
     return None if turn is None or turn.is_over else turn
+
+
+class _Alone:
+    """In the place of a turn, for the test that runs alone in the main thread."""
+
+    sets_up_for: Node | None = None
+
+
+ALONE = _Alone()
+
+
+@contextmanager
+def setting_up_for(node: Node) -> Iterator[None]:
+    """A fixture that all tests below the node share is set up, or torn down, until the block ends;
+    one may need another."""
+    who: Turn | _Alone = current() or ALONE
+    before, who.sets_up_for = who.sets_up_for, node
+    try:
+        yield
+    finally:
+        who.sets_up_for = before
 
 
 def note_call() -> None:
@@ -196,7 +210,7 @@ def start_for_nobody(thread: threading.Thread) -> None:
 def _carried() -> Turn | None:
     """Nobody, where a shared fixture is set up: what it starts works for all who use it."""
     turn = turn_here()
-    return None if turn is None or turn.sets_up_shared else turn
+    return None if turn is None or turn.sets_up_for is not None else turn
 
 
 def _carry_into(thread: threading.Thread, turn: Turn) -> None:

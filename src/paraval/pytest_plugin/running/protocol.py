@@ -21,6 +21,7 @@ from _pytest.runner import runtestprotocol
 
 from paraval.pytest_plugin.exclusive.guards import Net
 from paraval.pytest_plugin.fixtures.instances import OwnFixtures
+from paraval.pytest_plugin.isolation.environment import environment_alone
 from paraval.pytest_plugin.models.outcomes import result_of
 from paraval.pytest_plugin.running.attempts import will_come_again
 from paraval.pytest_plugin.running.current_test import Phase, Turn, current
@@ -324,7 +325,8 @@ class Solo:
         self._fixtures.give(item)
         self._phases = []
         began, changes = time.perf_counter(), self._net.changes_alone
-        with self._listening(item.config.pluginmanager, is_told_later=is_told_later):
+        listening = self._listening(item.config.pluginmanager, is_told_later=is_told_later)
+        with environment_alone(item), listening:
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
         self._on_end(item.nodeid, self._net.changes_alone > changes)
         return ItemEnd(
