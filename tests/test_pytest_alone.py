@@ -577,6 +577,10 @@ def test_locale():
 def test_recursion():
     sys.setrecursionlimit(100)
 
+@expect("calls cache_clear: the cache is all tests'")
+def test_cached_settings():
+    functools.lru_cache(dict).cache_clear()
+
 @expect("calls gc.disable")
 def test_gc():
     gc.disable()

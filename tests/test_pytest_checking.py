@@ -14,7 +14,7 @@ from textwrap import dedent
 import pytest
 
 from paraval.pytest_plugin.session.history import TRIED_AGAIN_AFTER
-from paraval.pytest_plugin.session.session import summary_of
+from paraval.pytest_plugin.session.session import REMEDY, summary_of
 from tests.child_pytest import PLUGIN, run_python
 
 PASSED = " PASSED alone (failed beside others)"
@@ -71,7 +71,7 @@ def test_what_fails_beside_others_and_passes_alone_is_told_and_remembered(tmp_pa
     assert taught >= 2, first.stdout
     assert "1 failed, 4 passed" in first.stdout, first.stdout
     assert f"parallel: {taught} passed alone (failed beside others): tests/test_s" in first.stdout
-    assert first.stdout.count("test_is_wrong FAILED") == 1
+    assert first.stdout.count("test_is_wrong FAILED alone, too") == 1
     assert first.stdout.count("E   assert 1 == 2") == 1
     assert (tmp_path / "setups.txt").read_text() == "set up\n" * 2
     assert "1 failed, 4 passed" in second.stdout, second.stdout
@@ -129,7 +129,7 @@ def test_with_x_the_first_failure_ends_the_run(tmp_path: Path) -> None:
     ran = run(suite(tmp_path, "def test_fails(): print('ran'); assert 0\n"), "-x")
     assert "1 failed" in ran.stdout
     assert ran.stdout.count("ran\n") == 1, ran.stdout
-    assert "run again" not in ran.stdout
+    assert "parallel: 1 test failed beside others; with -x or --maxfail, none is" in ran.stdout
 
 
 def test_a_test_that_failed_once_is_tried_beside_others_again_after_some_sessions(
@@ -234,7 +234,8 @@ def test_a_test_that_waits_to_run_alone_with_a_lock_that_others_wait_for_goes_on
     first = run(tmp_path)
     assert time.monotonic() - began < 8
     assert "4 passed" in first.stdout, first.stdout
-    assert "changed the process beside other tests (calls unittest.mock.patch)" in first.stdout
+    words = "parallel: changed the process beside other tests (calls unittest.mock.patch): tests/"
+    assert words in first.stdout
     assert "3 side by side, 1 alone: calls unittest.mock.patch" in run(tmp_path).stdout
 
 
@@ -255,8 +256,8 @@ def test_an_error_of_ours_leaves_tests_to_run_one_after_another(tmp_path: Path) 
         assert f"{count} one after another. Please report it" in told
 
 
+OTHER = "other reasons, told by -v"
 REASON = "fixture `keys` (conftest.py:5) patches app.client"
-REMEDY = 'scope="session" would let them run side by side'
 
 
 @pytest.mark.parametrize(
@@ -272,7 +273,7 @@ REMEDY = 'scope="session" would let them run side by side'
         (
             {**dict.fromkeys("abc", "calls os.chdir"), "d": "e", "f": "g", "h": "i"},
             30,
-            "24 side by side, 6 alone: 3 calls os.chdir; 1 e; 1 g; 1 for other reasons (-v tells)",
+            f"24 side by side, 6 alone: calls os.chdir (3); e (1); g (1); {OTHER} (1)",
         ),
     ],
 )

@@ -770,7 +770,7 @@ def test_changes_that_no_scan_sees_are_made_alone_and_known_the_next_time(tmp_pa
     assert again.count("(alone: calls os.chdir)") == 1
     assert again.count("(alone:") == 4
     assert (
-        "parallel 6: 8 side by side, 4 alone: 3 calls unittest.mock.patch; 1 calls os.chdir"
+        "parallel 6: 8 side by side, 4 alone: calls unittest.mock.patch (3); calls os.chdir (1)"
         in again
     )
 

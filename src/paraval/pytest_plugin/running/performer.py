@@ -164,7 +164,8 @@ class Tests:
             phases=phases,
             result=result,
             warned=tuple(turn.warned),
-            has_called=turn.has_called,
+            is_beside=True,
+            may_have_asked=turn.check == "all but callers" and turn.has_called,
             is_to_be_checked=turn.is_to_be_checked
             and any(end.report.failed and end.report.when != "teardown" for end in phases),
         )

@@ -284,8 +284,10 @@ class ItemEnd:
     warned: Sequence[warnings.WarningMessage] = ()
     is_to_be_checked: bool = False
     """True: it failed beside others, and is run once more, alone, before reporters hear of it."""
-    has_called: bool = False
-    """True: it may have asked a model."""
+    may_have_asked: bool = False
+    """True: if it failed, it was not run again only because it may have asked a model."""
+    is_beside: bool = False
+    """True: it ran beside others."""
     is_told: bool = False
     """True: reporters have heard of it already, as of a test that ran alone."""
 

@@ -94,6 +94,11 @@ class History:
     def is_known(self) -> bool:
         return bool(self._known)
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether what is learned is there in the next session."""
+        return self._cache is not None
+
     def expected(self, items: Iterable[pytest.Item]) -> Mapping[str, float]:
         """Node id -> seconds; 1.0 for all where nothing is known of any."""
         estimates = Estimates(

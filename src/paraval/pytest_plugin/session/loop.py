@@ -81,8 +81,8 @@ class ParallelRun:
         """Of these, the ones that did not fail again."""
         self.failure: str | None = None
         """An error of ours, in words."""
-        self.failed_callers = 0
-        """How many tests failed beside others, and may have asked a model."""
+        self.failed_beside = self.failed_callers = 0
+        """How many tests failed beside others, and how many of these may have asked a model."""
         self._interrupted: frozenset[int] = frozenset()
         """The places of tests that were interrupted: however they end then, it is no result."""
         self._pictures: list[Hung] = []
@@ -183,8 +183,9 @@ class ParallelRun:
             self._progress.put_off(end.item.nodeid)
             return
         self._told.add(index)
-        if end.has_called and end.result.outcome is not Outcome.PASSED:
-            self.failed_callers += any(phase.report.failed for phase in end.phases)
+        if end.is_beside and any(phase.report.failed for phase in end.phases):
+            self.failed_beside += 1
+            self.failed_callers += end.may_have_asked
         if not end.is_told:
             self._assignment.about_to_tell(index)
             emit(end)
@@ -198,7 +199,7 @@ class ParallelRun:
         premises = self._tests.premises
         in_a_row = 0
         while self._to_check:
-            index, end = self._to_check.pop(0)
+            index, end = self._to_check[0]
             is_stopped = self._session.shouldfail or self._session.shouldstop
             if not is_stopped and in_a_row < MOST_FAILED_AGAIN:
                 attempts.begin_again(end.item)
@@ -210,6 +211,7 @@ class ParallelRun:
                 if not any(phase.report.failed for phase in end.phases):
                     self.passed_alone.append(end.item.nodeid)
                     in_a_row = 0
+            self._to_check.pop(0)
             self._ended(index, replace(end, is_to_be_checked=False), None)
 
     def _break_off(self) -> None:

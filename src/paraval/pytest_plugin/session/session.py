@@ -25,7 +25,7 @@ from paraval.pytest_plugin.isolation.test_warnings import warnings_apart
 from paraval.pytest_plugin.options import Wanted
 from paraval.pytest_plugin.progress.progress import progress_for
 from paraval.pytest_plugin.recording.told import Telling, register_telling
-from paraval.pytest_plugin.running.current_test import carrying
+from paraval.pytest_plugin.running.current_test import Check, carrying
 from paraval.pytest_plugin.running.patches import (
     Apart,
     Walls,
@@ -173,7 +173,8 @@ class ParallelSession:
                 run.run()
             finally:
                 premises.watcher.close()
-                self._notes += notes_on(run, floor, is_checking=premises.check != "none")
+                kept = self._history.is_kept
+                self._notes += notes_on(run, floor, premises.check, is_kept=kept)
             tear_down_rest(config, premises.setup)
         self._history.remember_alone(floor.reasons)
         self._history.remember_alone(dict.fromkeys(run.passed_alone, FAILED_BESIDE))
@@ -253,8 +254,8 @@ class ParallelSession:
         """With -v: why a test ran alone."""
         status = yield
         why = f" (alone: {self._reasons[report.nodeid]})" if report.nodeid in self._reasons else ""
-        if report.nodeid in self._checked and report.passed:
-            why = " alone (failed beside others)"
+        if report.nodeid in self._checked:
+            why = " alone (failed beside others)" if report.passed else " alone, too"
         if not why or config.get_verbosity() < 1 or not status or not status[2]:
             return status
         category, letter, word = status
@@ -299,6 +300,10 @@ def _dots_of_many_files(config: pytest.Config, items: Sequence[pytest.Item]) -> 
 
 
 MOST_REASONS = 3
+REMEDY = (
+    'scope="session" (by pytest.MonkeyPatch.context() or session_mocker) would let them run side '
+    "by side, if no test needs a patch of its own"
+)
 MOST_NAMES = 3
 
 
@@ -313,38 +318,42 @@ def summary_of(alone: Mapping[str, str], count: int) -> str:
 
 def _reasons(reasons: Counter[str]) -> str:
     common = reasons.most_common(MOST_REASONS)
-    told = [common[0][0]] if len(common) == 1 else [f"{times} {why}" for why, times in common]
+    told = [common[0][0] if len(reasons) == 1 else f"{why} ({times})" for why, times in common]
     others = reasons.total() - sum(times for _, times in common)
     if others:
-        told.append(f"{others} for other reasons (-v tells)")
-    if common[0][0].startswith("fixture "):
-        told.append('scope="session" would let them run side by side')
+        told.append(f"other reasons, told by -v ({others})")
+    if common[0][0].startswith("fixture ") and " patches " in common[0][0]:
+        told.append(REMEDY)
     return "; ".join(told)
 
 
-def notes_on(run: ParallelRun, floor: Floor, *, is_checking: bool) -> Iterator[str]:
+def notes_on(run: ParallelRun, floor: Floor, check: Check, *, is_kept: bool) -> Iterator[str]:
     """After a run: what was broken off, what was run again, and what was found out too late to
-    keep it from others."""
+    keep it from others. `is_kept`: the next session knows of it."""
     yield from run.still_running
     if run.failure is not None:
         yield run.failure
+    later = "; from the next session on, that runs alone" if is_kept else ""
     if run.passed_alone:
+        passed = run.passed_alone
         yield (
-            f"parallel: {len(run.passed_alone)} passed alone (failed beside others): "
-            f"{_some(run.passed_alone)}; from the next session on, they run alone"
+            f"parallel: {len(passed)} passed alone (failed beside others): {_some(passed)}{later}"
         )
-    if run.failed_callers and is_checking:
+    if run.failed_callers:
         yield (
             f"parallel: {counted(run.failed_callers, 'test')} that failed beside others may have "
             "asked a model, and so did not run again: --check-alone runs such tests once more, "
             "alone"
         )
-    changed = {f"the fixture {name}": why for name, why in floor.by_shared_fixtures.items()}
-    for who, why in (changed | floor.shared).items():
+    elif run.failed_beside and check == "none":
         yield (
-            f"parallel: {who} changed the process beside other tests ({why}); from the next "
-            "session on, what uses it runs alone"
+            f"parallel: {counted(run.failed_beside, 'test')} failed beside others; with -x or "
+            "--maxfail, none is run again alone to see whether it fails there, too"
         )
+    changed = {f"fixture {name}": why for name, why in floor.by_shared_fixtures.items()}
+    for why in dict.fromkeys((changed | floor.shared).values()):
+        names = [name for name, reason in (changed | floor.shared).items() if reason == why]
+        yield f"parallel: changed the process beside other tests ({why}): {_some(names)}{later}"
 
 
 def _some(names: Sequence[str]) -> str:
