@@ -327,7 +327,7 @@ class TestIsolated(unittest.IsolatedAsyncioTestCase):
 """
 
 ALONE = '''
-import contextlib, gc, importlib, json, locale, logging, logging.config, os, signal, socket, sys
+import contextlib, functools, gc, importlib, json, locale, logging, logging.config, os, signal, socket, sys
 import threading, unittest, warnings
 import multiprocessing
 import os as system
