@@ -327,8 +327,8 @@ class TestIsolated(unittest.IsolatedAsyncioTestCase):
 """
 
 ALONE = '''
-import contextlib, functools, gc, importlib, json, locale, logging, logging.config, os, signal, socket, sys
-import threading, unittest, warnings
+import contextlib, gc, importlib, json, locale, logging, logging.config, os, signal, socket, sys
+import functools, threading, unittest, warnings
 import multiprocessing
 import os as system
 from contextlib import contextmanager
