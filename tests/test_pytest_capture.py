@@ -35,6 +35,7 @@ from paraval.pytest_plugin.isolation.capture import Captured, streams_apart
 from paraval.pytest_plugin.running.current_test import carrying
 from paraval.pytest_plugin.isolation.capture import children_apart
 from paraval.pytest_plugin.running.current_test import Turn
+from tests.child_pytest import run_pytest
 
 class Setups(threading.local):
     def __init__(self):
@@ -475,6 +476,41 @@ def test_capsys_hears_its_own_test_alone(folder: Path) -> None:
     for who in ("capsys", "the manager", "suspending"):
         assert f"shown by {who}\n" in told.shown
     assert " passed" in told.shown
+
+
+def test_a_stream_that_was_kept_beside_others_is_not_what_a_test_alone_assigns(
+    tmp_path: Path,
+) -> None:
+    """As the log handler of a server that a session's fixture starts."""
+    (tmp_path / "test_kept.py").write_text(
+        dedent(
+            """
+            import contextlib, io, logging, sys, time
+            import pytest
+
+            @pytest.fixture(scope="session")
+            def log():
+                log = logging.getLogger("server")
+                log.propagate = False
+                log.addHandler(logging.StreamHandler(sys.stdout))
+                return log
+
+            def test_first(log): log.error("beside")
+
+            @pytest.mark.serial
+            def test_alone(log):
+                out = io.StringIO()
+                with contextlib.redirect_stdout(out):
+                    log.error("from the server")
+                    print("own")
+                assert out.getvalue() == "own\\n"
+            """
+        )
+    )
+    for capture in ("fd", "sys"):
+        ran = run_pytest(tmp_path, "--parallel", "4", f"--capture={capture}", "-rP")
+        assert "2 passed" in ran.stdout, ran.stdout
+        assert "from the server\n" in ran.stdout
 
 
 # ---- the other modes
