@@ -22,6 +22,7 @@ from paraval.pytest_plugin.isolation import streams
 from paraval.pytest_plugin.isolation.capture import Captured, streams_apart
 from paraval.pytest_plugin.isolation.streams import Spool
 from paraval.pytest_plugin.running.current_test import CURRENT, Turn, carrying, turn_here
+from tests.child_pytest import run_pytest
 
 DRIVER = '''
 """Runs all tests at once, each as a turn, with nothing of the plugin but what is tested here."""
@@ -35,7 +36,6 @@ from paraval.pytest_plugin.isolation.capture import Captured, streams_apart
 from paraval.pytest_plugin.running.current_test import carrying
 from paraval.pytest_plugin.isolation.capture import children_apart
 from paraval.pytest_plugin.running.current_test import Turn
-from tests.child_pytest import run_pytest
 
 class Setups(threading.local):
     def __init__(self):
