@@ -428,6 +428,7 @@ def settled(text: str) -> str:
         (r"\bn = \d+\b", "n = DEPTH"),
         (r"stack frames out of \d+", "stack frames out of DEPTH"),
         (r" \(alone: [^)]*\)", ""),
+        (r" alone, too", ""),
         (r" +\[ *\d+%\]", ""),
         (r"(?m)^parallel \d+: .*\n", ""),
         (r'  File "[^"]*/(?:_pytest|pluggy|pytest_timeout|pytest_plugin)\b.*\n(?: {4}.*\n)+', ""),
