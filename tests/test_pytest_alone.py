@@ -328,7 +328,7 @@ class TestIsolated(unittest.IsolatedAsyncioTestCase):
 
 ALONE = '''
 import contextlib, gc, importlib, json, locale, logging, logging.config, os, signal, socket, sys
-import functools, threading, unittest, warnings
+import threading, unittest, warnings
 import multiprocessing
 import os as system
 from contextlib import contextmanager
@@ -576,10 +576,6 @@ def test_locale():
 @expect("calls sys.setrecursionlimit")
 def test_recursion():
     sys.setrecursionlimit(100)
-
-@expect("calls cache_clear: the cache is all tests'")
-def test_cached_settings():
-    functools.lru_cache(dict).cache_clear()
 
 @expect("calls gc.disable")
 def test_gc():
@@ -1022,3 +1018,20 @@ def test_tests_whose_file_cannot_be_read_run_alone(tmp_path: Path) -> None:
     assert reasons["test_broken"].startswith("its file could not be read: SyntaxError: ")
     assert reasons["test_deep"].startswith("its file could not be read: ")
     assert reasons["test_fine"] == "None"
+
+
+def test_functions_that_were_made_elsewhere_keep_no_file_from_being_read(tmp_path: Path) -> None:
+    """As a decorator that makes a new function with globals of its own does."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "__init__.py").touch()
+    (tmp_path / "tests" / "helpers.py").write_text("def help(): ...\n")
+    (tmp_path / "tests" / "test_made.py").write_text(
+        "import os, types\nfrom .helpers import help\n"
+        "def made(f): return types.FunctionType(f.__code__, {'help': help}, f.__name__)\n"
+        "@made\ndef test_made(): help()\n"
+        "def test_beside(): help()\n"
+        "def test_alone(): os.chdir('.')\n"
+    )
+    ran = run_pytest(tmp_path, "--parallel", "4")
+    assert "3 passed" in ran.stdout, ran.stdout
+    assert "parallel 4: 2 side by side, 1 alone: calls os.chdir" in ran.stdout

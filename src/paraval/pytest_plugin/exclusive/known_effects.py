@@ -131,7 +131,6 @@ METHODS = {
     "assertNoLogs": "uses assertNoLogs: the logger is the process's",
     "addClassCleanup": "uses addClassCleanup: it is the class's",
     "add_signal_handler": "uses add_signal_handler: only the main thread may",
-    "cache_clear": "calls cache_clear: the cache is all tests'",
     "chdir": "changes the working directory",
     "setUpPyfakefs": "uses setUpPyfakefs: files are the process's",
     "subTest": "its subtests are told while it runs",

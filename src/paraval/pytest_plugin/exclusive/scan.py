@@ -246,8 +246,9 @@ class _File(ast.NodeVisitor):
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         package = "." * node.level + (node.module or "")
-        if node.level:
-            package = importlib.util.resolve_name(package, self._globals.get("__package__"))
+        own = self._globals.get("__package__")  # Not there for functions that were made by `exec`.
+        if node.level and own:
+            package = importlib.util.resolve_name(package, own)
         self._imports |= {one.asname or one.name: f"{package}.{one.name}" for one in node.names}
 
     def visit_arg(self, node: ast.arg) -> None:
