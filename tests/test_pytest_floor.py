@@ -335,37 +335,6 @@ def test_who_holds_what_others_wait_for_goes_on_beside_them_after_a_while() -> N
     assert floor.shared == {"test_holds": "calls os.chdir"}
 
 
-def test_a_wait_for_the_floor_that_drags_on_is_told_once_by_name_reason_and_who_is_waited_for() -> (
-    None
-):
-    told: list[str] = []
-    floor = Floor(patience_s=0.3, word_s=0.05, tell=told.append)
-    turns = Turns(floor)
-    held, all_here = threading.Lock(), threading.Barrier(6, timeout=LONG_S)
-
-    def holds() -> None:
-        with held:
-            all_here.wait()
-            floor.ask("sets os.environ")()
-
-    def wants() -> None:
-        all_here.wait()
-        with held:
-            assert told, "the words come before the patience ends"
-
-    turns.start(holds, "test_holds")
-    for n in range(5):
-        turns.start(wants, f"test_wants[{n}]")
-    turns.join()
-    words = (
-        "parallel: test_holds waits to run alone (sets os.environ), and these have not ended: "
-        "test_wants[0], test_wants[1], test_wants[2] and 2 more. If they wait for what it holds, "
-        "as a slot, mark it @pytest.mark.serial; it goes on beside them when none has ended for "
-        "0.3 s"
-    )
-    assert told == [words]
-
-
 def test_patience_begins_when_it_is_asked_not_when_the_last_one_left() -> None:
     floor = Floor(patience_s=0.3)
     turns = Turns(floor)
@@ -773,45 +742,3 @@ def test_changes_that_no_scan_sees_are_made_alone_and_known_the_next_time(tmp_pa
         "parallel 6: 8 side by side, 4 alone: calls unittest.mock.patch (3); calls os.chdir (1)"
         in again
     )
-
-
-HELD = """
-import threading, time
-from unittest.mock import patch
-LOCK, HELD = threading.Lock(), threading.Event()
-def change():
-    with LOCK:
-        HELD.set()
-        time.sleep(0.1)
-        with patch("held.CHANGED", True): pass
-def wait():
-    HELD.wait(5)
-    while not LOCK.acquire(timeout=0.01): pass  # busy: no lock that it sits in
-    LOCK.release()
-CHANGED = False
-"""
-IMPATIENT = """
-from paraval.pytest_plugin.exclusive.lock import Floor
-Floor.__init__.__defaults__ = (0.5,)
-Floor.__init__.__kwdefaults__["word_s"] = 0.1
-"""
-
-
-def test_a_long_wait_to_run_alone_is_told_on_a_line_of_its_own(tmp_path: Path) -> None:
-    (tmp_path / "held.py").write_text(HELD)
-    (tmp_path / "conftest.py").write_text(IMPATIENT)
-    (tmp_path / "test_a.py").write_text("import held\ndef test_holds(): held.change()\n")
-    test_b = "import held\ndef test_waits(): held.wait()\ndef test_ends(): pass\n"
-    (tmp_path / "test_b.py").write_text(test_b)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--parallel", "3", "-p", "no:randomly"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    words = "\nparallel: test_a.py::test_holds waits to run alone (calls unittest.mock.patch), and"
-    assert words + " these have not ended: test_b.py::test_waits. " in done.stdout, done.stdout
-    assert done.stdout.count("waits to run alone") == 1
-    assert "3 passed" in done.stdout

@@ -26,9 +26,6 @@ LOOK_S = 0.3
 """How often it is looked at what the others do."""
 STALLED_AFTER = 4
 """So many looks in which all of them sat in a lock, and did nothing else between."""
-WORD_S = 10.0
-"""With nobody leaving for so long, it is said who waits for whom."""
-MOST_NAMES = 3
 
 
 class LeftBehindError(BaseException):
@@ -41,17 +38,8 @@ class LeftBehindError(BaseException):
 class Floor:
     """The turns that run at this moment."""
 
-    def __init__(
-        self,
-        patience_s: float = PATIENCE_S,
-        *,
-        word_s: float = WORD_S,
-        tell: Callable[[str], None] | None = None,
-    ) -> None:
-        """`tell`: called once at most, in a test's thread, and must not wait."""
+    def __init__(self, patience_s: float = PATIENCE_S) -> None:
         self._patience_s = patience_s
-        self._word_s = word_s
-        self._tell = tell
         self._changed = threading.Condition()
         """Guards all below."""
         self._present: set[Turn] = set()
@@ -136,7 +124,7 @@ class Floor:
     def _go_on(self, turn: Turn) -> None:
         """With the lock held. Raises nothing: what was waited for may have to be given back."""
         if self._held.get(turn):
-            self._take(turn, "once more, after what it waited for", is_lender=True)
+            self._take(turn, is_lender=True)
             return
         self._held.pop(turn, None)
         self._wait_patiently(lambda: self._owner is None or turn not in self._present)
@@ -168,7 +156,7 @@ class Floor:
             if self._owner is not turn:
                 if is_tests_own:
                     self.reasons.setdefault(turn.item.nodeid, reason)
-                if not self._take(turn, reason):
+                if not self._take(turn):
                     if turn not in self._present:
                         raise LeftBehindError(
                             f"{turn.item.nodeid} was given up as it waited to run alone ({reason})"
@@ -186,7 +174,7 @@ class Floor:
             with self._changed:
                 self._folders.pop(turn, None)
 
-    def _take(self, turn: Turn, reason: str, *, is_lender: bool = False) -> bool:
+    def _take(self, turn: Turn, *, is_lender: bool = False) -> bool:
         """With the lock held; False: it goes on beside others, since they did not leave in time, or
         it was taken off the floor meanwhile."""
         self._active.discard(turn)
@@ -195,8 +183,7 @@ class Floor:
         self._changed.notify_all()
         try:
             is_alone = self._wait_patiently(
-                lambda: turn not in self._present or self._is_free_for(turn),
-                lambda: self._say(turn, reason),
+                lambda: turn not in self._present or self._is_free_for(turn)
             )
         finally:
             # Also if the wait is interrupted: nobody may wait for one who does not ask any more.
@@ -221,9 +208,7 @@ class Floor:
     def _is_free_for(self, turn: Turn) -> bool:
         return self._owner is None and not self._active and self._asking[0] is turn
 
-    def _wait_patiently(
-        self, is_so: Callable[[], bool], say: Callable[[], None] | None = None
-    ) -> bool:
+    def _wait_patiently(self, is_so: Callable[[], bool]) -> bool:
         """Until it is so, or nobody has left for too long; with the lock held."""
         began = looked_at = time.monotonic()
         stalled = 0
@@ -233,30 +218,13 @@ class Floor:
             waited_s = now - max(began, self._left_at)
             if waited_s >= self._patience_s:
                 return False
-            if waited_s >= self._word_s and say is not None:
-                say()
             if now - looked_at >= LOOK_S:
                 looked_at, before, doing = now, doing, what_they_do(self._active)
                 stalled = stalled + 1 if doing is not None and doing == before else 0
                 if stalled >= STALLED_AFTER:
                     return False
-            until_word_s = self._word_s - waited_s if waited_s < self._word_s else LOOK_S
-            self._changed.wait(min(LOOK_S, self._patience_s - waited_s, until_word_s))
+            self._changed.wait(min(LOOK_S, self._patience_s - waited_s))
         return True
-
-    def _say(self, turn: Turn, reason: str) -> None:
-        """Once in a run: where tests take long, many wait as long, and nothing is wrong."""
-        names = sorted(one.item.nodeid for one in self._active)
-        if self._tell is None or not names:
-            return
-        tell, self._tell = self._tell, None
-        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-        tell(
-            f"parallel: {turn.item.nodeid} waits to run alone ({reason}), and these have not "
-            f"ended: {', '.join(names[:MOST_NAMES])}{more}. If they wait for what it holds, as a "
-            "slot, mark it @pytest.mark.serial; it goes on beside them when none has ended for "
-            f"{self._patience_s:g} s"
-        )
 
     def _give_back(self, turn: Turn, hold: object) -> None:
         with self._changed:

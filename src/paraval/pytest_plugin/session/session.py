@@ -143,7 +143,7 @@ class ParallelSession:
         config, items = self._config, session.items
         hide_own_frames()
         stage = Stage()
-        floor = Floor(tell=lambda words: stage.post(partial(_write, config, words)))
+        floor = Floor()
         net = Net(floor, items)
         premises = self._premises(session, floor, stage, net, is_handed_out=taken is not None)
         assignment = Assignment(items, programmed.programme, taken)
@@ -269,15 +269,6 @@ def _fallback_words(failure: Exception | None, count: int) -> str:
         f"parallel: an error of this plugin ({type(failure).__name__}: {failure}): the {count} "
         "tests run one after another. Please report it"
     )
-
-
-def _write(config: pytest.Config, words: str) -> None:
-    """While tests run, on a line of its own."""
-    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None:
-        if reporter._tw.width_of_current_line:
-            reporter.currentfspath = LINE_TO_END
-        reporter.write_line(words, yellow=True)
 
 
 @contextmanager
