@@ -18,8 +18,7 @@ from paraval.errors import ParavalError, RequestError, SuiteError
 from paraval.pytest_plugin import entry
 from paraval.pytest_plugin.models.accounts import accounts_of, needs_of, patience_of
 from paraval.pytest_plugin.models.choice import CHOICE, Choice, choose
-from paraval.pytest_plugin.models.cost_summary import lines
-from paraval.pytest_plugin.models.spending import begin_again, spending_of, spends_in
+from paraval.pytest_plugin.models.spending import begin_again, spending_of, spends_in, summary_lines
 from paraval.pytest_plugin.options import Wanted
 from paraval.pytest_plugin.usage import Usage, spending_for
 from paraval.records import AccountLimits, Spend
@@ -570,10 +569,10 @@ def test_the_summary_says_at_least_where_something_is_unknown() -> None:
         "silent": Spend(calls=1, cost_usd=None),
         "never-asked": Spend(),
     }
-    assert lines(told) == [
+    assert summary_lines(told) == [
         "haiku   3 calls  1,200 in, 30 out  $0.50",
         "own      1 call  10 in, 3 out      cost unknown",
         "silent   1 call  tokens unknown    cost unknown",
         "in all  5 calls  1,210 in, 33 out  at least $0.50",
     ]
-    assert lines({}) == []
+    assert summary_lines({}) == []

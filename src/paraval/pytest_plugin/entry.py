@@ -120,8 +120,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
     by_model = spent_in(terminalreporter)
     if by_model:
-        from paraval.pytest_plugin.models.cost_summary import lines
+        from paraval.pytest_plugin.models.spending import summary_lines
 
         terminalreporter.write_sep("=", "models")
-        for line in lines(by_model):
+        for line in summary_lines(by_model):
             terminalreporter.write_line(line)
