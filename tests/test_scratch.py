@@ -9,16 +9,21 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from paraval.errors import StoreError
+from paraval.lodging import lodging_for
 from paraval.processes.quick import QuickEnd
 from paraval.scratch import (
     SCRATCH_VARIABLE,
     Homes,
     OwnHome,
+    Scratch,
     clear_dead,
     open_scratch,
     remove_tree,
@@ -259,3 +264,28 @@ def test_what_its_maker_was_killed_with_before_it_was_locked_is_cleared(tmp_path
         os.utime(folder, (0, 0))
     assert clear_dead(tmp_path) == 1
     assert sorted(path for path in tmp_path.iterdir()) == sorted([alive, fresh])
+
+
+def test_a_run_that_is_cancelled_as_its_folder_is_made_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SCRATCH_VARIABLE, str(tmp_path))
+    begun = threading.Event()
+
+    def slowly() -> Scratch:
+        begun.set()
+        time.sleep(0.1)
+        return open_scratch()
+
+    async def cancel() -> None:
+        nothing: Any = None
+        lodging = lodging_for(nothing, warden=nothing, at_most=1, hidden=nothing, say=print)
+        opening = asyncio.ensure_future(lodging.__aenter__())
+        await asyncio.to_thread(begun.wait, 10)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+
+    monkeypatch.setattr("paraval.lodging.open_scratch", slowly)
+    asyncio.run(cancel())
+    assert list(tmp_path.iterdir()) == []

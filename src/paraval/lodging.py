@@ -92,7 +92,13 @@ async def lodging_for(
 ) -> AsyncIterator[Lodging]:
     """For as long as a run lasts; `say` tells of what is left behind, `objects` holds trees of git
     that workspaces can be asked to take."""
-    scratch = await asyncio.to_thread(open_scratch)
+    opening = asyncio.ensure_future(asyncio.to_thread(open_scratch))
+    try:
+        scratch = await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        # The thread goes on: what it makes is not left behind.
+        await asyncio.to_thread((await opening).close)
+        raise
     try:
         async with AsyncExitStack() as stack:
             workspaces: Workspaces | None = None
