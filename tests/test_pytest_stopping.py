@@ -250,8 +250,14 @@ def test_ctrl_c_ends_tests_that_hang(child: Child) -> None:
     """In seconds, although what sleeps in C hears of nothing; what ended before is told. What was
     interrupted has no result, whatever it ended with, but it is said where it was."""
     store = child.folder / "store"
+    (child.folder / "conftest.py").write_text(
+        "def pytest_runtest_logfinish():\n"
+        "    with open('notes.txt', 'a') as file: file.write('told\\n')\n"
+    )
     with child.start("-k", "test_hangs", f"--paraval-store-at={store}") as running:
         child.wait_for("hangs", 4)
+        child.wait_for("told", 1)
+        time.sleep(0.1)
         began = time.monotonic()
         running.send_signal(signal.SIGINT)
         out, _ = running.communicate(timeout=30)
