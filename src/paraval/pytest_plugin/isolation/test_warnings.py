@@ -20,14 +20,23 @@ from _pytest.warnings import catch_warnings_for_item
 
 from paraval.pytest_plugin.running.current_test import Turn, turn_here
 
+_FILTERS = pytest.StashKey[tuple[Any, ...]]()
+"""Those of the configuration, where all of them can be read."""
+
 
 @contextmanager
 def warnings_apart(config: pytest.Config) -> Iterator[None]:
     """Until the block ends, each turn has its own; what code of nobody warns of is told then,
     without a test's name."""
     nobodys: list[warnings.WarningMessage] = []
-    with warnings_by_turn(), _recorded(config, None, nobodys):
-        yield
+    unread: list[warnings.WarningMessage] = []
+    with warnings_by_turn():
+        with _recorded(config, None, nobodys, unread):
+            filters = tuple(warnings.filters)
+        if config.pluginmanager.hasplugin("warnings") and not unread:
+            config.stash[_FILTERS] = filters
+        with _recorded(config, None, nobodys, []):
+            yield
     for message in nobodys:
         _tell(config.hook, message, "")
 
@@ -36,8 +45,16 @@ def warnings_apart(config: pytest.Config) -> Iterator[None]:
 def catching(turn: Turn) -> Iterator[None]:
     """In the test's own thread, around all its phases: filters of the configuration and of marks
     hold, and what they let through is in `turn.warned` at once, for one that hangs, too."""
-    with _recorded(turn.item.config, turn.item, turn.warned):
-        yield
+    item = turn.item
+    filters = item.config.stash.get(_FILTERS, None)
+    if filters is None or any(item.iter_markers("filterwarnings")):
+        with _recorded(item.config, item, turn.warned, turn.warned):
+            yield
+        return
+    # What pytest would read anew for each test; and what a turn holds ends with it.
+    warnings.filters = list(filters)
+    setattr(warnings, SHOW_IMPL, turn.warned.append)
+    yield
 
 
 def emit(item: pytest.Item, warned: Sequence[warnings.WarningMessage]) -> None:
@@ -48,17 +65,18 @@ def emit(item: pytest.Item, warned: Sequence[warnings.WarningMessage]) -> None:
 
 @contextmanager
 def _recorded(
-    config: pytest.Config, item: pytest.Item | None, warned: list[warnings.WarningMessage]
+    config: pytest.Config,
+    item: pytest.Item | None,
+    warned: list[warnings.WarningMessage],
+    unread: list[warnings.WarningMessage],
 ) -> Iterator[None]:
-    """As pytest's own, without its hooks."""
+    """As pytest's own, without its hooks; `unread`: what filters that cannot be read warn of."""
     if not config.pluginmanager.hasplugin("warnings"):
         yield
         return
 
     def keep(kwargs: dict[str, Any]) -> None:
-        """What filters that cannot be read warn of: for each test, and so not for nobody."""
-        if item is not None:
-            warned.append(kwargs["warning_message"])
+        unread.append(kwargs["warning_message"])
 
     hook = SimpleNamespace(pytest_warning_recorded=SimpleNamespace(call_historic=keep))
     with catch_warnings_for_item(config=config, ihook=hook, when="runtest", item=item):
