@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import copy
 import logging
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -38,10 +40,17 @@ class TurnLogs:
         self._plugin = _plugin_of(config)
         self._handing = config.stash.get(_HANDING, None)
         self._phase: Phase | None = None
+        self._thread = 0
+        """The test's own, once it runs."""
         self.levels: dict[logging.Logger, int] = {}
         """What caplog was asked for."""
         if self._plugin is not None:
-            self._caplog, self._report = _handler(self._plugin), _handler(self._plugin)
+            # To make them takes longer than many a test: those of one that is over serve again.
+            self._spare = config.stash.setdefault(_SPARE, deque())
+            try:
+                self._caplog, self._report = self._spare.pop()
+            except IndexError:
+                self._caplog, self._report = _handler(self._plugin), _handler(self._plugin)
 
     def begin(self, phase: Phase) -> None:
         """From here on its records are kept, for caplog and for the report."""
@@ -53,6 +62,7 @@ class TurnLogs:
                 handler.setLevel(self._plugin.log_level)
         stash = self._item.stash
         if phase == "setup":
+            self._thread = threading.get_ident()
             stash[caplog_records_key] = {}
         stash[caplog_records_key][phase] = self._caplog.records
         stash[caplog_handler_key] = self._caplog
@@ -72,6 +82,11 @@ class TurnLogs:
         if phase == "teardown":
             del self._item.stash[caplog_records_key]
             del self._item.stash[caplog_handler_key]
+            if threading.get_ident() == self._thread:  # One that was given up may go on to log.
+                for handler in (self._caplog, self._report):
+                    handler.setLevel(logging.NOTSET)
+                    handler.filters.clear()
+                self._spare.append((self._caplog, self._report))
 
     def take(self, record: logging.LogRecord) -> None:
         """As a logger's `callHandlers`, for the turn's own handlers."""
@@ -140,6 +155,7 @@ class _Handing(logging.NullHandler):
                 logger.removeHandler(self)
 
 
+_SPARE = pytest.StashKey[deque[tuple[LogCaptureHandler, LogCaptureHandler]]]()
 _HANDING = pytest.StashKey[_Handing]()
 
 
