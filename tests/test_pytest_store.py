@@ -20,8 +20,12 @@ from typing import Any
 import pytest
 
 from paraval.pytest_plugin.options import FAIL_UNDER, INI_KEYS, dest_of, read_wanted
-from paraval.pytest_plugin.recording.code_state import code_state
-from paraval.pytest_plugin.recording.recording import fail_under_in, flaky_tests, for_tests
+from paraval.pytest_plugin.recording.recording import (
+    code_state,
+    fail_under_in,
+    flaky_tests,
+    for_tests,
+)
 from paraval.pytest_plugin.recording.trials import Frame, KnownTest, key_by_code, plan_of
 from paraval.pytest_plugin.session.history import Sources
 from paraval.records import AttemptRecord, RunInfo, TrialResult

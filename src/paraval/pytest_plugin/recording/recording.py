@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 
 from paraval.errors import ParavalError, StoreError
+from paraval.git.repositories import find_repository, resolve, tree_of
+from paraval.git.snapshots import snapshot_tree
 from paraval.models.secrets import Redactor
 from paraval.pytest_plugin.options import FAIL_UNDER, Wanted, dest_of
-from paraval.pytest_plugin.recording.code_state import code_state, tree_in
 from paraval.pytest_plugin.recording.journal import Journal
 from paraval.pytest_plugin.recording.told import register_telling
 from paraval.pytest_plugin.recording.trials import (
@@ -349,3 +350,40 @@ def _verdicts_of(
         except StoreError:
             # It went, or broke, since it was listed: the others tell what they can.
             continue
+
+
+# ---- which code a run was about
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeState:
+    """Of a repository. Runs of one tree are of the same code, whatever was committed between."""
+
+    commit: str
+    tree: str
+    """A hash of the working tree: what is committed, what is changed, and new files that git does
+    not ignore."""
+    is_dirty: bool
+    """True: the tree is not the commit's."""
+
+    def as_mapping(self) -> dict[str, object]:
+        return {"commit": self.commit, "tree": self.tree, "dirty": self.is_dirty}
+
+
+def code_state(rootdir: Path) -> CodeState | None:
+    """None: the rootdir is in no repository with a commit, or git cannot tell."""
+    try:
+        repository = find_repository(rootdir)
+        commit = resolve(repository, "HEAD")
+        tree = snapshot_tree(repository)
+        is_dirty = tree != tree_of(repository, commit)
+    except (ParavalError, OSError):
+        return None
+    return CodeState(commit=commit, tree=tree, is_dirty=is_dirty)
+
+
+def tree_in(selection: Mapping[str, object]) -> str | None:
+    """Of a run in the store; None where it is not known."""
+    about = selection.get(TESTS)
+    tree = about.get("tree") if isinstance(about, Mapping) else None
+    return tree if isinstance(tree, str) else None

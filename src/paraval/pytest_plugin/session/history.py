@@ -6,13 +6,10 @@ A plugin, too: it hears of every test that ends, and writes once, when the sessi
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import math
-import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,7 +107,9 @@ class History:
     def why_alone(self, item: pytest.Item) -> str | None:
         """Why it had to run alone in an earlier session; None: it did not, or its file changed."""
         one = self._alone.get(item.nodeid)
-        return one.why if one is not None and one.digest == self._digest(item.nodeid) else None
+        return (
+            one.why if one is not None and one.digest == self._sources.digest(item.nodeid) else None
+        )
 
     # ---- what is learned
 
@@ -148,11 +147,10 @@ class History:
         if self._cache is None or self._is_worker or self._is_saved or not learned:
             return
         self._is_saved = True
-        with self._locked():
-            known, last = self._read_durations()
-            self._cache.set(DURATIONS, self._with_durations(known, last + 1))
-            if self._asked or self._alone:
-                self._cache.set(ALONE, self._with_alone(last + 1))
+        known, last = self._read_durations()
+        self._cache.set(DURATIONS, self._with_durations(known, last + 1))
+        if self._asked or self._alone:
+            self._cache.set(ALONE, self._with_alone(last + 1))
 
     def _with_durations(self, known: dict[str, Known], session: int) -> dict[str, Any]:
         for node_id, seconds in self._took.items():
@@ -182,11 +180,11 @@ class History:
         for node_id in self._forgotten:
             remembered.pop(node_id, None)
         for node_id, why in self._asked.items():
-            remembered[node_id] = Alone(why, self._digest(node_id), session)
+            remembered[node_id] = Alone(why, self._sources.digest(node_id), session)
         return {
             node_id: one
             for node_id, one in remembered.items()
-            if one.digest == self._digest(node_id)
+            if one.digest == self._sources.digest(node_id)
             and (one.why != FAILED_BESIDE or session - one.session < TRIED_AGAIN_AFTER)
         }
 
@@ -211,25 +209,6 @@ class History:
 
     def _get(self, key: str) -> Any:
         return None if self._cache is None else self._cache.get(key, None)
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Two sessions that end at once write one after the other, where files can be locked."""
-        try:
-            path = self._cache.mkdir("paraval") / "lock"
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError:
-            yield
-            return
-        try:
-            with suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
-
-    def _digest(self, node_id: str) -> str:
-        return self._sources.digest(node_id)
 
 
 def _as_trial(node_id: str) -> dict[str, Any]:
