@@ -41,7 +41,7 @@ suite = paraval.Suite(
     graders=["equals"],
 )
 cpu = time.process_time()
-report = paraval.run(suite, parallel=parallel, onlooker=first)
+report = paraval.run(suite, parallel=parallel, observer=first)
 cpu_s = time.process_time() - cpu
 assert report.summary.passed == count
 assert first.at is not None

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from paraval.report.document import Report
+from paraval.report.report import Report
 from paraval.store.reader import RunReader
 
 CASES, MODELS = 500, 10

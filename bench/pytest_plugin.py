@@ -71,7 +71,7 @@ class Ran:
 
 def pytest_command(*flags: str) -> list[str]:
     """pytest with nothing but the plugin that is measured."""
-    plugin = {"--parallel": ["-p", "paraval.pytest_plugin.entry"], "-n": ["-p", "xdist"]}
+    plugin = {"--parallel": ["-p", "paraval.pytest_plugin.plugin"], "-n": ["-p", "xdist"]}
     plugins = [one for flag in flags for one in plugin.get(flag, [])]
     return [sys.executable, "-m", "pytest", "-q", *plugins, *flags, "."]
 

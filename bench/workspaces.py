@@ -17,8 +17,8 @@ from pathlib import Path
 
 from paraval.errors import ParavalError
 from paraval.git.repositories import find_repository, resolve, tree_of
-from paraval.isolation import Workspace, WorkspaceKind
 from paraval.processes.children import Warden
+from paraval.records import Workspace, WorkspaceKind
 from paraval.scratch import scratch_folder
 from paraval.workspaces.opening import open_workspaces
 

@@ -8,10 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic.fields import FieldInfo
-
-from paraval.agents.catalogue import AGENTS
-from paraval.environment import PASSED_ALWAYS
 from paraval.plan.agent_forms import AgentTargetForm, CustomOutputForm, McpServerForm
 from paraval.plan.form_types import Form, Told, Words
 from paraval.plan.grader_forms import GRADER_FORMS, GraderForm
@@ -38,6 +34,10 @@ from paraval.racing.race_forms import (
     RepoForm,
     TestForm,
 )
+from pydantic.fields import FieldInfo
+
+from paraval.agents.catalogue import AGENTS
+from paraval.environment import PASSED_ALWAYS
 from paraval.racing.request import PROTECTED
 from paraval.records import RetryPolicy
 from paraval.schedule.scheduler import LONGEST_REFUSAL_S

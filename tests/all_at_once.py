@@ -15,9 +15,9 @@ from typing import Any, cast
 import pytest
 from _pytest.runner import SetupState
 
-from paraval.pytest_plugin.isolation.environment import environment_by_test
 from paraval.pytest_plugin.isolation.exceptions import asserts_apart
-from paraval.pytest_plugin.isolation.logs import TurnLogs, logs_apart
+from paraval.pytest_plugin.isolation.test_environment import environment_by_test
+from paraval.pytest_plugin.isolation.test_logs import TurnLogs, logs_apart
 from paraval.pytest_plugin.isolation.test_warnings import catching, emit, warnings_apart
 from paraval.pytest_plugin.running.current_test import Phase, Turn, carrying, current
 

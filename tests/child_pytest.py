@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PLUGIN = "paraval.pytest_plugin.entry"
+PLUGIN = "paraval.pytest_plugin.plugin"
 _OURS = ("PARALLEL_WORKERS", "TEST_MODELS", "PARAVAL_STORE", "CI")
 
 

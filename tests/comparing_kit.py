@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from paraval.records import (
-    AttemptResult,
-    Failure,
-    Outcome,
-    RunInfo,
-    Spend,
-    TrialResult,
-    Variant,
-)
-from paraval.report.comparing.cells import CaseBook
+from paraval.records import AttemptResult, Failure, Outcome, RunInfo, Spend, TrialResult, Variant
+from paraval.report.compare.case_results import CaseBook
 
 ENDS = {"P": Outcome.PASSED, "F": Outcome.FAILED, "E": Outcome.TIMEOUT, "S": Outcome.SKIPPED}
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
-from paraval.models.answer_bytes import AnswerBytes
-from paraval.models.conversation import Request, Unanswered
-from paraval.models.protocols import ADAPTERS
-from paraval.models.reading import Reading
-from paraval.models.wire import Called, Wire
+from paraval.models.endpoints import ADAPTERS
+from paraval.models.http_call import CallResult, HttpCaller
+from paraval.models.requests import FailedCall, Request
+from paraval.models.response_reader import AnswerReading
+from paraval.models.response_stream import AnswerBytes
 from paraval.records import Message, Model, Provider
 
 KEY = "sk-canary/4f7e+9c'\"x_Zq-81"
@@ -126,32 +126,32 @@ def request_of(model: Model, **fields: Any) -> Request:
 
 async def call(
     model: Model, *, environment: dict[str, str] = ENVIRONMENT, **fields: Any
-) -> Called | Unanswered:
-    async with Wire(environment=environment, addresses={}) as wire:
+) -> CallResult | FailedCall:
+    async with HttpCaller(environment=environment, addresses={}) as wire:
         return await wire.call(request_of(model, **fields))
 
 
 def ended(
     reply: bytes | Play, provider: Provider = OPENAI, **fields: Any
-) -> tuple[Called | Unanswered, Server]:
+) -> tuple[CallResult | FailedCall, Server]:
     """How a call of a server with this reply ends."""
 
-    async def go() -> tuple[Called | Unanswered, Server]:
+    async def go() -> tuple[CallResult | FailedCall, Server]:
         async with Server(reply) as server:
             return await call(model_of(server, provider, **fields)), server
 
     return asyncio.run(go())
 
 
-def answered(reply: bytes | Play, provider: Provider = OPENAI, **fields: Any) -> Called:
+def answered(reply: bytes | Play, provider: Provider = OPENAI, **fields: Any) -> CallResult:
     end = ended(reply, provider, **fields)[0]
-    assert isinstance(end, Called), end
+    assert isinstance(end, CallResult), end
     return end
 
 
-def unanswered(reply: bytes | Play, provider: Provider = OPENAI, **fields: Any) -> Unanswered:
+def unanswered(reply: bytes | Play, provider: Provider = OPENAI, **fields: Any) -> FailedCall:
     end = ended(reply, provider, **fields)[0]
-    assert isinstance(end, Unanswered), end
+    assert isinstance(end, FailedCall), end
     assert "model 'haiku'" in end.failure.message
     assert end.failure.account == end.use.account == "account:team-a"
     return end
@@ -279,7 +279,7 @@ def usage_in(provider: Provider) -> dict[str, int]:
     return known
 
 
-def reading(provider: Provider, *chunks: bytes) -> Reading:
+def reading(provider: Provider, *chunks: bytes) -> AnswerReading:
     answer = AnswerBytes(ADAPTERS[provider])
     for chunk in chunks:
         answer.feed(chunk)

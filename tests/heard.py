@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 ALL_AT_ONCE = ("-p", "tests.all_at_once")
-PARALLEL = ("-p", "paraval.pytest_plugin.entry", "--parallel", "16")
+PARALLEL = ("-p", "paraval.pytest_plugin.plugin", "--parallel", "16")
 
 _REPORTS: list[Any] = []
 _WARNINGS: Counter[tuple[str, ...]] = Counter()

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from paraval.records import AttemptResult, Case, Outcome, Plan, RunInfo, Trial, Variant
-from paraval.report.history.gathering import Past
-from paraval.report.history.records import Entry, History
+from paraval.report.history.history import EarlierRuns, History, HistoryEntry
 from paraval.settings import Selection
 from paraval.store.store import Store
 from tests.comparing_kit import trial
@@ -44,8 +43,8 @@ def made_run(number: int, ends: str | Mapping[str, str], **info: Any) -> MadeRun
     return MadeRun(trials=trials, info_with=usual | info)
 
 
-def entries_of(*runs: MadeRun, **asked: Any) -> list[Entry]:
-    return list(Past(**asked).entries(runs))
+def entries_of(*runs: MadeRun, **asked: Any) -> list[HistoryEntry]:
+    return list(EarlierRuns(**asked).entries(runs))
 
 
 def history_of_made(*runs: MadeRun, **told: Any) -> History:

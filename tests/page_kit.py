@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from paraval.isolation import PATCH
 from paraval.records import (
+    PATCH,
     AttemptRecord,
     AttemptResult,
     Case,
@@ -20,7 +20,7 @@ from paraval.records import (
     TrialResult,
     Variant,
 )
-from paraval.report.document import Report
+from paraval.report.report import Report
 
 PAYLOADS = (
     "</script><script>window.ran = 1</script><!--<script>",

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 import paraval
-from paraval.racing.steps import STEP, StepKind
+from paraval.racing.course.steps import STEP, StepKind
 from paraval.scratch import SCRATCH_VARIABLE
 from paraval.store.store import Store
 from tests.repositories import commit_all, make_repository

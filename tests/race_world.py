@@ -11,23 +11,23 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from paraval.isolation import FileChange
-from paraval.racing.course import Course
-from paraval.racing.course_recorded import Recorded, StepId, id_of
+from paraval.racing.candidates.duplicates import BASE_NORMAL
+from paraval.racing.course.course import Course
+from paraval.racing.course.recorded import RecordedSteps, StepId, id_of
+from paraval.racing.course.steps import BASELINE, Base, Step, StepEnd, StepKind, trial_of
 from paraval.racing.findings import (
-    Asked,
     Block,
     Calibration,
     Canary,
-    Difference,
-    Finding,
-    Profiled,
+    CorrectnessFinding,
+    HookAnswer,
+    ProfileFinding,
     Proposal,
-    Staged,
+    RunDifference,
+    StagedCandidate,
+    StepFinding,
     TestCounts,
-    Tested,
 )
-from paraval.racing.normal_form import BASE_NORMAL
 from paraval.racing.request import (
     TOTAL,
     Accept,
@@ -37,8 +37,7 @@ from paraval.racing.request import (
     RaceRequest,
     TestSpec,
 )
-from paraval.racing.steps import BASELINE, Base, Step, StepEnd, StepKind, trial_of
-from paraval.records import Outcome
+from paraval.records import FileChange, Outcome
 
 BASE = Base(tree="base-tree", commit="c0ffee")
 PROCESS_S = 0.5
@@ -89,7 +88,7 @@ class World:
     generated: tuple[str, ...] = ()
     noise: Noise = gaussian
     seed: int = 0
-    baseline: Mapping[int, tuple[Outcome, Tested]] = field(default_factory=dict)
+    baseline: Mapping[int, tuple[Outcome, CorrectnessFinding]] = field(default_factory=dict)
     calibration: Outcome = Outcome.PASSED
     cases: tuple[str, ...] = ("a", "b")
     """Of its benchmark."""
@@ -131,29 +130,31 @@ class World:
             return _broken(step, fate.stage, "error: patch failed: a.py:1")
         tree = fate.tree or f"tree of {step.candidate}"
         normal = fate.normal or f"normal of {tree}"
-        staged = Staged(tree=tree, normal=normal, flags=fate.flags, files=self.files)
-        return _found(step, Finding(staged=staged), artifacts={"patch": f"{step.candidate}.patch"})
+        staged = StagedCandidate(tree=tree, normal=normal, flags=fate.flags, files=self.files)
+        return _found(
+            step, StepFinding(staged=staged), artifacts={"patch": f"{step.candidate}.patch"}
+        )
 
     def _canary(self, step: Step) -> StepEnd:
         passed = self.is_blind and step.candidate == BASELINE
-        return _found(step, Finding(canary=Canary(broken=step.files, passed=passed)))
+        return _found(step, StepFinding(canary=Canary(broken=step.files, passed=passed)))
 
     def _test(self, step: Step) -> StepEnd:
         if step.candidate == BASELINE:
             outcome, tested = self.baseline.get(
-                step.number, (Outcome.PASSED, Tested(counts=TestCounts(passed=3)))
+                step.number, (Outcome.PASSED, CorrectnessFinding(counts=TestCounts(passed=3)))
             )
-            return replace(_found(step, Finding(tested=tested)), outcome=outcome)
+            return replace(_found(step, StepFinding(tested=tested)), outcome=outcome)
         fate = self.fate(step.candidate)
         if fate.test in (Outcome.PASSED, Outcome.FAILED):
             failed = fate.test is Outcome.FAILED
-            difference = Difference(scope="test", name="t", status="failed", baseline="passed")
-            tested = Tested(
+            difference = RunDifference(scope="test", name="t", status="failed", baseline="passed")
+            tested = CorrectnessFinding(
                 counts=TestCounts(passed=3 - failed, failed=int(failed)),
                 differences=(difference,) * failed,
                 flags=fate.test_flags,
             )
-            found = _found(step, Finding(tested=tested), duration_s=self.test_s)
+            found = _found(step, StepFinding(tested=tested), duration_s=self.test_s)
             return replace(found, outcome=fate.test)
         return _broken(step, fate.test, f"its tests: {fate.test.value}", self.test_s)
 
@@ -162,7 +163,7 @@ class World:
             return _broken(step, self.calibration, "No module named bench")
         samples = ({TOTAL: PROCESS_S, "a": PROCESS_S / 2},) * 3
         found = Calibration(samples=samples, process_s=PROCESS_S, busy_cpus=1.0)
-        return _found(step, Finding(calibration=found))
+        return _found(step, StepFinding(calibration=found))
 
     def _block(self, step: Step) -> StepEnd:
         fate = self.fate(step.candidate)
@@ -176,7 +177,7 @@ class World:
             flags=fate.bench_flags,
             noisy=fate.noisy,
         )
-        return _found(step, Finding(block=block), duration_s=4 * PROCESS_S)
+        return _found(step, StepFinding(block=block), duration_s=4 * PROCESS_S)
 
     def _sample(self, seconds: float) -> dict[str, float]:
         return {TOTAL: seconds, **{case: seconds / len(self.cases) for case in self.cases}}
@@ -190,16 +191,16 @@ class World:
             StepKind.REFINE: fate.refinements,
         }[step.kind]
         # The same name may stand for another thing with each candidate.
-        asked = Asked(
+        asked = HookAnswer(
             proposals=tuple(
                 replace(one, content=f"{one.name} for {step.candidate}{self.mood}")
                 for one in proposals(*names)
             )
         )
-        return replace(_found(step, Finding(asked=asked)), cost_usd=fate.cost_usd)
+        return replace(_found(step, StepFinding(asked=asked)), cost_usd=fate.cost_usd)
 
     def _profile(self, step: Step) -> StepEnd:
-        return _found(step, Finding(profiled=Profiled(problem="no line_profiler")))
+        return _found(step, StepFinding(profiled=ProfileFinding(problem="no line_profiler")))
 
 
 @dataclass
@@ -214,7 +215,7 @@ class Gone:
     def ids(self) -> list[StepId]:
         return [id_of(step) for step in self.named]
 
-    def recorded(self, asked: RaceRequest) -> Recorded:
+    def recorded(self, asked: RaceRequest) -> RecordedSteps:
         """As the store tells it, with the order in which candidates came."""
         ended = {id_of(end.step) for end in self.ends}
         came = [name for kind, name, _ in self.ids if kind is StepKind.STAGE]
@@ -224,9 +225,11 @@ class Gone:
         return sum(one.kind is kind and candidate in (None, one.candidate) for one in self.named)
 
 
-def recorded_of(ends: Sequence[StepEnd], asked: RaceRequest, came: Sequence[str] = ()) -> Recorded:
+def recorded_of(
+    ends: Sequence[StepEnd], asked: RaceRequest, came: Sequence[str] = ()
+) -> RecordedSteps:
     keys = [trial_of(end.step, 0, asked, BASE).key for end in ends]
-    return Recorded([id_of(end.step) for end in ends], keys, came)
+    return RecordedSteps([id_of(end.step) for end in ends], keys, came)
 
 
 def go(
@@ -285,11 +288,11 @@ def request(
 
 
 def course(
-    asked: RaceRequest, names: Iterable[str] = (), recorded: Recorded | None = None
+    asked: RaceRequest, names: Iterable[str] = (), recorded: RecordedSteps | None = None
 ) -> Course:
     kinds = (StepKind.GENERATE, StepKind.REPAIR, StepKind.REFINE)
     hooks = frozenset(kind for kind in kinds if asked.hook(kind.value) is not None)
-    return Course(asked, BASE, proposals(*names), hooks=hooks, recorded=recorded or Recorded())
+    return Course(asked, BASE, proposals(*names), hooks=hooks, recorded=recorded or RecordedSteps())
 
 
 def race(
@@ -312,12 +315,12 @@ def same_as_baseline() -> Fate:
     return Fate(normal=BASE_NORMAL)
 
 
-def _found(step: Step, finding: Finding, **more: object) -> StepEnd:
+def _found(step: Step, finding: StepFinding, **more: object) -> StepEnd:
     end = StepEnd(step=step, outcome=Outcome.PASSED, finding=finding)
     return replace(end, **more)  # type: ignore[arg-type]  # any field of it
 
 
 def _broken(step: Step, outcome: Outcome, reason: str, duration_s: float = 0.0) -> StepEnd:
     return StepEnd(
-        step=step, outcome=outcome, finding=Finding(), reason=reason, duration_s=duration_s
+        step=step, outcome=outcome, finding=StepFinding(), reason=reason, duration_s=duration_s
     )

@@ -9,18 +9,17 @@ from typing import Any
 import pytest
 
 from paraval.agents.catalogue import AGENTS
-from paraval.agents.program import AgentEnd, Job, Reading, Transcript
-from paraval.isolation import Activity
+from paraval.agents.program import AgentEnd, AgentJob, Transcript, TranscriptReading
 from paraval.models.prices import Prices
-from paraval.processes.children import Ended, SpawnFailure
+from paraval.processes.children import ProcessEnd, SpawnFailure
 from paraval.processes.commands import LOST, SILENT
-from paraval.records import AgentTarget, Model, Price, Provider, Spend
-from paraval.targets.agent_costs import spend_of
+from paraval.records import Activity, AgentTarget, Model, Price, Provider, Spend
+from paraval.targets.agent_result import spend_of
 
 OUTPUTS = Path(__file__).parent / "agent_outputs"
 TARGET = AgentTarget(agent="claude-code", prompt="x", account="a", timeout=10)
-JOB = Job(prompt="x", workspace="/w", home="/h", temp="/t", program=("a",))
-FAILED = Ended(exit_code=1)
+JOB = AgentJob(prompt="x", workspace="/w", home="/h", temp="/t", program=("a",))
+FAILED = ProcessEnd(exit_code=1)
 GONE = SpawnFailure(code="ENOENT", message="cannot start 'x'", transient=False)
 REFUSED = [
     AgentEnd.RATE_LIMITED,
@@ -31,7 +30,9 @@ REFUSED = [
 ]
 
 
-def spend(reading: Reading, ended: Ended = FAILED, target: AgentTarget = TARGET) -> Spend:
+def spend(
+    reading: TranscriptReading, ended: ProcessEnd = FAILED, target: AgentTarget = TARGET
+) -> Spend:
     return spend_of(target, Prices(), ended, reading)
 
 
@@ -46,72 +47,77 @@ def registry(**options: Any) -> AgentTarget:
     return replace(TARGET, model=Model(**{**known, **options}))
 
 
-def read(agent: str, stdout: str, exit_code: int | None = 1) -> Reading:
+def read(agent: str, stdout: str, exit_code: int | None = 1) -> TranscriptReading:
     return AGENTS[agent].read(JOB, Transcript(stdout=stdout, stderr="", exit_code=exit_code), {})
 
 
 def test_what_could_not_be_started_cost_nothing() -> None:
-    nothing = Reading(end=AgentEnd.BROKEN)
-    assert spend(nothing, Ended(failure=GONE)) == Spend()
+    nothing = TranscriptReading(end=AgentEnd.BROKEN)
+    assert spend(nothing, ProcessEnd(failure=GONE)) == Spend()
 
 
 @pytest.mark.parametrize("lost", [LOST, SILENT])
 def test_what_may_have_been_started_cost_nobody_knows_what(lost: SpawnFailure) -> None:
     """Also where its logs hold nothing, or a refusal that may not have been its last word."""
     for end in (AgentEnd.BROKEN, AgentEnd.NO_LOGIN, AgentEnd.RATE_LIMITED):
-        reading = Reading(end=end, has_worked=False)
+        reading = TranscriptReading(end=end, has_worked=False)
         unknown = Spend(calls=1, calls_unknown=True, cost_usd=None)
-        assert spend(reading, Ended(failure=lost)) == unknown
+        assert spend(reading, ProcessEnd(failure=lost)) == unknown
 
 
 @pytest.mark.parametrize("end", REFUSED)
 def test_a_refusal_costs_nothing_only_where_the_model_had_not_said_a_word(end: AgentEnd) -> None:
-    assert spend(Reading(end=end, has_worked=False)) == Spend(calls=1, calls_unknown=True)
-    assert spend(Reading(end=end, has_worked=True)).cost_usd is None
-    assert spend(Reading(end=end, has_worked=None)).cost_usd is None
-    told = Reading(end=end, has_worked=True, usage={"input_tokens": 9}, cost_usd=0.25)
+    assert spend(TranscriptReading(end=end, has_worked=False)) == Spend(calls=1, calls_unknown=True)
+    assert spend(TranscriptReading(end=end, has_worked=True)).cost_usd is None
+    assert spend(TranscriptReading(end=end, has_worked=None)).cost_usd is None
+    told = TranscriptReading(end=end, has_worked=True, usage={"input_tokens": 9}, cost_usd=0.25)
     assert spend(told).cost_usd == 0.25
 
 
 @pytest.mark.parametrize("end", [AgentEnd.NO_LOGIN, AgentEnd.UNREACHABLE])
 def test_a_login_or_a_network_may_be_lost_after_much_was_paid(end: AgentEnd) -> None:
-    assert spend(Reading(end=end, has_worked=False)) == Spend(calls=0)
-    worked = spend(Reading(end=end, has_worked=True, activity=Activity(turns=7)))
+    assert spend(TranscriptReading(end=end, has_worked=False)) == Spend(calls=0)
+    worked = spend(TranscriptReading(end=end, has_worked=True, activity=Activity(turns=7)))
     assert (worked.calls, worked.cost_usd) == (7, None)
 
 
 @pytest.mark.parametrize(
     "ended",
     [
-        Ended(timed_out=True),
-        Ended(signal=9),
-        Ended(signal=9, out_of_memory=True),
-        Ended(exit_code=1),
-        Ended(failure=LOST),
+        ProcessEnd(timed_out=True),
+        ProcessEnd(signal=9),
+        ProcessEnd(signal=9, out_of_memory=True),
+        ProcessEnd(exit_code=1),
+        ProcessEnd(failure=LOST),
     ],
 )
-def test_what_had_been_told_before_it_broke_off_is_a_part(ended: Ended) -> None:
-    reading = Reading(end=AgentEnd.BROKEN, has_worked=True, cost_usd=0.5, usage={"input_tokens": 9})
+def test_what_had_been_told_before_it_broke_off_is_a_part(ended: ProcessEnd) -> None:
+    reading = TranscriptReading(
+        end=AgentEnd.BROKEN, has_worked=True, cost_usd=0.5, usage={"input_tokens": 9}
+    )
     told = spend(reading, ended)
     assert (told.cost_usd, told.part_usd, told.usage) == (None, 0.5, {"input_tokens": 9})
 
 
 def test_the_sum_that_it_told_itself_is_whole_also_where_it_failed() -> None:
-    reading = Reading(end=AgentEnd.BROKEN, has_worked=True, cost_usd=0.5, is_settled=True)
+    reading = TranscriptReading(end=AgentEnd.BROKEN, has_worked=True, cost_usd=0.5, is_settled=True)
     assert spend(reading).cost_usd == 0.5
-    assert spend(reading, Ended(timed_out=True)).cost_usd is None
+    assert spend(reading, ProcessEnd(timed_out=True)).cost_usd is None
 
 
 def test_a_simulated_model_costs_nothing_however_it_ended() -> None:
     target = registry(provider=Provider.LOOPBACK, base_url="")
-    assert spend(Reading(end=AgentEnd.BROKEN), Ended(failure=LOST), target).cost_usd == 0.0
+    assert (
+        spend(TranscriptReading(end=AgentEnd.BROKEN), ProcessEnd(failure=LOST), target).cost_usd
+        == 0.0
+    )
 
 
 def test_tokens_of_a_part_are_a_part_of_the_price() -> None:
     price = Price(input_per_million=1000.0, output_per_million=0.0)
     usage = {"input_tokens": 1000, "output_tokens": 1}
-    reading = Reading(end=AgentEnd.BROKEN, has_worked=True, usage=usage)
-    told = spend(reading, Ended(signal=9), registry(price=price))
+    reading = TranscriptReading(end=AgentEnd.BROKEN, has_worked=True, usage=usage)
+    told = spend(reading, ProcessEnd(signal=9), registry(price=price))
     assert (told.cost_usd, told.part_usd) == (None, 1.0)
 
 
@@ -166,7 +172,7 @@ def test_codex_whose_server_did_not_start_has_asked_for_nothing() -> None:
 def test_agents_that_do_not_report_their_calls_have_an_unknown_number(
     agent: str, name: str
 ) -> None:
-    told = spend(read(agent, (OUTPUTS / name).read_text(), 0), Ended(exit_code=0))
+    told = spend(read(agent, (OUTPUTS / name).read_text(), 0), ProcessEnd(exit_code=0))
     assert told.calls_unknown
 
 
@@ -176,7 +182,7 @@ def test_a_token_count_that_cannot_be_right_is_an_unknown_cost() -> None:
     huge = stdout.replace('"input_tokens":', '"input_tokens":99999999999999999')
     assert huge != stdout
     reading = read("codex", huge, 0)
-    assert spend(reading, Ended(exit_code=0), registry(price=price)).cost_usd is None
+    assert spend(reading, ProcessEnd(exit_code=0), registry(price=price)).cost_usd is None
 
 
 def test_codex_that_was_refused_after_work_cost_nobody_knows_what() -> None:
@@ -189,5 +195,5 @@ def test_codex_that_was_refused_after_work_cost_nobody_knows_what() -> None:
 
 def test_an_agent_of_the_users_own_that_tells_no_cost_has_an_unknown_one() -> None:
     for end in (AgentEnd.RATE_LIMITED, AgentEnd.REFUSED_KEY, AgentEnd.BROKEN, AgentEnd.NO_RESULT):
-        assert spend(Reading(end=end)).cost_usd is None
-    assert spend(Reading(answer="x"), Ended(exit_code=0)).cost_usd is None
+        assert spend(TranscriptReading(end=end)).cost_usd is None
+    assert spend(TranscriptReading(answer="x"), ProcessEnd(exit_code=0)).cost_usd is None

@@ -13,15 +13,24 @@ from pathlib import Path
 import pytest
 
 import paraval as library
-from paraval.isolation import Home
 from paraval.models.secrets import Redactor, secrets_of_variable
 from paraval.processes.children import Warden
-from paraval.records import AgentTarget, Attempt, Case, CustomAgent, Model, Outcome, Provider, Trial
+from paraval.records import (
+    AgentTarget,
+    Attempt,
+    Case,
+    CustomAgent,
+    Home,
+    Model,
+    Outcome,
+    Provider,
+    Trial,
+)
 from paraval.scratch import Homes
-from paraval.targets.agent import AgentAnswerer, ModelAccess
-from paraval.targets.answer import Answer
+from paraval.targets.agent import AgentAnswerer, AgentModelAccess
+from paraval.targets.answer import TargetAnswer
+from paraval.targets.command import ProcessRoom
 from paraval.targets.redaction import PIECE_BYTES, redact_file, redact_files
-from paraval.targets.surroundings import ProcessRoom
 from tests.conftest import WriteSuite
 
 KEY = "sk-secret-0123456789abcdef"
@@ -33,7 +42,7 @@ MODEL = Model(
     api_key_env="TEAM_KEY",
     account="a",
 )
-ACCESS = ModelAccess(environment={"TEAM_KEY": KEY})
+ACCESS = AgentModelAccess(environment={"TEAM_KEY": KEY})
 SAY_KEY = (
     "import os, signal, sys, time\n"
     "print(os.environ['OPENAI_API_KEY'], flush=True)\n"
@@ -55,8 +64,8 @@ def attempt_at(target: AgentTarget, folder: Path, prompt: str = "x") -> Attempt:
     return Attempt(trial=trial, number=1, folder=str(folder / "attempt"))
 
 
-def answer(folder: Path, target: AgentTarget, prompt: str = "x") -> Answer:
-    async def run() -> Answer:
+def answer(folder: Path, target: AgentTarget, prompt: str = "x") -> TargetAnswer:
+    async def run() -> TargetAnswer:
         async with Warden() as warden:
             warden.clean_logs = partial(redact_files, redactor=Redactor([KEY]))
             homes = Homes(folder / "scratch")

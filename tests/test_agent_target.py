@@ -17,7 +17,6 @@ from typing import Any
 import psutil
 import pytest
 
-from paraval.isolation import Home, McpServer
 from paraval.models.prices import Prices
 from paraval.models.secrets import Redactor
 from paraval.processes.children import Warden
@@ -26,6 +25,8 @@ from paraval.records import (
     Attempt,
     Case,
     CustomAgent,
+    Home,
+    McpServer,
     Model,
     Outcome,
     Price,
@@ -34,10 +35,10 @@ from paraval.records import (
     Trial,
 )
 from paraval.scratch import Homes
-from paraval.targets.agent import AgentAnswerer, ModelAccess
-from paraval.targets.answer import Answer
+from paraval.targets.agent import AgentAnswerer, AgentModelAccess
+from paraval.targets.answer import TargetAnswer
+from paraval.targets.command import ProcessRoom
 from paraval.targets.redaction import redact_files
-from paraval.targets.surroundings import ProcessRoom
 from tests.conftest import Paraval, WriteSuite
 
 FAKE = str(Path(__file__).parent / "fake_agents" / "claude.py")
@@ -65,13 +66,13 @@ def attempt_at(target: AgentTarget, prompt: str, folder: Path, index: int = 0) -
 
 
 def answers(
-    folder: Path, target: AgentTarget, *prompts: str, models: ModelAccess | None = None
-) -> list[Answer]:
+    folder: Path, target: AgentTarget, *prompts: str, models: AgentModelAccess | None = None
+) -> list[TargetAnswer]:
     """The answers to several at once; nothing of any of them may be left."""
 
-    async def run() -> list[Answer]:
+    async def run() -> list[TargetAnswer]:
         homes = Homes(folder / "scratch")
-        access = models or ModelAccess(environment={})
+        access = models or AgentModelAccess(environment={})
         async with Warden() as warden:
             redactor = Redactor(access.environment.values())
             warden.clean_logs = partial(redact_files, redactor=redactor)
@@ -100,11 +101,11 @@ def marked_processes() -> list[int]:
     return marked
 
 
-def answer(folder: Path, target: AgentTarget, prompt: str, **options: Any) -> Answer:
+def answer(folder: Path, target: AgentTarget, prompt: str, **options: Any) -> TargetAnswer:
     return answers(folder, target, prompt, **options)[0]
 
 
-def failed(given: Answer) -> tuple[Outcome, str]:
+def failed(given: TargetAnswer) -> tuple[Outcome, str]:
     assert given.failure is not None
     assert given.output is None
     return given.failure.kind, given.failure.message
@@ -167,7 +168,7 @@ def test_home_mine_is_the_users_own_but_temporary_files_are_not(
 
 
 def test_without_a_workspace_it_works_in_the_folder_that_is_its_own(tmp_path: Path) -> None:
-    async def run() -> Answer:
+    async def run() -> TargetAnswer:
         async with Warden() as warden:
             answerer = AgentAnswerer(
                 ProcessRoom(warden=warden, run_id=RUN, homes=Homes(tmp_path / "scratch"))
@@ -382,9 +383,9 @@ def registry_model(**options: Any) -> Model:
     return Model(**{**values, **options})
 
 
-def with_key(value: str = KEY, **options: Any) -> ModelAccess:
+def with_key(value: str = KEY, **options: Any) -> AgentModelAccess:
     environment: Mapping[str, str] = {"TEAM_KEY": value} if value else {}
-    return ModelAccess(environment=environment, **options)
+    return AgentModelAccess(environment=environment, **options)
 
 
 def test_a_registry_models_key_is_handed_over_and_kept_out_of_all_that_is_stored(
@@ -431,7 +432,7 @@ def test_a_simulated_model_costs_nothing_and_is_reached_at_its_address(tmp_path:
     target = replace(
         CLAUDE, agent="custom", program=(), custom=custom, model=model, account="team-a"
     )
-    access = ModelAccess(addresses={"haiku": "http://127.0.0.1:9/v1"}, environment={})
+    access = AgentModelAccess(addresses={"haiku": "http://127.0.0.1:9/v1"}, environment={})
     given = answer(tmp_path, target, "hi", models=access)
     assert given.output is not None
     assert given.output.text.split() == ["http://127.0.0.1:9/v1", "http://127.0.0.1:9"]
@@ -468,7 +469,7 @@ def test_what_an_agent_makes_for_itself_is_none_of_its_work(tmp_path: Path, star
     )
     target = replace(CLAUDE, agent="aider", program=(sys.executable, "-c", script))
 
-    async def run() -> Answer:
+    async def run() -> TargetAnswer:
         async with Warden() as warden:
             answerer = AgentAnswerer(
                 ProcessRoom(warden=warden, run_id=RUN, homes=Homes(tmp_path / "scratch"))

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from paraval.agents.catalogue import AGENTS, find_program
-from paraval.agents.complaints import end_told, status_in, wait_told
-from paraval.agents.presence import AgentPresence, presence
+from paraval.agents.catalogue import AGENTS, AgentPresence, find_program, presence
 from paraval.agents.program import AgentEnd
-from paraval.agents.tool_names import split_name
-from paraval.isolation import McpServer
-from paraval.records import Provider
+from paraval.agents.provider_errors import end_told, status_in, wait_told
+from paraval.agents.tools import split_name
+from paraval.records import McpServer, Provider
 
 
 def test_every_agent_is_there_by_its_name() -> None:

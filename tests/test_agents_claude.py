@@ -11,29 +11,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paraval.agents.claude_code import ClaudeCode
-from paraval.agents.program import AgentEnd, Endpoint, Job, Reading, Transcript
-from paraval.isolation import McpServer, McpState
-from paraval.records import Provider
+from paraval.agents.program import AgentEnd, AgentEndpoint, AgentJob, Transcript, TranscriptReading
+from paraval.records import McpServer, McpState, Provider
 from tests.agent_streams import hostile_streams
 
 OUTPUTS = Path(__file__).parent / "agent_outputs"
 SERVER = McpServer(name="fakectx", command=("python", "server.py"), env={"A": "b"})
-JOB = Job(prompt="do it", workspace="/w", home="/h", temp="/t", program=("claude",))
+JOB = AgentJob(prompt="do it", workspace="/w", home="/h", temp="/t", program=("claude",))
 CLAUDE = ClaudeCode()
 
 
-def read(stdout: str, *, exit_code: int | None = 0, stderr: str = "", **job: Any) -> Reading:
+def read(
+    stdout: str, *, exit_code: int | None = 0, stderr: str = "", **job: Any
+) -> TranscriptReading:
     transcript = Transcript(stdout=stdout, stderr=stderr, exit_code=exit_code)
     return CLAUDE.read(job_with(**job), transcript, {})
 
 
-def read_file(name: str, **options: Any) -> Reading:
+def read_file(name: str, **options: Any) -> TranscriptReading:
     return read((OUTPUTS / name).read_text(), **options)
 
 
-def job_with(**changes: Any) -> Job:
+def job_with(**changes: Any) -> AgentJob:
     known = {name: getattr(JOB, name) for name in JOB.__slots__}
-    return Job(**{**known, **changes})
+    return AgentJob(**{**known, **changes})
 
 
 def result(**fields: Any) -> str:
@@ -84,7 +85,7 @@ def test_servers_are_handed_over_in_a_file() -> None:
 
 
 def test_an_endpoint_is_told_without_its_version() -> None:
-    endpoint = Endpoint(
+    endpoint = AgentEndpoint(
         provider=Provider.ANTHROPIC, base_url="http://h/v1", model="haiku", api_key="sk-1"
     )
     env = CLAUDE.launch(job_with(endpoint=endpoint, model="haiku")).env

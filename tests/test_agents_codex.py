@@ -12,23 +12,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paraval.agents.catalogue import keys_for
 from paraval.agents.codex import Codex
-from paraval.agents.keys import keys_for
-from paraval.agents.program import AgentEnd, Endpoint, Job, Reading, Transcript
-from paraval.isolation import McpServer, McpState
+from paraval.agents.program import AgentEnd, AgentEndpoint, AgentJob, Transcript, TranscriptReading
 from paraval.processes.quick import run_quickly
-from paraval.records import Provider
+from paraval.records import McpServer, McpState, Provider
 from tests.agent_streams import hostile_streams
 
 OUTPUTS = Path(__file__).parent / "agent_outputs"
 SERVER = McpServer(name="fakectx", command=("python", "server.py"), env={"A": 'q"\\\x7f'})
-ENDPOINT = Endpoint(
+ENDPOINT = AgentEndpoint(
     provider=Provider.OPENAI_RESPONSES, base_url="http://h/v1", model="gpt", api_key="sk-1"
 )
 CODEX = Codex()
 
 
-def job_with(**changes: Any) -> Job:
+def job_with(**changes: Any) -> AgentJob:
     known: dict[str, Any] = {
         "prompt": "do it",
         "workspace": "/w",
@@ -36,24 +35,26 @@ def job_with(**changes: Any) -> Job:
         "temp": "/t",
         "program": ("codex",),
     }
-    return Job(**{**known, **changes})
+    return AgentJob(**{**known, **changes})
 
 
-def read(stdout: str, *, exit_code: int | None = 0, stderr: str = "", **job: Any) -> Reading:
+def read(
+    stdout: str, *, exit_code: int | None = 0, stderr: str = "", **job: Any
+) -> TranscriptReading:
     transcript = Transcript(stdout=stdout, stderr=stderr, exit_code=exit_code)
     return CODEX.read(job_with(**job), transcript, {})
 
 
-def read_file(name: str, **options: Any) -> Reading:
+def read_file(name: str, **options: Any) -> TranscriptReading:
     return read((OUTPUTS / name).read_text(), **options)
 
 
-def failed(words: str, **options: Any) -> Reading:
+def failed(words: str, **options: Any) -> TranscriptReading:
     event = {"type": "turn.failed", "error": {"message": words}}
     return read(json.dumps(event), exit_code=1, **options)
 
 
-def settings(job: Job) -> dict[str, Any]:
+def settings(job: AgentJob) -> dict[str, Any]:
     """What its `-c` arguments say, as it reads them."""
     argv = CODEX.launch(job).argv
     told = [argv[at + 1] for at, argument in enumerate(argv) if argument == "-c"]
@@ -61,7 +62,7 @@ def settings(job: Job) -> dict[str, Any]:
     return {name: _value(text) for name, text in pairs}
 
 
-def configuration(job: Job) -> Any:
+def configuration(job: AgentJob) -> Any:
     """The servers that the file in its home tells it."""
     return tomllib.loads(CODEX.launch(job).files["/h/.codex/config.toml"])["mcp_servers"]
 

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraval.agents import custom_patterns
+from paraval.agents import custom as custom_patterns
 from paraval.agents.catalogue import AGENTS
 from paraval.agents.custom import CUSTOM_FIELDS, custom_fields
-from paraval.agents.program import AgentEnd, Endpoint, Job, Reading, Transcript
-from paraval.isolation import McpServer, McpState, ToolUse
-from paraval.records import CustomAgent, Provider, Reads
+from paraval.agents.program import AgentEnd, AgentEndpoint, AgentJob, Transcript, TranscriptReading
+from paraval.records import CustomAgent, McpServer, McpState, Provider, Reads, ToolUse
 from tests.agent_streams import hostile_streams
 
 CUSTOM = AGENTS["custom"]
@@ -26,7 +25,7 @@ PATHS = {
 }
 
 
-def job_with(custom: CustomAgent, **changes: Any) -> Job:
+def job_with(custom: CustomAgent, **changes: Any) -> AgentJob:
     known: dict[str, Any] = {
         "prompt": "do it",
         "workspace": "/w",
@@ -36,7 +35,7 @@ def job_with(custom: CustomAgent, **changes: Any) -> Job:
         "custom": custom,
         "mcp": (SERVER,),
     }
-    return Job(**{**known, **changes})
+    return AgentJob(**{**known, **changes})
 
 
 def agent(reads: Reads = Reads.TEXT, **fields: Any) -> CustomAgent:
@@ -45,14 +44,14 @@ def agent(reads: Reads = Reads.TEXT, **fields: Any) -> CustomAgent:
 
 def read(
     custom: CustomAgent, stdout: str, *, exit_code: int | None = 0, stderr: str = ""
-) -> Reading:
+) -> TranscriptReading:
     transcript = Transcript(stdout=stdout, stderr=stderr, exit_code=exit_code)
     return CUSTOM.read(job_with(custom), transcript, {})
 
 
 def by_patterns(
     custom: CustomAgent, stdout: str, *, exit_code: int = 0, stderr: str = ""
-) -> Reading:
+) -> TranscriptReading:
     transcript = Transcript(stdout=stdout, stderr=stderr, exit_code=exit_code)
     reading = read(custom, stdout, exit_code=exit_code, stderr=stderr)
     return custom_patterns.read_by_patterns(reading, custom, transcript)
@@ -88,7 +87,7 @@ def test_its_servers_are_in_a_file_also_where_there_are_none() -> None:
     ],
 )
 def test_it_is_told_where_its_model_is(provider: Provider, names: set[str]) -> None:
-    endpoint = Endpoint(provider=provider, base_url="http://h/v1", model="m", api_key="k")
+    endpoint = AgentEndpoint(provider=provider, base_url="http://h/v1", model="m", api_key="k")
     env = CUSTOM.launch(job_with(agent(), endpoint=endpoint, model="m")).env
     assert set(env) == names | {"PARAVAL_MODEL"}
 

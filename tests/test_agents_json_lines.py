@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from paraval.agents.json_lines import as_amount
+from paraval.agents.json_output import as_amount
 
 
 @pytest.mark.parametrize("amount", [0, 1, 2.5, 10**15])

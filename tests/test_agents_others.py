@@ -15,23 +15,29 @@ from hypothesis import strategies as st
 from paraval.agents.aider import Aider
 from paraval.agents.auggie import Auggie
 from paraval.agents.gemini import Gemini
-from paraval.agents.litellm_errors import end_of_litellm
 from paraval.agents.mini_swe_agent import MiniSweAgent
 from paraval.agents.opencode import OpenCode
-from paraval.agents.program import AgentEnd, AgentProgram, Endpoint, Job, Reading, Transcript
-from paraval.isolation import McpServer, McpState, ToolUse
-from paraval.records import Provider
+from paraval.agents.program import (
+    AgentEnd,
+    AgentEndpoint,
+    AgentJob,
+    AgentProgram,
+    Transcript,
+    TranscriptReading,
+)
+from paraval.agents.provider_errors import end_of_litellm
+from paraval.records import McpServer, McpState, Provider, ToolUse
 
 OUTPUTS = Path(__file__).parent / "agent_outputs"
 AGENTS: tuple[AgentProgram, ...] = (OpenCode(), Gemini(), Auggie(), Aider(), MiniSweAgent())
-ENDPOINT = Endpoint(
+ENDPOINT = AgentEndpoint(
     provider=Provider.LOOPBACK,
     base_url="http://127.0.0.1:18999/v1",
     model="fake-model",
     api_key="sk-secret",
 )
 FAKECTX = McpServer(name="fakectx", command=("python", "server.py"), env={"A": "b"})
-JOB = Job(
+JOB = AgentJob(
     prompt='Say "hi" to $HOME\n--now',
     workspace="/work",
     home="/home/own",
@@ -46,9 +52,9 @@ def read(
     stdout: str = "",
     stderr: str = "",
     exit_code: int | None = 0,
-    job: Job = JOB,
+    job: AgentJob = JOB,
     files: Mapping[str, str] | None = None,
-) -> Reading:
+) -> TranscriptReading:
     transcript = Transcript(stdout=stdout, stderr=stderr, exit_code=exit_code)
     return agent.read(job, transcript, files or {})
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from paraval.agents.catalogue import KNOWN_AGENTS
-from paraval.agents.complaints import end_told
-from paraval.agents.program import AgentEnd, Job, Reading, Transcript
+from paraval.agents.program import AgentEnd, AgentJob, Transcript, TranscriptReading
+from paraval.agents.provider_errors import end_told
 
 TALK = [
     "implement the rate limit middleware",
@@ -23,10 +23,10 @@ TALK = [
     "a missing API key is missing from the form's checks",
     "the usage limit is a setting now",
 ]
-JOB = Job(prompt="x", workspace="/w", home="/h", temp="/t", program=("a",))
+JOB = AgentJob(prompt="x", workspace="/w", home="/h", temp="/t", program=("a",))
 
 
-def read(agent: str, stdout: str, stderr: str = "", exit_code: int | None = 1) -> Reading:
+def read(agent: str, stdout: str, stderr: str = "", exit_code: int | None = 1) -> TranscriptReading:
     transcript = Transcript(stdout=stdout, stderr=stderr, exit_code=exit_code)
     return KNOWN_AGENTS[agent].read(JOB, transcript, {})
 

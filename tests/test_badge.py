@@ -15,11 +15,10 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from paraval.cli.badge import badge_command
+from paraval.cli.commands.badge import badge_command
 from paraval.errors import NotWrittenError, ParavalError
-from paraval.report.badge_figures import points
-from paraval.report.badge_front_matter import read_front_matter
-from paraval.report.badge_prompt import prompt_hash
+from paraval.report.badge import points
+from paraval.report.badge_front_matter import prompt_hash, read_front_matter
 from paraval.settings import Selection
 from paraval.store.store import Store
 from tests.history_kit import stored

@@ -12,11 +12,11 @@ import pytest
 from _pytest.capture import CaptureResult
 
 import paraval as api
-from paraval.cli.baselines import baseline_command
-from paraval.conducting import Nobody
+from paraval.cli.commands.baseline import baseline_command
 from paraval.errors import RequestError, StoreError, SuiteError
 from paraval.plan.build import build_plan
 from paraval.records import Baseline, Case, Happening, Notice
+from paraval.runner.session import NullObserver
 from paraval.settings import Options, Selection
 from paraval.store.baselines import BASELINES_FILE, LOCK_FILE, Baselines, SetBaseline
 from paraval.store.store import Store
@@ -157,7 +157,7 @@ def test_errors_are_said_and_a_run_without_any_verdict_is_refused(
 # ---- what runs make of it
 
 
-class Heard(Nobody):
+class Heard(NullObserver):
     """What a run says."""
 
     def __init__(self) -> None:
@@ -170,7 +170,7 @@ class Heard(Nobody):
 
 def test_a_suite_with_max_drop_uses_what_is_set_and_says_how_to_set_one(folder: Path) -> None:
     heard = Heard()
-    first = api.run(suite_of(max_drop=0.1), onlooker=heard)
+    first = api.run(suite_of(max_drop=0.1), observer=heard)
     assert first.run.baseline is None
     assert first.gate.baseline is None
     assert [one for one in heard.notices if "paraval baseline set" in one]
@@ -230,7 +230,7 @@ def test_a_run_of_another_store_is_kept_by_its_path(folder: Path) -> None:
 def test_what_is_too_few_is_said_before_the_run(folder: Path) -> None:
     first = api.run(suite_of(40))
     heard = Heard()
-    api.run(suite_of(50), selection=Selection(baseline=first.run.id), onlooker=heard)
+    api.run(suite_of(50), selection=Selection(baseline=first.run.id), observer=heard)
     told = " ".join(heard.notices)
     assert "Only 40 of 50 cases can be held against the baseline" in told
     assert "Even if no case changes, 40 cases cannot rule out a drop of more than 5 points;" in told

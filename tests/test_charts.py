@@ -20,10 +20,9 @@ from paraval.report.page.charts.data import (
 from paraval.report.page.charts.durations import durations
 from paraval.report.page.charts.forest import forest
 from paraval.report.page.charts.heat import heat_map, state_of
-from paraval.report.page.charts.labels import Box, Labels
-from paraval.report.page.charts.rates import rate_bars
-from paraval.report.page.charts.scales import Scale, number_ticks, scale_of, tick_time, time_ticks
-from paraval.report.page.charts.scatter import time_cost
+from paraval.report.page.charts.pass_rates import rate_bars
+from paraval.report.page.charts.scatter import LabelBox, Labels, time_cost
+from paraval.report.page.charts.svg import Scale, number_ticks, scale_of, tick_time, time_ticks
 from paraval.report.page.charts.trend import trend
 
 
@@ -219,17 +218,17 @@ def test_one_variant_alone_stands_against_nothing(known: int) -> None:
 
 def test_labels_cover_neither_points_nor_one_another() -> None:
     dice = random.Random(3)
-    room = Box(left=0, top=0, right=700, bottom=300)
+    room = LabelBox(left=0, top=0, right=700, bottom=300)
     labels = Labels(room)
     spots = [(dice.uniform(0, 700), dice.uniform(0, 300)) for _ in range(40)]
     for x, y in spots:
-        labels.take(Box.around(x, y, 10))
+        labels.take(LabelBox.around(x, y, 10))
     put = sum(labels.put(x, y, 80, 12) is not None for x, y in spots)
     boxes = labels._taken[40:]
     assert put == len(boxes) > 15
     assert all(room.holds(box) for box in boxes)
     assert not any(one.meets(other) for one, other in combinations(boxes, 2))
-    assert not any(box.meets(Box.around(x, y, 10)) for box in boxes for x, y in spots)
+    assert not any(box.meets(LabelBox.around(x, y, 10)) for box in boxes for x, y in spots)
 
 
 # ---- durations

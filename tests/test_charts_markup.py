@@ -23,10 +23,9 @@ from paraval.report.page.charts.data import (
 from paraval.report.page.charts.durations import durations
 from paraval.report.page.charts.forest import forest
 from paraval.report.page.charts.heat import heat_map
-from paraval.report.page.charts.rates import rate_bars
+from paraval.report.page.charts.pass_rates import rate_bars
 from paraval.report.page.charts.scatter import time_cost
-from paraval.report.page.charts.styles import chart_styles
-from paraval.report.page.charts.svg import element
+from paraval.report.page.charts.svg import chart_styles, element
 from paraval.report.page.charts.timeline import timeline
 from paraval.report.page.charts.trend import trend
 

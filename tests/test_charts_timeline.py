@@ -13,14 +13,14 @@ from lxml import etree
 
 from paraval.records import Outcome
 from paraval.report.page.charts.data import Span
-from paraval.report.page.charts.slots import (
+from paraval.report.page.charts.timeline import (
     WorkClock,
     in_order,
     last_busy,
     share_in_use,
     slots_of,
+    timeline,
 )
-from paraval.report.page.charts.timeline import timeline
 
 DAY_S = 86_400.0
 

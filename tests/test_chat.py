@@ -10,8 +10,8 @@ from typing import Any
 
 from paraval.models.cache import Cache
 from paraval.models.client import Models
+from paraval.models.http_call import HttpCaller
 from paraval.models.prices import Prices
-from paraval.models.wire import Wire
 from paraval.records import (
     Attempt,
     CacheUse,
@@ -24,7 +24,7 @@ from paraval.records import (
     Trial,
 )
 from paraval.settings import ANSWER_LIMIT_BYTES
-from paraval.targets.answer import Answer
+from paraval.targets.answer import TargetAnswer
 from paraval.targets.chat import ChatAnswerer
 from tests.exact_server import (
     ENDING,
@@ -68,11 +68,11 @@ CASE = Case(id="greeting", input={"question": "Hello {tone}?"})
 
 def answers(
     reply: bytes, *, times: int = 1, cache: Cache | None = None, **target: Any
-) -> tuple[list[Answer], Server]:
-    async def go() -> tuple[list[Answer], Server]:
+) -> tuple[list[TargetAnswer], Server]:
+    async def go() -> tuple[list[TargetAnswer], Server]:
         async with (
             Server(reply) as server,
-            Wire(environment=ENVIRONMENT, addresses={}) as wire,
+            HttpCaller(environment=ENVIRONMENT, addresses={}) as wire,
         ):
             models = Models(
                 wire=wire,
@@ -144,13 +144,13 @@ def test_a_refusal_by_the_server_is_a_failure_with_its_account() -> None:
 
 
 def test_a_targets_own_timeout_goes_before_the_models() -> None:
-    async def go() -> Answer:
+    async def go() -> TargetAnswer:
         async def hang(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
             await reader.read()
 
         async with (
             Server(hang) as server,
-            Wire(environment=ENVIRONMENT, addresses={}) as wire,
+            HttpCaller(environment=ENVIRONMENT, addresses={}) as wire,
         ):
             models = Models(wire=wire, cache=None, use=CacheUse.OFF, prices=Prices(), identities={})
             return await ChatAnswerer(models).answer(attempt_at(server, CASE, timeout=0.1))

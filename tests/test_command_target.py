@@ -9,14 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from paraval.isolation import Home, TargetLimits
-from paraval.processes.children import Ended, Warden
-from paraval.records import Attempt, Case, CommandTarget, Outcome, OutputForm, Trial
+from paraval.processes.children import ProcessEnd, Warden
+from paraval.records import (
+    Attempt,
+    Case,
+    CommandTarget,
+    Home,
+    Outcome,
+    OutputForm,
+    TargetLimits,
+    Trial,
+)
 from paraval.scratch import Homes
-from paraval.targets.answer import Answer
-from paraval.targets.command import CommandAnswerer
-from paraval.targets.ends import unexpected_end
-from paraval.targets.surroundings import ProcessRoom
+from paraval.targets.answer import TargetAnswer
+from paraval.targets.command import CommandAnswerer, ProcessRoom
+from paraval.targets.process_ends import unexpected_end
 
 
 def command(script: str, *, cwd: str = ".", **options: object) -> CommandTarget:
@@ -24,14 +31,14 @@ def command(script: str, *, cwd: str = ".", **options: object) -> CommandTarget:
     return replace(target, **options)  # type: ignore[arg-type]  # the test's own words
 
 
-def answer(folder: Path, target: CommandTarget, *, workspace: Path | None = None) -> Answer:
+def answer(folder: Path, target: CommandTarget, *, workspace: Path | None = None) -> TargetAnswer:
     trial = Trial(
         index=0, key="k", case=Case(id="one", input="x"), variant={}, repeat=1, target=target
     )
     place = None if workspace is None else str(workspace)
     attempt = Attempt(trial=trial, number=1, folder=str(folder / "attempt"), workspace=place)
 
-    async def run() -> Answer:
+    async def run() -> TargetAnswer:
         async with Warden() as warden:
             homes = Homes(folder / "scratch")
             return await CommandAnswerer(
@@ -43,7 +50,7 @@ def answer(folder: Path, target: CommandTarget, *, workspace: Path | None = None
     return given
 
 
-def text(given: Answer) -> str:
+def text(given: TargetAnswer) -> str:
     assert given.output is not None, given.failure
     return given.output.text
 
@@ -102,7 +109,7 @@ def test_what_it_took_of_the_machine_is_told(tmp_path: Path) -> None:
 
 
 def test_running_out_of_memory_is_said_to_be_that() -> None:
-    ended = Ended(signal=9, out_of_memory=True)
+    ended = ProcessEnd(signal=9, out_of_memory=True)
     failure = unexpected_end(ended, "", limits=TargetLimits(memory_bytes=500_000_000))
     assert failure.kind is Outcome.CRASHED
     assert failure.message == "out of memory: it took more than 500 MB (limits.memory)"

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from paraval.cli.comparing import compare_command
-from paraval.comparisons.sides import split_name
+from paraval.cli.commands.compare import compare_command
 from paraval.errors import ParavalError, RequestError
 from paraval.records import Outcome, Plan, RunInfo, StopRule, TrialResult, Variant
-from paraval.report.document import Report
 from paraval.report.part import Part, choice_from, side_by_side
-from paraval.report.text import columns
+from paraval.report.report import Report
+from paraval.runner.comparisons import split_name
 from paraval.store.store import Store
+from paraval.text.terminal import columns
 from tests.child_pytest import run_pytest
 from tests.conftest import Paraval
 from tests.test_report import HOSTILE, Made, ended, report_of
@@ -625,7 +625,7 @@ def test_with_stdout_closed_the_exit_code_and_the_files_tell(
     compare: Compare, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = made(folder, "a.json", *outcomes("pf")), made(folder, "b.json", *outcomes("pp"))
-    monkeypatch.setattr("paraval.cli.comparing.sys", SimpleNamespace(stdout=None))
+    monkeypatch.setattr("paraval.cli.commands.compare.sys", SimpleNamespace(stdout=None))
     assert compare(*names, "-o", "c.md").code == 0
     assert compare(*names, "--json").code == 0
     assert (folder / "c.md").exists()

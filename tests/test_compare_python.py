@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 import paraval
-from paraval.cli.comparing import compare_command
-from paraval.report.comparing.comparison import Finding
+from paraval.cli.commands.compare import compare_command
+from paraval.report.compare.comparison import Finding
 from tests.test_report import written
 
 

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paraval.records import TrialResult
-from paraval.report.comparing.cells import CaseBook
-from paraval.report.comparing.compared import adjusted, compare, finding_of, resamples_for
-from paraval.report.comparing.comparison import (
+from paraval.report.compare.case_pairs import UnpairableError, pair_books, part_of
+from paraval.report.compare.case_results import CaseBook
+from paraval.report.compare.comparison import (
+    CaseChanges,
     Comparison,
     Difference,
     Finding,
@@ -25,9 +26,8 @@ from paraval.report.comparing.comparison import (
     PassAtK,
     Ratio,
     Side,
-    Turned,
 )
-from paraval.report.comparing.pairing import UnpairableError, pair_books, part_of
+from paraval.report.compare.compute import adjusted, compare, finding_of, resamples_for
 from paraval.statistics.pairs import paired_interval
 from tests.comparing_kit import book_of, by_mode, trial, trials_of
 
@@ -265,7 +265,7 @@ def test_beside_others_a_comparison_can_show_less() -> None:
 
 def test_cases_that_broke_and_were_mended_are_named_and_flaky_ones_apart() -> None:
     turned = against(["FF", "PP", "PF", "PP", "F"], ["PP", "FF", "FF", "PP", "P"]).turned
-    assert turned == Turned(broke=("c0", "c4"), mended=("c1",), flaky=("c2",))
+    assert turned == CaseChanges(broke=("c0", "c4"), mended=("c1",), flaky=("c2",))
 
 
 # ---- what holds for every comparison

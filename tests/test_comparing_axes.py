@@ -16,15 +16,15 @@ import pytest
 from wcwidth import wcswidth
 
 from paraval.records import AttemptRecord, RunInfo, Scalar, StopRule, TrialResult
-from paraval.report import as_json
-from paraval.report.as_json import AsJson
-from paraval.report.as_markdown import AsMarkdown
-from paraval.report.comparing.axes import comparisons_of, number_left_out
-from paraval.report.comparing.cells import CaseBook
-from paraval.report.comparing.comparison import Comparison, Finding, Method
-from paraval.report.document import Report
-from paraval.report.terminal import summary_text
-from paraval.statistics.drawing import drawn_order
+from paraval.report.compare.case_results import CaseBook
+from paraval.report.compare.comparison import Comparison, Finding, Method
+from paraval.report.compare.variants import comparisons_of, number_left_out
+from paraval.report.formats import json as as_json
+from paraval.report.formats.json import AsJson
+from paraval.report.formats.markdown import AsMarkdown
+from paraval.report.formats.terminal import summary_text
+from paraval.report.report import Report
+from paraval.statistics.anytime import drawn_order
 from tests.comparing_kit import book_of, by_mode, run_info, trial, trials_of
 from tests.test_report import HOSTILE
 

@@ -8,38 +8,36 @@ from typing import Any
 
 import pytest
 
-from paraval.report.as_markdown import code
-from paraval.report.comparing.comparison import (
+from paraval.report.compare.comparison import (
+    CaseChanges,
     Comparison,
     Difference,
+    EarlyStopState,
     Finding,
     LeftOut,
     Method,
     PassAtK,
     Ratio,
     Side,
-    Stopped,
-    Turned,
 )
-from paraval.report.comparing.points import (
-    p_value,
-    plural,
-    points,
-    signed,
-    signed_points,
-    signed_range,
-    times,
-)
-from paraval.report.comparing.sentences import (
+from paraval.report.compare.sentences import (
     details,
     figure_lines,
     heading,
     not_made,
     notes,
+    p_value,
+    plural,
+    points,
     score_line,
     sentence,
+    signed,
+    signed_points,
+    signed_range,
+    times,
     turned_lines,
 )
+from paraval.report.formats.markdown import code
 
 
 def plain(text: str) -> str:
@@ -142,8 +140,8 @@ def test_why_a_difference_beside_others_is_not_shown_can_be_seen() -> None:
 
 def stopped(
     used: int, planned: int = 60, *, decided: bool = False, futile: bool = False
-) -> Stopped:
-    return Stopped(used=used, planned=planned, decided=decided, futile=futile)
+) -> EarlyStopState:
+    return EarlyStopState(used=used, planned=planned, decided=decided, futile=futile)
 
 
 ANY_TIME = comparison(
@@ -279,7 +277,7 @@ def test_scores_have_a_line_where_they_say_more() -> None:
 
 
 def test_cases_that_turned_are_named_a_few_at_a_time() -> None:
-    turned = Turned(broke=tuple("abcdefg"), mended=("x", "y"), flaky=("<z>",))
+    turned = CaseChanges(broke=tuple("abcdefg"), mended=("x", "y"), flaky=("<z>",))
     assert turned_lines(replace(BETTER, turned=turned), plain) == [
         "broke: a, b, c and 4 more",
         "mended: x and y",

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from lxml import etree
 from wcwidth import wcswidth
 
-from paraval.cli.planning import sentences
-from paraval.expectations import Forecast
-from paraval.isolation import Activity
-from paraval.models.reading import CUT
+from paraval.cli.commands.plan import sentences
+from paraval.cli.commands.run import ways_to_go_on
+from paraval.models.response_reader import CUT
 from paraval.records import (
+    Activity,
     Attempt,
     AttemptResult,
     Budget,
@@ -34,11 +34,11 @@ from paraval.records import (
     Spend,
     TrialResult,
 )
-from paraval.report.attempt_end import end_in_lines
-from paraval.report.document import Report
-from paraval.report.going_on import ways_to_go_on
-from paraval.report.terminal import summary_text
-from paraval.schedule.bounds import Bound
+from paraval.report.formats.terminal import summary_text
+from paraval.report.report import Report
+from paraval.report.summary.attempt_lines import end_in_lines
+from paraval.runner.forecast import Forecast
+from paraval.schedule.simulation import Bound
 from paraval.store.encoding import from_columns, to_columns
 from paraval.store.store import Store
 from tests.test_report import HOSTILE, Made, ended, report_of

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from paraval.isolation import Activity, Change, FileChange, McpState, ToolUse
-from paraval.records import AttemptResult, Outcome
+from paraval.records import Activity, AttemptResult, Change, FileChange, McpState, Outcome, ToolUse
 from paraval.store.ledger import Ledger
 from paraval.store.store import Store
 from tests.conftest import Paraval
@@ -253,9 +252,9 @@ def test_a_patch_that_is_gone_and_one_that_was_never_kept_are_told(
 
 def test_a_case_whose_name_is_also_a_glob_is_found_by_its_name(paraval: Paraval) -> None:
     """Tested where it is decided: no suite of ours has such a case."""
-    from paraval.cli.changes import _Wanted
+    from paraval.cli.commands.diff import _TrialFilter
 
-    wanted = _Wanted(case="fix[1]", choices=(), repeat=None, number=None)
+    wanted = _TrialFilter(case="fix[1]", choices=(), repeat=None, number=None)
     assert wanted.has_case("fix[1]")
     assert wanted.has_case("fix1")
     assert not wanted.has_case("fix2")

@@ -11,15 +11,16 @@ import pytest
 
 from paraval.execute.driver import Driver
 from paraval.execute.pace import Pace
-from paraval.isolation import AttemptLoad, MachineReading
 from paraval.records import (
     Attempt,
+    AttemptLoad,
     AttemptResult,
     Capacity,
     Case,
     FunctionTarget,
     Happening,
     Limits,
+    MachineReading,
     Notice,
     Outcome,
     RetryPolicy,

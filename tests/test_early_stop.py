@@ -12,16 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraval.deciding import EarlyStop
 from paraval.records import Case, FunctionTarget, Outcome, Plan, Scalar, StopRule, Trial, Variant
-from paraval.report.comparing.anytime import Missing, anytime_difference
-from paraval.report.comparing.claims import claiming
-from paraval.report.comparing.compared import compare
-from paraval.report.comparing.comparison import Difference, Finding, Method, Side, Stopped
-from paraval.report.comparing.pairs import Pairs
-from paraval.report.comparing.value_pairs import ValuePair, axes_of, value_pairs
-from paraval.statistics.betting import MeanTest
-from paraval.statistics.drawing import drawn_order
+from paraval.report.compare.case_pairs import Pairs
+from paraval.report.compare.comparison import Difference, EarlyStopState, Finding, Method, Side
+from paraval.report.compare.compute import compare
+from paraval.report.compare.early_claims import Missing, anytime_difference, claiming
+from paraval.report.compare.variants import ValuePair, axes_of, value_pairs
+from paraval.runner.early_stop import EarlyStop
+from paraval.statistics.anytime import MeanTest, drawn_order
 
 TARGET = FunctionTarget(reference="m:f", folder="/")
 PASSED, FAILED, ERROR = Outcome.PASSED, Outcome.FAILED, Outcome.CRASHED
@@ -64,14 +62,14 @@ def modes(*values: Scalar) -> list[Variant]:
 
 def claims(
     pairs: Sequence[float | Missing | None], planned: int = 60, comparisons: int = 1
-) -> Stopped:
+) -> EarlyStopState:
     return anytime_difference(pairs, planned, 0.95, comparisons)[1]
 
 
 def test_eight_wins_in_a_row_decide_and_seven_do_not() -> None:
     assert not claims([1.0] * 7).decided
     difference, stopped = anytime_difference([1.0] * 8, 60, 0.95)
-    assert stopped == Stopped(used=8, planned=60, decided=True, futile=False)
+    assert stopped == EarlyStopState(used=8, planned=60, decided=True, futile=False)
     assert difference.p == pytest.approx(1 / 28.444, abs=1e-5)
     assert (difference.wins, difference.losses, difference.method) == (8, 0, Method.ANYTIME)
 
@@ -107,7 +105,7 @@ def test_it_is_futile_once_the_rest_could_not_decide_it() -> None:
 def test_without_a_pair_nothing_is_claimed() -> None:
     difference, stopped = anytime_difference([Missing.NOT_YET, 1.0], 60, 0.95)
     assert (difference.interval, difference.p, difference.method) == ((-1, 1), 1, Method.NONE)
-    assert stopped == Stopped(used=0, planned=60, decided=False, futile=False)
+    assert stopped == EarlyStopState(used=0, planned=60, decided=False, futile=False)
 
 
 def test_the_interval_leaves_out_no_difference_just_where_the_test_is_decided() -> None:
@@ -299,7 +297,9 @@ def test_it_says_what_the_report_will_in_whatever_order_trials_end(
     assert again.verdict == decider.verdict
 
 
-def reported(plan: Plan, seen: dict[int, Outcome], seed: int) -> list[tuple[Difference, Stopped]]:
+def reported(
+    plan: Plan, seen: dict[int, Outcome], seed: int
+) -> list[tuple[Difference, EarlyStopState]]:
     """The comparisons by hand: slowly, from all trials each time."""
     assert plan.stop is not None
     by_cell: dict[tuple[str, str], list[Outcome | None]] = {}

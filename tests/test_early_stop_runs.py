@@ -16,12 +16,10 @@ import pytest
 from click.testing import CliRunner
 
 from paraval import Case, Options, Outcome, Report, Selection, Suite, TransientError, run
-from paraval.cli.reading import runs_command
-from paraval.cli.running import run_command
-from paraval.composition import open_store
+from paraval.cli.commands.report import runs_command
+from paraval.cli.commands.run import run_command
 from paraval.execute.driver import Driver
 from paraval.execute.pace import Pace
-from paraval.past import StoredRun
 from paraval.records import (
     Attempt,
     AttemptResult,
@@ -34,9 +32,11 @@ from paraval.records import (
     TrialResult,
     TrialSkipped,
 )
+from paraval.runner.run import open_store
+from paraval.runner.stored_runs import StoredRun
 from paraval.schedule.messages import Work
 from paraval.schedule.scheduler import Scheduler
-from paraval.statistics.drawing import drawn_order
+from paraval.statistics.anytime import drawn_order
 from tests.conftest import Paraval, WriteSuite
 from tests.test_driver_watch import Book, trial
 
@@ -79,8 +79,8 @@ def by_outcome(report: Report) -> dict[Outcome, list[TrialResult]]:
 
 
 def test_a_plain_difference_ends_the_run_early_and_the_report_says_so(folder: Path) -> None:
-    onlooker = Onlooker()
-    report = run(suite_of(b_is_better), parallel=4, onlooker=onlooker)
+    observer = Onlooker()
+    report = run(suite_of(b_is_better), parallel=4, observer=observer)
     ended = by_outcome(report)
     skipped = ended[Outcome.SKIPPED]
     why = "early stop: decided after 8 of 40 cases"
@@ -91,9 +91,9 @@ def test_a_plain_difference_ends_the_run_early_and_the_report_says_so(folder: Pa
     assert report.run.done == report.run.trials == 80
     assert not report.run.interrupted
     assert not report.run.held_back
-    (notice,) = onlooker.notices
+    (notice,) = observer.notices
     assert notice.startswith("Early stop: decided after 8 of 40 cases. Nothing new starts")
-    assert len(onlooker.skipped) == len(skipped)
+    assert len(observer.skipped) == len(skipped)
 
     without = run(suite_of(b_is_better, stop=None), parallel=4)
     assert report.exit_code == without.exit_code == 0
@@ -137,11 +137,11 @@ def test_one_variant_alone_or_too_few_cases_run_to_the_end(folder: Path) -> None
     alone = run(suite_of(b_is_better), selection=Selection(variants=(("mode", "b"),)))
     assert alone.summary.passed == 40
     assert alone.run.stop is None
-    onlooker = Onlooker()
+    observer = Onlooker()
     few = Selection(cases=("case-1", "case-2"))
-    report = run(suite_of(b_is_better), selection=few, onlooker=onlooker)
+    report = run(suite_of(b_is_better), selection=few, observer=observer)
     assert report.summary.ended == 4
-    (notice,) = onlooker.notices
+    (notice,) = observer.notices
     assert notice.startswith("No early stop: with 2 cases nothing can be decided at 95 %")
 
 
@@ -372,7 +372,7 @@ class Remembering(Book):
 def drive(
     decider: After, ends: Mapping[int, Outcome], count: int = 10
 ) -> tuple[Driver, Remembering, Onlooker, Endings]:
-    book, onlooker, performer = Remembering(), Onlooker(), Endings(ends)
+    book, observer, performer = Remembering(), Onlooker(), Endings(ends)
 
     async def go() -> Driver:
         trials = {index: trial(index) for index in range(count)}
@@ -386,25 +386,25 @@ def drive(
             ),
             performer=performer,
             ledger=book,
-            tell=onlooker,
+            tell=observer,
             pace=Pace(lambda _: 1.0, from_history=False),
         )
         driver.heed(decider)
         await driver.run()
         return driver
 
-    return asyncio.run(asyncio.wait_for(go(), 30)), book, onlooker, performer
+    return asyncio.run(asyncio.wait_for(go(), 30)), book, observer, performer
 
 
 def test_the_driver_leaves_out_for_good_what_has_not_started() -> None:
-    driver, book, onlooker, performer = drive(After(4), {})
+    driver, book, observer, performer = drive(After(4), {})
     left_out = [index for index, (number, _) in book.final.items() if number == 0]
     assert len(book.final) == 10
     assert driver.done + len(left_out) == 10
     assert driver.done in (4, 5, 6)
     assert (driver.left, driver.skipped) == (0, 0), "nothing is held back for a resume"
     assert sorted(performer.forgotten) == list(range(10))
-    assert len(onlooker.notices) == 1
+    assert len(observer.notices) == 1
     for index in left_out:
         failure = book.final[index][1].error
         assert failure == Failure(kind=Outcome.SKIPPED, message="early stop: enough", lasting=True)
@@ -417,13 +417,13 @@ def test_a_trial_that_waits_for_another_attempt_is_left_out_and_its_attempt_is_k
 
 
 def test_a_verdict_that_is_there_as_the_run_begins_starts_nothing() -> None:
-    driver, book, onlooker, _ = drive(After(0), {})
+    driver, book, observer, _ = drive(After(0), {})
     assert driver.done == 0
     assert {number for number, _ in book.final.values()} == {0}
-    assert len(onlooker.skipped) == 10
+    assert len(observer.skipped) == 10
 
 
 def test_a_verdict_with_the_last_result_is_nothing_to_speak_of() -> None:
-    driver, _, onlooker, _ = drive(After(10), {})
+    driver, _, observer, _ = drive(After(10), {})
     assert driver.done == 10
-    assert onlooker.notices == []
+    assert observer.notices == []

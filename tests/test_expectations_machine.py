@@ -8,16 +8,14 @@ from pathlib import Path
 import pytest
 
 from paraval import Case, Options, Selection, Suite
-from paraval.cli.planning import sentences
-from paraval.composition import forecast_of
-from paraval.expectations import Asking, Expectations, Forecast, foresee, models_of
-from paraval.isolation import MachineReading, TargetLimits
+from paraval.cli.commands.plan import sentences
 from paraval.records import (
     AgentTarget,
     ChatTarget,
     CommandTarget,
     FunctionTarget,
     Limits,
+    MachineReading,
     Message,
     Model,
     Plan,
@@ -25,9 +23,12 @@ from paraval.records import (
     Provider,
     StopRule,
     Target,
+    TargetLimits,
 )
+from paraval.runner.forecast import Forecast, Forecaster, ModelKnowledge, forecast_plan, models_of
+from paraval.runner.run import forecast_of
 from paraval.schedule.messages import Work
-from paraval.statistics.drawing import drawn_order
+from paraval.statistics.anytime import drawn_order
 from paraval.store.index import HistoryRow
 from paraval.store.store import Store
 from tests.test_store import finish, judged, make_plan
@@ -48,7 +49,7 @@ class NoPrices:
         return None
 
 
-ASKING = Asking(prices=NoPrices())
+ASKING = ModelKnowledge(prices=NoPrices())
 
 
 def plan_of(target: Target, cases: int = 4, *, parallel: int = 16, auto: bool = True) -> Plan:
@@ -62,7 +63,7 @@ def seen(case: str, model: str, memory: int | None, cores: float | None) -> Hist
 
 
 def works_of(plan: Plan, *history: HistoryRow) -> list[Work]:
-    expected = Expectations(plan, history, ASKING)
+    expected = Forecaster(plan, history, ASKING)
     return [expected.work(trial, expected.calls(trial)) for trial in plan.trials]
 
 
@@ -153,7 +154,7 @@ def forecast(tmp_path: Path, plan: Plan, *, memory: int, cpu_s: float) -> Foreca
     result = replace(judged(duration_s=1.0), memory_bytes=memory, cpu_s=cpu_s)
     results = {trial.index: result for trial in plan.trials}
     finish(store.create_run(plan, seed=0), results)
-    return foresee(plan, store, ASKING, machine=MACHINE)
+    return forecast_plan(plan, store, ASKING, machine=MACHINE)
 
 
 def test_a_plan_of_burners_is_foreseen_with_as_many_as_there_are_cores(tmp_path: Path) -> None:
@@ -178,7 +179,7 @@ def test_a_plan_of_sleepers_is_foreseen_with_all_that_may(tmp_path: Path) -> Non
 
 def test_without_history_a_plan_takes_the_most_at_once(tmp_path: Path) -> None:
     plan = plan_of(COMMAND, 8)
-    found = foresee(plan, Store(tmp_path / "store"), ASKING)
+    found = forecast_plan(plan, Store(tmp_path / "store"), ASKING)
     assert found.at_once == 16
     assert found.wall_s is None
     assert len(found.starts) == 16
@@ -204,11 +205,11 @@ def test_a_plan_that_may_stop_early_is_foreseen_case_by_case_in_drawn_order(
     finish(store.create_run(plan, seed=0), results)
     cases = list(dict.fromkeys(trial.case.id for trial in plan.trials))
     for seed in (0, 5):
-        found = foresee(plan, store, ASKING, seed=seed, machine=MACHINE)
+        found = forecast_plan(plan, store, ASKING, seed=seed, machine=MACHINE)
         started = list(dict.fromkeys(trial.case.id for trial, _, _ in found.starts))
         assert started == drawn_order(cases, seed)
         assert "case by case, in an order drawn by chance" in sentences(found)[0]
-    longest_first = foresee(replace(plan, stop=None), store, ASKING, machine=MACHINE)
+    longest_first = forecast_plan(replace(plan, stop=None), store, ASKING, machine=MACHINE)
     assert next(trial.index for trial, _, _ in longest_first.starts) == plan.trials[-1].index
     assert "longest first" in sentences(longest_first)[0]
 

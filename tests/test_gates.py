@@ -13,10 +13,10 @@ import click
 import pytest
 
 import paraval as api
-from paraval.cli.complaints import EXIT_WRONG_REQUEST, exit_code_of
+from paraval.cli.commands.report import report_command
+from paraval.cli.commands.run import run_command
+from paraval.cli.error_messages import EXIT_WRONG_REQUEST, exit_code_of
 from paraval.cli.github import gate_annotations
-from paraval.cli.reading import report_command
-from paraval.cli.running import run_command
 from paraval.errors import ParavalError, RequestError
 from paraval.records import (
     AttemptRecord,
@@ -31,16 +31,15 @@ from paraval.records import (
     TrialResult,
     Variant,
 )
-from paraval.report.as_markdown import AsMarkdown
-from paraval.report.comparing.cells import CaseBook
-from paraval.report.contents import Contents, Source
-from paraval.report.document import Report
-from paraval.report.dropping import drop_as_dict, judge_drop
-from paraval.report.gate import DropVerdict, Verdict
-from paraval.report.stopping import order_seed_of
-from paraval.report.terminal import summary_text
-from paraval.settling import check_baseline
-from paraval.statistics.drawing import drawn_order
+from paraval.report.baseline_gate import drop_as_dict, judge_drop
+from paraval.report.compare.case_results import CaseBook
+from paraval.report.contents import Contents, RunSource, order_seed_of
+from paraval.report.formats.markdown import AsMarkdown
+from paraval.report.formats.terminal import summary_text
+from paraval.report.gate import DropVerdict, GateVerdict
+from paraval.report.report import Report
+from paraval.runner.baseline import check_baseline
+from paraval.statistics.anytime import drawn_order
 from tests.conftest import Paraval, WriteSuite
 from tests.test_store import make_plan
 
@@ -100,7 +99,7 @@ def judged(now: Iterable[Told], before: Iterable[Told], max_drop: float = 0.05) 
 
 def test_a_drop_that_is_ruled_out_meets_the_gate() -> None:
     drop = judged(ends("+" * 108 + "-" * 12), ends("-" + "+" * 107 + "-" * 12))
-    assert drop.verdict is Verdict.MET
+    assert drop.verdict is GateVerdict.MET
     assert drop.sentence == (
         "Gate passed: a drop of more than 5 points is ruled out (+0.8 points against"
         " 20260131-120000-abcd, 95%: -2 to +4, 120 cases)"
@@ -109,7 +108,7 @@ def test_a_drop_that_is_ruled_out_meets_the_gate() -> None:
 
 def test_a_drop_that_is_shown_misses_it() -> None:
     drop = judged(ends("+" * 70 + "-" * 30), ends("+" * 100))
-    assert drop.verdict is Verdict.MISSED
+    assert drop.verdict is GateVerdict.MISSED
     assert drop.sentence == (
         "Gate failed: the pass rate dropped by more than 5 points (-30 points against"
         " 20260131-120000-abcd, 95%: -40 to -20, 100 cases)"
@@ -118,7 +117,7 @@ def test_a_drop_that_is_shown_misses_it() -> None:
 
 def test_between_them_nobody_can_tell_and_it_says_how_many_more_cases_could() -> None:
     drop = judged(ends("--" + "+" * 38), ends("-+" + "+" * 37 + "-"))
-    assert drop.verdict is Verdict.UNKNOWN
+    assert drop.verdict is GateVerdict.UNKNOWN
     assert drop.more_cases is not None
     assert drop.sentence == (
         "Gate undecided: cannot tell whether the pass rate dropped by more than 5 points (0 points"
@@ -133,30 +132,30 @@ def test_so_many_more_cases_do_tell() -> None:
     drop = judged(ends(now), ends(before))
     assert drop.more_cases is not None
     times = -(-(40 + drop.more_cases) // 40)
-    assert judged(ends(now * times), ends(before * times)).verdict is Verdict.MET
+    assert judged(ends(now * times), ends(before * times)).verdict is GateVerdict.MET
 
 
 def test_where_the_drop_is_what_is_allowed_no_number_of_cases_tells() -> None:
     drop = judged(ends("+" * 38 + "--"), ends("+" * 40))
-    assert drop.verdict is Verdict.UNKNOWN
+    assert drop.verdict is GateVerdict.UNKNOWN
     assert drop.more_cases is None
     assert drop.sentence.endswith("more cases like these could not")
 
 
 def test_a_run_like_its_baseline_meets_the_gate_with_enough_cases_only() -> None:
-    assert judged(ends("+" * 71), ends("+" * 71)).verdict is Verdict.UNKNOWN
-    assert judged(ends("+" * 72), ends("+" * 72)).verdict is Verdict.MET
+    assert judged(ends("+" * 71), ends("+" * 71)).verdict is GateVerdict.UNKNOWN
+    assert judged(ends("+" * 72), ends("+" * 72)).verdict is GateVerdict.MET
 
 
 def test_more_cases_passing_meets_it_too() -> None:
-    assert judged(ends("+" * 60), ends("-" * 60)).verdict is Verdict.MET
+    assert judged(ends("+" * 60), ends("-" * 60)).verdict is GateVerdict.MET
 
 
 def test_repeats_count_as_one_case() -> None:
     """Ten repeats of six cases are six cases, not sixty."""
     now = [(f"case-{n % 6}", NOTHING, "+") for n in range(60)]
     drop = judged(now, now)
-    assert drop.verdict is Verdict.UNKNOWN
+    assert drop.verdict is GateVerdict.UNKNOWN
     assert drop.change is not None
     assert drop.change.cases == 6
 
@@ -174,8 +173,8 @@ def test_the_promise_is_kept_by_simulation() -> None:
             sign if draw.random() < 0.5 else "+" if draw.random() < 0.65 else "-" for sign in before
         ]
         verdict = judged(ends("".join(now)), ends("".join(before)), max_drop=0.10).verdict
-        met += verdict is Verdict.MET
-        missed += verdict is Verdict.MISSED
+        met += verdict is GateVerdict.MET
+        missed += verdict is GateVerdict.MISSED
     assert met / runs < 0.07
     assert missed / runs < 0.07
 
@@ -191,7 +190,7 @@ def test_one_variant_that_dropped_misses_the_gate_although_the_whole_did_not() -
     before = [told for one in others for told in one] + ends("+" * 60, {"model": "small"})
     now = [told for one in others for told in one] + ends("+" * 36 + "-" * 24, {"model": "small"})
     drop = judged(now, before)
-    assert drop.verdict is Verdict.MISSED
+    assert drop.verdict is GateVerdict.MISSED
     assert list(drop.dropped) == ["small"]
     assert "with small (-40 points against 20260131-120000-abcd, 99.5%:" in drop.sentence
 
@@ -201,7 +200,7 @@ def test_a_variant_that_dropped_less_than_is_allowed_does_not_miss_it() -> None:
     now = ends("+" * 388 + "-" * 12, SMALL) + ends("+" * 400, LARGE)
     drop = judged(now, before)
     assert not drop.dropped
-    assert drop.verdict is Verdict.MET
+    assert drop.verdict is GateVerdict.MET
 
 
 def test_only_shared_variants_are_compared_in_whatever_order_their_axes_are() -> None:
@@ -210,13 +209,13 @@ def test_only_shared_variants_are_compared_in_whatever_order_their_axes_are() ->
         ends("+" * 80, SMALL) + ends("-" * 80, {"model": "new", "mode": "x"}),
         ends("+" * 80, other_order) + ends("-" * 80, LARGE),
     )
-    assert drop.verdict is Verdict.MET
+    assert drop.verdict is GateVerdict.MET
     assert drop.change is not None
     assert drop.change.mean == 0
 
 
 def test_a_single_variant_on_each_side_is_compared_whatever_it_is_called() -> None:
-    assert judged(ends("+" * 80, SMALL), ends("+" * 80)).verdict is Verdict.MET
+    assert judged(ends("+" * 80, SMALL), ends("+" * 80)).verdict is GateVerdict.MET
 
 
 def test_where_these_two_differ_both_are_named() -> None:
@@ -241,10 +240,10 @@ def test_without_a_variant_or_a_case_in_common_nobody_can_tell() -> None:
         ends("+", {"model": "a"}) + ends("+", {"model": "b"}),
         ends("+", {"model": "c"}) + ends("+", {"model": "d"}),
     )
-    assert drop.verdict is Verdict.UNKNOWN
+    assert drop.verdict is GateVerdict.UNKNOWN
     assert "no variant in common" in drop.sentence
     drop = judged([("new", NOTHING, "+")], [("old", NOTHING, "+")])
-    assert drop.verdict is Verdict.UNKNOWN
+    assert drop.verdict is GateVerdict.UNKNOWN
     assert "no case in common" in drop.sentence
     assert "2 cases left out: 1 only in this run and 1 only in the baseline" in drop.sentence
 
@@ -254,14 +253,14 @@ def test_without_a_variant_or_a_case_in_common_nobody_can_tell() -> None:
 
 def test_cases_that_one_side_lacks_are_said_and_left_out() -> None:
     drop = judged(ends("+" * 82), [*ends("+" * 80), ("gone", NOTHING, "-")])
-    assert drop.verdict is Verdict.MET
+    assert drop.verdict is GateVerdict.MET
     assert (drop.only_now, drop.only_baseline) == (2, 1)
     assert drop.sentence.endswith("3 cases left out: 2 only in this run and 1 only in the baseline")
 
 
 def test_errors_are_left_out_and_are_no_wrong_answers() -> None:
     drop = judged(ends("+" * 99 + "!"), ends("+" * 100))
-    assert drop.verdict is Verdict.MET
+    assert drop.verdict is GateVerdict.MET
     assert drop.change is not None
     assert (drop.change.cases, drop.change.mean) == (99, 0)
     assert drop.unjudged == 1
@@ -270,10 +269,10 @@ def test_errors_are_left_out_and_are_no_wrong_answers() -> None:
 
 def test_errors_that_could_turn_the_answer_hide_it() -> None:
     drop = judged(ends("+" * 94 + "!" * 6), ends("+" * 100))
-    assert drop.verdict is Verdict.UNKNOWN
+    assert drop.verdict is GateVerdict.UNKNOWN
     assert "it could be anything from -6 to 0 points" in drop.sentence
     drop = judged(ends("-" * 20 + "+" * 20 + "!" * 60), ends("+" * 40 + "-" * 60))
-    assert drop.verdict is Verdict.UNKNOWN
+    assert drop.verdict is GateVerdict.UNKNOWN
     assert drop.change is not None
     assert drop.change.interval[1] < -0.05
 
@@ -281,7 +280,7 @@ def test_errors_that_could_turn_the_answer_hide_it() -> None:
 def test_what_was_skipped_hides_the_answer_too() -> None:
     now, before = book(ends("+" * 94 + "0" * 6)), book(ends("+" * 100))
     drop = judge_drop(now, before, BASELINE)
-    assert drop.verdict is Verdict.UNKNOWN
+    assert drop.verdict is GateVerdict.UNKNOWN
     assert drop.if_errors == (-0.06, 0)
 
 
@@ -303,19 +302,19 @@ def at_any_time(now: str, before: str, max_drop: float = 0.05) -> DropVerdict:
 
 def test_a_run_that_may_stop_early_claims_less() -> None:
     told = book(ends("+" * 80))
-    assert judge_drop(told, told, BASELINE).verdict is Verdict.MET
+    assert judge_drop(told, told, BASELINE).verdict is GateVerdict.MET
     drop = at_any_time("+" * 80, "+" * 80)
-    assert drop.verdict is Verdict.UNKNOWN
+    assert drop.verdict is GateVerdict.UNKNOWN
     assert drop.sentence == (
         "Gate undecided: cannot tell whether the pass rate dropped by more than 5 points (0 points"
         " against 20260131-120000-abcd, 95% at any time: -6 to +6, 80 cases)"
     )
-    assert at_any_time("+" * 110, "+" * 110).verdict is Verdict.MET
+    assert at_any_time("+" * 110, "+" * 110).verdict is GateVerdict.MET
 
 
 def test_what_an_early_stop_left_out_hides_nothing_and_is_counted() -> None:
     drop = at_any_time("+" * 40 + "0" * 60, "+" * 100, max_drop=0.2)
-    assert drop.verdict is Verdict.MET
+    assert drop.verdict is GateVerdict.MET
     assert (drop.if_errors, drop.unjudged) == (None, 0)
     assert drop.sentence == (
         "Gate passed: a drop of more than 20 points is ruled out (0 points against"
@@ -328,7 +327,7 @@ def test_cases_beyond_the_first_that_has_not_run_do_not_count() -> None:
     drop = at_any_time("+" * 30 + "0" + "-" * 29, "+" * 60, max_drop=0.2)
     assert drop.change is not None
     assert (drop.change.mean, drop.change.cases) == (0, 30)
-    assert drop.verdict is Verdict.MET
+    assert drop.verdict is GateVerdict.MET
     assert "no case has a verdict in both runs" in at_any_time("0" + "+" * 59, "+" * 60).sentence
 
 
@@ -337,7 +336,7 @@ def test_errors_among_the_first_cases_are_passed_over_and_hide_what_they_hide() 
     assert drop.change is not None
     assert (drop.change.cases, drop.unjudged) == (40, 10)
     assert drop.if_errors == (-0.2, 0)
-    assert drop.verdict is Verdict.UNKNOWN
+    assert drop.verdict is GateVerdict.UNKNOWN
     assert "it could be anything from -20 to 0 points" in drop.sentence
 
 
@@ -357,14 +356,14 @@ def test_a_variant_counts_as_far_as_it_ran_itself() -> None:
     drop = judge_drop(now, before, BASELINE, at_any_time=True, order_seed=7)
     assert drop.change is not None
     assert drop.change.cases == 3
-    assert drop.verdict is Verdict.MISSED
+    assert drop.verdict is GateVerdict.MISSED
     assert [one.cases for one in drop.dropped.values()] == [60]
 
 
 def test_without_a_known_order_nothing_is_claimed_of_a_run_that_may_stop() -> None:
     told = book(ends("+" * 200))
     drop = judge_drop(told, told, BASELINE, at_any_time=True)
-    assert (drop.verdict, drop.change) == (Verdict.UNKNOWN, None)
+    assert (drop.verdict, drop.change) == (GateVerdict.UNKNOWN, None)
     assert drop.sentence == (
         "Gate undecided: cannot tell whether the pass rate dropped by more than 5 points: one of"
         " them may stop early, and they have no known order of cases in common, as runs with the"
@@ -375,7 +374,7 @@ def test_without_a_known_order_nothing_is_claimed_of_a_run_that_may_stop() -> No
 def test_nothing_at_all_can_be_judged() -> None:
     for now, before in (("", ""), ("!", "+"), ("+", "!"), ("!!", "!!"), ("+", "")):
         drop = judged(ends(now), ends(before))
-        assert drop.verdict is Verdict.UNKNOWN
+        assert drop.verdict is GateVerdict.UNKNOWN
         assert drop.change is None
 
 
@@ -398,7 +397,7 @@ def test_names_that_could_act_are_not_in_the_sentence(label: str) -> None:
     before = ends("+" * 60, {"model": label}) + ends("+" * 60, {"model": "other"})
     now = ends("-" * 60, {"model": label}) + ends("+" * 60, {"model": "other"})
     drop = judge_drop(book(now), book(before), Baseline(name=f"/tmp/{label}.json", max_drop=0.6))
-    assert drop.verdict is Verdict.MISSED
+    assert drop.verdict is GateVerdict.MISSED
     assert drop.sentence.isascii()
     assert drop.sentence.isprintable()
     assert label not in drop.sentence
@@ -447,7 +446,7 @@ def report_of(now: str, before: str | None, **facts: object) -> Report:
     run = FakeRun(ends(now))
     run = replace(run, run=replace(run.run, **facts))  # type: ignore[arg-type]  # facts of a run
 
-    def reference(name: str) -> Source:
+    def reference(name: str) -> RunSource:
         assert name == BASELINE.name
         if before is None:
             raise RequestError("there is no such run")
@@ -458,25 +457,29 @@ def report_of(now: str, before: str | None, **facts: object) -> Report:
 
 def test_with_a_baseline_alone_not_every_trial_must_pass() -> None:
     gate = report_of("+" * 90 + "-" * 10, "+" * 90 + "-" * 10).gate
-    assert (gate.verdict, gate.exit_code) == (Verdict.MET, 0)
+    assert (gate.verdict, gate.exit_code) == (GateVerdict.MET, 0)
 
 
 @pytest.mark.parametrize(
     ("now", "before", "fail_under", "verdict", "code"),
     [
-        ("+" * 100, "+" * 100, 0.9, Verdict.MET, 0),
-        ("+" * 80 + "-" * 20, "+" * 80 + "-" * 20, 0.9, Verdict.MISSED, 1),
-        ("+" * 80 + "-" * 20, "+" * 100, 0.5, Verdict.MISSED, 1),
-        ("+" * 20, "+" * 20, 0.9, Verdict.UNKNOWN, 3),
-        ("+" * 10 + "-" * 10, "+" * 10 + "-" * 10, 0.9, Verdict.MISSED, 1),
+        ("+" * 100, "+" * 100, 0.9, GateVerdict.MET, 0),
+        ("+" * 80 + "-" * 20, "+" * 80 + "-" * 20, 0.9, GateVerdict.MISSED, 1),
+        ("+" * 80 + "-" * 20, "+" * 100, 0.5, GateVerdict.MISSED, 1),
+        ("+" * 20, "+" * 20, 0.9, GateVerdict.UNKNOWN, 3),
+        ("+" * 10 + "-" * 10, "+" * 10 + "-" * 10, 0.9, GateVerdict.MISSED, 1),
     ],
 )
 def test_of_two_gates_the_worse_counts_and_both_are_said(
-    now: str, before: str, fail_under: float, verdict: Verdict, code: int
+    now: str, before: str, fail_under: float, verdict: GateVerdict, code: int
 ) -> None:
     gate = report_of(now, before, fail_under=fail_under).gate
     assert (gate.verdict, gate.exit_code) == (verdict, code)
-    spoken = {Verdict.MET: "passed", Verdict.MISSED: "failed", Verdict.UNKNOWN: "undecided"}
+    spoken = {
+        GateVerdict.MET: "passed",
+        GateVerdict.MISSED: "failed",
+        GateVerdict.UNKNOWN: "undecided",
+    }
     assert gate.sentence.startswith(f"Gate {spoken[verdict]}: ")
     assert gate.sentence.count("Gate ") == 1
     assert f", required {fail_under:.0%}" in gate.sentence
@@ -498,7 +501,7 @@ def test_the_part_that_decides_comes_first() -> None:
 
 def test_a_baseline_that_is_gone_leaves_the_gate_unknown() -> None:
     gate = report_of("+" * 80, None).gate
-    assert (gate.verdict, gate.exit_code) == (Verdict.UNKNOWN, 3)
+    assert (gate.verdict, gate.exit_code) == (GateVerdict.UNKNOWN, 3)
     assert "20260131-120000-abcd cannot be read any more" in gate.sentence
     assert Report(FakeRun(ends("+"))).gate.exit_code == 3
 
@@ -512,9 +515,9 @@ def test_a_run_that_was_interrupted_or_goes_on_is_not_judged() -> None:
 
 
 def test_a_rule_to_stop_on_either_side_widens_what_is_claimed() -> None:
-    assert report_of("+" * 80, "+" * 80).gate.verdict is Verdict.MET
-    assert report_of("+" * 80, "+" * 80, stop=StopRule()).gate.verdict is Verdict.UNKNOWN
-    assert report_of("+" * 110, "+" * 110, stop=StopRule()).gate.verdict is Verdict.MET
+    assert report_of("+" * 80, "+" * 80).gate.verdict is GateVerdict.MET
+    assert report_of("+" * 80, "+" * 80, stop=StopRule()).gate.verdict is GateVerdict.UNKNOWN
+    assert report_of("+" * 110, "+" * 110, stop=StopRule()).gate.verdict is GateVerdict.MET
 
 
 def test_before_it_starts_a_run_says_when_its_cases_cannot_be_enough() -> None:
@@ -569,7 +572,7 @@ def test_a_baseline_of_which_nothing_but_its_trials_is_known_tells_by_them_that_
         " them may stop early, and they have no known order of cases in common, as runs with the"
         " same seed have"
     )
-    assert report_of("+" * 120, "+" * 120).gate.verdict is Verdict.MET
+    assert report_of("+" * 120, "+" * 120).gate.verdict is GateVerdict.MET
 
 
 def test_every_form_tells_the_gate(tmp_path: Path) -> None:

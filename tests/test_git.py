@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paraval.git.borrowing import lender_of, tags_before, write_repository
+from paraval.git.alternates import lender_of, tags_before, write_repository
 from paraval.git.folders import folder_tree
 from paraval.git.repositories import (
     branch_of,
@@ -19,7 +19,7 @@ from paraval.git.repositories import (
     tree_notes,
     tree_of,
 )
-from paraval.git.running import GitError, check_git, run_git
+from paraval.git.run_git import GitError, check_git, run_git
 from paraval.git.snapshots import snapshot, snapshot_tree
 
 from .workspace_kit import fingerprint, git

@@ -20,13 +20,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import paraval as api
+from paraval.cli.commands.report import report_command
+from paraval.cli.commands.run import run_command
 from paraval.cli.github import MOST_SUMMARY_BYTES, annotation, append_summary, gate_annotations
 from paraval.cli.inert_streams import InertStream
 from paraval.cli.main import paraval as group
-from paraval.cli.reading import report_command
-from paraval.cli.running import run_command
 from paraval.records import Case
-from paraval.report.files import check_output_paths
+from paraval.report.report import check_output_paths
 from paraval.statistics.drops import pairs_to_tell
 from tests.conftest import Paraval, WriteSuite
 

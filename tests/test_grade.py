@@ -16,15 +16,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paraval.documents.json import parse_strictly
 from paraval.errors import ParavalError
-from paraval.grade.command import CommandRoom
+from paraval.grade.command import CommandContext
 from paraval.grade.grader import GraderProblem, Subject
-from paraval.grade.panel import Panel, Verdict, weigh
-from paraval.grade.structured import same_data
+from paraval.grade.panel import Panel, PanelVerdict, weigh
+from paraval.grade.text import same_data
 from paraval.processes.children import Warden
 from paraval.records import Case, Grade, GraderSpec, Grading, Outcome, Output
-from paraval.report.text import one_line
-from paraval.strict_json import parse_strictly
+from paraval.text.terminal import one_line
 from paraval.threads import Threads
 
 PASSED, FAILED, GRADER_ERROR = Outcome.PASSED, Outcome.FAILED, Outcome.GRADER_ERROR
@@ -48,8 +48,8 @@ def judged(
     folder: str = "/nowhere",
     functions: Mapping[str, Callable[..., Any]] | None = None,
     pass_at: float = 0.5,
-) -> Verdict:
-    async def judge() -> Verdict:
+) -> PanelVerdict:
+    async def judge() -> PanelVerdict:
         threads = Threads()
         try:
             async with Warden() as warden:
@@ -66,16 +66,16 @@ def spec(kind: str, **options: Any) -> GraderSpec:
     return GraderSpec(name=kind, kind=kind, options=options)
 
 
-def one(kind: str, text: str, expect: Any = None, **options: Any) -> Verdict:
+def one(kind: str, text: str, expect: Any = None, **options: Any) -> PanelVerdict:
     return judged([spec(kind, **options)], subject(text, expect))
 
 
-def ask(function: Callable[..., Any], **options: Any) -> Verdict:
+def ask(function: Callable[..., Any], **options: Any) -> PanelVerdict:
     asked = spec("python", function="given:judge", **options)
     return judged([asked], subject("hello"), functions={"given:judge": function})
 
 
-def message(verdict: Verdict) -> str:
+def message(verdict: PanelVerdict) -> str:
     assert verdict.outcome is GRADER_ERROR
     assert verdict.score is None
     assert verdict.error is not None
@@ -190,7 +190,7 @@ def test_a_catastrophic_pattern_is_ended_and_is_an_error() -> None:
 
 
 def test_outside_the_main_thread_only_short_texts_are_matched() -> None:
-    verdicts: list[Verdict] = []
+    verdicts: list[PanelVerdict] = []
 
     def judge_there() -> None:
         verdicts.append(one("regex", "x" * 20_000, None, pattern="x$"))
@@ -596,7 +596,7 @@ def test_blocking_graders_of_many_subjects_run_at_once() -> None:
         everybody.wait()
         return True
 
-    async def all_of_them() -> list[Verdict]:
+    async def all_of_them() -> list[PanelVerdict]:
         threads = Threads()
         graders = tuple(
             GraderSpec(name=f"g{number}", kind="python", options={"function": "m:f"})
@@ -635,7 +635,9 @@ def test_a_function_that_takes_nothing_is_refused_before_anything_is_judged() ->
 # ---- command
 
 
-def command(tmp_path: Path, program: str, what: Subject | None = None, **options: Any) -> Verdict:
+def command(
+    tmp_path: Path, program: str, what: Subject | None = None, **options: Any
+) -> PanelVerdict:
     asked = GraderSpec(
         name="program",
         kind="command",
@@ -750,7 +752,7 @@ def test_a_program_gets_only_the_environment_it_is_sent(
 
 
 def test_the_runs_marks_are_laid_over_a_programs_environment(tmp_path: Path) -> None:
-    async def judge() -> Verdict:
+    async def judge() -> PanelVerdict:
         asked = GraderSpec(
             name="marked",
             kind="command",
@@ -763,7 +765,7 @@ def test_the_runs_marks_are_laid_over_a_programs_environment(tmp_path: Path) -> 
                 functions={},
                 threads=Threads(),
                 warden=warden,
-                room=CommandRoom(marks={"MARK": "run-1"}),
+                room=CommandContext(marks={"MARK": "run-1"}),
             )
             return await panel.judge(subject("hello"), str(tmp_path))
 
@@ -783,7 +785,7 @@ def test_a_programs_logs_are_artifacts_of_the_attempt(tmp_path: Path) -> None:
 
 
 def test_without_graders_a_trial_that_ended_well_passes() -> None:
-    assert judged([], subject("anything")) == Verdict(outcome=PASSED, score=1.0)
+    assert judged([], subject("anything")) == PanelVerdict(outcome=PASSED, score=1.0)
 
 
 def test_all_graders_must_pass_and_the_score_is_their_mean() -> None:

@@ -14,18 +14,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraval.grade.command import CommandRoom
-from paraval.grade.globs import fits
+from paraval.grade.command import CommandContext
+from paraval.grade.diff import fits
 from paraval.grade.grader import Subject
-from paraval.grade.panel import Panel, Verdict
-from paraval.isolation import Change, FileChange, TargetLimits
-from paraval.models.conversation import Answered, Request, Unanswered
-from paraval.processes.children import Command, Ended, Warden
+from paraval.grade.panel import Panel, PanelVerdict
+from paraval.models.requests import FailedCall, ModelAnswer, Request
+from paraval.processes.children import Command, ProcessEnd, Warden
 from paraval.processes.sandbox import Sandbox, why_no_sandbox
 from paraval.records import (
     AccountUse,
     Case,
+    Change,
     Failure,
+    FileChange,
     Grade,
     GraderSpec,
     Grading,
@@ -34,6 +35,7 @@ from paraval.records import (
     Output,
     Provider,
     Spend,
+    TargetLimits,
 )
 from paraval.scratch import Homes
 from paraval.threads import Threads
@@ -57,10 +59,10 @@ def judged(
     what: Subject,
     *,
     folder: Path | str | None = None,
-    room: CommandRoom | None = None,
+    room: CommandContext | None = None,
     functions: Mapping[str, Callable[..., Any]] | None = None,
-) -> Verdict:
-    async def judge() -> Verdict:
+) -> PanelVerdict:
+    async def judge() -> PanelVerdict:
         threads = Threads()
         try:
             async with Warden() as warden:
@@ -79,7 +81,7 @@ def judged(
         return asyncio.run(judge())
 
 
-def said(verdict: Verdict) -> str:
+def said(verdict: PanelVerdict) -> str:
     return verdict.error.message if verdict.error is not None else verdict.grades[0].reason
 
 
@@ -105,7 +107,7 @@ def changed(*paths: str, lines: int = 1, binary: bool = False) -> Change:
     )
 
 
-def diffed(change: Change | None, **options: Any) -> Verdict:
+def diffed(change: Change | None, **options: Any) -> PanelVerdict:
     spec = GraderSpec(name="diff", kind="diff", options=options)
     return judged([spec], subject(Path("/work"), change))
 
@@ -323,7 +325,7 @@ def test_a_command_has_a_temporary_folder_of_its_own_that_is_gone_afterwards(
     tmp_path: Path,
 ) -> None:
     leave = "import tempfile; print(tempfile.mkstemp()[1])"
-    room = CommandRoom(homes=Homes(tmp_path / "scratch"))
+    room = CommandContext(homes=Homes(tmp_path / "scratch"))
     verdict = judged([command(leave)], subject(tmp_path), folder=tmp_path / "logs", room=room)
     left = Path(said(verdict))
     assert left.is_relative_to(tmp_path / "scratch")
@@ -348,7 +350,7 @@ def test_what_runs_an_attempts_code_does_not_see_the_users_home(
 ) -> None:
     """Unless the suite hands it over."""
     monkeypatch.setenv("HOME", "/home/me")
-    room = CommandRoom(homes=Homes(tmp_path / "scratch"))
+    room = CommandContext(homes=Homes(tmp_path / "scratch"))
     asked = command("import os; print(os.environ['HOME'])", **options)
     what = subject(tmp_path if in_workspace else None)
     told = said(judged([asked], what, folder=tmp_path / "logs", room=room))
@@ -357,9 +359,9 @@ def test_what_runs_an_attempts_code_does_not_see_the_users_home(
 
 def test_a_command_yields_to_others_and_is_told_by_its_trial(tmp_path: Path) -> None:
     class Listening(Warden):
-        async def run(self, command: Command) -> Ended:
+        async def run(self, command: Command) -> ProcessEnd:
             started.append(command)
-            return Ended(exit_code=0)
+            return ProcessEnd(exit_code=0)
 
     started: list[Command] = []
     limits = TargetLimits(memory_bytes=1 << 30)
@@ -390,7 +392,7 @@ def test_a_sandbox_is_made_for_commands_in_a_workspace_alone(tmp_path: Path) -> 
     def no_sandbox(workspace: str) -> None:
         asked.append(workspace)
 
-    room = CommandRoom(sandbox_for=no_sandbox)
+    room = CommandContext(sandbox_for=no_sandbox)
     judged([command("pass")], subject(tmp_path), room=room)
     judged([command("pass")], subject(), room=room)
     assert asked == [str(tmp_path)]
@@ -411,7 +413,7 @@ def test_a_sandboxed_command_writes_its_workspace_and_its_temporary_folder_alone
 ) -> None:
     workspace = tmp_path / "workspace"
     workspace.mkdir()
-    room = CommandRoom(
+    room = CommandContext(
         homes=Homes(tmp_path / "scratch"), sandbox_for=lambda path: Sandbox(writable=(path,))
     )
     outside = Path(__file__).with_name("outside-of-the-sandbox")
@@ -484,13 +486,13 @@ class Judges:
     def __init__(self, *replies: str | None) -> None:
         self.replies = list(replies)
 
-    async def ask(self, request: Request) -> Answered | Unanswered:
+    async def ask(self, request: Request) -> ModelAnswer | FailedCall:
         reply = self.replies.pop(0)
         use = AccountUse(account="account:team-a", requests=1)
         if reply is None:
             failure = Failure(kind=Outcome.RATE_LIMITED, message="no", account="account:team-a")
-            return Unanswered(failure=failure, use=use)
-        return Answered(text=reply, spend=Spend(calls=1), use=use)
+            return FailedCall(failure=failure, use=use)
+        return ModelAnswer(text=reply, spend=Spend(calls=1), use=use)
 
     def forget(self, request: Request) -> None:
         raise AssertionError("nothing to forget")
@@ -510,7 +512,7 @@ def test_only_the_judge_that_was_missing_is_asked_when_the_workspace_is_gone(
         GraderSpec(name="second", kind="judge", options={"rubric": "!"}, model=JUDGE),
     )
 
-    async def judge_twice() -> tuple[Verdict, Verdict]:
+    async def judge_twice() -> tuple[PanelVerdict, PanelVerdict]:
         threads = Threads()
         async with Warden() as warden:
             panel = Panel(

@@ -11,22 +11,26 @@ from typing import Any
 import pytest
 
 from paraval.records import Failure, Outcome, StopRule
-from paraval.report.as_json import to_json
+from paraval.report.compare.compare_text import paper
+from paraval.report.compare.two_runs import ComparisonQuestion, ComparisonSide, SideComparison
 from paraval.report.contents import Contents
-from paraval.report.history.as_csv import history_csv
-from paraval.report.history.as_dict import history_as_dict
-from paraval.report.history.as_html import history_page
-from paraval.report.history.as_markdown import history_markdown
-from paraval.report.history.as_text import history_text
-from paraval.report.history.gathering import Past
-from paraval.report.history.points import points_of
-from paraval.report.history.records import Entry, History, Standing
-from paraval.report.history.shifts import shifts_between
-from paraval.report.history.table import cell_of, columns_of, rows_of
-from paraval.report.history.words import notes
-from paraval.report.text import columns
-from paraval.report.versus.as_text import paper
-from paraval.report.versus.held import Held, Question, Versus
+from paraval.report.formats.json import to_json
+from paraval.report.history.history import (
+    Completeness,
+    EarlierRuns,
+    History,
+    HistoryEntry,
+    shifts_between,
+)
+from paraval.report.history.history_formats import (
+    history_as_dict,
+    history_csv,
+    history_markdown,
+    history_text,
+)
+from paraval.report.history.history_html import history_page
+from paraval.report.history.history_table import cell_of, columns_of, notes, points_of, rows_of
+from paraval.text.terminal import columns
 from tests.history_kit import PARTS, entries_of, history_of_made, made_run
 from tests.page_kit import PAYLOADS, MadeRun
 from tests.test_report import HOSTILE
@@ -90,10 +94,13 @@ def test_it_is_what_a_comparison_of_the_two_runs_finds() -> None:
     before = {"a": GOOD, "b": GOOD, "c": GOOD}
     now = {"a": BAD, "b": GOOD[1:] + "P", "d": GOOD}
     one, other = (Contents(made_run(n, ends)) for n, ends in enumerate((before, now), 1))
-    sides = Held(label="now", name="2", contents=other), Held(label="b", name="1", contents=one)
+    sides = (
+        ComparisonSide(label="now", name="2", contents=other),
+        ComparisonSide(label="b", name="1", contents=one),
+    )
     by_variant = {
         str(variant): comparison
-        for variant, comparison in Versus(*sides, Question()).by_variant
+        for variant, comparison in SideComparison(*sides, ComparisonQuestion()).by_variant
         if comparison.finding.value != "no difference shown"
     }
     shifts = shifts_between(one, other, is_last=True)
@@ -107,8 +114,11 @@ def test_it_is_what_a_comparison_of_the_two_runs_finds() -> None:
 def test_nothing_that_a_comparison_shows_is_missed(turned: int) -> None:
     before, now = "P" * 20 + "F" * 10, "F" * turned + "P" * (20 - turned) + "F" * 10
     one, other = Contents(made_run(1, before)), Contents(made_run(2, now))
-    sides = Held(label="now", name="2", contents=other), Held(label="b", name="1", contents=one)
-    is_shown = Versus(*sides, Question()).comparison.finding.value == "worse"
+    sides = (
+        ComparisonSide(label="now", name="2", contents=other),
+        ComparisonSide(label="b", name="1", contents=one),
+    )
+    is_shown = SideComparison(*sides, ComparisonQuestion()).comparison.finding.value == "worse"
     assert bool(shifts_between(one, other, is_last=True)) is is_shown
 
 
@@ -161,14 +171,18 @@ def test_runs_that_may_stop_early_claim_only_what_holds_at_any_time() -> None:
 @pytest.mark.parametrize(
     ("info", "standing", "words"),
     [
-        ({"interrupted": True, "done": 12}, Standing.INTERRUPTED, "interrupted, 12 of 40 trials"),
-        ({"ended_at": None, "done": 12}, Standing.INTERRUPTED, "interrupted, 12 of 40 trials"),
-        ({"held_back": True, "done": 12}, Standing.HELD_BACK, "held back, 12 of 40 trials"),
-        ({"running": True, "done": 12}, Standing.RUNNING, "still running, 12 of 40 trials"),
+        (
+            {"interrupted": True, "done": 12},
+            Completeness.INTERRUPTED,
+            "interrupted, 12 of 40 trials",
+        ),
+        ({"ended_at": None, "done": 12}, Completeness.INTERRUPTED, "interrupted, 12 of 40 trials"),
+        ({"held_back": True, "done": 12}, Completeness.HELD_BACK, "held back, 12 of 40 trials"),
+        ({"running": True, "done": 12}, Completeness.RUNNING, "still running, 12 of 40 trials"),
     ],
 )
 def test_what_is_not_complete_is_partial(
-    info: dict[str, Any], standing: Standing, words: str
+    info: dict[str, Any], standing: Completeness, words: str
 ) -> None:
     history = history_of_made(made_run(1, "P" * 10 + "F" * 2 + "S" * 28, **info))
     (entry,) = history.entries
@@ -227,7 +241,7 @@ def test_what_an_early_stop_left_out_is_not_told_as_run(why: str, cells: list[st
     assert trials_told(entry) == cells
 
 
-def trials_told(entry: Entry) -> list[str]:
+def trials_told(entry: HistoryEntry) -> list[str]:
     table = columns_of(History(suite="greetings", entries=(entry,)))
     (trials,) = (column for column in table if column.heading == "trials")
     return [cell_of(trials, row) for row in rows_of(entry)]
@@ -237,7 +251,7 @@ def trials_told(entry: Entry) -> list[str]:
 
 
 def test_the_figures_are_those_of_the_chosen_variant() -> None:
-    past = Past(choice={"mode": "b"})
+    past = EarlierRuns(choice={"mode": "b"})
     runs = made_run(1, {"a": GOOD, "b": BAD}), made_run(2, {"a": GOOD})
     (entry,) = past.entries(runs)
     assert entry.summary.pass_rate == 0.5

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from paraval.report.history.files import write_history
-from paraval.report.history.records import History
+from paraval.report.history.history import History
+from paraval.report.history.history_formats import write_history
 from tests.browser import Watched, started_browser
 from tests.history_kit import entries_of, made_run
 from tests.page_kit import PAYLOADS

@@ -13,11 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 import paraval as api
-from paraval.cli.history import history_command
+from paraval.cli.commands.history import history_command
 from paraval.errors import ParavalError
-from paraval.past import EARLIER_RUNS, StoredRun, earlier_in, history_of
-from paraval.report.as_json import AsJson
-from paraval.report.document import Report
+from paraval.report.formats.json import AsJson
+from paraval.report.report import Report
+from paraval.runner.stored_runs import EARLIER_RUNS, StoredRun, earlier_in, history_of
 from paraval.settings import Selection
 from paraval.store.reader import RunReader
 from paraval.store.store import Store
@@ -233,7 +233,7 @@ def test_a_page_reads_few_runs_where_they_are_large(
 ) -> None:
     runs = [stored(store, "PF" * 10) for _ in range(6)]
     for most, earlier in ((60, runs[2:5]), (59, runs[3:5]), (5, runs[4:5])):
-        monkeypatch.setattr("paraval.past.EARLIER_TRIALS", most)
+        monkeypatch.setattr("paraval.runner.stored_runs.EARLIER_TRIALS", most)
         found = [source.info().id for source in earlier_in(store, runs[5])()]
         assert found == [run.id for run in earlier]
 

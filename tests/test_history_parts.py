@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 import paraval as api
-from paraval.isolation import Workspace
 from paraval.plan.build import build_plan
-from paraval.plan.parts import parts_of as plan_parts
 from paraval.plan.trial_keys import case_words
-from paraval.records import Case
-from paraval.report.history.changes import PARTS, changes_between, made_of
+from paraval.plan.trial_keys import parts_of as plan_parts
+from paraval.records import Case, Workspace
+from paraval.report.history.history import PARTS, changes_between, made_of
 from paraval.settings import Options, Selection
 from paraval.store.store import Store
 

@@ -17,14 +17,13 @@ from hypothesis import strategies as st
 
 from paraval.errors import ParavalError
 from paraval.grade.grader import Subject
-from paraval.grade.judge import Judged, JudgeGrader, judge_request
-from paraval.grade.judge_prompt import LONGEST_SHOWN, RULES, read_vote
-from paraval.grade.panel import Panel, Verdict
+from paraval.grade.judge import LONGEST_SHOWN, RULES, Judged, JudgeGrader, judge_request, read_vote
+from paraval.grade.panel import Panel, PanelVerdict
 from paraval.models.cache import Cache
 from paraval.models.client import Models
-from paraval.models.conversation import Answered, Request, Unanswered
+from paraval.models.http_call import CallResult
 from paraval.models.prices import Prices
-from paraval.models.wire import Called
+from paraval.models.requests import FailedCall, ModelAnswer, Request
 from paraval.processes.children import Warden
 from paraval.records import (
     AccountUse,
@@ -59,19 +58,19 @@ SPEND = Spend(calls=1, cost_usd=0.001, usage={"input_tokens": 500, "output_token
 class Judges:
     """Says one thing after the other, and keeps what it was asked."""
 
-    def __init__(self, *replies: str | Answered | Unanswered) -> None:
+    def __init__(self, *replies: str | ModelAnswer | FailedCall) -> None:
         self.replies = list(replies)
         self.requests: list[Request] = []
         self.forgotten: list[Request] = []
 
-    async def ask(self, request: Request) -> Answered | Unanswered:
+    async def ask(self, request: Request) -> ModelAnswer | FailedCall:
         self.requests.append(request)
         reply = self.replies.pop(0)
         await asyncio.sleep(0)
         if not isinstance(reply, str):
             return reply
         use = AccountUse(account=f"account:{request.model.account}", requests=1, tokens=600)
-        return Answered(text=reply, spend=SPEND, use=use)
+        return ModelAnswer(text=reply, spend=SPEND, use=use)
 
     def forget(self, request: Request) -> None:
         self.forgotten.append(request)
@@ -81,10 +80,10 @@ def says(score: Any, reason: str = "It greets.") -> str:
     return json.dumps({"reason": reason, "score": score})
 
 
-def failing(kind: Outcome, **fields: Any) -> Unanswered:
+def failing(kind: Outcome, **fields: Any) -> FailedCall:
     account = "account:team-a"
     failure = Failure(kind=kind, message="model 'haiku': no", account=account, **fields)
-    return Unanswered(failure=failure, use=AccountUse(account=account, requests=1, refused=True))
+    return FailedCall(failure=failure, use=AccountUse(account=account, requests=1, refused=True))
 
 
 def polite(name: str = "polite", model: Model | None = JUDGE, **options: Any) -> GraderSpec:
@@ -106,8 +105,8 @@ def subject(
 
 def judged(
     judges: Any, *graders: GraderSpec, what: Subject | None = None, functions: Any = None
-) -> Verdict:
-    async def judge() -> Verdict:
+) -> PanelVerdict:
+    async def judge() -> PanelVerdict:
         threads = Threads()
         try:
             async with Warden() as warden:
@@ -125,7 +124,7 @@ def judged(
     return asyncio.run(judge())
 
 
-def complaint(verdict: Verdict) -> str:
+def complaint(verdict: PanelVerdict) -> str:
     assert verdict.outcome is Outcome.GRADER_ERROR
     assert verdict.score is None
     assert verdict.error is not None
@@ -235,7 +234,7 @@ def test_a_judge_that_says_anything_else_gives_no_verdict_and_never_a_low_score(
 
 
 def test_what_it_said_is_quoted_shortly_with_how_it_ended() -> None:
-    cut = Answered(
+    cut = ModelAnswer(
         text='{"reason": "It is',
         spend=SPEND,
         use=AccountUse(account="account:team-a", requests=1),
@@ -443,7 +442,7 @@ def test_judges_are_asked_one_after_the_other_and_grades_keep_the_suites_order()
     running = 0
 
     class Counted(Judges):
-        async def ask(self, request: Request) -> Answered | Unanswered:
+        async def ask(self, request: Request) -> ModelAnswer | FailedCall:
             nonlocal running
             running += 1
             at_once.append(running)
@@ -591,9 +590,9 @@ def test_a_verdict_is_used_again_and_babble_is_not(tmp_path: Path) -> None:
     class Babbler:
         calls = 0
 
-        async def call(self, request: Request) -> Called | Unanswered:
+        async def call(self, request: Request) -> CallResult | FailedCall:
             self.calls += 1
-            return Called(
+            return CallResult(
                 text="blah" if self.calls == 1 else says(1),
                 usage={"input_tokens": 1000, "output_tokens": 200},
                 use=AccountUse(account="account:team-a", requests=1),

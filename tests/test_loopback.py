@@ -24,7 +24,7 @@ import pytest
 from paraval.errors import RequestError, ScenarioError
 from paraval.loopback.scenario import Scenario, bundled_names
 from paraval.loopback.server import BODY_LIMIT_BYTES, LoopbackServer
-from paraval.loopback.simulation import account_name
+from paraval.loopback.simulated_models import account_name
 from paraval.testing import Loopback, loopback
 from tests.conftest import Paraval
 

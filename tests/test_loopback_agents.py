@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paraval.errors import ScenarioError
-from paraval.loopback.anthropic_messages import AnthropicMessages
+from paraval.loopback.anthropic_api import AnthropicApi
 from paraval.loopback.exchange import Dialect, Reply
-from paraval.loopback.forms import Headers
-from paraval.loopback.openai_chat import OpenAIChat
-from paraval.loopback.openai_responses import OpenAIResponses
+from paraval.loopback.openai_chat_api import OpenAIChatApi
+from paraval.loopback.openai_responses_api import OpenAIResponsesApi
 from paraval.loopback.scenario import Scenario
-from paraval.loopback.simulation import Served, Simulation
+from paraval.loopback.scenario_forms import Headers
+from paraval.loopback.simulated_models import ServedRequest, SimulatedModels
 from paraval.testing import loopback
 from tests.conftest import WriteSuite
 
@@ -45,8 +45,8 @@ def scenario(write: WriteSuite) -> Scenario:
 
 def reply(scenario: Scenario, dialect: Dialect, body: dict[str, Any]) -> Reply:
     question = dialect.question({"model": "m", "max_tokens": 1000, **body})
-    met = Simulation(scenario).meet(question, "key", Headers.OPENAI, 0.0)
-    assert isinstance(met, Served)
+    met = SimulatedModels(scenario).meet(question, "key", Headers.OPENAI, 0.0)
+    assert isinstance(met, ServedRequest)
     return met.reply
 
 
@@ -87,57 +87,62 @@ def test_each_of_several_claudes_is_led_to_its_own_file_in_its_own_folder(
 ) -> None:
     for number in range(8):
         prompt, folder = f"Put word{number} into note{number}.txt.", f"/work trees/{number}"
-        (call,) = reply(scenario, AnthropicMessages(), claude_asks(prompt, folder)).calls
+        (call,) = reply(scenario, AnthropicApi(), claude_asks(prompt, folder)).calls
         assert (call.name, json.loads(call.arguments)) == (
             "Write",
             {"file_path": f"{folder}/note{number}.txt", "content": f"word{number}"},
         )
-        (call,) = reply(scenario, AnthropicMessages(), claude_asks(prompt, folder, "done")).calls
+        (call,) = reply(scenario, AnthropicApi(), claude_asks(prompt, folder, "done")).calls
         assert (call.name, json.loads(call.arguments)["command"]) == (
             "Bash",
             f"cat note{number}.txt",
         )
-        last = reply(scenario, AnthropicMessages(), claude_asks(prompt, folder, "done", "word"))
+        last = reply(scenario, AnthropicApi(), claude_asks(prompt, folder, "done", "word"))
         assert (last.calls, last.text) == ((), "Done.")
 
 
 def test_codex_gets_its_own_tools_and_the_patch_as_text(scenario: Scenario) -> None:
     prompt = "Put a into b."
-    (call,) = reply(scenario, OpenAIResponses(), codex_asks(prompt, "/w")).calls
+    (call,) = reply(scenario, OpenAIResponsesApi(), codex_asks(prompt, "/w")).calls
     assert call.text == "*** Begin Patch\n*** Add File: b\n+a\n*** End Patch\n"
-    (call,) = reply(scenario, OpenAIResponses(), codex_asks(prompt, "/w", "ok")).calls
+    (call,) = reply(scenario, OpenAIResponsesApi(), codex_asks(prompt, "/w", "ok")).calls
     assert (call.name, call.text, json.loads(call.arguments)) == (
         "exec_command",
         None,
         {"cmd": "cat b"},
     )
-    last = reply(scenario, OpenAIResponses(), codex_asks(prompt, "/w", "ok", "a"))
+    last = reply(scenario, OpenAIResponsesApi(), codex_asks(prompt, "/w", "ok", "a"))
     assert last.text == "Done."
 
 
 def test_an_mcp_tool_is_called_only_where_its_server_was_handed_over(scenario: Scenario) -> None:
     name, prompt = "mcp__notes__look_up", "What is foo?"
-    without = reply(scenario, AnthropicMessages(), claude_asks(prompt, "/w", deferred="x" + name))
+    without = reply(scenario, AnthropicApi(), claude_asks(prompt, "/w", deferred="x" + name))
     assert (without.calls, without.text) == ((), "I do not know.")
-    (call,) = reply(scenario, AnthropicMessages(), claude_asks(prompt, "/w", deferred=name)).calls
+    (call,) = reply(scenario, AnthropicApi(), claude_asks(prompt, "/w", deferred=name)).calls
     assert (call.name, call.namespace, json.loads(call.arguments)) == (name, None, {"name": "foo"})
-    said = reply(scenario, AnthropicMessages(), claude_asks(prompt, "/w", "42", deferred=name))
+    said = reply(scenario, AnthropicApi(), claude_asks(prompt, "/w", "42", deferred=name))
     assert said.text == "My notes say: 42"
 
 
 def test_codex_calls_mcp_tools_by_their_namespace(scenario: Scenario) -> None:
-    without = reply(scenario, OpenAIResponses(), codex_asks("What is foo?", "/w"))
+    without = reply(scenario, OpenAIResponsesApi(), codex_asks("What is foo?", "/w"))
     assert (without.calls, without.text) == ((), "I do not know.")
-    (call,) = reply(scenario, OpenAIResponses(), codex_asks("What is foo?", "/w", mcp=True)).calls
+    (call,) = reply(
+        scenario, OpenAIResponsesApi(), codex_asks("What is foo?", "/w", mcp=True)
+    ).calls
     assert (call.namespace, call.name) == ("mcp__notes", "look_up")
 
 
 def test_a_tool_that_is_offered_by_its_whole_name_is_called_by_it(scenario: Scenario) -> None:
     function = {"name": "mcp__notes__look_up", "parameters": {}}
     for dialect, body in (
-        (OpenAIResponses(), {"input": "What is foo?", "tools": [{"type": "function", **function}]}),
         (
-            OpenAIChat(),
+            OpenAIResponsesApi(),
+            {"input": "What is foo?", "tools": [{"type": "function", **function}]},
+        ),
+        (
+            OpenAIChatApi(),
             {
                 "messages": [{"role": "user", "content": "What is foo?"}],
                 "tools": [{"type": "function", "function": function}],
@@ -201,7 +206,7 @@ def test_groups_stand_in_arguments_however_deep_and_a_rule_may_go_without_a_matc
         ("three", {"a": r"\1 . \g<other>"}),
     ):
         body = {"messages": [{"role": "user", "content": prompt}], **offered}
-        (call,) = reply(scenario, AnthropicMessages(), body).calls
+        (call,) = reply(scenario, AnthropicApi(), body).calls
         assert json.loads(call.arguments) == made
 
 
@@ -230,7 +235,7 @@ def test_a_script_that_cannot_work_is_told(rule: dict[str, Any], told: str) -> N
 
 def test_reminders_alone_are_a_prompt_where_there_is_no_other() -> None:
     body = {"messages": [{"role": "user", "content": LEFT}]}
-    assert reply(Scenario.load(), AnthropicMessages(), body).text == LEFT
+    assert reply(Scenario.load(), AnthropicApi(), body).text == LEFT
 
 
 @given(
@@ -249,9 +254,12 @@ def test_no_request_is_too_odd_to_be_answered(content: Any, kind: str) -> None:
     user = {"role": "user", "content": content}
     tools = [{"type": kind, "name": content, "description": content}, {"function": content}]
     for dialect, body in (
-        (AnthropicMessages(), {"messages": [user, {"role": "tool", "content": content}]}),
-        (OpenAIChat(), {"messages": [user, {"role": "tool", "content": content}]}),
-        (OpenAIResponses(), {"input": [user, {"type": "function_call_output", "output": content}]}),
+        (AnthropicApi(), {"messages": [user, {"role": "tool", "content": content}]}),
+        (OpenAIChatApi(), {"messages": [user, {"role": "tool", "content": content}]}),
+        (
+            OpenAIResponsesApi(),
+            {"input": [user, {"type": "function_call_output", "output": content}]},
+        ),
     ):
         assert reply(scenario, dialect, {**body, "tools": tools}).model == "m"
 
@@ -262,7 +270,7 @@ def test_megabytes_of_what_looks_like_reminders_and_folders_are_read_in_no_time(
     begun = time.monotonic()
     reply(
         Scenario.load({"answers": rule}),
-        AnthropicMessages(),
+        AnthropicApi(),
         {"messages": [{"role": "user", "content": hostile}], "tools": [{"name": "a"}]},
     )
     assert time.monotonic() - begun < 2

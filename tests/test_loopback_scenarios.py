@@ -12,24 +12,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paraval.errors import ScenarioError
-from paraval.loopback.accounts import Account, Allowance, duration
-from paraval.loopback.draws import latency_s
-from paraval.loopback.exchange import Question, Refusal
-from paraval.loopback.forms import Account as AccountForm
-from paraval.loopback.forms import (
-    Answer,
+from paraval.loopback.exchange import ErrorReply, ModelRequest
+from paraval.loopback.faults import latency_s
+from paraval.loopback.scenario import Scenario, bundled_names
+from paraval.loopback.scenario_forms import AccountState as AccountForm
+from paraval.loopback.scenario_forms import (
+    AnswerRule,
     Fault,
     FaultKind,
     Headers,
-    Known,
+    KnownAnswer,
     Latency,
-    Limits,
     ScenarioForm,
+    ScenarioLimits,
     Storm,
     Tokens,
 )
-from paraval.loopback.scenario import Scenario, bundled_names
-from paraval.loopback.simulation import Served, Simulation, account_name
+from paraval.loopback.simulated_models import (
+    AccountState,
+    Allowance,
+    ServedRequest,
+    SimulatedModels,
+    account_name,
+    duration,
+)
 from tests.conftest import WriteSuite
 
 RETRY_AFTER = "must be seconds, the header's very text, or false for no such header"
@@ -39,16 +45,18 @@ KINDS = (
 )
 
 
-def question(prompt: str = "hello", model: str = "m", **further: Any) -> Question:
-    return Question(model=model, prompt=prompt, characters=len(prompt), **further)
+def question(prompt: str = "hello", model: str = "m", **further: Any) -> ModelRequest:
+    return ModelRequest(model=model, prompt=prompt, characters=len(prompt), **further)
 
 
-def meet(simulation: Simulation, prompt: str = "hello", *, now: float = 0.0) -> Served | Refusal:
+def meet(
+    simulation: SimulatedModels, prompt: str = "hello", *, now: float = 0.0
+) -> ServedRequest | ErrorReply:
     return simulation.meet(question(prompt), "key-a", Headers.OPENAI, now)
 
 
-def text_of(met: Served | Refusal) -> str:
-    assert isinstance(met, Served)
+def text_of(met: ServedRequest | ErrorReply) -> str:
+    assert isinstance(met, ServedRequest)
     return met.reply.text
 
 
@@ -146,7 +154,7 @@ def test_a_scenarios_identity_is_what_it_does_and_not_where_it_stands(write: Wri
 
 
 def test_answers_by_pattern_may_use_its_groups() -> None:
-    simulation = Simulation(
+    simulation = SimulatedModels(
         Scenario.load(
             answers=[
                 {"match": r"(\d+) \+ (?P<other>\d+)", "text": r"\1 and \g<other>: C:\dir {x}"},
@@ -166,7 +174,7 @@ def test_so_many_answers_are_right_by_a_draw_that_no_order_changes() -> None:
     )
 
     def answers(numbers: list[int], model: str) -> dict[int, str]:
-        simulation = Simulation(scenario)
+        simulation = SimulatedModels(scenario)
         return {
             number: text_of(
                 simulation.meet(question(f"{number}?", model), None, Headers.OPENAI, 0.0)
@@ -202,8 +210,8 @@ def test_latency_is_drawn_from_what_is_asked_by_its_pattern() -> None:
 # ---- limits
 
 
-def account(**limits: Any) -> Account:
-    return Account(Allowance(limits=Limits(**limits)), 0.0)
+def account(**limits: Any) -> AccountState:
+    return AccountState(Allowance(limits=ScenarioLimits(**limits)), 0.0)
 
 
 def test_a_bucket_allows_its_burst_and_then_its_rate() -> None:
@@ -290,19 +298,21 @@ def test_durations_are_written_as_openai_does(seconds: float, text: str) -> None
 
 @pytest.mark.parametrize("told", [7, "6m0s", "Wed, 21 Oct 2065 07:28:00 GMT", "soon", "-1", False])
 def test_retry_after_is_as_the_scenario_says(told: object) -> None:
-    simulation = Simulation(Scenario.load(limits={"requests_per_minute": 1, "retry_after": told}))
+    simulation = SimulatedModels(
+        Scenario.load(limits={"requests_per_minute": 1, "retry_after": told})
+    )
     meet(simulation)
     refusal = meet(simulation)
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, ErrorReply)
     assert refusal.headers.get("retry-after") == (None if told is False else str(told))
 
 
 def test_a_storm_refuses_everything_for_its_time_and_that_account_alone() -> None:
     storm = {"from_s": 10, "for_s": 60, "retry_after": 2}
-    simulation = Simulation(Scenario.load(accounts={"key-a": {"storm": storm}}))
+    simulation = SimulatedModels(Scenario.load(accounts={"key-a": {"storm": storm}}))
 
     def refused(key: str, now: float) -> bool:
-        return isinstance(simulation.meet(question(), key, Headers.OPENAI, now), Refusal)
+        return isinstance(simulation.meet(question(), key, Headers.OPENAI, now), ErrorReply)
 
     # The storm is counted from the account's first request, whenever that was.
     assert [refused("key-a", 100.0 + at) for at in (0, 9, 10, 40, 69, 70)] == [
@@ -317,7 +327,7 @@ def test_a_storm_refuses_everything_for_its_time_and_that_account_alone() -> Non
 
 
 def test_each_account_and_each_model_with_limits_of_its_own_has_its_own_bucket() -> None:
-    simulation = Simulation(
+    simulation = SimulatedModels(
         Scenario.load(
             limits={"requests_per_minute": 1},
             accounts={"rich": {"key": "secret", "limits": {}}},
@@ -327,7 +337,7 @@ def test_each_account_and_each_model_with_limits_of_its_own_has_its_own_bucket()
 
     def admitted(key: str | None, model: str) -> int:
         met = [simulation.meet(question(model=model), key, Headers.OPENAI, 0.0) for _ in range(5)]
-        return sum(isinstance(one, Served) for one in met)
+        return sum(isinstance(one, ServedRequest) for one in met)
 
     assert admitted("a", "m") == 1
     assert admitted("b", "m") == 1
@@ -339,10 +349,10 @@ def test_each_account_and_each_model_with_limits_of_its_own_has_its_own_bucket()
 
 
 def test_many_names_of_models_and_accounts_are_counted_together_in_the_end() -> None:
-    simulation = Simulation(Scenario.load())
+    simulation = SimulatedModels(Scenario.load())
     for number in range(1500):
         met = simulation.meet(question(model=f"m{number}"), f"k{number}", Headers.OPENAI, 0.0)
-        assert isinstance(met, Served)
+        assert isinstance(met, ServedRequest)
         met.end("answered")
     stats = simulation.stats()
     assert stats.total.answered == 1500
@@ -357,11 +367,11 @@ def test_faults_meet_their_share_whatever_the_order_and_another_try_may_end_well
     scenario = Scenario.load(faults=[{"kind": "status", "status": 503, "share": 0.2}])
 
     def faults(numbers: list[int]) -> dict[int, list[bool]]:
-        simulation = Simulation(scenario)
+        simulation = SimulatedModels(scenario)
         met: dict[int, list[bool]] = {number: [] for number in numbers}
         for number in [*numbers, *numbers]:
             served = meet(simulation, f"{number}")
-            assert isinstance(served, Served)
+            assert isinstance(served, ServedRequest)
             met[number].append(served.fault is not None)
         return met
 
@@ -373,12 +383,12 @@ def test_faults_meet_their_share_whatever_the_order_and_another_try_may_end_well
 
 
 def test_only_the_first_requests_meet_a_fault_that_says_so() -> None:
-    simulation = Simulation(
+    simulation = SimulatedModels(
         Scenario.load(faults=[{"kind": "status", "status": 500, "first": 2, "match": "x"}])
     )
     prompts = ["x", "y", "x", "x"]
     served = [meet(simulation, prompt) for prompt in prompts]
-    assert [isinstance(one, Served) and one.fault is not None for one in served] == [
+    assert [isinstance(one, ServedRequest) and one.fault is not None for one in served] == [
         True,
         False,
         True,
@@ -393,7 +403,17 @@ def test_the_page_tells_every_key_and_its_example_loads(write: WriteSuite) -> No
     page = (Path(__file__).parents[1] / "docs" / "loopback.md").read_text()
     example = page.partition("```yaml\n")[2].partition("```")[0]
     assert set(Scenario.load(write("example.yaml", example)).models) == {"small", "large"}
-    forms = (ScenarioForm, Limits, Storm, AccountForm, Fault, Answer, Tokens, Latency, Known)
+    forms = (
+        ScenarioForm,
+        ScenarioLimits,
+        Storm,
+        AccountForm,
+        Fault,
+        AnswerRule,
+        Tokens,
+        Latency,
+        KnownAnswer,
+    )
     keys = {key for form in forms for key in form.model_fields}
     prose = re.sub(r"```.*?```", "", page, flags=re.DOTALL)
     in_code = " ".join(re.findall(r"`([^`]+)`", prose))

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraval.isolation import MachineReading
-from paraval.machine.reader import MachineReader
+from paraval.machine.machine_reader import MachineReader
+from paraval.records import MachineReading
 
 GB = 1 << 30
 KB = 1024

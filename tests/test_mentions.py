@@ -10,16 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraval.grade.affirmed import affirmed
 from paraval.grade.grader import CannotGrade, Subject
-from paraval.grade.mentions import MentionsGrader, Wanted, look_for, wanted_of
-from paraval.grade.paths_named import ExpectedPaths, looks_like_a_file
+from paraval.grade.mentions import (
+    ExpectedMentions,
+    ExpectedPaths,
+    MentionsGrader,
+    affirmed,
+    look_for,
+    looks_like_a_file,
+    wanted_of,
+)
 from paraval.records import Case, Grade, GraderSpec, Output
 from paraval.threads import Threads
 
 MATH = "internal/embedding/math.go"
 TRUTH = {"files": [MATH], "symbols": ["CosineSimilarity"], "lines": {MATH: [8]}}
-WANTED = Wanted(files=(MATH,), symbols=("CosineSimilarity",), lines=((MATH, 8),))
+WANTED = ExpectedMentions(files=(MATH,), symbols=("CosineSimilarity",), lines=((MATH, 8),))
 
 
 def graded(text: str, expect: Any = None, **options: Any) -> Grade:
@@ -93,7 +99,7 @@ def test_what_is_denied_or_named_otherwise_is_not_mentioned(text: str) -> None:
     ],
 )
 def test_a_line_belongs_to_the_path_that_it_stands_by(text: str, lines: bool) -> None:
-    assert (look_for(Wanted(lines=((MATH, 8),)), text).missing == ()) is lines
+    assert (look_for(ExpectedMentions(lines=((MATH, 8),)), text).missing == ()) is lines
 
 
 @pytest.mark.parametrize(
@@ -120,7 +126,7 @@ def test_a_path_is_named_in_full_or_by_an_end_that_no_other_has(
 
 
 def test_one_path_may_be_several_things_that_were_asked_for() -> None:
-    wanted = Wanted(
+    wanted = ExpectedMentions(
         files=("internal/", "internal/x/", "internal/x/y.go"), lines=(("internal/x/y.go", 8),)
     )
     found = look_for(wanted, "It is in internal/x/y.go:8.")
@@ -134,16 +140,16 @@ def test_what_only_looks_a_little_like_a_path_is_no_wrong_file(word: str) -> Non
 
 
 def test_content_is_compared_without_regard_to_spaces() -> None:
-    wanted = Wanted(content=("func  F(a int)\n\treturn 1",))
+    wanted = ExpectedMentions(content=("func  F(a int)\n\treturn 1",))
     assert look_for(wanted, "x\n  func F(a int)\n      return 1\n").missing == ()
     assert look_for(wanted, "func F(a int) return 2").missing != ()
 
 
 def test_symbols_are_whole_words_of_any_script_and_of_any_characters() -> None:
-    wanted = Wanted(symbols=("größe", "operator+", "Foo::bar", "cafe\u0301"))
+    wanted = ExpectedMentions(symbols=("größe", "operator+", "Foo::bar", "cafe\u0301"))
     text = "größe, operator+(x), Foo::bar() and caf\N{LATIN SMALL LETTER E WITH ACUTE}"
     assert look_for(wanted_of({"symbols": wanted.symbols}, Case(id="c")), text).missing == ()
-    assert look_for(Wanted(symbols=("größ",)), text).missing == ("symbol größ",)
+    assert look_for(ExpectedMentions(symbols=("größ",)), text).missing == ("symbol größ",)
 
 
 # ---- the score
@@ -151,7 +157,7 @@ def test_symbols_are_whole_words_of_any_script_and_of_any_characters() -> None:
 
 def test_recall_precision_and_f1_are_three_numbers() -> None:
     text = f"CosineSimilarity is in {MATH}, see also a/b/other.go and README.md."
-    found = look_for(Wanted(files=(MATH, "x.go"), symbols=("CosineSimilarity",)), text)
+    found = look_for(ExpectedMentions(files=(MATH, "x.go"), symbols=("CosineSimilarity",)), text)
     assert found.recall == pytest.approx(2 / 3)
     assert found.precision == pytest.approx(1 / 3)
     assert found.score("f1") == pytest.approx(4 / 9)
@@ -159,7 +165,10 @@ def test_recall_precision_and_f1_are_three_numbers() -> None:
 
 
 def test_a_folder_above_an_expected_file_is_no_wrong_one() -> None:
-    assert look_for(Wanted(files=(MATH,)), f"{MATH}, below x/internal/embedding/").precision == 1
+    assert (
+        look_for(ExpectedMentions(files=(MATH,)), f"{MATH}, below x/internal/embedding/").precision
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -208,7 +217,7 @@ def test_the_ground_truth_of_repo_search_cases_is_understood() -> None:
 def test_the_graders_own_lists_go_before_the_cases() -> None:
     empty = {"files": [], "symbols": ["F"], "lines": {}, "content": []}
     wanted = wanted_of(empty, Case(id="c", expect=TRUTH))
-    assert wanted == Wanted(files=(MATH,), symbols=("F",), lines=((MATH, 8),))
+    assert wanted == ExpectedMentions(files=(MATH,), symbols=("F",), lines=((MATH, 8),))
 
 
 @pytest.mark.parametrize(

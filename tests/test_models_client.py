@@ -26,17 +26,11 @@ from genai_prices.types import ModelPrice
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from paraval.models.cache import APPLICATION_ID, Cache, Cached, request_key
+from paraval.models.cache import APPLICATION_ID, Cache, CachedAnswer, request_key
 from paraval.models.client import Models
-from paraval.models.conversation import Answered, Request, Unanswered, merged_uses
-from paraval.models.estimates import (
-    DEFAULT_OUTPUT_TOKENS,
-    estimated_tokens,
-    expected_tokens,
-    longest_answer,
-)
+from paraval.models.http_call import CallResult, HttpCaller
 from paraval.models.prices import Prices
-from paraval.models.wire import Called, Wire
+from paraval.models.requests import FailedCall, ModelAnswer, Request, merged_uses
 from paraval.records import (
     AccountUse,
     CacheUse,
@@ -48,6 +42,12 @@ from paraval.records import (
     Provider,
     RateTold,
     Spend,
+)
+from paraval.runner.forecast import (
+    DEFAULT_OUTPUT_TOKENS,
+    estimated_tokens,
+    expected_tokens,
+    longest_answer,
 )
 
 HAIKU = Model(
@@ -66,8 +66,8 @@ def request(text: str = "Say hello.", model: Model = HAIKU, **fields: Any) -> Re
     return Request(model=model, messages=(Message(role="user", content=text),), **fields)
 
 
-def called(text: str = "hello", **metadata: Any) -> Called:
-    return Called(
+def called(text: str = "hello", **metadata: Any) -> CallResult:
+    return CallResult(
         text=text,
         usage=USAGE,
         use=AccountUse(account="account:team-a", requests=1, tokens=1200),
@@ -75,24 +75,24 @@ def called(text: str = "hello", **metadata: Any) -> Called:
     )
 
 
-def refused(model: Model = HAIKU) -> Unanswered:
+def refused(model: Model = HAIKU) -> FailedCall:
     account = f"account:{model.account}"
     failure = Failure(kind=Outcome.RATE_LIMITED, message="429", account=account, retry_after=3)
     use = AccountUse(account=account, requests=1, refused=True, retry_after=3)
-    return Unanswered(failure=failure, use=use)
+    return FailedCall(failure=failure, use=use)
 
 
 class Caller:
     """Answers with the next of its replies, the last one again and again, when it is let to."""
 
-    def __init__(self, *replies: Called | Unanswered) -> None:
+    def __init__(self, *replies: CallResult | FailedCall) -> None:
         self.replies = list(replies or [called()])
         self.requests: list[Request] = []
         self.begun = asyncio.Event()
         self.open = asyncio.Event()
         self.open.set()
 
-    async def call(self, request: Request) -> Called | Unanswered:
+    async def call(self, request: Request) -> CallResult | FailedCall:
         self.requests.append(request)
         self.begun.set()
         await self.open.wait()
@@ -116,13 +116,13 @@ def writing(client: Models) -> Iterator[Models]:
     client._cache.close()
 
 
-def answered(answer: Answered | Unanswered) -> Answered:
-    assert isinstance(answer, Answered)
+def answered(answer: ModelAnswer | FailedCall) -> ModelAnswer:
+    assert isinstance(answer, ModelAnswer)
     return answer
 
 
-def unanswered(answer: Answered | Unanswered) -> Unanswered:
-    assert isinstance(answer, Unanswered)
+def unanswered(answer: ModelAnswer | FailedCall) -> FailedCall:
+    assert isinstance(answer, FailedCall)
     return answer
 
 
@@ -191,15 +191,15 @@ def test_a_loopback_model_is_known_by_its_scenario_not_by_its_port() -> None:
 def test_half_a_surrogate_pair_has_a_key_and_is_kept(tmp_path: Path) -> None:
     key = request_key(request("\ud800"))
     with cache_at(tmp_path) as cache:
-        cache.put(key, Cached(text="\udfff"))
+        cache.put(key, CachedAnswer(text="\udfff"))
     with cache_at(tmp_path) as cache:
-        assert cache.get(key) == Cached(text="\udfff")
+        assert cache.get(key) == CachedAnswer(text="\udfff")
 
 
 # ---- the file
 
 KEY = request_key(request())
-ANSWER = Cached(
+ANSWER = CachedAnswer(
     text="hello\n\x00 wörld 🎉", usage=USAGE, metadata={"model": "haiku"}, notes=("cut",)
 )
 
@@ -337,7 +337,7 @@ def test_engines_that_write_the_same_answer_concurrently_never_show_half_of_one(
     def write(text: str) -> None:
         with cache_at(tmp_path) as cache:
             while not stop.is_set():
-                cache.put(KEY, Cached(text=text))
+                cache.put(KEY, CachedAnswer(text=text))
                 cache.flush()
             complaints.extend(cache.complaints())
 
@@ -361,10 +361,10 @@ def test_an_engine_that_is_killed_while_it_writes_leaves_no_half_answer(tmp_path
     program = """
         import sys
         from pathlib import Path
-        from paraval.models.cache import Cache, Cached
+        from paraval.models.cache import Cache, CachedAnswer
         cache = Cache(Path(sys.argv[1]) / "cache.db")
         for number in range(10**9):
-            cache.put(f"{number:040x}", Cached(text=str(number) * 30_000))
+            cache.put(f"{number:040x}", CachedAnswer(text=str(number) * 30_000))
             cache.flush()
             print(number, flush=True)
     """
@@ -375,7 +375,7 @@ def test_an_engine_that_is_killed_while_it_writes_leaves_no_half_answer(tmp_path
         child.send_signal(signal.SIGKILL)
     with cache_at(tmp_path) as cache:
         for number in numbers:
-            assert cache.get(f"{number:040x}") == Cached(text=str(number) * 30_000)
+            assert cache.get(f"{number:040x}") == CachedAnswer(text=str(number) * 30_000)
         cache.put(KEY, ANSWER)
     with cache_at(tmp_path) as cache:
         assert cache.get(KEY) == ANSWER
@@ -396,7 +396,7 @@ def test_the_file_is_bounded_and_the_oldest_answers_go_first(
     keys = the_keys(300)
     with cache_at(tmp_path) as cache:
         for key in keys:
-            cache.put(key, Cached(text="x" * 5_000))
+            cache.put(key, CachedAnswer(text="x" * 5_000))
             cache.flush()
         kept = [cache.get(key) is not None for key in keys]
     assert (tmp_path / "cache.db").stat().st_size < 500_000
@@ -409,7 +409,7 @@ def test_a_place_that_cannot_be_written_is_reported_once_and_costs_no_answer(
 ) -> None:
     (tmp_path / "store").write_text("a file, not a folder")
 
-    async def ask() -> list[Answered]:
+    async def ask() -> list[ModelAnswer]:
         with writing(models(Caller(), tmp_path / "store")) as client:
             answers = [answered(await client.ask(request(text))) for text in "abc"]
         assert client._cache is not None
@@ -426,7 +426,7 @@ def test_a_full_disk_costs_the_cache_and_nothing_else(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
     try:
-        cache.put(KEY, Cached(text="x" * 50_000))
+        cache.put(KEY, CachedAnswer(text="x" * 50_000))
         cache.flush()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -444,7 +444,7 @@ def test_a_full_disk_costs_the_cache_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_an_answer_has_its_price_and_the_second_one_costs_nothing(tmp_path: Path) -> None:
-    async def ask() -> tuple[Answered, Answered, int]:
+    async def ask() -> tuple[ModelAnswer, ModelAnswer, int]:
         caller = Caller()
         with writing(models(caller, tmp_path)) as client:
             first = answered(await client.ask(request()))
@@ -463,7 +463,7 @@ def test_an_answer_has_its_price_and_the_second_one_costs_nothing(tmp_path: Path
 
 
 def test_usage_that_was_not_told_makes_the_cost_unknown(tmp_path: Path) -> None:
-    async def ask() -> list[Answered]:
+    async def ask() -> list[ModelAnswer]:
         client = models(Caller(replace(called(), usage=None)), tmp_path)
         return [answered(await client.ask(request())) for _ in range(2)]
 
@@ -474,7 +474,7 @@ def test_usage_that_was_not_told_makes_the_cost_unknown(tmp_path: Path) -> None:
 
 
 def test_equal_requests_in_flight_are_made_once(tmp_path: Path) -> None:
-    async def ask() -> tuple[list[Answered | Unanswered], int]:
+    async def ask() -> tuple[list[ModelAnswer | FailedCall], int]:
         caller = Caller()
         caller.open.clear()
         client = models(caller, tmp_path)
@@ -495,7 +495,7 @@ def test_equal_requests_in_flight_are_made_once(tmp_path: Path) -> None:
 
 
 def test_a_leader_that_is_cancelled_hands_over_to_one_who_waits(tmp_path: Path) -> None:
-    async def ask() -> tuple[list[Answered | Unanswered], int]:
+    async def ask() -> tuple[list[ModelAnswer | FailedCall], int]:
         caller = Caller()
         caller.open.clear()
         client = models(caller, tmp_path)
@@ -515,7 +515,7 @@ def test_a_leader_that_is_cancelled_hands_over_to_one_who_waits(tmp_path: Path) 
 
 
 def test_one_who_gives_up_waiting_takes_the_answer_from_nobody(tmp_path: Path) -> None:
-    async def ask() -> list[Answered | Unanswered]:
+    async def ask() -> list[ModelAnswer | FailedCall]:
         caller = Caller()
         caller.open.clear()
         client = models(caller, tmp_path)
@@ -531,7 +531,7 @@ def test_one_who_gives_up_waiting_takes_the_answer_from_nobody(tmp_path: Path) -
 
 
 def test_one_who_waits_for_another_waits_no_longer_than_its_own_timeout(tmp_path: Path) -> None:
-    async def ask() -> Unanswered:
+    async def ask() -> FailedCall:
         caller = Caller()
         caller.open.clear()
         client = models(caller, tmp_path)
@@ -548,7 +548,7 @@ def test_one_who_waits_for_another_waits_no_longer_than_its_own_timeout(tmp_path
 
 
 def test_a_failure_is_everyones_and_teaches_the_limits_once(tmp_path: Path) -> None:
-    async def ask() -> tuple[list[Unanswered], Answered, int]:
+    async def ask() -> tuple[list[FailedCall], ModelAnswer, int]:
         caller = Caller(refused(), called())
         caller.open.clear()
         client = models(caller, tmp_path)
@@ -570,7 +570,7 @@ def test_another_entrys_failure_is_not_ones_own(tmp_path: Path) -> None:
     """Two entries, one model: the key of the first is refused, that of the second is not."""
     other = replace(HAIKU, name="haiku-b")
 
-    async def ask() -> tuple[Answered | Unanswered, Answered | Unanswered]:
+    async def ask() -> tuple[ModelAnswer | FailedCall, ModelAnswer | FailedCall]:
         caller = Caller(refused(), called())
         caller.open.clear()
         client = models(caller, tmp_path)
@@ -582,7 +582,7 @@ def test_another_entrys_failure_is_not_ones_own(tmp_path: Path) -> None:
         return await one, await two
 
     one, two = asyncio.run(ask())
-    assert isinstance(one, Unanswered)
+    assert isinstance(one, FailedCall)
     assert answered(two).spend.calls == 1
 
 
@@ -594,7 +594,7 @@ def test_another_entrys_failure_is_not_ones_own(tmp_path: Path) -> None:
         replace(called(), notes=("the model refused to answer",)),
     ],
 )
-def test_a_refusal_to_answer_is_asked_for_again(tmp_path: Path, withheld: Called) -> None:
+def test_a_refusal_to_answer_is_asked_for_again(tmp_path: Path, withheld: CallResult) -> None:
     async def ask() -> list[str]:
         client = models(Caller(withheld, called("yes")), tmp_path)
         return [answered(await client.ask(request())).text for _ in range(3)]
@@ -603,7 +603,7 @@ def test_a_refusal_to_answer_is_asked_for_again(tmp_path: Path, withheld: Called
 
 
 def test_an_answer_that_was_cut_at_max_tokens_is_a_whole_one(tmp_path: Path) -> None:
-    async def ask() -> list[Answered]:
+    async def ask() -> list[ModelAnswer]:
         cut = replace(called(finish_reason="length"), notes=("cut at max_tokens",))
         client = models(Caller(cut), tmp_path)
         return [answered(await client.ask(request())) for _ in range(2)]
@@ -627,7 +627,7 @@ def test_refresh_asks_again_once_and_then_uses_the_new_answer(tmp_path: Path) ->
 
 
 def test_off_neither_reads_nor_keeps_nor_waits_for_others(tmp_path: Path) -> None:
-    async def ask() -> tuple[list[Answered | Unanswered], int]:
+    async def ask() -> tuple[list[ModelAnswer | FailedCall], int]:
         with writing(models(Caller(called("old")), tmp_path)) as client:
             await client.ask(request())
         caller = Caller()
@@ -678,7 +678,7 @@ def test_over_real_http_fifty_equal_requests_are_one_and_no_key_is_kept(tmp_path
         await writer.drain()
         writer.close()
 
-    async def ask() -> list[Answered | Unanswered]:
+    async def ask() -> list[ModelAnswer | FailedCall]:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         model = replace(
@@ -687,7 +687,7 @@ def test_over_real_http_fifty_equal_requests_are_one_and_no_key_is_kept(tmp_path
             base_url=f"http://127.0.0.1:{port}/v1",
             api_key_env="A_KEY",
         )
-        async with server, Wire(environment={"A_KEY": canary}, addresses={}) as wire:
+        async with server, HttpCaller(environment={"A_KEY": canary}, addresses={}) as wire:
             with writing(models(wire, tmp_path)) as client:
                 return await asyncio.gather(*(client.ask(request(model=model)) for _ in range(50)))
 

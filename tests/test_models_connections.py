@@ -10,9 +10,8 @@ from contextlib import AsyncExitStack
 import aiohttp
 import pytest
 
-from paraval.models.connections import Connections, most_connections
-from paraval.models.conversation import Unanswered
-from paraval.models.wire import Called, Wire
+from paraval.models.http_call import CallResult, Connections, HttpCaller, most_connections
+from paraval.models.requests import FailedCall
 from paraval.records import Outcome, Spend
 from tests.exact_server import (
     ENVIRONMENT,
@@ -42,13 +41,13 @@ KEPT = HEAD + chunk(events(*STREAMS[OPENAI])) + b"0\r\n\r\n"
 # ---- connections that went while nobody looked
 
 
-def two_calls(*plays: Play) -> tuple[list[Called | Unanswered], Server]:
+def two_calls(*plays: Play) -> tuple[list[CallResult | FailedCall], Server]:
     """One call after the other over one wire; each connection has its own play."""
 
-    async def go() -> tuple[list[Called | Unanswered], Server]:
+    async def go() -> tuple[list[CallResult | FailedCall], Server]:
         async with (
             Server(*plays) as server,
-            Wire(environment=ENVIRONMENT, addresses={}) as wire,
+            HttpCaller(environment=ENVIRONMENT, addresses={}) as wire,
         ):
             request = request_of(model_of(server, timeout=10, idle_timeout=5))
             return [await wire.call(request), await wire.call(request)], server
@@ -90,8 +89,8 @@ def test_a_kept_connection_that_is_gone_is_no_failure(
     end: Callable[[asyncio.StreamWriter], Awaitable[None]],
 ) -> None:
     [first, second], server = two_calls(after_an_answer(end))
-    assert isinstance(first, Called)
-    assert isinstance(second, Called)
+    assert isinstance(first, CallResult)
+    assert isinstance(second, CallResult)
     assert second.use.requests == 1
     assert server.connections == 2
 
@@ -102,7 +101,7 @@ async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None
 
 def test_it_is_tried_once_more_and_not_again_and_again() -> None:
     [_, second], server = two_calls(after_an_answer(close), hang_up)
-    assert isinstance(second, Unanswered)
+    assert isinstance(second, FailedCall)
     assert second.failure.kind is Outcome.INFRA_ERROR
     assert second.spend == Spend(calls=1, cost_usd=None)
     assert server.connections == 2
@@ -113,36 +112,36 @@ def test_what_a_server_began_to_answer_is_not_sent_again(
     end: Callable[[asyncio.StreamWriter], Awaitable[None]],
 ) -> None:
     [_, second], server = two_calls(after_an_answer(end))
-    assert isinstance(second, Unanswered)
+    assert isinstance(second, FailedCall)
     assert second.failure.kind is Outcome.INFRA_ERROR
     assert server.connections == 1
 
 
 def test_what_breaks_on_a_new_connection_is_not_sent_again() -> None:
-    async def go() -> tuple[Called | Unanswered, int]:
+    async def go() -> tuple[CallResult | FailedCall, int]:
         async with (
             Server(hang_up) as server,
-            Wire(environment=ENVIRONMENT, addresses={}) as wire,
+            HttpCaller(environment=ENVIRONMENT, addresses={}) as wire,
         ):
             return await wire.call(request_of(model_of(server))), server.connections
 
     end, connections = asyncio.run(go())
-    assert isinstance(end, Unanswered)
+    assert isinstance(end, FailedCall)
     assert connections == 1
 
 
 def test_the_second_sending_goes_over_a_new_connection_and_not_over_another_old_one() -> None:
-    async def go() -> tuple[list[Called | Unanswered], int]:
+    async def go() -> tuple[list[CallResult | FailedCall], int]:
         async with (
             Server(after_an_answer(close)) as server,
-            Wire(environment=ENVIRONMENT, addresses={}) as wire,
+            HttpCaller(environment=ENVIRONMENT, addresses={}) as wire,
         ):
             request = request_of(model_of(server))
             await asyncio.gather(*(wire.call(request) for _ in range(5)))
             return [await wire.call(request)], server.connections
 
     [end], connections = asyncio.run(go())
-    assert isinstance(end, Called)
+    assert isinstance(end, CallResult)
     assert connections == 6
 
 
@@ -196,11 +195,13 @@ def test_idle_connections_to_other_hosts_make_room(monkeypatch: pytest.MonkeyPat
 
     async def go() -> None:
         async with AsyncExitStack() as stack:
-            wire = await stack.enter_async_context(Wire(environment=ENVIRONMENT, addresses={}))
+            wire = await stack.enter_async_context(
+                HttpCaller(environment=ENVIRONMENT, addresses={})
+            )
             for number in range(80):
                 server = await stack.enter_async_context(Server(keep_answering(counts)))
                 request = request_of(model_of(server, name=f"m{number}"))
-                assert isinstance(await wire.call(request), Called)
+                assert isinstance(await wire.call(request), CallResult)
 
     asyncio.run(go())
     assert counts[1] <= 40

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraval.models.answer_bytes import PIECE_LIMIT_BYTES, AnswerBytes
-from paraval.models.conversation import Unanswered
-from paraval.models.protocols import ADAPTERS
-from paraval.models.reading import TooLongError
-from paraval.models.wire import Called, Wire
+from paraval.models.endpoints import ADAPTERS
+from paraval.models.http_call import CallResult, HttpCaller
+from paraval.models.requests import FailedCall
+from paraval.models.response_reader import TooLongError
+from paraval.models.response_stream import PIECE_LIMIT_BYTES, AnswerBytes
 from paraval.records import Provider
 from tests.exact_server import (
     ANTHROPIC,
@@ -238,22 +238,22 @@ def test_a_query_in_the_base_url_stays_behind_the_path() -> None:
 
 
 def test_a_loopback_model_is_called_where_the_run_put_it_by_the_name_of_its_account() -> None:
-    async def go() -> tuple[Called | Unanswered, Seen]:
+    async def go() -> tuple[CallResult | FailedCall, Seen]:
         async with Server(http(events(*STREAMS[OPENAI]))) as server:
             model = model_of(provider=Provider.LOOPBACK, base_url="", api_key_env=None)
             addresses = {"haiku": f"http://127.0.0.1:{server.port}/made"}
-            async with Wire(environment={}, addresses=addresses) as wire:
+            async with HttpCaller(environment={}, addresses=addresses) as wire:
                 return await wire.call(request_of(model)), server.seen[0]
 
     got, seen = asyncio.run(go())
-    assert isinstance(got, Called)
+    assert isinstance(got, CallResult)
     assert seen.line.startswith("POST /made/chat/completions ")
     assert seen.headers["authorization"] == f"Bearer {model_of().account}"
 
 
 def test_options_that_are_no_json_stop_the_model_before_a_call() -> None:
     end, server = ended(b"", options={"temperature": float("nan")})
-    assert isinstance(end, Unanswered)
+    assert isinstance(end, FailedCall)
     assert end.failure.stops == "model:haiku"
     assert server.seen == []
 
@@ -414,9 +414,9 @@ def test_a_connection_is_used_again() -> None:
     async def go() -> int:
         async with Server(keep) as server:
             request = request_of(model_of(server))
-            async with Wire(environment=ENVIRONMENT, addresses={}) as wire:
+            async with HttpCaller(environment=ENVIRONMENT, addresses={}) as wire:
                 for _ in range(3):
-                    assert isinstance(await wire.call(request), Called)
+                    assert isinstance(await wire.call(request), CallResult)
             return server.connections
 
     assert asyncio.run(go()) == 1

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraval.models.rates import LONGEST_WAIT_S, duration, fitting, retry_after, told
+from paraval.models.rate_limits import LONGEST_WAIT_S, duration, fitting, retry_after, told
 from paraval.records import RateTold
 
 NOW = 1_800_000_000.0

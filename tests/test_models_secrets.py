@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraval.models.conversation import Unanswered
+from paraval.models.http_call import REDACTED, CallResult, HttpCaller
 from paraval.models.providers import missing_keys
+from paraval.models.requests import FailedCall
 from paraval.models.secrets import MARK, Redactor
-from paraval.models.wire import REDACTED, Called, Wire
 from paraval.records import Grade
 from tests.exact_server import (
     ACCOUNT,
@@ -54,12 +54,12 @@ def test_keys_that_are_not_there_are_named() -> None:
 
 @pytest.mark.parametrize("key", ["", " ", "sk-1234\r\nX-Evil: 1", "sk-1234é"])
 def test_without_a_key_that_can_be_sent_no_call_is_made(key: str) -> None:
-    async def go() -> tuple[Called | Unanswered, int]:
+    async def go() -> tuple[CallResult | FailedCall, int]:
         async with Server(b"") as server:
             return await call(model_of(server), environment={"KEY": key}), server.connections
 
     end, connections = asyncio.run(go())
-    assert isinstance(end, Unanswered)
+    assert isinstance(end, FailedCall)
     assert end.failure.stops == ACCOUNT
     assert end.use.requests == 0
     assert "KEY" in end.failure.message
@@ -257,7 +257,7 @@ def test_the_key_is_not_shown_by_anything_that_a_wire_says_of_itself() -> None:
     async def go() -> str:
         async with (
             Server(http(events(*STREAMS[OPENAI]))) as server,
-            Wire(environment=ENVIRONMENT, addresses={}) as wire,
+            HttpCaller(environment=ENVIRONMENT, addresses={}) as wire,
         ):
             got = await wire.call(request_of(model_of(server)))
             return repr(wire) + repr(got)

@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
-from paraval.models.conversation import Unanswered
-from paraval.models.wire import Called
+from paraval.models.http_call import CallResult
+from paraval.models.requests import FailedCall
 from paraval.records import Message
 from tests.exact_server import OPENAI, WHOLE, Server, call, http, model_of
 
 
-def told(usage: tuple[int, int], max_tokens: int | None, **model: Any) -> Called:
+def told(usage: tuple[int, int], max_tokens: int | None, **model: Any) -> CallResult:
     said = {"prompt_tokens": usage[0], "completion_tokens": usage[1]}
     reply = http(json.dumps({**WHOLE[OPENAI], "usage": said}))
 
-    async def go() -> Called | Unanswered:
+    async def go() -> CallResult | FailedCall:
         async with Server(reply) as server:
             return await call(model_of(server, **model), max_tokens=max_tokens)
 
     got = asyncio.run(go())
-    assert isinstance(got, Called)
+    assert isinstance(got, CallResult)
     return got
 
 
@@ -70,11 +70,11 @@ def test_tokens_that_a_request_may_have_taken_are_believed(
 def test_a_long_prompt_may_take_many_tokens() -> None:
     whole = {**WHOLE[OPENAI], "usage": {"prompt_tokens": 90_000, "completion_tokens": 1}}
 
-    async def go() -> Called | Unanswered:
+    async def go() -> CallResult | FailedCall:
         async with Server(http(json.dumps(whole))) as server:
             long = Message(role="user", content="é" * 30_000)
             return await call(model_of(server), messages=(long,))
 
     got = asyncio.run(go())
-    assert isinstance(got, Called)
+    assert isinstance(got, CallResult)
     assert got.usage == {"input_tokens": 90_000, "output_tokens": 1}

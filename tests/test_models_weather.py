@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraval.models.conversation import Unanswered
-from paraval.models.wire import Called
+from paraval.models.http_call import CallResult
+from paraval.models.requests import FailedCall
 from paraval.records import Outcome, Provider, Spend
 from paraval.settings import ANSWER_LIMIT_BYTES
 from tests.exact_server import (
@@ -127,14 +127,14 @@ def test_a_proxys_page_is_not_an_answer_and_not_the_provider(status: str) -> Non
 
 
 def test_a_redirect_is_not_followed() -> None:
-    async def go() -> tuple[Called | Unanswered, int]:
+    async def go() -> tuple[CallResult | FailedCall, int]:
         async with Server(b"") as other:
             location = f"Location: http://127.0.0.1:{other.port}/v2\r\n"
             async with Server(http("", "307 Temporary Redirect", location)) as server:
                 return await call(model_of(server)), other.connections
 
     end, connections = asyncio.run(go())
-    assert isinstance(end, Unanswered)
+    assert isinstance(end, FailedCall)
     assert connections == 0
     assert end.failure.stops == MODEL
     assert "/v2 (307); not followed, because the key would go along" in end.failure.message
@@ -392,7 +392,7 @@ def test_no_event_whatsoever_gets_through_as_an_exception(
             http(events(*(json.dumps(one) if one != "[DONE]" else one for one in said)))
         ) as server:
             end = await call(model_of(server, provider))
-            if isinstance(end, Called):
+            if isinstance(end, CallResult):
                 end.text.encode()
                 json.dumps(end.metadata)
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from yarl import URL
 
-from paraval.models.conversation import Unanswered
 from paraval.models.endpoints import proxy_for
-from paraval.models.wire import Called, Wire
+from paraval.models.http_call import CallResult, HttpCaller
+from paraval.models.requests import FailedCall
 from paraval.records import Model, Outcome, Spend
 from tests.exact_server import (
     ENVIRONMENT,
@@ -80,12 +80,12 @@ def test_without_a_stream_only_the_whole_time_counts() -> None:
 
 
 def test_a_requests_own_time_goes_before_the_models() -> None:
-    async def go() -> Called | Unanswered:
+    async def go() -> CallResult | FailedCall:
         async with Server(hang) as server:
             return await call(model_of(server), timeout=0.1)
 
     end = asyncio.run(go())
-    assert isinstance(end, Unanswered)
+    assert isinstance(end, FailedCall)
     assert end.failure.kind is Outcome.TIMEOUT
 
 
@@ -101,7 +101,7 @@ def test_a_cancelled_call_closes_its_connection() -> None:
 
         async with (
             Server(watch) as server,
-            Wire(environment=ENVIRONMENT, addresses={}) as wire,
+            HttpCaller(environment=ENVIRONMENT, addresses={}) as wire,
         ):
             task = asyncio.create_task(wire.call(request_of(model_of(server))))
             await arrived.wait()
@@ -117,9 +117,9 @@ def test_a_cancelled_call_closes_its_connection() -> None:
 # ---- no way there
 
 
-def unreached(model: Model, environment: dict[str, str] = ENVIRONMENT) -> Unanswered:
+def unreached(model: Model, environment: dict[str, str] = ENVIRONMENT) -> FailedCall:
     end = asyncio.run(call(model, environment=environment))
-    assert isinstance(end, Unanswered)
+    assert isinstance(end, FailedCall)
     assert "model 'haiku'" in end.failure.message
     assert not end.use.reached
     assert end.use.requests == 0
@@ -170,12 +170,12 @@ def self_signed(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
 
 
 def test_a_certificate_that_is_not_trusted_stops_the_model(self_signed: ssl.SSLContext) -> None:
-    async def go() -> tuple[Called | Unanswered, Server]:
+    async def go() -> tuple[CallResult | FailedCall, Server]:
         async with Server(b"", tls=self_signed) as server:
             return await call(model_of(base_url=f"https://127.0.0.1:{server.port}/v1")), server
 
     end, server = asyncio.run(go())
-    assert isinstance(end, Unanswered)
+    assert isinstance(end, FailedCall)
     assert end.failure.stops == MODEL
     assert "certificate is not trusted (self-signed certificate)" in end.failure.message
     assert "SSL_CERT_FILE" in end.failure.message
@@ -188,14 +188,14 @@ def test_a_server_without_tls_where_tls_is_asked_for() -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()
 
-    async def go() -> Called | Unanswered:
+    async def go() -> CallResult | FailedCall:
         server = await asyncio.start_server(talk, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         async with server:
             return await call(model_of(base_url=f"https://127.0.0.1:{port}/v1"))
 
     end = asyncio.run(go())
-    assert isinstance(end, Unanswered)
+    assert isinstance(end, FailedCall)
     assert not end.use.reached
     assert "no TLS with 127.0.0.1" in end.failure.message
 
@@ -208,7 +208,7 @@ def test_a_proxy_of_the_environment_is_used() -> None:
         async with Server(http(events(*STREAMS[OPENAI]))) as proxy:
             environment = {**ENVIRONMENT, "HTTP_PROXY": f"http://127.0.0.1:{proxy.port}"}
             model = model_of(base_url="http://models.invalid/v1")
-            assert isinstance(await call(model, environment=environment), Called)
+            assert isinstance(await call(model, environment=environment), CallResult)
             return proxy.seen[0]
 
     assert asyncio.run(go()).line == "POST http://models.invalid/v1/chat/completions HTTP/1.1"
@@ -240,7 +240,7 @@ def test_which_proxy_is_used(url: str, environment: dict[str, str], proxy: str |
 
 
 def test_a_proxy_that_wants_a_password_stops_the_model() -> None:
-    async def go() -> Called | Unanswered:
+    async def go() -> CallResult | FailedCall:
         async with Server(http("", "407 Proxy Authentication Required")) as proxy:
             environment = {
                 **ENVIRONMENT,
@@ -251,7 +251,7 @@ def test_a_proxy_that_wants_a_password_stops_the_model() -> None:
             )
 
     end = asyncio.run(go())
-    assert isinstance(end, Unanswered)
+    assert isinstance(end, FailedCall)
     assert end.failure.stops == MODEL
     assert "put it into https_proxy" in end.failure.message
     assert "pa55-w0rd" not in repr(end)
@@ -296,17 +296,17 @@ def test_a_clock_that_is_set_back_does_not_make_a_wait_longer() -> None:
     moments = iter([1_800_000_000.0])
     reply = http("", "429 X", "Retry-After: Fri, 15 Jan 2027 08:00:09 GMT\r\n")
 
-    async def go() -> Called | Unanswered:
+    async def go() -> CallResult | FailedCall:
         def now() -> float:
             return next(moments, 1_700_000_000.0)
 
         async with (
             Server(reply) as server,
-            Wire(environment=ENVIRONMENT, addresses={}, now=now) as wire,
+            HttpCaller(environment=ENVIRONMENT, addresses={}, now=now) as wire,
         ):
             return await wire.call(request_of(model_of(server)))
 
     end = asyncio.run(go())
-    assert isinstance(end, Unanswered)
+    assert isinstance(end, FailedCall)
     assert end.failure.retry_after is not None
     assert 0 < end.failure.retry_after <= 9

@@ -19,13 +19,12 @@ from typing import Any
 import pytest
 from lxml import html
 
-from paraval.isolation import PATCH
-from paraval.records import Case, Outcome, Spend
-from paraval.report.document import Report
+from paraval.records import PATCH, Case, Outcome, Spend
 from paraval.report.page.artifacts import logs_in, patch_in
 from paraval.report.page.figures import figures_of
+from paraval.report.page.page import write_page
 from paraval.report.page.rendering import marked
-from paraval.report.page.writing import write_page
+from paraval.report.report import Report
 from tests.conftest import Paraval, WriteSuite
 from tests.page_kit import (
     PAYLOADS,
@@ -312,7 +311,7 @@ def test_a_page_is_written_without_holding_its_trials(tmp_path: Path) -> None:
 
 
 def test_what_draws_the_page_is_loaded_only_for_a_page() -> None:
-    code = "import sys, paraval.cli.main, paraval.report.files; print('jinja2' in sys.modules)"
+    code = "import sys, paraval.cli.main, paraval.report.report; print('jinja2' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

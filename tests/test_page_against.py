@@ -7,16 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from paraval.records import Baseline, Outcome, TrialResult
-from paraval.report.contents import Source
-from paraval.report.document import Report
-from paraval.report.dropping import judge_drop
+from paraval.report.baseline_gate import judge_drop
+from paraval.report.compare.compare_html import versus_page
+from paraval.report.compare.compare_report import ComparisonReport, write_within
+from paraval.report.compare.outline import story_of
+from paraval.report.compare.two_runs import (
+    ComparedMetric,
+    ComparisonQuestion,
+    ComparisonSide,
+    SideComparison,
+)
+from paraval.report.compare.within_run import within_run
+from paraval.report.contents import RunSource
 from paraval.report.page.rendering import policy
-from paraval.report.versus.as_html import versus_page
-from paraval.report.versus.document import ComparisonReport
-from paraval.report.versus.held import Held, Metric, Question, Versus
-from paraval.report.versus.story import story_of
-from paraval.report.versus.within import within_run
-from paraval.report.versus.writing import write_within
+from paraval.report.report import Report
 from tests.page_kit import PAYLOADS, MadeRun, end_of, trial
 from tests.test_page import Balanced, found, page_of, words_of
 
@@ -39,7 +43,7 @@ def trials(signs: str, *models: str, names: tuple[str, ...] = ()) -> list[TrialR
 
 
 def held(now: list[TrialResult], before: list[TrialResult] | None) -> Report:
-    def reference(_: str) -> Source:
+    def reference(_: str) -> RunSource:
         return MadeRun(trials=before or (), info_with={"id": BASELINE.name})
 
     run = MadeRun(trials=now, info_with={"baseline": BASELINE})
@@ -111,12 +115,12 @@ def test_names_of_others_do_nothing_beside_a_baseline() -> None:
 # ---- two runs
 
 
-def versus_of(now: list[TrialResult], before: list[TrialResult], **question: Any) -> Versus:
+def versus_of(now: list[TrialResult], before: list[TrialResult], **question: Any) -> SideComparison:
     sides = [
-        Held(label=label, name=f"run-{label}", contents=Report(MadeRun(trials=made)))
+        ComparisonSide(label=label, name=f"run-{label}", contents=Report(MadeRun(trials=made)))
         for label, made in (("B", now), ("A", before))
     ]
-    return Versus(sides[0], sides[1], Question(**question))
+    return SideComparison(sides[0], sides[1], ComparisonQuestion(**question))
 
 
 def test_a_comparison_is_a_page_with_all_that_the_text_tells(tmp_path: Path) -> None:
@@ -148,14 +152,14 @@ def test_asked_for_scores_the_page_of_a_comparison_says_first_what_they_show() -
         ]
         for score in (0.6, 0.9)
     )
-    text = versus_page(versus_of(now, before, metric=Metric.SCORE), None)
+    text = versus_page(versus_of(now, before, metric=ComparedMetric.SCORE), None)
     (first,) = found(text, "//ul[@class='answers']/li[@class='worse']//p[@class='headline']/text()")
     assert first.startswith("B scores 0.30 less than A (95 %: ")
     assert "B and A: no difference shown" in words_of(text)
 
 
 def test_the_page_of_a_comparison_says_the_gate_and_that_scores_say_no_more() -> None:
-    versus = versus_of(trials("-" * 40), trials("+" * 40), metric=Metric.SCORE)
+    versus = versus_of(trials("-" * 40), trials("+" * 40), metric=ComparedMetric.SCORE)
     books = versus.subject.contents.book, versus.reference.contents.book
     drop = judge_drop(*books, BASELINE)
     text = versus_page(versus, drop)

@@ -11,7 +11,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, Page
 
-from paraval.report.document import Report
+from paraval.report.report import Report
 from tests.browser import Watched, started_browser
 from tests.page_kit import LargeRun, hostile_run, plain_run
 

@@ -17,13 +17,22 @@ from hypothesis import strategies as st
 
 from paraval.agents.catalogue import AGENTS
 from paraval.errors import RequestError, SuiteError
-from paraval.isolation import Home, McpServer, TargetLimits, WorkspaceKind
-from paraval.plan.agent_fit import unbounded_agents
-from paraval.plan.agent_forms import AgentTargetForm
+from paraval.plan.agents import unbounded_agents
 from paraval.plan.build import absent_programs, build_plan, draft_plan
-from paraval.plan.model import json_schema
+from paraval.plan.schema.agent_forms import AgentTargetForm
+from paraval.plan.schema.suite_form import json_schema
 from paraval.plan.suite import Suite
-from paraval.records import AccountLimits, AgentTarget, CustomAgent, Plan, Reads
+from paraval.records import (
+    AccountLimits,
+    AgentTarget,
+    CustomAgent,
+    Home,
+    McpServer,
+    Plan,
+    Reads,
+    TargetLimits,
+    WorkspaceKind,
+)
 from paraval.settings import Selection
 from tests.conftest import WriteSuite
 from tests.repositories import make_repository, put_on_path

@@ -9,17 +9,23 @@ from pathlib import Path
 
 import pytest
 
+from paraval.documents.forms import Form
 from paraval.environment import PASSED_ALWAYS
 from paraval.errors import RateLimitedError, TransientError
-from paraval.plan.agent_forms import AgentTargetForm, CustomOutputForm, McpServerForm
 from paraval.plan.build import build_plan
-from paraval.plan.form_types import Form
-from paraval.plan.grader_forms import GRADER_FORMS
-from paraval.plan.model import BudgetForm, CaseForm, SuiteForm
-from paraval.plan.registry_forms import AccountLimitsForm, ModelForm, PriceForm
+from paraval.plan.schema.agent_forms import AgentTargetForm, CustomOutputForm, McpServerForm
+from paraval.plan.schema.grader_forms import GRADER_FORMS
+from paraval.plan.schema.model_forms import AccountLimitsForm, ModelForm, PriceForm
+from paraval.plan.schema.suite_form import BudgetForm, CaseForm, SuiteForm
+from paraval.plan.schema.target_forms import (
+    ChatForm,
+    ChatTargetForm,
+    FolderWorkspaceForm,
+    GitWorkspaceForm,
+    MessageForm,
+    TargetLimitsForm,
+)
 from paraval.plan.suite import Suite
-from paraval.plan.target_forms import ChatForm, ChatTargetForm, MessageForm, TargetLimitsForm
-from paraval.plan.workspace_forms import FolderWorkspaceForm, GitWorkspaceForm
 from paraval.records import Attempt, Case, CommandTarget, Grade, Output, Trial
 from paraval.settings import Selection
 from paraval.targets.command import attempt_marks

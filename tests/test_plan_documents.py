@@ -11,25 +11,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraval.plan.documents import SIZE_LIMIT_BYTES, read_document
-from paraval.plan.json_text import json_places, read_json
-from paraval.plan.places import Document, Spot
-from paraval.plan.scalars import scalar_text
-from paraval.plan.toml_text import read_toml
-from paraval.plan.yaml_text import read_yaml
+from paraval.documents.files import SIZE_LIMIT_BYTES, read_document, read_toml
+from paraval.documents.json import json_places, read_json
+from paraval.documents.problems import Document, Location
+from paraval.documents.yaml import read_yaml, scalar_text
 
 
 def read(text: str | bytes, name: str, folder: Path) -> Document | list[str]:
     """The document, or what is wrong with it."""
     path = folder / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    spot = Spot(problems={}, file=name)
+    spot = Location(problems={}, file=name)
     document = read_document(path, spot)
     return document if document is not None else [str(problem) for problem in spot.problems]
 
 
 def yaml_data(text: str) -> Any:
-    document = read_yaml(text, Spot(problems={}))
+    document = read_yaml(text, Location(problems={}))
     assert document is not None
     return document.data
 
@@ -156,7 +154,7 @@ def test_doubtful_toml_is_refused(tmp_path: Path, text: str, problem: str) -> No
 
 
 def test_times_and_dates_in_toml_are_text() -> None:
-    document = read_toml("a = 12:30:00\nb = 2024-01-02", Spot(problems={}))
+    document = read_toml("a = 12:30:00\nb = 2024-01-02", Location(problems={}))
     assert document is not None
     assert document.data == {"a": "12:30:00", "b": "2024-01-02"}
 
@@ -191,7 +189,7 @@ def test_folders_missing_files_and_pipes_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "other.yaml").write_text("a: 1")
     problems: dict[Any, None] = {}
     for name in ("suite.yaml", "othr.yaml", "far/away.yaml"):
-        read_document(tmp_path / name, Spot(problems=problems, file=name))
+        read_document(tmp_path / name, Location(problems=problems, file=name))
     assert [str(problem) for problem in problems] == [
         "suite.yaml: is a folder, not a file",
         "othr.yaml: there is no such file, did you mean 'other.yaml'?",
@@ -207,7 +205,7 @@ def test_folders_missing_files_and_pipes_are_told_apart(tmp_path: Path) -> None:
     ],
 )
 def test_yaml_keys_have_lines(text: str, lines: dict[tuple[str | int, ...], int]) -> None:
-    document = read_yaml(text, Spot(problems={}))
+    document = read_yaml(text, Location(problems={}))
     assert document is not None
     assert document.spot.root is not None
     assert {path: document.spot.root.line_of(path) for path in lines} == lines
@@ -215,7 +213,7 @@ def test_yaml_keys_have_lines(text: str, lines: dict[tuple[str | int, ...], int]
 
 def test_json_keys_have_lines_whatever_stands_in_the_texts() -> None:
     text = '{"a": "{[,:\\"\\n",\n "b": [1,\n {"c": "\\ud83d\\ude00",\n\t"d": []}]}'
-    document = read_json(text, Spot(problems={}))
+    document = read_json(text, Location(problems={}))
     assert document is not None
     root = document.spot.root
     assert root is not None
@@ -236,7 +234,7 @@ id = "b"
 [cases.metadata]
 n = 1
 """
-    document = read_toml(text, Spot(problems={}))
+    document = read_toml(text, Location(problems={}))
     assert document is not None
     root = document.spot.root
     assert root is not None

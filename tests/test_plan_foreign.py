@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from paraval.documents.problems import Location
 from paraval.errors import SuiteError
 from paraval.plan.build import build_plan
-from paraval.plan.foreign_cases import read_prompt_case
-from paraval.plan.places import Spot
+from paraval.plan.cases import read_prompt_case
 from paraval.plan.suite import Suite
 from paraval.records import Case
 from paraval.settings import Selection
@@ -140,7 +140,7 @@ def test_what_is_wrong_in_a_text_file_is_told(
 @given(st.text(st.sampled_from("-\n: ax[{#\r\t\"'"), max_size=40))
 def test_any_text_is_a_case_or_told(folder: Path, text: str) -> None:
     (folder / "a.md").write_text(text, newline="")
-    spot = Spot(problems={}, file="a.md")
+    spot = Location(problems={}, file="a.md")
     assert (read_prompt_case(folder / "a.md", spot) is None) == bool(spot.problems)
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paraval.documents.forms import LEAST_BYTES, read_size
 from paraval.errors import RequestError, SuiteError
 from paraval.plan.build import build_plan
-from paraval.plan.sizes import LEAST_BYTES, read_size
 from paraval.plan.suite import Suite
 from paraval.records import Case, Limits, Plan
 from paraval.settings import AUTO_MOST, Selection

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from paraval.plan.build import build_plan
-from paraval.plan.machine_limits import unenforced
 from paraval.plan.suite import Suite
 from paraval.processes.enforcement import Enforcement, Means
+from paraval.runner.notices import unenforced
 from paraval.settings import Selection
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -49,7 +49,7 @@ def test_a_limit_that_nothing_enforces_is_told_of(
     told: str | None,
 ) -> None:
     here = Enforcement(kill=Means.SUBREAPER, memory=memory, processes=processes)
-    monkeypatch.setattr("paraval.plan.machine_limits.limits_enforced", lambda: here)
+    monkeypatch.setattr("paraval.runner.notices.limits_enforced", lambda: here)
     target = {"command": ["true"], "limits": limits}
     plan = build_plan(Suite(cases=[{"id": "a"}], target=target), Selection())
     said = unenforced(plan)

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from paraval.errors import Problem, RequestError, SuiteError
 from paraval.plan.build import build_plan
-from paraval.plan.model import json_schema
-from paraval.plan.registry_forms import ModelForm
+from paraval.plan.schema.model_forms import ModelForm
+from paraval.plan.schema.suite_form import json_schema
 from paraval.plan.suite import Suite
 from paraval.records import (
     AccountLimits,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from paraval.errors import Problem, SuiteError
 from paraval.plan.build import build_plan
-from paraval.plan.model import SuiteForm, json_schema
+from paraval.plan.schema.suite_form import SuiteForm, json_schema
 from paraval.plan.suite import Suite
 from paraval.records import (
     Case,

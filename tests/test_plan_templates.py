@@ -11,8 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraval.shell_scripts import misplaced_fields, shell_command
-from paraval.templates import TemplateError, TemplateFields, escaped_names, field_names, fill
+from paraval.templates import (
+    TemplateError,
+    TemplateFields,
+    escaped_names,
+    field_names,
+    fill,
+    misplaced_fields,
+    shell_command,
+)
 
 
 def fields(given_input: Any = "hi", **variant: str | int | float | bool) -> TemplateFields:

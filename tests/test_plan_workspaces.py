@@ -13,10 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paraval.errors import SuiteError
-from paraval.isolation import Home, TargetLimits, Workspace, WorkspaceKind
 from paraval.plan.build import build_plan
 from paraval.plan.suite import Suite
-from paraval.records import CommandTarget, Plan
+from paraval.records import CommandTarget, Home, Plan, TargetLimits, Workspace, WorkspaceKind
 from paraval.settings import Selection
 from tests.conftest import WriteSuite
 from tests.repositories import commit_all, make_repository, put_on_path, run_git

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from paraval.processes.privacy import unreadable_environment
+from paraval.processes.identity import unreadable_environment
 
 NOBODY = (
     *("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"),
@@ -24,7 +24,7 @@ NOBODY = (
 ENGINE = """
 import asyncio, os, sys
 from paraval.processes.children import Command, Warden
-from paraval.processes.privacy import unreadable_environment
+from paraval.processes.identity import unreadable_environment
 
 LOOK = (
     "import sys\\n"

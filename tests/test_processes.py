@@ -21,10 +21,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from paraval.processes import capture, keeper, links
-from paraval.processes.children import Child, Command, Ended, Warden
+from paraval.processes import keeper
+from paraval.processes import log_capture as capture
+from paraval.processes import warden_client as links
+from paraval.processes.children import Child, Command, ProcessEnd, Warden
 from paraval.processes.identity import end_leftovers, is_alive, process_identity
-from paraval.processes.tree import Entry, descendants, process_table
+from paraval.processes.tree import ProcessEntry, descendants, process_table
 
 PATIENCE_S = 10.0
 PYTHON = sys.executable
@@ -120,8 +122,8 @@ def with_warden(use: Callable[[Warden], Awaitable[T]]) -> T:
     return asyncio.run(main())
 
 
-def run(*commands: Command) -> list[Ended]:
-    async def use(warden: Warden) -> list[Ended]:
+def run(*commands: Command) -> list[ProcessEnd]:
+    async def use(warden: Warden) -> list[ProcessEnd]:
         return [await warden.run(command) for command in commands]
 
     return with_warden(use)
@@ -214,7 +216,7 @@ def test_a_chain_of_processes_that_each_start_the_next_is_caught(place: Place) -
 
 
 def test_attempts_beside_it_don_t_notice_when_a_tree_is_ended(place: Place) -> None:
-    async def use(warden: Warden) -> tuple[Ended, Ended]:
+    async def use(warden: Warden) -> tuple[ProcessEnd, ProcessEnd]:
         neighbour = asyncio.create_task(
             warden.run(place.shell("sleep 1; echo alive", stdout=str(place.folder / "other")))
         )
@@ -232,7 +234,7 @@ def test_attempts_beside_it_don_t_notice_when_a_tree_is_ended(place: Place) -> N
 def test_a_gigabyte_of_output_leaves_the_engine_small_and_keeps_head_and_tail(place: Place) -> None:
     script = "echo head; head -c 1000000000 /dev/zero; echo tail"
 
-    async def use(warden: Warden) -> tuple[Ended, int]:
+    async def use(warden: Warden) -> tuple[ProcessEnd, int]:
         before = largest = _rss_bytes()
         task = asyncio.create_task(warden.run(place.shell(script, log_limit=1 << 20)))
         while not task.done():
@@ -268,7 +270,7 @@ def test_bytes_that_are_no_text_come_through_as_they_are(place: Place) -> None:
 
 
 def test_output_can_be_read_while_the_command_runs(place: Place) -> None:
-    async def use(warden: Warden) -> Ended:
+    async def use(warden: Warden) -> ProcessEnd:
         task = asyncio.create_task(warden.run(place.shell("echo now; read line", stdin=b"")))
         go_on = place.folder / "go-on"
         waiting = place.shell(f"echo now; while ! [ -e {go_on} ]; do sleep 0.01; done")
@@ -399,7 +401,7 @@ def test_a_megabyte_on_stdin_for_a_command_that_never_reads_blocks_nobody(place:
     idle = place.command("sleep", place.mark, stdin=b"x" * (1 << 20), timeout=0.5)
     closing = place.shell("exec <&-; sleep 0.1; exit 6", stdin=b"x" * (1 << 20))
 
-    async def use(warden: Warden) -> tuple[tuple[Ended, Ended], float]:
+    async def use(warden: Warden) -> tuple[tuple[ProcessEnd, ProcessEnd], float]:
         task = asyncio.gather(warden.run(idle), warden.run(closing))
         longest = 0.0
         while not task.done():
@@ -461,7 +463,7 @@ def test_a_cancel_at_any_moment_of_a_start_leaves_nothing(place: Place) -> None:
 
 
 def test_kill_all_ends_everything_at_once(place: Place) -> None:
-    async def use(warden: Warden) -> list[Ended]:
+    async def use(warden: Warden) -> list[ProcessEnd]:
         commands = [
             place.hostile("sleep {mark}", grace=600.0, stdout=str(place.folder / str(number)))
             for number in range(5)
@@ -480,7 +482,7 @@ def test_kill_all_ends_everything_at_once(place: Place) -> None:
 
 
 def test_close_ends_what_runs_and_the_warden_too(place: Place) -> None:
-    async def main() -> tuple[Ended, int]:
+    async def main() -> tuple[ProcessEnd, int]:
         async with Warden() as warden:
             task = asyncio.create_task(warden.run(place.hostile("sleep {mark}", grace=600.0)))
             await place.wait_for(place.stdout, "ready")
@@ -565,7 +567,7 @@ def test_nothing_survives_a_killed_engine_whose_sockets_a_fork_of_it_holds(place
 def test_after_the_kill_of_a_warden_commands_fail_for_now_and_the_next_one_works(
     place: Place,
 ) -> None:
-    async def use(warden: Warden) -> tuple[Ended, Ended]:
+    async def use(warden: Warden) -> tuple[ProcessEnd, ProcessEnd]:
         task = asyncio.create_task(warden.run(place.hostile("sleep {mark}")))
         await place.wait_for(place.stdout, "ready")
         os.kill(_warden_pid(), signal.SIGKILL)
@@ -591,7 +593,7 @@ def _keeper_of(place: Place) -> int:
 
 
 def test_after_the_kill_of_a_keeper_its_command_alone_is_lost_and_ended(place: Place) -> None:
-    async def use(warden: Warden) -> tuple[Ended, Ended]:
+    async def use(warden: Warden) -> tuple[ProcessEnd, ProcessEnd]:
         spared = asyncio.create_task(
             warden.run(place.shell("sleep 0.5; exit 4", stdout=str(place.folder / "other")))
         )
@@ -627,14 +629,14 @@ async def _soon(awaited: Awaitable[T]) -> T:
         return await awaited
 
 
-def _is_lost(ended: Ended) -> bool:
+def _is_lost(ended: ProcessEnd) -> bool:
     failure = ended.failure
     return failure is not None and failure.code == "LOST" and failure.transient
 
 
 @pytest.mark.usefixtures("little_patience")
 def test_a_keeper_that_its_command_stopped_is_killed_after_the_timeout(place: Place) -> None:
-    async def use(warden: Warden) -> tuple[Ended, Ended, Ended]:
+    async def use(warden: Warden) -> tuple[ProcessEnd, ProcessEnd, ProcessEnd]:
         beside = place.shell("sleep 1; exit 4", stdout=str(place.folder / "other"))
         spared = asyncio.create_task(warden.run(beside))
         script = STOPS_ITS_KEEPER.format(mark=place.mark)
@@ -669,7 +671,7 @@ def test_a_keeper_without_a_timeout_is_waited_for_until_its_end_is_asked_for(pla
 def test_a_worker_s_stopped_keeper_ends_every_wait_for_it(
     place: Place, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def use(warden: Warden) -> Ended:
+    async def use(warden: Warden) -> ProcessEnd:
         script = "read go <&3; " + STOPS_ITS_KEEPER.format(mark=place.mark)
         child = await warden.open(place.shell(script))
         # Not before: a start may take its time.
@@ -692,7 +694,7 @@ def test_a_worker_s_stopped_keeper_ends_every_wait_for_it(
 @pytest.mark.usefixtures("little_patience")
 @pytest.mark.parametrize("also", ["", "$PPID"])
 def test_a_warden_that_a_command_stopped_is_replaced(place: Place, also: str) -> None:
-    async def use(warden: Warden) -> tuple[Ended, Ended]:
+    async def use(warden: Warden) -> tuple[ProcessEnd, ProcessEnd]:
         script = STOPS_ITS_WARDEN.format(mark=place.mark, also=also)
         lost = await _soon(warden.run(place.shell(script, timeout=0.2)))
         if not also:
@@ -751,7 +753,7 @@ def test_a_warden_that_cannot_live_is_not_started_for_ever(
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
 
-    async def use(warden: Warden) -> list[Ended]:
+    async def use(warden: Warden) -> list[ProcessEnd]:
         return [await warden.run(place.command("true")) for _ in range(12)]
 
     endings = with_warden(use)
@@ -829,7 +831,7 @@ def test_a_process_is_known_by_its_start_as_well_as_its_number() -> None:
 
 def test_a_name_full_of_brackets_doesn_t_confuse_the_process_table() -> None:
     fields = " ".join(["S", "7", "8", "9", *["0"] * 15, "4242", *["0"] * 30])
-    entry = Entry(5, f"5 (a) R 1 (b)) {fields}".encode())
+    entry = ProcessEntry(5, f"5 (a) R 1 (b)) {fields}".encode())
     assert (entry.state, entry.parent, entry.group, entry.session) == ("S", 7, 8, 9)
     assert entry.start_time == 4242
 
@@ -873,7 +875,7 @@ sys.exit(9)
 
 
 def test_a_worker_answers_on_its_channel_and_its_logs_are_kept_apart(place: Place) -> None:
-    async def use(warden: Warden) -> tuple[Child, Ended]:
+    async def use(warden: Warden) -> tuple[Child, ProcessEnd]:
         child = await warden.open(place.command(PYTHON, "-I", "-S", "-c", WORKER))
         loop = asyncio.get_running_loop()
         for number in range(3):
@@ -915,7 +917,7 @@ def test_logs_can_be_switched_under_a_worker_that_never_stops_writing(place: Pla
 
 
 def test_a_worker_is_ended_softly_or_at_once(place: Place) -> None:
-    async def use(warden: Warden) -> list[Ended]:
+    async def use(warden: Warden) -> list[ProcessEnd]:
         endings = []
         for way in (Child.end, Child.kill):
             script = "trap 'exit 7' TERM; echo up; while :; do sleep 0.01; done"
@@ -933,7 +935,7 @@ def test_a_worker_is_ended_softly_or_at_once(place: Place) -> None:
 
 
 def test_a_worker_that_cannot_be_started_says_so_when_waited_for(place: Place) -> None:
-    async def use(warden: Warden) -> Ended:
+    async def use(warden: Warden) -> ProcessEnd:
         child = await warden.open(place.command("no-such-program"))
         with child.channel:
             assert child.identity is None
@@ -945,7 +947,7 @@ def test_a_worker_that_cannot_be_started_says_so_when_waited_for(place: Place) -
 
 
 def test_the_channel_is_the_only_other_descriptor_of_a_worker(place: Place) -> None:
-    async def use(warden: Warden) -> Ended:
+    async def use(warden: Warden) -> ProcessEnd:
         child = await warden.open(place.shell("ls /proc/$$/fd"))
         with child.channel:
             return await child.wait()
@@ -1006,7 +1008,7 @@ def test_too_many_open_files_are_a_failure_for_now_on_either_side(engine: int, w
 
 
 def test_a_loop_in_another_thread_than_the_main_one_can_run_commands(place: Place) -> None:
-    endings: list[Ended] = []
+    endings: list[ProcessEnd] = []
     thread = threading.Thread(target=lambda: endings.extend(run(place.shell("exit 3"))))
     thread.start()
     thread.join()
@@ -1116,12 +1118,12 @@ def test_commands_that_cannot_be_started_leave_no_descriptor_open_in_a_keeper(pl
 
 UNUSED_CHANNEL = """
 import os, socket
-from paraval.processes.keeper import Wake, keep
+from paraval.processes.keeper import ChildSignalPipe, keep
 
 engine, control = socket.socketpair()
 engine.close()
 lifeline, held = os.pipe()
-wake = Wake()
+wake = ChildSignalPipe()
 channel = os.dup(0)
 keep(control, channel, lifeline, wake)
 assert os.dup(0) == channel
@@ -1178,7 +1180,7 @@ os.write(2, b"x" * (1 << 20))
 def test_a_stdout_that_someone_outside_holds_open_costs_stderr_nothing(place: Place) -> None:
     go_on = place.folder / "go-on"
 
-    async def use(warden: Warden) -> Ended:
+    async def use(warden: Warden) -> ProcessEnd:
         command = place.command(PYTHON, "-I", "-S", "-c", FILLS_STDERR, str(go_on))
         task = asyncio.create_task(warden.run(command))
         await place.wait_for(place.stdout, "\n")

@@ -19,20 +19,20 @@ from typing import Any, TypeVar
 
 import pytest
 
-from paraval.isolation import TargetLimits
 from paraval.processes.cgroups import (
     PREFIX,
-    Box,
+    CgroupDir,
+    CgroupDirs,
     Cgroups,
-    Place,
-    Places,
+    CommandCgroups,
     find_places,
     own_folders,
 )
-from paraval.processes.children import Child, Command, Ended, TreeLoad, Warden
+from paraval.processes.children import Child, Command, ProcessEnd, TreeLoad, Warden
 from paraval.processes.enforcement import Enforcement, Means, limits_enforced
 from paraval.processes.identity import process_identity
-from paraval.processes.tree import Entry, descendants, process_table, read_entry
+from paraval.processes.tree import ProcessEntry, descendants, process_table, read_entry
+from paraval.records import TargetLimits
 
 PATIENCE_S = 10.0
 PYTHON = sys.executable
@@ -82,7 +82,7 @@ def with_warden(use: Callable[[Warden], Awaitable[T]]) -> T:
     return asyncio.run(main())
 
 
-def run(command: Command) -> Ended:
+def run(command: Command) -> ProcessEnd:
     return with_warden(lambda warden: warden.run(command))
 
 
@@ -278,7 +278,7 @@ def test_a_command_is_born_in_a_group_and_none_is_left_when_the_warden_has_gone(
 
 ENGINE = """
 import asyncio, os, sys
-from paraval.isolation import TargetLimits
+from paraval.records import TargetLimits
 from paraval.processes.children import Command, Warden
 
 SCRIPT = (
@@ -396,7 +396,7 @@ def test_the_files_of_v2_are_written_as_the_kernel_names_them(tmp_path: Path) ->
         (tmp_path / name).touch()
     (tmp_path / "memory.peak").write_text("12345\n")
     (tmp_path / "memory.events").write_text("low 0\nmax 9\noom 1\noom_kill 1\noom_group_kill 1\n")
-    box = Box([str(tmp_path)])
+    box = CommandCgroups([str(tmp_path)])
     box.limit(1000, 7)
     written = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert written["memory.max"] == "1000"
@@ -406,8 +406,8 @@ def test_the_files_of_v2_are_written_as_the_kernel_names_them(tmp_path: Path) ->
 
 
 def test_where_nothing_may_be_written_nothing_is_made_and_nothing_is_said(tmp_path: Path) -> None:
-    missing = Place(str(tmp_path / "missing"), 2)
-    cgroups = Cgroups(Places(missing, missing, missing))
+    missing = CgroupDir(str(tmp_path / "missing"), 2)
+    cgroups = Cgroups(CgroupDirs(missing, missing, missing))
     cgroups.heal()
     cgroups.settle()
     cgroups.kill_all_but_this()
@@ -420,7 +420,7 @@ def test_where_nothing_may_be_written_nothing_is_made_and_nothing_is_said(tmp_pa
     cgroups.forget(1)
     cgroups.close()
     assert list(tmp_path.iterdir()) == []
-    assert Cgroups(Places(None, None, None)).box(1000, 10) is None
+    assert Cgroups(CgroupDirs(None, None, None)).box(1000, 10) is None
 
 
 NOBODY = (
@@ -431,7 +431,7 @@ NOBODY = (
 """A user who may read everything, this checkout and its Python among it, and write nothing."""
 AS_NOBODY = """
 import asyncio, os, sys
-from paraval.isolation import TargetLimits
+from paraval.records import TargetLimits
 from paraval.processes.children import Command, Warden
 from paraval.processes.enforcement import limits_enforced
 
@@ -492,7 +492,7 @@ def test_loads_tell_memory_and_cpu_of_whole_trees_by_tag(command: Command) -> No
         "time.sleep(60)\n"
     )
 
-    async def use(warden: Warden) -> tuple[dict[int, TreeLoad], Ended]:
+    async def use(warden: Warden) -> tuple[dict[int, TreeLoad], ProcessEnd]:
         big = await warden.open(python(command, script, tag=7))
         untold = await warden.open(_logged_apart(python(command, SLEEP), "untold"))
         small = await warden.open(_logged_apart(python(command, SLEEP, tag=8), "small"))
@@ -510,7 +510,7 @@ def test_loads_tell_memory_and_cpu_of_whole_trees_by_tag(command: Command) -> No
     assert ended.memory_bytes >= loads[7].memory_bytes
 
 
-async def _kill(child: Child) -> Ended:
+async def _kill(child: Child) -> ProcessEnd:
     child.kill()
     ended = await child.wait()
     child.channel.close()
@@ -590,7 +590,7 @@ def test_an_entry_tells_memory_and_cpu_of_its_process() -> None:
     while time.process_time() < end:
         pass
     entry = read_entry(os.getpid())
-    assert isinstance(entry, Entry)
+    assert isinstance(entry, ProcessEntry)
     assert entry.rss_pages * os.sysconf("SC_PAGE_SIZE") > 10 * MB
     assert entry.cpu_ticks / os.sysconf("SC_CLK_TCK") >= 0.03
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from paraval.isolation import TargetLimits
-from paraval.processes.children import Command, Ended, Warden
-from paraval.processes.pinning import MOST_CPUS, Pin
+from paraval.processes.children import Command, ProcessEnd, Warden
+from paraval.processes.priority import MOST_CPUS, Pin
 from paraval.processes.sandbox import Sandbox, why_no_sandbox
+from paraval.records import TargetLimits
 
 TELL = "import os; print(sorted(os.sched_getaffinity(0)))"
 TELL_BELOW = f"import subprocess, sys; subprocess.run([sys.executable, '-S', '-c', {TELL!r}])"
@@ -37,10 +37,10 @@ def command(tmp_path: Path) -> Command:
     )
 
 
-def run(*commands: Command) -> list[Ended]:
+def run(*commands: Command) -> list[ProcessEnd]:
     """One after the other, by the same keeper."""
 
-    async def main() -> list[Ended]:
+    async def main() -> list[ProcessEnd]:
         async with Warden() as warden:
             return [await warden.run(command) for command in commands]
 

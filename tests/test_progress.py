@@ -21,7 +21,7 @@ from typing import Any, TextIO
 import pyte
 import pytest
 
-from paraval.cli.progress import Onlooker, choose
+from paraval.cli.progress.progress import ProgressObserver, choose
 from paraval.errors import RequestError
 from paraval.records import (
     Attempt,
@@ -150,10 +150,10 @@ def left(what: Trial, why: str = "budget: spent") -> TrialSkipped:
 def said_by(mode: str, *events: Happening, verbose: bool = False, encoding: str = "utf-8") -> str:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding=encoding, newline="")
-    onlooker = choose(mode, stream, verbose, clock=Clock(), environ={})
+    observer = choose(mode, stream, verbose, clock=Clock(), environ={})
     for event in events:
-        onlooker(event)
-    onlooker.close()
+        observer(event)
+    observer.close()
     return raw.getvalue().decode(encoding)
 
 
@@ -231,24 +231,24 @@ def test_verbose_names_each_start_and_each_retry_with_its_reason() -> None:
 
 def test_a_quiet_minute_gets_a_line_that_names_the_longest() -> None:
     stream, clock = io.StringIO(), Clock()
-    onlooker = choose("lines", stream, False, clock=clock, environ={})
-    onlooker(started())
-    onlooker(begins(trial(0, "slow")))
+    observer = choose("lines", stream, False, clock=clock, environ={})
+    observer(started())
+    observer(begins(trial(0, "slow")))
     clock.now += 90
-    onlooker(begins(trial(1, "quick")))
-    onlooker(ended(trial(2), 1))
+    observer(begins(trial(1, "quick")))
+    observer(ended(trial(2), 1))
     stream.truncate(0)
     for _ in range(125):
         clock.now += 1
-        onlooker.tick(clock.now)
+        observer.tick(clock.now)
     lines = stream.getvalue().strip("\x00").splitlines()
     assert lines == [
         "[ 1/20] … 2 running, longest slow · small · with-tool for 2 min",
         "[ 1/20] … 2 running, longest slow · small · with-tool for 4 min",
     ]
-    onlooker(RunEnded(run=run_info()))
+    observer(RunEnded(run=run_info()))
     clock.now += 600
-    onlooker.tick(clock.now)
+    observer.tick(clock.now)
     assert stream.getvalue().strip("\x00").splitlines() == lines
 
 
@@ -258,32 +258,32 @@ def held(by: str | None, at_once: int = 6) -> Capacity:
 
 def test_lines_tell_what_holds_the_run_back_once_it_lasts_and_again_when_it_changes() -> None:
     stream, clock = io.StringIO(), Clock()
-    onlooker = choose("lines", stream, False, clock=clock, environ={})
-    onlooker(started())
-    onlooker(begins(trial(0, "slow")))
+    observer = choose("lines", stream, False, clock=clock, environ={})
+    observer(started())
+    observer(begins(trial(0, "slow")))
 
     def pass_time(seconds: int) -> None:
         for _ in range(seconds):
             clock.now += 1
-            onlooker.tick(clock.now)
+            observer.tick(clock.now)
 
     for number in range(40):
-        onlooker(held("memory" if number % 2 else None))
+        observer(held("memory" if number % 2 else None))
         pass_time(1)
     assert stream.getvalue() == "", "what comes and goes is no news"
     for number in range(10):
-        onlooker(held("memory", at_once=6 + number))
+        observer(held("memory", at_once=6 + number))
         pass_time(1)
-    onlooker(held("cpu"))
+    observer(held("cpu"))
     pass_time(10)
-    onlooker(held(None, at_once=20))
+    observer(held(None, at_once=20))
     pass_time(10)
     assert stream.getvalue().splitlines() == [
         "[ 0/20] … 9 of 20 at once: memory holds back the others",
         "[ 0/20] … 6 of 20 at once: cpu holds back the others",
         "[ 0/20] … nothing holds the run back any more",
     ]
-    onlooker(held("memory", at_once=2))
+    observer(held("memory", at_once=2))
     pass_time(70)
     assert "… 1 running (2 of 20, memory), longest slow" in stream.getvalue()
 
@@ -329,22 +329,22 @@ def test_the_known_part_of_a_cost_is_told_also_of_engines_before() -> None:
 
 def test_of_many_skipped_the_first_is_named_and_the_rest_counted() -> None:
     stream, clock = io.StringIO(), Clock()
-    onlooker = choose("lines", stream, False, clock=clock, environ={})
-    onlooker(started())
+    observer = choose("lines", stream, False, clock=clock, environ={})
+    observer(started())
     for number in range(1000):
-        onlooker(left(trial(number)))
-    onlooker(left(trial(1000), "account a: quota used up"))
+        observer(left(trial(number)))
+    observer(left(trial(1000), "account a: quota used up"))
     first = "[ 0/20] – hello · small · with-tool  skipped: "  # noqa: RUF001 - the dash is the mark
     more = "[ 0/20] – {} more skipped: budget: spent"  # noqa: RUF001 - the dash is the mark
     named = [f"{first}budget: spent", f"{first}account a: quota used up"]
     assert stream.getvalue().splitlines() == named
-    onlooker.tick(clock.now + 0.5)
+    observer.tick(clock.now + 0.5)
     assert stream.getvalue().splitlines() == named, "more may come"
-    onlooker.tick(clock.now + 2)
+    observer.tick(clock.now + 2)
     assert stream.getvalue().splitlines() == [*named, more.format(999)]
-    onlooker(left(trial(1001)))
-    onlooker(RunEnded(run=run_info()))
-    onlooker.close()
+    observer(left(trial(1001)))
+    observer(RunEnded(run=run_info()))
+    observer.close()
     assert stream.getvalue().splitlines() == [*named, more.format(999), more.format(1)]
 
 
@@ -366,10 +366,10 @@ def test_a_reader_that_goes_away_does_not_disturb_the_run() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w", encoding="utf-8") as stream:
-        onlooker = choose("lines", stream, False, environ={})
+        observer = choose("lines", stream, False, environ={})
         for number in range(3):
-            onlooker(ended(trial(number), number))
-        onlooker.close()
+            observer(ended(trial(number), number))
+        observer.close()
         os.dup2(os.open(os.devnull, os.O_WRONLY), writing)  # So that closing can flush.
 
 
@@ -498,7 +498,7 @@ class Watched:
     ) -> None:
         self.terminal = terminal
         self.clock = Clock()
-        self.onlooker: Onlooker = choose(
+        self.observer: ProgressObserver = choose(
             "auto",
             terminal.stream,
             verbose,
@@ -509,7 +509,7 @@ class Watched:
     def tell(self, *events: Happening) -> None:
         for event in events:
             self.clock.now += 0.2
-            self.onlooker(event)
+            self.observer(event)
             self.terminal.read()
 
 
@@ -598,7 +598,7 @@ def test_nothing_is_left_of_the_bar_when_it_is_closed(terminals: list[Terminal])
     seen.tell(started(), begins(trial(0)), ended(trial(0), 1))
     assert len(seen.terminal.lines) == 2
     for _ in range(2):
-        seen.onlooker.close()
+        seen.observer.close()
         assert seen.terminal.lines == ["$ paraval run"]
         assert not seen.terminal.screen.cursor.hidden
         assert (seen.terminal.screen.cursor.x, seen.terminal.screen.cursor.y) == (0, 1)
@@ -617,7 +617,7 @@ def test_a_resize_in_the_middle_is_survived(terminals: list[Terminal]) -> None:
         assert failure.startswith("[ 1/20] ✗ wrong")
         assert " 1/20" in bar
         assert max(len(bar), len(running)) <= min(width - 1, 110)
-    seen.onlooker.close()
+    seen.observer.close()
     assert len(seen.terminal.lines) == 1
 
 
@@ -642,13 +642,13 @@ def test_a_redraw_is_one_write_and_comes_at_most_ten_times_a_second(
     seen.terminal.writes.clear()
     for number in range(1000):
         seen.clock.now += 0.001
-        seen.onlooker(ended(trial(number), number + 1, 2000))
+        seen.observer(ended(trial(number), number + 1, 2000))
         seen.terminal.read()
     assert 5 <= len(seen.terminal.writes) <= 11
     # Nothing is wiped before it is drawn again: that is what would flicker.
     assert not any(re.search(r"\x1b\[\d*J|\x1b\[2K", write) for write in seen.terminal.writes)
     seen.clock.now += 1
-    seen.onlooker.tick(seen.clock.now)
+    seen.observer.tick(seen.clock.now)
     assert "1000/2000" in seen.terminal.lines[0]
 
 
@@ -727,7 +727,7 @@ def test_an_unknown_mode_is_refused_with_the_known_ones() -> None:
 def test_an_event_costs_little_however_many_there_are(outcome: Outcome) -> None:
     sink: Any = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - closed below
     sink.isatty = lambda: True
-    onlooker = choose("auto", sink, False, environ=TERMINAL)
+    observer = choose("auto", sink, False, environ=TERMINAL)
     count = 20_000
     events: list[Happening] = [started(count)]
     for number in range(count):
@@ -735,8 +735,8 @@ def test_an_event_costs_little_however_many_there_are(outcome: Outcome) -> None:
         events += [begins(what), ended(what, number, count, outcome=outcome, why="no")]
     before = time.process_time()
     for event in events:
-        onlooker(event)
+        observer(event)
     per_event = (time.process_time() - before) / len(events)
-    onlooker.close()
+    observer.close()
     sink.close()
     assert per_event < 100e-6  # 30 µs is what it should be; a busy machine is allowed more.

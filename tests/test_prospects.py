@@ -11,12 +11,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from paraval.cli import prospects
-from paraval.cli.prospects import prospect_of, prospect_sentences
+from paraval.cli.commands import plan as prospects
+from paraval.cli.commands.plan import prospect_of, prospect_sentences
 from paraval.records import AttemptResult, Case, Outcome, Plan, Trial, Variant
-from paraval.report.comparing.cells import CaseBook
-from paraval.report.detectable import Size, detectable, fewest_cases, size_of
-from paraval.report.spread import Spread, spread_in
+from paraval.report.compare.case_results import CaseBook
+from paraval.report.plan_power import PlanSize, Spread, detectable, fewest_cases, size_of, spread_in
 from paraval.statistics.pairs import mcnemar_mid_p, paired_interval
 from paraval.store.store import Store
 from tests.conftest import Paraval, WriteSuite
@@ -28,11 +27,11 @@ B: Variant = {"model": "b"}
 PASSED, FAILED = Outcome.PASSED, Outcome.FAILED
 
 
-def size(cases: int, repeats: int = 1, variants: int = 2, comparisons: int = 1) -> Size:
-    return Size(cases=cases, repeats=repeats, variants=variants, comparisons=comparisons)
+def size(cases: int, repeats: int = 1, variants: int = 2, comparisons: int = 1) -> PlanSize:
+    return PlanSize(cases=cases, repeats=repeats, variants=variants, comparisons=comparisons)
 
 
-def said(size: Size, spread: Spread | None = None, told_by: str | None = None) -> list[str]:
+def said(size: PlanSize, spread: Spread | None = None, told_by: str | None = None) -> list[str]:
     return list(prospect_sentences(detectable(size, spread or Spread(), told_by)))
 
 
@@ -102,7 +101,7 @@ def test_what_is_said_to_do_does(
         return
     wanted = found.wanted
 
-    def shows(advised: Size) -> bool:
+    def shows(advised: PlanSize) -> bool:
         then = detectable(advised, spread)
         difference = None if then is None else then.difference
         return difference is not None and difference <= wanted.difference * (1 + 1e-9)

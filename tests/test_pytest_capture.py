@@ -30,7 +30,7 @@ import copy, dataclasses, sys, threading
 from contextlib import ExitStack
 import pytest
 from _pytest.runner import SetupState
-from paraval.pytest_plugin.isolation.environment import environment_by_test
+from paraval.pytest_plugin.isolation.test_environment import environment_by_test
 from paraval.pytest_plugin.isolation.capture import set_up_capsys
 from paraval.pytest_plugin.isolation.capture import Captured, streams_apart
 from paraval.pytest_plugin.running.current_test import carrying
@@ -624,7 +624,7 @@ def test_sections_are_the_same_beside_others_as_one_after_another(folder: Path, 
             assert capfd.readouterr().out == "heard\\n"
     """
     plain = run(folder, tests, f"--capture={mode}")
-    ours = ("-p", "paraval.pytest_plugin.entry", "--parallel", "4")
+    ours = ("-p", "paraval.pytest_plugin.plugin", "--parallel", "4")
     beside = run(folder, tests, *ours, f"--capture={mode}")
     assert "parallel 4: " in beside.shown
     assert beside.tests == plain.tests

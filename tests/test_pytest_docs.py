@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from paraval.pytest_plugin import entry
+from paraval.pytest_plugin import plugin as entry
 from paraval.pytest_plugin.options import FLAGS, INI_KEYS
-from paraval.report.document import Report
+from paraval.report.report import Report
 from paraval.store.store import Store
 from tests.child_pytest import run_pytest
 

@@ -396,7 +396,7 @@ def test_tests_that_run_alone_share_with_those_that_run_beside_others(suite: Sui
             note("test alone", threading.get_ident() == HOME)
         """,
     )
-    ends = suite.run("-p", "paraval.pytest_plugin.entry", "--parallel", "4")
+    ends = suite.run("-p", "paraval.pytest_plugin.plugin", "--parallel", "4")
     assert "10 passed" in suite.output, suite.output
     assert len(ends) == 10
     assert suite.diary.count("test beside False") == 8

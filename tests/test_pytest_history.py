@@ -20,17 +20,17 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from paraval.pytest_plugin.recording.node_ids import model_in, without_model, without_xdist_group
-from paraval.pytest_plugin.recording.told import Told, attach
-from paraval.pytest_plugin.recording.trials import (
+from paraval.pytest_plugin.recording.test_trials import (
     Frame,
     KnownTest,
     key_by_code,
     named_test,
     plan_of,
 )
+from paraval.pytest_plugin.recording.told import Told, attach
 from paraval.pytest_plugin.session.engine import NullLedger
-from paraval.pytest_plugin.session.history import FORGOTTEN_AFTER, History, Sources
 from paraval.pytest_plugin.session.planning import groups_of
+from paraval.pytest_plugin.session.test_history import FORGOTTEN_AFTER, History, Sources
 from paraval.records import (
     Attempt,
     AttemptResult,
@@ -352,7 +352,7 @@ def test_a_parallel_session_learns_and_the_next_one_starts_the_longest_first(
             """
         )
     )
-    plugin = ("-p", "paraval.pytest_plugin.entry")
+    plugin = ("-p", "paraval.pytest_plugin.plugin")
     command = [sys.executable, "-m", "pytest", "-q", *plugin, "--parallel", "2"]
     env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     begun = tmp_path / "begun"

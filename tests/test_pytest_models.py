@@ -15,12 +15,12 @@ import openai
 import pytest
 
 from paraval.errors import ParavalError, RequestError, SuiteError
-from paraval.pytest_plugin import entry
-from paraval.pytest_plugin.models.accounts import accounts_of, needs_of, patience_of
+from paraval.pytest_plugin import plugin as entry
 from paraval.pytest_plugin.models.choice import CHOICE, Choice, choose
+from paraval.pytest_plugin.models.model_accounts import accounts_of, needs_of, patience_of
 from paraval.pytest_plugin.models.spending import begin_again, spending_of, spends_in, summary_lines
+from paraval.pytest_plugin.models.usage_fixture import Usage, spending_for
 from paraval.pytest_plugin.options import Wanted
-from paraval.pytest_plugin.usage import Usage, spending_for
 from paraval.records import AccountLimits, Spend
 from paraval.testing import Loopback, loopback
 from tests.child_pytest import run_pytest

@@ -388,8 +388,8 @@ CONFTEST = """
 
     import pytest
 
-    from paraval.pytest_plugin.models.accounts import accounts_of, needs_of
-    from paraval.pytest_plugin.models.outcomes import result_of
+    from paraval.pytest_plugin.models.model_accounts import accounts_of, needs_of
+    from paraval.pytest_plugin.models.test_outcomes import result_of
 
     PHASES, RESULTS = {}, {}
 

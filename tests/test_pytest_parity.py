@@ -595,7 +595,7 @@ def test_options_do_the_same_as_in_a_plain_run(tmp_path: Path) -> None:
             "driver.py",
             json.dumps(options),
             "-p",
-            "paraval.pytest_plugin.entry",
+            "paraval.pytest_plugin.plugin",
             *asked,
             **variables_in(folder, {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}),
         )
@@ -654,11 +654,11 @@ def test_without_being_asked_nothing_of_it_is_there_but_the_entry(tmp_path: Path
         {"conftest.py": LISTING, "test_q.py": QUICK, "pytest.ini": "[pytest]\nparallel = 4\n"},
     )
     plain = run_lightly(tmp_path, "-s", "--parallel", "1")
-    assert listed(plain, "PLUGINS") == ["paraval.pytest_plugin.entry"]
+    assert listed(plain, "PLUGINS") == ["paraval.pytest_plugin.plugin"]
     assert set(listed(plain, "MODULES")) == {
         "paraval",
         "paraval.pytest_plugin",
-        "paraval.pytest_plugin.entry",
+        "paraval.pytest_plugin.plugin",
         "paraval.pytest_plugin.options",
         "paraval.pytest_plugin.models",
         "paraval.pytest_plugin.models.spent",
@@ -743,7 +743,7 @@ def test_a_plugin_that_came_first_keeps_its_flags_and_keys(tmp_path: Path) -> No
             """,
         },
     )
-    plugins = ("-p", "came_first", "-p", "paraval.pytest_plugin.entry", "-p", "no:cacheprovider")
+    plugins = ("-p", "came_first", "-p", "paraval.pytest_plugin.plugin", "-p", "no:cacheprovider")
     variables = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     ran = run_python(tmp_path, "-m", "pytest", *plugins, "--models=5", **variables)
     assert "1 passed" in ran.stdout, ran.stdout + ran.stderr

@@ -20,16 +20,11 @@ from typing import Any
 import pyte
 import pytest
 
-from paraval.amounts import rough_time
 from paraval.pytest_plugin.options import ProgressForm
-from paraval.pytest_plugin.progress.progress import (
-    Silence,
-    letter_of,
-    names_of,
-    progress_for,
-)
+from paraval.pytest_plugin.progress.progress import Silence, letter_of, names_of, progress_for
 from paraval.pytest_plugin.progress.terminal_line import CLEAR_TO_LINE_END, Footer, Line
 from paraval.records import Failure, Outcome
+from paraval.text.words import rough_time
 
 DRIVER = """
 import os

@@ -132,7 +132,7 @@ class Child:
     def start(self, *arguments: str, at_once: int = 4) -> subprocess.Popen[str]:
         (self.folder / "notes.txt").write_text("")
         kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
-        asked = ("-p", "paraval.pytest_plugin.entry", "--parallel", str(at_once))
+        asked = ("-p", "paraval.pytest_plugin.plugin", "--parallel", str(at_once))
         return subprocess.Popen(
             [sys.executable, "-m", "pytest", *asked, *arguments],
             cwd=self.folder,

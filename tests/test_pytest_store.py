@@ -26,11 +26,11 @@ from paraval.pytest_plugin.recording.recording import (
     flaky_tests,
     for_tests,
 )
-from paraval.pytest_plugin.recording.trials import Frame, KnownTest, key_by_code, plan_of
-from paraval.pytest_plugin.session.history import Sources
+from paraval.pytest_plugin.recording.test_trials import Frame, KnownTest, key_by_code, plan_of
+from paraval.pytest_plugin.session.test_history import Sources
 from paraval.records import AttemptRecord, RunInfo, TrialResult
-from paraval.report.document import Report
 from paraval.report.gate import judge_gate
+from paraval.report.report import Report
 from paraval.store.connection import explained
 from paraval.store.folder import unreadable, unusable
 from paraval.store.store import Store
@@ -128,7 +128,7 @@ class Project:
             (folder / name.replace("__", ".")).write_text(textwrap.dedent(text))
 
     def command(self, *arguments: str) -> list[str]:
-        ours = ("-q", "-p", "paraval.pytest_plugin.entry", "--paraval-store")
+        ours = ("-q", "-p", "paraval.pytest_plugin.plugin", "--paraval-store")
         return [sys.executable, "-m", "pytest", *arguments, *ours]
 
     def pytest(self, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -24,14 +24,14 @@ from paraval.pytest_plugin.exclusive.lock import Floor
 from paraval.pytest_plugin.running.current_test import Turn
 from paraval.pytest_plugin.session.loop import ParallelRun
 from paraval.pytest_plugin.session.main_thread import Stage
-from paraval.pytest_plugin.timeouts.limits import (
+from paraval.pytest_plugin.timeouts.stacks import Hung, TestTimedOut, look_at
+from paraval.pytest_plugin.timeouts.time_limits import (
     Watcher,
     counts_only_the_call,
     interrupt,
     own_seconds_of,
     seconds_of,
 )
-from paraval.pytest_plugin.timeouts.stacks import Hung, TestTimedOut, look_at
 from paraval.pytest_plugin.timeouts.watchdog import Patience, alarm
 
 SHORT = Patience(to_hear_s=0.2, to_end_s=0.2)
@@ -329,7 +329,7 @@ def test_ctrl_c_reaches_a_test_that_began_just_then(item: pytest.Item) -> None:
     running: dict[int, Turn] = {}
     engine = SimpleNamespace(**dict.fromkeys(("end_early", "end_now", "join"), lambda: None))
     tests: Any = SimpleNamespace(
-        running=running, premises=SimpleNamespace(stage=Stage(), apart=None)
+        running=running, context=SimpleNamespace(stage=Stage(), apart=None)
     )
     unasked = SimpleNamespace(getoption=lambda _name, default: default)
     nothing: Any = SimpleNamespace(is_handed_out=False, config=unasked)

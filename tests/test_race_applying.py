@@ -13,12 +13,12 @@ import pytest
 
 from paraval.errors import RequestError
 from paraval.git.repositories import find_repository
-from paraval.git.running import run_git
+from paraval.git.run_git import run_git
 from paraval.git.snapshots import snapshot, snapshot_tree
-from paraval.processes.quick import QuickEnd
-from paraval.racing.applying import apply_winner, check_can_apply
-from paraval.racing.steps import Base
-from paraval.racing.user_tree import UserTree, in_words
+from paraval.processes.quick import QuickResult
+from paraval.racing.apply import apply_winner, check_can_apply
+from paraval.racing.course.steps import Base
+from paraval.racing.integrity.user_repo import UserTree, in_words
 
 from .test_race_staging import request_for
 from .workspace_kit import contents, fingerprint, git, repository_fixture  # noqa: F401 - a fixture
@@ -148,13 +148,13 @@ def test_what_breaks_off_half_way_is_put_back(
 ) -> None:
     before = contents(repository)
 
-    def breaks_off(arguments: Sequence[str], *, cwd: str, stdin: bytes) -> QuickEnd:
+    def breaks_off(arguments: Sequence[str], *, cwd: str, stdin: bytes) -> QuickResult:
         ended = run_git(arguments, cwd=cwd, stdin=stdin)
         if "--check" in arguments or "--numstat" in arguments:
             return ended
-        return QuickEnd(exit_code=1, stderr="error: No space left on device")
+        return QuickResult(exit_code=1, stderr="error: No space left on device")
 
-    monkeypatch.setattr("paraval.racing.applying.run_git", breaks_off)
+    monkeypatch.setattr("paraval.racing.apply.run_git", breaks_off)
     with pytest.raises(RequestError, match="No space left"):
         apply_winner(patch, str(repository), base_of(repository))
     assert contents(repository) == before

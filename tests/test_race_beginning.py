@@ -11,16 +11,13 @@ from typing import Any
 import pytest
 
 import paraval
-from paraval.conducting import Nobody
 from paraval.errors import RequestError
-from paraval.isolation import Workspace
-from paraval.racing import running
-from paraval.racing.commanded import check_commands, script_of
-from paraval.racing.ground import workspace_of
-from paraval.racing.not_committed import not_committed_note
+from paraval.racing import run as running
+from paraval.racing.prepare import check_commands, not_committed_note, script_of, workspace_of
 from paraval.racing.request import BenchSpec, HookSpec, RaceRequest, TestSpec
-from paraval.racing.running import resume_race
-from paraval.records import Happening, Notice
+from paraval.racing.run import resume_race
+from paraval.records import Happening, Notice, Workspace
+from paraval.runner.session import NullObserver
 from paraval.settings import Options
 
 from .race_kit import Track, telling, track_fixture, whose_test_runs, wrong  # noqa: F401 - a fixture
@@ -159,13 +156,13 @@ def test_a_race_of_another_commit_is_meant_so(repository: Path) -> None:
 def test_the_note_comes_before_anything_runs(track: Track) -> None:
     heard: list[str] = []
 
-    class Listening(Nobody):
+    class Listening(NullObserver):
         def __call__(self, event: Happening) -> None:
             if isinstance(event, Notice):
                 heard.append(event.message)
 
     track.write({"notes": "not committed"})
-    track.race(telling("same", 1.0), onlooker=Listening())
+    track.race(telling("same", 1.0), observer=Listening())
     assert "(1 file: notes)" in heard[0]
 
 

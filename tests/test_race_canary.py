@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import paraval
-from paraval.racing.canary import _looked_into
-from paraval.racing.steps import StepKind
+from paraval.racing.correctness.canary import _looked_into
+from paraval.racing.course.steps import StepKind
 from tests.race_kit import Track, make_track, scratch_of
 
 BASE = """\

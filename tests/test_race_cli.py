@@ -15,17 +15,17 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from paraval.cli.commands.race import FLAGS
 from paraval.cli.main import paraval
-from paraval.cli.race_flags import FLAGS
-from paraval.composition import open_store
 from paraval.errors import ParavalError, RequestError
-from paraval.racing.race_forms import RaceForm
-from paraval.racing.remembering import Beginning, as_selection
-from paraval.racing.report import RaceReport
-from paraval.racing.request import Metric, Profile, RaceRequest
-from paraval.racing.standings import BaselineStanding, Standing, Standings, Status
-from paraval.racing.steps import Base
+from paraval.racing.course.steps import Base
+from paraval.racing.file.race_form import RaceForm
+from paraval.racing.report.race_report import RaceReport
+from paraval.racing.report.standings import BaselineStanding, CandidateStanding, Standings, Status
+from paraval.racing.request import BenchMetric, Profile, RaceRequest
+from paraval.racing.stored_race import RaceStart, as_selection
 from paraval.records import Limits, Plan, RunInfo
+from paraval.runner.run import open_store
 from paraval.settings import Options
 from tests.conftest import Paraval, WriteSuite
 from tests.repositories import make_repository, put_on_path, run_git
@@ -68,7 +68,7 @@ def standings(*, winner: str | None, reason: str | None = None) -> Standings:
     status = Status.WON if winner else Status.NOT_SHOWN
     return Standings(
         baseline=BaselineStanding(reason=reason),
-        candidates=(Standing(name="quick", status=status, patch="quick.patch"),),
+        candidates=(CandidateStanding(name="quick", status=status, patch="quick.patch"),),
         winner=winner,
     )
 
@@ -92,7 +92,7 @@ def info(runner: Runner) -> RunInfo:
 
 
 def request_of(folder: Path) -> RaceRequest:
-    from paraval.racing.race_file import request_from_mapping
+    from paraval.racing.file.race_file import request_from_mapping
 
     return request_from_mapping({"test": "pytest", "bench": "pytest b.py"}, folder)
 
@@ -106,8 +106,8 @@ def runner(
     (folder / "candidates/quick.patch").write_text("x\n")
     make_repository(folder)
     runner = Runner()
-    monkeypatch.setattr("paraval.cli.race.run_race_stoppably", runner.run)
-    monkeypatch.setattr("paraval.cli.race_showing.resume_race", runner.resume)
+    monkeypatch.setattr("paraval.cli.commands.race.run_race_stoppably", runner.run)
+    monkeypatch.setattr("paraval.cli.progress.race_showing.resume_race", runner.resume)
     return runner
 
 
@@ -162,13 +162,13 @@ def test_flags_alone_are_a_race_of_the_folder_one_stands_in(runner: Runner, fold
         (
             ("--bench", "python b.py"),
             lambda it: (it.bench.command, it.bench.metric),
-            (("python", "b.py"), Metric.CPU),
+            (("python", "b.py"), BenchMetric.CPU),
         ),
-        (("--metric", "wall"), lambda it: it.bench.metric, Metric.WALL),
+        (("--metric", "wall"), lambda it: it.bench.metric, BenchMetric.WALL),
         (
             ("--metric", "b.json"),
             lambda it: (it.bench.metric, it.bench.file),
-            (Metric.FILE, "b.json"),
+            (BenchMetric.FILE, "b.json"),
         ),
         (("--timeout", "7"), lambda it: (it.test.timeout, it.bench.timeout), (7, 7)),
         (
@@ -353,7 +353,7 @@ def test_without_a_winner_there_is_no_patch_and_that_is_said(runner: Runner, fol
 @pytest.fixture
 def begun(runner: Runner, folder: Path) -> RunInfo:
     """A race in the store that has not come to an end."""
-    beginning = Beginning(request=request_of(folder), proposals=(), base=Base(tree="0" * 40))
+    beginning = RaceStart(request=request_of(folder), proposals=(), base=Base(tree="0" * 40))
     assert runner.folder == folder
     plan = Plan(
         name="sorting",
@@ -400,7 +400,7 @@ def test_a_recorded_race_is_reported(
     def recorded(_store: object, run: RunInfo) -> RaceReport:
         return RaceReport(runner.standings, replace(run, interrupted=False), request_of(folder))
 
-    monkeypatch.setattr("paraval.cli.race_showing.report_of", recorded)
+    monkeypatch.setattr("paraval.cli.progress.race_showing.report_of", recorded)
     shown = typed("report", begun.id)
     assert (shown.exception, shown.return_value) == (None, 0)
     assert "quick" in shown.stdout

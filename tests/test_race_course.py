@@ -11,22 +11,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraval.racing.course_baseline import Baseline
-from paraval.racing.course_recorded import id_of, recorded_in
-from paraval.racing.course_time import RaceTime
-from paraval.racing.findings import Asked, Finding, Origin
-from paraval.racing.findings import Tested as FromTests  # pytest takes it for tests otherwise
+from paraval.racing.course.baseline_check import BaselineCheck
+from paraval.racing.course.recorded import RaceTime, id_of, recorded_in
+from paraval.racing.course.steps import BASELINE, Step, StepEnd, StepKind, trial_of
+from paraval.racing.findings import (
+    CorrectnessFinding as FromTests,  # pytest takes it for tests otherwise
+)
+from paraval.racing.findings import HookAnswer, Origin, StepFinding
+from paraval.racing.report.standings import CandidateStanding, Standings, Status
 from paraval.racing.request import (
     TOTAL,
-    Comparison,
+    ComparedOutput,
     HookSpec,
     Profile,
     ProfileSpec,
     RaceLimits,
     RaceRequest,
 )
-from paraval.racing.standings import Standing, Standings, Status
-from paraval.racing.steps import BASELINE, Step, StepEnd, StepKind, trial_of
 from paraval.records import AttemptResult, Outcome, TrialResult
 from tests.race_world import (
     BASE,
@@ -54,7 +55,7 @@ REFINE = {"refine": HookSpec()}
 BLOCK_S = 4 * PROCESS_S
 
 
-def by_name(gone: Gone) -> dict[str, Standing]:
+def by_name(gone: Gone) -> dict[str, CandidateStanding]:
     return {one.name: one for one in gone.course.standings().candidates}
 
 
@@ -137,7 +138,7 @@ def test_a_test_that_fails_in_one_of_two_runs_is_unstable_and_the_race_goes_on()
 
 
 def test_what_is_compared_and_differs_in_the_baseline_itself_ends_the_race() -> None:
-    asked = request(compare=(Comparison(), Comparison(file="out.json")))
+    asked = request(compare=(ComparedOutput(), ComparedOutput(file="out.json")))
     tested = FromTests(unstable=("out.json",))
     gone, _ = race({"a": Fate()}, asked, baseline={2: (Outcome.PASSED, tested)})
     reason = gone.course.standings().baseline.reason or ""
@@ -340,8 +341,8 @@ def test_a_hook_that_breaks_is_noted_and_what_it_proposed_counts() -> None:
     def end(step: Step) -> StepEnd:
         if step.kind is not StepKind.REPAIR:
             return world.end(step)
-        asked = Asked(proposals=proposals("fixed"), complaints=tuple("123456"))
-        finding = Finding(asked=asked)
+        asked = HookAnswer(proposals=proposals("fixed"), complaints=tuple("123456"))
+        finding = StepFinding(asked=asked)
         return StepEnd(step=step, outcome=Outcome.CRASHED, finding=finding, reason="exit code 1")
 
     out = one.begin()
@@ -446,7 +447,7 @@ def test_measurements_that_are_no_times_take_out_their_candidate_and_raise_nothi
         if found.finding.block is None or step.candidate != "odd":
             return found
         block = replace(found.finding.block, candidate=({TOTAL: 0.0}, {TOTAL: float("nan")}))
-        return replace(found, finding=Finding(block=block))
+        return replace(found, finding=StepFinding(block=block))
 
     one, world = course(request(), ["odd", "good"]), World(fates={"good": Fate(speed=1.5)})
     out = one.begin()
@@ -636,7 +637,7 @@ def test_what_was_measured_counts_for_more_than_what_was_left_for_later() -> Non
             continue
         end = world.end(step)
         if step.kind is StepKind.SCREEN and step.number == 3:
-            end = replace(end, outcome=Outcome.CRASHED, finding=Finding(), reason="signal 11")
+            end = replace(end, outcome=Outcome.CRASHED, finding=StepFinding(), reason="signal 11")
         out += one.handle(end, 0.0)
     standings = one.standings()
     found = standings.candidates[0]
@@ -661,10 +662,10 @@ def test_a_baseline_that_has_to_wait_is_a_race_that_did_not_start(
 def test_a_baseline_that_is_tested_once_is_told_so_whichever_comes_first(first: str) -> None:
     one, two = (Step(kind=StepKind.TEST, number=number) for number in (1, 2))
     ends = [
-        StepEnd(step=one, outcome=Outcome.PASSED, finding=Finding()),
-        StepEnd(step=two, outcome=Outcome.SKIPPED, finding=Finding(), reason="no time"),
+        StepEnd(step=one, outcome=Outcome.PASSED, finding=StepFinding()),
+        StepEnd(step=two, outcome=Outcome.SKIPPED, finding=StepFinding(), reason="no time"),
     ]
-    baseline = Baseline.of(request(), BASE)
+    baseline = BaselineCheck.of(request(), BASE)
     for end in ends if first == "passed" else reversed(ends):
         assert baseline.handle(end) == []
     assert baseline.standing.reason == "the baseline was tested only once of twice: no time"

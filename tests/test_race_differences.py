@@ -12,43 +12,48 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraval.cli.race_failures import why_failed
-from paraval.racing import (
-    comparing,
-    findings,  # its Tested looks like a test to pytest
-    shown,
+from paraval.cli.progress.race_story import why_failed
+from paraval.racing import findings
+from paraval.racing.correctness import outputs as comparing
+from paraval.racing.correctness.differences import (
+    DifferenceList,
+    asserted_in,
+    counts_against,
+    differences_between,
+    exit_difference,
+    in_words,
+    told_of_values,
 )
-from paraval.racing.accounts import Account, load_account, save_account, unstable_between
-from paraval.racing.asserted import asserted_in
-from paraval.racing.bare_asserts import told_of_values
-from paraval.racing.comparing import (
-    Look,
+from paraval.racing.correctness.junit_results import JunitReport, SingleTest, read_junit_file
+from paraval.racing.correctness.outputs import (
+    NOWHERE,
+    WORKTREE,
+    OutputSnapshot,
+    RunFolders,
     compared,
     look_at_file,
     look_at_stdout,
     without_times,
 )
-from paraval.racing.differences import (
-    Found,
-    counts_against,
-    differences_between,
-    exit_difference,
-    in_words,
+from paraval.racing.correctness.test_results import (
+    CommandRunRecord,
+    load_account,
+    save_account,
+    unstable_between,
 )
-from paraval.racing.excerpts import NOWHERE, WORKTREE, Places
-from paraval.racing.findings import MOST_DIFFERENCES, Difference, TestStatus
-from paraval.racing.junit import JunitReport, SingleTest, read_junit_file
+from paraval.racing.findings import MOST_DIFFERENCES, RunDifference, TestStatus
+from paraval.racing.report import race_words as shown
 
 PASSED, FAILED, ERROR = TestStatus.PASSED, TestStatus.FAILED, TestStatus.ERROR
 SKIPPED, MISSING = TestStatus.SKIPPED, TestStatus.MISSING
 
 
-def account(exit_code: int | None = 0, /, **tests: TestStatus) -> Account:
+def account(exit_code: int | None = 0, /, **tests: TestStatus) -> CommandRunRecord:
     found = tuple(SingleTest(id=name, status=status) for name, status in tests.items())
-    return Account(exit_code=exit_code, report=JunitReport(tests=found))
+    return CommandRunRecord(exit_code=exit_code, report=JunitReport(tests=found))
 
 
-def told(found: Found) -> list[tuple[str, str, str]]:
+def told(found: DifferenceList) -> list[tuple[str, str, str]]:
     return [(one.name, one.baseline, one.status) for one in found.differences]
 
 
@@ -112,14 +117,16 @@ def test_an_exit_code_that_unstable_tests_explain_counts_for_nothing_and_another
 
 def test_a_run_that_came_to_no_test_is_told_by_its_end_alone() -> None:
     baseline = account(**{f"t{n}": PASSED for n in range(500)})
-    found = differences_between(baseline, Account(exit_code=4, report=JunitReport()))
+    found = differences_between(baseline, CommandRunRecord(exit_code=4, report=JunitReport()))
     assert told(found) == [("exit_code", "there", "different")]
     assert found.more == 0
 
 
 def test_a_run_that_ended_well_without_a_word_of_its_tests_has_none() -> None:
     baseline = account(**{f"t{n}": PASSED for n in range(500)})
-    found = differences_between(baseline, Account(exit_code=0, report=JunitReport(problem="gone")))
+    found = differences_between(
+        baseline, CommandRunRecord(exit_code=0, report=JunitReport(problem="gone"))
+    )
     assert len(found.differences) == MOST_DIFFERENCES
     assert found.more == 500 - MOST_DIFFERENCES
     assert {one.status for one in found.differences} == {"missing"}
@@ -133,21 +140,23 @@ def test_a_run_that_was_ended_is_not_told_what_it_did_not_come_to() -> None:
 
 def test_where_not_all_of_the_baselines_tests_are_known_none_is_missing() -> None:
     known = tuple(SingleTest(id=name, status=PASSED) for name in "abc")
-    baseline = Account(exit_code=0, report=JunitReport(tests=known, problem="too large"))
-    candidate = Account(exit_code=0, report=JunitReport(tests=known[:1], problem="too large"))
+    baseline = CommandRunRecord(exit_code=0, report=JunitReport(tests=known, problem="too large"))
+    candidate = CommandRunRecord(
+        exit_code=0, report=JunitReport(tests=known[:1], problem="too large")
+    )
     assert not differences_between(baseline, candidate)
 
 
 def test_there_is_room_for_what_is_compared_beside_many_tests() -> None:
-    baseline = Account(
+    baseline = CommandRunRecord(
         exit_code=0,
         report=account(**{f"t{n}": PASSED for n in range(500)}).report,
-        looks=(Look(name="out", digest="1", content=b"a\n"),),
+        looks=(OutputSnapshot(name="out", digest="1", content=b"a\n"),),
     )
-    candidate = Account(
+    candidate = CommandRunRecord(
         exit_code=1,
         report=account(**{f"t{n}": FAILED for n in range(500)}).report,
-        looks=(Look(name="out", digest="2", content=b"b\n"),),
+        looks=(OutputSnapshot(name="out", digest="2", content=b"b\n"),),
     )
     found = differences_between(baseline, candidate)
     assert len(found.differences) == MOST_DIFFERENCES
@@ -156,11 +165,13 @@ def test_there_is_room_for_what_is_compared_beside_many_tests() -> None:
 
 
 def test_one_more_is_put_first_and_the_bound_holds() -> None:
-    many = Found(differences=tuple(exit_difference(str(n), "") for n in range(MOST_DIFFERENCES)))
+    many = DifferenceList(
+        differences=tuple(exit_difference(str(n), "") for n in range(MOST_DIFFERENCES))
+    )
     more = many.with_first(exit_difference("first", ""))
     assert more.differences[0].actual == "first"
     assert (len(more.differences), more.more) == (MOST_DIFFERENCES, 1)
-    assert Found().with_first(more.differences[0]).more == 0
+    assert DifferenceList().with_first(more.differences[0]).more == 0
 
 
 statuses = st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from([*TestStatus][:4]))
@@ -186,14 +197,14 @@ def test_a_difference_has_the_message_first_and_the_traceback_after_it() -> None
     test = SingleTest(
         id="t", status=FAILED, message="assert 1 == 2", details="E   assert 1 == 2\n\nt.py:3: Error"
     )
-    candidate = Account(exit_code=1, report=JunitReport(tests=(test,)))
+    candidate = CommandRunRecord(exit_code=1, report=JunitReport(tests=(test,)))
     (one,) = differences_between(account(t=PASSED), candidate).differences
     assert one.message.splitlines()[0] == "assert 1 == 2"
     assert "t.py:3: Error" in one.message
     assert (one.expected, one.actual) == ("2", "1")
 
 
-def words(baseline: Account, candidate: Account) -> str:
+def words(baseline: CommandRunRecord, candidate: CommandRunRecord) -> str:
     return in_words(differences_between(baseline, candidate), candidate.counts, baseline.counts)
 
 
@@ -213,7 +224,7 @@ def test_tests_that_are_skipped_are_not_among_those_that_could_fail() -> None:
     found = differences_between(baseline, candidate)
     assert words(baseline, candidate) == "1 of 3 tests failed: b"
     assert shown.tests_cell(candidate.counts) == "2/3"
-    tested = findings.Tested(counts=candidate.counts, differences=found.differences)
+    tested = findings.CorrectnessFinding(counts=candidate.counts, differences=found.differences)
     assert why_failed(tested) == "1 of 3 tests: b"
 
 
@@ -225,7 +236,7 @@ def test_of_very_many_failures_all_are_counted() -> None:
     )
     found = differences_between(baseline, candidate)
     assert words(baseline, candidate) == "150 of 151 tests failed: t0, t1, t2 and 147 more"
-    tested = findings.Tested(
+    tested = findings.CorrectnessFinding(
         counts=candidate.counts, differences=found.differences, more=found.more
     )
     assert why_failed(tested) == "150 of 151 tests: t0, t1, t2 and 147 more"
@@ -235,7 +246,7 @@ def test_tests_that_did_not_run_are_told_live_as_what_they_are() -> None:
     baseline = account(a=PASSED, b=PASSED, c=PASSED)
     candidate = account(1, a=FAILED, b=SKIPPED)
     found = differences_between(baseline, candidate)
-    tested = findings.Tested(counts=candidate.counts, differences=found.differences)
+    tested = findings.CorrectnessFinding(counts=candidate.counts, differences=found.differences)
     assert why_failed(tested) == "1 of 1 tests: a; 2 tests did not run: b and c"
 
 
@@ -246,7 +257,7 @@ def test_tests_are_counted_against_those_of_the_baseline() -> None:
     """Neither fewer tests nor others in their place look like all of them."""
     baseline = account(a=PASSED, b=PASSED, c=PASSED, s=SKIPPED, u=PASSED)
 
-    def cell(candidate: Account) -> str:
+    def cell(candidate: CommandRunRecord) -> str:
         return shown.tests_cell(counts_against(baseline, candidate, ["u"]))
 
     assert cell(account(a=PASSED)) == "1/3"
@@ -256,12 +267,14 @@ def test_tests_are_counted_against_those_of_the_baseline() -> None:
     assert cell(account(a=PASSED, b=PASSED, c=PASSED, new=PASSED)) == "4/4"
     assert cell(account(1, a=PASSED, b=PASSED, c=PASSED, new=FAILED)) == "3/4"
     assert cell(account(None, a=PASSED)) == "1/1", "what it did not come to tells nothing"
-    assert cell(Account(exit_code=0)) == "-"
+    assert cell(CommandRunRecord(exit_code=0)) == "-"
 
 
 def test_why_there_is_no_report_is_told_once() -> None:
     baseline = account(a=PASSED, b=PASSED, c=PASSED)
-    found = differences_between(baseline, Account(exit_code=0, report=JunitReport(problem="gone")))
+    found = differences_between(
+        baseline, CommandRunRecord(exit_code=0, report=JunitReport(problem="gone"))
+    )
     assert [one.message for one in found.differences] == [
         "of the report of its tests: gone",
         "",
@@ -277,7 +290,9 @@ def test_what_differs_between_two_runs_of_the_baseline_is_unstable() -> None:
 
 def test_what_is_printed_otherwise_the_second_time_is_unstable() -> None:
     one, other = (
-        Account(exit_code=0, looks=(Look(name="stdout", is_stdout=True, digest=d, content=c),))
+        CommandRunRecord(
+            exit_code=0, looks=(OutputSnapshot(name="stdout", is_stdout=True, digest=d, content=c),)
+        )
         for d, c in (("1", b"0.1\n"), ("2", b"0.2\n"))
     )
     assert unstable_between(one, other) == ("stdout",)
@@ -285,15 +300,17 @@ def test_what_is_printed_otherwise_the_second_time_is_unstable() -> None:
 
 
 def test_an_account_is_the_same_when_it_is_read_again(tmp_path: Path) -> None:
-    given_account = Account(
+    given_account = CommandRunRecord(
         exit_code=0,
         report=JunitReport(
             tests=(SingleTest(id="a", status=SKIPPED, message="\x1b[31m\0é"),), problem=None
         ),
         looks=(
             look_at_stdout("/nowhere", 0, places=NOWHERE, is_pytest=False),
-            Look(name="out/a.json", size=3, digest=comparing._digest(b"{}\n"), content=b"{}\n"),
-            Look(name="gone", problem="not there"),
+            OutputSnapshot(
+                name="out/a.json", size=3, digest=comparing._digest(b"{}\n"), content=b"{}\n"
+            ),
+            OutputSnapshot(name="gone", problem="not there"),
         ),
         flags=("changed tests/a",),
     )
@@ -313,8 +330,8 @@ def test_an_account_that_cannot_be_read_is_none(tmp_path: Path) -> None:
 
 
 def test_what_was_kept_and_is_another_by_now_is_not_used(tmp_path: Path) -> None:
-    look = Look(name="x", digest=comparing._digest(b"as it was"), content=b"as it was")
-    saved, artifacts = save_account(Account(exit_code=0, looks=(look,)), str(tmp_path))
+    look = OutputSnapshot(name="x", digest=comparing._digest(b"as it was"), content=b"as it was")
+    saved, artifacts = save_account(CommandRunRecord(exit_code=0, looks=(look,)), str(tmp_path))
     Path(artifacts["compared.1"]).write_bytes(b"forged")
     assert saved.looks[0].bytes_of() is None
 
@@ -458,7 +475,7 @@ def test_what_a_helper_asserts_is_told_though_pytest_does_not_rewrite_it(
         capture_output=True,
         check=False,
     )
-    candidate = Account(exit_code=1, report=read_junit_file(str(report)))
+    candidate = CommandRunRecord(exit_code=1, report=read_junit_file(str(report)))
     found = {
         one.name.rpartition("::test_")[2]: one
         for one in differences_between(account(other=PASSED), candidate).differences
@@ -500,13 +517,15 @@ def test_a_very_long_message_is_read_quickly_and_told_shortly() -> None:
 # ---- stdout and files
 
 
-def file_look(folder: Path, name: str, content: bytes) -> Look:
+def file_look(folder: Path, name: str, content: bytes) -> OutputSnapshot:
     folder.mkdir(exist_ok=True)
     (folder / name).write_bytes(content)
     return look_at_file(name, str(folder), str(folder))
 
 
-def difference(tmp_path: Path, before: bytes, now: bytes, name: str = "out") -> Difference | None:
+def difference(
+    tmp_path: Path, before: bytes, now: bytes, name: str = "out"
+) -> RunDifference | None:
     return compared(
         file_look(tmp_path / "before", name, before), file_look(tmp_path / "now", name, now)
     )
@@ -532,7 +551,7 @@ def test_every_difference_is_one(tmp_path: Path, before: bytes, now: bytes) -> N
 @given(st.binary(max_size=60), st.binary(max_size=60))
 def test_two_contents_are_equal_or_told_apart(before: bytes, now: bytes) -> None:
     looks = (
-        Look(name="x", size=len(data), digest=comparing._digest(data), content=data)
+        OutputSnapshot(name="x", size=len(data), digest=comparing._digest(data), content=data)
         for data in (before, now)
     )
     assert (compared(*looks) is None) is (before == now)
@@ -626,7 +645,7 @@ def test_where_it_ran_and_how_long_pytest_took_are_not_compared(tmp_path: Path) 
             f"rootdir: /slots/{number}/x\n..\n- generated xml file: /slots/{number}/r.xml -\n"
             f"{sign} 2 passed, 1 warning in {took} {sign}\n"
         )
-        places = Places({f"/slots/{number}/x": WORKTREE})
+        places = RunFolders({f"/slots/{number}/x": WORKTREE})
         size = log.stat().st_size
         looks.append(look_at_stdout(str(log), size, places=places, is_pytest=True))
     assert compared(*looks) is None
@@ -651,7 +670,7 @@ def test_where_large_files_differ_is_told_without_all_their_lines_in_memory() ->
     before = b"x\n" * 1_000_000 + b"a\nb\nold\n"
     now = before.replace(b"old", b"new")
     sides = [
-        Look(name="f", size=len(side), digest=str(hash(side)), content=side)
+        OutputSnapshot(name="f", size=len(side), digest=str(hash(side)), content=side)
         for side in (before, now)
     ]
     tracemalloc.start()

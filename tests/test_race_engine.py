@@ -22,12 +22,10 @@ from pathlib import Path
 
 import pytest
 
-from paraval.conducting import Nobody, Onlooker, Premises, Venture, conduct
 from paraval.errors import RequestError, RunBrokenOffError, RunBusyError
 from paraval.execute.driver import Driver, Performer
-from paraval.execute.source import Source
-from paraval.execute.stopping import Stopping
-from paraval.expectations import Asking, Expectations
+from paraval.execute.event_loop import Stopping
+from paraval.execute.growth import TrialSource
 from paraval.models.prices import Prices
 from paraval.records import (
     Attempt,
@@ -52,7 +50,9 @@ from paraval.records import (
     TrialResult,
     TrialSkipped,
 )
-from paraval.resuming import Owner, run_of
+from paraval.runner.forecast import Forecaster, ModelKnowledge
+from paraval.runner.resume import Owner, run_of
+from paraval.runner.session import NullObserver, Observer, OpenEndedRun, RunContext, conduct
 from paraval.settings import Options
 from paraval.store.store import Store
 
@@ -167,23 +167,23 @@ PLAN = Plan(
 )
 
 
-def venture(
-    source: Source, performer: Performer, plan: Plan = PLAN, resumed: RunInfo | None = None
-) -> Venture:
+def open_run(
+    source: TrialSource, performer: Performer, plan: Plan = PLAN, resumed: RunInfo | None = None
+) -> OpenEndedRun:
     @contextlib.asynccontextmanager
-    async def opening(_: Premises) -> AsyncIterator[tuple[Source, Performer]]:
+    async def opening(_: RunContext) -> AsyncIterator[tuple[TrialSource, Performer]]:
         yield source, performer
 
-    return Venture(plan=plan, opening=opening, resumed=resumed)
+    return OpenEndedRun(plan=plan, opening=opening, resumed=resumed)
 
 
 def go(
-    what: Venture,
+    what: OpenEndedRun,
     store: Store,
-    onlooker: Onlooker | None = None,
+    observer: Observer | None = None,
     stopping: Stopping = contextlib.nullcontext,
 ) -> RunInfo:
-    return asyncio.run(conduct(what, store, onlooker or Nobody(), stopping))
+    return asyncio.run(conduct(what, store, observer or NullObserver(), stopping))
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ OWNER = Owner(kind="race", name="tree", source=None, grows=True)
 
 def test_what_each_end_names_is_run_and_recorded_and_the_totals_grow(store: Store) -> None:
     tree, doing, listening = Tree(), Doing(), Listening()
-    run = go(venture(tree, doing), store, listening)
+    run = go(open_run(tree, doing), store, listening)
     assert (run.trials, run.done, run.interrupted, run.held_back) == (IN_ALL, IN_ALL, False, False)
     assert set(tree.heard.values()) == {1}
     assert len(tree.heard) == len(doing.performed) == IN_ALL
@@ -228,7 +228,7 @@ def test_a_source_that_names_nothing_is_a_run_that_is_over(store: Store) -> None
         def begin(self) -> Sequence[Trial]:
             return []
 
-    run = go(venture(Silent(), Doing()), store)
+    run = go(open_run(Silent(), Doing()), store)
     assert (run.trials, run.done, run.interrupted) == (0, 0, False)
     assert results_of(store, run) == []
     assert store.runs() == [run]
@@ -257,11 +257,11 @@ def test_what_is_named_between_two_results_joins_at_once(store: Store) -> None:
     doing = Proposing()
 
     @contextlib.asynccontextmanager
-    async def opening(premises: Premises) -> AsyncIterator[tuple[Source, Performer]]:
-        doing.add = premises.add
+    async def opening(context: RunContext) -> AsyncIterator[tuple[TrialSource, Performer]]:
+        doing.add = context.add
         yield tree, doing
 
-    run = go(Venture(plan=PLAN, opening=opening), store)
+    run = go(OpenEndedRun(plan=PLAN, opening=opening), store)
     assert sorted(seen) == ["x", "y"]
     assert (run.trials, run.done) == (3, 3)
 
@@ -274,7 +274,7 @@ def test_retries_and_their_spend_are_known_by_key(store: Store) -> None:
             return AttemptResult(outcome=Outcome.INFRA_ERROR, error=error, spend=spend)
         return replace(passed(attempt), spend=spend)
 
-    run = go(venture(Tree(depth=0), Doing(perform)), store)
+    run = go(open_run(Tree(depth=0), Doing(perform)), store)
     (known,) = store.known_results(run).values()
     assert (known.outcome, known.attempts) == (Outcome.PASSED, 2)
     assert known.spend is not None
@@ -287,13 +287,13 @@ def test_names_and_inputs_of_any_kind_are_recorded(store: Store) -> None:
             trial = super().trial(path)
             return replace(trial, case=replace(trial.case, id="\ud800\0'; DROP TABLE trial;--"))
 
-    run = go(venture(Hostile(depth=1), Doing()), store)
+    run = go(open_run(Hostile(depth=1), Doing()), store)
     assert (run.done, len(results_of(store, run))) == (3, 3)
 
 
 def test_alike_trials_share_a_kind_however_many_targets_there_are() -> None:
     plan = replace(PLAN, limits=Limits(parallel=4, auto=True))
-    expected = Expectations(plan, (), Asking(prices=Prices()))
+    expected = Forecaster(plan, (), ModelKnowledge(prices=Prices()))
     tree = Tree()
     works = [expected.work(trial, []) for trial in map(tree.trial, ["a", "b", "deeper", "deepes"])]
     assert [work.kind for work in works] == [0, 0, 1, 1]
@@ -301,7 +301,7 @@ def test_alike_trials_share_a_kind_however_many_targets_there_are() -> None:
 
 def test_the_machine_may_decide_how_many_run_at_once(store: Store) -> None:
     plan = replace(PLAN, limits=Limits(parallel=16, auto=True))
-    run = go(venture(Tree(), Doing(wait_s=0.005), plan), store)
+    run = go(open_run(Tree(), Doing(wait_s=0.005), plan), store)
     assert (run.done, run.interrupted) == (IN_ALL, False)
 
 
@@ -319,12 +319,12 @@ def test_ten_thousand_trials_are_named_and_run_in_seconds(store: Store) -> None:
 
     plan = replace(PLAN, limits=Limits(parallel=100))
     began = time.monotonic()
-    run = go(venture(Many(), Doing(), plan), store)
+    run = go(open_run(Many(), Doing(), plan), store)
     assert run.done == 10_001
     assert time.monotonic() - began < 60
     again = Many()
     began = time.monotonic()
-    same = go(venture(again, Doing(), plan, resumed=run), store)
+    same = go(open_run(again, Doing(), plan, resumed=run), store)
     assert (same.done, same.trials, len(again.heard)) == (10_001, 10_001, 10_001)
     assert time.monotonic() - began < 30
 
@@ -351,14 +351,14 @@ def stopping_after(done: int) -> tuple[Listening, Stopping]:
 
 
 def test_a_stopped_run_is_interrupted_and_a_resume_runs_the_rest_alone(store: Store) -> None:
-    onlooker, stopping = stopping_after(9)
+    observer, stopping = stopping_after(9)
     first = Doing()
-    stopped = go(venture(Tree(), first), store, onlooker, stopping)
+    stopped = go(open_run(Tree(), first), store, observer, stopping)
     assert stopped.interrupted
     assert 9 <= stopped.done < IN_ALL
     assert run_of(store, OWNER, Options(resume="")) == stopped
     tree, second, listening = Tree(), Doing(), Listening()
-    run = go(venture(tree, second, resumed=stopped), store, listening)
+    run = go(open_run(tree, second, resumed=stopped), store, listening)
     assert (run.id, run.done, run.interrupted, run.resumed) == (stopped.id, IN_ALL, False, 1)
     assert set(tree.heard.values()) == {1}
     assert len(tree.heard) == IN_ALL
@@ -382,12 +382,12 @@ def test_a_run_that_died_where_all_that_was_named_is_done_is_not_taken_for_finis
     (run,) = store.runs()
     assert (run.trials, run.done, run.interrupted) == (0, 0, True)
     assert run_of(store, OWNER, Options(resume="")) == run
-    assert go(venture(Tree(), Doing(), resumed=run), store).done == IN_ALL
+    assert go(open_run(Tree(), Doing(), resumed=run), store).done == IN_ALL
 
 
 def test_what_was_named_after_a_stop_is_recorded_and_left_for_a_resume(store: Store) -> None:
-    onlooker, stopping = stopping_after(1)
-    stopped = go(venture(Tree(), Doing()), store, onlooker, stopping)
+    observer, stopping = stopping_after(1)
+    stopped = go(open_run(Tree(), Doing()), store, observer, stopping)
     assert (stopped.done, stopped.interrupted) == (1, True)
     with contextlib.closing(store.reader(stopped)) as reader:
         outcomes = [result.outcome for result in reader.results()]
@@ -400,10 +400,10 @@ def test_attempts_are_counted_on_over_a_resume(store: Store) -> None:
     def fail(attempt: Attempt) -> AttemptResult:
         raise asyncio.CancelledError
 
-    stopped = go(venture(Tree(depth=0), Doing(fail)), store)
+    stopped = go(open_run(Tree(depth=0), Doing(fail)), store)
     assert stopped.interrupted
     doing = Doing()
-    run = go(venture(Tree(depth=0), doing, resumed=stopped), store)
+    run = go(open_run(Tree(depth=0), doing, resumed=stopped), store)
     assert doing.performed == [("r", 2)]
     assert (run.done, run.interrupted) == (1, False)
 
@@ -413,9 +413,9 @@ def test_errors_are_run_again_where_that_is_asked_for(store: Store) -> None:
         outcome = Outcome.CRASHED if path_of(attempt.trial).endswith("b") else Outcome.PASSED
         return replace(passed(attempt), outcome=outcome)
 
-    first = go(venture(Tree(), Doing(crash)), store)
+    first = go(open_run(Tree(), Doing(crash)), store)
     doing = Doing()
-    again = replace(venture(Tree(), doing, resumed=first), retry_errors=True)
+    again = replace(open_run(Tree(), doing, resumed=first), retry_errors=True)
     assert go(again, store).done == IN_ALL
     assert {path[-1] for path, _ in doing.performed} == {"b"}
 
@@ -432,7 +432,7 @@ def test_a_run_of_a_suite_is_not_taken_up_as_one_that_grows(store: Store) -> Non
 
 def test_a_run_that_is_worked_on_is_refused(store: Store) -> None:
     with store.create_run(PLAN, seed=0) as ledger, pytest.raises(RunBusyError):
-        go(venture(Tree(), Doing(), resumed=ledger.run), store)
+        go(open_run(Tree(), Doing(), resumed=ledger.run), store)
 
 
 # ---- money
@@ -444,14 +444,14 @@ def test_a_spent_budget_skips_what_costs_and_the_source_hears_of_it(store: Store
 
     plan = replace(PLAN, budget=Budget(usd=3.0, per_attempt_usd=1.0))
     tree, listening = Tree(), Listening()
-    what = venture(tree, Doing(perform), plan)
+    what = open_run(tree, Doing(perform), plan)
     run = go(what, store, listening)
     assert len(tree.heard) == 3
     assert len(tree.skips) == 4
     assert sum(isinstance(event, TrialSkipped) for event in listening.told) == 4
     assert (run.held_back, run.interrupted) == (True, False)
     free = replace(what, plan=plan, resumed=run, is_free=lambda _: True)
-    assert go(replace(free, opening=venture(Tree(), Doing()).opening), store).done == IN_ALL
+    assert go(replace(free, opening=open_run(Tree(), Doing()).opening), store).done == IN_ALL
 
 
 def test_what_a_killed_attempt_may_have_cost_counts_when_the_run_is_gone_on_with(
@@ -472,12 +472,12 @@ def test_what_a_killed_attempt_may_have_cost_counts_when_the_run_is_gone_on_with
             ledger.record_end(attempt, result, final=True, queued_s=None, on_durable=lambda: None)
     ledger.close(interrupted=True)
     doing = Doing()
-    what = venture(Tree(depth=1), doing, plan, resumed=ledger.run)
+    what = open_run(Tree(depth=1), doing, plan, resumed=ledger.run)
     run = go(what, store)
     assert doing.performed == []
     assert run.held_back
     larger = replace(what, plan=replace(plan, budget=Budget(usd=2.1)), resumed=run)
-    assert go(replace(larger, opening=venture(Tree(depth=1), doing).opening), store).done == 3
+    assert go(replace(larger, opening=open_run(Tree(depth=1), doing).opening), store).done == 3
 
 
 # ---- what goes wrong
@@ -493,10 +493,10 @@ def test_a_source_that_raises_ends_the_run_which_can_be_resumed(store: Store, wh
             return super().children(trial) if len(self.heard) < 5 else [] + 1 // 0  # type: ignore[operator]  # raises
 
     with pytest.raises(ZeroDivisionError):
-        go(venture(Broken(), Doing()), store)
+        go(open_run(Broken(), Doing()), store)
     (run,) = store.runs()
     assert run.interrupted
-    assert go(venture(Tree(), Doing(), resumed=run), store).done == IN_ALL
+    assert go(open_run(Tree(), Doing(), resumed=run), store).done == IN_ALL
 
 
 def test_a_trial_that_is_named_twice_ends_the_run(store: Store) -> None:
@@ -505,7 +505,7 @@ def test_a_trial_that_is_named_twice_ends_the_run(store: Store) -> None:
             return [replace(trial, index=trial.index + 1)]
 
     with pytest.raises(ValueError, match="was named twice"):
-        go(venture(Forgetful(), Doing()), store)
+        go(open_run(Forgetful(), Doing()), store)
 
 
 def test_a_store_that_fails_breaks_the_run_off_with_the_way_to_go_on(store: Store) -> None:
@@ -517,14 +517,14 @@ def test_a_store_that_fails_breaks_the_run_off_with_the_way_to_go_on(store: Stor
 
     doing = Doing(perform)
     with pytest.raises(RunBrokenOffError, match="was broken off") as failure:
-        go(venture(Tree(), doing), store)
+        go(open_run(Tree(), doing), store)
     assert "paraval resume" in (failure.value.hint or "")
     (database,) = store.runs_folder.glob("*/run.db")
     mend(database)
     (run,) = store.runs()
     assert run.interrupted
     tree, second = Tree(), Doing()
-    assert go(venture(tree, second, resumed=run), store).done == IN_ALL
+    assert go(open_run(tree, second, resumed=run), store).done == IN_ALL
     assert set(tree.heard.values()) == {1}
 
 
@@ -628,7 +628,7 @@ def main(root: Path, kill_at: int) -> None:
             log.flush()
             return passed(attempt)
 
-        run = go(venture(Tree(), Doing(perform), resumed=runs[0] if runs else None), store)
+        run = go(open_run(Tree(), Doing(perform), resumed=runs[0] if runs else None), store)
     told = {"done": run.done, "trials": run.trials, "interrupted": int(run.interrupted)}
     print(json.dumps({**told, "statements": statements}))
 

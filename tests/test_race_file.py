@@ -16,9 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paraval.errors import RequestError
-from paraval.racing.command_lines import NeedsShellError, arguments_of
-from paraval.racing.race_file import load_race, race_of_flags, request_from_mapping
-from paraval.racing.race_forms import (
+from paraval.racing.file.race_file import (
+    NeedsShellError,
+    arguments_of,
+    load_race,
+    race_of_flags,
+    request_from_mapping,
+)
+from paraval.racing.file.race_form import (
     AcceptForm,
     BenchForm,
     HookForm,
@@ -29,14 +34,14 @@ from paraval.racing.race_forms import (
     TestForm,
     race_schema,
 )
-from paraval.racing.race_words import Laid
+from paraval.racing.file.short_forms import FlagValue
 from paraval.racing.request import (
     PROTECTED,
     Accept,
+    BenchMetric,
     BenchSpec,
-    Comparison,
+    ComparedOutput,
     HookSpec,
-    Metric,
     Profile,
     ProfileSpec,
     RaceLimits,
@@ -98,9 +103,9 @@ def test_the_file_of_the_issue_is_read_whole(write: WriteSuite, folder: Path) ->
     assert (request.ref, request.uncommitted) == ("HEAD", False)
     assert request.test.command == ("pytest", "-q", "tests")
     assert (request.test.timeout, request.test.junit) == (300, "auto")
-    assert request.compare == (Comparison(), Comparison(file="out.json"))
+    assert request.compare == (ComparedOutput(), ComparedOutput(file="out.json"))
     assert request.bench.command == ("python", "bench.py")
-    assert request.bench.metric is Metric.WALL
+    assert request.bench.metric is BenchMetric.WALL
     assert request.candidates == (str(folder / "candidates"),)
     assert request.repair == HookSpec(command=("my-repairer",))
     assert request.refine == HookSpec(command=("my-refiner",))
@@ -129,15 +134,19 @@ def test_paths_are_relative_to_the_file_and_not_to_where_one_stands(
         ({"test": ["{python}", "t.py"]}, "test.command", (sys.executable, "t.py")),
         ({"test": {"command": ("pytest",), "junit": "off"}}, "test.junit", "off"),
         ({"test": {"command": "pytest", "junit": "build/t.xml"}}, "test.junit", "build/t.xml"),
-        ({"bench": {"command": "pytest", "metric": "cpu"}}, "bench.metric", Metric.CPU),
+        ({"bench": {"command": "pytest", "metric": "cpu"}}, "bench.metric", BenchMetric.CPU),
         ({"bench": {"command": "pytest", "metric": "b.json"}}, "bench.file", "b.json"),
         ({"bench": {"command": "pytest", "metric": {"file": "b"}}}, "bench.file", "b"),
-        ({"bench": {"command": "pytest", "metric": {"file": "b"}}}, "bench.metric", Metric.FILE),
+        (
+            {"bench": {"command": "pytest", "metric": {"file": "b"}}},
+            "bench.metric",
+            BenchMetric.FILE,
+        ),
         ({"bench": {"command": "pytest", "blocks": 9}}, "bench.blocks", 9),
         ({"bench": {"command": "pytest", "quiet": 0}}, "bench.quiet_s", 0.0),
         ({"bench": {"command": "pytest", "cpus": 0}}, "bench.cpus", 0),
-        ({"compare": "stdout"}, "compare", (Comparison(),)),
-        ({"compare": ["a/out.txt"]}, "compare", (Comparison(file="a/out.txt"),)),
+        ({"compare": "stdout"}, "compare", (ComparedOutput(),)),
+        ({"compare": ["a/out.txt"]}, "compare", (ComparedOutput(file="a/out.txt"),)),
         ({"repo": {"git": ".", "uncommitted": True}}, "uncommitted", True),
         ({"uncommitted": True}, "uncommitted", True),
         ({"ref": "main"}, "ref", "main"),
@@ -394,22 +403,22 @@ def test_a_flag_counts_and_leaves_the_rest_of_its_part_alone(write: WriteSuite) 
         "{test: {command: pytest, timeout: 9}, bench: pytest b.py, accept: {confidence: 0.9}}\n",
     )
     flags = [
-        Laid(flag="--test", steps=("test", "command"), value="python t.py"),
-        Laid(flag="--metric", steps=("bench", "metric"), value="cpu"),
-        Laid(flag="--speedup", steps=("accept", "speedup"), value=1.2),
+        FlagValue(flag="--test", steps=("test", "command"), value="python t.py"),
+        FlagValue(flag="--metric", steps=("bench", "metric"), value="cpu"),
+        FlagValue(flag="--speedup", steps=("accept", "speedup"), value=1.2),
     ]
     request = load_race(Path("race.yaml"), flags)
     assert request.test.command == ("python", "t.py")
     assert request.test.timeout == 9
-    assert (request.bench.command, request.bench.metric) == (("pytest", "b.py"), Metric.CPU)
+    assert (request.bench.command, request.bench.metric) == (("pytest", "b.py"), BenchMetric.CPU)
     assert request.accept == Accept(speedup=1.2, confidence=0.9)
 
 
 def test_what_is_wrong_with_a_flag_is_told_of_the_flag(write: WriteSuite) -> None:
     write("race.yaml", "{test: 5, bench: pytest b.py}\n")
     flags = [
-        Laid(flag="--test", steps=("test", "command"), value="pytest 'a"),
-        Laid(flag="--compare", steps=("compare",), value=["stdot"]),
+        FlagValue(flag="--test", steps=("test", "command"), value="pytest 'a"),
+        FlagValue(flag="--compare", steps=("compare",), value=["stdot"]),
     ]
     with pytest.raises(RequestError) as refused:
         load_race(Path("race.yaml"), flags)
@@ -420,8 +429,8 @@ def test_what_is_wrong_with_a_flag_is_told_of_the_flag(write: WriteSuite) -> Non
 def test_flags_alone_make_a_race_named_after_its_repository(folder: Path) -> None:
     request = race_of_flags(
         [
-            Laid(flag="--test", steps=("test", "command"), value="pytest"),
-            Laid(flag="--bench", steps=("bench", "command"), value="pytest b.py"),
+            FlagValue(flag="--test", steps=("test", "command"), value="pytest"),
+            FlagValue(flag="--bench", steps=("bench", "command"), value="pytest b.py"),
         ]
     )
     assert (request.name, request.source) == (folder.name, None)

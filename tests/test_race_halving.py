@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraval.racing.halving import (
+from paraval.racing.course.verdicts import (
     FINALISTS,
     FIRST_BLOCKS,
     MOST_BLOCKS,

@@ -21,19 +21,19 @@ from hypothesis import strategies as st
 
 import paraval
 from paraval.processes.children import Warden
-from paraval.racing.asker import Asker
-from paraval.racing.findings import Finding, Origin, Proposal, Staged
-from paraval.racing.hook_ask import Ask
-from paraval.racing.hook_program import Printed
-from paraval.racing.lines import MOST_LINES, Teller
-from paraval.racing.performing import RaceRoom
+from paraval.racing.candidates.json_lines import MOST_LINES, LineSource
+from paraval.racing.course.steps import Base, Step, StepEnd, StepKind, finding_of, trial_of
+from paraval.racing.findings import Origin, Proposal, StagedCandidate, StepFinding
+from paraval.racing.hooks.hook_input import Ask
+from paraval.racing.hooks.hook_program import PrintedLines
+from paraval.racing.hooks.hook_runner import HookRunner
+from paraval.racing.report.standings import BaselineStanding, CandidateStanding, Standings, Status
 from paraval.racing.request import BenchSpec, HookSpec, RaceRequest, TestSpec
-from paraval.racing.standings import BaselineStanding, Standing, Standings, Status
-from paraval.racing.steps import Base, Step, StepEnd, StepKind, finding_of, trial_of
+from paraval.racing.step_performer import RaceContext
 from paraval.records import Attempt, AttemptResult, Outcome
 from paraval.scratch import Homes
 from paraval.settings import LOG_LIMIT_BYTES
-from paraval.targets.surroundings import ProcessRoom
+from paraval.targets.command import ProcessRoom
 from paraval.workspaces.pool import Pool
 from tests.repositories import make_repository
 
@@ -68,9 +68,9 @@ class Scene:
     proposed: list[Proposal] = field(default_factory=list)
     """In the order in which they joined the race."""
     on_proposal: Callable[[Proposal], None] = lambda _: None
-    standings: list[Standing] = field(default_factory=list)
+    standings: list[CandidateStanding] = field(default_factory=list)
 
-    def room(self, warden: Warden, step: Step) -> RaceRoom:
+    def room(self, warden: Warden, step: Step) -> RaceContext:
         kind = step.kind.value
         request = RaceRequest(
             name="race",
@@ -82,7 +82,7 @@ class Scene:
             pass_env=("RACE_KEY",),
             **{kind: self.hook},  # type: ignore[arg-type]  # the name of one of its hooks
         )
-        return RaceRoom(
+        return RaceContext(
             request=request,
             base=BASE,
             processes=ProcessRoom(
@@ -102,7 +102,7 @@ class Scene:
         return StepEnd(
             step=Step(kind=StepKind.STAGE, candidate="heap", proposal=heap),
             outcome=Outcome.PASSED,
-            finding=Finding(staged=Staged(tree="3" * 40, normal="n")),
+            finding=StepFinding(staged=StagedCandidate(tree="3" * 40, normal="n")),
             artifacts={"patch": "heap.patch"} if self.applies else {},
         )
 
@@ -116,7 +116,7 @@ class Scene:
 
         async def perform() -> AttemptResult:
             async with Warden() as warden:
-                asker = Asker(self.room(warden, step), self._stand)
+                asker = HookRunner(self.room(warden, step), self._stand)
                 for number in range(1, attempts + 1):
                     result = await asker.perform(self.attempt(step, warden, number), step)
                 await asker.close()
@@ -199,7 +199,7 @@ def test_a_repair_is_its_parents_child(scene: Scene) -> None:
 
 def test_names_of_repairs_of_repairs_stay_short_and_are_like_no_other() -> None:
     def name(parent: str, origin: Origin = Origin.REPAIR, number: int = 1) -> str:
-        return Teller(origin=origin, parent=Proposal(name=parent)).name(number)
+        return LineSource(origin=origin, parent=Proposal(name=parent)).name(number)
 
     assert name("heap") == "heap-repair-1"
     assert name("heap-repair-1") == "heap-repair-1.1"
@@ -430,7 +430,7 @@ def test_a_cancelled_race_ends_the_program(scene: Scene) -> None:
 
     async def cancel() -> None:
         async with Warden() as warden:
-            asker = Asker(scene.room(warden, GENERATE))
+            asker = HookRunner(scene.room(warden, GENERATE))
             task = asyncio.create_task(asker.perform(scene.attempt(GENERATE, warden), GENERATE))
             await asyncio.wait_for(proposed.wait(), 20)
             task.cancel()
@@ -449,7 +449,7 @@ def test_lines_are_the_same_however_they_come(
     path = tmp_path_factory.mktemp("log") / "stdout.log"
     data = f"{text}\n{text}\n\n{text}".encode()
     cut = cuts.draw(st.integers(0, len(data)))
-    printed, lines = Printed(str(path)), []
+    printed, lines = PrintedLines(str(path)), []
     for piece in (data[:cut], data[cut:]):
         with path.open("ab") as file:
             file.write(piece)
@@ -573,7 +573,9 @@ def test_the_page_tells_of_every_field_of_what_a_function_is_called_with() -> No
 def test_a_generator_can_look_what_became_of_its_candidates(scene: Scene) -> None:
     """An optimiser looks how candidates stand, and proposes accordingly."""
     scene.on_proposal = lambda one: scene.standings.append(
-        Standing(name=one.name, status=Status.FAILED if one.name == "a" else Status.NOT_SHOWN)
+        CandidateStanding(
+            name=one.name, status=Status.FAILED if one.name == "a" else Status.NOT_SHOWN
+        )
     )
 
     async def optimise(ask: Ask) -> AsyncIterator[dict[str, str]]:
@@ -690,7 +692,7 @@ def test_a_function_that_is_not_here_is_said_to_be_missing(scene: Scene) -> None
 def test_a_function_left_behind_is_not_heard_any_more(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paraval.racing.hook_function.GRACE_S", 0.01)
+    monkeypatch.setattr("paraval.racing.hooks.hook_runner.GRACE_S", 0.01)
     left = asyncio.Event()
 
     async def deaf(_ask: Ask) -> AsyncIterator[str]:
@@ -702,7 +704,7 @@ def test_a_function_left_behind_is_not_heard_any_more(
 
     async def outlast() -> AttemptResult:
         async with Warden() as warden:
-            asker = Asker(scene.room(warden, GENERATE))
+            asker = HookRunner(scene.room(warden, GENERATE))
             result = await asker.perform(scene.attempt(GENERATE, warden), GENERATE)
             left.set()
             await asyncio.sleep(0.05)

@@ -18,7 +18,7 @@ import pytest
 
 import paraval
 from paraval.processes.sandbox import why_no_sandbox
-from paraval.racing.standings import Standing
+from paraval.racing.report.standings import CandidateStanding
 from tests.race_kit import (
     PROJECT,
     Candidate,
@@ -53,7 +53,7 @@ class Raced:
     report: paraval.RaceReport
     seconds: float
 
-    def __getitem__(self, name: str) -> Standing:
+    def __getitem__(self, name: str) -> CandidateStanding:
         return self.report[name]
 
 
@@ -65,7 +65,7 @@ def raced(folder: Path, *candidates: Candidate, **keys: Any) -> Iterator[Raced]:
         yield Raced(track=track, report=report, seconds=time.monotonic() - began)
 
 
-def is_told(one: Standing, words: str) -> bool:
+def is_told(one: CandidateStanding, words: str) -> bool:
     return any(words in flag for flag in (*one.flags, one.reason))
 
 

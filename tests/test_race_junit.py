@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraval.racing import junit
-from paraval.racing.excerpts import FOLDER, WORKTREE, Places, cut
-from paraval.racing.junit import JunitReport, read_junit, read_junit_file
-from paraval.racing.pytest_command import after_pytest, reporting
+from paraval.racing.correctness import junit_results as junit
+from paraval.racing.correctness.junit_results import JunitReport, read_junit, read_junit_file
+from paraval.racing.correctness.outputs import FOLDER, WORKTREE, RunFolders, cut
+from paraval.racing.correctness.pytest_command import after_pytest, reporting
 
 OWN = "/own/junit.xml"
 
@@ -69,7 +69,7 @@ def real_fixture(tmp_path_factory: pytest.TempPathFactory) -> JunitReport:
     )
     env = {"PATH": os.environ["PATH"]}
     subprocess.run(asked.argv, cwd=folder, env=env, capture_output=True, check=False)
-    return read_junit_file(str(folder / "out.xml"), Places({str(folder): WORKTREE}))
+    return read_junit_file(str(folder / "out.xml"), RunFolders({str(folder): WORKTREE}))
 
 
 def test_every_end_of_a_pytest_test_is_told_by_its_node_id(real: JunitReport) -> None:
@@ -139,7 +139,7 @@ def test_tests_of_one_name_are_numbered() -> None:
 
 def test_absolute_files_are_told_from_the_worktree() -> None:
     data = b'<testsuite><testcase file="/w/1/a/t.js" classname="c" name="n"/></testsuite>'
-    report = read_junit(data, Places({"/w/1": WORKTREE}))
+    report = read_junit(data, RunFolders({"/w/1": WORKTREE}))
     assert statuses(report) == {"a/t.js::c::n": "passed"}
 
 
@@ -231,7 +231,7 @@ def test_a_file_that_is_none_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_that_pytest_wrote_no_report_is_told_without_its_path(tmp_path: Path) -> None:
-    report = read_junit_file(str(tmp_path / "files" / "r.xml"), Places({str(tmp_path): FOLDER}))
+    report = read_junit_file(str(tmp_path / "files" / "r.xml"), RunFolders({str(tmp_path): FOLDER}))
     assert report == JunitReport(problem="pytest wrote no report of its tests")
 
 

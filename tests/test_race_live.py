@@ -10,17 +10,17 @@ from dataclasses import replace
 
 import pytest
 
-from paraval.cli.progress import Onlooker
-from paraval.cli.race_progress import choose_for_race
-from paraval.cli.race_story import Phase, RaceStory
-from paraval.racing.course_recorded import recorded_in
+from paraval.cli.progress.progress import ProgressObserver
+from paraval.cli.progress.race_progress import choose_for_race
+from paraval.cli.progress.race_story import RacePhase, RaceStory
+from paraval.racing.course.recorded import recorded_in
+from paraval.racing.course.replay import RaceSource
+from paraval.racing.course.steps import Step
 from paraval.racing.findings import to_data
-from paraval.racing.recalling import recalled_by
+from paraval.racing.report.race_words import speedup_cell
+from paraval.racing.report.standings import Standings, Status
 from paraval.racing.request import HookSpec, RaceRequest
-from paraval.racing.shown import speedup_cell
-from paraval.racing.source import RaceSource
-from paraval.racing.standings import Standings, Status
-from paraval.racing.steps import Step
+from paraval.racing.run import recalled_by
 from paraval.records import (
     Attempt,
     AttemptResult,
@@ -71,7 +71,7 @@ class Counts(RaceStory):
 
     def __init__(self) -> None:
         super().__init__(ascii_only=True)
-        self.phases: list[Phase] = []
+        self.phases: list[RacePhase] = []
         """Whenever a step began."""
 
     def __call__(self, event: Happening) -> None:
@@ -94,13 +94,13 @@ class LiveRace:
         self.known: dict[str, TrialResult] = {}
         """By the keys of their trials: what engines have done so far."""
 
-    def run(self, onlooker: Onlooker, most: int | None = None) -> Standings:
+    def run(self, observer: ProgressObserver, most: int | None = None) -> Standings:
         """Another engine, which goes on from what is known; `most`: of steps, then it ends."""
         gone = course(self._asked, self._given, recorded_in(self.known))
         known, done = {**self.known}, len(self.known)
         own = RaceSource(gone, self._asked, BASE, {})
-        source = recalled_by(onlooker, own, known)
-        onlooker(RunStarted(run=RUN, total=done, already_done=done))
+        source = recalled_by(observer, own, known)
+        observer(RunStarted(run=RUN, total=done, already_done=done))
         out, left = deque[Trial](), most
         named = deque(source.begin())
         while left != 0:
@@ -113,17 +113,17 @@ class LiveRace:
             if not out:
                 break
             trial = out.popleft()
-            onlooker(AttemptStarted(attempt=Attempt(trial=trial, number=1, folder="/f")))
+            observer(AttemptStarted(attempt=Attempt(trial=trial, number=1, folder="/f")))
             result = self._result(own.steps[trial.index], trial)
             self.known[trial.key] = result
             named.extend(source.ended(trial, result))
             done, left = done + 1, None if left is None else left - 1
             total = done + len(out) + len(named)
-            onlooker(TrialEnded(trial=trial, result=result, done=done, total=total, eta_s=None))
+            observer(TrialEnded(trial=trial, result=result, done=done, total=total, eta_s=None))
         if left != 0:
             # A kill tells nobody.
-            onlooker(RunEnded(run=RUN))
-        onlooker.close()
+            observer(RunEnded(run=RUN))
+        observer.close()
         return gone.standings()
 
     def _result(self, step: Step, trial: Trial) -> TrialResult:

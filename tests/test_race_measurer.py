@@ -21,25 +21,44 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraval.isolation import MachineReading, Workspace, WorkspaceKind
-from paraval.processes.children import Ended, Warden
-from paraval.racing import stands as stands_module
-from paraval.racing.findings import Block, Calibration, Finding
-from paraval.racing.leavings import only_with
-from paraval.racing.measurer import Measurer, cpus_for
-from paraval.racing.metrics import LEAST_S, MOST_S, MetricFile, difference_in_cases, sample_of
-from paraval.racing.performing import RaceRoom
-from paraval.racing.quiet import Quiet
-from paraval.racing.request import TOTAL, BenchSpec, Metric, RaceRequest, TestSpec
-from paraval.racing.stands import Stands
-from paraval.racing.steps import BASELINE, Base, Step, StepEnd, StepKind, finding_of, trial_of
-from paraval.racing.timing import chances
-from paraval.records import Attempt, AttemptResult, Outcome
+from paraval.processes.children import ProcessEnd, Warden
+from paraval.racing.course.steps import (
+    BASELINE,
+    Base,
+    Step,
+    StepEnd,
+    StepKind,
+    finding_of,
+    trial_of,
+)
+from paraval.racing.findings import Block, Calibration, StepFinding
+from paraval.racing.integrity.leftover_files import only_with
+from paraval.racing.request import TOTAL, BenchMetric, BenchSpec, RaceRequest, TestSpec
+from paraval.racing.speed import measurement_worktrees as stands_module
+from paraval.racing.speed.benchmark_process import (
+    LEAST_S,
+    MOST_S,
+    MetricFile,
+    chances,
+    difference_in_cases,
+    sample_of,
+)
+from paraval.racing.speed.measurement_worktrees import MeasurementWorktrees
+from paraval.racing.speed.measurer import Measurer, QuietMachine, cpus_for
+from paraval.racing.step_performer import RaceContext
+from paraval.records import (
+    Attempt,
+    AttemptResult,
+    MachineReading,
+    Outcome,
+    Workspace,
+    WorkspaceKind,
+)
 from paraval.scratch import Homes
 from paraval.targets.answer import InvalidOutputError
-from paraval.targets.surroundings import ProcessRoom
+from paraval.targets.command import ProcessRoom
 from paraval.workspaces.opening import open_workspaces
-from paraval.workspaces.workspace import Kept, WorkspaceError
+from paraval.workspaces.workspace import KeptWorkspace, WorkspaceError
 from tests.repositories import commit_all, make_repository, run_git
 
 T = TypeVar("T")
@@ -64,7 +83,7 @@ class Folder:
     laid: str = BASE_TREE
     is_out: bool = True
 
-    async def keep(self, folder: str) -> Kept:
+    async def keep(self, folder: str) -> KeptWorkspace:
         raise AssertionError("no git runs where something is measured")
 
     async def release(self) -> None:
@@ -143,7 +162,7 @@ class Race:
         async def main() -> T:
             async with Warden() as warden:
                 measurer = Measurer(
-                    self.room(warden), most_stands=self.most_stands, quiet=Quiet(Calm())
+                    self.room(warden), most_stands=self.most_stands, quiet=QuietMachine(Calm())
                 )
                 try:
                     return await use(measurer)
@@ -154,8 +173,8 @@ class Race:
         assert not self.slots.out, "every slot was given back"
         return found
 
-    def room(self, warden: Warden) -> RaceRoom:
-        return RaceRoom(
+    def room(self, warden: Warden) -> RaceContext:
+        return RaceContext(
             request=self.request,
             base=self.base,
             processes=ProcessRoom(warden=warden, run_id="run", homes=Homes(self.folder)),
@@ -302,7 +321,7 @@ def test_what_the_calibration_saw_decides_whether_blocks_are_pinned(
     race = Race(tmp_path, {BASE_TREE: {"bench.py": ""}, "b": {}})
     seen = Calibration(samples=(), process_s=0.1, busy_cpus=busy_cpus)
     race.ends[(StepKind.CALIBRATE, BASELINE, 1)] = StepEnd(
-        step=CALIBRATE, outcome=Outcome.PASSED, finding=Finding(calibration=seen)
+        step=CALIBRATE, outcome=Outcome.PASSED, finding=StepFinding(calibration=seen)
     )
     pinned = block_of(race.results(screen("b"))[0]).pinned
     assert bool(pinned) is (is_pinned and len(os.sched_getaffinity(0)) > 1)
@@ -384,7 +403,7 @@ GOOD = '{"sort": 0.5, "parse": 0.25}'
 
 def with_file(tmp_path: Path, candidate: dict[str, str], baseline: str = GOOD) -> AttemptResult:
     trees = {BASE_TREE: {"bench.py": WRITE, "code.txt": baseline}, "b": candidate}
-    return Race(tmp_path, trees, metric=Metric.FILE, file="out.json").results(screen("b"))[0]
+    return Race(tmp_path, trees, metric=BenchMetric.FILE, file="out.json").results(screen("b"))[0]
 
 
 def test_a_file_tells_seconds_by_case_and_in_total(tmp_path: Path) -> None:
@@ -484,7 +503,7 @@ def test_two_sides_are_compared_only_where_all_processes_measured_the_same(
 def test_no_measurement_is_anything_but_a_positive_finite_time(seconds: float) -> None:
     spec = BenchSpec(command=("x",))
     try:
-        sample = sample_of(Ended(wall_s=seconds), spec, None)
+        sample = sample_of(ProcessEnd(wall_s=seconds), spec, None)
     except InvalidOutputError:
         assert not LEAST_S <= seconds <= MOST_S
     else:
@@ -494,7 +513,7 @@ def test_no_measurement_is_anything_but_a_positive_finite_time(seconds: float) -
 
 def test_cpu_time_can_be_what_is_compared(tmp_path: Path) -> None:
     trees = {BASE_TREE: {"bench.py": SLEEP, **sleeping(0.1)}, "b": {}}
-    race = Race(tmp_path, trees, metric=Metric.CPU)
+    race = Race(tmp_path, trees, metric=BenchMetric.CPU)
     block = block_of(race.results(screen("b"))[0])
     assert all(sample[TOTAL] < 0.1 for sample in (*block.baseline, *block.candidate))
 
@@ -655,7 +674,7 @@ def test_a_candidate_that_sets_the_clock_is_flagged(
     tmp_path: Path, code: str, is_forged: bool
 ) -> None:
     trees = {BASE_TREE: {"bench.py": TELLS, "code_.py": SLOWER}, "b": {"code_.py": code}}
-    race = Race(tmp_path, trees, metric=Metric.FILE, file="b.json")
+    race = Race(tmp_path, trees, metric=BenchMetric.FILE, file="b.json")
     flags = block_of(race.results(screen("b"))[0]).flags
     assert bool(flags) is is_forged
     told = r"it tells to be [\d,]{3,} ms faster, and its processes are (not|only .+ faster)"
@@ -670,7 +689,7 @@ def test_told_times_that_do_not_fit_into_their_processes_are_not_held_against_th
         BASE_TREE: {"bench.py": TELLS, "code_.py": SLOW + "SCALE = 1000"},
         "b": {"code_.py": SLOW + "SCALE = 10"},
     }
-    race = Race(tmp_path, trees, metric=Metric.FILE, file="b.json")
+    race = Race(tmp_path, trees, metric=BenchMetric.FILE, file="b.json")
     assert block_of(race.results(screen("b"))[0]).flags == ()
 
 
@@ -819,7 +838,7 @@ def test_a_place_that_cannot_be_given_back_is_told_and_costs_no_measurement(
     said: list[str] = []
 
     async def main() -> None:
-        stands = Stands(slots, None, baseline=BASE_TREE, say=said.append)
+        stands = MeasurementWorktrees(slots, None, baseline=BASE_TREE, say=said.append)
         shutil.rmtree((await stands.stand("b")).top)
         stands.drop_all()
         await stands.at_rest()
@@ -846,7 +865,7 @@ def test_closing_stands_outlasts_a_cancel(tmp_path: Path) -> None:
     slots = Slots(tmp_path, {BASE_TREE: {}, "b": {}})
 
     async def main() -> None:
-        stands = Stands(slots, Homes(tmp_path), baseline=BASE_TREE)
+        stands = MeasurementWorktrees(slots, Homes(tmp_path), baseline=BASE_TREE)
         for tree in (BASE_TREE, "b"):
             await stands.stand(tree)
         closing = asyncio.create_task(stands.close())
@@ -872,7 +891,7 @@ def on_worktrees(
             open_workspaces(asked, scratch=tmp_path / "scratch", warden=warden, at_most=2) as pool,
         ):
             room = replace(race.room(warden), workspaces=pool)
-            measurer = Measurer(room, most_stands=2, quiet=Quiet(Calm()))
+            measurer = Measurer(room, most_stands=2, quiet=QuietMachine(Calm()))
             try:
                 return [await race.perform(measurer, step) for step in steps]
             finally:
@@ -896,7 +915,7 @@ def test_a_worktree_that_was_another_candidate_s_runs_the_code_of_its_own(
     for number in range(1, 5):
         (repository / "code.txt").write_text(f'{{"a": {number}}}')
         trees[number] = run_git(repository, "rev-parse", f"{commit_all(repository)}^{{tree}}")
-    race = Race(tmp_path, {}, metric=Metric.FILE, file="out.json")
+    race = Race(tmp_path, {}, metric=BenchMetric.FILE, file="out.json")
     race.base = Base(tree=run_git(repository, "rev-parse", f"{commit}^{{tree}}"))
     asked = Workspace(
         kind=WorkspaceKind.GIT,

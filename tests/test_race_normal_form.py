@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraval.git.trees import ABSENT, TreeChange
-from paraval.racing import normal_form as module
-from paraval.racing.normal_form import BASE_NORMAL, LARGEST_SOURCE_BYTES, normal_form
-from paraval.racing.syntax_child import NONE, form_of
+from paraval.git.objects import ABSENT, TreeChange
+from paraval.racing.candidates import duplicates as module
+from paraval.racing.candidates.duplicates import BASE_NORMAL, LARGEST_SOURCE_BYTES, normal_form
+from paraval.racing.candidates.syntax_child import NONE, form_of
 
 OLD = b"def f(x):\n    return x + 1\n"
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from paraval.racing import outside
-from paraval.racing.outside import OutsideWatch
-from paraval.racing.user_tree import Fingerprint, UserTree
+from paraval.racing.integrity import user_repo as outside
+from paraval.racing.integrity.user_repo import Fingerprint, UserRepoWatch, UserTree
 
 from .workspace_kit import repository_fixture  # noqa: F401 - a fixture
 
@@ -35,9 +34,9 @@ def looks_fixture(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return began
 
 
-def watching(repository: Path, work: Callable[[OutsideWatch], Coroutine[Any, Any, None]]) -> None:
+def watching(repository: Path, work: Callable[[UserRepoWatch], Coroutine[Any, Any, None]]) -> None:
     async def whole() -> None:
-        watch = OutsideWatch(str(repository), [])
+        watch = UserRepoWatch(str(repository), [])
         await watch.begin()
         await work(watch)
         await watch.close()
@@ -46,7 +45,7 @@ def watching(repository: Path, work: Callable[[OutsideWatch], Coroutine[Any, Any
 
 
 def test_steps_that_end_together_share_a_look(repository: Path, looks: list[float]) -> None:
-    async def work(watch: OutsideWatch) -> None:
+    async def work(watch: UserRepoWatch) -> None:
         for index in range(40):
             watch.started(index)
         (repository / "new").write_text("x")
@@ -62,7 +61,7 @@ def test_steps_that_end_one_by_one_wait_a_little_for_one_another(
 ) -> None:
     """Or all the time would be spent on looking."""
 
-    async def work(watch: OutsideWatch) -> None:
+    async def work(watch: UserRepoWatch) -> None:
         async def step(index: int) -> None:
             watch.started(index)
             await asyncio.sleep(0.01 * index)
@@ -80,7 +79,7 @@ def test_steps_that_end_one_by_one_wait_a_little_for_one_another(
 def test_one_that_runs_alone_is_looked_after_at_once(repository: Path, looks: list[float]) -> None:
     """As all that is measured does: nobody waits, and nobody looks while the next one runs."""
 
-    async def work(watch: OutsideWatch) -> None:
+    async def work(watch: UserRepoWatch) -> None:
         for index in range(5):
             watch.started(index)
             (repository / f"new-{index}").write_text("x")
@@ -98,7 +97,7 @@ def test_one_that_runs_alone_is_looked_after_at_once(repository: Path, looks: li
 def test_a_change_is_told_to_all_that_ran_then_and_to_none_that_came_later(
     repository: Path, looks: list[float]
 ) -> None:
-    async def work(watch: OutsideWatch) -> None:
+    async def work(watch: UserRepoWatch) -> None:
         watch.started(1)
         watch.started(2)
         (repository / "new").write_text("x")
@@ -114,7 +113,7 @@ def test_a_change_is_told_to_all_that_ran_then_and_to_none_that_came_later(
 def test_a_step_that_is_cancelled_leaves_the_look_to_the_others(
     repository: Path, looks: list[float]
 ) -> None:
-    async def work(watch: OutsideWatch) -> None:
+    async def work(watch: UserRepoWatch) -> None:
         for index in range(3):
             watch.started(index)
         (repository / "new").write_text("x")

@@ -13,17 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraval.isolation import FileChange
 from paraval.processes.children import Warden
-from paraval.racing.findings import Finding, Profiled, Staged
-from paraval.racing.performing import RaceRoom
-from paraval.racing.profile_told import profile_told
-from paraval.racing.profiler import Profiler
+from paraval.racing.course.steps import Base, Step, StepEnd, StepKind, finding_of, trial_of
+from paraval.racing.findings import ProfileFinding, StagedCandidate, StepFinding
+from paraval.racing.profile.profiler import Profiler, profile_told
 from paraval.racing.request import BenchSpec, Profile, ProfileSpec, RaceRequest, TestSpec
-from paraval.racing.steps import Base, Step, StepEnd, StepKind, finding_of, trial_of
-from paraval.records import Attempt, AttemptResult, Outcome
+from paraval.racing.step_performer import RaceContext
+from paraval.records import Attempt, AttemptResult, FileChange, Outcome
 from paraval.scratch import Homes
-from paraval.targets.surroundings import ProcessRoom
+from paraval.targets.command import ProcessRoom
 from paraval.workspaces.pool import Pool
 from paraval.workspaces.workspace import WorkspaceError
 
@@ -150,7 +148,7 @@ class Race:
         async with Warden() as warden, opened(worktrees(self.repository), self.scratch) as pool:
             assert isinstance(pool, Pool)
             homes = Homes(self.run_folder)
-            room = RaceRoom(
+            room = RaceContext(
                 request=self.request,
                 base=Base(tree=base),
                 processes=ProcessRoom(warden=warden, run_id="run-1", homes=homes),
@@ -173,7 +171,7 @@ class Race:
         return StepEnd(
             step=Step(kind=StepKind.STAGE, candidate="quick"),
             outcome=Outcome.PASSED,
-            finding=Finding(staged=Staged(tree=tree, normal="n", files=files)),
+            finding=StepFinding(staged=StagedCandidate(tree=tree, normal="n", files=files)),
         )
 
     def _attempt(self, step: Step, base: Base) -> Attempt:
@@ -186,14 +184,14 @@ def race_fixture(repository: Path, scratch: Path, tmp_path: Path) -> Race:
     return Race(repository, scratch, tmp_path)
 
 
-def profiled(result: AttemptResult) -> Profiled:
+def profiled(result: AttemptResult) -> ProfileFinding:
     assert result.outcome is Outcome.PASSED
     found = finding_of(result).profiled
     assert found is not None
     return found
 
 
-def hits(found: Profiled) -> dict[str, dict[int, int]]:
+def hits(found: ProfileFinding) -> dict[str, dict[int, int]]:
     return {
         function.name: {line.line: line.hits for line in function.lines}
         for function in found.functions
@@ -369,7 +367,7 @@ def test_a_worktree_that_cannot_be_had_is_a_reason_too(race: Race) -> None:
 
     async def perform() -> AttemptResult:
         async with Warden() as warden:
-            room = RaceRoom(
+            room = RaceContext(
                 request=race.request,
                 base=Base(tree="b"),
                 processes=ProcessRoom(warden=warden, run_id="run-1"),

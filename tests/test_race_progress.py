@@ -11,22 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraval.cli.progress import Onlooker
-from paraval.cli.race_progress import choose_for_race
-from paraval.cli.race_story import RaceStory
+from paraval.cli.progress.progress import ProgressObserver
+from paraval.cli.progress.race_progress import choose_for_race
+from paraval.cli.progress.race_story import RaceStory
 from paraval.racing import findings  # its Tested looks like a test to pytest
+from paraval.racing.candidates.duplicates import BASE_NORMAL
 from paraval.racing.findings import (
-    Asked,
     Block,
     Calibration,
-    Difference,
-    Finding,
+    HookAnswer,
     Proposal,
-    Staged,
+    RunDifference,
+    StagedCandidate,
+    StepFinding,
     TestCounts,
     to_data,
 )
-from paraval.racing.normal_form import BASE_NORMAL
 from paraval.racing.request import TOTAL
 from paraval.records import (
     Attempt,
@@ -92,7 +92,7 @@ class Engine:
     def ends(
         self,
         trial: Trial,
-        finding: Finding | None = None,
+        finding: StepFinding | None = None,
         outcome: Outcome = Outcome.PASSED,
         why: str = "",
     ) -> None:
@@ -115,19 +115,19 @@ class Engine:
     # ---- steps
 
     def stages(self, name: str, normal: str = "", **metadata: Any) -> None:
-        staged = Staged(tree=f"tree of {name}", normal=normal or name)
-        self.ends(self.starts(name, "stage", **metadata), Finding(staged=staged))
+        staged = StagedCandidate(tree=f"tree of {name}", normal=normal or name)
+        self.ends(self.starts(name, "stage", **metadata), StepFinding(staged=staged))
 
     def tests(self, name: str, passed: int = 12, number: int = 1) -> None:
-        tested = findings.Tested(counts=TestCounts(passed=passed))
-        self.ends(self.starts(name, "test", number), Finding(tested=tested))
+        tested = findings.CorrectnessFinding(counts=TestCounts(passed=passed))
+        self.ends(self.starts(name, "test", number), StepFinding(tested=tested))
 
     def measures(
         self, name: str, kind: str, number: int, ratio: float, *, noisy: bool = False
     ) -> None:
         slow, quick = {TOTAL: ratio}, {TOTAL: 1.0}
         block = Block(baseline=(slow, slow), candidate=(quick, quick), noisy=noisy)
-        self.ends(self.starts(name, kind, number), Finding(block=block))
+        self.ends(self.starts(name, kind, number), StepFinding(block=block))
 
 
 class Clock:
@@ -140,12 +140,12 @@ class Clock:
 
 def lines_of(told: list[Happening], *, verbose: bool = False, encoding: str = "utf-8") -> list[str]:
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    onlooker = choose_for_race("lines", stream, verbose, clock=Clock(), environ={})
-    onlooker(RunStarted(run=RUN, total=0, already_done=0))
+    observer = choose_for_race("lines", stream, verbose, clock=Clock(), environ={})
+    observer(RunStarted(run=RUN, total=0, already_done=0))
     for event in told:
-        onlooker(event)
-    onlooker(RunEnded(run=RUN))
-    onlooker.close()
+        observer(event)
+    observer(RunEnded(run=RUN))
+    observer.close()
     stream.seek(0)
     return stream.read().splitlines()
 
@@ -165,13 +165,15 @@ def test_a_log_has_a_line_for_each_candidate_and_each_round(engine: Engine) -> N
     engine.stages("reformatted", normal="dict-index")
     engine.named(4)
     calibration = Calibration(samples=({TOTAL: 0.5},), process_s=0.512, busy_cpus=1.0)
-    engine.ends(engine.starts("baseline", "calibrate"), Finding(calibration=calibration))
+    engine.ends(engine.starts("baseline", "calibrate"), StepFinding(calibration=calibration))
     engine.tests("dict-index")
-    difference = Difference(
+    difference = RunDifference(
         scope="test", name="tests/test_a.py::test_cycle", status="failed", baseline="passed"
     )
-    tested = findings.Tested(counts=TestCounts(passed=11, failed=1), differences=(difference,))
-    engine.ends(engine.starts("wrong-edge", "test"), Finding(tested=tested), Outcome.FAILED)
+    tested = findings.CorrectnessFinding(
+        counts=TestCounts(passed=11, failed=1), differences=(difference,)
+    )
+    engine.ends(engine.starts("wrong-edge", "test"), StepFinding(tested=tested), Outcome.FAILED)
     engine.named(1)
     engine.ends(engine.starts("hangs", "test"), None, Outcome.TIMEOUT, "not done after 10 s; ended")
     for number, ratio in enumerate((3.2, 3.3, 3.1), 1):
@@ -222,13 +224,13 @@ def test_one_block_has_no_interval(engine: Engine) -> None:
 
 
 def test_candidates_that_hooks_propose_are_told_with_where_they_come_from(engine: Engine) -> None:
-    asked = Asked(proposals=(Proposal(name="a", patch=""),), complaints=("line 2: no JSON",))
-    engine.ends(engine.starts("wrong", "repair"), Finding(asked=asked))
+    asked = HookAnswer(proposals=(Proposal(name="a", patch=""),), complaints=("line 2: no JSON",))
+    engine.ends(engine.starts("wrong", "repair"), StepFinding(asked=asked))
     engine.stages("wrong-repair-1", origin="repair", parent="wrong")
     engine.stages("new", origin="generate", parent=None)
     engine.stages("given", origin="given", parent=None)
     engine.ends(engine.starts("generate", "generate"), None, Outcome.CRASHED, "exit code 1: no key")
-    nothing = Finding(asked=Asked())
+    nothing = StepFinding(asked=HookAnswer())
     engine.ends(engine.starts("hopeless", "repair"), nothing)
     assert lines_of(engine.told) == [
         "! wrong  1 line left out: line 2: no JSON",
@@ -240,13 +242,13 @@ def test_candidates_that_hooks_propose_are_told_with_where_they_come_from(engine
 
 
 def test_of_lines_that_are_left_out_the_true_number_is_told(engine: Engine) -> None:
-    asked = Asked(
+    asked = HookAnswer(
         proposals=(Proposal(name="a", patch=""),),
         complaints=("line 1: no JSON", "line 2: no JSON"),
         more_complaints=998,
         remarks=("lines after the 1,000th were not read",),
     )
-    engine.ends(engine.starts("generate", "generate"), Finding(asked=asked))
+    engine.ends(engine.starts("generate", "generate"), StepFinding(asked=asked))
     assert lines_of(engine.told) == [
         "! generate  1,000 lines left out: line 1: no JSON",
         "! generate  lines after the 1,000th were not read",
@@ -257,8 +259,8 @@ def test_what_is_no_candidate_is_told_with_the_reason(engine: Engine) -> None:
     engine.ends(
         engine.starts("stale", "stage"), None, Outcome.FAILED, "error: patch does not apply"
     )
-    flagged = Staged(tree="t", normal="n", flags=("edits tests/test_a.py",))
-    engine.ends(engine.starts("cheat", "stage"), Finding(staged=flagged))
+    flagged = StagedCandidate(tree="t", normal="n", flags=("edits tests/test_a.py",))
+    engine.ends(engine.starts("cheat", "stage"), StepFinding(staged=flagged))
     engine.stages("nothing", normal=BASE_NORMAL)
     assert lines_of(engine.told) == [
         "✗ stale  invalid: error: patch does not apply",
@@ -270,12 +272,15 @@ def test_what_is_no_candidate_is_told_with_the_reason(engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("tested", "why"),
     [
-        (findings.Tested(flags=("changed tests/test_a.py",)), "changed tests/test_a.py"),
-        (findings.Tested(failing=("a.py::x", "a.py::y")), "2 tests: x and y"),
         (
-            findings.Tested(
+            findings.CorrectnessFinding(flags=("changed tests/test_a.py",)),
+            "changed tests/test_a.py",
+        ),
+        (findings.CorrectnessFinding(failing=("a.py::x", "a.py::y")), "2 tests: x and y"),
+        (
+            findings.CorrectnessFinding(
                 differences=tuple(
-                    Difference(scope="test", name=name, status="failed", baseline="passed")
+                    RunDifference(scope="test", name=name, status="failed", baseline="passed")
                     for name in "abcd"
                 ),
                 more=2,
@@ -283,18 +288,22 @@ def test_what_is_no_candidate_is_told_with_the_reason(engine: Engine) -> None:
             "6 tests: a, b, c and 3 more",
         ),
         (
-            findings.Tested(
+            findings.CorrectnessFinding(
                 differences=(
-                    Difference(scope="stdout", name="stdout", status="different", baseline="there"),
+                    RunDifference(
+                        scope="stdout", name="stdout", status="different", baseline="there"
+                    ),
                 )
             ),
             "stdout is different",
         ),
-        (findings.Tested(), "its tests"),
+        (findings.CorrectnessFinding(), "its tests"),
     ],
 )
-def test_why_tests_failed_fits_on_a_line(engine: Engine, tested: findings.Tested, why: str) -> None:
-    engine.ends(engine.starts("wrong", "test"), Finding(tested=tested), Outcome.FAILED)
+def test_why_tests_failed_fits_on_a_line(
+    engine: Engine, tested: findings.CorrectnessFinding, why: str
+) -> None:
+    engine.ends(engine.starts("wrong", "test"), StepFinding(tested=tested), Outcome.FAILED)
     assert lines_of(engine.told) == [f"✗ wrong  failed: {why}"]
 
 
@@ -303,7 +312,7 @@ def test_a_duplicate_is_told_as_soon_as_it_is_certain_and_of_the_first(engine: E
     trials = [engine.starts(name, "stage") for name in ("a", "b", "c", "d")]
     for trial in reversed(trials):
         normal = "other" if trial.case.id == "d" else "same"
-        engine.ends(trial, Finding(staged=Staged(tree=trial.case.id, normal=normal)))
+        engine.ends(trial, StepFinding(staged=StagedCandidate(tree=trial.case.id, normal=normal)))
     engine.tests("a")
     engine.tests("d")
     assert lines_of(engine.told) == [
@@ -336,15 +345,15 @@ def test_notices_skips_and_tries_are_told(engine: Engine) -> None:
 
 def test_a_quiet_log_tells_once_a_minute_that_the_race_is_alive(engine: Engine) -> None:
     stream, clock = io.StringIO(), Clock()
-    onlooker = choose_for_race("lines", stream, False, clock=clock, environ={})
-    onlooker(RunStarted(run=RUN, total=0, already_done=0))
+    observer = choose_for_race("lines", stream, False, clock=clock, environ={})
+    observer(RunStarted(run=RUN, total=0, already_done=0))
     engine.stages("quick")
     engine.starts("quick", "test")
     for event in engine.told:
-        onlooker(event)
+        observer(event)
     for _ in range(25):
         clock.now += 5.0
-        onlooker.tick(clock.now)
+        observer.tick(clock.now)
     assert stream.getvalue().splitlines() == [
         "… testing 0 of 1: 1 running, longest quick · test for 60 s",
         "… testing 0 of 1: 1 running, longest quick · test for 2 min",
@@ -373,14 +382,14 @@ class Terminal(io.StringIO):
         return [line.rstrip() for line in self.screen.display if line.strip()]
 
 
-def shown_on(terminal: Terminal, told: list[Happening]) -> Onlooker:
+def shown_on(terminal: Terminal, told: list[Happening]) -> ProgressObserver:
     clock = Clock()
-    onlooker = choose_for_race("auto", terminal, False, clock=clock, environ={"TERM": "xterm"})
-    onlooker(RunStarted(run=RUN, total=0, already_done=0))
+    observer = choose_for_race("auto", terminal, False, clock=clock, environ={"TERM": "xterm"})
+    observer(RunStarted(run=RUN, total=0, already_done=0))
     for event in told:
         clock.now += 1.0
-        onlooker(event)
-    return onlooker
+        observer(event)
+    return observer
 
 
 def test_a_terminal_shows_the_phase_and_what_runs_and_only_what_failed_above(
@@ -394,12 +403,12 @@ def test_a_terminal_shows_the_phase_and_what_runs_and_only_what_failed_above(
     engine.ends(engine.starts("b", "test"), None, Outcome.CRASHED, "exit code 3")
     engine.starts("c", "test")
     terminal = Terminal()
-    onlooker = shown_on(terminal, engine.told)
+    observer = shown_on(terminal, engine.told)
     *above, first, second = terminal.lines()
     assert above == ["! b  crashed: exit code 3"]
     assert first.endswith("testing 2 of 3  1 passed  0 failed  1 error  11 s  ETA 8 s")
     assert second == "1 running: c · test"
-    onlooker(RunEnded(run=RUN))
+    observer(RunEnded(run=RUN))
     assert terminal.lines() == ["! b  crashed: exit code 3"]
 
 
@@ -417,17 +426,17 @@ def test_many_candidates_with_long_names_fit_on_any_terminal_of_any_size(
         engine.starts(name, "test")
     monkeypatch.setenv("COLUMNS", "110")
     terminal, now = Terminal(), 10_000.0
-    onlooker = shown_on(terminal, engine.told)
+    observer = shown_on(terminal, engine.told)
     for width in (110, 60, 33, 12, 7, 200, 80):
         monkeypatch.setenv("COLUMNS", str(width))
         terminal.screen.resize(20, width)
         now += 1.0
-        onlooker.tick(now)
+        observer.tick(now)
         failure, bar, running = terminal.lines()
         assert failure.startswith("! 宽")
         assert "testing 101 of 200"[: width - 2] in bar
         assert running.startswith("99 running: 宽"[: width - 2])
-    onlooker.close()
+    observer.close()
     assert len(terminal.lines()) == 1
 
 
@@ -453,10 +462,10 @@ def test_the_bar_counts_the_blocks_of_a_round(
 
 def test_programs_get_the_json_of_any_run(engine: Engine) -> None:
     stream = io.StringIO()
-    onlooker = choose_for_race("json", stream, False)
+    observer = choose_for_race("json", stream, False)
     engine.tests("quick")
     for event in engine.told:
-        onlooker(event)
+        observer(event)
     told = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [one["event"] for one in told] == ["attempt_started", "trial_ended"]
     assert told[1]["case"] == "quick"
@@ -471,11 +480,11 @@ def test_nothing_that_others_wrote_can_act_on_a_terminal_or_break_the_story(
     name: str, why: str, outcome: Outcome
 ) -> None:
     engine = Engine()
-    difference = Difference(scope="test", name=why, status=why, baseline="passed")
-    tested = findings.Tested(differences=(difference,), flags=(why,) if why else ())
-    staged = Staged(tree="t", normal="n", flags=(why,))
+    difference = RunDifference(scope="test", name=why, status=why, baseline="passed")
+    tested = findings.CorrectnessFinding(differences=(difference,), flags=(why,) if why else ())
+    staged = StagedCandidate(tree="t", normal="n", flags=(why,))
     for kind in ("stage", "test", "repair", "calibrate", "screen", "final", "profile", "other"):
-        finding = Finding(staged=staged, tested=tested, asked=Asked(complaints=(why,)))
+        finding = StepFinding(staged=staged, tested=tested, asked=HookAnswer(complaints=(why,)))
         engine.ends(engine.starts(name, kind, origin="repair", parent=why), finding, outcome, why)
     story = RaceStory(ascii_only=False)
     for event in engine.told:

@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paraval.errors import RequestError
-from paraval.racing.findings import Origin, Proposal
-from paraval.racing.lines import (
+from paraval.racing.candidates.json_lines import (
     LONGEST_LINE,
     MOST_COMPLAINTS,
     MOST_LINES,
-    Teller,
+    LineSource,
     read_answer,
     read_items,
 )
-from paraval.racing.names import natural_order, why_no_name
-from paraval.racing.proposals import given_proposals
+from paraval.racing.candidates.names import natural_order, why_no_name
+from paraval.racing.candidates.proposals import given_proposals
+from paraval.racing.findings import Origin, Proposal
 from paraval.racing.request import BenchSpec, HookSpec, RaceRequest, TestSpec
 from tests.repositories import commit_all, make_repository, run_git
 
@@ -246,14 +246,14 @@ def test_any_names_can_be_put_in_order(names: list[str]) -> None:
 
 # ---- JSON lines, as hooks print them
 
-GENERATOR = Teller(origin=Origin.GENERATE)
+GENERATOR = LineSource(origin=Origin.GENERATE)
 PARENT = Proposal(name="quick", patch="p", depth=1)
 
 
 def test_repairs_are_named_after_what_they_repair() -> None:
     asked = read_answer(
         '{"patch": "a"}\n\n{"name": "mine", "ref": "HEAD"}\r\n{"patch": "b"}\n',
-        Teller(origin=Origin.REPAIR, parent=PARENT, taken=2),
+        LineSource(origin=Origin.REPAIR, parent=PARENT, taken=2),
     ).asked
     assert [one.name for one in asked.proposals] == ["quick-repair-3", "mine", "quick-repair-5"]
     assert {(one.parent, one.depth, one.origin) for one in asked.proposals} == {
@@ -272,11 +272,11 @@ def test_what_is_generated_is_numbered_past_names_that_were_chosen() -> None:
 
 def test_costs_are_added_up_whether_a_candidate_stands_beside_them_or_not() -> None:
     answer = read_answer(
-        '{"cost_usd": 0.02}\n{"patch": "a", "cost_usd": 1}\n', Teller(origin=Origin.GENERATE)
+        '{"cost_usd": 0.02}\n{"patch": "a", "cost_usd": 1}\n', LineSource(origin=Origin.GENERATE)
     )
     assert answer.cost_usd == pytest.approx(1.02)
     assert len(answer.asked.proposals) == 1
-    assert read_answer('{"patch": "a"}', Teller(origin=Origin.GENERATE)).cost_usd is None
+    assert read_answer('{"patch": "a"}', LineSource(origin=Origin.GENERATE)).cost_usd is None
 
 
 @pytest.mark.parametrize(
@@ -325,7 +325,7 @@ def test_lines_and_complaints_are_bounded() -> None:
 
 def test_items_of_functions_are_read_as_lines_are() -> None:
     answer = read_items(
-        [{"patch": "a"}, 5, {"cost_usd": 2}], Teller(origin=Origin.REFINE, parent=PARENT)
+        [{"patch": "a"}, 5, {"cost_usd": 2}], LineSource(origin=Origin.REFINE, parent=PARENT)
     )
     assert [one.name for one in answer.asked.proposals] == ["quick-refine-1"]
     assert answer.asked.complaints[0].startswith("item 2: must be a mapping")

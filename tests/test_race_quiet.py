@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraval.isolation import MachineReading
-from paraval.machine.reader import Load, MachineReader
-from paraval.racing.quiet import (
+from paraval.machine.machine_reader import MachineReader, TreeUsage
+from paraval.racing.speed.measurer import (
     LEAST_DISTURBING_CPUS,
     LOOK_S,
     QUIET_LOOKS,
-    Quiet,
+    QuietMachine,
     is_disturbed,
     is_quiet,
     others_cpus,
 )
+from paraval.records import MachineReading
 
 
 def reading(busy_cpus: float, *, cpus: float = 2.0, cpu_some: float = 0.0) -> MachineReading:
@@ -36,14 +36,14 @@ class Machine:
         self.readings = list(readings)
         self.engine_s = 0.0
 
-    def read(self, loads: Mapping[int, Load]) -> MachineReading:
+    def read(self, loads: Mapping[int, TreeUsage]) -> MachineReading:
         return self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
 
     async def sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def quiet(self) -> Quiet:
-        return Quiet(
+    def quiet(self) -> QuietMachine:
+        return QuietMachine(
             self,
             clock=lambda: self.now,
             engine_cpu_s=lambda: self.engine_s,
@@ -140,7 +140,7 @@ def test_a_block_is_judged_by_the_time_since_it_began() -> None:
 
 def test_the_real_machine_can_be_read() -> None:
     async def look() -> bool:
-        quiet = Quiet(MachineReader())
+        quiet = QuietMachine(MachineReader())
         quiet.begin()
         await asyncio.sleep(0.02)
         return quiet.was_disturbed(0, own_cpu_s=0.0)

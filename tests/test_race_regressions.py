@@ -23,12 +23,12 @@ import pytest
 
 import paraval
 from paraval.processes.children import Warden
-from paraval.racing.measurer import Measurer
-from paraval.racing.report import report_of
+from paraval.racing.correctness.tester import Tester
+from paraval.racing.course.steps import Step, StepKind
+from paraval.racing.report.race_report import report_of
 from paraval.racing.request import TOTAL
-from paraval.racing.stands import MOST_STANDS
-from paraval.racing.steps import Step, StepKind
-from paraval.racing.tester import Tester
+from paraval.racing.speed.measurement_worktrees import MOST_STANDS
+from paraval.racing.speed.measurer import Measurer
 from paraval.records import (
     Attempt,
     AttemptResult,
@@ -226,7 +226,7 @@ def test_where_no_worktree_can_be_made_the_race_says_so_and_ends(
         raise NO_SPACE
 
     monkeypatch.setattr(Slot, "make", never)
-    monkeypatch.setattr("paraval.racing.preparing.Plan", quick_to_retry)
+    monkeypatch.setattr("paraval.racing.prepare.Plan", quick_to_retry)
     report = track.race(telling("quick", 0.5))
     assert report.exit_code == 3
     assert "no space left" in (report.standings.baseline.reason or "")
@@ -443,7 +443,7 @@ def test_pytest_runs_by_the_users_own_settings_which_nobody_rewrites(track: Trac
         ),
         test=PYTEST,
         env={**NO_PLUGINS, MARK: str(track.folder)},
-        onlooker=Looking(look),
+        observer=Looking(look),
     )
     assert set(seen) == {settings}
     assert report.standings.baseline.tests is not None
@@ -484,7 +484,7 @@ def test_no_candidate_is_in_the_users_tree_even_for_a_moment(track: Track) -> No
         return telling("mended", 0.8)
 
     report = track.race(
-        telling("quick", 0.5), wrong("wrong"), repair=repair, onlooker=Looking(look)
+        telling("quick", 0.5), wrong("wrong"), repair=repair, observer=Looking(look)
     )
     assert statuses(report) == {"quick": "won", "wrong": "failed", "mended": "accepted"}
     assert len(seen) > 30
@@ -587,7 +587,7 @@ def test_a_fault_of_ours_with_one_candidate_ends_that_one_alone(
         return result
 
     monkeypatch.setattr(performer, "perform", perform_or_not)
-    monkeypatch.setattr("paraval.racing.preparing.Plan", quick_to_retry)
+    monkeypatch.setattr("paraval.racing.prepare.Plan", quick_to_retry)
     report = track.race(telling("quick", 0.5), telling("cursed", 0.1), telling("slow", 2.0))
     assert statuses(report) == {"quick": "won", "cursed": "infra_error", "slow": "slower"}
     assert "a fault of paraval itself" in report["cursed"].reason

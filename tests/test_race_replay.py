@@ -15,12 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import paraval
-from paraval.racing.course_recorded import StepId, id_of
-from paraval.racing.course_time import RaceTime
-from paraval.racing.findings import Asked, Finding, Origin, Proposal
-from paraval.racing.report import report_of
+from paraval.racing.course.recorded import RaceTime, StepId, id_of
+from paraval.racing.course.steps import Step, StepEnd, StepKind, trial_of
+from paraval.racing.findings import HookAnswer, Origin, Proposal, StepFinding
+from paraval.racing.report.race_report import report_of
 from paraval.racing.request import HookSpec, RaceLimits, RaceRequest
-from paraval.racing.steps import Step, StepEnd, StepKind, trial_of
 from paraval.records import Limits, Outcome, Plan
 from paraval.store.store import Store
 from tests.race_kit import Track, telling, track_fixture, whose_test_runs, wrong  # noqa: F401 - a fixture
@@ -211,7 +210,11 @@ def test_the_same_proposal_of_two_hooks_stays_that_of_the_one_that_came_first() 
     def end_of(step: Step) -> StepEnd:
         end = world.end(step)
         is_repair = step.kind is StepKind.REPAIR
-        return replace(end, finding=Finding(asked=Asked(proposals=said))) if is_repair else end
+        return (
+            replace(end, finding=StepFinding(asked=HookAnswer(proposals=said)))
+            if is_repair
+            else end
+        )
 
     ends: list[StepEnd] = []
     out = one.begin()

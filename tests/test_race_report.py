@@ -16,31 +16,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paraval.errors import RequestError
-from paraval.racing.course import Course
+from paraval.racing.course.course import Course
+from paraval.racing.course.steps import Base
 from paraval.racing.findings import (
-    Difference,
     Origin,
     ProfiledFunction,
     ProfiledLine,
     Proposal,
+    RunDifference,
     Speedup,
     TestCounts,
 )
-from paraval.racing.report import RaceReport
-from paraval.racing.report_files import check_race_outputs
+from paraval.racing.report.race_report import RaceReport, check_race_outputs
+from paraval.racing.report.standings import BaselineStanding, CandidateStanding, Standings, Status
 from paraval.racing.request import (
+    BenchMetric,
     BenchSpec,
     HookSpec,
-    Metric,
     Profile,
     ProfileSpec,
     RaceRequest,
     TestSpec,
 )
-from paraval.racing.standings import BaselineStanding, Standing, Standings, Status
-from paraval.racing.steps import Base
 from paraval.records import RunInfo
-from paraval.report.text import columns
+from paraval.text.terminal import columns
 
 PATCH = b"""\
 diff --git a/sort.py b/sort.py
@@ -54,7 +53,7 @@ diff --git a/sort.py b/sort.py
 BASELINE = BaselineStanding(
     commit="1a2b3c4d5e6f7890", tree="t0", tests=TestCounts(passed=12), seconds={"__total__": 0.512}
 )
-DIFFERENCE = Difference(
+DIFFERENCE = RunDifference(
     scope="test",
     name="tests/test_sort.py::test_cycle",
     status="failed",
@@ -64,9 +63,9 @@ DIFFERENCE = Difference(
     actual="[1, 3, 2]",
 )
 CANDIDATES = (
-    Standing(name="late", status=Status.SKIPPED, reason="the time was up"),
-    Standing(name="same", status=Status.DUPLICATE, reason="identical to quick", tree="t1"),
-    Standing(
+    CandidateStanding(name="late", status=Status.SKIPPED, reason="the time was up"),
+    CandidateStanding(name="same", status=Status.DUPLICATE, reason="identical to quick", tree="t1"),
+    CandidateStanding(
         name="wrong",
         status=Status.FAILED,
         reason="1 of 12 tests: test_cycle",
@@ -74,8 +73,8 @@ CANDIDATES = (
         differences=(DIFFERENCE,) * 5,
         more_differences=2,
     ),
-    Standing(name="hangs", status=Status.TIMEOUT, reason="not done after 10 s; ended"),
-    Standing(
+    CandidateStanding(name="hangs", status=Status.TIMEOUT, reason="not done after 10 s; ended"),
+    CandidateStanding(
         name="noise",
         status=Status.NOT_SHOWN,
         reason="within the noise",
@@ -83,7 +82,7 @@ CANDIDATES = (
         speedup=Speedup(estimate=1.01, low=0.99, high=1.03, blocks=3),
         noisy=True,
     ),
-    Standing(
+    CandidateStanding(
         name="quick",
         status=Status.WON,
         reason="3.05 to 3.38 times as fast, by 15 fresh blocks",
@@ -93,7 +92,7 @@ CANDIDATES = (
         tree="t1",
         patch="attempts/3/patch.diff",
     ),
-    Standing(
+    CandidateStanding(
         name="wrong-repair-1",
         status=Status.ACCEPTED,
         reason="quick more so",
@@ -269,7 +268,7 @@ def keys_in(value: Any) -> Iterator[str]:
 
 
 def test_one_block_is_no_interval_and_the_document_says_so_in_words(run: RunInfo) -> None:
-    one = Standing(
+    one = CandidateStanding(
         name="once",
         status=Status.NOT_SHOWN,
         speedup=Speedup(estimate=3.2, low=0.0, high=math.inf, blocks=1),
@@ -290,7 +289,7 @@ def test_one_block_is_no_interval_and_the_document_says_so_in_words(run: RunInfo
 def test_whatever_is_in_it_the_document_is_strict_json(
     name: str, estimate: float, high: float, status: Status
 ) -> None:
-    one = Standing(
+    one = CandidateStanding(
         name=name,
         status=status,
         reason=f"\ud800{name}",
@@ -373,7 +372,7 @@ def test_without_the_patch_all_the_rest_is_shown(run: RunInfo) -> None:
 
 
 def test_flags_are_told_in_red(run: RunInfo) -> None:
-    cheat = Standing(name="cheat", status=Status.INVALID, flags=("edits tests/test_a.py",))
+    cheat = CandidateStanding(name="cheat", status=Status.INVALID, flags=("edits tests/test_a.py",))
     standings = Standings(baseline=BASELINE, candidates=(cheat,))
     report = RaceReport(standings, run, request_for())
     assert "  cheat: edits tests/test_a.py" in report.text()
@@ -473,14 +472,14 @@ def test_a_test_command_without_single_tests_is_told_of_unless_that_was_asked_fo
 @pytest.mark.parametrize(
     ("metric", "seconds", "is_short"),
     [
-        (Metric.WALL, 0.001, True),
-        (Metric.CPU, 0.009, True),
-        (Metric.FILE, 0.001, False),
-        (Metric.WALL, 0.011, False),
+        (BenchMetric.WALL, 0.001, True),
+        (BenchMetric.CPU, 0.009, True),
+        (BenchMetric.FILE, 0.001, False),
+        (BenchMetric.WALL, 0.011, False),
     ],
 )
 def test_a_benchmark_of_a_moment_says_little_unless_it_measures_itself(
-    run: RunInfo, metric: Metric, seconds: float, *, is_short: bool
+    run: RunInfo, metric: BenchMetric, seconds: float, *, is_short: bool
 ) -> None:
     standings = replace(STANDINGS, baseline=replace(BASELINE, seconds={"__total__": seconds}))
     request = replace(request_for(), bench=BenchSpec(command=("true",), metric=metric, file="o"))
@@ -522,7 +521,7 @@ HOSTILE = "\x1b[2J\x1b]0;title\x07\r\n| `<b>` \u202e\u2028 \x00 表" * 3
 
 
 def hostile_standings(text: str) -> Standings:
-    difference = Difference(
+    difference = RunDifference(
         scope="test",
         name=text,
         status=text,
@@ -532,7 +531,7 @@ def hostile_standings(text: str) -> Standings:
         actual=text,
     )
     line = ProfiledLine(line=1, hits=1, seconds=1.0, text=text)
-    one = Standing(
+    one = CandidateStanding(
         name=text or "?",
         status=Status.WON,
         reason=text,

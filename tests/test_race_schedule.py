@@ -9,26 +9,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paraval.records import AccountLimits, Budget, Limits, Outcome, RetryPolicy
-from paraval.schedule.messages import Added, Begin, Conclude, Ended, Over, Start, StopAsked, Work
-from paraval.schedule.phases import OVERTAKEN_AT_MOST_S
+from paraval.schedule.capacities import OVERTAKEN_AT_MOST_S
+from paraval.schedule.messages import (
+    Added,
+    AttemptOver,
+    Begin,
+    Conclude,
+    Over,
+    StartAttempt,
+    StopAsked,
+    Work,
+)
 from paraval.schedule.scheduler import Scheduler
-from paraval.schedule.simulation import Imagined, Span, Trace, simulate
+from paraval.schedule.simulation import AttemptSpan, SimulatedEnd, Trace, simulate
 
 
 def scheduler(works: Sequence[Work] = (), parallel: int = 4) -> Scheduler:
     return Scheduler(works, limits=Limits(parallel=parallel), retry=RetryPolicy(), seed=0)
 
 
-def ended(index: int, at: float) -> Ended:
-    return Ended(at=at, index=index, outcome=Outcome.PASSED)
+def ended(index: int, at: float) -> AttemptOver:
+    return AttemptOver(at=at, index=index, outcome=Outcome.PASSED)
 
 
 def test_a_run_that_was_over_lives_again_and_tells_its_end_again() -> None:
     one = scheduler()
     assert one.handle(Begin(at=0.0)) == [Over()]
-    assert one.handle(Added(at=1.0, works=(Work(index=0),))) == [Start(index=0)]
+    assert one.handle(Added(at=1.0, works=(Work(index=0),))) == [StartAttempt(index=0)]
     assert one.handle(ended(0, 2.0)) == [Conclude(index=0), Over()]
-    assert one.handle(Added(at=3.0, works=(Work(index=1),))) == [Start(index=1)]
+    assert one.handle(Added(at=3.0, works=(Work(index=1),))) == [StartAttempt(index=1)]
 
 
 def test_a_stopped_run_takes_no_more_and_says_that_it_is_over() -> None:
@@ -46,7 +55,7 @@ def test_what_comes_later_waits_behind_what_came_before_the_longest_of_a_batch_f
     one.handle(Added(at=0.0, works=(Work(index=2, expected_s=3.0), Work(index=3, expected_s=9.0))))
     trace = [0]
     while len(trace) < 4:
-        starts = [i for i in one.handle(ended(trace[-1], 1.0)) if isinstance(i, Start)]
+        starts = [i for i in one.handle(ended(trace[-1], 1.0)) if isinstance(i, StartAttempt)]
         trace += [start.index for start in starts]
     assert trace == [0, 1, 3, 2]
 
@@ -64,8 +73,8 @@ def test_an_added_trial_opens_lanes_for_needs_that_nobody_had() -> None:
     one = Scheduler([Work(index=0)], limits=limits, retry=RetryPolicy(), seed=0)
     one.handle(Begin(at=0.0))
     locked = tuple(Work(index=i, needs=("lock:db",)) for i in (1, 2))
-    assert one.handle(Added(at=0.0, works=locked)) == [Start(index=1)]
-    assert Start(index=2) in one.handle(ended(1, 1.0))
+    assert one.handle(Added(at=0.0, works=locked)) == [StartAttempt(index=1)]
+    assert StartAttempt(index=2) in one.handle(ended(1, 1.0))
 
 
 # ---- turns
@@ -86,7 +95,9 @@ def endless(*, exclusive: bool, seconds: float, until: int) -> tuple[list[Work],
         works.extend(new)
         return new
 
-    trace = simulate(scheduler(works[:1]), lambda index, _: Imagined(duration_s=seconds), more=more)
+    trace = simulate(
+        scheduler(works[:1]), lambda index, _: SimulatedEnd(duration_s=seconds), more=more
+    )
     return works, trace
 
 
@@ -108,7 +119,7 @@ def test_an_exclusive_batch_is_not_broken_up_for_what_comes_in_its_midst() -> No
     new = Work(index=8, expected_s=1.0)
     trace = simulate(
         scheduler(works),
-        lambda index, _: Imagined(duration_s=5.0),
+        lambda index, _: SimulatedEnd(duration_s=5.0),
         more=lambda index: [new] if index == 0 else [],
     )
     assert [span.index for span in trace.spans] == list(range(9))
@@ -118,7 +129,7 @@ def test_an_exclusive_batch_is_not_broken_up_for_what_comes_in_its_midst() -> No
 
 NEEDS = ("account:a", "lock:db", "mode=x")
 SECONDS = st.sampled_from([0.0, 0.5, 3.0, 20.0])
-Case = tuple[list[Work], dict[int, list[Work]], dict[tuple[int, int], Imagined]]
+Case = tuple[list[Work], dict[int, list[Work]], dict[tuple[int, int], SimulatedEnd]]
 
 
 @st.composite
@@ -137,7 +148,7 @@ def growing(draw: st.DrawFn) -> Case:
     ]
     parents = [draw(st.integers(-1, index - 1)) for index in range(count)]
     ends = {
-        (index, number): Imagined(
+        (index, number): SimulatedEnd(
             duration_s=draw(SECONDS),
             outcome=draw(st.sampled_from([o for o in Outcome if o is not Outcome.SKIPPED])),
             retry_after=draw(st.sampled_from([None, 3.0, 1e9])),
@@ -181,7 +192,7 @@ def test_whatever_is_added_ends_once_keeps_to_the_limits_and_the_budget(
     )
     trace = simulate(
         one,
-        lambda index, number: ends.get((index, number), Imagined(duration_s=1.0)),
+        lambda index, number: ends.get((index, number), SimulatedEnd(duration_s=1.0)),
         stop_at=stop_at,
         more=lambda index: children[index],
     )
@@ -194,7 +205,7 @@ def test_whatever_is_added_ends_once_keeps_to_the_limits_and_the_budget(
     keeps_to_limits(trace.spans, works, parallel)
 
 
-def keeps_to_limits(spans: list[Span], works: list[Work], parallel: int) -> None:
+def keeps_to_limits(spans: list[AttemptSpan], works: list[Work], parallel: int) -> None:
     for one in spans:
         beside = [other for other in spans if other.start <= one.start < other.end]
         assert len(beside) <= parallel
@@ -219,7 +230,7 @@ def test_what_is_added_cannot_pass_the_budget_by_all_that_is_in_flight(
     )
     trace = simulate(
         one,
-        lambda index, _: Imagined(duration_s=1.0, cost_usd=works[index].cost_usd),
+        lambda index, _: SimulatedEnd(duration_s=1.0, cost_usd=works[index].cost_usd),
         more=lambda index: works[1:] if index == 0 else [],
     )
     assert sum(costs[index][0] for index in trace.concluded) <= 1.0 + 1e-9

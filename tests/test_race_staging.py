@@ -14,21 +14,20 @@ from typing import Any
 import pytest
 
 from paraval.git.repositories import find_repository
-from paraval.git.running import GitError
+from paraval.git.run_git import GitError
 from paraval.git.snapshots import snapshot
-from paraval.isolation import Change, FileChange
 from paraval.processes.children import Warden
-from paraval.racing.findings import Proposal, Staged
-from paraval.racing.normal_form import BASE_NORMAL
-from paraval.racing.performing import RaceRoom
-from paraval.racing.protection import Protected, flags_of_kept, leads_out
+from paraval.racing.candidates.duplicates import BASE_NORMAL
+from paraval.racing.candidates.staging import Stager, content_hash
+from paraval.racing.course.steps import Base, Step, StepKind, finding_of, trial_of
+from paraval.racing.findings import Proposal, StagedCandidate
+from paraval.racing.integrity.protection import ProtectedPaths, flags_of_kept, leads_out
 from paraval.racing.request import BenchSpec, RaceRequest, TestSpec
-from paraval.racing.staging import Stager, content_hash
-from paraval.racing.steps import Base, Step, StepKind, finding_of, trial_of
-from paraval.records import Attempt, AttemptResult, Outcome
-from paraval.targets.surroundings import ProcessRoom
+from paraval.racing.step_performer import RaceContext
+from paraval.records import Attempt, AttemptResult, Change, FileChange, Outcome
+from paraval.targets.command import ProcessRoom
 from paraval.workspaces.slots import LOST
-from paraval.workspaces.workspace import Kept
+from paraval.workspaces.workspace import KeptWorkspace
 
 from .workspace_kit import fingerprint, git, repository_fixture, run  # noqa: F401 - a fixture
 
@@ -79,7 +78,7 @@ class Stage:
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Stager]:
         async with Warden() as warden:
-            room = RaceRoom(
+            room = RaceContext(
                 request=self.request,
                 base=self.base,
                 processes=ProcessRoom(warden=warden, run_id="run"),
@@ -91,7 +90,7 @@ class Stage:
             yield stager
             await stager.close()
 
-    def staged(self, **proposed: Any) -> Staged:
+    def staged(self, **proposed: Any) -> StagedCandidate:
         (result,) = self(Proposal(name=proposed.pop("name", "one"), **proposed))
         assert result.outcome is Outcome.PASSED, result.error
         staged = finding_of(result).staged
@@ -654,12 +653,12 @@ def test_what_commands_name_and_what_patterns_say_is_protected(
     command: tuple[str, ...], path: str, *, is_protected: bool
 ) -> None:
     request = request_for(Path("/repo"), test=TestSpec(command=command))
-    assert (path in Protected(request)) is is_protected
+    assert (path in ProtectedPaths(request)) is is_protected
 
 
 def test_patterns_and_commands_count_from_where_commands_run() -> None:
     request = request_for(Path("/repo/sub"), protect=("data/[a-c]?.txt", "exact"))
-    watched = Protected(request, "sub")
+    watched = ProtectedPaths(request, "sub")
     assert "sub/bench.py" in watched
     assert "bench.py" not in watched
     assert "sub/data/a1.txt" in watched
@@ -681,14 +680,14 @@ def test_what_was_done_while_it_ran_is_told() -> None:
         file("tests/test_a.py", "deleted"),
     )
     request = request_for(Path("/repo"))
-    kept = Kept(change=Change(files=files, tampering=("deleted .git",)))
+    kept = KeptWorkspace(change=Change(files=files, tampering=("deleted .git",)))
     assert flags_of_kept(kept, request) == (
         "deleted .git",
         "changed bench.py while it ran",
         "added conftest.py while it ran",
         "deleted tests/test_a.py while it ran",
     )
-    assert flags_of_kept(Kept(change=Change(unknown=LOST)), request) == (
+    assert flags_of_kept(KeptWorkspace(change=Change(unknown=LOST)), request) == (
         "moved, deleted or replaced its worktree",
     )
-    assert flags_of_kept(Kept(change=Change()), request) == ()
+    assert flags_of_kept(KeptWorkspace(change=Change()), request) == ()

@@ -15,20 +15,27 @@ from typing import Any, TypeVar
 
 import pytest
 
-from paraval.isolation import Workspace, WorkspaceKind
-from paraval.lodging import Hidden, lodging_for
 from paraval.processes.children import Warden
 from paraval.processes.sandbox import why_no_sandbox
 from paraval.racing import findings
-from paraval.racing.findings import Difference, TestCounts
-from paraval.racing.habits import unusual
-from paraval.racing.performing import RacePerformer, RaceRoom
-from paraval.racing.request import BenchSpec, Comparison, RaceRequest, TestSpec
-from paraval.racing.steps import BASELINE, Base, Step, StepKind, end_of, finding_of, trial_of
-from paraval.racing.tester import Tester
-from paraval.records import Attempt, AttemptResult, Outcome, Plan, TrialResult
+from paraval.racing.correctness.tester import Tester
+from paraval.racing.course.steps import BASELINE, Base, Step, StepKind, end_of, finding_of, trial_of
+from paraval.racing.findings import RunDifference, TestCounts
+from paraval.racing.integrity.protection import unusual
+from paraval.racing.request import BenchSpec, ComparedOutput, RaceRequest, TestSpec
+from paraval.racing.step_performer import RaceContext, RacePerformer
+from paraval.records import (
+    Attempt,
+    AttemptResult,
+    Outcome,
+    Plan,
+    TrialResult,
+    Workspace,
+    WorkspaceKind,
+)
+from paraval.runner.attempt_dirs import HiddenPaths, lodging_for
 from paraval.scratch import SCRATCH_VARIABLE
-from paraval.targets.surroundings import ProcessRoom
+from paraval.targets.command import ProcessRoom
 from paraval.workspaces.pool import Pool
 from tests.repositories import make_repository, run_git
 
@@ -66,7 +73,7 @@ IDS = [f"tests/test_mod.py::{name}" for name in NAMES]
 class Race:
     """A race that has come to its tests."""
 
-    room: RaceRoom
+    room: RaceContext
     pool: Pool
     repository: Path
     steps: dict[int, Step] = field(default_factory=dict)
@@ -177,20 +184,20 @@ async def opened(
             plan,
             warden=warden,
             at_most=at_most,
-            hidden=Hidden(store=run_folder.parent),
+            hidden=HiddenPaths(store=run_folder.parent),
             say=said.append,
-        ) as lodging,
+        ) as attempt_dirs,
     ):
-        pool = lodging.workspaces
+        pool = attempt_dirs.workspaces
         assert isinstance(pool, Pool)
-        room = RaceRoom(
+        room = RaceContext(
             request=request,
             base=Base(tree=run_git(repository, "rev-parse", "HEAD^{tree}"), start=start),
             processes=ProcessRoom(
                 warden=warden,
                 run_id="run-1",
-                homes=lodging.homes,
-                sandbox_for=lodging.sandbox_for,
+                homes=attempt_dirs.homes,
+                sandbox_for=attempt_dirs.sandbox_for,
             ),
             workspaces=pool,
             objects=run_folder / "objects",
@@ -204,13 +211,13 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(asyncio.wait_for(work, 60))
 
 
-def evidence(result: AttemptResult) -> findings.Tested:
+def evidence(result: AttemptResult) -> findings.CorrectnessFinding:
     found = finding_of(result).tested
     assert found is not None, result
     return found
 
 
-def one_difference(result: AttemptResult) -> Difference:
+def one_difference(result: AttemptResult) -> RunDifference:
     (found,) = evidence(result).differences
     return found
 
@@ -237,7 +244,7 @@ async def results_of(
 def test_each_candidate_is_told_by_what_is_different_with_it(place: Path) -> None:
     """More of them than worktrees, all at once; each is tested with its own code."""
     repository = project(place)
-    compare = (Comparison(), Comparison(file="out.json"))
+    compare = (ComparedOutput(), ComparedOutput(file="out.json"))
     candidates: dict[str, Mapping[str, str | None]] = {
         "right": {"mod.py": "def double(x):\n    return x + x\n"},
         "wrong": {"mod.py": "def double(x):\n    return 2 * abs(x)\n"},
@@ -415,7 +422,7 @@ def test_nothing_of_a_candidate_is_there_for_the_next(
         "for folder in ('.', 'sub', os.environ['HOME']):\n"
         "    pathlib.Path(folder, 'x.dirt').write_text('x')\n"
     )
-    request = asked(repository, command=(sys.executable, "-c", look), compare=(Comparison(),))
+    request = asked(repository, command=(sys.executable, "-c", look), compare=(ComparedOutput(),))
 
     async def work() -> list[AttemptResult]:
         async with opened(repository, request, at_most=1) as race:
@@ -444,7 +451,7 @@ def test_in_a_sandbox_a_report_can_be_written_and_a_signal_is_told(place: Path) 
 
 def test_the_baseline_keeps_what_candidates_are_held_against(place: Path) -> None:
     repository = project(place)
-    compare = (Comparison(), Comparison(file="out.json"))
+    compare = (ComparedOutput(), ComparedOutput(file="out.json"))
 
     async def work() -> tuple[list[AttemptResult], Path]:
         async with opened(repository, asked(repository, compare=compare)) as race:
@@ -499,7 +506,7 @@ def test_whichever_run_of_the_baseline_ends_second_tells_what_is_unstable(
 def test_two_runs_of_the_baseline_at_once_find_what_is_unstable(place: Path) -> None:
     repository = project(place)
     command = (sys.executable, "-c", "import os; print(os.getpid())")
-    request = asked(repository, command=command, compare=(Comparison(),))
+    request = asked(repository, command=command, compare=(ComparedOutput(),))
 
     async def work() -> tuple[AttemptResult, ...]:
         async with opened(repository, request) as race:
@@ -511,7 +518,7 @@ def test_two_runs_of_the_baseline_at_once_find_what_is_unstable(place: Path) -> 
 def test_another_engine_compares_with_what_the_first_one_kept(place: Path) -> None:
     """A resume: only the ends and the run's folder are left. Without that, nothing is compared."""
     repository = project(place)
-    compare = (Comparison(), Comparison(file="out.json"))
+    compare = (ComparedOutput(), ComparedOutput(file="out.json"))
 
     async def work() -> list[AttemptResult]:
         async with opened(repository, asked(repository, compare=compare)) as race:
@@ -536,7 +543,7 @@ def test_another_engine_compares_with_what_the_first_one_kept(place: Path) -> No
     ("asking", "words"),
     [
         ({"command": ("sh", "-c", "echo no; echo why >&2; exit 7")}, "exit code 7: why"),
-        ({"command": ("true",), "compare": (Comparison(file="out"),)}, "left no 'out'"),
+        ({"command": ("true",), "compare": (ComparedOutput(file="out"),)}, "left no 'out'"),
         ({"command": ("true",), "junit": "r.xml"}, "told nothing of themselves"),
         ({"command": (*PYTEST[:-1], "sub")}, "exit code 5"),
     ],

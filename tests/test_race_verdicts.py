@@ -6,19 +6,19 @@ import math
 
 import pytest
 
-from paraval.racing.findings import Block, Speedup
-from paraval.racing.request import TOTAL, Accept
-from paraval.racing.standings import Status
-from paraval.racing.verdicts import (
-    Among,
-    Measured,
-    Verdict,
+from paraval.racing.course.verdicts import (
+    CandidateCounts,
+    MeasuredSpeed,
+    RaceVerdict,
     cases_of,
     extent,
     log_ratio_of,
     speedup_of,
     verdicts_on,
 )
+from paraval.racing.findings import Block, Speedup
+from paraval.racing.report.standings import Status
+from paraval.racing.request import TOTAL, Accept
 
 ACCEPT = Accept(speedup=1.05, confidence=0.95)
 WIGGLE = (0.99, 1.01, 1.0, 1.005, 0.995, 1.0)
@@ -35,17 +35,17 @@ def block(speed: float, **cases: float) -> Block:
     return Block(baseline=(baseline, baseline), candidate=(candidate, candidate))
 
 
-def finalist(name: str, speed: float, held: str = "") -> Measured:
-    return Measured(name=name, screening=blocks(9.0), final=blocks(speed), held=held)
+def finalist(name: str, speed: float, held: str = "") -> MeasuredSpeed:
+    return MeasuredSpeed(name=name, screening=blocks(9.0), final=blocks(speed), held=held)
 
 
-def judged(*measured: Measured) -> dict[str, Verdict]:
+def judged(*measured: MeasuredSpeed) -> dict[str, RaceVerdict]:
     return among(sum(bool(one.screening) for one in measured), *measured)
 
 
-def among(screened: int, *measured: Measured) -> dict[str, Verdict]:
+def among(screened: int, *measured: MeasuredSpeed) -> dict[str, RaceVerdict]:
     finalists = sum(bool(one.final) for one in measured)
-    return verdicts_on(measured, ACCEPT, Among(screened=screened, finalists=finalists))
+    return verdicts_on(measured, ACCEPT, CandidateCounts(screened=screened, finalists=finalists))
 
 
 def test_the_fastest_finalist_that_shows_enough_wins_and_the_other_is_accepted() -> None:
@@ -74,7 +74,7 @@ def test_an_interval_of_one_of_two_finalists_is_wider_than_that_of_a_single_one(
 
 def test_finalists_that_cannot_be_told_apart_are_said_to_be_so() -> None:
     wiggle = (1.01, 0.99, 1.0, 0.995, 1.005, 1.001)
-    near = Measured(name="near", final=blocks(1.5, wiggle=wiggle))
+    near = MeasuredSpeed(name="near", final=blocks(1.5, wiggle=wiggle))
     verdicts = judged(finalist("ahead", 1.502), near)
     assert verdicts["ahead"].status is Status.WON
     assert verdicts["ahead"].reason.endswith("; near cannot be told apart from it")
@@ -83,7 +83,7 @@ def test_finalists_that_cannot_be_told_apart_are_said_to_be_so() -> None:
 
 
 def test_one_that_was_only_screened_is_accepted_beside_a_winner() -> None:
-    screened = Measured(name="third", screening=blocks(1.4))
+    screened = MeasuredSpeed(name="third", screening=blocks(1.4))
     verdicts = judged(finalist("won", 2.0), screened)
     assert verdicts["third"].status is Status.ACCEPTED
     assert verdicts["third"].reason == "faster by 39 to 41 % while it was screened; won was ahead"
@@ -91,7 +91,7 @@ def test_one_that_was_only_screened_is_accepted_beside_a_winner() -> None:
 
 def test_of_many_that_were_screened_one_must_show_more_to_be_accepted() -> None:
     """Three blocks that show enough by themselves do not show it of the luckiest of fifty."""
-    screened = Measured(name="third", screening=blocks(1.2, wiggle=WIGGLE[:3]))
+    screened = MeasuredSpeed(name="third", screening=blocks(1.2, wiggle=WIGGLE[:3]))
     assert among(2, finalist("won", 2.0), screened)["third"].status is Status.ACCEPTED
     verdict = among(50, finalist("won", 2.0), screened)["third"]
     assert verdict.status is Status.NOT_SHOWN
@@ -101,7 +101,7 @@ def test_of_many_that_were_screened_one_must_show_more_to_be_accepted() -> None:
 
 
 def test_one_that_was_only_screened_is_not_shown_where_nobody_won() -> None:
-    screened = Measured(name="third", screening=blocks(1.4))
+    screened = MeasuredSpeed(name="third", screening=blocks(1.4))
     verdict = judged(finalist("lucky", 1.0), screened)["third"]
     assert verdict.status is Status.NOT_SHOWN
     assert verdict.reason == "faster by 39 to 41 % while it was screened, which no finals confirmed"
@@ -134,21 +134,23 @@ def test_one_that_is_held_does_not_win_however_fast_it_is() -> None:
 
 
 def test_one_block_shows_nothing() -> None:
-    verdict = judged(Measured(name="one", final=(block(5.0),)))["one"]
+    verdict = judged(MeasuredSpeed(name="one", final=(block(5.0),)))["one"]
     assert verdict.status is Status.NOT_SHOWN
     assert verdict.reason == "a single block shows nothing"
     assert extent(Speedup(estimate=5, low=0, high=math.inf)) == "unknown from a single block"
 
 
 def test_nothing_measured_is_told_so() -> None:
-    verdict = judged(Measured(name="one"))["one"]
+    verdict = judged(MeasuredSpeed(name="one"))["one"]
     assert (verdict.status, verdict.speedup) == (Status.NOT_SHOWN, None)
     assert speedup_of((), 0.95) is None
     assert cases_of((), 0.95) == {}
 
 
 def test_cases_have_intervals_of_their_own() -> None:
-    measured = Measured(name="one", final=tuple(block(1.5, quick=3.0, slow=0.5) for _ in range(5)))
+    measured = MeasuredSpeed(
+        name="one", final=tuple(block(1.5, quick=3.0, slow=0.5) for _ in range(5))
+    )
     cases = judged(measured)["one"].cases
     assert {name: round(one.estimate, 3) for name, one in cases.items()} == {
         "quick": 3.0,

@@ -8,24 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from paraval.racing.as_json import race_document
-from paraval.racing.course_field import _forbidden
-from paraval.racing.findings import Asked, Finding, Proposal, Speedup
-from paraval.racing.preparing import _changed
-from paraval.racing.protection import LEADS_OUT
-from paraval.racing.remembering import Beginning
-from paraval.racing.report import RaceReport
-from paraval.racing.request import BenchSpec, HookSpec, RaceLimits, RaceRequest
-from paraval.racing.shown import (
+from paraval.racing.course.field import _forbidden
+from paraval.racing.course.steps import Base, StepKind
+from paraval.racing.course.verdicts import extent
+from paraval.racing.findings import HookAnswer, Proposal, Speedup, StepFinding
+from paraval.racing.integrity.protection import LEADS_OUT
+from paraval.racing.prepare import _changed
+from paraval.racing.report.race_json import race_document
+from paraval.racing.report.race_report import RaceReport
+from paraval.racing.report.race_words import (
     apply_sentence,
     cost_sentence,
     measured_sentence,
     speedup_cell,
     times,
 )
-from paraval.racing.standings import Standings
-from paraval.racing.steps import Base, StepKind
-from paraval.racing.verdicts import extent
+from paraval.racing.report.standings import Standings
+from paraval.racing.request import BenchSpec, HookSpec, RaceLimits, RaceRequest
+from paraval.racing.stored_race import RaceStart
 from paraval.records import Outcome
 from tests.race_world import Fate, World, course, go, race, request
 from tests.test_race_report import STANDINGS, request_for, run_in
@@ -77,7 +77,7 @@ def test_a_link_that_leads_out_is_no_matter_of_what_judges() -> None:
 def _changes(now: RaceRequest, then: RaceRequest, *names: str) -> list[str]:
     given = [Proposal(name=name, patch=name, content=name) for name in names]
     base = Base(tree="t0", commit=None)
-    return _changed(now, given, Beginning(request=then, proposals=(), base=base))
+    return _changed(now, given, RaceStart(request=then, proposals=(), base=base))
 
 
 def test_what_changed_since_a_race_began_is_named_by_its_keys() -> None:
@@ -156,13 +156,13 @@ def test_the_report_tells_the_cost_as_text_and_as_markdown(tmp_path: Path) -> No
 def test_complaints_are_told_in_their_order_and_counted_as_they_are() -> None:
     one = course(request(hooks={"generate": HookSpec()}))
     lines = tuple(f"line {number}: is no JSON" for number in range(1, 21))
-    asked = Asked(complaints=lines, more_complaints=980, remarks=("lines were not read",))
+    asked = HookAnswer(complaints=lines, more_complaints=980, remarks=("lines were not read",))
     world, out = World(), one.begin()
     while out:
         step = out.pop(0)
         end = world.end(step)
         if step.kind is StepKind.GENERATE:
-            end = replace(end, finding=Finding(asked=asked))
+            end = replace(end, finding=StepFinding(asked=asked))
         out += one.handle(end, 0.0)
     assert one.standings().notes == (
         *(f"generate: {line}" for line in lines[:5]),

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from paraval.isolation import Workspace, WorkspaceKind
 from paraval.processes.children import Warden
 from paraval.processes.sandbox import why_no_sandbox
+from paraval.records import Workspace, WorkspaceKind
 from paraval.workspaces.opening import open_workspaces
 from paraval.workspaces.pool import Pool, SlotLease
 from paraval.workspaces.workspace import TreeSetupError, WorkspaceError

@@ -14,16 +14,32 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from paraval.documents.json_stream import CHUNK, JsonPieces
 from paraval.errors import RequestError
-from paraval.isolation import Activity, Change, FileChange, McpState, ToolUse
-from paraval.records import Baseline, Failure, Outcome, Output, Spend, StopRule, TrialResult
-from paraval.report.contents import Contents, Source
-from paraval.report.document import Report
-from paraval.report.json_pieces import CHUNK, JsonPieces
-from paraval.report.reading_back import source_from_file
-from paraval.report.text import well_formed
-from paraval.report.versus.held import Held, Question, Versus
-from paraval.report.versus.notices import notices_of
+from paraval.records import (
+    Activity,
+    Baseline,
+    Change,
+    Failure,
+    FileChange,
+    McpState,
+    Outcome,
+    Output,
+    Spend,
+    StopRule,
+    ToolUse,
+    TrialResult,
+)
+from paraval.report.compare.two_runs import (
+    ComparisonQuestion,
+    ComparisonSide,
+    SideComparison,
+    notices_of,
+)
+from paraval.report.contents import Contents, RunSource
+from paraval.report.report import Report
+from paraval.report.report_file import source_from_file
+from paraval.text.terminal import well_formed
 from tests.test_report import counts, ended, hostile_report, report_of, small_report
 
 
@@ -190,7 +206,7 @@ def test_the_summary_and_the_comparisons_are_those_of_the_run(
     assert back.to_dict().get("comparisons") == report.to_dict().get("comparisons")
 
 
-def before(_name: str) -> Source:
+def before(_name: str) -> RunSource:
     """The run that others are held against."""
     return report_of(*cases_of("P" * 40)).source
 
@@ -222,10 +238,10 @@ def test_comparisons_and_notices_are_the_same_for_a_file_as_for_its_run(
 ) -> None:
     """What one may claim of a run that could stop early, no file forgets."""
 
-    def told(subject: Source, reference: Source) -> list[str]:
-        now = Held(label="B", name="now", contents=Contents(subject))
-        then = Held(label="A", name="then", contents=Contents(reference))
-        versus = Versus(now, then, Question())
+    def told(subject: RunSource, reference: RunSource) -> list[str]:
+        now = ComparisonSide(label="B", name="now", contents=Contents(subject))
+        then = ComparisonSide(label="A", name="then", contents=Contents(reference))
+        versus = SideComparison(now, then, ComparisonQuestion())
         return [str(versus.comparison), *notices_of(versus, str)]
 
     file = source_from_file(saved(report, tmp_path / "report.json"))

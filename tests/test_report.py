@@ -25,9 +25,9 @@ from hypothesis import strategies as st
 from lxml import etree
 from wcwidth import wcswidth
 
-from paraval.cli.complaints import EXIT_INPUT_OUTPUT, exit_code_of
+from paraval.cli.error_messages import EXIT_INPUT_OUTPUT, exit_code_of
 from paraval.errors import NotWrittenError, RequestError
-from paraval.racing.report_files import write_whole as write_race
+from paraval.racing.report.race_report import write_whole as write_race
 from paraval.records import (
     AttemptRecord,
     AttemptResult,
@@ -39,16 +39,15 @@ from paraval.records import (
     TrialResult,
     Variant,
 )
-from paraval.report.as_markdown import code
-from paraval.report.document import Report
-from paraval.report.files import FORMATS, check_output_paths, write_files
-from paraval.report.gate import Verdict
-from paraval.report.inert import inert
-from paraval.report.terminal import summary_text
-from paraval.report.text import columns, cut, cut_middle, one_line, printable, well_formed
-from paraval.report.versus.files import write_whole as write_comparison
-from paraval.report.wording import duration, money, percent, percent_range
+from paraval.report.compare.compare_report import write_whole as write_comparison
+from paraval.report.formats.csv import inert
+from paraval.report.formats.markdown import code
+from paraval.report.formats.terminal import summary_text
+from paraval.report.gate import GateVerdict
+from paraval.report.report import FORMATS, Report, check_output_paths, write_files
 from paraval.statistics.rates import wilson
+from paraval.text.terminal import columns, cut, cut_middle, one_line, printable, well_formed
+from paraval.text.words import duration, money, percent, percent_range
 
 SMALL: Variant = {"model": "small", "mode": "with-tool"}
 LARGE: Variant = {"model": "large", "mode": "without-tool"}
@@ -306,26 +305,26 @@ def test_timeouts_are_reported_beside_the_times_that_do_not_count_them() -> None
 @pytest.mark.parametrize(
     ("ends", "fail_under", "verdict", "exit_code"),
     [
-        ((10, 0, 0), None, Verdict.MET, 0),
-        ((9, 1, 0), None, Verdict.MISSED, 1),
-        ((9, 0, 1), None, Verdict.UNKNOWN, 3),
-        ((8, 1, 1), None, Verdict.MISSED, 1),
-        ((9, 1, 0), 0.9, Verdict.MET, 0),
-        ((3, 7, 0), 0.1 + 0.2, Verdict.MET, 0),
-        ((899, 101, 0), 0.9, Verdict.MISSED, 1),
-        ((90, 0, 10), 0.9, Verdict.MET, 0),
-        ((89, 1, 10), 0.9, Verdict.UNKNOWN, 3),
-        ((80, 10, 10), 0.9, Verdict.UNKNOWN, 3),
-        ((80, 11, 9), 0.9, Verdict.MISSED, 1),
-        ((0, 0, 5), 0.9, Verdict.UNKNOWN, 3),
-        ((0, 5, 0), 0.0, Verdict.MET, 0),
-        ((0, 0, 0), None, Verdict.UNKNOWN, 3),
+        ((10, 0, 0), None, GateVerdict.MET, 0),
+        ((9, 1, 0), None, GateVerdict.MISSED, 1),
+        ((9, 0, 1), None, GateVerdict.UNKNOWN, 3),
+        ((8, 1, 1), None, GateVerdict.MISSED, 1),
+        ((9, 1, 0), 0.9, GateVerdict.MET, 0),
+        ((3, 7, 0), 0.1 + 0.2, GateVerdict.MET, 0),
+        ((899, 101, 0), 0.9, GateVerdict.MISSED, 1),
+        ((90, 0, 10), 0.9, GateVerdict.MET, 0),
+        ((89, 1, 10), 0.9, GateVerdict.UNKNOWN, 3),
+        ((80, 10, 10), 0.9, GateVerdict.UNKNOWN, 3),
+        ((80, 11, 9), 0.9, GateVerdict.MISSED, 1),
+        ((0, 0, 5), 0.9, GateVerdict.UNKNOWN, 3),
+        ((0, 5, 0), 0.0, GateVerdict.MET, 0),
+        ((0, 0, 0), None, GateVerdict.UNKNOWN, 3),
     ],
 )
 def test_the_gate_is_judged_by_the_worst_and_best_that_errors_hide(
     ends: tuple[int, int, int],
     fail_under: float | None,
-    verdict: Verdict,
+    verdict: GateVerdict,
     exit_code: int,
 ) -> None:
     report = counts(*ends, fail_under=fail_under)
@@ -334,7 +333,7 @@ def test_the_gate_is_judged_by_the_worst_and_best_that_errors_hide(
 
 def test_an_interrupted_run_is_not_judged() -> None:
     gate = counts(3, interrupted=True, trials=40).gate
-    assert (gate.verdict, gate.exit_code) == (Verdict.UNKNOWN, 130)
+    assert (gate.verdict, gate.exit_code) == (GateVerdict.UNKNOWN, 130)
     assert gate.sentence == "Gate undecided: the run was interrupted after 3 of 40 trials"
 
 
@@ -387,7 +386,7 @@ def test_whatever_the_errors_were_the_gates_word_holds(
         counts(passed + right, failed + errors - right, fail_under=asked).gate.verdict
         for right in (0, errors)
     }
-    assert could_be == {verdict} or (verdict is Verdict.UNKNOWN and len(could_be) == 2)
+    assert could_be == {verdict} or (verdict is GateVerdict.UNKNOWN and len(could_be) == 2)
 
 
 # ---- JSON

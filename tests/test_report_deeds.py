@@ -15,11 +15,19 @@ from hypothesis import strategies as st
 from lxml import etree
 from wcwidth import wcswidth
 
-from paraval.isolation import Activity, Change, FileChange, McpState, ToolUse
-from paraval.records import Outcome, TrialResult, Variant
-from paraval.report.document import Report
-from paraval.report.terminal import summary_text
-from paraval.report.wording import size
+from paraval.records import (
+    Activity,
+    Change,
+    FileChange,
+    McpState,
+    Outcome,
+    ToolUse,
+    TrialResult,
+    Variant,
+)
+from paraval.report.formats.terminal import summary_text
+from paraval.report.report import Report
+from paraval.text.words import size
 from tests.test_report import HOSTILE, ended, junit_schema, plain, report_of, small_report, written
 
 __all__ = ["junit_schema"]

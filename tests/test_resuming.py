@@ -14,7 +14,7 @@ import paraval as library
 from paraval.errors import RequestError
 from paraval.plan.build import build_plan
 from paraval.records import RunInfo
-from paraval.resuming import how_to_resume, resumed_plan
+from paraval.runner.resume import how_to_resume, resumed_plan
 from paraval.settings import Selection
 from tests.conftest import Paraval, WriteSuite
 from tests.repositories import commit_all, make_repository

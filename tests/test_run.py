@@ -689,7 +689,7 @@ def test_an_onlooker_that_raises_ends_the_run_and_is_heard(folder: Path) -> None
     cases = [library.Case(id=f"c{i}") for i in range(50)]
     suite = library.Suite(cases=cases, target=answer)
     with pytest.raises(ZeroDivisionError, match="grumpy"):
-        library.run(suite, onlooker=Grumpy())
+        library.run(suite, observer=Grumpy())
     report = library.run(suite, options=library.Options(resume="last"))
     assert report.summary.passed == 50
 
@@ -865,7 +865,7 @@ def test_onlookers_hear_of_every_trial_once_and_its_result_is_on_disk_then(folde
 
     listener = Listener()
     cases = [library.Case(id=f"c{i}") for i in range(20)]
-    library.run(library.Suite(cases=cases, target=answer), onlooker=listener)
+    library.run(library.Suite(cases=cases, target=answer), observer=listener)
     assert sorted(listener.ended) == sorted(case.id for case in cases)
 
 

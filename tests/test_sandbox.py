@@ -19,13 +19,13 @@ from typing import Any
 
 import pytest
 
-from paraval.isolation import TargetLimits
-from paraval.processes.children import Command, Ended, Warden
+from paraval.processes.children import Command, ProcessEnd, Warden
 from paraval.processes.enforcement import Means, limits_enforced
 from paraval.processes.identity import process_identity
 from paraval.processes.launch import scopes_abstract_sockets
 from paraval.processes.sandbox import Sandbox, sandboxed, why_no_sandbox
 from paraval.processes.tree import process_table
+from paraval.records import TargetLimits
 
 PATIENCE_S = 10.0
 PYTHON = sys.executable
@@ -73,8 +73,8 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def run(command: Command) -> Ended:
-    async def main() -> Ended:
+def run(command: Command) -> ProcessEnd:
+    async def main() -> ProcessEnd:
         async with Warden() as warden:
             return await warden.run(command)
 

@@ -12,9 +12,18 @@ from hypothesis import strategies as st
 
 from paraval.records import Limits, Outcome, RetryPolicy
 from paraval.schedule.estimates import Estimates, Observation, shrunken_mean
-from paraval.schedule.messages import Begin, Ended, Over, Start, StopAsked, Tick, WakeAt, Work
+from paraval.schedule.messages import (
+    AttemptOver,
+    Begin,
+    Over,
+    StartAttempt,
+    StopAsked,
+    Tick,
+    WakeAt,
+    Work,
+)
 from paraval.schedule.scheduler import Scheduler
-from paraval.schedule.simulation import Imagine, Imagined, Span, Trace, simulate
+from paraval.schedule.simulation import AttemptSpan, Imagine, SimulatedEnd, Trace, simulate
 
 
 def scheduler(
@@ -33,10 +42,10 @@ def works_of(durations: list[float]) -> list[Work]:
 
 
 def lasting(durations: list[float]) -> Imagine:
-    return lambda index, _: Imagined(duration_s=durations[index])
+    return lambda index, _: SimulatedEnd(duration_s=durations[index])
 
 
-def most_at_once(spans: list[Span]) -> int:
+def most_at_once(spans: list[AttemptSpan]) -> int:
     moments = [(span.start, 1) for span in spans] + [(span.end, -1) for span in spans]
     running = most = 0
     for _, change in sorted(moments):
@@ -110,7 +119,7 @@ def test_longest_first_from_case_means_is_within_a_tenth_of_the_lower_bound() ->
 def test_a_transient_end_is_tried_again_until_it_is_given_up() -> None:
     trace = simulate(
         scheduler([Work(index=0)], retry=RetryPolicy(attempts=3)),
-        lambda *_: Imagined(duration_s=1, outcome=Outcome.INFRA_ERROR),
+        lambda *_: SimulatedEnd(duration_s=1, outcome=Outcome.INFRA_ERROR),
     )
     assert [span.number for span in trace.spans] == [1, 2, 3]
     assert trace.concluded == [0]
@@ -129,7 +138,7 @@ def test_a_transient_end_is_tried_again_until_it_is_given_up() -> None:
 def test_wrong_answers_and_the_targets_own_errors_are_never_tried_again(outcome: Outcome) -> None:
     trace = simulate(
         scheduler([Work(index=0)], retry=RetryPolicy(attempts=3)),
-        lambda *_: Imagined(duration_s=1, outcome=outcome),
+        lambda *_: SimulatedEnd(duration_s=1, outcome=outcome),
     )
     assert len(trace.spans) == 1
 
@@ -138,34 +147,34 @@ def test_a_refusal_does_not_count_as_an_attempt() -> None:
     ends = [Outcome.RATE_LIMITED] * 5 + [Outcome.INFRA_ERROR, Outcome.PASSED]
     trace = simulate(
         scheduler([Work(index=0)], retry=RetryPolicy(attempts=2)),
-        lambda _, number: Imagined(duration_s=1, outcome=ends[number - 1]),
+        lambda _, number: SimulatedEnd(duration_s=1, outcome=ends[number - 1]),
     )
     assert len(trace.spans) == 7
     assert trace.concluded == [0]
 
 
 def test_no_retry_comes_before_the_time_that_the_service_asked_for() -> None:
-    def refused_once(_: int, number: int) -> Imagined:
+    def refused_once(_: int, number: int) -> SimulatedEnd:
         if number == 1:
-            return Imagined(duration_s=1, outcome=Outcome.RATE_LIMITED, retry_after=30)
-        return Imagined(duration_s=1)
+            return SimulatedEnd(duration_s=1, outcome=Outcome.RATE_LIMITED, retry_after=30)
+        return SimulatedEnd(duration_s=1)
 
     trace = simulate(scheduler([Work(index=0)]), refused_once)
     assert trace.spans[1].start >= 31
 
 
 def test_a_refusal_for_longer_than_a_quarter_of_an_hour_is_final() -> None:
-    refused = Imagined(duration_s=1, outcome=Outcome.RATE_LIMITED, retry_after=1e9)
+    refused = SimulatedEnd(duration_s=1, outcome=Outcome.RATE_LIMITED, retry_after=1e9)
     trace = simulate(scheduler([Work(index=0)]), lambda *_: refused)
     assert len(trace.spans) == 1
     assert trace.concluded == [0]
 
 
 def test_a_trial_that_waits_for_its_retry_holds_no_slot() -> None:
-    def first_fails(index: int, number: int) -> Imagined:
+    def first_fails(index: int, number: int) -> SimulatedEnd:
         if index == 0 and number == 1:
-            return Imagined(duration_s=1, outcome=Outcome.RATE_LIMITED, retry_after=50)
-        return Imagined(duration_s=1)
+            return SimulatedEnd(duration_s=1, outcome=Outcome.RATE_LIMITED, retry_after=50)
+        return SimulatedEnd(duration_s=1)
 
     trace = simulate(scheduler([Work(index=i) for i in range(11)], parallel=1), first_fails)
     others = [span for span in trace.spans if span.index > 0]
@@ -189,14 +198,14 @@ def test_after_a_stop_nothing_starts_and_the_run_ends_with_what_runs() -> None:
 
 
 def test_a_stop_drops_the_trials_that_wait_for_a_retry() -> None:
-    refused = Imagined(duration_s=1, outcome=Outcome.RATE_LIMITED, retry_after=100)
+    refused = SimulatedEnd(duration_s=1, outcome=Outcome.RATE_LIMITED, retry_after=100)
     trace = simulate(scheduler([Work(index=0)]), lambda *_: refused, stop_at=5)
     assert trace.over_at == 5
     assert trace.concluded == []
 
 
 def test_an_end_that_would_be_tried_again_decides_nothing_after_a_stop() -> None:
-    broken = Imagined(duration_s=2, outcome=Outcome.INFRA_ERROR)
+    broken = SimulatedEnd(duration_s=2, outcome=Outcome.INFRA_ERROR)
     trace = simulate(scheduler([Work(index=0)]), lambda *_: broken, stop_at=1)
     assert trace.over_at == 2
     assert trace.concluded == []
@@ -214,14 +223,14 @@ def test_a_wake_that_came_late_asks_for_no_second_one() -> None:
     machine = scheduler([Work(index=i) for i in range(2)], parallel=2)
     machine.handle(Begin(at=0))
     late, early = (
-        Ended(at=1, index=0, outcome=Outcome.RATE_LIMITED, retry_after=50),
-        Ended(at=1, index=1, outcome=Outcome.RATE_LIMITED, retry_after=20),
+        AttemptOver(at=1, index=0, outcome=Outcome.RATE_LIMITED, retry_after=50),
+        AttemptOver(at=1, index=1, outcome=Outcome.RATE_LIMITED, retry_after=20),
     )
     asked = [one for event in (late, early) for one in machine.handle(event)]
     assert [one.at for one in asked if isinstance(one, WakeAt)] == [51, 21]
     answer = machine.handle(Tick(at=21))
-    assert answer == [Start(index=1), WakeAt(at=51)]
-    assert machine.handle(Tick(at=51)) == [Start(index=0)]
+    assert answer == [StartAttempt(index=1), WakeAt(at=51)]
+    assert machine.handle(Tick(at=51)) == [StartAttempt(index=0)]
     assert machine.handle(Tick(at=51)) == []
 
 
@@ -233,7 +242,7 @@ def test_an_empty_plan_is_over_at_once() -> None:
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> tuple[list[Work], Limits, dict[tuple[int, int], Imagined], int]:
+def plans(draw: st.DrawFn) -> tuple[list[Work], Limits, dict[tuple[int, int], SimulatedEnd], int]:
     names = ["m=a", "m=b", "n=x"]
     count = draw(st.integers(0, 40))
     seconds = st.floats(0.0, 20.0, allow_nan=False)
@@ -249,7 +258,7 @@ def plans(draw: st.DrawFn) -> tuple[list[Work], Limits, dict[tuple[int, int], Im
         parallel=draw(st.integers(1, 8)), named={name: draw(st.integers(1, 4)) for name in names}
     )
     ends = {
-        (index, number): Imagined(
+        (index, number): SimulatedEnd(
             duration_s=draw(seconds),
             outcome=draw(st.sampled_from([o for o in Outcome if o is not Outcome.SKIPPED])),
             retry_after=draw(st.sampled_from([None, 0.0, 3.0, 1e9])),
@@ -260,9 +269,9 @@ def plans(draw: st.DrawFn) -> tuple[list[Work], Limits, dict[tuple[int, int], Im
     return works, limits, ends, draw(st.integers(0, 5))
 
 
-def play(plan: tuple[list[Work], Limits, dict[tuple[int, int], Imagined], int]) -> Trace:
+def play(plan: tuple[list[Work], Limits, dict[tuple[int, int], SimulatedEnd], int]) -> Trace:
     works, limits, ends, seed = plan
-    fallback = Imagined(duration_s=1.0)
+    fallback = SimulatedEnd(duration_s=1.0)
     machine = Scheduler(works, limits=limits, retry=RetryPolicy(), seed=seed)
     return simulate(machine, lambda index, number: ends.get((index, number), fallback))
 
@@ -270,7 +279,7 @@ def play(plan: tuple[list[Work], Limits, dict[tuple[int, int], Imagined], int]) 
 @given(plans())
 @settings(max_examples=300, deadline=None)
 def test_no_limit_is_exceeded_every_trial_ends_once_and_the_run_ends(
-    plan: tuple[list[Work], Limits, dict[tuple[int, int], Imagined], int],
+    plan: tuple[list[Work], Limits, dict[tuple[int, int], SimulatedEnd], int],
 ) -> None:
     works, limits, _, _ = plan
     trace = play(plan)
@@ -288,7 +297,7 @@ def test_no_limit_is_exceeded_every_trial_ends_once_and_the_run_ends(
 @given(plans())
 @settings(max_examples=100, deadline=None)
 def test_the_same_seed_gives_the_same_trace(
-    plan: tuple[list[Work], Limits, dict[tuple[int, int], Imagined], int],
+    plan: tuple[list[Work], Limits, dict[tuple[int, int], SimulatedEnd], int],
 ) -> None:
     assert play(plan) == play(plan)
 
@@ -296,7 +305,7 @@ def test_the_same_seed_gives_the_same_trace(
 @given(plans())
 @settings(max_examples=100, deadline=None)
 def test_no_slot_stands_idle_while_a_trial_could_start(
-    plan: tuple[list[Work], Limits, dict[tuple[int, int], Imagined], int],
+    plan: tuple[list[Work], Limits, dict[tuple[int, int], SimulatedEnd], int],
 ) -> None:
     """Without failures and named limits, list scheduling keeps Graham's bound."""
     works, limits, ends, seed = plan
@@ -313,8 +322,8 @@ def test_a_stop_in_the_middle_leaves_the_running_ones_alone() -> None:
     machine = scheduler([Work(index=i) for i in range(3)], parallel=2)
     machine.handle(Begin(at=0))
     assert machine.handle(StopAsked(at=1)) == []
-    machine.handle(Ended(at=2, index=0, outcome=Outcome.PASSED))
-    assert machine.handle(Ended(at=3, index=1, outcome=Outcome.PASSED))[-1] == Over()
+    machine.handle(AttemptOver(at=2, index=0, outcome=Outcome.PASSED))
+    assert machine.handle(AttemptOver(at=3, index=1, outcome=Outcome.PASSED))[-1] == Over()
 
 
 def test_the_remaining_time_is_the_work_over_the_slots_and_never_less_than_the_longest() -> None:

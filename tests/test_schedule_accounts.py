@@ -14,30 +14,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paraval.records import AccountLimits, AccountUse, Limits, Outcome, RateTold, RetryPolicy
-from paraval.schedule.bounds import Bound, bounds
 from paraval.schedule.messages import (
     Abandoned,
+    AccountHeld,
+    AttemptOver,
     Begin,
     Conclude,
     Draw,
-    Ended,
     Event,
-    Held,
     Instruction,
+    NeedStopped,
     RetryLater,
     Skip,
-    Start,
+    StartAttempt,
     StopAsked,
-    Stopped,
     Tick,
     WakeAt,
     Work,
 )
-from paraval.schedule.metering import Meter, by_the_minute
-from paraval.schedule.pacing import Bucket
 from paraval.schedule.scheduler import Scheduler
-from paraval.schedule.simulation import Imagined, Trace, as_expected, simulate, simulate_at
-from paraval.schedule.window import Window
+from paraval.schedule.simulation import (
+    Bound,
+    SimulatedEnd,
+    Trace,
+    as_expected,
+    bounds,
+    simulate,
+    simulate_at,
+)
+from paraval.schedule.throttle import Meter, TokenBucket, Window, by_the_minute
 
 A = "account:a"
 B = "account:b"
@@ -69,7 +74,7 @@ class Provider:
     _ends: list[float] = field(default_factory=list)
     _random: random.Random = field(default_factory=lambda: random.Random(1))
 
-    def __call__(self, now: float, index: int, number: int) -> Imagined:
+    def __call__(self, now: float, index: int, number: int) -> SimulatedEnd:
         while self._ends and self._ends[0] <= now:
             heapq.heappop(self._ends)
         level = self._fill(now)
@@ -82,7 +87,7 @@ class Provider:
         heapq.heappush(self._ends, now + takes_s)
         self.most_at_once = max(self.most_at_once, len(self._ends))
         use = AccountUse(account=self.account, requests=1, tokens=self.tokens, told=self._told())
-        return Imagined(duration_s=takes_s, uses=(use,))
+        return SimulatedEnd(duration_s=takes_s, uses=(use,))
 
     def _fill(self, now: float) -> float:
         if self.rate is None:
@@ -98,7 +103,7 @@ class Provider:
             return True
         return self.storm[0] <= now < self.storm[1] or level < 1.0 - 1e-9 or crowded
 
-    def _refusal(self, takes_s: float) -> Imagined:
+    def _refusal(self, takes_s: float) -> SimulatedEnd:
         use = AccountUse(
             account=self.account,
             requests=1,
@@ -106,7 +111,7 @@ class Provider:
             retry_after=self.retry_after,
             told=self._told(),
         )
-        return Imagined(
+        return SimulatedEnd(
             duration_s=takes_s,
             outcome=Outcome.RATE_LIMITED,
             retry_after=self.retry_after,
@@ -162,7 +167,7 @@ def goodput(provider: Provider, took_s: float) -> float:
 
 def test_requests_are_paced_as_gcra_paces_them() -> None:
     """60 a minute with a burst of 5."""
-    bucket = Bucket.full(1.0, 5.0, 0.0)
+    bucket = TokenBucket.full(1.0, 5.0, 0.0)
     for _ in range(5):
         assert bucket.wait_s(0.0, 1.0) == 0.0
         bucket.take(0.0, 1.0)
@@ -185,7 +190,7 @@ def test_tokens_are_reserved_and_settled() -> None:
 
 
 def test_what_is_larger_than_a_bucket_starts_when_it_is_full() -> None:
-    bucket = Bucket(10.0, 100.0, 50.0, 0.0)
+    bucket = TokenBucket(10.0, 100.0, 50.0, 0.0)
     assert bucket.wait_s(0.0, 500.0) == pytest.approx(5.0)
     bucket.take(5.0, 500.0)
     assert bucket.wait_s(5.0, 1.0) == pytest.approx(40.1)
@@ -323,7 +328,7 @@ def test_what_others_take_of_a_told_rate_is_left_to_them() -> None:
     """Another program uses the same account: headers tell of less than was sent from here."""
     provider = Provider(rate=50, tells=True)
 
-    def shared(now: float, index: int, number: int) -> Imagined:
+    def shared(now: float, index: int, number: int) -> SimulatedEnd:
         end = provider(now, index, number)
         provider._level = max(0.0, (provider._level or 0.0) - 1.0)
         return end
@@ -358,7 +363,7 @@ def test_tokens_are_paced_by_what_they_turn_out_to_be() -> None:
 
 
 def test_answers_from_the_cache_take_nothing_of_a_rate() -> None:
-    cached = Imagined(duration_s=0.001, uses=(AccountUse(account=A, requests=0),))
+    cached = SimulatedEnd(duration_s=0.001, uses=(AccountUse(account=A, requests=0),))
     known = {A: AccountLimits(requests_per_minute=60)}
     trace = simulate(scheduler(trials(500), accounts=known), lambda *_: cached)
     assert trace.makespan_s < 2
@@ -366,7 +371,7 @@ def test_answers_from_the_cache_take_nothing_of_a_rate() -> None:
 
 def test_an_account_that_an_attempt_did_not_come_to_use_gets_its_share_back() -> None:
     """A judge is asked nothing where the target gave no answer."""
-    failed = Imagined(
+    failed = SimulatedEnd(
         duration_s=0.1, outcome=Outcome.CRASHED, uses=(AccountUse(account=A, requests=1),)
     )
     known = {B: AccountLimits(requests_per_minute=60)}
@@ -376,7 +381,7 @@ def test_an_account_that_an_attempt_did_not_come_to_use_gets_its_share_back() ->
 
 def test_what_an_attempt_asks_for_beyond_its_draw_is_counted() -> None:
     """Drawn as one request each, they make three: a judge votes."""
-    three = Imagined(duration_s=0.1, uses=(AccountUse(account=A, requests=3),))
+    three = SimulatedEnd(duration_s=0.1, uses=(AccountUse(account=A, requests=3),))
     known = {A: AccountLimits(requests_per_minute=600)}
     trace = simulate(scheduler(trials(100), accounts=known), lambda *_: three)
     assert trace.makespan_s >= (300 - 10 - 30) / 10
@@ -431,7 +436,7 @@ def test_refusals_for_no_reason_do_not_slow_a_run_down_for_ever(
 def test_a_rate_that_falls_in_the_middle_of_a_run_is_found_again() -> None:
     provider = Provider(rate=50)
 
-    def falling(now: float, index: int, number: int) -> Imagined:
+    def falling(now: float, index: int, number: int) -> SimulatedEnd:
         provider.rate = 50.0 if now < 20 else 10.0
         return provider(now, index, number)
 
@@ -445,7 +450,7 @@ def test_a_told_rate_that_is_not_kept_by_its_provider_is_corrected() -> None:
     """It says 50 a second, and allows 10."""
     provider = Provider(rate=10, burst=10)
 
-    def lying(now: float, index: int, number: int) -> Imagined:
+    def lying(now: float, index: int, number: int) -> SimulatedEnd:
         end = provider(now, index, number)
         told = RateTold(requests_per_minute=3000, requests_left=40, requests_full_in_s=0.2)
         use = AccountUse(
@@ -455,7 +460,7 @@ def test_a_told_rate_that_is_not_kept_by_its_provider_is_corrected() -> None:
             refused=end.outcome is Outcome.RATE_LIMITED,
             retry_after=end.retry_after,
         )
-        return Imagined(
+        return SimulatedEnd(
             duration_s=end.duration_s,
             outcome=end.outcome,
             retry_after=end.retry_after,
@@ -472,9 +477,9 @@ def test_a_told_rate_that_is_not_kept_by_its_provider_is_corrected() -> None:
 # ---- holds
 
 
-def refusal(at: float, index: int, retry_after: float | None = None) -> Ended:
+def refusal(at: float, index: int, retry_after: float | None = None) -> AttemptOver:
     use = AccountUse(account=A, requests=1, refused=True, retry_after=retry_after)
-    return Ended(
+    return AttemptOver(
         at=at,
         index=index,
         outcome=Outcome.RATE_LIMITED,
@@ -484,17 +489,17 @@ def refusal(at: float, index: int, retry_after: float | None = None) -> Ended:
     )
 
 
-def success(at: float, index: int, account: str = A) -> Ended:
+def success(at: float, index: int, account: str = A) -> AttemptOver:
     uses = (AccountUse(account=account, requests=1),)
-    return Ended(at=at, index=index, outcome=Outcome.PASSED, uses=uses)
+    return AttemptOver(at=at, index=index, outcome=Outcome.PASSED, uses=uses)
 
 
 def started(instructions: Sequence[Instruction]) -> list[int]:
-    return [one.index for one in instructions if isinstance(one, Start)]
+    return [one.index for one in instructions if isinstance(one, StartAttempt)]
 
 
-def held(instructions: Sequence[Instruction]) -> list[Held]:
-    return [one for one in instructions if isinstance(one, Held)]
+def held(instructions: Sequence[Instruction]) -> list[AccountHeld]:
+    return [one for one in instructions if isinstance(one, AccountHeld)]
 
 
 class Clockwork:
@@ -523,7 +528,7 @@ def test_a_refusal_holds_its_account_back_and_no_other() -> None:
     machine = Clockwork(scheduler(works, parallel=1))
     assert started(machine.handle(Begin(at=0))) == [0]
     answer = machine.handle(refusal(1, 0, retry_after=30))
-    assert held(answer) == [Held(account=A, until=31, refusals=1)]
+    assert held(answer) == [AccountHeld(account=A, until=31, refusals=1)]
     assert RetryLater(index=0, delay_s=30) in answer
     assert started(answer) == [3]
     assert started(machine.handle(success(2, 3, B))) == [4]
@@ -597,11 +602,13 @@ def test_a_refused_trial_keeps_its_place() -> None:
 
 
 def test_a_trial_that_is_refused_time_and_again_while_others_are_answered_is_given_up() -> None:
-    def too_big(index: int, number: int) -> Imagined:
+    def too_big(index: int, number: int) -> SimulatedEnd:
         use = AccountUse(account=A, requests=1, refused=index == 3)
         if index == 3:
-            return Imagined(duration_s=0.1, outcome=Outcome.RATE_LIMITED, account=A, uses=(use,))
-        return Imagined(duration_s=0.1, uses=(use,))
+            return SimulatedEnd(
+                duration_s=0.1, outcome=Outcome.RATE_LIMITED, account=A, uses=(use,)
+            )
+        return SimulatedEnd(duration_s=0.1, uses=(use,))
 
     trace = simulate(scheduler(trials(2000), parallel=4), too_big)
     assert sorted(trace.concluded) == list(range(2000))
@@ -609,10 +616,10 @@ def test_a_trial_that_is_refused_time_and_again_while_others_are_answered_is_giv
 
 
 def test_refusals_without_an_account_let_only_their_trial_wait() -> None:
-    def first_refused(index: int, number: int) -> Imagined:
+    def first_refused(index: int, number: int) -> SimulatedEnd:
         if index == 0 and number == 1:
-            return Imagined(duration_s=1, outcome=Outcome.RATE_LIMITED, retry_after=50)
-        return Imagined(duration_s=1)
+            return SimulatedEnd(duration_s=1, outcome=Outcome.RATE_LIMITED, retry_after=50)
+        return SimulatedEnd(duration_s=1)
 
     trace = simulate(scheduler(trials(20, "mode=x"), parallel=2), first_refused)
     assert max(span.end for span in trace.spans if span.index > 0) <= 12
@@ -653,15 +660,15 @@ def test_a_storm_on_one_account_leaves_the_other_at_its_speed_and_is_hardly_fed(
 def test_a_stopped_account_skips_what_waits_and_the_rest_of_the_run_goes_on() -> None:
     works = [Work(index=i, needs=(A if i % 2 else B,)) for i in range(20)]
 
-    def refused_key(index: int, number: int) -> Imagined:
+    def refused_key(index: int, number: int) -> SimulatedEnd:
         if index % 2:
-            return Imagined(
+            return SimulatedEnd(
                 duration_s=1, outcome=Outcome.CRASHED, stops=A, lasting=True, reason="401: no"
             )
-        return Imagined(duration_s=1)
+        return SimulatedEnd(duration_s=1)
 
     trace = simulate(scheduler(works, parallel=4), refused_key)
-    assert trace.stopped == [Stopped(need=A, reason="401: no")]
+    assert trace.stopped == [NeedStopped(need=A, reason="401: no")]
     assert sorted(skip.index for skip in trace.skipped) == list(range(1, 20, 2))
     assert {skip.reason for skip in trace.skipped} == {"401: no"}
     assert sorted(trace.concluded) == list(range(0, 20, 2))
@@ -670,10 +677,12 @@ def test_a_stopped_account_skips_what_waits_and_the_rest_of_the_run_goes_on() ->
 def test_a_model_that_is_not_there_stops_its_own_trials_only() -> None:
     works = [Work(index=i, needs=(A, f"model:{'xy'[i % 2]}")) for i in range(10)]
 
-    def unknown(index: int, number: int) -> Imagined:
+    def unknown(index: int, number: int) -> SimulatedEnd:
         if index % 2:
-            return Imagined(duration_s=1, outcome=Outcome.CRASHED, stops="model:y", reason="404")
-        return Imagined(duration_s=1)
+            return SimulatedEnd(
+                duration_s=1, outcome=Outcome.CRASHED, stops="model:y", reason="404"
+            )
+        return SimulatedEnd(duration_s=1)
 
     trace = simulate(scheduler(works), unknown)
     assert trace.concluded == [0, 2, 4, 6, 8]
@@ -683,25 +692,27 @@ def test_a_model_that_is_not_there_stops_its_own_trials_only() -> None:
 def test_what_still_runs_when_its_account_stops_is_decided_by_its_own_end() -> None:
     machine = scheduler(trials(5), parallel=4)
     machine.handle(Begin(at=0))
-    stop = Ended(at=1, index=0, outcome=Outcome.CRASHED, stops=A, reason="quota")
+    stop = AttemptOver(at=1, index=0, outcome=Outcome.CRASHED, stops=A, reason="quota")
     answer = machine.handle(stop)
     assert answer == [
-        Stopped(need=A, reason="quota"),
+        NeedStopped(need=A, reason="quota"),
         Skip(index=0, reason="quota"),
         Skip(index=4, reason="quota"),
     ]
     assert machine.handle(success(2, 1)) == [Conclude(index=1)]
-    again = Ended(at=3, index=2, outcome=Outcome.INFRA_ERROR)
+    again = AttemptOver(at=3, index=2, outcome=Outcome.INFRA_ERROR)
     assert machine.handle(again) == [Skip(index=2, reason="quota")]
-    wrong = Ended(at=3, index=3, outcome=Outcome.INVALID_OUTPUT, lasting=True)
+    wrong = AttemptOver(at=3, index=3, outcome=Outcome.INVALID_OUTPUT, lasting=True)
     assert machine.handle(wrong)[0] == Conclude(index=3)
 
 
 def test_trials_that_rest_before_a_retry_are_skipped_with_their_account() -> None:
     machine = scheduler(trials(2), parallel=2)
     machine.handle(Begin(at=0))
-    machine.handle(Ended(at=1, index=0, outcome=Outcome.INFRA_ERROR))
-    answer = machine.handle(Ended(at=1, index=1, outcome=Outcome.CRASHED, stops=A, reason="x"))
+    machine.handle(AttemptOver(at=1, index=0, outcome=Outcome.INFRA_ERROR))
+    answer = machine.handle(
+        AttemptOver(at=1, index=1, outcome=Outcome.CRASHED, stops=A, reason="x")
+    )
     assert Skip(index=0, reason="x") in answer
 
 
@@ -709,7 +720,7 @@ def test_a_quota_that_is_used_up_for_hours_stops_its_account() -> None:
     machine = scheduler(trials(12), parallel=10)
     machine.handle(Begin(at=0))
     answer = machine.handle(refusal(1, 0, retry_after=23 * 3600.0))
-    (stopped,) = [one for one in answer if isinstance(one, Stopped)]
+    (stopped,) = [one for one in answer if isinstance(one, NeedStopped)]
     assert stopped.reason == "account 'a': its quota is used up for 23 h; resume after that"
     assert [one.index for one in answer if isinstance(one, Skip)] == [0, 10, 11]
 
@@ -723,22 +734,22 @@ def test_an_account_that_answers_nothing_but_refusals_is_stopped_after_twenty_in
     assert trace.makespan_s < 1200
 
 
-def unreached(reason: str) -> Imagined:
+def unreached(reason: str) -> SimulatedEnd:
     uses = (AccountUse(account=A, reached=False),)
-    return Imagined(duration_s=0.1, outcome=Outcome.INFRA_ERROR, reason=reason, uses=uses)
+    return SimulatedEnd(duration_s=0.1, outcome=Outcome.INFRA_ERROR, reason=reason, uses=uses)
 
 
 def test_an_account_that_nobody_ever_reached_is_stopped_after_five_ends() -> None:
     trace = simulate(scheduler(trials(100), parallel=1), lambda *_: unreached("no such host"))
     assert len(trace.spans) == 5
-    assert trace.stopped == [Stopped(need=A, reason="no such host")]
+    assert trace.stopped == [NeedStopped(need=A, reason="no such host")]
     assert len(trace.skipped) == 100
 
 
 def test_an_account_that_was_reached_once_is_not_given_up_for_a_broken_line() -> None:
-    def broken(index: int, number: int) -> Imagined:
+    def broken(index: int, number: int) -> SimulatedEnd:
         if index == 0:
-            return Imagined(duration_s=0.1, uses=(AccountUse(account=A, requests=1),))
+            return SimulatedEnd(duration_s=0.1, uses=(AccountUse(account=A, requests=1),))
         return unreached("connection refused")
 
     trace = simulate(scheduler(trials(10), parallel=1), broken)
@@ -747,7 +758,7 @@ def test_an_account_that_was_reached_once_is_not_given_up_for_a_broken_line() ->
 
 
 def test_a_lasting_end_is_not_tried_again() -> None:
-    end = Imagined(duration_s=1, outcome=Outcome.INFRA_ERROR, lasting=True)
+    end = SimulatedEnd(duration_s=1, outcome=Outcome.INFRA_ERROR, lasting=True)
     trace = simulate(scheduler(trials(1)), lambda *_: end)
     assert len(trace.spans) == 1
     assert trace.concluded == [0]
@@ -822,12 +833,12 @@ class Setting:
 
     works: list[Work]
     limits: Limits
-    ends: dict[tuple[int, int], Imagined]
+    ends: dict[tuple[int, int], SimulatedEnd]
     seed: int
 
     def play(self) -> Trace:
         machine = Scheduler(self.works, limits=self.limits, retry=RetryPolicy(), seed=self.seed)
-        calm = Imagined(duration_s=0.5)
+        calm = SimulatedEnd(duration_s=0.5)
         return simulate(machine, lambda index, number: self.ends.get((index, number), calm))
 
 
@@ -863,11 +874,11 @@ def some_use(chance: random.Random, account: str) -> AccountUse:
     )
 
 
-def some_end(chance: random.Random, needs: tuple[str, ...]) -> Imagined:
+def some_end(chance: random.Random, needs: tuple[str, ...]) -> SimulatedEnd:
     outcome = chance.choice([o for o in Outcome if o is not Outcome.SKIPPED])
     accounts = [need for need in needs if need in ACCOUNTS]
     stops = chance.choice([None] * 20 + list(needs))
-    return Imagined(
+    return SimulatedEnd(
         duration_s=chance.choice([0.0, 0.1, chance.uniform(0, 10)]),
         outcome=outcome,
         retry_after=chance.choice([None, None, 0.0, 3.0, 3.0, 1e9]),
@@ -950,7 +961,7 @@ def test_a_configured_rate_is_not_passed_in_any_stretch_of_time_but_for_its_burs
     machine = scheduler(trials(count), parallel=parallel, accounts=known)
     trace = simulate(
         machine,
-        lambda index, _: Imagined(
+        lambda index, _: SimulatedEnd(
             duration_s=durations[index % len(durations)],
             uses=(AccountUse(account=A, requests=1),),
         ),

@@ -9,23 +9,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paraval.records import Budget, Case, CommandTarget, Limits, Outcome, RetryPolicy, Trial
-from paraval.schedule.blocks import case_by_case
+from paraval.schedule.estimates import case_by_case
 from paraval.schedule.messages import (
     Added,
+    AttemptOver,
     Begin,
     CallOff,
-    Ended,
     Instruction,
     Over,
     RetryLater,
     Skip,
-    Start,
+    StartAttempt,
     StopAsked,
     Work,
 )
 from paraval.schedule.scheduler import Scheduler
-from paraval.schedule.simulation import Imagined, simulate
-from paraval.statistics.drawing import drawn_order
+from paraval.schedule.simulation import SimulatedEnd, simulate
+from paraval.statistics.anytime import drawn_order
 
 
 def scheduler(
@@ -53,21 +53,23 @@ def test_the_longest_go_first_only_inside_a_block() -> None:
         Work(index=3, block=1, expected_s=10),
         Work(index=4, block=0, expected_s=2),
     ]
-    trace = simulate(scheduler(works, 1), lambda *_: Imagined(duration_s=1))
+    trace = simulate(scheduler(works, 1), lambda *_: SimulatedEnd(duration_s=1))
     assert [span.index for span in trace.spans] == [2, 4, 1, 3, 0]
 
 
 def test_an_earlier_block_goes_first_although_another_lane_holds_up_the_end() -> None:
     works = [Work(index=i, block=i, needs=("m=a",)) for i in range(3)]
     works += [Work(index=3 + i, block=i, needs=("m=b",), expected_s=50) for i in range(3)]
-    trace = simulate(scheduler(works, 1, {"m=a": 1, "m=b": 1}), lambda *_: Imagined(duration_s=1))
+    trace = simulate(
+        scheduler(works, 1, {"m=a": 1, "m=b": 1}), lambda *_: SimulatedEnd(duration_s=1)
+    )
     assert [span.index % 3 for span in trace.spans] == [0, 0, 1, 1, 2, 2]
 
 
 def test_a_lane_without_room_keeps_no_slot_idle() -> None:
     works = [Work(index=i, block=i, needs=("m=a",)) for i in range(4)]
     works += [Work(index=4 + i, block=i) for i in range(4)]
-    trace = simulate(scheduler(works, 2, {"m=a": 1}), lambda *_: Imagined(duration_s=1))
+    trace = simulate(scheduler(works, 2, {"m=a": 1}), lambda *_: SimulatedEnd(duration_s=1))
     assert trace.makespan_s == 4
 
 
@@ -122,7 +124,7 @@ def test_every_place_is_as_likely() -> None:
 
 def test_what_waits_is_skipped_for_good_and_what_runs_may_end() -> None:
     works = [Work(index=i) for i in range(10)]
-    trace = simulate(scheduler(works), lambda *_: Imagined(duration_s=2), call_off_at=3)
+    trace = simulate(scheduler(works), lambda *_: SimulatedEnd(duration_s=2), call_off_at=3)
     assert sorted(trace.concluded) == [0, 1, 2, 3]
     assert trace.skipped == [Skip(index=i, reason="called off", final=True) for i in range(4, 10)]
     assert trace.over_at == 4
@@ -131,7 +133,7 @@ def test_what_waits_is_skipped_for_good_and_what_runs_may_end() -> None:
 def test_a_trial_that_rests_is_skipped_for_good() -> None:
     machine = scheduler([Work(index=0)])
     machine.handle(Begin(at=0))
-    (retry, *_) = machine.handle(Ended(at=1, index=0, outcome=Outcome.INFRA_ERROR))
+    (retry, *_) = machine.handle(AttemptOver(at=1, index=0, outcome=Outcome.INFRA_ERROR))
     assert isinstance(retry, RetryLater)
     assert machine.handle(CallOff(at=1, reason="r")) == [
         Skip(index=0, reason="r", final=True),
@@ -143,7 +145,7 @@ def test_what_would_be_tried_again_after_it_is_skipped_for_good() -> None:
     machine = scheduler([Work(index=0)])
     machine.handle(Begin(at=0))
     assert machine.handle(CallOff(at=1, reason="r")) == []
-    ended = machine.handle(Ended(at=2, index=0, outcome=Outcome.INFRA_ERROR))
+    ended = machine.handle(AttemptOver(at=2, index=0, outcome=Outcome.INFRA_ERROR))
     assert ended == [Skip(index=0, reason="r", final=True), Over()]
 
 
@@ -153,7 +155,7 @@ def test_an_account_that_stops_after_it_leaves_nothing_for_later() -> None:
     machine.handle(Begin(at=0))
     machine.handle(CallOff(at=1, reason="r"))
     ended = machine.handle(
-        Ended(at=2, index=0, outcome=Outcome.INFRA_ERROR, stops="account:a", reason="quota")
+        AttemptOver(at=2, index=0, outcome=Outcome.INFRA_ERROR, stops="account:a", reason="quota")
     )
     assert skips(ended) == [Skip(index=0, reason="r", final=True)]
 
@@ -176,7 +178,7 @@ def test_after_a_stop_nothing_is_called_off_so_that_a_resume_decides() -> None:
     machine.handle(Begin(at=0))
     machine.handle(StopAsked(at=1))
     assert machine.handle(CallOff(at=2, reason="r")) == []
-    assert machine.handle(Ended(at=3, index=0, outcome=Outcome.PASSED))[-1] == Over()
+    assert machine.handle(AttemptOver(at=3, index=0, outcome=Outcome.PASSED))[-1] == Over()
 
 
 @given(
@@ -212,7 +214,7 @@ def test_every_trial_ends_or_is_skipped_once_whatever_is_called_off_when(
     budget = None if budget_usd is None else Budget(usd=budget_usd)
     trace = simulate(
         scheduler(works, parallel, {"m=a": 1}, budget),
-        lambda index, _: Imagined(
+        lambda index, _: SimulatedEnd(
             duration_s=plan[index][0], outcome=draw.choice(ends), cost_usd=draw.uniform(0, 2)
         ),
         stop_at=stop_at,
@@ -231,11 +233,13 @@ def test_every_trial_ends_or_is_skipped_once_whatever_is_called_off_when(
 @pytest.mark.parametrize("blocks", [0, 1])
 def test_a_stop_leaves_alone_what_was_called_off(blocks: int) -> None:
     works = [Work(index=i, block=i * blocks) for i in range(6)]
-    trace = simulate(scheduler(works), lambda *_: Imagined(duration_s=4), call_off_at=1, stop_at=2)
+    trace = simulate(
+        scheduler(works), lambda *_: SimulatedEnd(duration_s=4), call_off_at=1, stop_at=2
+    )
     assert len(trace.skipped) == 4
     assert sorted(trace.concluded) == [0, 1]
 
 
 def test_starts_go_on_as_before_without_blocks() -> None:
     machine = scheduler([Work(index=i) for i in range(3)], 3)
-    assert machine.handle(Begin(at=0)) == [Start(index=i) for i in range(3)]
+    assert machine.handle(Begin(at=0)) == [StartAttempt(index=i) for i in range(3)]

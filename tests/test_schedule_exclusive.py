@@ -8,20 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paraval.records import AccountLimits, Budget, Limits, Outcome, RetryPolicy
-from paraval.schedule.bounds import bounds
-from paraval.schedule.messages import Begin, Ended, Start, Work
+from paraval.schedule.messages import AttemptOver, Begin, StartAttempt, Work
 from paraval.schedule.scheduler import Scheduler
-from paraval.schedule.simulation import Imagined, Span, Trace, simulate
+from paraval.schedule.simulation import AttemptSpan, SimulatedEnd, Trace, bounds, simulate
 
 
-def overlap(one: Span, other: Span) -> bool:
+def overlap(one: AttemptSpan, other: AttemptSpan) -> bool:
     return one.start < other.end and other.start < one.end
 
 
 def play(works: list[Work], parallel: int = 4, named: dict[str, int] | None = None) -> Trace:
     limits = Limits(parallel=parallel, named=named or {})
     scheduler = Scheduler(works, limits=limits, retry=RetryPolicy(), seed=0)
-    return simulate(scheduler, lambda index, _: Imagined(duration_s=works[index].expected_s))
+    return simulate(scheduler, lambda index, _: SimulatedEnd(duration_s=works[index].expected_s))
 
 
 def test_exclusive_trials_run_after_the_others_one_after_another() -> None:
@@ -35,10 +34,10 @@ def test_an_exclusive_trial_uses_the_time_in_which_the_others_only_wait() -> Non
     """They rest before a retry: nothing has to be drained for it."""
     works = [Work(index=0), Work(index=1, expected_s=5.0, exclusive=True)]
 
-    def imagine(index: int, number: int) -> Imagined:
+    def imagine(index: int, number: int) -> SimulatedEnd:
         if (index, number) == (0, 1):
-            return Imagined(duration_s=1, outcome=Outcome.INFRA_ERROR, retry_after=3.0)
-        return Imagined(duration_s=works[index].expected_s)
+            return SimulatedEnd(duration_s=1, outcome=Outcome.INFRA_ERROR, retry_after=3.0)
+        return SimulatedEnd(duration_s=works[index].expected_s)
 
     scheduler = Scheduler(works, limits=Limits(parallel=4), retry=RetryPolicy(), seed=0)
     trace = simulate(scheduler, imagine)
@@ -71,16 +70,18 @@ def test_a_plan_tells_that_exclusive_trials_decide_its_end() -> None:
 def test_after_an_exclusive_trial_was_called_off_the_others_go_on() -> None:
     works = [Work(index=0, exclusive=True), Work(index=1, exclusive=True)]
     scheduler = Scheduler(works, limits=Limits(parallel=4), retry=RetryPolicy(), seed=0)
-    assert scheduler.handle(Begin(at=0.0)) == [Start(index=0)]
-    told = scheduler.handle(Ended(at=1.0, index=0, outcome=Outcome.CRASHED))
-    assert Start(index=1) in told
+    assert scheduler.handle(Begin(at=0.0)) == [StartAttempt(index=0)]
+    told = scheduler.handle(AttemptOver(at=1.0, index=0, outcome=Outcome.CRASHED))
+    assert StartAttempt(index=1) in told
 
 
 # ---- what must hold always
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> tuple[list[Work], dict[tuple[int, int], Imagined], Limits, Budget]:
+def plans(
+    draw: st.DrawFn,
+) -> tuple[list[Work], dict[tuple[int, int], SimulatedEnd], Limits, Budget]:
     needs = ["account:a", "lock:db", "mode=x"]
     count = draw(st.integers(0, 16))
     seconds = st.sampled_from([0.0, 0.5, 3.0, 20.0])
@@ -95,7 +96,7 @@ def plans(draw: st.DrawFn) -> tuple[list[Work], dict[tuple[int, int], Imagined],
         for index in range(count)
     ]
     ends = {
-        (index, number): Imagined(
+        (index, number): SimulatedEnd(
             duration_s=draw(seconds),
             outcome=draw(st.sampled_from([o for o in Outcome if o is not Outcome.SKIPPED])),
             retry_after=draw(st.sampled_from([None, 3.0, 1e9])),
@@ -118,12 +119,12 @@ def plans(draw: st.DrawFn) -> tuple[list[Work], dict[tuple[int, int], Imagined],
 @given(plans(), st.sampled_from([None, 4.0]))
 @settings(max_examples=200, deadline=None)
 def test_nothing_overlaps_an_exclusive_trial_and_the_run_ends(
-    plan: tuple[list[Work], dict[tuple[int, int], Imagined], Limits, Budget],
+    plan: tuple[list[Work], dict[tuple[int, int], SimulatedEnd], Limits, Budget],
     stop_at: float | None,
 ) -> None:
     works, ends, limits, budget = plan
     scheduler = Scheduler(works, limits=limits, retry=RetryPolicy(), seed=0, budget=budget)
-    fallback = Imagined(duration_s=1.0)
+    fallback = SimulatedEnd(duration_s=1.0)
     trace = simulate(
         scheduler, lambda index, number: ends.get((index, number), fallback), stop_at=stop_at
     )

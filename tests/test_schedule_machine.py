@@ -14,16 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraval.isolation import AttemptLoad, MachineReading
-from paraval.records import Limits, Outcome, RetryPolicy
+from paraval.records import AttemptLoad, Limits, MachineReading, Outcome, RetryPolicy
 from paraval.schedule.messages import (
+    AttemptOver,
     Begin,
     CapacityChanged,
-    Ended,
     Event,
-    Measured,
+    MachineMeasured,
     Over,
-    Start,
+    StartAttempt,
     Tick,
     WakeAt,
     Work,
@@ -102,7 +101,7 @@ class Machine:
             nonlocal over
             for told in scheduler.handle(event):
                 match told:
-                    case Start(index=index):
+                    case StartAttempt(index=index):
                         self.running[index] = Running(programs[index], self.now)
                         self.most = max(self.most, len(self.running))
                     case CapacityChanged():
@@ -122,13 +121,15 @@ class Machine:
             for index in self._advance():
                 peak = self.running.pop(index).peak
                 left -= 1
-                end = Ended(at=self.now, index=index, outcome=Outcome.PASSED, memory_bytes=peak)
+                end = AttemptOver(
+                    at=self.now, index=index, outcome=Outcome.PASSED, memory_bytes=peak
+                )
                 happen(end)
             for at in [at for at in wakes if at <= self.now]:
                 wakes.remove(at)
                 happen(Tick(at=self.now))
             if step % READ_EVERY == 0:
-                happen(Measured(at=self.now, reading=self._read()))
+                happen(MachineMeasured(at=self.now, reading=self._read()))
                 self.seen.append(len(self.running))
             assert self.running or not left, "work waits, and nothing runs"
             self.least_available = min(self.least_available, self._available())

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from paraval.errors import StoreError
-from paraval.lodging import lodging_for
-from paraval.processes.quick import QuickEnd
+from paraval.processes.quick import QuickResult
+from paraval.runner.attempt_dirs import lodging_for
 from paraval.scratch import (
     SCRATCH_VARIABLE,
     Homes,
@@ -90,7 +90,7 @@ def test_what_cannot_be_removed_now_is_found_again(
 
     with monkeypatch.context() as patch:
         patch.setattr("paraval.scratch.shutil.rmtree", fails_on_busy)
-        patch.setattr("paraval.scratch.run_quickly", lambda *_, **__: QuickEnd(exit_code=1))
+        patch.setattr("paraval.scratch.run_quickly", lambda *_, **__: QuickResult(exit_code=1))
         assert "busy" in (scratch.close() or "")
     assert (scratch.folder / "owner.lock").exists()
     assert clear_dead(base) == 1
@@ -279,13 +279,13 @@ def test_a_run_that_is_cancelled_as_its_folder_is_made_leaves_none(
 
     async def cancel() -> None:
         nothing: Any = None
-        lodging = lodging_for(nothing, warden=nothing, at_most=1, hidden=nothing, say=print)
-        opening = asyncio.ensure_future(lodging.__aenter__())
+        attempt_dirs = lodging_for(nothing, warden=nothing, at_most=1, hidden=nothing, say=print)
+        opening = asyncio.ensure_future(attempt_dirs.__aenter__())
         await asyncio.to_thread(begun.wait, 10)
         opening.cancel()
         with pytest.raises(asyncio.CancelledError):
             await opening
 
-    monkeypatch.setattr("paraval.lodging.open_scratch", slowly)
+    monkeypatch.setattr("paraval.runner.attempt_dirs.open_scratch", slowly)
     asyncio.run(cancel())
     assert list(tmp_path.iterdir()) == []

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraval.statistics.betting import MeanTest, betting_interval
+from paraval.statistics.anytime import MeanTest, betting_interval
 from paraval.statistics.sequential import sign_e_value
 
 signs = st.lists(st.sampled_from([-1.0, 0.0, 1.0]), min_size=1, max_size=60)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import bootstrap  # type: ignore[import-untyped]  # scipy ships no types
 
-from paraval.statistics import flips
+from paraval.statistics import pairs as flips
 from paraval.statistics.means import mean_interval
 from paraval.statistics.pairs import bca_interval, mcnemar_exact, score_interval, sign_flip_p
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom  # type: ignore[import-untyped]  # scipy ships no types
 
-from paraval.statistics.betting import MeanTest
+from paraval.statistics.anytime import MeanTest
 from paraval.statistics.pairs import mcnemar_exact
 from paraval.statistics.sequential import mixture_radius, sign_e_value
 

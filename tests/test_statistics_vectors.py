@@ -19,9 +19,9 @@ from scipy.stats import (  # type: ignore[import-untyped]  # scipy ships no type
     t,
 )
 
+from paraval.statistics.means import speedup_interval
 from paraval.statistics.pairs import mcnemar_exact
 from paraval.statistics.rates import clopper_pearson, clustered_se, wilson
-from paraval.statistics.speed import speedup_interval
 
 Z = 1.959963984540054
 SLOW = [10.1, 10.3, 10.0, 10.6, 10.2, 10.4, 10.1, 12.9]

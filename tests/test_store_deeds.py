@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraval.isolation import Activity, Change, FileChange, McpState, ToolUse
-from paraval.records import AttemptResult, Outcome
+from paraval.records import Activity, AttemptResult, Change, FileChange, McpState, Outcome, ToolUse
 from paraval.store.encoding import EndedColumns, from_columns, to_columns
 from paraval.store.store import Store
 from tests.test_store import HOSTILE, Desk, make_plan, results_of

@@ -15,13 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wcwidth import wcswidth
 
-from paraval.isolation import Activity, ToolUse
-from paraval.records import Outcome, Spend, TrialResult, Variant
-from paraval.report.clusters import Clusters
-from paraval.report.comparing.cells import CaseBook, Cell
-from paraval.report.document import Report
-from paraval.report.summary import summarise, tokens_in
-from paraval.report.table import columns_of, rows_of
+from paraval.records import Activity, Outcome, Spend, ToolUse, TrialResult, Variant
+from paraval.report.compare.case_results import CaseBook, Cell
+from paraval.report.report import Report
+from paraval.report.summary.columns import columns_of, rows_of
+from paraval.report.summary.summary import Clusters, summarise, tokens_in
 from paraval.statistics.rates import clustered_rate_interval, wilson
 from tests.test_report import HOSTILE, Made, counts, ended, plain, report_of, small_report, written
 

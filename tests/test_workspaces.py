@@ -17,7 +17,7 @@ from paraval.errors import ParavalError
 from paraval.git.folders import folder_tree
 from paraval.git.repositories import find_repository
 from paraval.git.snapshots import snapshot_tree
-from paraval.isolation import Workspace, WorkspaceKind
+from paraval.records import Workspace, WorkspaceKind
 from paraval.workspaces.workspace import Lease, WorkspaceError
 
 from .workspace_kit import (  # noqa: F401 - fixtures, used by their names

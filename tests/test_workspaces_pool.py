@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from paraval.errors import TransientError
 from paraval.scratch import SCRATCH_VARIABLE, open_scratch
 from paraval.threads import Threads
-from paraval.workspaces.room import Room
+from paraval.workspaces.pool import LeaseLimit
 from paraval.workspaces.slots import Slot
-from paraval.workspaces.workspace import Kept, Lease, WorkspaceError
+from paraval.workspaces.workspace import KeptWorkspace, Lease, WorkspaceError
 
 from .workspace_kit import (  # noqa: F401 - fixtures, used by their names
     attempts,
@@ -161,7 +161,7 @@ def test_one_failure_does_not_make_the_run_serial(
 def test_room_stays_between_what_works_and_what_was_asked_for(
     at_most: int, events: list[tuple[str, int]]
 ) -> None:
-    room = Room(at_most)
+    room = LeaseLimit(at_most)
     for event, number in events:
         before, working = room.size, min(number, room.size)
         if event == "fail":
@@ -243,7 +243,7 @@ def test_closing_does_not_wait_for_a_git_that_stalls(
 ) -> None:
     stall_git(tmp_path, "update-index", monkeypatch)
 
-    async def main() -> Kept:
+    async def main() -> KeptWorkspace:
         async with opened(worktrees(repository), scratch, 1) as pool:
             lease = await pool.lease()
             (Path(lease.top) / "a.txt").write_text("edited\n")
@@ -359,7 +359,7 @@ def test_an_engine_that_is_killed_leaves_nothing_that_the_next_one_does_not_clea
     script = textwrap.dedent("""
         import asyncio, sys
         from pathlib import Path
-        from paraval.isolation import Workspace, WorkspaceKind
+        from paraval.records import Workspace, WorkspaceKind
         from paraval.processes.children import Warden
         from paraval.scratch import open_scratch
         from paraval.workspaces.opening import open_workspaces

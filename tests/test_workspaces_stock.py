@@ -11,7 +11,13 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraval.workspaces.stock import Stock, compare, mark_again, outwait_the_tick, take_stock
+from paraval.workspaces.inventory import (
+    Inventory,
+    compare,
+    mark_again,
+    outwait_the_tick,
+    take_stock,
+)
 
 FILES = ("a", "b", "inner/c", "inner/deep/d")
 
@@ -45,7 +51,7 @@ ACTS: dict[str, Callable[[Path], object]] = {
 }
 
 
-def filled(top: Path) -> Stock:
+def filled(top: Path) -> Inventory:
     for name in FILES:
         path = top / name
         path.parent.mkdir(parents=True, exist_ok=True)

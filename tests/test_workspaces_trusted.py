@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from paraval.isolation import Change, Workspace, WorkspaceKind
-from paraval.workspaces.workspace import Kept, Lease, WorkspaceError
+from paraval.records import Change, Workspace, WorkspaceKind
+from paraval.workspaces.workspace import KeptWorkspace, Lease, WorkspaceError
 
 from .workspace_kit import (  # noqa: F401 - fixtures, used by their names
     attempts,
@@ -75,7 +75,7 @@ def test_the_engines_git_runs_nothing_that_an_attempt_wrote_into_its_repository(
     script: Path,
     act: Callable[[Path, Path], None],
 ) -> None:
-    async def work(lease: Lease) -> Kept:
+    async def work(lease: Lease) -> KeptWorkspace:
         top = Path(lease.top)
         (top / ".gitattributes").write_text("* filter=f\n")
         (top / "a.txt").write_text("edited\n")
@@ -83,7 +83,7 @@ def test_the_engines_git_runs_nothing_that_an_attempt_wrote_into_its_repository(
         act(top, script)
         return await lease.keep(kept_in)
 
-    async def look(lease: Lease) -> Kept:
+    async def look(lease: Lease) -> KeptWorkspace:
         return await lease.keep(kept_in)
 
     first, second = run(attempts(worktrees(repository), scratch, work, look))
@@ -135,7 +135,7 @@ def pipe_for_the_index(top: Path) -> None:
 def test_nothing_hides_by_what_is_done_to_the_engines_own_files(
     repository: Path, scratch: Path, kept_in: str, act: Callable[[Path], None]
 ) -> None:
-    async def work(lease: Lease) -> Kept:
+    async def work(lease: Lease) -> KeptWorkspace:
         top = Path(lease.top)
         (top / "a.txt").write_text("forged\n")
         (top / "cheat.py").write_text("cheat\n")
@@ -155,10 +155,10 @@ def test_nothing_hides_by_what_is_done_to_the_engines_own_files(
 def test_an_attempt_that_ran_before_is_not_blamed(
     repository: Path, scratch: Path, kept_in: str, script: Path
 ) -> None:
-    async def look(lease: Lease) -> Kept:
+    async def look(lease: Lease) -> KeptWorkspace:
         return await lease.keep(kept_in)
 
-    async def work(lease: Lease) -> Kept:
+    async def work(lease: Lease) -> KeptWorkspace:
         in_config(Path(lease.top), script)
         return await lease.keep(kept_in)
 
@@ -174,7 +174,7 @@ def folders(template: Path) -> Workspace:
     return Workspace(kind=WorkspaceKind.FOLDER, source=str(template))
 
 
-async def forges(lease: Lease) -> Kept:
+async def forges(lease: Lease) -> KeptWorkspace:
     (trusted(Path(lease.top)) / "template" / "a.txt").write_text("forged\n")
     return await lease.keep(os.devnull)
 
@@ -182,7 +182,7 @@ async def forges(lease: Lease) -> Kept:
 def test_a_template_that_an_attempt_changed_is_taken_anew(
     repository: Path, scratch: Path, kept_in: str, script: Path
 ) -> None:
-    async def work(lease: Lease) -> Kept:
+    async def work(lease: Lease) -> KeptWorkspace:
         top = Path(lease.top)
         (top / "a.txt").write_text("edited\n")
         (top / ".gitattributes").write_text("* filter=f\n")
@@ -199,7 +199,7 @@ def test_a_template_that_an_attempt_changed_is_taken_anew(
     assert "template/a.txt" in "".join(first.change.tampering)
     assert "trusted.git/config" in "".join(second.change.tampering)
     assert second.change.files_in_all == 2
-    assert third == ("one\ntwo\n", Kept(change=Change()))
+    assert third == ("one\ntwo\n", KeptWorkspace(change=Change()))
     assert not (script.parent / "executed").exists()
 
 
@@ -208,7 +208,7 @@ def test_a_template_that_cannot_be_had_again_ends_the_run(
 ) -> None:
     shutil.copytree(repository, tmp_path / "template", symlinks=True)
 
-    async def work(lease: Lease) -> Kept:
+    async def work(lease: Lease) -> KeptWorkspace:
         (tmp_path / "template" / "a.txt").write_text("another\n")
         return await forges(lease)
 

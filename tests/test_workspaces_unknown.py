@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from paraval.isolation import Change, Workspace, WorkspaceKind
+from paraval.records import Change, Workspace, WorkspaceKind
 from paraval.scratch import SCRATCH_VARIABLE, scratch_folder
-from paraval.workspaces import patches, stock
-from paraval.workspaces.workspace import Kept, Lease
+from paraval.workspaces import inventory as stock
+from paraval.workspaces import patches
+from paraval.workspaces.workspace import KeptWorkspace, Lease
 
 from .workspace_kit import (  # noqa: F401 - fixtures, used by their names
     attempts,
@@ -32,14 +33,14 @@ NOBODY = 65534
 
 def kept_after(
     act: Callable[[Path], object], workspace: Workspace, scratch: Path, kept_in: str
-) -> Kept:
+) -> KeptWorkspace:
     """What is kept of an attempt that does this; the next one begins clean."""
 
-    async def work(lease: Lease) -> Kept:
+    async def work(lease: Lease) -> KeptWorkspace:
         act(Path(lease.top))
         return await lease.keep(kept_in)
 
-    async def look(lease: Lease) -> Kept:
+    async def look(lease: Lease) -> KeptWorkspace:
         return await lease.keep(kept_in)
 
     kept, next_one = run(attempts(workspace, scratch, work, look))
@@ -47,7 +48,7 @@ def kept_after(
     return kept
 
 
-def paths_of(kept: Kept) -> list[str]:
+def paths_of(kept: KeptWorkspace) -> list[str]:
     return [file.path for file in kept.change.files]
 
 
@@ -265,7 +266,7 @@ def test_a_git_that_fails_leaves_what_is_sure(
         (top / "new.txt").write_text("new\n")
         (top / "src" / "b.py").touch()
 
-    async def work(lease: Lease) -> Kept:
+    async def work(lease: Lease) -> KeptWorkspace:
         act(Path(lease.top))
         kept = await lease.keep(kept_in)
         monkeypatch.undo()
@@ -284,7 +285,7 @@ def test_a_git_that_fails_leaves_what_is_sure(
 def test_without_git_nothing_is_known(
     repository: Path, scratch: Path, kept_in: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def work(lease: Lease) -> Kept:
+    async def work(lease: Lease) -> KeptWorkspace:
         (Path(lease.top) / "new.txt").write_text("new\n")
         with monkeypatch.context() as patched:
             patched.setenv("PATH", "/nowhere")

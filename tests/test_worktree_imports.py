@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import paraval
+from paraval.environment import WorktreeImports
 from paraval.processes.commands import Command
-from paraval.worktree_imports import WorktreeImports
 from tests.race_kit import Track, make_track, scratch_of
 
 BASE = "def answer():\n    return 42\n\n\nSECONDS = 1.0\n"

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from paraval.isolation import Workspace, WorkspaceKind
 from paraval.processes.children import Warden
+from paraval.records import Workspace, WorkspaceKind
 from paraval.scratch import SCRATCH_VARIABLE, scratch_folder
 from paraval.workspaces.opening import open_workspaces
 from paraval.workspaces.workspace import Lease, Workspaces

@@ -20,23 +20,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from paraval.comparisons.api import compare
-    from paraval.composition import run, run_async
-    from paraval.errors import (
-        ParavalError,
-        RateLimitedError,
-        SuiteError,
-        TransientError,
-    )
+    from paraval.errors import ParavalError, RateLimitedError, SuiteError, TransientError
     from paraval.plan.suite import Suite
-    from paraval.pytest_plugin.model_fixture import ModelUnderTest, NoAnswerError
-    from paraval.pytest_plugin.usage import Usage
+    from paraval.pytest_plugin.models.model_fixture import ModelUnderTest, NoAnswerError
+    from paraval.pytest_plugin.models.usage_fixture import Usage
     from paraval.racing.api import race, race_async
-    from paraval.racing.hook_ask import Ask
-    from paraval.racing.report import RaceReport
+    from paraval.racing.hooks.hook_input import Ask
+    from paraval.racing.report.race_report import RaceReport
     from paraval.records import Case, Grade, Outcome, Output
-    from paraval.report.document import Report
-    from paraval.report.versus.document import ComparisonReport
+    from paraval.report.compare.compare_report import ComparisonReport
+    from paraval.report.report import Report
+    from paraval.runner.comparisons import compare
+    from paraval.runner.run import run, run_async
     from paraval.settings import Options, Selection
 
 __version__ = "0.1.0"
@@ -68,29 +63,29 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Ask": "racing.hook_ask",
+    "Ask": "racing.hooks.hook_input",
     "Case": "records",
-    "ComparisonReport": "report.versus.document",
+    "ComparisonReport": "report.compare.compare_report",
     "Grade": "records",
-    "ModelUnderTest": "pytest_plugin.model_fixture",
-    "NoAnswerError": "pytest_plugin.model_fixture",
+    "ModelUnderTest": "pytest_plugin.models.model_fixture",
+    "NoAnswerError": "pytest_plugin.models.model_fixture",
     "Options": "settings",
     "Outcome": "records",
     "Output": "records",
     "ParavalError": "errors",
-    "RaceReport": "racing.report",
+    "RaceReport": "racing.report.race_report",
     "RateLimitedError": "errors",
-    "Report": "report.document",
+    "Report": "report.report",
     "Selection": "settings",
     "Suite": "plan.suite",
     "SuiteError": "errors",
     "TransientError": "errors",
-    "Usage": "pytest_plugin.usage",
-    "compare": "comparisons.api",
+    "Usage": "pytest_plugin.models.usage_fixture",
+    "compare": "runner.comparisons",
     "race": "racing.api",
     "race_async": "racing.api",
-    "run": "composition",
-    "run_async": "composition",
+    "run": "runner.run",
+    "run_async": "runner.run",
 }
 
 

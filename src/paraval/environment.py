@@ -5,8 +5,164 @@ Commands, isolated workers and grader commands get this; what else they need is 
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
-from collections.abc import Iterable, Mapping
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path, PurePath
+
+from paraval.processes.commands import Command
+from paraval.processes.quick import run_quickly
+
+# Which code a Python program imports in a worktree: the worktree's own, not the user's checkout.
+
+VARIABLE = "PYTHONPATH"
+PATIENCE_S = 20.0
+_PYTHON = re.compile(r"(python|pypy)[\d.]*t?")
+_SHEBANG = re.compile(rb"#!\s*(?P<program>\S+)(?:\s+(?P<argument>\S+))?")
+_LONG_SHEBANG = re.compile(rb"#!/bin/sh\n'''exec' \"?(?P<program>[^\"\n]+?)\"? \"\$0\"")
+"""What pip writes where a path is too long for the first line, or has blanks."""
+_SEARCHED = ("VIRTUAL_ENV", "HOME", "PATH", VARIABLE, "PYTHONHOME", "PYTHONUSERBASE")
+"""Variables that decide where a Python looks for modules."""
+_ASK = r"""
+import json, os, sys
+found = [("", path) for path in sys.path[1:] if path]
+for finder in sys.meta_path:
+    told = [getattr(finder, "_redirections", None)]
+    module = sys.modules.get(getattr(finder, "__module__", None) or "")
+    told += [getattr(module, name, None) for name in ("MAPPING", "NAMESPACES")]
+    for mapping in told:
+        for name, places in mapping.items() if isinstance(mapping, dict) else ():
+            places = [places] if isinstance(places, str) else places
+            found += [(name, place) for place in places]
+for path in [path for _, path in found if os.path.basename(path).endswith("-packages")]:
+    links = [link for link in os.scandir(path) if link.is_symlink()] if os.path.isdir(path) else []
+    found += [(link.name.partition(".py")[0], os.path.realpath(link.path)) for link in links]
+print(json.dumps({"own": [sys.prefix, sys.base_prefix], "found": found}))
+"""
+"""Paths (of `.pth` files, too), the mappings of editable installs, and links among packages."""
+
+
+async def with_worktree_first(
+    command: Command, imports: WorktreeImports | None, workspace: str | None
+) -> Command:
+    """The command, importing from its worktree before the user's checkout; as it is where there is
+    no worktree."""
+    if imports is None or workspace is None:
+        return command
+    return await asyncio.to_thread(imports.first, command, workspace)
+
+
+class WorktreeImports:
+    """Of the worktrees of one repository."""
+
+    def __init__(self, source: str, start: str = ".") -> None:
+        """`source`: the top of the user's working tree; `start`: where in a worktree commands
+        begin."""
+        self._top = os.path.realpath(source)
+        self._start = os.path.normpath(start)
+        self._known: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def first(self, command: Command, workspace: str) -> Command:
+        """The command, importing from the worktree before anything else. Blocks at the first of its
+        kind; `workspace`: where in the worktree it begins."""
+        top = workspace if self._start == "." else workspace.removesuffix(f"/{self._start}")
+        folders = [os.path.normpath(f"{top}/{path}") for path in self._folders(command)]
+        if not folders:
+            return command
+        before = command.env.get(VARIABLE)
+        paths = os.pathsep.join((*folders, *([before] if before else [])))
+        return replace(command, env={**command.env, VARIABLE: paths})
+
+    def _folders(self, command: Command) -> tuple[str, ...]:
+        """Of the repository, relative to its top, from which the command's Python imports."""
+        python = _interpreter(command)
+        if python is None:
+            return ()
+        env = {name: command.env[name] for name in _SEARCHED if name in command.env}
+        # Of fresh homes one is like the other.
+        key = (
+            python,
+            *(f"{name}={value}" for name, value in env.items() if not _is_fresh(name, value)),
+        )
+        if key not in self._known:
+            self._known[key] = tuple(dict.fromkeys(self._asked(python, env)))
+        return self._known[key]
+
+    def _asked(self, python: str, env: Mapping[str, str]) -> Iterator[str]:
+        # At the root: a Python that is started with `-c` also imports from where it is.
+        ended = run_quickly([python, "-c", _ASK], env=env, cwd="/", timeout=PATIENCE_S)
+        try:
+            told = json.loads(ended.stdout)
+            own = [os.path.realpath(path) for path in told["own"]]
+            found = [(name, os.path.realpath(place)) for name, place in told["found"]]
+        except (ValueError, KeyError, TypeError):
+            # It is no Python, or one that says something else: then nothing is known of it.
+            return
+        for name, place in found:
+            folder = _importing(name, place)
+            if folder is None or not _is_within(folder, self._top):
+                continue
+            # A virtual environment may lie in the repository: what is installed in it is no code
+            # of the worktree's.
+            if not any(one.startswith(f"{self._top}/") and _is_within(folder, one) for one in own):
+                yield os.path.relpath(folder, self._top)
+
+
+def _is_fresh(name: str, value: str) -> bool:
+    return name == "HOME" and value != os.environ.get(name)
+
+
+def _importing(name: str, place: str) -> str | None:
+    """The folder in which a module of this name is found at this place; None: in none."""
+    if not name:
+        return place
+    parts = tuple(name.split("."))
+    *above, last = PurePath(place).parts
+    # A module that is a file is told with its suffix, or without; a package by its folder or file.
+    stem = last.partition(".")[0]
+    whole = tuple(above) if stem == "__init__" else (*above, stem)
+    if whole[-len(parts) :] != parts:
+        return None
+    return str(PurePath(*whole[: -len(parts)]))
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _interpreter(command: Command) -> str | None:
+    """The Python that a command runs; of one that is no Python program, the one that it would find
+    itself (`make test`, `sh -c pytest`). None: there is none."""
+    path = command.env.get("PATH", os.defpath)
+    program = shutil.which(command.argv[0], path=path)
+    if program is not None:
+        if _PYTHON.fullmatch(Path(program).name):
+            return program
+        named = _named_in_first_line(program, path)
+        if named is not None:
+            return named
+    return shutil.which("python3", path=path) or shutil.which("python", path=path)
+
+
+def _named_in_first_line(program: str, path: str) -> str | None:
+    try:
+        with open(program, "rb") as file:  # noqa: PTH123 - text
+            begins = file.read(1024)
+    except OSError:
+        return None
+    matched = _LONG_SHEBANG.match(begins) or _SHEBANG.match(begins)
+    if matched is None:
+        return None
+    named = os.fsdecode(matched["program"])
+    argument = matched.groupdict().get("argument")
+    if Path(named).name == "env" and argument is not None:
+        named = shutil.which(os.fsdecode(argument), path=path) or ""
+    return named if _PYTHON.fullmatch(Path(named).name) else None
+
 
 PASSED_ALWAYS = frozenset(
     {

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from paraval.errors import StoreError
 from paraval.processes.identity import process_identity
-from paraval.processes.quick import QuickEnd, run_quickly
+from paraval.processes.quick import QuickResult, run_quickly
 
 SCRATCH_VARIABLE = "PARAVAL_SCRATCH"
 PREFIX = "paraval-"
@@ -198,7 +198,7 @@ def _unescaped(place: bytes) -> str:
     return os.fsdecode(place.replace(b"\\134", b"\\"))
 
 
-def _quick(*argv: str) -> QuickEnd:
+def _quick(*argv: str) -> QuickResult:
     env = {"PATH": os.environ.get("PATH", os.defpath)}
     return run_quickly(argv, env=env, timeout=REMOVAL_PATIENCE_S)
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from paraval.loopback.scenario import Scenario
 from paraval.loopback.server import LoopbackServer
-from paraval.loopback.tallies import Stats, Tally
+from paraval.loopback.stats import Stats, Tally
 
 __all__ = ["Loopback", "Stats", "Tally", "loopback"]
 

@@ -11,13 +11,53 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import gc
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum, auto
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from paraval.errors import TransientError
+
+# When Python's garbage collector has nothing to find: while what stays is made, and at the end.
+
+
+@contextmanager
+def no_collections() -> Iterator[None]:
+    """To look through a plan again and again while it grows takes long, and finds nothing."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+OBJECTS_BEFORE_A_LOOK = 20_000
+"""Python's own 700 are there again after a few answers of a model, and nearly none is garbage."""
+
+
+def few_collections() -> None:
+    """For programs of our own, as what follows: in a user's process the user decides."""
+    gc.set_threshold(OBJECTS_BEFORE_A_LOOK)
+
+
+@contextmanager
+def made_to_stay() -> Iterator[None]:
+    """What there is at the end of the block is never looked through: the code of a program, say."""
+    with no_collections():
+        yield
+        gc.freeze()
+
+
+def no_more_collections() -> None:
+    """A program ends: to look for garbage among all it has takes longer than to leave it there."""
+    gc.disable()
+    gc.freeze()
+
 
 T = TypeVar("T")
 
@@ -53,7 +93,7 @@ async def await_safely(function: Callable[..., Any], arguments: tuple[Any, ...])
         raise FunctionExit.of(error) from error
 
 
-class _State(Enum):
+class _CallState(Enum):
     HANDED_OVER = auto()
     RUNNING = auto()
     ENDED = auto()
@@ -61,7 +101,7 @@ class _State(Enum):
     LEFT_BEHIND = auto()  # its caller gave up while it ran
 
 
-class _Call(Generic[T]):
+class _ThreadCall(Generic[T]):
     """One call on its way through a thread, and the way back to the loop that awaits it."""
 
     __slots__ = ("context", "error", "function", "future", "loop", "result", "state")
@@ -71,7 +111,7 @@ class _Call(Generic[T]):
         self.context = contextvars.copy_context()
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[None] = self.loop.create_future()
-        self.state = _State.HANDED_OVER
+        self.state = _CallState.HANDED_OVER
         self.result: T | None = None
         self.error: BaseException | None = None
 
@@ -98,19 +138,19 @@ class Threads:
         self.left_behind = 0
         """Threads whose caller gave up while the function ran; counted over all time."""
         self._limit = limit
-        self._calls: SimpleQueue[_Call[Any] | None] = SimpleQueue()
+        self._calls: SimpleQueue[_ThreadCall[Any] | None] = SimpleQueue()
         # Guards all below, and the state of every call.
         self._lock = threading.Lock()
         self._threads = 0
         self._idle = 0
         self._waiting = 0
         self._closed = False
-        self._returned: dict[asyncio.AbstractEventLoop, list[_Call[Any]]] = {}
+        self._returned: dict[asyncio.AbstractEventLoop, list[_ThreadCall[Any]]] = {}
         """Calls that have ended, by the loop that is to be told, and will be."""
 
     async def call(self, function: Callable[[], T]) -> T:
         """What the function returns or raises; a cancelled caller leaves its thread behind."""
-        call = _Call(function)
+        call = _ThreadCall(function)
         self._hand_over(call)
         try:
             await call.future
@@ -134,7 +174,7 @@ class Threads:
             self._threads -= self._idle
             self._idle = 0
 
-    def _hand_over(self, call: _Call[Any]) -> None:
+    def _hand_over(self, call: _ThreadCall[Any]) -> None:
         with self._lock:
             if self._closed:
                 raise RuntimeError("these threads are closed")
@@ -153,12 +193,12 @@ class Threads:
             raise TransientError("the machine has no room for another thread") from error
         self._threads += 1
 
-    def _give_up(self, call: _Call[Any]) -> None:
+    def _give_up(self, call: _ThreadCall[Any]) -> None:
         with self._lock:
-            if call.state is _State.HANDED_OVER:
-                call.state = _State.WITHDRAWN
-            elif call.state is _State.RUNNING:
-                call.state = _State.LEFT_BEHIND
+            if call.state is _CallState.HANDED_OVER:
+                call.state = _CallState.WITHDRAWN
+            elif call.state is _CallState.RUNNING:
+                call.state = _CallState.LEFT_BEHIND
                 self.left_behind += 1
                 self._threads -= 1
                 self._replace_thread()
@@ -180,21 +220,21 @@ class Threads:
             if not goes_on:
                 return
 
-    def _begins(self, call: _Call[Any]) -> bool:
+    def _begins(self, call: _ThreadCall[Any]) -> bool:
         with self._lock:
-            if call.state is _State.WITHDRAWN:
+            if call.state is _CallState.WITHDRAWN:
                 return False
-            call.state = _State.RUNNING
+            call.state = _CallState.RUNNING
             return True
 
-    def _goes_on_after(self, call: _Call[Any]) -> bool:
+    def _goes_on_after(self, call: _ThreadCall[Any]) -> bool:
         """Book the end of a call and tell its loop; whether this thread takes another call."""
         with self._lock:
-            if call.state is _State.LEFT_BEHIND:
+            if call.state is _CallState.LEFT_BEHIND:
                 return False
             wakes = False
-            if call.state is _State.RUNNING:
-                call.state = _State.ENDED
+            if call.state is _CallState.RUNNING:
+                call.state = _CallState.ENDED
                 returned = self._returned.setdefault(call.loop, [])
                 wakes = not returned
                 returned.append(call)

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import paraval
-from paraval import composition
 from paraval.records import Happening, TrialEnded
+from paraval.runner import run as composition
 from paraval.settings import Options
 from paraval.store.store import Store
 
@@ -84,7 +84,7 @@ def engine(folder: Path, die_at: int | None, resume: str | None) -> None:
             suite,
             parallel=PARALLEL,
             options=Options(store=folder / "store", resume=resume),
-            onlooker=acknowledging,
+            observer=acknowledging,
         )
     )
 

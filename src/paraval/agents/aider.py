@@ -11,12 +11,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from paraval.agents.complaints import end_told, wait_told
-from paraval.agents.json_lines import LARGEST_AMOUNT, clean, in_words, last_line, last_lines
-from paraval.agents.litellm_errors import end_of_litellm
-from paraval.agents.program import AgentEnd, Job, Launch, Login, Reading, Transcript
-from paraval.isolation import Activity
-from paraval.records import Provider
+from paraval.agents.json_output import LARGEST_AMOUNT, clean, in_words, last_line, last_lines
+from paraval.agents.program import AgentEnd, AgentJob, Launch, Login, Transcript, TranscriptReading
+from paraval.agents.provider_errors import end_of_litellm, end_told, wait_told
+from paraval.records import Activity, Provider
 
 _QUIET = (
     *("--yes-always", "--no-pretty", "--no-stream", "--no-fancy-input", "--no-notifications"),
@@ -75,7 +73,7 @@ class Aider:
     takes_in_own_home: frozenset[str] = frozenset()
     install = "python -m pip install aider-chat"
 
-    def launch(self, job: Job) -> Launch:
+    def launch(self, job: AgentJob) -> Launch:
         prompt = f"{job.temp}/aider-prompt.md"
         # It breaks its lines at the terminal's width, those of the answer and of the cost too.
         env = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "COLUMNS": "10000"}
@@ -105,10 +103,12 @@ class Aider:
             litter=(".aider.tags.cache.v*",),
         )
 
-    def result_files(self, job: Job) -> tuple[str, ...]:
+    def result_files(self, job: AgentJob) -> tuple[str, ...]:
         return (_history(job, "llm"),)
 
-    def read(self, job: Job, transcript: Transcript, files: Mapping[str, str]) -> Reading:
+    def read(
+        self, job: AgentJob, transcript: Transcript, files: Mapping[str, str]
+    ) -> TranscriptReading:
         text = clean(transcript.stdout).replace("\r\n", "\n")
         version = _VERSION.search(text)
         answers = list(_TOKENS.finditer(text))
@@ -133,40 +133,42 @@ class Aider:
         )
 
 
-def _history(job: Job, kind: str) -> str:
+def _history(job: AgentJob, kind: str) -> str:
     return f"{job.temp}/aider-{kind}-history"
 
 
-def _ended(text: str, answered: int | None, transcript: Transcript, answer: str) -> Reading:
+def _ended(
+    text: str, answered: int | None, transcript: Transcript, answer: str
+) -> TranscriptReading:
     rest = text[answered or 0 :]
     error = _error_in(f"{rest}\n{last_lines(transcript.stderr)}")
     if error is not None:
         return error
     if transcript.exit_code == 0 and answered is not None:
         notes = ("aider rounds its token counts and does not report tool calls",)
-        return Reading(answer=answer, notes=notes)
+        return TranscriptReading(answer=answer, notes=notes)
     complaint = last_line(transcript.stderr)
     said = complaint or last_line(rest) or "it said nothing"
     if transcript.exit_code == 0:
-        return Reading(end=AgentEnd.NO_RESULT, message=said)
-    return Reading(end=end_told(complaint) or AgentEnd.BROKEN, message=said)
+        return TranscriptReading(end=AgentEnd.NO_RESULT, message=said)
+    return TranscriptReading(end=end_told(complaint) or AgentEnd.BROKEN, message=said)
 
 
-def _error_in(text: str) -> Reading | None:
+def _error_in(text: str) -> TranscriptReading | None:
     """The last error of those that it told, with the end that it is."""
     told = None
     for told in _LITELLM.finditer(text):  # noqa: B007 - the last one is wanted
         pass
     if told is not None:
         end = end_of_litellm(told[1], told[2]) or end_told(told[2]) or AgentEnd.BROKEN
-        return Reading(end=end, message=in_words(told[0]), retry_after=wait_told(told[2]))
+        return TranscriptReading(end=end, message=in_words(told[0]), retry_after=wait_told(told[2]))
     other = _OTHER_ERROR.search(text)
     if other is None:
         return None
     words = other[0]
     no_key = words.startswith("No LLM model was specified")
     end = AgentEnd.NO_LOGIN if no_key else end_told(words) or AgentEnd.BROKEN
-    return Reading(end=end, message=in_words(words))
+    return TranscriptReading(end=end, message=in_words(words))
 
 
 def _last_response(history: str) -> str | None:

@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from paraval.agents.complaints import end_told, wait_told
-from paraval.agents.json_lines import in_words, last_line, last_lines, objects_in, text_in
-from paraval.agents.program import AgentEnd, Job, Launch, Login, Reading, Transcript
-from paraval.isolation import Activity, McpServer, McpState
-from paraval.records import Provider
+from paraval.agents.json_output import in_words, last_line, last_lines, objects_in, text_in
+from paraval.agents.program import AgentEnd, AgentJob, Launch, Login, Transcript, TranscriptReading
+from paraval.agents.provider_errors import end_told, wait_told
+from paraval.records import Activity, McpServer, McpState, Provider
 
 _MARKS = {"✅": McpState.CONNECTED, "❌": McpState.FAILED}
 _STATUS_LINE = re.compile(r"^[ \t]*([✅❌])[ \t]*(.+?)[ \t]*$", re.MULTILINE)
@@ -39,7 +38,7 @@ class Auggie:
     takes_in_own_home: frozenset[str] = frozenset()
     install = "npm install -g @augmentcode/auggie"
 
-    def launch(self, job: Job) -> Launch:
+    def launch(self, job: AgentJob) -> Launch:
         prompt, rules, servers = (
             f"{job.temp}/auggie-{name}" for name in ("prompt.md", "rules.md", "mcp.json")
         )
@@ -69,15 +68,15 @@ class Auggie:
             files=files,
         )
 
-    def result_files(self, job: Job) -> tuple[str, ...]:  # noqa: ARG002 - it leaves none
+    def result_files(self, job: AgentJob) -> tuple[str, ...]:  # noqa: ARG002 - it leaves none
         return ()
 
     def read(
         self,
-        job: Job,
+        job: AgentJob,
         transcript: Transcript,
         files: Mapping[str, str],  # noqa: ARG002 - it leaves none
-    ) -> Reading:
+    ) -> TranscriptReading:
         results = [one for one in objects_in(transcript.stdout) if one.get("type") == "result"]
         result = results[-1] if results else {}
         activity = Activity(
@@ -106,17 +105,17 @@ def _states(servers: tuple[McpServer, ...], stdout: str) -> Mapping[str, McpStat
     return {server.name: states.get(server.name, McpState.UNKNOWN) for server in servers}
 
 
-def _ended(result: Mapping[str, Any], transcript: Transcript) -> Reading:
+def _ended(result: Mapping[str, Any], transcript: Transcript) -> TranscriptReading:
     answer = result.get("result")
     if transcript.exit_code == 0 and isinstance(answer, str) and result.get("is_error") is False:
-        return Reading(answer=text_in(result, "result"))
+        return TranscriptReading(answer=text_in(result, "result"))
     said = text_in(result, "result") or last_lines(transcript.stderr)
     message = in_words(text_in(result, "result")) or last_line(transcript.stderr)
     if transcript.exit_code == 0 and not result:
-        return Reading(
+        return TranscriptReading(
             end=AgentEnd.NO_RESULT, message=message or "it ended with exit code 0 and no result"
         )
-    return Reading(
+    return TranscriptReading(
         end=end_told(said) or AgentEnd.BROKEN,
         message=message or "it said nothing",
         retry_after=wait_told(said),

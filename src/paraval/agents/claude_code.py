@@ -3,12 +3,312 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from paraval.agents.claude_code_stream import read_stream
-from paraval.agents.mcp_config import mcp_config, mcp_config_path
-from paraval.agents.program import Endpoint, Job, Launch, Login, Reading, Transcript
-from paraval.records import Provider
+from paraval.agents.json_output import (
+    amount_in,
+    amounts_in,
+    count_in,
+    in_words,
+    last_line,
+    mapping_in,
+    mappings_in,
+    objects_in,
+    text_in,
+    value_in,
+)
+from paraval.agents.program import (
+    AgentEnd,
+    AgentEndpoint,
+    AgentJob,
+    Launch,
+    Login,
+    Transcript,
+    TranscriptReading,
+)
+from paraval.agents.provider_errors import end_told, wait_told
+from paraval.agents.tools import ToolTally, as_written, mcp_config, mcp_config_path, split_name
+from paraval.records import Activity, McpServer, McpState, Provider
+
+# What Claude Code prints, as a reading: `stream-json` lines, or the one object of `json`.
+
+STOPPED_AT = {"error_max_turns": "max_turns", "error_max_budget_usd": "budget"}
+_STATES = {"connected": McpState.CONNECTED, "pending": McpState.UNKNOWN}
+_POLICY = "violate our Usage Policy"
+_NAMED_DENIALS = 5
+
+Event = Mapping[str, Any]
+
+
+def read_stream(transcript: Transcript, servers: Sequence[McpServer]) -> TranscriptReading:
+    told = _ClaudeEvents.of(objects_in(transcript.stdout))
+    result = told.result
+    said: dict[str, Any] = {
+        "activity": told.activity(servers),
+        "usage": told.usage(),
+        "cost_usd": told.cost_usd(),
+        "is_settled": bool(result),
+        "has_worked": told.has_worked(),
+        "requests": told.requests(),
+        "refusals": len(told.refusals),
+        "notes": told.notes(servers),
+    }
+    if not result:
+        return _without_result(told, transcript, said)
+    stopped_at = STOPPED_AT.get(text_in(result, "subtype"))
+    if stopped_at is not None:
+        return TranscriptReading(answer=told.last_text(), stopped_at=stopped_at, **said)
+    words = _complaint(result)
+    if _is_refusal(result, words):
+        return TranscriptReading(answer=words or told.last_text(), refused=True, **said)
+    if value_in(result, "is_error") is True or text_in(result, "subtype").startswith("error"):
+        end = end_told(words, count_in(result, "api_error_status")) or AgentEnd.BROKEN
+        return _ended(end, words or text_in(result, "subtype"), told, said)
+    if transcript.exit_code != 0:
+        how = f"exit code {transcript.exit_code}"
+        how = how if transcript.signal is None else f"signal {transcript.signal}"
+        said["notes"] = (*said["notes"], f"it ended with {how} after it had told its result")
+    answer = value_in(result, "result")
+    if answer is not None and not isinstance(answer, str):
+        return TranscriptReading(end=AgentEnd.UNREADABLE, **said)
+    return TranscriptReading(answer=text_in(result, "result") or told.last_text(), **said)
+
+
+def _without_result(
+    told: _ClaudeEvents, transcript: Transcript, said: Mapping[str, Any]
+) -> TranscriptReading:
+    words = last_line(transcript.stderr) or _plain_words(transcript.stdout)
+    end = end_told(words) if words else None
+    if end is None and told.retries and transcript.exit_code != 0:
+        status = told.retries[-1]
+        end, words = end_told(words, status), words or f"it was asking again after status {status}"
+    if end is None:
+        end = AgentEnd.NO_RESULT if transcript.exit_code == 0 else AgentEnd.BROKEN
+    return _ended(end, words, told, said)
+
+
+def _ended(
+    end: AgentEnd, words: str, told: _ClaudeEvents, said: Mapping[str, Any]
+) -> TranscriptReading:
+    wait: float | None = None
+    if end is AgentEnd.RATE_LIMITED:
+        # Else as long as it waited itself: what the provider asked for, if that asked.
+        wait = wait_told(words) or next(iter(told.refusals[-1:]), None)
+    return TranscriptReading(end=end, message=in_words(words), retry_after=wait, **said)
+
+
+def _complaint(result: Event) -> str:
+    errors = value_in(result, "errors")
+    told = [one for one in errors if isinstance(one, str)] if isinstance(errors, list) else []
+    return "; ".join([text for text in (text_in(result, "result"), *told) if text])
+
+
+def _is_refusal(result: Event, words: str) -> bool:
+    return text_in(result, "stop_reason") == "refusal" or _POLICY in words
+
+
+def _plain_words(stdout: str) -> str:
+    """What it printed instead of JSON, where it did."""
+    line = last_line(stdout)
+    return "" if line.startswith(("{", "[")) else line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ClaudeEvents:
+    """The lines by their kind."""
+
+    init: Event = field(default_factory=dict)
+    result: Event = field(default_factory=dict)
+    """The last; empty where there is none."""
+    messages: list[Event] = field(default_factory=list)
+    """Of the model, those of its sub-agents too."""
+    tool_results: dict[str, bool] = field(default_factory=dict)
+    """By the call's id: whether it gave an error."""
+    retries: list[int] = field(default_factory=list)
+    """The statuses that it met and asked again after; 0: none was told."""
+    refusals: list[float] = field(default_factory=list)
+    """Of these, the rate limits: for how many seconds it waited after each."""
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> _ClaudeEvents:
+        init: Event = {}
+        result: Event = {}
+        told = cls()
+        for event in events:
+            match value_in(event, "type"), value_in(event, "subtype"):
+                case "system", "init":
+                    init = init or event
+                case "system", "api_retry":
+                    told.retries.append(count_in(event, "error_status") or 0)
+                    if told.retries[-1] in (429, 529):
+                        told.refusals.append((amount_in(event, "retry_delay_ms") or 0.0) / 1000)
+                case "assistant", _:
+                    told.messages.append(event)
+                case "user", _:
+                    told.tool_results.update(_tool_results(event))
+                case "result", _:
+                    result = event
+        return cls(
+            init=init,
+            result=result,
+            messages=told.messages,
+            tool_results=told.tool_results,
+            retries=told.retries,
+            refusals=told.refusals,
+        )
+
+    def last_text(self) -> str:
+        """What the agent itself said last; its sub-agents report to it, not to us."""
+        for event in reversed(self.messages):
+            if value_in(event, "parent_tool_use_id") is None:
+                parts = mappings_in(event, "message", "content")
+                text = "\n".join(filter(None, (text_in(part, "text") for part in parts)))
+                if text:
+                    return text
+        return ""
+
+    def requests(self) -> int | None:
+        answered = {text_in(event, "message", "id") for event in self._real_messages()} - {""}
+        if not answered:
+            turns = count_in(self.result, "num_turns")
+            return None if turns is None else turns + len(self.retries)
+        return len(answered) + len(self.retries)
+
+    def _real_messages(self) -> Iterable[Event]:
+        """Without those that it makes up itself to show an error."""
+        return (
+            event for event in self.messages if text_in(event, "message", "model") != "<synthetic>"
+        )
+
+    def has_worked(self) -> bool | None:
+        if not self.init and not self.messages:
+            # The `json` form holds the result alone.
+            return None if self.result else False
+        return any(True for _ in self._real_messages())
+
+    def cost_usd(self) -> float | None:
+        """By its own price table; for a model that is not in there, it would be a guess."""
+        if any(text_in(one, "costBasis") == "unknown" for one in self._by_model()):
+            return None
+        return amount_in(self.result, "total_cost_usd")
+
+    def _by_model(self) -> list[Event]:
+        told = mapping_in(self.result, "modelUsage").values()
+        return [one for one in told if isinstance(one, Mapping)]
+
+    def usage(self) -> dict[str, float]:
+        by_model = self._by_model()
+        if by_model:
+            return _sum(by_model, _BY_MODEL)
+        told = mapping_in(self.result, "usage")
+        if told:
+            return _sum([told], _BY_API)
+        # Cut off before its result: what each answer told by itself, the last word on each.
+        last = {text_in(one, "message", "id"): one for one in self._real_messages()}
+        return _sum((mapping_in(one, "message", "usage") for one in last.values()), _BY_API)
+
+    def activity(self, servers: Sequence[McpServer]) -> Activity:
+        tally = ToolTally()
+        worked: set[str] = set()
+        for event in self.messages:
+            for part in mappings_in(event, "message", "content"):
+                if value_in(part, "type") == "tool_use":
+                    failed = self.tool_results.get(text_in(part, "id"), True)
+                    server, tool = split_name(text_in(part, "name"), servers)
+                    tally.count(tool, server, failed=failed)
+                    if server is not None and not failed:
+                        worked.add(server)
+        return Activity(
+            turns=count_in(self.result, "num_turns"),
+            tools=tally.tools(),
+            mcp={server.name: self._state(server, worked) for server in servers},
+            # The `json` form holds the result alone.
+            tells_tools=bool(self.init or self.messages),
+            session=text_in(self.result or self.init, "session_id") or None,
+            version=text_in(self.init, "claude_code_version") or None,
+            model=text_in(self.init, "model") or None,
+        )
+
+    def _state(self, server: McpServer, worked: set[str]) -> McpState:
+        if server.name in worked:
+            return McpState.CONNECTED
+        status = self._status(server)
+        if status is None:
+            return McpState.UNKNOWN
+        return _STATES.get(status, McpState.FAILED)
+
+    def _status(self, server: McpServer) -> str | None:
+        """As the first line tells it; None where there is no such line."""
+        if not self.init:
+            return None
+        for one in mappings_in(self.init, "mcp_servers"):
+            if as_written(text_in(one, "name")) == as_written(server.name):
+                return text_in(one, "status") or "failed"
+        return "not there"
+
+    def notes(self, servers: Sequence[McpServer]) -> tuple[str, ...]:
+        notes = [
+            f"MCP server '{server.name}' did not connect ({in_words(status)})"
+            for server in servers
+            if (status := self._status(server)) is not None and status not in _STATES
+        ]
+        denied = [
+            text_in(one, "tool_name") for one in mappings_in(self.result, "permission_denials")
+        ]
+        if denied:
+            names = ", ".join(in_words(name) for name in sorted(set(denied))[:_NAMED_DENIALS])
+            calls = "1 tool call was" if len(denied) == 1 else f"{len(denied)} tool calls were"
+            notes.append(f"{calls} not permitted: {names}")
+        return tuple(notes)
+
+
+def _tool_results(event: Event) -> dict[str, bool]:
+    return {
+        text_in(part, "tool_use_id"): value_in(part, "is_error") is True
+        for part in mappings_in(event, "message", "content")
+        if value_in(part, "type") == "tool_result"
+    }
+
+
+_BY_API = {
+    "input_tokens": ("input_tokens",),
+    "cached_tokens": ("cache_read_input_tokens",),
+    "written": ("cache_creation_input_tokens",),
+    "output_tokens": ("output_tokens",),
+    "reasoning_tokens": ("output_tokens_details", "thinking_tokens"),
+}
+_BY_MODEL = {
+    "input_tokens": ("inputTokens",),
+    "cached_tokens": ("cacheReadInputTokens",),
+    "written": ("cacheCreationInputTokens",),
+    "output_tokens": ("outputTokens",),
+    "reasoning_tokens": ("thinkingTokens",),
+}
+
+
+def _sum(usages: Iterable[Event], paths: Mapping[str, tuple[str, ...]]) -> dict[str, float]:
+    """By our names: Anthropic counts what was cached apart from the input, and we don't."""
+    total: dict[str, float] = {}
+    for usage in usages:
+        amounts = amounts_in(usage, paths)
+        if amounts is None:
+            return {}
+        for name, amount in amounts.items():
+            total[name] = total.get(name, 0) + amount
+    if not total:
+        return {}
+    cached = total.get("cached_tokens", 0)
+    summed = {
+        "input_tokens": total.get("input_tokens", 0) + cached + total.get("written", 0),
+        "output_tokens": total.get("output_tokens", 0),
+        "cached_tokens": cached,
+        "reasoning_tokens": total.get("reasoning_tokens", 0),
+    }
+    always = ("input_tokens", "output_tokens")
+    return {name: amount for name, amount in summed.items() if amount or name in always}
+
 
 RETRIES = "4"
 """Of its own, some 8 s in all. Waiting for a rate limit is the scheduler's, which knows of the
@@ -30,7 +330,7 @@ class ClaudeCode:
     takes_in_own_home: frozenset[str] = frozenset()
     install = "npm install -g @anthropic-ai/claude-code"
 
-    def launch(self, job: Job) -> Launch:
+    def launch(self, job: AgentJob) -> Launch:
         config = mcp_config_path(job.temp)
         # Strict, with servers or without: those of the user or of the repository would otherwise
         # be there in one mode and in the other.
@@ -52,14 +352,16 @@ class ClaudeCode:
             files={config: mcp_config(job.mcp)} if job.mcp else {},
         )
 
-    def result_files(self, job: Job) -> tuple[str, ...]:  # noqa: ARG002 - none for any job
+    def result_files(self, job: AgentJob) -> tuple[str, ...]:  # noqa: ARG002 - none for any job
         return ()
 
-    def read(self, job: Job, transcript: Transcript, files: Mapping[str, str]) -> Reading:  # noqa: ARG002 - it needs no files
+    def read(
+        self, job: AgentJob, transcript: Transcript, files: Mapping[str, str]
+    ) -> TranscriptReading:  # noqa: ARG002 - it needs no files
         return read_stream(transcript, job.mcp)
 
 
-def _environment(job: Job) -> dict[str, str]:
+def _environment(job: AgentJob) -> dict[str, str]:
     env = {
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_AUTOUPDATER": "1",
@@ -81,7 +383,7 @@ def _environment(job: Job) -> dict[str, str]:
     return env
 
 
-def _way_to(endpoint: Endpoint) -> dict[str, str]:
+def _way_to(endpoint: AgentEndpoint) -> dict[str, str]:
     return {
         "ANTHROPIC_BASE_URL": endpoint.base_url.removesuffix("/v1"),
         "ANTHROPIC_API_KEY": endpoint.api_key,

@@ -7,26 +7,246 @@ its model is by the variables that OpenAI's and Anthropic's libraries read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
-from paraval.agents.custom_output import read_objects, read_text
-from paraval.agents.mcp_config import mcp_config, mcp_config_path
+from paraval.agents.json_output import as_amount, clean, in_words, last_line, objects_in
 from paraval.agents.program import (
+    AgentEnd,
+    AgentEndpoint,
+    AgentJob,
     AgentProgram,
-    Endpoint,
-    Job,
     Launch,
     Login,
-    Reading,
     Transcript,
+    TranscriptReading,
 )
-from paraval.records import Provider, Reads
+from paraval.agents.provider_errors import wait_told
+from paraval.agents.tools import ToolTally, mcp_config, mcp_config_path, split_name
+from paraval.processes.quick import run_quickly
+from paraval.records import Activity, CustomAgent, McpServer, McpState, Provider, Reads, ToolUse
+
+# What a user's own agent printed, read as the suite says: text, an object, or lines of objects.
+
+Servers = tuple[McpServer, ...]
+
+
+def read_text(transcript: Transcript, servers: Servers) -> TranscriptReading:
+    activity = Activity(tells_tools=False, mcp={one.name: McpState.UNKNOWN for one in servers})
+    if transcript.exit_code != 0:
+        return TranscriptReading(
+            end=AgentEnd.BROKEN, message=_last_words(transcript), activity=activity
+        )
+    if not transcript.stdout.strip():
+        message = "it printed nothing on stdout; the answer is what it prints"
+        return TranscriptReading(end=AgentEnd.NO_RESULT, message=message, activity=activity)
+    return TranscriptReading(answer=clean(transcript.stdout), activity=activity)
+
+
+def read_objects(
+    custom: CustomAgent, transcript: Transcript, servers: Servers
+) -> TranscriptReading:
+    told = objects_in(transcript.stdout)
+    if custom.reads is Reads.JSON:
+        told = told[-1:]
+    found = {name: _last_at(told, path) for name, path in custom.paths.items() if name != "tools"}
+    tools = _Calls(servers)
+    if "tools" in custom.paths:
+        tools.take_all(_at(one, custom.paths["tools"].split(".")) for one in told)
+    return replace(
+        _ended(found, transcript),
+        activity=_activity(found, tools, servers),
+        usage=_usage(found),
+        cost_usd=as_amount(found.get("cost_usd")),
+        # A line among others may be followed by what was never told.
+        is_settled=custom.reads is Reads.JSON and bool(told),
+    )
+
+
+def _ended(found: Mapping[str, Any], transcript: Transcript) -> TranscriptReading:
+    if found.get("error"):
+        return TranscriptReading(end=AgentEnd.BROKEN, message=in_words(_as_text(found["error"])))
+    if transcript.exit_code != 0:
+        return TranscriptReading(end=AgentEnd.BROKEN, message=_last_words(transcript))
+    if found.get("answer") is None:
+        return TranscriptReading(end=AgentEnd.NO_RESULT, message=last_line(transcript.stderr))
+    return TranscriptReading(answer=_as_text(found["answer"]))
+
+
+def _last_words(transcript: Transcript) -> str:
+    return last_line(transcript.stderr) or last_line(transcript.stdout)
+
+
+def _last_at(told: list[dict[str, Any]], path: str) -> Any:
+    """What the last object that has the path has there."""
+    found = (_at(one, path.split(".")) for one in reversed(told))
+    return next((value for value in found if value is not None), None)
+
+
+def _at(value: Any, path: list[str]) -> Any:
+    for part in path:
+        if isinstance(value, Mapping):
+            value = value.get(part)
+        elif isinstance(value, list) and part.isascii() and part.isdecimal() and len(part) < 9:
+            value = value[int(part)] if int(part) < len(value) else None
+        else:
+            return None
+    return value
+
+
+def _as_text(value: Any) -> str:
+    """Text as it is, anything else as JSON."""
+    if isinstance(value, str):
+        return clean(value)
+    try:
+        return clean(json.dumps(value, ensure_ascii=False))
+    except RecursionError:
+        return "nested too deeply"
+
+
+def _usage(found: Mapping[str, Any]) -> dict[str, float]:
+    amounts = {name: as_amount(found.get(name)) for name in ("input_tokens", "output_tokens")}
+    return {name: amount for name, amount in amounts.items() if amount is not None}
+
+
+def _activity(found: Mapping[str, Any], calls: _Calls, servers: Servers) -> Activity:
+    turns = as_amount(found.get("turns"))
+    tools = calls.tools()
+    worked = {tool.server for tool in tools if tool.calls > tool.failed}
+    return Activity(
+        turns=None if turns is None else int(turns),
+        tools=tools,
+        mcp={
+            one.name: McpState.CONNECTED if one.name in worked else McpState.UNKNOWN
+            for one in servers
+        },
+        tells_tools=calls.are_told,
+    )
+
+
+class _Calls:
+    """Calls of tools as an agent tells them: in a list, one by one, or as counts by name.
+
+    Lists and single calls are added up over all lines. Counts by name are a sum already, of which
+    the last counts.
+    """
+
+    def __init__(self, servers: Servers) -> None:
+        self.are_told = False
+        """Something was there that could be read, be it an empty list."""
+        self._servers = servers
+        self._tally = ToolTally()
+        self._counts: dict[str, int] = {}
+
+    def take_all(self, told: Iterable[Any]) -> None:
+        for one in told:
+            self.are_told = self._take(one) or self.are_told
+
+    def tools(self) -> tuple[ToolUse, ...]:
+        for name, calls in self._counts.items():
+            server, tool = split_name(name, self._servers)
+            self._tally.count(tool, server, calls=calls)
+        self._counts = {}
+        return self._tally.tools()
+
+    def _take(self, told: Any) -> bool:
+        """Whether it could be read."""
+        if isinstance(told, list):
+            taken = [self._take_call(one) for one in told]
+            return any(taken) or not told
+        return self._take_call(told) or self._take_counts(told)
+
+    def _take_call(self, told: Any) -> bool:
+        call = {"name": told} if isinstance(told, str) else told
+        if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
+            return False
+        if not call["name"]:
+            return False
+        server, tool = split_name(call["name"], self._servers)
+        named = call.get("server")
+        failed = bool(call.get("failed") or call.get("error") or call.get("is_error"))
+        self._tally.count(tool, named if isinstance(named, str) else server, failed=failed)
+        return True
+
+    def _take_counts(self, told: Any) -> bool:
+        if not isinstance(told, Mapping):
+            return False
+        amounts = {str(name): as_amount(calls) for name, calls in told.items()}
+        counts = {name: int(amount) for name, amount in amounts.items() if amount is not None}
+        if told and not counts:
+            return False
+        self._counts = counts
+        return True
+
+
+# The suite's own patterns for a refusal, looked for in what a user's agent printed.
+
+MOST_LINES = 200
+"""Of the end of each stream ..."""
+LONGEST_LINE = 500
+"""... and of each line, characters."""
+PATIENCE_S = 5.0
+TOO_SLOW = (
+    f"output.rate_limited and output.refused were not matched in {PATIENCE_S:g} s and were given up"
+    " on; a repeat inside a repeat, such as (a+)+, is the usual cause"
+)
+
+_SEARCH = """\
+import json, re, sys
+patterns, lines = json.load(sys.stdin)
+for number, pattern in enumerate(patterns):
+    for line in lines:
+        if re.search(pattern, line):
+            sys.exit(print(json.dumps([number, line])))
+"""
+
+
+def has_patterns(custom: CustomAgent | None) -> bool:
+    return custom is not None and not (custom.rate_limited is None and custom.refused is None)
+
+
+def read_by_patterns(
+    reading: TranscriptReading, custom: CustomAgent, transcript: Transcript
+) -> TranscriptReading:
+    """The same end, or the one that the suite's patterns see in what it printed."""
+    wanted = [
+        (pattern, end)
+        for pattern, end in (
+            (custom.rate_limited, AgentEnd.RATE_LIMITED),
+            (custom.refused, AgentEnd.REFUSED_KEY),
+        )
+        if pattern is not None
+    ]
+    lines = [*_last_first(transcript.stderr), *_last_first(transcript.stdout)]
+    if reading.end is None or not wanted or not lines:
+        return reading
+    order = json.dumps([[pattern for pattern, _ in wanted], lines]).encode()
+    ended = run_quickly(
+        (sys.executable, "-I", "-S", "-c", _SEARCH), env={}, stdin=order, timeout=PATIENCE_S
+    )
+    if ended.timed_out:
+        return replace(reading, notes=(*reading.notes, TOO_SLOW))
+    if not ended.stdout:
+        return reading
+    number, line = json.loads(ended.stdout)
+    end = wanted[number][1]
+    wait = wait_told(line) if end is AgentEnd.RATE_LIMITED else None
+    return replace(reading, end=end, message=in_words(line), retry_after=wait)
+
+
+def _last_first(stream: str) -> list[str]:
+    lines = stream[-MOST_LINES * LONGEST_LINE :].split("\n")
+    return [line[:LONGEST_LINE] for line in reversed(lines[-MOST_LINES:]) if line.strip()]
+
 
 CUSTOM_FIELDS = ("prompt", "workspace", "model", "mcp_config", "max_turns")
 """What its templates know beside the usual fields."""
 
 
-def custom_fields(job: Job) -> dict[str, str]:
+def custom_fields(job: AgentJob) -> dict[str, str]:
     """The values of CUSTOM_FIELDS; empty text where nothing is said."""
     values = (
         job.prompt,
@@ -52,7 +272,7 @@ class Custom:
         """`known`: those whose output another may print too."""
         self._known = known
 
-    def launch(self, job: Job) -> Launch:
+    def launch(self, job: AgentJob) -> Launch:
         assert job.custom is not None
         config = mcp_config_path(job.temp)
         env = {"PARAVAL_SYSTEM": job.system} if job.system else {}
@@ -67,11 +287,13 @@ class Custom:
             files={config: mcp_config(job.mcp)},
         )
 
-    def result_files(self, job: Job) -> tuple[str, ...]:
+    def result_files(self, job: AgentJob) -> tuple[str, ...]:
         like = self._like(job)
         return () if like is None else like.result_files(job)
 
-    def read(self, job: Job, transcript: Transcript, files: Mapping[str, str]) -> Reading:
+    def read(
+        self, job: AgentJob, transcript: Transcript, files: Mapping[str, str]
+    ) -> TranscriptReading:
         assert job.custom is not None
         like = self._like(job)
         if like is not None:
@@ -80,12 +302,12 @@ class Custom:
             return read_text(transcript, job.mcp)
         return read_objects(job.custom, transcript, job.mcp)
 
-    def _like(self, job: Job) -> AgentProgram | None:
+    def _like(self, job: AgentJob) -> AgentProgram | None:
         assert job.custom is not None
         return None if job.custom.like is None else self._known.get(job.custom.like)
 
 
-def _way_to(endpoint: Endpoint) -> dict[str, str]:
+def _way_to(endpoint: AgentEndpoint) -> dict[str, str]:
     if endpoint.provider is Provider.ANTHROPIC:
         return _anthropic(endpoint)
     openai = {"OPENAI_BASE_URL": endpoint.base_url, "OPENAI_API_KEY": endpoint.api_key}
@@ -94,7 +316,7 @@ def _way_to(endpoint: Endpoint) -> dict[str, str]:
     return {**openai, **_anthropic(endpoint)} if simulated else openai
 
 
-def _anthropic(endpoint: Endpoint) -> dict[str, str]:
+def _anthropic(endpoint: AgentEndpoint) -> dict[str, str]:
     return {
         "ANTHROPIC_BASE_URL": endpoint.base_url.removesuffix("/v1"),
         "ANTHROPIC_API_KEY": endpoint.api_key,

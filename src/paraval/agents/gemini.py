@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from paraval.agents.complaints import end_told, wait_told
-from paraval.agents.json_lines import (
+from paraval.agents.json_output import (
     amounts_in,
     in_words,
     last_line,
@@ -21,10 +20,10 @@ from paraval.agents.json_lines import (
     objects_in,
     text_in,
 )
-from paraval.agents.prefixed_tools import PrefixedTools
-from paraval.agents.program import AgentEnd, Job, Launch, Login, Reading, Transcript
-from paraval.isolation import Activity, McpServer, McpState
-from paraval.records import Provider
+from paraval.agents.program import AgentEnd, AgentJob, Launch, Login, Transcript, TranscriptReading
+from paraval.agents.provider_errors import end_told, wait_told
+from paraval.agents.tools import PrefixedTools
+from paraval.records import Activity, McpServer, McpState, Provider
 
 TURN_LIMIT_EXIT = 53
 _STOPS = {
@@ -58,7 +57,7 @@ class Gemini:
     takes_in_own_home: frozenset[str] = frozenset({"max_turns", "mcp"})
     install = "npm install -g @google/gemini-cli"
 
-    def launch(self, job: Job) -> Launch:
+    def launch(self, job: AgentJob) -> Launch:
         files = {}
         if job.home is not None:
             files[f"{job.home}/.gemini/settings.json"] = json.dumps(_settings(job))
@@ -78,23 +77,23 @@ class Gemini:
             files=files,
         )
 
-    def result_files(self, job: Job) -> tuple[str, ...]:  # noqa: ARG002 - it leaves none
+    def result_files(self, job: AgentJob) -> tuple[str, ...]:  # noqa: ARG002 - it leaves none
         return ()
 
     def read(
         self,
-        job: Job,
+        job: AgentJob,
         transcript: Transcript,
         files: Mapping[str, str],  # noqa: ARG002 - it leaves none
-    ) -> Reading:
-        heard = _Heard(job.mcp)
+    ) -> TranscriptReading:
+        heard = _GeminiEvents(job.mcp)
         for event in objects_in(transcript.stdout):
             heard.take(event)
         reading = heard.reading(transcript)
         return _unsettled(job, reading) if job.home is None else reading
 
 
-def _unsettled(job: Job, reading: Reading) -> Reading:
+def _unsettled(job: AgentJob, reading: TranscriptReading) -> TranscriptReading:
     """What a suite asked for that could not be told, in the user's own home."""
     notes = []
     if job.mcp:
@@ -106,7 +105,7 @@ def _unsettled(job: Job, reading: Reading) -> Reading:
     return replace(reading, activity=activity, notes=(*reading.notes, *notes))
 
 
-def _settings(job: Job) -> dict[str, Any]:
+def _settings(job: AgentJob) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "general": {
             "enableAutoUpdate": False,
@@ -137,7 +136,7 @@ def _server(server: McpServer) -> dict[str, Any]:
     }
 
 
-class _Heard:
+class _GeminiEvents:
     """What its events have told so far."""
 
     def __init__(self, servers: Sequence[McpServer]) -> None:
@@ -176,7 +175,7 @@ class _Heard:
             case "result":
                 self._result = event
 
-    def reading(self, transcript: Transcript) -> Reading:
+    def reading(self, transcript: Transcript) -> TranscriptReading:
         for called in self._pending.values():
             self._tools.count(called, failed=True)
         stats = mapping_in(self._result, "stats")
@@ -194,18 +193,18 @@ class _Heard:
             has_worked=bool(self._said or self._said_before or self._tools.tools()),
         )
 
-    def _ended(self, transcript: Transcript) -> Reading:
+    def _ended(self, transcript: Transcript) -> TranscriptReading:
         answer = "".join(self._said).strip() or self._said_before
         if transcript.exit_code == TURN_LIMIT_EXIT:
-            return Reading(answer=answer, stopped_at="max_turns")
+            return TranscriptReading(answer=answer, stopped_at="max_turns")
         if transcript.exit_code == 0 and self._result.get("status") == "success":
-            return Reading(answer=answer, stopped_at=_STOPS.get(self._error))
+            return TranscriptReading(answer=answer, stopped_at=_STOPS.get(self._error))
         told = text_in(self._result, "error", "message") or self._error
         if transcript.exit_code == 0 and not told:
             message = "it ended with exit code 0 and without a result, as after SIGTERM or SIGINT"
-            return Reading(end=AgentEnd.NO_RESULT, message=message)
+            return TranscriptReading(end=AgentEnd.NO_RESULT, message=message)
         words = in_words(told) or last_line(transcript.stderr)
-        return Reading(
+        return TranscriptReading(
             end=_end(transcript.exit_code, told or words),
             message=words or "it said nothing",
             retry_after=wait_told(told),

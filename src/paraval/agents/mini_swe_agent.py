@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from paraval.agents.complaints import end_told, wait_told
-from paraval.agents.json_lines import (
+from paraval.agents.json_output import (
     amount_in,
     amounts_in,
     clean,
@@ -20,11 +19,10 @@ from paraval.agents.json_lines import (
     mappings_in,
     text_in,
 )
-from paraval.agents.litellm_errors import end_of_litellm
-from paraval.agents.program import AgentEnd, Job, Launch, Login, Reading, Transcript
-from paraval.agents.tool_names import ToolTally
-from paraval.isolation import Activity
-from paraval.records import Provider
+from paraval.agents.program import AgentEnd, AgentJob, Launch, Login, Transcript, TranscriptReading
+from paraval.agents.provider_errors import end_of_litellm, end_told, wait_told
+from paraval.agents.tools import ToolTally
+from paraval.records import Activity, Provider
 
 _USAGE = {
     "input_tokens": ("prompt_tokens",),
@@ -52,7 +50,7 @@ class MiniSweAgent:
     # Without mcp, which its litellm imports and does not ask for, it fails in the middle of a run.
     install = "python -m pip install mini-swe-agent mcp"
 
-    def launch(self, job: Job) -> Launch:
+    def launch(self, job: AgentJob) -> Launch:
         env = {
             "MSWEA_CONFIGURED": "true",
             "MSWEA_SILENT_STARTUP": "1",
@@ -77,10 +75,12 @@ class MiniSweAgent:
             options += ["-c", "mini.yaml", "-c", f"agent.step_limit={job.max_turns}"]
         return Launch(argv=(*job.program, *options, *job.arguments), env=env)
 
-    def result_files(self, job: Job) -> tuple[str, ...]:
+    def result_files(self, job: AgentJob) -> tuple[str, ...]:
         return (_trajectory(job),)
 
-    def read(self, job: Job, transcript: Transcript, files: Mapping[str, str]) -> Reading:
+    def read(
+        self, job: AgentJob, transcript: Transcript, files: Mapping[str, str]
+    ) -> TranscriptReading:
         trajectory = _parsed(files.get(_trajectory(job), ""))
         calls = count_in(trajectory, "info", "model_stats", "api_calls")
         return replace(
@@ -102,7 +102,7 @@ class MiniSweAgent:
         )
 
 
-def _trajectory(job: Job) -> str:
+def _trajectory(job: AgentJob) -> str:
     return f"{job.temp}/mini-trajectory.json"
 
 
@@ -114,26 +114,28 @@ def _parsed(text: str) -> Mapping[str, Any]:
     return read if isinstance(read, dict) else {}
 
 
-def _ended(job: Job, trajectory: Mapping[str, Any], transcript: Transcript) -> Reading:
+def _ended(
+    job: AgentJob, trajectory: Mapping[str, Any], transcript: Transcript
+) -> TranscriptReading:
     status = text_in(trajectory, "info", "exit_status")
     if status == "Submitted":
         submitted = text_in(trajectory, "info", "submission").strip()
-        return Reading(answer=submitted or _last_words(trajectory))
+        return TranscriptReading(answer=submitted or _last_words(trajectory))
     limit = _OWN_LIMITS.get(status)
     if status == "LimitsExceeded":
         calls = count_in(trajectory, "info", "model_stats", "api_calls") or 0
         by_turns = job.max_turns is not None and calls >= job.max_turns
         limit = "max_turns" if by_turns else "budget"
     if limit is not None:
-        return Reading(answer=_last_words(trajectory), stopped_at=limit)
+        return TranscriptReading(answer=_last_words(trajectory), stopped_at=limit)
     # What it printed else is talk: a task about rate limits is no rate limit.
     told = _exit_words(trajectory) or last_lines(transcript.stderr)
     message = in_words(_exit_words(trajectory)) or last_line(transcript.stderr)
     if not status and transcript.exit_code == 0:
-        return Reading(
+        return TranscriptReading(
             end=AgentEnd.NO_RESULT, message=message or "it ended without a word on its result"
         )
-    return Reading(
+    return TranscriptReading(
         end=end_of_litellm(status, told) or end_told(told) or AgentEnd.BROKEN,
         message=f"{status}: {message}" if status and message else status or message or "it failed",
         retry_after=wait_told(told),

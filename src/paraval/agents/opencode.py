@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from paraval.agents.complaints import end_told, wait_told
-from paraval.agents.json_lines import (
+from paraval.agents.json_output import (
     amount_in,
     amounts_in,
     count_in,
@@ -18,10 +17,18 @@ from paraval.agents.json_lines import (
     objects_in,
     text_in,
 )
-from paraval.agents.prefixed_tools import PrefixedTools
-from paraval.agents.program import AgentEnd, Endpoint, Job, Launch, Login, Reading, Transcript
-from paraval.isolation import Activity, McpServer
-from paraval.records import Provider
+from paraval.agents.program import (
+    AgentEnd,
+    AgentEndpoint,
+    AgentJob,
+    Launch,
+    Login,
+    Transcript,
+    TranscriptReading,
+)
+from paraval.agents.provider_errors import end_told, wait_told
+from paraval.agents.tools import PrefixedTools
+from paraval.records import Activity, McpServer, Provider
 
 OUR_PROVIDER = "paraval"
 """What an endpoint is called in opencode's configuration."""
@@ -79,7 +86,7 @@ class OpenCode:
     takes_in_own_home: frozenset[str] = frozenset()
     install = "npm install -g opencode-ai"
 
-    def launch(self, job: Job) -> Launch:
+    def launch(self, job: AgentJob) -> Launch:
         rules = f"{job.temp}/opencode-system.md"
         env = {
             "OPENCODE_CONFIG_CONTENT": json.dumps(_configuration(job, rules)),
@@ -104,22 +111,22 @@ class OpenCode:
             files={rules: job.system} if job.system else {},
         )
 
-    def result_files(self, job: Job) -> tuple[str, ...]:  # noqa: ARG002 - it leaves none
+    def result_files(self, job: AgentJob) -> tuple[str, ...]:  # noqa: ARG002 - it leaves none
         return ()
 
     def read(
         self,
-        job: Job,
+        job: AgentJob,
         transcript: Transcript,
         files: Mapping[str, str],  # noqa: ARG002 - it leaves none
-    ) -> Reading:
-        heard = _Heard(job.mcp)
+    ) -> TranscriptReading:
+        heard = _OpencodeEvents(job.mcp)
         for event in objects_in(transcript.stdout):
             heard.take(event)
         return heard.reading(job, transcript)
 
 
-def _configuration(job: Job, rules: str) -> dict[str, Any]:
+def _configuration(job: AgentJob, rules: str) -> dict[str, Any]:
     configuration: dict[str, Any] = {"autoupdate": False, "share": "disabled"}
     if job.system:
         configuration["instructions"] = [rules]
@@ -133,7 +140,7 @@ def _configuration(job: Job, rules: str) -> dict[str, Any]:
     return configuration
 
 
-def _provider(endpoint: Endpoint) -> dict[str, Any]:
+def _provider(endpoint: AgentEndpoint) -> dict[str, Any]:
     return {
         "npm": _PACKAGES[endpoint.provider],
         "name": OUR_PROVIDER,
@@ -153,7 +160,7 @@ def _server(server: McpServer) -> dict[str, Any]:
     }
 
 
-class _Heard:
+class _OpencodeEvents:
     """What its events have told so far."""
 
     def __init__(self, servers: Sequence[McpServer]) -> None:
@@ -213,7 +220,7 @@ class _Heard:
         ):
             self._usage[name] = self._usage.get(name, 0) + amount
 
-    def reading(self, job: Job, transcript: Transcript) -> Reading:
+    def reading(self, job: AgentJob, transcript: Transcript) -> TranscriptReading:
         activity = Activity(
             turns=self._steps,
             tools=self._tools.tools(),
@@ -232,12 +239,12 @@ class _Heard:
             requests=self._steps or None,
         )
 
-    def _ended(self, job: Job, transcript: Transcript) -> Reading:
+    def _ended(self, job: AgentJob, transcript: Transcript) -> TranscriptReading:
         if self._error:
             return _error_reading(self._error)
         if transcript.exit_code == 0 and self._steps and self._finish != "tool-calls":
             cut = ("its last step ended at the model's output limit",)
-            return Reading(
+            return TranscriptReading(
                 answer="\n".join(self._texts), notes=cut if self._finish == "length" else ()
             )
         if job.home is None and "Failed query: CREATE TABLE" in transcript.stderr:
@@ -245,22 +252,24 @@ class _Heard:
                 "several began at once in a home where opencode had never run, and met in its"
                 " database; run opencode there once by hand, or leave out 'home: mine'"
             )
-            return Reading(end=AgentEnd.BROKEN, message=advice)
+            return TranscriptReading(end=AgentEnd.BROKEN, message=advice)
         said = last_line(transcript.stderr)
         if transcript.exit_code == 0:
             message = said or "it ended with exit code 0 before it was done"
-            return Reading(end=AgentEnd.NO_RESULT, message=message)
-        return Reading(end=end_told(said) or AgentEnd.BROKEN, message=said or "it said nothing")
+            return TranscriptReading(end=AgentEnd.NO_RESULT, message=message)
+        return TranscriptReading(
+            end=end_told(said) or AgentEnd.BROKEN, message=said or "it said nothing"
+        )
 
 
-def _error_reading(error: Mapping[str, Any]) -> Reading:
+def _error_reading(error: Mapping[str, Any]) -> TranscriptReading:
     name = text_in(error, "name")
     told = text_in(error, "data", "message") or text_in(error, "message")
     status = count_in(error, "data", "statusCode")
     words = f"{name}: {told}\n{text_in(error, 'data', 'responseBody')}"
     end = _NAMED_ENDS.get(name) or end_told(words, status) or AgentEnd.BROKEN
     after = text_in(error, "data", "responseHeaders", "retry-after")
-    return Reading(
+    return TranscriptReading(
         end=end,
         message=in_words(f"{name}: {told}" if told else name),
         retry_after=wait_told(f"retry-after: {after}") if after else None,

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from paraval.isolation import Activity, McpServer
-from paraval.records import CustomAgent, Provider
+from paraval.records import Activity, CustomAgent, McpServer, Provider
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class AgentEndpoint:
     """Where an agent is to send its requests, in the place of where it would."""
 
     provider: Provider
@@ -26,7 +25,7 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class AgentJob:
     """One attempt as an agent is to do it; every template is filled in."""
 
     prompt: str
@@ -39,7 +38,7 @@ class Job:
     """Absolute: a fresh folder for temporary files, and for those of `Launch.files`."""
     model: str | None = None
     """As the agent calls it; None: its own choice. With an endpoint, the endpoint's."""
-    endpoint: Endpoint | None = None
+    endpoint: AgentEndpoint | None = None
     max_turns: int | None = None
     mcp: tuple[McpServer, ...] = ()
     arguments: tuple[str, ...] = ()
@@ -114,7 +113,7 @@ class AgentEnd(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class TranscriptReading:
     """What a transcript says."""
 
     answer: str | None = None
@@ -180,14 +179,16 @@ class AgentProgram(Protocol):
     install: str
     """How to get it: `npm install -g @openai/codex`."""
 
-    def launch(self, job: Job) -> Launch: ...
+    def launch(self, job: AgentJob) -> Launch: ...
 
-    def result_files(self, job: Job) -> tuple[str, ...]:
+    def result_files(self, job: AgentJob) -> tuple[str, ...]:
         """Files in the home or temp folder that `read` wants beside stdout; read with bounds, no
         links followed. Mostly none."""
         ...
 
-    def read(self, job: Job, transcript: Transcript, files: Mapping[str, str]) -> Reading:
+    def read(
+        self, job: AgentJob, transcript: Transcript, files: Mapping[str, str]
+    ) -> TranscriptReading:
         """What the transcript says; `files` are those of `result_files` that were there.
 
         Never raises, whatever is in it. Exit code 0 without a result is NO_RESULT.

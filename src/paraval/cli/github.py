@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from paraval.cli.complaints import talk
+from paraval.cli.error_messages import talk
 from paraval.cli.inert_streams import InertStream, is_on_actions
-from paraval.report.as_markdown import AsMarkdown
 from paraval.report.contents import Contents
-from paraval.report.gate import Verdict
-from paraval.report.text import one_line
-from paraval.report.wording import counted, listed
+from paraval.report.formats.markdown import AsMarkdown
+from paraval.report.gate import GateVerdict
+from paraval.text.terminal import one_line
+from paraval.text.words import counted, listed
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 MOST_SUMMARY_BYTES = 1 << 20
@@ -74,9 +74,9 @@ def gate_annotations(contents: Contents) -> Iterator[str]:
     """Commands: of a gate that is not met, and of errors."""
     gate, summary = contents.gate, contents.summary
     title = f"paraval: {one_line(contents.run.suite, LONGEST_NAME)}"
-    if gate.verdict is Verdict.MISSED:
+    if gate.verdict is GateVerdict.MISSED:
         yield annotation("error", title, gate.sentence)
-    elif gate.verdict is Verdict.UNKNOWN:
+    elif gate.verdict is GateVerdict.UNKNOWN:
         yield annotation("warning", title, gate.sentence)
     if summary.errors:
         kinds = listed(f"{number:,} {kind}" for kind, number in summary.errors_by_kind.items())

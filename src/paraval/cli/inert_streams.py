@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, BinaryIO, TextIO, cast
 
-from paraval.cli.complaints import talk
+from paraval.cli.error_messages import talk
 
 ACTIONS_VARIABLE = "GITHUB_ACTIONS"
 

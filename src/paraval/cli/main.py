@@ -16,7 +16,7 @@ from typing import NoReturn
 import click
 
 from paraval import __version__
-from paraval.cli.complaints import (
+from paraval.cli.error_messages import (
     EXIT_INPUT_OUTPUT,
     EXIT_INTERRUPTED,
     EXIT_NO_READER,
@@ -28,7 +28,7 @@ from paraval.cli.complaints import (
     talk,
 )
 from paraval.errors import ParavalError, RequestError
-from paraval.garbage import few_collections, made_to_stay, no_more_collections
+from paraval.threads import few_collections, made_to_stay, no_more_collections
 
 COMMANDS = {
     "run": ("running", "Run a suite, in parallel, and report."),

@@ -28,7 +28,7 @@ MOST_PARALLEL = 1_000_000
 """More than there can be trials."""
 
 
-class Share(click.FloatRange):
+class ShareParam(click.FloatRange):
     """From 0 to 1; whoever writes it in percent is told how it is written here."""
 
     name = "share"
@@ -131,7 +131,7 @@ _SELECTION = (
     ),
     click.option(
         "--fail-under",
-        type=Share(),
+        type=ShareParam(),
         metavar="RATE",
         help="Pass rate below which the gate fails. [default: every trial must pass]",
     ),
@@ -171,7 +171,7 @@ _BASELINE = (
     ),
     click.option(
         "--max-drop",
-        type=Share(),
+        type=ShareParam(),
         metavar="SHARE",
         help="How far below the baseline's the pass rate may be. "
         f"[default: the suite's, or {DEFAULT_MAX_DROP} with --baseline]",

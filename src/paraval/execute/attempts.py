@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from paraval.grade.grader import Subject
 from paraval.grade.panel import Panel
-from paraval.isolation import PATCH, WORKSPACE_NEED, TargetLimits
-from paraval.models.conversation import merged_uses
+from paraval.models.requests import merged_uses
 from paraval.models.secrets import Redactor
 from paraval.processes.children import Warden
 from paraval.records import (
+    PATCH,
+    WORKSPACE_NEED,
     AgentTarget,
     Attempt,
     AttemptResult,
@@ -33,15 +34,16 @@ from paraval.records import (
     Output,
     Spend,
     Target,
+    TargetLimits,
 )
-from paraval.targets.answer import Answer, Answerer
-from paraval.targets.capture import Logs, captured
+from paraval.targets.answer import Answerer, TargetAnswer
 from paraval.targets.chat import ChatAnswerer
 from paraval.targets.command import CommandAnswerer
 from paraval.targets.function import FunctionAnswerer
+from paraval.targets.function_logs import Logs, captured
 from paraval.targets.isolated import IsolatedAnswerer
 from paraval.targets.redaction import redact_files, redact_folder
-from paraval.workspaces.workspace import Kept, WorkspaceError, Workspaces
+from paraval.workspaces.workspace import KeptWorkspace, WorkspaceError, Workspaces
 
 if TYPE_CHECKING:
     from paraval.targets.agent import AgentAnswerer
@@ -81,18 +83,18 @@ class Answerers:
 class _Unjudged:
     """An answer whose judge could not be had, with all that was found out about it before."""
 
-    answer: Answer
-    kept: Kept | None
+    answer: TargetAnswer
+    kept: KeptWorkspace | None
     grades: Mapping[int, Grade]
 
 
 @dataclass(slots=True, kw_only=True)
-class _Course:
+class _AttemptState:
     """What is known of an attempt on its way."""
 
     attempt: Attempt
     began: float = field(default_factory=time.perf_counter)
-    kept: Kept | None = None
+    kept: KeptWorkspace | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -137,7 +139,7 @@ class Attempts:
         return replace(result, notes=(*result.notes, _unseen(unseen))) if unseen else result
 
     async def _performed(self, attempt: Attempt) -> AttemptResult:
-        course = _Course(attempt=attempt)
+        course = _AttemptState(attempt=attempt)
         try:
             unjudged = self._unjudged.pop(attempt.trial.index, None)
             if unjudged is not None:
@@ -160,7 +162,7 @@ class Attempts:
 
     # ---- the way of an attempt
 
-    async def _in_a_workspace(self, course: _Course, workspaces: Workspaces) -> AttemptResult:
+    async def _in_a_workspace(self, course: _AttemptState, workspaces: Workspaces) -> AttemptResult:
         try:
             lease = await workspaces.lease()
         except WorkspaceError as error:
@@ -177,7 +179,7 @@ class Attempts:
         finally:
             await lease.release()
 
-    async def _clean(self, kept: Kept) -> Kept:
+    async def _clean(self, kept: KeptWorkspace) -> KeptWorkspace:
         """What an attempt wrote of its secrets into files, or their names, is not kept."""
         if not self._redactor:
             return kept
@@ -190,13 +192,13 @@ class Attempts:
             return kept
         return replace(kept, notes=(*kept.notes, KEY_IN_PATCH))
 
-    async def _answer(self, attempt: Attempt) -> Answer:
+    async def _answer(self, attempt: Attempt) -> TargetAnswer:
         answer = await self._answerers.for_target(attempt.trial.target).answer(attempt)
         # Before it is judged: judges are models of others.
         return self._redactor.data(answer)  # type: ignore[no-any-return]  # what it was given
 
     async def _judged(
-        self, course: _Course, answer: Answer, grades: Mapping[int, Grade] | None = None
+        self, course: _AttemptState, answer: TargetAnswer, grades: Mapping[int, Grade] | None = None
     ) -> AttemptResult:
         """`grades`: of graders that judged this answer in an earlier attempt."""
         if answer.output is None:
@@ -237,13 +239,13 @@ class Attempts:
             **common,
         )
 
-    def _failed(self, course: _Course, answer: Answer) -> AttemptResult:
+    def _failed(self, course: _AttemptState, answer: TargetAnswer) -> AttemptResult:
         assert answer.failure is not None
         common = self._common(course, answer, {})
         return AttemptResult(outcome=answer.failure.kind, error=answer.failure, **common)
 
     def _common(
-        self, course: _Course, answer: Answer, artifacts: Mapping[str, str]
+        self, course: _AttemptState, answer: TargetAnswer, artifacts: Mapping[str, str]
     ) -> dict[str, Any]:
         """What the result has of an answer, whether that could be judged or not."""
         kept = course.kept

@@ -1,7 +1,7 @@
 """The one loop that does what the scheduler decides, and tells it what happened.
 
 It owns the clock and the tasks. How an attempt is performed is attempts.py's; where results go is
-behind `Ledger`; which trials come while a run goes on is a source's to say. An attempt starts only
+behind `RunLedger`; which trials come while a run goes on is a source's to say. An attempt starts only
 after its start is on disk, and a trial counts as done only when its result is: the end of one
 attempt and the start of the next share a commit.
 """
@@ -15,20 +15,20 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from paraval.errors import ParavalError
-from paraval.execute.deciding import Decider, verdict_words
-from paraval.execute.growing import Growing, Growth, Named
+from paraval.execute.growth import Growth, NewTrials, SourceReader
+from paraval.execute.machine_watch import MachineWatch, Measure
 from paraval.execute.pace import Pace
-from paraval.execute.telling import end_of, hold_words, stop_words
-from paraval.execute.watching import Measure, Watch
-from paraval.isolation import MachineReading
 from paraval.records import (
+    WORKSPACE_NEED,
     Attempt,
     AttemptEnded,
     AttemptResult,
     AttemptStarted,
     Capacity,
+    ChatTarget,
     Failure,
     Happening,
+    MachineReading,
     Notice,
     Outcome,
     Spend,
@@ -40,24 +40,99 @@ from paraval.records import (
 )
 from paraval.schedule.messages import (
     Abandoned,
+    AccountHeld,
     Added,
+    AttemptOver,
     Begin,
     CallOff,
     CapacityChanged,
     Conclude,
     Event,
-    Held,
-    Measured,
+    MachineMeasured,
+    NeedStopped,
     Over,
     RetryLater,
     Skip,
-    Start,
+    StartAttempt,
     StopAsked,
-    Stopped,
     Tick,
     WakeAt,
 )
 from paraval.schedule.scheduler import Scheduler
+
+# What the scheduler is told of an attempt's end, and a person of what the scheduler decides.
+
+_NO_FAILURE = Failure(kind=Outcome.PASSED, message="")
+
+
+def end_of(attempt: Attempt, result: AttemptResult, at: float) -> AttemptOver:
+    """What the scheduler has to know of an attempt's end."""
+    error = result.error or _NO_FAILURE
+    return AttemptOver(
+        at=at,
+        index=attempt.trial.index,
+        outcome=result.outcome,
+        retry_after=error.retry_after,
+        account=error.account,
+        lasting=error.lasting,
+        stops=error.stops,
+        reason=error.message,
+        uses=result.uses,
+        cost_usd=_cost_usd(attempt, result),
+        at_least_usd=sum(
+            spend.known_usd for spend in (result.spend, result.judging) if spend is not None
+        ),
+        memory_bytes=result.memory_bytes,
+    )
+
+
+def _cost_usd(attempt: Attempt, result: AttemptResult) -> float | None:
+    """What the attempt cost; None where a part of it is unknown."""
+    if result.spend is None and not isinstance(attempt.trial.target, ChatTarget):
+        # A program may have spent what it does not tell; a call that was not billed has not.
+        return None
+    spends = [spend for spend in (result.spend, result.judging) if spend is not None]
+    costs = [spend.cost_usd for spend in spends if spend.cost_usd is not None]
+    return sum(costs) if len(costs) == len(spends) else None
+
+
+LIMIT = "limit"
+"""What stands before the name of a need that is a limit of the run's own."""
+
+
+def stop_words(stopped: NeedStopped) -> str:
+    reason = stopped.reason.rstrip(".")
+    kind, _, name = stopped.need.partition(":")
+    if stopped.need == WORKSPACE_NEED or kind == LIMIT:
+        return f"Stopped: {reason}. The trials are skipped; a resume runs them."
+    return f"Stopped {kind} '{name}': {reason}. Its trials are skipped; a resume runs them."
+
+
+def hold_words(held: AccountHeld, now: float) -> str:
+    name = held.account.partition(":")[2]
+    return f"Account '{name}' is rate limited; it waits {held.until - now:.0f} s."
+
+
+# Who says that enough has run, as the driver sees them.
+
+
+class Decider(Protocol):
+    """Hears how trials end, and says when the rest need not run."""
+
+    @property
+    def verdict(self) -> str | None:
+        """Why nothing more need run; None: it must. Once said, it is not taken back."""
+        ...
+
+    def hear(self, trial: Trial, outcome: Outcome) -> None:
+        """The result of a trial, which is on disk."""
+        ...
+
+
+def verdict_words(verdict: str) -> str:
+    """For a person to read, when it is said."""
+    return f"{verdict[:1].upper()}{verdict[1:]}. Nothing new starts; what runs may end, and counts."
+
 
 STOP_GRACE_S = 5.0
 """How long running attempts may go on after a stop was asked for, before they are ended."""
@@ -69,7 +144,7 @@ NO_ATTEMPT = 0
 """The number that tells the ledger that a trial was left out for good, by no attempt at it."""
 
 
-class Ledger(Protocol):
+class RunLedger(Protocol):
     """What the driver needs of the store. The calls don't block; `on_durable` comes in the loop."""
 
     @property
@@ -113,7 +188,7 @@ class Performer(Protocol):
 
 
 @dataclass(slots=True)
-class _Course:
+class _TrialState:
     """What the driver remembers of a trial between its first start and its result."""
 
     queued_s: float
@@ -137,7 +212,7 @@ class Driver:
         *,
         scheduler: Scheduler,
         performer: Performer,
-        ledger: Ledger,
+        ledger: RunLedger,
         tell: Callable[[Happening], None],
         pace: Pace,
     ) -> None:
@@ -147,7 +222,7 @@ class Driver:
         self._ledger = ledger
         self._onlooker = tell
         self._pace = pace
-        self._courses: dict[int, _Course] = {}
+        self._courses: dict[int, _TrialState] = {}
         self._starting: set[int] = set()
         """Trials whose next attempt waits for its start to be on disk."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -159,7 +234,7 @@ class Driver:
         self._decider: Decider | None = None
         self._told_verdict = False
         self._undurable = 0
-        self._growing: Growing | None = None
+        self._growing: SourceReader | None = None
         self._unasked = False
         """The source has not said yet what to begin with."""
         self._named_at: dict[int, float] = {}
@@ -174,7 +249,7 @@ class Driver:
         self._failure: Exception | None = None
         """What ends the run before its time: the store's, or an onlooker's."""
         self._finished = asyncio.Event()
-        self._watch: Watch | None = None
+        self._watch: MachineWatch | None = None
         self._loop = asyncio.get_running_loop()
         self._began_at = self._loop.time()
         self._group = asyncio.TaskGroup()
@@ -209,7 +284,7 @@ class Driver:
 
     def follow(self, growth: Growth) -> None:
         """Runs what a source names too. Once, before `run`."""
-        self._growing = Growing(growth)
+        self._growing = SourceReader(growth)
         self._unasked = True
 
     def add(self, trials: Sequence[Trial]) -> None:
@@ -237,7 +312,7 @@ class Driver:
             try:
                 verdict = None if self._decider is None else self._decider.verdict
                 self._handle(Begin(at=self._began_at, called_off=verdict))
-                self._grow(Growing.begin)
+                self._grow(SourceReader.begin)
                 self._unasked = False
                 self._finish_if_over()
                 watching = self._watching(measure)
@@ -257,7 +332,7 @@ class Driver:
         if measure is None:
             self._measured(None)
             return None
-        self._watch = Watch(
+        self._watch = MachineWatch(
             measure,
             on_reading=self._measured,
             warn=lambda message: self._tell(Notice(message=message)),
@@ -265,7 +340,7 @@ class Driver:
         return self._group.create_task(self._watch.run())
 
     def _measured(self, reading: MachineReading | None) -> None:
-        self._handle(Measured(at=self._loop.time(), reading=reading))
+        self._handle(MachineMeasured(at=self._loop.time(), reading=reading))
 
     def _stir(self) -> None:
         if self._watch is not None:
@@ -332,7 +407,7 @@ class Driver:
     def _handle(self, event: Event, ended: tuple[Attempt, AttemptResult] | None = None) -> None:
         for instruction in self._scheduler.handle(event):
             match instruction:
-                case Start(index=index):
+                case StartAttempt(index=index):
                     self._start(self._trials[index], event.at)
                 case Conclude():
                     assert ended is not None
@@ -342,9 +417,9 @@ class Driver:
                     self._put_off(*ended, delay_s)
                 case Skip():
                     self._skip(instruction, ended)
-                case Stopped():
+                case NeedStopped():
                     self._tell(Notice(message=stop_words(instruction)))
-                case Held() if instruction.until - event.at >= SHORTEST_TOLD_HOLD_S:
+                case AccountHeld() if instruction.until - event.at >= SHORTEST_TOLD_HOLD_S:
                     self._tell_of_hold(instruction, event.at)
                 case CapacityChanged(at_once=at_once, wanted=wanted, held_by=held_by):
                     self._tell(Capacity(at_once=at_once, wanted=wanted, held_by=held_by))
@@ -354,7 +429,7 @@ class Driver:
                     self._over = True
         self._finish_if_over()
 
-    def _tell_of_hold(self, held: Held, now: float) -> None:
+    def _tell_of_hold(self, held: AccountHeld, now: float) -> None:
         last = self._told_holds.get(held.account)
         if last is None or now - last >= HOLDS_TOLD_EVERY_S:
             self._told_holds[held.account] = now
@@ -374,7 +449,7 @@ class Driver:
 
     # ---- what comes while the run goes on
 
-    def _grow(self, ask: Callable[[Growing], Named]) -> None:
+    def _grow(self, ask: Callable[[SourceReader], NewTrials]) -> None:
         """Asks the source. What it raises ends the run, like what an onlooker raises."""
         growing = self._growing
         if growing is None or self._failure is not None:
@@ -387,7 +462,7 @@ class Driver:
         if named.trials:
             self._join(named)
 
-    def _join(self, named: Named) -> None:
+    def _join(self, named: NewTrials) -> None:
         """After a stop too: what is left for a resume is recorded, and nothing of it starts."""
         now = self._loop.time()
         self._trials.update((trial.index, trial) for trial in named.trials)
@@ -410,8 +485,8 @@ class Driver:
         self._starting.add(trial.index)
         self._ledger.record_start(attempt, time.time(), lambda: self._launch(attempt))
 
-    def _begun(self, trial: Trial, now: float) -> _Course:
-        return _Course(
+    def _begun(self, trial: Trial, now: float) -> _TrialState:
+        return _TrialState(
             queued_s=now - self._named_at.pop(trial.index, self._began_at),
             attempts=self._ledger.attempts_made(trial.index),
         )

@@ -11,7 +11,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from paraval.git.running import GitError
+from paraval.git.run_git import GitError
 
 _CHUNK_BYTES = 1 << 20
 

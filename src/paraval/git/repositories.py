@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from paraval.git.running import GitError, check_git, last_line, must_git, read_settings, run_git
-from paraval.processes.quick import QuickEnd
+from paraval.git.run_git import GitError, check_git, last_line, must_git, read_settings, run_git
+from paraval.processes.quick import QuickResult
 
 GITLINK = 0o160000
 _ATTRIBUTES = b".gitattributes"
@@ -223,5 +223,5 @@ def _ask(folder: str, question: str) -> str:
     raise GitError(f"the repository at {folder} cannot be read: {last_line(ended)}")
 
 
-def _run_in(repository: Repository, *arguments: str) -> QuickEnd:
+def _run_in(repository: Repository, *arguments: str) -> QuickResult:
     return run_git([f"--git-dir={repository.git_dir}", *arguments])

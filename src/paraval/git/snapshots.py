@@ -13,15 +13,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from paraval.git.borrowing import (
-    alternates_variable,
-    lend_copies,
-    lender_of,
-    write_repository,
-)
+from paraval.git.alternates import alternates_variable, lend_copies, lender_of, write_repository
 from paraval.git.repositories import Repository, resolve, tree_of
-from paraval.git.running import GitError, failure, must_git, run_git
-from paraval.processes.quick import QuickEnd
+from paraval.git.run_git import GitError, failure, must_git, run_git
+from paraval.processes.quick import QuickResult
 from paraval.scratch import scratch_folder
 
 _PATIENCE_S = 600.0
@@ -127,13 +122,13 @@ def _copy_what_may_be_read(arguments: list[str], objects: str) -> None:
     lend_copies(arguments, files, objects)
 
 
-def _add(arguments: list[str], env: dict[str, str]) -> QuickEnd:
+def _add(arguments: list[str], env: dict[str, str]) -> QuickResult:
     added = run_git([*arguments, "add", "-A"], env=env, timeout=_PATIENCE_S)
     if "does not have a commit checked out" not in added.stderr:
         return added
     # A repository within, without a commit, cannot be part of a tree: all the rest can.
     run_git([*arguments, "add", "-A", "--ignore-errors"], env=env, timeout=_PATIENCE_S)
-    return QuickEnd(exit_code=0)
+    return QuickResult(exit_code=0)
 
 
 def _with_alternates(repository: Repository, objects: str) -> dict[str, str]:

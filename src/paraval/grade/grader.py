@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from paraval.isolation import Change, TargetLimits
-from paraval.records import Case, Grade, Output, Variant
+from paraval.records import Case, Change, Grade, Output, TargetLimits, Variant
 
 SHOWN_CHARACTERS = 60
 """Of a text that is quoted in a reason."""

@@ -9,21 +9,255 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from paraval.grade.affirmed import affirmed
 from paraval.grade.grader import CannotGrade, Subject, quoted
-from paraval.grade.paths_named import (
-    ExpectedPaths,
-    NamedPath,
-    looks_like_a_file,
-    normal_path,
-    paths_in,
-)
 from paraval.records import Case, Grade, GraderSpec
 from paraval.threads import Threads
+
+# What an answer affirms: its text, with what it denies blanked out.
+
+_NOT = r"(?:\s+not|n['\u2019]t|not)"
+_DENIAL = re.compile(
+    # Everything that is repeated is bounded: a megabyte of "not not not" is read once.
+    rf"\b(?:is|are|was|were|do|does|did|has|have|had|can|could){_NOT}\s{{1,5}}"
+    r"(?:(?:actually|currently|yet|be|been|seem|appear|to|able|even|really|any)\s{1,5}){0,4}"
+    r"(?:defined|exist|exists|found|find|locate|located|see|present|there|implemented|declared"
+    r"|available|included|mentioned|identify|identified|used|anywhere|contain|a\s+part)\b"
+    r"|\b(?:unable|failed|fail)\s+to\s+(?:find|locate|identify)\b"
+    r"|\b(?:there(?:\s+is|\s+are|['\u2019]s|\s+was|\s+were)\s+no|no\s+such|nowhere|nonexistent"
+    r"|non-existent|not\s+found|found\s+no|find\s+no)\b"
+    r"|\bno\s+(?:\w{1,30}\s+){0,2}(?:named|called|matches|trace|sign|mention|evidence)\b"
+    r"|\b(?:isn|doesn|aren|wasn|weren|don|didn|couldn|can)['\u2019]t\s+exist\b",
+    re.IGNORECASE,
+)
+"""The clause that it is in denies what it names."""
+_EXCEPTION = re.compile(
+    r"(?:\bnot|n['\u2019]t)\s+(?:in|at|from|by)\b|\b(?:rather\s+than|instead\s+of)\b"
+    r"|,\s{0,3}not\s+(?!only\b|just\b)",
+    re.IGNORECASE,
+)
+"""What stands behind it in its clause is denied."""
+_CONDITION = re.compile(
+    r"(?:\b(?:if|when|whether|unless|case|because)\b[^,]{0,80}|\b(?:that|which|who)\s{1,3})$",
+    re.IGNORECASE,
+)
+"""Before a denial: it tells what code does ("files that do not exist"), and denies nothing."""
+_CONDITION_REACH = 120
+
+_SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
+_CLAUSE_END = re.compile(
+    r";|\s[\u2013\u2014]\s|\b(?:but|however|instead(?!\s+of)|yet)\b", re.IGNORECASE
+)
+_QUOTED = re.compile(r"`[^`\n]{1,300}`|\"[^\"\n]{1,300}\"")
+_BULLET = re.compile(r"\s*(?:[-*•+]|\d{1,3}[.)])\s")
+_FENCE = ("```", "~~~")
+
+
+def affirmed(text: str) -> str:
+    """The same text, as long as it was, with spaces where something is denied."""
+    return "\n".join(_affirmed_lines(text.split("\n")))
+
+
+def _affirmed_lines(lines: list[str]) -> Iterator[str]:
+    in_fence = False
+    denied_list = False
+    for line in lines:
+        if line.lstrip().startswith(_FENCE):
+            in_fence, denied_list = not in_fence, False
+            yield line
+        elif in_fence:
+            yield line
+        elif denied_list and _BULLET.match(line):
+            yield " " * len(line)
+        else:
+            kept = "".join(_affirmed_sentences(line))
+            # "I could not find:", and a list of what.
+            denied_list = kept != line and line.rstrip().endswith(":")
+            yield kept
+
+
+def _affirmed_sentences(line: str) -> Iterator[str]:
+    # Phrases are looked for where they are no code; the places stay the same.
+    spoken = _QUOTED.sub(lambda quote: " " * len(quote[0]), line)
+    if not (_DENIAL.search(spoken) or _EXCEPTION.search(spoken)):
+        yield line
+        return
+    begin = 0
+    for end in [*(found.end() for found in _SENTENCE_END.finditer(spoken)), len(line)]:
+        yield _affirmed_sentence(line[begin:end], spoken[begin:end])
+        begin = end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Clause:
+    begin: int
+    end: int
+    denial: int | None
+    """Where a phrase that denies begins in it."""
+
+
+def _affirmed_sentence(sentence: str, spoken: str) -> str:
+    kept: list[str] = []
+    is_affirmed_later = False
+    for clause in reversed(_clauses(spoken)):
+        keep = clause.end
+        if clause.denial is not None:
+            # "X is not in a.go, but in b.go" is about X all the same.
+            keep = clause.denial if is_affirmed_later else clause.begin
+        exception = _EXCEPTION.search(spoken, clause.begin, keep)
+        if exception is not None:
+            keep = exception.start()
+        kept.append(sentence[clause.begin : keep] + " " * (clause.end - keep))
+        is_affirmed_later = is_affirmed_later or clause.denial is None
+    return "".join(reversed(kept))
+
+
+def _clauses(spoken: str) -> list[_Clause]:
+    begin = 0
+    clauses = []
+    for end in [*(found.start() for found in _CLAUSE_END.finditer(spoken)), len(spoken)]:
+        if end > begin:
+            clauses.append(_Clause(begin=begin, end=end, denial=_denial(spoken, begin, end)))
+            begin = end
+    return clauses
+
+
+def _denial(spoken: str, begin: int, end: int) -> int | None:
+    for found in _DENIAL.finditer(spoken, begin, end):
+        before = spoken[max(begin, found.start() - _CONDITION_REACH) : found.start()]
+        if not _CONDITION.search(before):
+            return found.start()
+    return None
+
+
+# The paths that a text names, and whether one is another, written shorter or longer.
+
+_WORD = re.compile(r"[\w./\\@+~-]+")
+"""Characters that paths are made of. Not `:`, `#` and brackets: they follow paths."""
+_EXTENSION = re.compile(
+    r"adoc|bash|bat|bazel|bzl|c|cc|cfg|clj|cmake|conf|cpp|cs|css|csv|cu|cxx|dart|diff|el|elm|env|erb"
+    r"|erl|ex|exs|f90|fish|fs|gemspec|go|gradle|graphql|groovy|h|haml|hbs|hcl|hh|hpp|hs|html?|hxx|ini"
+    r"|ipynb|java|jinja|jl|jsonl?|jsx?|kts?|less|lisp|lock|lua|m|mdx?|mjs|mli?|mm|nim|nix|patch|php"
+    r"|pl|pm|proto|ps1|pyi?|pyx|r|rb|rkt|rs|rst|sass|scala|scss|sh|sol|sql|svelte|svg|swift|tcl|tex"
+    r"|tf|toml|tsx?|txt|v|vala|vb|vim|vue|wat|xml|ya?ml|zig|zsh",
+    re.IGNORECASE,
+)
+"""Those that make a file of a word without a slash: `np.dot` is none."""
+
+
+class NamedPath(NamedTuple):
+    """A path where it stands in a text."""
+
+    path: str
+    """With slashes, without `./` before it and punctuation behind it."""
+    begin: int
+    end: int
+
+
+def paths_in(text: str, names: Collection[str] = ()) -> Iterator[NamedPath]:
+    """Every word that may be a path: one with a dot or a slash in it, or one of the names."""
+    # The same words come again and again.
+    read: dict[str, str] = {}
+    for found in _WORD.finditer(text):
+        word = found[0]
+        path = read.get(word)
+        if path is None:
+            path = read[word] = _path_of(word, names)
+        if path:
+            yield NamedPath(path, found.start(), found.start() + len(word.rstrip(".-")))
+
+
+def _path_of(word: str, names: Collection[str]) -> str:
+    """ "" for a word that is none."""
+    # What follows `https:` is an address.
+    if word.startswith("//"):
+        return ""
+    path = normal_path(word.rstrip(".-"))
+    return path if "/" in path or "." in path or path in names else ""
+
+
+def normal_path(written: str) -> str:
+    """With slashes, each one once, and without what means "here"."""
+    return re.sub(r"^(?:\./)+", "", re.sub(r"/{2,}", "/", written.replace("\\", "/")))
+
+
+def looks_like_a_file(path: str) -> bool:
+    """Whether a word is certainly meant as a file: by an extension, or by two slashes in it."""
+    name = path.rpartition("/")[2]
+    stem, dot, extension = name.rpartition(".")
+    if dot and stem.strip(".") and _EXTENSION.fullmatch(extension):
+        return True
+    inner = path.strip("/")
+    return inner.count("/") >= 2 and not inner.replace("/", "").isdigit()
+
+
+class ExpectedPaths:
+    """Paths that an answer should name; one that ends in `/` is a folder."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self.paths = tuple(paths)
+        self._folders = tuple(path for path in self.paths if path.endswith("/"))
+        self._by_name = _by_name(self.paths)
+        self._above = frozenset(above for path in self.paths for above in _folders_above(path))
+        self.names = frozenset(self._by_name)
+        """Of the files: the last parts of their paths."""
+
+    def named_by(self, word: str) -> tuple[str, ...]:
+        """Those that a word names: a file, and every folder that the word lies in.
+
+        A file is named in full, with more before it, or by its end alone, at least its whole name,
+        where no other of them ends so.
+        """
+        file = self._file_of(word)
+        return (*((file,) if file is not None else ()), *self._folders_of(word))
+
+    def _file_of(self, word: str) -> str | None:
+        name = word.rpartition("/")[2]
+        fitting = [path for path in self._by_name.get(name, ()) if _ends_alike(word, path)]
+        if len(fitting) > 1:
+            # The longest that is there in full: `a/b.go` is not `b.go`, if both are expected.
+            full = [path for path in fitting if _is_end_of(path, word)]
+            return max(full, key=len) if full else None
+        return fitting[0] if fitting else None
+
+    def is_above(self, word: str) -> bool:
+        """Whether a word is a folder that one of them is in: true, but no answer."""
+        place = f"/{word.strip('/')}/"
+        return any(place.endswith(above) or above.endswith(place) for above in self._above)
+
+    def _folders_of(self, word: str) -> list[str]:
+        if "/" not in word:
+            return []
+        place = f"/{word.strip('/')}/"
+        return [path for path in self._folders if f"/{path.lstrip('/')}" in place]
+
+
+def _folders_above(path: str) -> Iterator[str]:
+    """`/a/` and `/a/b/` of `a/b/c.go`."""
+    parts = path.strip("/").split("/")[:-1]
+    return (f"/{'/'.join(parts[: count + 1])}/" for count in range(len(parts)))
+
+
+def _by_name(paths: Iterable[str]) -> dict[str, list[str]]:
+    """Files by the last part of their path."""
+    index: dict[str, list[str]] = {}
+    for path in paths:
+        if not path.endswith("/"):
+            index.setdefault(path.rpartition("/")[2], []).append(path)
+    return index
+
+
+def _ends_alike(one: str, other: str) -> bool:
+    return _is_end_of(one, other) or _is_end_of(other, one)
+
+
+def _is_end_of(end: str, path: str) -> bool:
+    """By whole parts: `math.go` is an end of `embedding/math.go`, not of `aftermath.go`."""
+    return f"/{path.lstrip('/')}".endswith(f"/{end.lstrip('/')}")
+
 
 KINDS = ("files", "symbols", "lines", "content")
 LONGEST_INLINE_TEXT = 20_000
@@ -69,7 +303,7 @@ class MentionsGrader:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ExpectedMentions:
     """What an answer should mention."""
 
     files: tuple[str, ...] = ()
@@ -79,11 +313,11 @@ class Wanted:
     content: tuple[str, ...] = ()
 
 
-def wanted_of(options: Mapping[str, Any], case: Case) -> Wanted:
+def wanted_of(options: Mapping[str, Any], case: Case) -> ExpectedMentions:
     """By the grader's own options; what they leave out is the case's."""
     truth = _truth_of(case)
     chosen = {kind: options.get(kind) or truth.get(kind) or () for kind in KINDS}
-    wanted = Wanted(
+    wanted = ExpectedMentions(
         files=tuple(normal_path(path) for path in _texts("files", chosen["files"])),
         symbols=_texts("symbols", chosen["symbols"]),
         lines=tuple(_lines(chosen["lines"])),
@@ -131,7 +365,7 @@ def _lines(value: Any) -> Iterable[tuple[str, int]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundMentions:
     """What of it an answer mentions."""
 
     wanted: int
@@ -176,7 +410,7 @@ class Found:
         return "; ".join(parts)
 
 
-def look_for(wanted: Wanted, answer: str) -> Found:
+def look_for(wanted: ExpectedMentions, answer: str) -> FoundMentions:
     """What an answer mentions of what is wanted, and which other files it names."""
     text = affirmed(unicodedata.normalize("NFC", answer))
     paths = ExpectedPaths(dict.fromkeys((*wanted.files, *(path for path, _ in wanted.lines))))
@@ -202,7 +436,7 @@ def look_for(wanted: Wanted, answer: str) -> Found:
         if not expected and looks_like_a_file(path) and not paths.is_above(path)
     )
     every = (wanted.files, wanted.symbols, wanted.lines, wanted.content)
-    return Found(
+    return FoundMentions(
         wanted=sum(len(kind) for kind in every),
         missing=tuple(missing),
         right_files=len(right),

@@ -15,16 +15,14 @@ from typing import Any
 
 from paraval.errors import ParavalError
 from paraval.functions import Functions
-from paraval.grade.command import CommandGrader, CommandRoom
+from paraval.grade.command import CommandContext, CommandGrader, ExitCodeGrader
 from paraval.grade.diff import DiffGrader
-from paraval.grade.exit_code import ExitCodeGrader
 from paraval.grade.function import FunctionGrader
 from paraval.grade.grader import CannotGrade, Grader, GraderProblem, Subject
 from paraval.grade.judge import JudgeAsker, Judged, JudgeGrader
 from paraval.grade.mentions import MentionsGrader
-from paraval.grade.structured import JsonGrader, NumberGrader
-from paraval.grade.text import ContainsGrader, EqualsGrader, RegexGrader
-from paraval.models.conversation import merged_uses
+from paraval.grade.text import ContainsGrader, EqualsGrader, JsonGrader, NumberGrader, RegexGrader
+from paraval.models.requests import merged_uses
 from paraval.processes.children import Warden
 from paraval.records import AccountUse, Failure, Grade, GraderSpec, Grading, Outcome, Spend
 from paraval.threads import FunctionExit, Threads
@@ -36,7 +34,7 @@ FLOAT_DUST = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class PanelVerdict:
     """What all graders together say of a subject."""
 
     outcome: Outcome
@@ -67,12 +65,12 @@ class Panel:
         functions: Functions,
         threads: Threads,
         warden: Warden,
-        room: CommandRoom | None = None,
+        room: CommandContext | None = None,
         models: JudgeAsker | None = None,
     ) -> None:
         """`room` is what grader commands get of the run; `models` asks the models that judge."""
-        room = room or CommandRoom()
-        makers = _Makers(functions=functions, threads=threads, warden=warden, room=room)
+        room = room or CommandContext()
+        makers = _GraderContext(functions=functions, threads=threads, warden=warden, room=room)
         self._grading = grading
         self._graders: dict[int, Grader] = {}
         self._judges: dict[int, JudgeGrader] = {}
@@ -86,7 +84,7 @@ class Panel:
 
     async def judge(
         self, subject: Subject, folder: str, earlier: Mapping[int, Grade] = NO_GRADES
-    ) -> Verdict:
+    ) -> PanelVerdict:
         """The verdict on a subject. What a grader raises is part of it; cancelling goes through.
 
         `earlier` are the marks of a verdict on the same answer that a judge was missing for.
@@ -134,7 +132,7 @@ class Panel:
 
     async def _with_judges(
         self, subject: Subject, marks: dict[int, Grade | GraderProblem], artifacts: dict[str, str]
-    ) -> Verdict:
+    ) -> PanelVerdict:
         """Judges come last, one after the other, up to one that cannot be asked now."""
         heard: list[Judged] = []
         failure: Failure | None = None
@@ -158,13 +156,13 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Makers:
+class _GraderContext:
     """What graders are made with."""
 
     functions: Functions
     threads: Threads
     warden: Warden
-    room: CommandRoom
+    room: CommandContext
 
     def make(self, spec: GraderSpec, position: int) -> Grader:
         match spec.kind:
@@ -193,10 +191,10 @@ class _Makers:
 
 def _unjudged(
     failure: Failure, marks: Mapping[int, Grade | GraderProblem], artifacts: Mapping[str, str]
-) -> Verdict:
+) -> PanelVerdict:
     """No verdict for now: another attempt may get one, whatever else went wrong in this."""
     grades = {number: mark for number, mark in marks.items() if isinstance(mark, Grade)}
-    return Verdict(
+    return PanelVerdict(
         outcome=failure.kind,
         score=None,
         grades=tuple(grades.values()),
@@ -210,17 +208,17 @@ def weigh(
     grading: Grading,
     marks: Sequence[Grade | GraderProblem],
     artifacts: Mapping[str, str] | None = None,
-) -> Verdict:
+) -> PanelVerdict:
     """One verdict from all grades: all must pass, or, weighted, their mean reach `pass_at`."""
     grades = tuple(mark for mark in marks if isinstance(mark, Grade))
     if len(grades) < len(marks):
         problems = [str(mark) for mark in marks if isinstance(mark, GraderProblem)]
         error = Failure(kind=Outcome.GRADER_ERROR, message="; ".join(problems))
-        return Verdict(
+        return PanelVerdict(
             outcome=error.kind, score=None, grades=grades, error=error, artifacts=artifacts or {}
         )
     score, passed = _score(grading, grades)
-    return Verdict(
+    return PanelVerdict(
         outcome=Outcome.PASSED if passed else Outcome.FAILED,
         score=score,
         grades=grades,

@@ -22,7 +22,7 @@ class MalformedError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ModelRequest:
     """What a request asks, whatever protocol it came in."""
 
     model: str
@@ -45,7 +45,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
+class ReplyToolCall:
     id: str
     name: str
     arguments: str
@@ -65,7 +65,7 @@ class Finish(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class TokenUsage:
     """Tokens, or whatever a fault makes of them."""
 
     input: Any
@@ -88,9 +88,9 @@ class Reply:
     created: int
     pieces: tuple[str, ...]
     """The text, as a stream delivers it; empty where there is none."""
-    calls: tuple[ToolCall, ...] = ()
+    calls: tuple[ReplyToolCall, ...] = ()
     finish: Finish = Finish.STOP
-    usage: Usage | None = None
+    usage: TokenUsage | None = None
 
     @property
     def text(self) -> str:
@@ -112,7 +112,7 @@ class RefusalKind(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class ErrorReply:
     """A request that gets an error instead of an answer."""
 
     kind: RefusalKind
@@ -120,23 +120,23 @@ class Refusal:
     message: str
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def with_headers(self, further: Mapping[str, str]) -> Refusal:
+    def with_headers(self, further: Mapping[str, str]) -> ErrorReply:
         return replace(self, headers={**further, **self.headers})
 
 
 class Dialect(Protocol):
     """One of the protocols that the server speaks."""
 
-    def question(self, body: Mapping[str, Any]) -> Question:
+    def question(self, body: Mapping[str, Any]) -> ModelRequest:
         """What is asked; MalformedError where a real server would refuse the body."""
 
     def whole(self, reply: Reply) -> dict[str, Any]:
         """The body of an answer that is not streamed."""
 
-    def events(self, reply: Reply, question: Question) -> list[str]:
+    def events(self, reply: Reply, question: ModelRequest) -> list[str]:
         """The events of a stream, as they are sent."""
 
-    def refusal(self, refusal: Refusal) -> tuple[int, dict[str, Any]]:
+    def refusal(self, refusal: ErrorReply) -> tuple[int, dict[str, Any]]:
         """The status and body of an error."""
 
 
@@ -216,3 +216,80 @@ def filled(event: Mapping[str, Any], texts: Iterable[str]) -> list[str]:
 def server_events(kind: str, *data: str) -> list[str]:
     """Events that carry their type beside their data, as two of the protocols have them."""
     return [f"event: {kind}\ndata: {one}\n\n" for one in data]
+
+
+# What the messages of a request say, gathered one after another, whatever protocol they are in.
+
+REMINDER = ("<system-reminder>", "</system-reminder>")
+"""What agents put around what they add to the words of users and tools."""
+MOST_REMINDERS = 10
+
+
+class RequestBuilder:
+    """Gathers one request; its question is asked for at the end."""
+
+    def __init__(self) -> None:
+        self._prompt: str | None = None
+        self._last_words = ""
+        self._texts: list[str] = []
+        self._tool_results = 0
+        self._last_result = ""
+        self._characters = 0
+
+    def message(self, content: Any, *, of_user: bool = False) -> None:
+        """Someone's message, or instructions."""
+        texts = texts_of(content)
+        if not texts:
+            return
+        text = "\n".join(texts)
+        self._texts.append(text)
+        self._characters += len(text)
+        if of_user:
+            own = [text for text in texts if not _is_reminder(text)]
+            self._last_words = text
+            # Reminders alone are nothing that the user said: what he said before still stands.
+            self._prompt = "\n".join(own) if own else self._prompt
+
+    def tool_result(self, content: Any) -> None:
+        text = text_of(content)
+        self._tool_results += 1
+        self._last_result = text
+        self._characters += len(text)
+
+    def question(
+        self, *, model: str, tools: Any, stream: bool, wants_usage: bool, max_tokens: int | None
+    ) -> ModelRequest:
+        return ModelRequest(
+            model=model,
+            prompt=self._last_words if self._prompt is None else self._prompt,
+            characters=self._characters,
+            tool_results=self._tool_results,
+            last_result=_without_reminders(self._last_result),
+            texts=tuple(self._texts),
+            tools=_mappings(tools),
+            stream=stream,
+            wants_usage=wants_usage,
+            max_tokens=max_tokens,
+        )
+
+
+def _is_reminder(text: str) -> bool:
+    bare = text.strip()
+    return bare.startswith(REMINDER[0]) and bare.endswith(REMINDER[1])
+
+
+def _without_reminders(text: str) -> str:
+    """What a tool said, without what the agent put behind it."""
+    for _ in range(MOST_REMINDERS):
+        bare = text.rstrip()
+        place = bare.rfind(REMINDER[0])
+        if place < 0 or not bare.endswith(REMINDER[1]):
+            return text
+        text = bare[:place].rstrip()
+    return text
+
+
+def _mappings(tools: Any) -> tuple[Mapping[str, Any], ...]:
+    if not isinstance(tools, list):
+        return ()
+    return tuple(tool for tool in tools if isinstance(tool, Mapping))

@@ -3,21 +3,54 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import math
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from statistics import NormalDist
 
-from paraval.loopback.draws import draw, fits
-from paraval.loopback.exchange import Question, Reply, Usage
-from paraval.loopback.forms import Fault
+from paraval.loopback.exchange import ModelRequest, Reply, TokenUsage
+from paraval.loopback.scenario_forms import Fault, Latency
+
+# Chance that is the same whatever the order of requests: a draw from what is asked, not from a
+# sequence.
+
+_NORMAL = NormalDist()
+
+
+def draw(*of: str | int) -> float:
+    """A number from 0 up to 1, spread evenly over all that can be drawn of."""
+    text = "\0".join(map(str, of))
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=7).digest()
+    # One more than the smallest, so that 0 itself, which no distribution can use, never comes.
+    return (int.from_bytes(digest) + 1) / (2**56 + 2)
+
+
+def fits(match: re.Pattern[str] | None, prompt: str) -> bool:
+    return match is None or match.search(prompt) is not None
+
+
+def latency_s(rules: list[Latency], question: ModelRequest, seed: int) -> float:
+    """How long this question takes."""
+    for rule in rules:
+        if fits(rule.match, question.prompt):
+            if rule.median is None:
+                return rule.seconds or 0.0
+            place = _NORMAL.inv_cdf(draw(seed, "latency", question.model, question.prompt))
+            sigma = 1.0 if rule.sigma is None else rule.sigma
+            return rule.median * math.exp(sigma * place)
+    return 0.0
+
 
 REMEMBERED_PROMPTS = 1_000_000
 
-WRONG_USAGE: Mapping[str, Usage | None] = {
-    "negative": Usage(input=-5, output=-7),
+WRONG_USAGE: Mapping[str, TokenUsage | None] = {
+    "negative": TokenUsage(input=-5, output=-7),
     "missing": None,
-    "huge": Usage(input=10**30, output=10**30),
-    "text": Usage(input="many", output="many"),
+    "huge": TokenUsage(input=10**30, output=10**30),
+    "text": TokenUsage(input="many", output="many"),
 }
 
 
@@ -31,7 +64,7 @@ class Faults:
         self._met = [0] * len(faults)
         self._draws = any(fault.share is not None for fault in faults)
 
-    def of(self, question: Question) -> Fault | None:
+    def of(self, question: ModelRequest) -> Fault | None:
         if not self._faults:
             return None
         time = self._time(question) if self._draws else 1
@@ -41,7 +74,7 @@ class Faults:
                 return fault
         return None
 
-    def _time(self, question: Question) -> int:
+    def _time(self, question: ModelRequest) -> int:
         """How often this was asked: another try may end otherwise, in whatever order they come."""
         if len(self._asked) >= REMEMBERED_PROMPTS:
             self._asked.clear()
@@ -50,7 +83,7 @@ class Faults:
         self._asked[asked] += 1
         return self._asked[asked]
 
-    def _is_met(self, place: int, fault: Fault, question: Question, time: int) -> bool:
+    def _is_met(self, place: int, fault: Fault, question: ModelRequest, time: int) -> bool:
         if fault.first is not None and self._met[place] >= fault.first:
             return False
         if not fits(fault.match, question.prompt):

@@ -5,18 +5,125 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from paraval.documents.json import parse_strictly
 from paraval.errors import Problem, ScenarioError
-from paraval.loopback.forms import Account, Behaviour, Form, ScenarioForm
-from paraval.loopback.reading import Steps, Written, read
+from paraval.loopback.scenario_forms import Behaviour, ScenarioAccount, ScenarioForm, ScenarioPart
+
+# A scenario's file as data, with the line of every key.
+
+Steps = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioSource:
+    """What someone wrote, and where."""
+
+    data: Any
+    file: str | None = None
+    lines: dict[Steps, int] = field(default_factory=dict)
+
+    def problem(self, message: str, steps: Steps = ()) -> Problem:
+        line = next((self.lines[inner] for inner in _outwards(steps) if inner in self.lines), None)
+        return Problem(message=message, file=self.file, line=line, key=key_of(steps) or None)
+
+
+def _outwards(steps: Steps) -> Iterator[Steps]:
+    return (steps[:length] for length in range(len(steps), -1, -1))
+
+
+def key_of(steps: Steps) -> str:
+    """`answers[2].text`."""
+    key = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+    return key.removeprefix(".")
+
+
+def read(path: Path) -> ScenarioSource:
+    """The data of a file: JSON where its name says so, and else YAML."""
+    file = str(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".json":
+            return ScenarioSource(data=parse_strictly(text), file=file)
+        return _Yaml(file).read(text)
+    except OSError as error:
+        problem = Problem(file=file, message=f"cannot be read: {error.strerror}")
+    except yaml.MarkedYAMLError as error:
+        line = None if error.problem_mark is None else error.problem_mark.line + 1
+        problem = Problem(file=file, line=line, message=f"not valid YAML: {error.problem}")
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        told = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        problem = Problem(file=file, message=told.splitlines()[0])
+    raise ScenarioError([problem])
+
+
+class _Loader(yaml.CSafeLoader):
+    """Plain scalars by the rules of YAML 1.2: `no` and `12:30:00` are text."""
+
+    yaml_implicit_resolvers = {}  # noqa: RUF012 - PyYAML's own, laid empty
+
+
+for _tag, _pattern, _firsts in (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?[0-9]+", list("-+0123456789")),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", list("-+.0123456789")),
+):
+    _Loader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_pattern})\\Z"), _firsts
+    )
+
+
+class _Yaml:
+    """Turns nodes into data and notes their lines."""
+
+    def __init__(self, file: str) -> None:
+        self._written = ScenarioSource(data=None, file=file)
+        self._loader: _Loader
+
+    def read(self, text: str) -> ScenarioSource:
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=_Loader)):
+            # Aliases of aliases grow without bounds.
+            raise ValueError("aliases (*name) are not allowed; write it out")
+        self._loader = _Loader(text)
+        try:
+            node = self._loader.get_single_node()
+            data = {} if node is None else self._value(node, ())
+        finally:
+            self._loader.dispose()
+        return ScenarioSource(data=data, file=self._written.file, lines=self._written.lines)
+
+    def _value(self, node: yaml.Node, steps: Steps) -> Any:
+        self._written.lines.setdefault(steps, node.start_mark.line + 1)
+        if isinstance(node, yaml.MappingNode):
+            return dict(self._pairs(node, steps))
+        if isinstance(node, yaml.SequenceNode):
+            return [self._value(item, (*steps, index)) for index, item in enumerate(node.value)]
+        return self._loader.construct_object(node)
+
+    def _pairs(self, node: yaml.MappingNode, steps: Steps) -> Iterator[tuple[Hashable, Any]]:
+        seen: set[str] = set()
+        for name_node, value_node in node.value:
+            # Names are text as written, whatever they look like.
+            name = str(name_node.value)
+            line = name_node.start_mark.line + 1
+            if name in seen:
+                raise ValueError(f"line {line}: the key '{name}' is there twice")
+            seen.add(name)
+            self._written.lines[(*steps, name)] = line
+            yield name, self._value(value_node, (*steps, name))
+
 
 BUNDLED = Path(__file__).parent / "scenarios"
 SHOWN_CHARACTERS = 60
@@ -41,7 +148,7 @@ class Scenario(ScenarioForm):
         written = _written(source)
         if overrides and isinstance(written.data, Mapping):
             data = {**written.data, **overrides}
-            written = Written(data=data, file=written.file, lines=written.lines)
+            written = ScenarioSource(data=data, file=written.file, lines=written.lines)
         if not isinstance(written.data, Mapping):
             raise ScenarioError([written.problem(f"must be a mapping, not {_shown(written.data)}")])
         try:
@@ -65,7 +172,7 @@ class Scenario(ScenarioForm):
         return self.model_copy(update=said)
 
     @cached_property
-    def accounts_by_key(self) -> Mapping[str, tuple[str, Account]]:
+    def accounts_by_key(self) -> Mapping[str, tuple[str, ScenarioAccount]]:
         """API key -> the account's name, and what holds for it."""
         return {
             name if account.key is None else account.key: (name, account)
@@ -78,9 +185,9 @@ class Scenario(ScenarioForm):
         return None if self.keys is None else frozenset((*self.keys, *self.accounts_by_key))
 
 
-def _written(source: str | os.PathLike[str] | Mapping[str, Any] | None) -> Written:
+def _written(source: str | os.PathLike[str] | Mapping[str, Any] | None) -> ScenarioSource:
     if source is None or isinstance(source, Mapping):
-        return Written(data=source or {})
+        return ScenarioSource(data=source or {})
     if source in bundled_names():
         return read(BUNDLED / f"{source}.yaml")
     path = Path(source)
@@ -102,7 +209,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 # ---- problems in plain words
 
 
-def _problem(detail: ErrorDetails, written: Written) -> Problem:
+def _problem(detail: ErrorDetails, written: ScenarioSource) -> Problem:
     steps = _steps_as_written(detail["loc"], written.data)
     return written.problem(_sentence(detail, steps), steps)
 
@@ -172,10 +279,10 @@ def _is_form(found: Any) -> bool:
     return isinstance(found, type) and issubclass(found, BaseModel)
 
 
-def _form_inside(annotation: Any) -> type[Form] | None:
+def _form_inside(annotation: Any) -> type[ScenarioPart] | None:
     """The form in `list[Answer]`, `Storm | None` or `dict[str, Account]`."""
     if _is_form(annotation):
-        found: type[Form] = annotation
+        found: type[ScenarioPart] = annotation
         return found
     inner = (_form_inside(part) for part in getattr(annotation, "__args__", ()))
     return next((form for form in inner if form is not None), None)

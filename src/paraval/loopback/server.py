@@ -11,8 +11,9 @@ import errno
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
@@ -22,22 +23,163 @@ from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import RequestHandler, RequestPayloadError
 
 from paraval.errors import RequestError
-from paraval.loopback.anthropic_messages import AnthropicMessages
+from paraval.loopback.anthropic_api import AnthropicApi
 from paraval.loopback.exchange import (
     Dialect,
+    ErrorReply,
     MalformedError,
-    Question,
-    Refusal,
+    ModelRequest,
     RefusalKind,
+    Reply,
     encode,
 )
-from paraval.loopback.forms import Headers
-from paraval.loopback.openai_chat import OpenAIChat
-from paraval.loopback.openai_responses import OpenAIResponses
+from paraval.loopback.faults import broken
+from paraval.loopback.openai_chat_api import OpenAIChatApi
+from paraval.loopback.openai_responses_api import OpenAIResponsesApi
 from paraval.loopback.scenario import Scenario
-from paraval.loopback.sending import JSON, SIMULATED, Letter, error, spoilt, whole
-from paraval.loopback.simulation import Served, Simulation
-from paraval.loopback.tallies import Stats
+from paraval.loopback.scenario_forms import Fault, FaultKind, Headers
+from paraval.loopback.simulated_models import ServedRequest, SimulatedModels
+from paraval.loopback.stats import Stats
+
+# How an answer goes over the wire: in one go, or as a fault spoils it.
+
+JSON = "application/json"
+EVENT_STREAM = "text/event-stream; charset=utf-8"
+SIMULATED = {"x-paraval-loopback": "simulated"}
+FILLER = "All work and no play makes a long answer. " * 1000
+PAGE = (
+    "<!DOCTYPE html><html><head><title>Sign in</title></head>"
+    "<body><h1>Sign in to the network</h1><p>Simulated proxy page.</p></body></html>"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpReply:
+    """An answer ready to be sent."""
+
+    dialect: Dialect
+    question: ModelRequest
+    reply: Reply
+    headers: dict[str, str]
+
+    @property
+    def parts(self) -> list[str]:
+        """The events of a stream, or one whole body."""
+        if self.question.stream:
+            return self.dialect.events(self.reply, self.question)
+        return [encode(self.dialect.whole(self.reply))]
+
+    @property
+    def all_headers(self) -> dict[str, str]:
+        kind = EVENT_STREAM if self.question.stream else JSON
+        return {**SIMULATED, **self.headers, "Content-Type": kind}
+
+
+def whole(letter: HttpReply) -> web.Response:
+    return _response(letter, letter.parts)
+
+
+def _response(letter: HttpReply, parts: list[str]) -> web.Response:
+    body = "".join(parts).encode()
+    response = web.Response(body=body, headers=letter.all_headers)
+    if letter.question.stream:
+        response.enable_chunked_encoding()
+    return response
+
+
+def error(dialect: Dialect, refusal: ErrorReply) -> web.Response:
+    status, body = dialect.refusal(refusal)
+    headers = {**SIMULATED, **refusal.headers, "Content-Type": JSON}
+    return web.Response(status=status, body=encode(body).encode(), headers=headers)
+
+
+async def spoilt(request: web.BaseRequest, letter: HttpReply, fault: Fault) -> web.StreamResponse:
+    """Sends an answer as the fault says; some of them never come to an end."""
+    match fault.kind:
+        case FaultKind.HTML:
+            headers = {**SIMULATED, "Content-Type": "text/html"}
+            return web.Response(status=fault.status or 200, text=PAGE, headers=headers)
+        case FaultKind.REDIRECT:
+            headers = {**SIMULATED, "Location": fault.location}
+            return web.Response(status=fault.status or 307, headers=headers)
+        case FaultKind.INVALID_JSON:
+            parts = letter.parts
+            middle = len(parts) // 2
+            parts[middle] = broken(parts[middle])
+            return _response(letter, parts)
+        case FaultKind.HALF_OPEN:
+            await _for_ever()
+        case FaultKind.HANG:
+            await _send_half(request, letter)
+            await _for_ever()
+        case FaultKind.DISCONNECT:
+            response = await _send_half(request, letter)
+            if request.transport is not None:
+                request.transport.close()
+            return response
+        case FaultKind.DRIP:
+            return await _drip(request, letter, fault.every_s)
+        case FaultKind.HUGE:
+            return await _send_much(request, letter, int(fault.megabytes * 1_000_000))
+    return whole(letter)
+
+
+async def _for_ever() -> NoReturn:
+    """Until the client goes away, or the server stops: both cancel."""
+    await asyncio.Event().wait()
+    raise AssertionError("nobody sets this event")
+
+
+async def _begin(
+    request: web.BaseRequest, letter: HttpReply, length: int | None
+) -> web.StreamResponse:
+    response = web.StreamResponse(headers=letter.all_headers)
+    if not letter.question.stream:
+        response.content_length = length
+    await response.prepare(request)
+    return response
+
+
+async def _send_half(request: web.BaseRequest, letter: HttpReply) -> web.StreamResponse:
+    body = "".join(letter.parts).encode()
+    response = await _begin(request, letter, len(body))
+    await response.write(body[: len(body) // 2])
+    return response
+
+
+async def _drip(request: web.BaseRequest, letter: HttpReply, every_s: float) -> web.StreamResponse:
+    body = "".join(letter.parts).encode()
+    response = await _begin(request, letter, len(body))
+    for place in range(len(body)):
+        await response.write(body[place : place + 1])
+        await asyncio.sleep(every_s)
+    await response.write_eof()
+    return response
+
+
+async def _send_much(request: web.BaseRequest, letter: HttpReply, size: int) -> web.StreamResponse:
+    """The same filler again and again, so that a huge answer takes no memory here."""
+    letter = replace(letter, reply=replace(letter.reply, pieces=(FILLER,), calls=()))
+    before, repeated, after = _around_filler(letter.parts, stream=letter.question.stream)
+    times = max(1, -(-size // len(FILLER)))
+    response = await _begin(request, letter, len(before) + times * len(repeated) + len(after))
+    await response.write(before)
+    for _ in range(times):
+        await response.write(repeated)
+    await response.write(after)
+    await response.write_eof()
+    return response
+
+
+def _around_filler(parts: list[str], *, stream: bool) -> tuple[bytes, bytes, bytes]:
+    """What comes before the part that is repeated, that part, and what comes after it."""
+    place = next(place for place, part in enumerate(parts) if FILLER in part)
+    if stream:
+        before, repeated, after = parts[:place], parts[place], parts[place + 1 :]
+        return "".join(before).encode(), repeated.encode(), "".join(after).encode()
+    head, _, tail = parts[0].partition(FILLER)
+    return head.encode(), FILLER.encode(), tail.encode()
+
 
 HOST = "127.0.0.1"
 BODY_LIMIT_BYTES = 32 << 20
@@ -58,18 +200,18 @@ LOG = logging.getLogger(__name__)
 LOG.addFilter(_is_our_fault)
 
 
-class Door(NamedTuple):
+class ApiPath(NamedTuple):
     """A path where models are asked."""
 
     dialect: Dialect
     headers: Headers
 
 
-OPENAI = Door(OpenAIChat(), Headers.OPENAI)
-ANTHROPIC = Door(AnthropicMessages(), Headers.ANTHROPIC)
+OPENAI = ApiPath(OpenAIChatApi(), Headers.OPENAI)
+ANTHROPIC = ApiPath(AnthropicApi(), Headers.ANTHROPIC)
 DOORS = {
     "/chat/completions": OPENAI,
-    "/responses": Door(OpenAIResponses(), Headers.OPENAI),
+    "/responses": ApiPath(OpenAIResponsesApi(), Headers.OPENAI),
     "/messages": ANTHROPIC,
 }
 
@@ -81,7 +223,7 @@ class LoopbackServer:
         """Port 0: one that the system chooses."""
         self.scenario = scenario
         self._port = port
-        self._simulation = Simulation(scenario)
+        self._simulation = SimulatedModels(scenario)
         self._handlers: set[asyncio.Task[Any]] = set()
         self._server: web.Server
         self._listening: asyncio.Server | None = None
@@ -106,7 +248,7 @@ class LoopbackServer:
 
     def reset(self) -> None:
         """Forgets all counts, limits used and faults met; what is under way ends uncounted."""
-        self._simulation = Simulation(self.scenario)
+        self._simulation = SimulatedModels(self.scenario)
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
@@ -158,15 +300,15 @@ class LoopbackServer:
         finally:
             self._handlers.discard(task)
 
-    async def _ask(self, request: web.BaseRequest, door: Door) -> web.StreamResponse:
+    async def _ask(self, request: web.BaseRequest, door: ApiPath) -> web.StreamResponse:
         key = _key(request)
         question = await _question(request, door.dialect)
-        if isinstance(question, Refusal):
+        if isinstance(question, ErrorReply):
             self._simulation.reject(key)
             return error(door.dialect, question)
         now = asyncio.get_running_loop().time()
         met = self._simulation.meet(question, key, door.headers, now)
-        if isinstance(met, Refusal):
+        if isinstance(met, ErrorReply):
             return error(door.dialect, met)
         try:
             return await self._serve(request, door.dialect, question, met)
@@ -175,13 +317,17 @@ class LoopbackServer:
             met.end("abandoned" if met.fault is None else "faults")
 
     async def _serve(
-        self, request: web.BaseRequest, dialect: Dialect, question: Question, served: Served
+        self,
+        request: web.BaseRequest,
+        dialect: Dialect,
+        question: ModelRequest,
+        served: ServedRequest,
     ) -> web.StreamResponse:
         if served.wait_s > 0:
             await asyncio.sleep(served.wait_s)
         if served.refusal is not None:
             return error(dialect, served.refusal)
-        letter = Letter(
+        letter = HttpReply(
             dialect=dialect, question=question, reply=served.reply, headers=served.headers
         )
         if served.fault is not None:
@@ -204,7 +350,7 @@ class LoopbackServer:
         message = f"{what} {request.method} {request.path[:200]}. This server simulates models."
         door = ANTHROPIC if "anthropic-version" in request.headers else OPENAI
         return error(
-            door.dialect, Refusal(kind=RefusalKind.NO_PATH, status=status, message=message)
+            door.dialect, ErrorReply(kind=RefusalKind.NO_PATH, status=status, message=message)
         )
 
 
@@ -230,7 +376,7 @@ def _key(request: web.BaseRequest) -> str | None:
     return key.strip() or None
 
 
-async def _question(request: web.BaseRequest, dialect: Dialect) -> Question | Refusal:
+async def _question(request: web.BaseRequest, dialect: Dialect) -> ModelRequest | ErrorReply:
     kind, status = RefusalKind.MALFORMED, 400
     try:
         body = json.loads(await request.read())
@@ -246,7 +392,7 @@ async def _question(request: web.BaseRequest, dialect: Dialect) -> Question | Re
         message = "We could not parse the JSON body of your request."
     except web.RequestPayloadError:
         message = "The body is damaged."
-    return Refusal(kind=kind, status=status, message=message)
+    return ErrorReply(kind=kind, status=status, message=message)
 
 
 def _json(body: Any) -> web.Response:

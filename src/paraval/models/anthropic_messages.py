@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from paraval.models.conversation import Request
-from paraval.models.reading import (
+from paraval.models.requests import Request
+from paraval.models.response_reader import (
     NO_USAGE,
+    AnswerReading,
     Draft,
-    Reading,
-    ToldError,
+    ErrorInStreamError,
     TruncatedError,
+    checked_usage,
     complaint_of,
     elements,
     mapping,
@@ -19,7 +20,6 @@ from paraval.models.reading import (
     text_of,
     tool_input,
 )
-from paraval.models.usage import checked_usage
 
 VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 4096
@@ -59,7 +59,7 @@ class AnthropicMessages:
     def reader(self) -> MessageReader:
         return MessageReader()
 
-    def read(self, whole: Mapping[str, Any]) -> Reading:
+    def read(self, whole: Mapping[str, Any]) -> AnswerReading:
         reader = MessageReader()
         reader.take_whole(whole)
         return reader.finish()
@@ -94,7 +94,7 @@ class MessageReader:
             case "message_stop":
                 self.done = True
             case "error":
-                raise ToldError(complaint_of(event.get("error")))
+                raise ErrorInStreamError(complaint_of(event.get("error")))
             case None:
                 raise_if_error(event)
 
@@ -110,7 +110,7 @@ class MessageReader:
             self._block(place, mapping(block, "content"))
         self.done = True
 
-    def finish(self) -> Reading:
+    def finish(self) -> AnswerReading:
         if not (self.done and self._draft.finish_reason):
             raise TruncatedError
         return self._draft.finished(*usage_told(self._usage))

@@ -18,7 +18,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from paraval.models.conversation import Request
+from paraval.models.requests import Request
 
 KEY_VERSION = 1
 """Of what a key is made from, and of how requests are built from it."""
@@ -49,7 +49,7 @@ _SCHEMA = f"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cached:
+class CachedAnswer:
     """An answer as it was when it was asked for."""
 
     text: str
@@ -98,9 +98,9 @@ class Cache:
         self._path = path
         self._lock = threading.Lock()
         """Guards the two mappings below."""
-        self._changes: dict[str, Cached | None] = {}
+        self._changes: dict[str, CachedAnswer | None] = {}
         """Not written yet; None: to be forgotten."""
-        self._being_written: dict[str, Cached | None] = {}
+        self._being_written: dict[str, CachedAnswer | None] = {}
         self._reader: sqlite3.Connection | None = None
         self._writer: sqlite3.Connection | None = None
         self._is_off = False
@@ -118,7 +118,7 @@ class Cache:
         except _FAULTS as error:
             self._turn_off(error)
 
-    def get(self, key: str) -> Cached | None:
+    def get(self, key: str) -> CachedAnswer | None:
         if self._is_off:
             return None
         with self._lock:
@@ -133,7 +133,7 @@ class Cache:
             pass  # Damaged: as good as none.
         return None
 
-    def put(self, key: str, answer: Cached) -> None:
+    def put(self, key: str, answer: CachedAnswer) -> None:
         self._change(key, answer)
 
     def forget(self, key: str) -> None:
@@ -164,7 +164,7 @@ class Cache:
                 connection.close()
         self._reader = self._writer = None
 
-    def _change(self, key: str, answer: Cached | None) -> None:
+    def _change(self, key: str, answer: CachedAnswer | None) -> None:
         if not self._is_off:
             with self._lock:
                 self._changes[key] = answer
@@ -197,7 +197,7 @@ class Cache:
             self._writer = _connected(self._path, patience_s=WRITE_PATIENCE_S, create=True)
         return self._writer
 
-    def _write(self, changes: Mapping[str, Cached | None]) -> None:
+    def _write(self, changes: Mapping[str, CachedAnswer | None]) -> None:
         rows = [(bytes.fromhex(key), _encoded(key, answer)) for key, answer in changes.items()]
         forgotten = [(key,) for key, content in rows if content is None]
         kept = [(key, content) for key, content in rows if content is not None]
@@ -264,7 +264,7 @@ def _make_room(connection: sqlite3.Connection, *, replaced: int) -> None:
         )
 
 
-def _encoded(key: str, answer: Cached | None) -> bytes | None:
+def _encoded(key: str, answer: CachedAnswer | None) -> bytes | None:
     """None where there is nothing to keep, or nothing that can be."""
     if answer is None:
         return None
@@ -288,7 +288,7 @@ def _check(content: bytes) -> bytes:
     return blake2b(content, digest_size=_CHECK_BYTES).digest()
 
 
-def _decoded(row: bytes | None, key: str) -> Cached | None:
+def _decoded(row: bytes | None, key: str) -> CachedAnswer | None:
     if row is None:
         return None
     check, content = row[:_CHECK_BYTES], row[_CHECK_BYTES:]
@@ -297,7 +297,7 @@ def _decoded(row: bytes | None, key: str) -> Cached | None:
     body = json.loads(content)
     if body["key"] != key:
         raise ValueError("under another name")
-    return Cached(
+    return CachedAnswer(
         text=body["text"],
         usage=body["usage"],
         metadata=body["metadata"],

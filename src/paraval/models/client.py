@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from paraval.models.cache import Cache, Cached, request_key
-from paraval.models.conversation import Answered, Request, Unanswered
+from paraval.models.cache import Cache, CachedAnswer, request_key
 from paraval.models.prices import Prices
-from paraval.models.reading import ending_notes
+from paraval.models.requests import FailedCall, ModelAnswer, Request
+from paraval.models.response_reader import ending_notes
 from paraval.records import AccountUse, CacheUse, Failure, Model, Outcome, Spend, account_need
 
 if TYPE_CHECKING:  # The wire loads aiohttp; who only wants to know a request's key needs none.
-    from paraval.models.wire import Called
+    from paraval.models.http_call import CallResult
 
 REFUSALS = frozenset({"content_filter", "refusal"})
 """Finish reasons of an answer that was withheld, which may be another one next time."""
@@ -32,7 +32,7 @@ _OF_THAT_CALL = frozenset({"first_token_s"})
 class Caller(Protocol):
     """Makes one call. `wire.Wire` is one."""
 
-    async def call(self, request: Request) -> Called | Unanswered: ...
+    async def call(self, request: Request) -> CallResult | FailedCall: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -40,7 +40,7 @@ class _Flight:
     """A call that is being made, and those who wait for it."""
 
     model: Model
-    ended: asyncio.Future[Answered | Unanswered | None] = field(
+    ended: asyncio.Future[ModelAnswer | FailedCall | None] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
     """None: it was given up, and one of those who wait has to make it."""
@@ -70,7 +70,7 @@ class Models:
     def key(self, request: Request) -> str:
         return request_key(request, identity=self._identities.get(request.model.name))
 
-    async def ask(self, request: Request) -> Answered | Unanswered:
+    async def ask(self, request: Request) -> ModelAnswer | FailedCall:
         if self._use is CacheUse.OFF:
             return await self._call(request)
         key = self.key(request)
@@ -92,26 +92,26 @@ class Models:
         if self._cache is not None:
             self._cache.forget(key)
 
-    def _kept(self, key: str) -> Cached | None:
+    def _kept(self, key: str) -> CachedAnswer | None:
         if self._cache is None or (self._use is CacheUse.REFRESH and key not in self._fresh):
             return None
         return self._cache.get(key)
 
-    async def _lead(self, key: str, request: Request) -> Answered | Unanswered:
+    async def _lead(self, key: str, request: Request) -> ModelAnswer | FailedCall:
         flight = self._flights[key] = _Flight(request.model)
-        ended: Answered | Unanswered | None = None
+        ended: ModelAnswer | FailedCall | None = None
         try:
             ended = await self._call(request)
         finally:
             del self._flights[key]
             flight.ended.set_result(ended)
-        return self._keep(key, ended) if isinstance(ended, Answered) else ended
+        return self._keep(key, ended) if isinstance(ended, ModelAnswer) else ended
 
-    async def _call(self, request: Request) -> Answered | Unanswered:
+    async def _call(self, request: Request) -> ModelAnswer | FailedCall:
         called = await self._wire.call(request)
-        if isinstance(called, Unanswered):
+        if isinstance(called, FailedCall):
             return called
-        return Answered(
+        return ModelAnswer(
             text=called.text,
             spend=Spend(
                 calls=1,
@@ -123,7 +123,7 @@ class Models:
             notes=called.notes,
         )
 
-    def _keep(self, key: str, answer: Answered) -> Answered:
+    def _keep(self, key: str, answer: ModelAnswer) -> ModelAnswer:
         if self._cache is None or _is_withheld(answer):
             return answer
         self._cache.put(key, _to_keep(answer))
@@ -131,7 +131,7 @@ class Models:
         return answer
 
 
-async def _follow(flight: _Flight, request: Request) -> Answered | Unanswered | None:
+async def _follow(flight: _Flight, request: Request) -> ModelAnswer | FailedCall | None:
     """What came of another's call, as the one who waited has it; None: make it yourself."""
     model = request.model
     longest = model.timeout if request.timeout is None else request.timeout
@@ -141,7 +141,7 @@ async def _follow(flight: _Flight, request: Request) -> Answered | Unanswered | 
             ended = await asyncio.shield(flight.ended)
     except TimeoutError:
         return _waited_too_long(model, longest)
-    if isinstance(ended, Answered):
+    if isinstance(ended, ModelAnswer):
         return _as_cached(request, _to_keep(ended))
     if ended is None or flight.model.name != model.name:
         return None  # Another entry's key was refused, or its account held back: not this one's.
@@ -150,31 +150,31 @@ async def _follow(flight: _Flight, request: Request) -> Answered | Unanswered | 
     return replace(ended, use=use, spend=None)
 
 
-def _waited_too_long(model: Model, longest: float) -> Unanswered:
+def _waited_too_long(model: Model, longest: float) -> FailedCall:
     account = account_need(model.account)
     message = f"model '{model.name}' did not answer an equal request within {longest:g} s"
-    return Unanswered(
+    return FailedCall(
         failure=Failure(kind=Outcome.TIMEOUT, message=message, account=account),
         use=AccountUse(account=account),
     )
 
 
-def _is_withheld(answer: Answered) -> bool:
+def _is_withheld(answer: ModelAnswer) -> bool:
     return answer.metadata.get("finish_reason") in REFUSALS or not REFUSED.isdisjoint(answer.notes)
 
 
-def _to_keep(answer: Answered) -> Cached:
+def _to_keep(answer: ModelAnswer) -> CachedAnswer:
     metadata = {name: told for name, told in answer.metadata.items() if name not in _OF_THAT_CALL}
-    return Cached(
+    return CachedAnswer(
         text=answer.text, usage=answer.spend.usage or None, metadata=metadata, notes=answer.notes
     )
 
 
-def _as_cached(request: Request, kept: Cached) -> Answered:
+def _as_cached(request: Request, kept: CachedAnswer) -> ModelAnswer:
     metadata: dict[str, Any] = {**kept.metadata, "cached": True}
     if kept.usage is not None:
         metadata["usage_when_asked"] = kept.usage
-    return Answered(
+    return ModelAnswer(
         text=kept.text,
         spend=Spend(cached=1),
         use=AccountUse(account=account_need(request.model.account)),

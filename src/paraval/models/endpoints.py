@@ -5,13 +5,67 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 from urllib import request as urllib_request
 
 import aiohttp
 from yarl import URL
 
-from paraval.models.protocols import ADAPTERS, Adapter
+from paraval.models.anthropic_messages import AnthropicMessages
+from paraval.models.openai_chat import OpenAIChat
+from paraval.models.openai_responses import OpenAIResponses
+from paraval.models.requests import Request
+from paraval.models.response_reader import AnswerReading
 from paraval.records import Model, Provider
+
+# What a protocol's adapter is, and which provider speaks which.
+
+
+class AnswerReader(Protocol):
+    """Takes in the events of one stream. Its errors are those of `reading`."""
+
+    done: bool
+    """Its end has come; anything after that is not wanted."""
+
+    @property
+    def size(self) -> int:
+        """Characters kept so far."""
+        ...
+
+    def take(self, event: Mapping[str, Any]) -> None: ...
+
+    def take_end(self) -> None:
+        """`[DONE]`."""
+        ...
+
+    def finish(self) -> AnswerReading: ...
+
+
+class Adapter(Protocol):
+    """One protocol: what is sent, and how what comes back is read. Without I/O."""
+
+    path: str
+    """After the base URL."""
+
+    def headers(self, key: str | None) -> dict[str, str]: ...
+
+    def body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        """Without the model's own options, which are laid over it."""
+        ...
+
+    def reader(self) -> AnswerReader: ...
+
+    def read(self, whole: Mapping[str, Any]) -> AnswerReading:
+        """An answer that came in one piece."""
+        ...
+
+
+ADAPTERS: Mapping[Provider, Adapter] = {
+    Provider.OPENAI: OpenAIChat(),
+    Provider.OPENAI_RESPONSES: OpenAIResponses(),
+    Provider.ANTHROPIC: AnthropicMessages(),
+    Provider.LOOPBACK: OpenAIChat(),
+}
 
 CONNECT_TIMEOUT_S = 30.0
 
@@ -39,7 +93,7 @@ class Proxy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class ModelEndpoint:
     """All that the calls of one model have in common."""
 
     model: Model
@@ -66,7 +120,7 @@ class Endpoint:
 
 def endpoint_of(
     model: Model, *, environment: Mapping[str, str], addresses: Mapping[str, str]
-) -> Endpoint:
+) -> ModelEndpoint:
     """KeyProblemError where the model's key is not there, ProxyProblemError where its proxy is
     none; ValueError where its address is none."""
     simulated = model.provider is Provider.LOOPBACK
@@ -76,7 +130,7 @@ def endpoint_of(
     key = _key(model, environment)
     proxy = proxy_for(url, environment)
     passwords = (url.password, proxy.url.password if proxy else None)
-    return Endpoint(
+    return ModelEndpoint(
         model=model,
         adapter=adapter,
         url=url,

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from paraval.models.conversation import Request
-from paraval.models.reading import (
+from paraval.models.requests import Request
+from paraval.models.response_reader import (
     NO_USAGE,
+    AnswerReading,
     Draft,
-    Reading,
-    ToldError,
+    ErrorInStreamError,
     TruncatedError,
     UnreadableError,
+    amount_in,
+    checked_usage,
     complaint_of,
     elements,
     kind_of,
@@ -20,7 +22,6 @@ from paraval.models.reading import (
     raise_if_error,
     text_of,
 )
-from paraval.models.usage import amount_in, checked_usage
 
 OPENAI_ADDRESS = "https://api.openai.com/"
 FAILED_ENDS = frozenset({"error", "abort", "cancelled"})
@@ -52,7 +53,7 @@ class OpenAIChat:
     def reader(self) -> ChatReader:
         return ChatReader()
 
-    def read(self, whole: Mapping[str, Any]) -> Reading:
+    def read(self, whole: Mapping[str, Any]) -> AnswerReading:
         reader = ChatReader()
         reader.take_whole(whole)
         return reader.finish()
@@ -111,7 +112,7 @@ class ChatReader:
         self._take_message(first[0])
         self.done = True
 
-    def finish(self) -> Reading:
+    def finish(self) -> AnswerReading:
         """`[DONE]` alone says nothing of the answer: its finish reason tells that it is whole. Some
         servers end a stream properly without `[DONE]`."""
         if not (self._is_whole or self._draft.finish_reason):
@@ -148,7 +149,7 @@ class ChatReader:
         if not isinstance(reason, str):
             raise UnreadableError(f"its 'finish_reason' is {kind_of(reason)}")
         if reason in FAILED_ENDS:
-            raise ToldError(complaint_of(f"its finish reason is '{reason}'"))
+            raise ErrorInStreamError(complaint_of(f"its finish reason is '{reason}'"))
         self._draft.finish_reason = reason
 
     def _tool_calls(self, calls: list[Any]) -> None:

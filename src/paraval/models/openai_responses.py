@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from paraval.models.conversation import Request
-from paraval.models.reading import (
+from paraval.models.requests import Request
+from paraval.models.response_reader import (
     NO_USAGE,
+    AnswerReading,
     Draft,
-    Reading,
-    ToldError,
+    ErrorInStreamError,
     TruncatedError,
     UnreadableError,
+    amount_in,
+    checked_usage,
     complaint_of,
     elements,
     kind_of,
     mapping,
     raise_if_error,
 )
-from paraval.models.usage import amount_in, checked_usage
 
 
 class OpenAIResponses:
@@ -46,7 +47,7 @@ class OpenAIResponses:
     def reader(self) -> ResponsesReader:
         return ResponsesReader()
 
-    def read(self, whole: Mapping[str, Any]) -> Reading:
+    def read(self, whole: Mapping[str, Any]) -> AnswerReading:
         reader = ResponsesReader()
         reader.take_whole(whole)
         return reader.finish()
@@ -80,7 +81,7 @@ class ResponsesReader:
                 response = mapping(event.get("response"), "response")
                 self.take_whole({"status": kind.removeprefix("response."), **response})
             case "error":
-                raise ToldError(complaint_of(event.get("error") or event))
+                raise ErrorInStreamError(complaint_of(event.get("error") or event))
             case None:
                 raise_if_error(event)
 
@@ -97,7 +98,7 @@ class ResponsesReader:
         self._whole = draft
         self.done = True
 
-    def finish(self) -> Reading:
+    def finish(self) -> AnswerReading:
         if self._whole is None:
             raise TruncatedError
         whole = self._whole
@@ -112,7 +113,7 @@ def _check_status(status: Any) -> None:
         case "completed" | "incomplete":
             return
         case "failed" | "cancelled":
-            raise ToldError(complaint_of(f"it says that it {_ENDED[status]}, and not why"))
+            raise ErrorInStreamError(complaint_of(f"it says that it {_ENDED[status]}, and not why"))
         case str():
             raise UnreadableError("its 'status' is not one of an answer that is done", said=status)
     raise UnreadableError(f"its 'status' is {kind_of(status)}")

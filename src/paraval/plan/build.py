@@ -8,26 +8,25 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from paraval.documents.problems import listed, nearest, suggestion
+from paraval.documents.yaml import scalar_text
 from paraval.errors import Problem, RequestError, SuiteError
-from paraval.isolation import Workspace, WorkspaceKind, lock_need
-from paraval.plan.fitting import find_shared_file
+from paraval.plan.limits import limit_name
 from paraval.plan.matrix import Axis
 from paraval.plan.model_axis import VariantTargets, choose_models
-from paraval.plan.parts import parts_of
-from paraval.plan.places import listed, nearest, suggestion
-from paraval.plan.placing import place_grading, place_target, place_workspace
 from paraval.plan.registry import Registry
-from paraval.plan.rules import limit_name
-from paraval.plan.scalars import scalar_text
-from paraval.plan.standing import Noted, check_programs_within, stands_for
 from paraval.plan.suite import TRIAL_LIMIT, Definition, Suite
+from paraval.plan.suite_folder import place_grading, place_target, place_workspace
+from paraval.plan.template_checks import find_shared_file
 from paraval.plan.trial_keys import (
     case_words,
     grading_words,
+    parts_of,
     trial_key,
     variant_words,
     workspace_words,
 )
+from paraval.plan.workspace import RecordedStart, check_programs_within, stands_for
 from paraval.records import (
     AccountLimits,
     AgentTarget,
@@ -44,7 +43,10 @@ from paraval.records import (
     Target,
     Trial,
     Variant,
+    Workspace,
+    WorkspaceKind,
     account_need,
+    lock_need,
     model_need,
 )
 from paraval.settings import AUTO_MOST, DEFAULT_PARALLEL, Parallel, Selection
@@ -108,7 +110,7 @@ def _workspace(definition: Definition, selection: Selection) -> Workspace:
     """What it stands for: now, or when the run that goes on began."""
     asked, noted = definition.workspace, None
     if selection.ref is not None and selection.commit is not None:
-        noted = Noted(ref=selection.ref, commit=selection.commit)
+        noted = RecordedStart(ref=selection.ref, commit=selection.commit)
     workspace = stands_for(asked.record, asked.spot, noted)
     check_programs_within(definition.programs, workspace)
     return workspace

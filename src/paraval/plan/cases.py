@@ -19,17 +19,87 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
+from paraval.documents.files import read_document, read_text, why_unreadable
+from paraval.documents.forms import check, unknown_key
+from paraval.documents.json import decode_json
+from paraval.documents.problems import Document, Location, Step, shown, suggestion
+from paraval.documents.yaml import loses_digits, plain, scalar_text
 from paraval.errors import Problem
 from paraval.functions import is_async
-from paraval.plan.documents import read_document, why_unreadable
-from paraval.plan.foreign_cases import from_ground_truth, read_prompt_case
-from paraval.plan.forms import check, unknown_key
-from paraval.plan.json_text import decode_json
-from paraval.plan.model import LOCK_NAME, CaseForm, FunctionCasesForm
-from paraval.plan.places import Spot, Step, shown
-from paraval.plan.scalars import loses_digits, plain, scalar_text
-from paraval.plan.surroundings import Surroundings
+from paraval.plan.schema.suite_form import LOCK_NAME, CaseForm, FunctionCasesForm
+from paraval.plan.suite_folder import SuiteFolder
 from paraval.records import Case
+
+# Cases as other programs keep them: prompts with a ground truth, and a prompt a file.
+
+TAGS = ("category", "difficulty")
+_FOREIGN_KEYS = ("id", "prompt", "ground_truth", *TAGS, "description", "tags", "lock", "exclusive")
+_CASE_KEYS = ("id", "expect", "tags", "lock", "exclusive")
+_FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
+
+
+def from_ground_truth(written: Mapping[str, Any], spot: Location) -> dict[str, Any]:
+    """A case of repo-search-eval, with prompt and ground_truth, in our words; what is no part of
+    such a case is told."""
+    for key in written:
+        if key not in _FOREIGN_KEYS:
+            name = str(key)
+            spot.at(name).report(
+                f"unknown key '{name}' in a case with ground_truth{suggestion(name, _FOREIGN_KEYS)}"
+            )
+    for key in (*TAGS, "description"):
+        if not isinstance(written.get(key), str | None):
+            spot.at(key).report(f"must be text, not {shown(written[key])}")
+    own = written.get("tags") or []
+    found = [written[key] for key in TAGS if written.get(key)]
+    case = {key: written[key] for key in ("id", "lock", "exclusive") if key in written}
+    case |= {"input": written["prompt"], "expect": written["ground_truth"]}
+    case["tags"] = [*own, *found] if isinstance(own, list) else own
+    if written.get("description"):
+        case["metadata"] = {"description": written["description"]}
+    return case
+
+
+def read_prompt_case(path: Path, spot: Location) -> Document | None:
+    """A text file as one case, named after the file: its text is the input.
+
+    Front matter in YAML, if there is any, gives the keys of a case that it has, and metadata.
+    """
+    text = read_text(path, spot)
+    if text is None:
+        return None
+    front = _FRONT_MATTER.match(text)
+    words = text[front.end() :] if front else text
+    if not words.strip():
+        spot.report("the file is empty")
+        return None
+    case: dict[str, Any] = {"id": path.stem}
+    if front is not None:
+        # As many lines before it as there are in the file.
+        document = _front_matter("\n" + front[1], spot)
+        if document is None:
+            return None
+        spot = document.spot
+        case |= {key: document.data[key] for key in _CASE_KEYS if key in document.data}
+        rest = {key: value for key, value in document.data.items() if key not in _CASE_KEYS}
+        case |= {"metadata": rest} if rest else {}
+    # Editors end a file with a line break that its author does not mean.
+    case["input"] = words.removesuffix("\n").removesuffix("\r")
+    return Document(data=case, spot=spot)
+
+
+def _front_matter(text: str, spot: Location) -> Document | None:
+    # Only here: the library is slow to load, and few files have any.
+    from paraval.documents.yaml import read_yaml  # noqa: PLC0415 - see above
+
+    if not text.strip():
+        return Document(data={}, spot=spot)
+    document = read_yaml(text, spot)
+    if document is not None and not isinstance(document.data, Mapping):
+        replace(spot, line=1).report(f"front matter must be a mapping, not {shown(document.data)}")
+        return None
+    return document
+
 
 CELL_LIMIT_BYTES = 10 << 20
 NEAR_MISS = 0.8
@@ -49,7 +119,7 @@ _ID_RULE = (
 
 _PLAIN = (str, dict, NoneType)
 
-Address = tuple[Spot, int | None, tuple[Step, ...]]
+Address = tuple[Location, int | None, tuple[Step, ...]]
 """The file's own spot, the line where it is known, and the steps to the case."""
 
 
@@ -62,7 +132,7 @@ def is_case_id(text: str) -> bool:
 class CaseList:
     """The cases read so far, with their addresses."""
 
-    around: Surroundings
+    around: SuiteFolder
     problems: dict[Problem, None]
     """Where all spots of this suite tell theirs."""
     cases: list[Case] = field(default_factory=list)
@@ -71,7 +141,7 @@ class CaseList:
     count: int = 0
     """How many there were, wrong ones too, so that default ids don't shift."""
 
-    def spot(self, index: int) -> Spot:
+    def spot(self, index: int) -> Location:
         return spot_of(self.addresses[index])
 
     def add(self, written: Any, address: Address) -> None:
@@ -144,7 +214,7 @@ def _number_as_id(identity: Any) -> Any:
     return scalar_text(identity) if is_number else identity
 
 
-def spot_of(address: Address) -> Spot:
+def spot_of(address: Address) -> Location:
     spot, line, steps = address
     return replace(spot, line=line or spot.line, path=spot.path + steps)
 
@@ -214,7 +284,7 @@ def _is_lock(name: Any) -> bool:
 # ---- where cases come from
 
 
-def read_cases(written: Any, spot: Spot, into: CaseList) -> None:
+def read_cases(written: Any, spot: Location, into: CaseList) -> None:
     """Adds what the key `cases` names: cases, files, or a function's result."""
     before = len(spot.problems)
     match written:
@@ -232,7 +302,7 @@ def read_cases(written: Any, spot: Spot, into: CaseList) -> None:
         spot.report("there are no cases")
 
 
-def _read_list(written: Iterable[Any], spot: Spot, into: CaseList) -> None:
+def _read_list(written: Iterable[Any], spot: Location, into: CaseList) -> None:
     for position, item in enumerate(written):
         if isinstance(item, str):
             spot.at(position).report("a list holds cases or paths, not both")
@@ -271,7 +341,7 @@ def _contents(data: Any) -> Any:
     return data
 
 
-def _read_function(written: Mapping[str, Any], spot: Spot, into: CaseList) -> None:
+def _read_function(written: Mapping[str, Any], spot: Location, into: CaseList) -> None:
     form = check(FunctionCasesForm, written, spot)
     if form is None:
         return
@@ -286,7 +356,7 @@ def _read_function(written: Mapping[str, Any], spot: Spot, into: CaseList) -> No
         _add_plain(item, (replace(key, path=("cases",)), None, (position,)), into)
 
 
-def _called(reference: str, function: Callable[[], Any], spot: Spot) -> list[Any]:
+def _called(reference: str, function: Callable[[], Any], spot: Location) -> list[Any]:
     try:
         result = function()
         if isinstance(result, str | Mapping) or not isinstance(result, Iterable):
@@ -298,7 +368,7 @@ def _called(reference: str, function: Callable[[], Any], spot: Spot) -> list[Any
         return []
 
 
-def _read_files(patterns: list[str], spots: list[Spot], into: CaseList) -> None:
+def _read_files(patterns: list[str], spots: list[Location], into: CaseList) -> None:
     done: set[Path] = set()
     for pattern, spot in zip(patterns, spots, strict=True):
         for path in _matching(pattern, spot, into.around.folder):
@@ -307,7 +377,7 @@ def _read_files(patterns: list[str], spots: list[Spot], into: CaseList) -> None:
                 _read_file(path, _file_spot(path, pattern, spot, into.around.folder), into)
 
 
-def _matching(pattern: str, spot: Spot, folder: Path) -> list[Path]:
+def _matching(pattern: str, spot: Location, folder: Path) -> list[Path]:
     if "\0" in pattern:
         spot.report("a path cannot hold a NUL character")
         return []
@@ -333,17 +403,17 @@ def _begins_at_the_root(pattern: Path) -> bool:
     return os.path.normpath(Path(*plain)) == os.sep
 
 
-def _file_spot(path: Path, pattern: str, spot: Spot, folder: Path) -> Spot:
+def _file_spot(path: Path, pattern: str, spot: Location, folder: Path) -> Location:
     """The file's name as the author would write it: beside the suite's own."""
     if Path(pattern).is_absolute():
         shown_path = path
     else:
         beside = Path(spot.file).parent if spot.file else Path()
         shown_path = beside / path.relative_to(folder)
-    return Spot(problems=spot.problems, file=str(shown_path))
+    return Location(problems=spot.problems, file=str(shown_path))
 
 
-def _read_file(path: Path, spot: Spot, into: CaseList) -> None:
+def _read_file(path: Path, spot: Location, into: CaseList) -> None:
     before = into.count
     found_before = len(spot.problems)
     match path.suffix.lower():
@@ -364,7 +434,7 @@ def _read_file(path: Path, spot: Spot, into: CaseList) -> None:
         spot.report("there are no cases in this file")
 
 
-def _read_case_document(path: Path, spot: Spot, into: CaseList) -> None:
+def _read_case_document(path: Path, spot: Location, into: CaseList) -> None:
     document = read_document(path, spot)
     if document is None:
         return
@@ -377,7 +447,7 @@ def _read_case_document(path: Path, spot: Spot, into: CaseList) -> None:
 # ---- line by line
 
 
-def _text_lines(path: Path, spot: Spot) -> Iterator[str]:
+def _text_lines(path: Path, spot: Location) -> Iterator[str]:
     """The lines of a file of any size; an unreadable rest is told."""
     line = 0
     try:
@@ -391,7 +461,7 @@ def _text_lines(path: Path, spot: Spot) -> Iterator[str]:
         spot.report(f"cannot be read: {error.strerror}")
 
 
-def _read_lines(path: Path, spot: Spot, into: CaseList) -> None:
+def _read_lines(path: Path, spot: Location, into: CaseList) -> None:
     for number, line in enumerate(_text_lines(path, spot), start=1):
         words = line.strip()
         if not words or words.startswith("//"):
@@ -408,7 +478,7 @@ def _read_lines(path: Path, spot: Spot, into: CaseList) -> None:
             into.add(data, (spot, number, ()))
 
 
-def _read_table(path: Path, spot: Spot, into: CaseList) -> None:
+def _read_table(path: Path, spot: Location, into: CaseList) -> None:
     csv.field_size_limit(CELL_LIMIT_BYTES)
     rows = csv.reader(_text_lines(path, spot), strict=True)
     try:
@@ -425,7 +495,7 @@ def _read_table(path: Path, spot: Spot, into: CaseList) -> None:
         replace(spot, line=rows.line_num or 1).report(f"not valid CSV: {error}")
 
 
-def _columns(header: list[str], spot: Spot) -> list[str] | None:
+def _columns(header: list[str], spot: Location) -> list[str] | None:
     names = [name.strip() for name in header]
     first_line = replace(spot, line=1)
     near_misses = list(_near_misses(names))

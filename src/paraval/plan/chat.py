@@ -2,25 +2,90 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from paraval.plan.axis_texts import spelled_out
-from paraval.plan.forms import Locate, check
-from paraval.plan.matrix import Choice, Comparison
-from paraval.plan.places import Spot, shown
-from paraval.plan.prompts import Prompt, read_prompt
+from paraval.documents.files import beside, read_text, why_unreadable
+from paraval.documents.forms import Locate, check
+from paraval.documents.problems import Location, shown
+from paraval.plan.matrix import Choice, Matrix, spelled_out
 from paraval.plan.registry import Registry
-from paraval.plan.target_forms import ChatForm, ChatTargetForm, MessageForm
+from paraval.plan.schema.target_forms import ChatForm, ChatTargetForm, MessageForm
 from paraval.records import ChatTarget, Message, Model, Provider
+
+# Texts that may stand in the suite or in a file of their own: prompts and rubrics.
+
+_FILE = re.compile(r"\A[^\s{}]+\.(?:md|txt|prompt)\Z")
+"""One word that ends like this is the path of a file; nobody asks a model just that."""
+_FILE_WITH_A_FIELD = re.compile(r"\A(?=\S*\{)\S+\.(?:md|txt|prompt)\Z")
+_FRONT_MATTER = re.compile(
+    r"\A\ufeff?---[ \t]*\r?\n(?:[A-Za-z_][\w.-]*[ \t]*:.*\n)(?:.*\n)*?---[ \t]*(?:\r?\n|\Z)"
+)
+"""What a prompt's file says of itself to people and tools: it is not for the model. A rule at the
+start of a text is none: its first line names no key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A text, and where it stands."""
+
+    text: str
+    spot: Location
+    in_file: bool = False
+    lines_before: int = 0
+    """In its file."""
+
+    def spot_at(self, offset: int) -> Location:
+        """Where a part of it stands: in a file of its own, the line of that part."""
+        if not self.in_file:
+            return self.spot
+        return replace(self.spot, line=self.lines_before + self.text.count("\n", 0, offset) + 1)
+
+
+def names_a_file(written: str) -> bool:
+    return _FILE.match(written) is not None
+
+
+def read_prompt(written: str, spot: Location, folder: Path) -> Prompt | None:
+    """The text itself, or that of the file it names; None after telling why it cannot be had."""
+    if _FILE_WITH_A_FIELD.match(written):
+        spot.report(
+            f"{shown(written)} would be sent as it is: a prompt file's name cannot hold a field;"
+            " name each file in the matrix, as in AXIS: {NAME: {chat: {prompt: FILE}}}"
+        )
+        return None
+    if not names_a_file(written):
+        return Prompt(text=written, spot=spot)
+    reason = why_unreadable(folder / written)
+    if reason:
+        spot.report(f"{shown(written)}: {reason}")
+        return None
+    there = beside(written, spot)
+    text = read_text(folder / written, there)
+    if text is None:
+        return None
+    front = _FRONT_MATTER.match(text)
+    words = text[front.end() :] if front else text
+    if not words.strip():
+        there.report("the file is empty")
+        return None
+    return Prompt(
+        # Editors end a file with a line break that its author does not mean.
+        text=words.removesuffix("\n").removesuffix("\r"),
+        spot=there,
+        in_file=True,
+        lines_before=front[0].count("\n") if front else 0,
+    )
+
 
 ONLY_THE_INPUT = "{input}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class MessageTemplate:
     """A message, and where its text stands."""
 
     role: str
@@ -33,7 +98,7 @@ class ChatDraft:
 
     model: str
     """A template over axes."""
-    turns: tuple[Turn, ...]
+    turns: tuple[MessageTemplate, ...]
     temperature: float | None
     max_tokens: int | None
     timeout: float | None
@@ -78,8 +143,8 @@ def read_chat(keys: Mapping[str, Any], locate: Locate, folder: Path) -> ChatDraf
 # ---- the conversation
 
 
-def _read_turns(form: ChatForm, locate: Locate, folder: Path) -> tuple[Turn, ...] | None:
-    turns: list[Turn | None] = []
+def _read_turns(form: ChatForm, locate: Locate, folder: Path) -> tuple[MessageTemplate, ...] | None:
+    turns: list[MessageTemplate | None] = []
     if form.system is not None:
         turns.append(_turn("system", form.system, locate(("system",)), folder))
     if form.messages is None:
@@ -94,7 +159,7 @@ def _read_turns(form: ChatForm, locate: Locate, folder: Path) -> tuple[Turn, ...
     return whole if len(whole) == len(turns) else None
 
 
-def _read_messages(written: Any, locate: Locate, folder: Path) -> list[Turn | None]:
+def _read_messages(written: Any, locate: Locate, folder: Path) -> list[MessageTemplate | None]:
     if not isinstance(written, list | tuple) or not written:
         locate(("messages",)).report(
             f"must be a list of mappings of role and content, not {shown(written)}"
@@ -118,9 +183,9 @@ def _check_roles(form: ChatForm, roles: list[str], locate: Locate) -> None:
         at_messages.report("has a system message beside chat.system; give one or the other")
 
 
-def _turn(role: str, text: str, spot: Spot, folder: Path) -> Turn | None:
+def _turn(role: str, text: str, spot: Location, folder: Path) -> MessageTemplate | None:
     prompt = read_prompt(text, spot, folder)
-    return None if prompt is None else Turn(role=role, prompt=prompt)
+    return None if prompt is None else MessageTemplate(role=role, prompt=prompt)
 
 
 # ---- the model
@@ -130,15 +195,13 @@ STAND_IN = Model(name="", provider=Provider.OPENAI, model="", base_url="", accou
 """In the place of a model that is not there, which was told: what else is wrong is told too."""
 
 
-def resolve(
-    draft: ChatDraft, choice: Choice, comparison: Comparison, registry: Registry
-) -> ChatTarget:
+def resolve(draft: ChatDraft, choice: Choice, comparison: Matrix, registry: Registry) -> ChatTarget:
     """The target of a choice, with its model; what is wrong with that is told."""
     return draft.asking(_model_of(draft, choice, comparison, registry) or STAND_IN)
 
 
 def _model_of(
-    draft: ChatDraft, choice: Choice, comparison: Comparison, registry: Registry
+    draft: ChatDraft, choice: Choice, comparison: Matrix, registry: Registry
 ) -> Model | None:
     spot = draft.locate(("chat", "model"))
     if not registry.models:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from paraval.plan.model import AXIS_NAME
-from paraval.plan.places import Spot, shown, suggestion
-from paraval.plan.scalars import loses_digits, plain, scalar_text
+from paraval.documents.problems import Location, shown, suggestion
+from paraval.documents.yaml import loses_digits, plain, scalar_text
+from paraval.plan.schema.suite_form import AXIS_NAME
 from paraval.records import Scalar, Variant
+from paraval.templates import Field, TemplateError, TemplateFields, field_names, fill, parse
 
 VARIANT_LIMIT = 100_000
 RESERVED = frozenset(
@@ -28,7 +29,7 @@ class AxisValue:
 
     value: Scalar
     overlay: Mapping[str, Any]
-    spot: Spot
+    spot: Location
 
     @property
     def text(self) -> str:
@@ -71,7 +72,7 @@ Choice = tuple[AxisValue, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Matrix:
     """The axes, the choices from them that are not left out, and what the axes are called."""
 
     axes: tuple[Axis, ...]
@@ -94,7 +95,7 @@ def variant_of(axes: Sequence[Axis], choice: Choice) -> Variant:
     return {axis.name: value.value for axis, value in zip(axes, choice, strict=True)}
 
 
-def read_matrix(written: Any, spot: Spot) -> tuple[Axis, ...]:
+def read_matrix(written: Any, spot: Location) -> tuple[Axis, ...]:
     """The axes, in order; those that are wrong are told and left out."""
     if written is None:
         return ()
@@ -105,7 +106,7 @@ def read_matrix(written: Any, spot: Spot) -> tuple[Axis, ...]:
     return tuple(axis for axis in axes if axis is not None)
 
 
-def _read_axis(name: str, written: Any, spot: Spot) -> Axis | None:
+def _read_axis(name: str, written: Any, spot: Location) -> Axis | None:
     if not re.fullmatch(AXIS_NAME, name):
         spot.report("an axis is named with letters, digits, '_' and '-', starting with a letter")
         return None
@@ -125,7 +126,7 @@ def _read_axis(name: str, written: Any, spot: Spot) -> Axis | None:
     return Axis(name=name, values=tuple(by_text.values())) if by_text else None
 
 
-def _read_values(written: Any, spot: Spot) -> list[AxisValue] | None:
+def _read_values(written: Any, spot: Location) -> list[AxisValue] | None:
     match written:
         case list() | tuple():
             read = [_read_value(item, spot.at(n)) for n, item in enumerate(written)]
@@ -144,7 +145,7 @@ def _read_values(written: Any, spot: Spot) -> list[AxisValue] | None:
     return values if len(values) == len(read) else None
 
 
-def _read_value(written: Any, spot: Spot) -> AxisValue | None:
+def _read_value(written: Any, spot: Location) -> AxisValue | None:
     if not isinstance(written, str | int | float):
         spot.report(f"a value must be text, a number, true or false, not {shown(written)}")
         return None
@@ -161,7 +162,7 @@ def _read_value(written: Any, spot: Spot) -> AxisValue | None:
     return AxisValue(value=plain(written), overlay={}, spot=spot)
 
 
-def _read_overlay(value: Any, overlay: Any, spot: Spot) -> AxisValue | None:
+def _read_overlay(value: Any, overlay: Any, spot: Location) -> AxisValue | None:
     if overlay is not None and not isinstance(overlay, Mapping):
         spot.report(f"must be a mapping of target keys, not {shown(overlay)}")
         return None
@@ -172,7 +173,7 @@ def _read_overlay(value: Any, overlay: Any, spot: Spot) -> AxisValue | None:
 # ---- variants
 
 
-def read_choices(axes: Sequence[Axis], exclude: Any, spot: Spot) -> list[Choice]:
+def read_choices(axes: Sequence[Axis], exclude: Any, spot: Location) -> list[Choice]:
     """Every combination that is not left out; the first axis changes slowest."""
     count = math.prod(len(axis.values) for axis in axes)
     if count > VARIANT_LIMIT:
@@ -190,7 +191,7 @@ Rule = tuple[AxisValue | None, ...]
 """For every axis the value that is left out; None: any."""
 
 
-def _read_rules(axes: Sequence[Axis], exclude: Any, spot: Spot) -> list[Rule]:
+def _read_rules(axes: Sequence[Axis], exclude: Any, spot: Location) -> list[Rule]:
     if exclude is None:
         return []
     if not isinstance(exclude, list | tuple):
@@ -200,7 +201,7 @@ def _read_rules(axes: Sequence[Axis], exclude: Any, spot: Spot) -> list[Rule]:
     return [rule for rule in rules if rule is not None]
 
 
-def _read_rule(axes: Sequence[Axis], written: Any, spot: Spot) -> Rule | None:
+def _read_rule(axes: Sequence[Axis], written: Any, spot: Location) -> Rule | None:
     if not isinstance(written, Mapping) or not written:
         spot.report(f"must be a mapping of axes to values, not {shown(written or None)}")
         return None
@@ -215,7 +216,7 @@ def _read_rule(axes: Sequence[Axis], written: Any, spot: Spot) -> Rule | None:
     return tuple(rule.get(axis.name) for axis in axes)
 
 
-def find_value(axes: Mapping[str, Axis], name: str, text: str, spot: Spot) -> AxisValue | None:
+def find_value(axes: Mapping[str, Axis], name: str, text: str, spot: Location) -> AxisValue | None:
     """The value of an axis that a suite names elsewhere; what is not there is told."""
     if name not in axes:
         spot.report(f"there is no axis '{name}'{suggestion(name, axes)}")
@@ -228,3 +229,47 @@ def find_value(axes: Mapping[str, Axis], name: str, text: str, spot: Spot) -> Ax
 
 def _fits(rule: Rule, choice: Choice) -> bool:
     return all(wanted is None or wanted is got for wanted, got in zip(rule, choice, strict=True))
+
+
+# Names that axes tell: `{model}` and `{agent}` in a target, spelled out for one variant.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisText:
+    """A name, and where it is spelled out: that is where it would be wrong."""
+
+    text: str
+    spot: Location
+
+
+def lone_field(template: str) -> str | None:
+    """The name of the one field that a template is, as in `{model}`."""
+    try:
+        pieces = parse(template)
+    except TemplateError:
+        return None
+    return pieces[0].name if len(pieces) == 1 and isinstance(pieces[0], Field) else None
+
+
+def spelled_out(
+    template: str, spot: Location, choice: Choice, comparison: Matrix, what: str
+) -> AxisText | None:
+    """A template over axes, for one choice of their values; None after telling what is wrong."""
+    try:
+        names = field_names(template)
+    except TemplateError as error:
+        spot.report(f"{error.message} in {shown(template)}")
+        return None
+    for name in names:
+        if name not in comparison.names:
+            near = suggestion(name, comparison.names)
+            spot.report(f"there is no axis '{name}'{near}; {what} is told by axes alone")
+    axes = [axis.name for axis in comparison.axes]
+    if not set(names) <= set(axes):
+        return None
+    axis = lone_field(template)
+    if axis is not None:
+        spot = choice[axes.index(axis)].spot
+    variant = variant_of(comparison.axes, choice)
+    fields = TemplateFields(input=None, case_id="", repeat=1, folder="", variant=variant)
+    return AxisText(text=fill(template, fields), spot=spot)

@@ -7,20 +7,100 @@ is said are those that the matrix lists, or else the first of the registry.
 from __future__ import annotations
 
 import fnmatch
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from paraval.documents.problems import Location, listed, nearest
+from paraval.documents.yaml import scalar_text
 from paraval.errors import RequestError
-from paraval.plan.asked_axes import USUAL_AXIS, check_axes_are_asked
-from paraval.plan.axis_texts import lone_field
-from paraval.plan.matrix import RESERVED, Axis, AxisValue
-from paraval.plan.model import AXIS_NAME
-from paraval.plan.places import Spot, listed, nearest
+from paraval.plan.matrix import RESERVED, Axis, AxisValue, lone_field
 from paraval.plan.registry import Registry
-from paraval.plan.scalars import scalar_text
+from paraval.plan.schema.suite_form import AXIS_NAME
 from paraval.records import AgentTarget, Target, Variant
+from paraval.templates import TemplateError, field_names
+
+# Whether the axes that list models and agents change anything.
+
+USUAL_AXIS = "model"
+
+
+def check_axes_are_asked(
+    target: Any, axes: Sequence[Axis], registry: Registry, spot: Location
+) -> None:
+    """Tells which axes list models or agents that the target does not ask."""
+    if not isinstance(target, Mapping):
+        return
+    if target.get("agent") is not None:
+        _check_agents(target, axes, spot)
+        _check_models_of_agent(target, axes, registry, spot)
+    elif isinstance(target.get("chat"), Mapping):
+        _check_models(target["chat"].get("model"), "chat.model", axes, registry, spot)
+
+
+def _check_models(
+    template: Any, key: str, axes: Sequence[Axis], registry: Registry, spot: Location
+) -> None:
+    asked = _fields(template)
+    if asked is None:
+        return  # This is told where the model is looked for.
+    overlay = key.partition(".")[0]
+    for axis in axes:
+        if lists_models(axis, registry) and not _has(axis, overlay) and axis.name not in asked:
+            spot.at(axis.name).report(
+                f"lists models, but {key} is '{template}' and does not ask them; write"
+                f' model: "{{{axis.name}}}" there, or give the values a {key}'
+            )
+
+
+def _check_models_of_agent(
+    target: Mapping[Any, Any], axes: Sequence[Axis], registry: Registry, spot: Location
+) -> None:
+    if target.get("model") is not None:
+        _check_models(target["model"], "model", axes, registry, spot)
+        return
+    words = json.dumps(target, default=str)
+    for axis in axes:
+        is_one = axis.name == USUAL_AXIS or lists_models(axis, registry)
+        if is_one and not _has(axis, "model") and f"{{{axis.name}}}" not in words:
+            spot.at(axis.name).report(
+                f'lists models, but the target does not ask them; write model: "{{{axis.name}}}"'
+                " there"
+            )
+
+
+def _check_agents(target: Mapping[Any, Any], axes: Sequence[Axis], spot: Location) -> None:
+    from paraval.agents.catalogue import AGENTS  # noqa: PLC0415 - most suites have no agents
+
+    asked = _fields(target["agent"])
+    if asked is None:
+        return
+    for axis in axes:
+        lists_agents = all(value.text in AGENTS for value in axis.values)
+        if lists_agents and not _has(axis, "agent") and axis.name not in asked:
+            spot.at(axis.name).report(
+                f"lists agents, but the target's agent is '{target['agent']}'; write"
+                f' agent: "{{{axis.name}}}" there'
+            )
+
+
+def lists_models(axis: Axis, registry: Registry) -> bool:
+    known = [value.text in registry.spots for value in axis.values]
+    return all(known) or (any(known) and bool(nearest(axis.name, [USUAL_AXIS])))
+
+
+def _has(axis: Axis, key: str) -> bool:
+    return any(key in value.overlay for value in axis.values)
+
+
+def _fields(template: Any) -> tuple[str, ...] | None:
+    try:
+        return field_names(template) if isinstance(template, str) else None
+    except TemplateError:
+        return None
+
 
 ALL = ("all",)
 VariantTargets = Sequence[tuple[Variant, Target]]
@@ -57,7 +137,7 @@ class ModelAxis:
 
 
 def find_model_axis(
-    written: Mapping[str, Any], axes: tuple[Axis, ...], registry: Registry, spot: Spot
+    written: Mapping[str, Any], axes: tuple[Axis, ...], registry: Registry, spot: Location
 ) -> tuple[ModelAxis, tuple[Axis, ...]]:
     """The axis of models, and all axes with every model that may be chosen in it."""
     matrix = written.get("matrix")
@@ -119,7 +199,7 @@ def _extended(axes: tuple[Axis, ...], name: str, registry: Registry) -> tuple[Ax
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class RunnableVariants:
     """Every variant that can run, whichever models are chosen."""
 
     registry: Registry
@@ -136,7 +216,9 @@ class Offer:
         return [name for name in self.registry.models if name in usual or name not in self.judges]
 
 
-def choose_models(offer: Offer, patterns: Sequence[str]) -> tuple[tuple[Axis, ...], VariantTargets]:
+def choose_models(
+    offer: RunnableVariants, patterns: Sequence[str]
+) -> tuple[tuple[Axis, ...], VariantTargets]:
     """The axes and variants with the models that patterns fit and no others, in the registry's
     order."""
     axis = offer.model_axis.name

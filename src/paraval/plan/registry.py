@@ -8,21 +8,70 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from paraval.documents.files import read_beside, why_unreadable
+from paraval.documents.forms import check
+from paraval.documents.problems import Location, Step, shown, suggestion
+from paraval.documents.yaml import plain
 from paraval.errors import ScenarioError
 from paraval.models.providers import DEFAULT_BASE_URL, DEFAULT_KEY_VARIABLE
-from paraval.plan.credentials import NAME_THE_VARIABLE, without_credentials
-from paraval.plan.documents import read_beside, why_unreadable
-from paraval.plan.forms import check
-from paraval.plan.places import Spot, shown, suggestion
-from paraval.plan.registry_forms import MODEL_NAME, AccountLimitsForm, ModelForm, PriceForm
-from paraval.plan.scalars import plain
+from paraval.plan.schema.model_forms import MODEL_NAME, AccountLimitsForm, ModelForm, PriceForm
 from paraval.records import AccountLimits, Model, Price, Provider, account_need
+
+# Keys have no place in files: finding those that were written there, without repeating them.
+
+NAME_THE_VARIABLE = "keys have no place in a file; name the variable that holds it: api_key_env"
+
+_KEY_NAMES = frozenset(("apikey", "key", "token", "accesstoken", "secret", "authorization"))
+_KEY_VALUE = re.compile(
+    r"\A(?:bearer\s+\S|sk-|sk_|gsk_|xai-|hf_[A-Za-z0-9]{8}|AIza[A-Za-z0-9_-]{8})", re.IGNORECASE
+)
+_VARIABLE = re.compile(r"\A[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def without_credentials(entry: Mapping[str, Any], spot: Location) -> dict[str, Any]:
+    """An entry without the keys in which something secret stands, after telling of each.
+
+    Done before anything else looks at the entry: other messages show the values they are about.
+    """
+    wrong: set[str] = set()
+    for steps in _secret_places(entry, ()):
+        spot.at(*steps).report(NAME_THE_VARIABLE)
+        wrong.add(str(steps[0]))
+    variable = entry.get("api_key_env")
+    if variable is not None and "api_key_env" not in wrong and not _names_a_variable(variable):
+        spot.at("api_key_env").report(
+            "must be the name of a variable, such as OPENAI_API_KEY, and never the key itself"
+        )
+        wrong.add("api_key_env")
+    return {str(key): value for key, value in entry.items() if str(key) not in wrong}
+
+
+def _names_a_variable(value: Any) -> bool:
+    return isinstance(value, str) and _VARIABLE.match(value) is not None
+
+
+def _secret_places(value: Any, steps: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
+    match value:
+        case str() if _KEY_VALUE.match(value.strip()):
+            yield steps
+        case Mapping():
+            for key, inner in value.items():
+                name = str(key)
+                # A mapping is no key: a JSON Schema may have a property of this name.
+                if isinstance(inner, str) and re.sub("[^a-z]", "", name.lower()) in _KEY_NAMES:
+                    yield (*steps, name)
+                else:
+                    yield from _secret_places(inner, (*steps, name))
+        case list() | tuple():
+            for number, inner in enumerate(value):
+                yield from _secret_places(inner, (*steps, number))
+
 
 DEFAULT_SCENARIO = "fast"
 REQUESTS_OWN = frozenset(("model", "messages", "input"))
@@ -37,7 +86,7 @@ class Registry:
     models: Mapping[str, Model] = field(default_factory=dict)
     limits: Mapping[str, AccountLimits] = field(default_factory=dict)
     """By what an account is called among needs; those alone that an entry says something of."""
-    spots: Mapping[str, Spot] = field(default_factory=dict)
+    spots: Mapping[str, Location] = field(default_factory=dict)
     """Where each entry stands, the wrong ones too."""
     identities: Mapping[str, str] = field(default_factory=dict)
     """Of loopback models: the same for scenarios that behave the same, wherever they stand."""
@@ -45,7 +94,7 @@ class Registry:
     unreadable: bool = False
     """True: there should be models, but none could be read, which has been told."""
 
-    def find(self, name: str, spot: Spot) -> Model | None:
+    def find(self, name: str, spot: Location) -> Model | None:
         """The model of this name, for something at a spot; None after telling that there is none.
 
         An entry that is wrong has been told of already.
@@ -58,7 +107,7 @@ class Registry:
         return self.models.get(name)
 
 
-def read_registry(written: Any, spot: Spot, folder: Path) -> Registry:
+def read_registry(written: Any, spot: Location, folder: Path) -> Registry:
     """The models that the key `models` names: entries, or a file that holds them."""
     if written is None:
         return Registry()
@@ -88,7 +137,7 @@ def _is_wrapped(written: Any) -> bool:
     return isinstance(inside, Mapping) and all(isinstance(one, Mapping) for one in inside.values())
 
 
-def _read_entries(written: Mapping[str, Any], spot: Spot, folder: Path) -> Registry:
+def _read_entries(written: Mapping[str, Any], spot: Location, folder: Path) -> Registry:
     models: dict[str, Model] = {}
     limits = _AccountTable()
     for name, entry in written.items():
@@ -123,7 +172,7 @@ class _AccountTable:
         self.by_need: dict[str, AccountLimits] = {}
         self._said_by: dict[str, str] = {}
 
-    def add(self, model: Model, limits: AccountLimits | None, spot: Spot) -> None:
+    def add(self, model: Model, limits: AccountLimits | None, spot: Location) -> None:
         if limits is None:
             return
         need = account_need(model.account)
@@ -136,7 +185,7 @@ class _AccountTable:
 
 
 def _read_entry(
-    name: str, entry: Mapping[str, Any], spot: Spot, folder: Path
+    name: str, entry: Mapping[str, Any], spot: Location, folder: Path
 ) -> tuple[Model | None, AccountLimits | None]:
     entry = without_credentials(entry, spot)
     form = check(ModelForm, entry, spot)
@@ -167,7 +216,7 @@ def _read_entry(
     return model, limits
 
 
-def _read_limits(written: Any, spot: Spot) -> AccountLimits | None:
+def _read_limits(written: Any, spot: Location) -> AccountLimits | None:
     form = None if written is None else check(AccountLimitsForm, written, spot)
     if form is None:
         return None
@@ -179,7 +228,7 @@ def _read_limits(written: Any, spot: Spot) -> AccountLimits | None:
     )
 
 
-def _read_price(written: Any, spot: Spot) -> Price | None:
+def _read_price(written: Any, spot: Location) -> Price | None:
     form = None if written is None else check(PriceForm, written, spot)
     if form is None:
         return None
@@ -191,7 +240,7 @@ def _read_price(written: Any, spot: Spot) -> Price | None:
     )
 
 
-def _check_options(options: Mapping[str, Any], spot: Spot) -> None:
+def _check_options(options: Mapping[str, Any], spot: Location) -> None:
     for name in options:
         if name in REQUESTS_OWN:
             spot.at(name).report("is the request's own and cannot be an option")
@@ -204,7 +253,7 @@ def _check_options(options: Mapping[str, Any], spot: Spot) -> None:
 # ---- where a model is
 
 
-def _base_url(form: ModelForm, provider: Provider, spot: Spot) -> str:
+def _base_url(form: ModelForm, provider: Provider, spot: Location) -> str:
     if provider is Provider.LOOPBACK:
         for key in ("base_url", "api_key_env"):
             if getattr(form, key) is not None:
@@ -271,7 +320,7 @@ def _account(name: str, provider: Provider, base_url: str, key: str | None) -> s
 # ---- simulated models
 
 
-def _scenario(form: ModelForm, provider: Provider, spot: Spot, folder: Path) -> str | None:
+def _scenario(form: ModelForm, provider: Provider, spot: Location, folder: Path) -> str | None:
     written = form.scenario
     if provider is not Provider.LOOPBACK:
         if written is not None:
@@ -287,7 +336,7 @@ def _scenario(form: ModelForm, provider: Provider, spot: Spot, folder: Path) -> 
     return os.path.normpath(Path.cwd() / folder / written)
 
 
-def _identities(models: Mapping[str, Model], spot: Spot) -> dict[str, str]:
+def _identities(models: Mapping[str, Model], spot: Location) -> dict[str, str]:
     """What each loopback model does, told from what others do; wrong scenarios are told."""
     names = {model.scenario for model in models.values() if model.scenario is not None}
     if not names:

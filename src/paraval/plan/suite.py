@@ -12,28 +12,33 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from paraval.documents.files import read_document
+from paraval.documents.forms import check
+from paraval.documents.problems import Location
 from paraval.errors import Problem, SuiteError
-from paraval.garbage import no_collections
-from paraval.isolation import WorkspaceKind
 from paraval.plan.cases import CaseList, read_cases
-from paraval.plan.command_templates import check_grader_templates, check_setup_templates
-from paraval.plan.documents import read_document
-from paraval.plan.fitting import check_prompts, check_templates, find_shared_file
-from paraval.plan.forms import check
-from paraval.plan.grading import check_expectations, read_graders
-from paraval.plan.matrix import Axis, Comparison, read_choices, read_matrix, variant_of
-from paraval.plan.model import SuiteForm
-from paraval.plan.model_axis import ModelAxis, Offer, find_model_axis
-from paraval.plan.places import Spot
-from paraval.plan.placing import place_target
+from paraval.plan.graders import check_expectations, read_graders
+from paraval.plan.limits import read_budget, read_limits, read_retry, read_stop
+from paraval.plan.matrix import Axis, Matrix, read_choices, read_matrix, variant_of
+from paraval.plan.model_axis import ModelAxis, RunnableVariants, find_model_axis
 from paraval.plan.registry import read_registry
-from paraval.plan.rules import read_budget, read_limits, read_retry
-from paraval.plan.standing import ProgramWithin, tell_what_is_wrong
-from paraval.plan.stopping import read_stop
-from paraval.plan.surroundings import Surroundings
-from paraval.plan.target import VariantTarget, read_targets
-from paraval.plan.within import programs_within
-from paraval.plan.workspace import AskedWorkspace, read_workspace
+from paraval.plan.schema.suite_form import SuiteForm
+from paraval.plan.suite_folder import SuiteFolder, place_target
+from paraval.plan.targets import VariantTarget, read_targets
+from paraval.plan.template_checks import (
+    check_grader_templates,
+    check_prompts,
+    check_setup_templates,
+    check_templates,
+    find_shared_file,
+)
+from paraval.plan.workspace import (
+    WorkspaceProgram,
+    WorkspaceRequest,
+    programs_within,
+    read_workspace,
+    tell_what_is_wrong,
+)
 from paraval.records import (
     AgentTarget,
     Budget,
@@ -47,8 +52,10 @@ from paraval.records import (
     StopRule,
     Target,
     Variant,
+    WorkspaceKind,
 )
 from paraval.settings import Parallel
+from paraval.threads import no_collections
 
 TRIAL_LIMIT = 1_000_000
 """More than this is a slip of the pen, and would fill the memory before it failed."""
@@ -67,15 +74,15 @@ class Definition:
     axes: tuple[Axis, ...]
     variants: tuple[tuple[Variant, Target], ...]
     """Those that run where no models are chosen; so are the axes."""
-    offer: Offer
+    offer: RunnableVariants
     repeats: int
     grading: Grading
     parallel: Parallel | None
     """None: as the kinds of its targets ask for."""
     named_limits: Mapping[str, int]
     """`mode=with-tool` -> 2."""
-    workspace: AskedWorkspace
-    programs: tuple[ProgramWithin, ...]
+    workspace: WorkspaceRequest
+    programs: tuple[WorkspaceProgram, ...]
     """That are looked for in the workspace."""
     absent: tuple[tuple[Variant, Problem], ...]
     """Variants whose agent is not installed here: to plan them is fine, to run them is not."""
@@ -124,8 +131,8 @@ class Suite:
     ) -> None:
         given = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
         self.functions = {}
-        spot = Spot(problems={})
-        around = Surroundings(folder=Path.cwd(), functions=self.functions)
+        spot = Location(problems={})
+        around = SuiteFolder(folder=Path.cwd(), functions=self.functions)
         try:
             words = _in_file_form(given, self.functions)
             self.definition = _define(words, spot, around, default_name="suite")
@@ -136,11 +143,11 @@ class Suite:
     def load(cls, path: str | os.PathLike[str]) -> Suite:
         """The suite in a .yaml, .yml, .json or .toml file."""
         file = Path(path)
-        spot = Spot(problems={}, file=str(file))
+        spot = Location(problems={}, file=str(file))
         document = read_document(file, spot)
         if document is None:
             raise SuiteError(list(spot.problems))
-        around = Surroundings(folder=Path.cwd() / file.parent, functions={})
+        around = SuiteFolder(folder=Path.cwd() / file.parent, functions={})
         suite = cls.__new__(cls)
         suite.functions = {}
         suite.definition = _define(document.data, document.spot, around, default_name=file.stem)
@@ -249,14 +256,14 @@ def _reference(function: Callable[..., Any], functions: dict[str, Callable[..., 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Words:
+class _WrittenSuite:
     """A suite as written, where it stands, and what it is relative to."""
 
     written: Mapping[str, Any]
-    spot: Spot
-    around: Surroundings
+    spot: Location
+    around: SuiteFolder
 
-    def key(self, name: str) -> tuple[Any, Spot]:
+    def key(self, name: str) -> tuple[Any, Location]:
         return self.written.get(name), self.spot.at(name)
 
 
@@ -264,7 +271,7 @@ class _Words:
 class _Variants:
     """Every variant that can run, with its target, and which of them do where nothing is said."""
 
-    comparison: Comparison
+    comparison: Matrix
     model_axis: ModelAxis
     targets: tuple[tuple[Variant, VariantTarget], ...]
 
@@ -274,7 +281,7 @@ class _Variants:
 
 
 @no_collections()
-def _define(written: Any, spot: Spot, around: Surroundings, *, default_name: str) -> Definition:
+def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: str) -> Definition:
     """The whole suite, or SuiteError with everything that is wrong in it."""
     form = check(SuiteForm, written, spot)
     if not isinstance(written, Mapping):
@@ -283,7 +290,7 @@ def _define(written: Any, spot: Spot, around: Surroundings, *, default_name: str
     workspace = read_workspace(written.get("workspace"), spot.at("workspace"), around.folder)
     has_workspace = workspace.record.kind is not WorkspaceKind.NONE
     around = replace(around, registry=registry, has_workspace=has_workspace)
-    words = _Words(written=written, spot=spot, around=around)
+    words = _WrittenSuite(written=written, spot=spot, around=around)
     cases = _read_cases(words)
     variants = _read_variants(words)
     graders = read_graders(*words.key("graders"), words.around)
@@ -305,7 +312,7 @@ def _define(written: Any, spot: Spot, around: Surroundings, *, default_name: str
             dict.fromkeys(why for _, target in variants.usual for why in target.absent)
         )
         raise SuiteError(_in_order(spot))
-    offer = Offer(
+    offer = RunnableVariants(
         registry=registry,
         model_axis=variants.model_axis,
         axes=variants.comparison.axes,
@@ -342,26 +349,26 @@ def _absolute(path: str | Path) -> str:
     return os.path.normpath(Path.cwd() / path)
 
 
-def _in_order(spot: Spot) -> list[Problem]:
+def _in_order(spot: Location) -> list[Problem]:
     """The suite's own problems first, then those of other files; by line."""
     files = list(dict.fromkeys([spot.file, *(problem.file for problem in spot.problems)]))
     return sorted(spot.problems, key=lambda problem: (files.index(problem.file), problem.line or 0))
 
 
-def _read_cases(words: _Words) -> CaseList:
+def _read_cases(words: _WrittenSuite) -> CaseList:
     cases = CaseList(around=words.around, problems=words.spot.problems)
     if words.written.get("cases") is not None:
         read_cases(*words.key("cases"), cases)
     return cases
 
 
-def _read_variants(words: _Words) -> _Variants:
+def _read_variants(words: _WrittenSuite) -> _Variants:
     listed = read_matrix(*words.key("matrix"))
     registry = words.around.registry
     model_axis, axes = find_model_axis(words.written, listed, registry, words.spot)
     matrix = words.written.get("matrix")
     names = [str(name) for name in matrix] if isinstance(matrix, Mapping) else []
-    comparison = Comparison(
+    comparison = Matrix(
         axes=axes,
         choices=read_choices(axes, words.written.get("exclude"), words.spot),
         names=tuple(dict.fromkeys((*names, *(axis.name for axis in axes)))),
@@ -376,7 +383,7 @@ def _read_variants(words: _Words) -> _Variants:
     return _Variants(comparison=comparison, model_axis=model_axis, targets=variants)
 
 
-def _check_exit_codes(words: _Words, variants: _Variants) -> None:
+def _check_exit_codes(words: _WrittenSuite, variants: _Variants) -> None:
     problem = None
     for _, target in variants.targets:
         if isinstance(target.record, ChatTarget):
@@ -391,7 +398,7 @@ def _check_exit_codes(words: _Words, variants: _Variants) -> None:
             spot.at(number).report(problem)
 
 
-def _check_workspace(words: _Words, variants: _Variants) -> None:
+def _check_workspace(words: _WrittenSuite, variants: _Variants) -> None:
     if not words.around.has_workspace:
         return
     for _, target in variants.targets:
@@ -402,13 +409,15 @@ def _check_workspace(words: _Words, variants: _Variants) -> None:
             )
 
 
-def _check_pass_at(words: _Words, graders: Sequence[GraderSpec]) -> None:
+def _check_pass_at(words: _WrittenSuite, graders: Sequence[GraderSpec]) -> None:
     written, spot = words.key("pass_at")
     if written is not None and all(grader.weight is None for grader in graders):
         spot.report("has a meaning only with weights; give every grader a weight, or remove it")
 
 
-def _check_against_cases(words: _Words, variants: _Variants, cases: CaseList, repeats: int) -> None:
+def _check_against_cases(
+    words: _WrittenSuite, variants: _Variants, cases: CaseList, repeats: int
+) -> None:
     usual = variants.usual
     if variants.targets and not usual:
         words.spot.at("exclude").report("leaves no variant to run, unless other models are chosen")

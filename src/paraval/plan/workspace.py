@@ -5,36 +5,214 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from paraval.isolation import Workspace, WorkspaceKind
-from paraval.plan.forms import check, keys_of
-from paraval.plan.places import Spot, nearest, shown, suggestion
-from paraval.plan.placing import placed
-from paraval.plan.programs import check_executable, search_path
-from paraval.plan.workspace_forms import FolderWorkspaceForm, GitWorkspaceForm, WorkspaceForm
+from paraval.documents.forms import check, keys_of
+from paraval.documents.problems import Location, nearest, shown, suggestion
+from paraval.errors import ParavalError, Problem, RequestError, SuiteError
+from paraval.plan.schema.target_forms import FolderWorkspaceForm, GitWorkspaceForm, WorkspaceForm
+from paraval.plan.suite_folder import check_executable, placed, search_path
+from paraval.plan.targets import VariantTarget
+from paraval.records import AgentTarget, CommandTarget, Variant, Workspace, WorkspaceKind
+
+if TYPE_CHECKING:
+    from paraval.git.repositories import Repository
+
+
+# What a workspace stands for: the commit and the tree that attempts begin with, and what is
+# there.
+
+SHOWN_OF_A_COMMIT = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedStart:
+    """What a run noted of where it began."""
+
+    ref: str
+    commit: str
+
+
+def stands_for(asked: Workspace, spot: Location, noted: RecordedStart | None = None) -> Workspace:
+    """The workspace with its commit and its tree as they are now; SuiteError where there is none.
+
+    `noted` counts where the suite still names the same ref.
+    """
+    match asked.kind:
+        case WorkspaceKind.GIT:
+            return _git(asked, spot, noted)
+        case WorkspaceKind.FOLDER if asked.source is not None:
+            # Only here, as below: most suites have no workspace.
+            from paraval.git.folders import folder_tree  # noqa: PLC0415 - see above
+
+            with _telling(spot.at("folder")):
+                return replace(asked, tree=folder_tree(asked.source))
+    return asked
+
+
+def tell_what_is_wrong(asked: Workspace, spot: Location) -> None:
+    """Reports why a repository cannot be used, beside whatever else is wrong in a suite."""
+    if asked.kind is WorkspaceKind.GIT:
+        try:
+            _found(asked, spot, None)
+        except SuiteError as error:
+            spot.problems.update(dict.fromkeys(error.problems))
+
+
+def _git(asked: Workspace, spot: Location, noted: RecordedStart | None) -> Workspace:
+    from paraval.git.repositories import has_folder, tree_of  # noqa: PLC0415 - see stands_for
+    from paraval.git.snapshots import snapshot_tree  # noqa: PLC0415 - see stands_for
+
+    repository, commit = _found(asked, spot, noted)
+    with _telling(spot.at("git")):
+        tree = snapshot_tree(repository) if asked.uncommitted else tree_of(repository, commit)
+    found = replace(asked, source=repository.top, start=repository.prefix, commit=commit, tree=tree)
+    if not has_folder(repository, repository.prefix, commit=None if asked.uncommitted else commit):
+        told = replace(spot.at("git"), problems={})
+        told.report(
+            f"the folder '{repository.prefix}' is not in {_what(found)}, so that no attempt could"
+            " begin in it"
+        )
+        raise SuiteError(list(told.problems))
+    return found
+
+
+def _found(asked: Workspace, spot: Location, noted: RecordedStart | None) -> tuple[Repository, str]:
+    from paraval.git.repositories import find_repository, resolve  # noqa: PLC0415 - see stands_for
+
+    assert asked.source is not None
+    with _telling(spot.at("git")):
+        repository = find_repository(asked.source)
+    if noted is not None and noted.ref == asked.ref and not asked.uncommitted:
+        return repository, _noted_commit(repository, noted.commit)
+    with _telling(spot.at("git" if asked.ref == "HEAD" else "ref")):
+        try:
+            return repository, resolve(repository, asked.ref)
+        except ParavalError as error:
+            raise _without_gits_words(error, repository, asked.ref) from error
+
+
+def _without_gits_words(error: ParavalError, repository: Repository, ref: str) -> ParavalError:
+    """`Needed a single revision` says nothing to whoever wrote the suite."""
+    if f"'{ref}' is no branch" not in error.message:
+        return error
+    message = f"'{ref}' is no branch, tag or commit of {repository.top}"
+    return ParavalError(message, hint=error.hint)
+
+
+def _noted_commit(repository: Repository, commit: str) -> str:
+    from paraval.git.repositories import resolve  # noqa: PLC0415 - see stands_for
+
+    try:
+        return resolve(repository, commit)
+    except ParavalError as error:
+        raise RequestError(
+            f"the commit {commit[:SHOWN_OF_A_COMMIT]} that the run began with is no longer in"
+            f" {repository.top}",
+            hint="fetch it again if a remote still has it, or start a new run",
+        ) from error
+
+
+@contextmanager
+def _telling(spot: Location) -> Iterator[None]:
+    """What cannot be had is a problem of the suite, at this key."""
+    try:
+        yield
+    except ParavalError as error:
+        hint = f"; {error.hint}" if error.hint else ""
+        told = replace(spot, problems={})
+        told.report(f"{error.message}{hint}")
+        raise SuiteError(list(told.problems)) from error
+
+
+# ---- what is there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceProgram:
+    """A program that is looked for in the workspace, and where the suite names it."""
+
+    written: str
+    path: str
+    """Relative to where attempts begin."""
+    spot: Location
+    after_setup: bool = True
+    """True: a setup may make it."""
+
+
+def check_programs_within(programs: Iterable[WorkspaceProgram], workspace: Workspace) -> None:
+    """SuiteError with every program that no workspace would have."""
+    problems: dict[Problem, None] = {}
+    seen: dict[str, bool] = {}
+    for program in programs:
+        path = os.path.normpath(os.path.join(workspace.start, program.path))  # noqa: PTH118 - text
+        if path not in seen:
+            seen[path] = _is_there(workspace, path)
+        may_be_made = program.after_setup and workspace.setup and not path.startswith("..")
+        if seen[path] or may_be_made:
+            continue
+        replace(program.spot, problems=problems).report(
+            f"'{program.written}' is not in {_what(workspace)}: relative programs are looked for in"
+            f" the workspace; write {{suite}}/{program.written.removeprefix('./')} for one beside"
+            " the suite"
+        )
+    if problems:
+        raise SuiteError(list(problems))
+
+
+def _is_there(workspace: Workspace, path: str) -> bool:
+    if path.startswith("..") or workspace.source is None:
+        return False
+    if workspace.kind is WorkspaceKind.FOLDER:
+        return os.path.lexists(Path(workspace.source, path))
+    from paraval.git.repositories import find_repository  # noqa: PLC0415 - see stands_for
+
+    return _has(workspace, find_repository(workspace.source), path)
+
+
+def _has(workspace: Workspace, repository: Repository, path: str) -> bool:
+    """Whether a file or a folder is in the tree that attempts begin with."""
+    from paraval.git.run_git import run_git  # noqa: PLC0415 - see stands_for
+
+    git_dir = f"--git-dir={repository.git_dir}"
+    if not workspace.uncommitted:
+        return run_git([git_dir, "cat-file", "-e", f"{workspace.tree}:{path}"]).is_well
+    # The objects of a working tree as it is were not kept.
+    listed = ["ls-files", "--cached", "--others", "--exclude-standard", "-z", "--", path]
+    there = run_git([git_dir, f"--work-tree={repository.top}", *listed], cwd=repository.top)
+    return bool(there.stdout) and os.path.lexists(Path(repository.top, path))
+
+
+def _what(workspace: Workspace) -> str:
+    if workspace.kind is WorkspaceKind.FOLDER:
+        return f"the template {workspace.source}" if workspace.source else "an empty folder"
+    if workspace.uncommitted:
+        return f"the working tree of {workspace.source}, as git sees it"
+    return f"commit {(workspace.commit or '')[:SHOWN_OF_A_COMMIT]} of {workspace.source}"
+
 
 _ADDRESS = re.compile(r"[a-z][a-z+]*://|[\w.-]+@[\w.-]+:")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedWorkspace:
+class WorkspaceRequest:
     """A workspace as the suite asks for it, and where it does."""
 
-    spot: Spot
+    spot: Location
     record: Workspace
     """Without commit and tree; its source is the path as the suite means it, absolute."""
 
 
-def read_workspace(written: Any, spot: Spot, folder: Path) -> AskedWorkspace:
+def read_workspace(written: Any, spot: Location, folder: Path) -> WorkspaceRequest:
     """The workspace that the key names; what is wrong with it is told."""
     if written is None or written == "none":
-        return AskedWorkspace(spot=spot, record=Workspace())
+        return WorkspaceRequest(spot=spot, record=Workspace())
     # One that is wrong is there all the same, for what else is said of it.
-    some = AskedWorkspace(spot=spot, record=Workspace(kind=WorkspaceKind.FOLDER))
+    some = WorkspaceRequest(spot=spot, record=Workspace(kind=WorkspaceKind.FOLDER))
     if not isinstance(written, Mapping):
         spot.report(f"must be 'none', or a mapping with folder or git, not {shown(written)}")
         return some
@@ -49,7 +227,7 @@ def read_workspace(written: Any, spot: Spot, folder: Path) -> AskedWorkspace:
     return some if record is None else replace(some, record=record)
 
 
-def _report_slips(written: Mapping[str, Any], spot: Spot) -> bool:
+def _report_slips(written: Mapping[str, Any], spot: Location) -> bool:
     """Tells of unknown keys; whether one of them was meant to be folder or git."""
     known = list(dict.fromkeys((*keys_of(GitWorkspaceForm), *keys_of(FolderWorkspaceForm))))
     unknown = [str(key) for key in written if key not in known]
@@ -58,7 +236,7 @@ def _report_slips(written: Mapping[str, Any], spot: Spot) -> bool:
     return any(nearest(key, known)[:1] in (["folder"], ["git"]) for key in unknown)
 
 
-def _read_folder(written: Mapping[str, Any], spot: Spot, folder: Path) -> Workspace | None:
+def _read_folder(written: Mapping[str, Any], spot: Location, folder: Path) -> Workspace | None:
     form = check(FolderWorkspaceForm, written, spot)
     if form is None:
         return None
@@ -69,7 +247,7 @@ def _read_folder(written: Mapping[str, Any], spot: Spot, folder: Path) -> Worksp
     return replace(common, kind=WorkspaceKind.FOLDER, source=source)
 
 
-def _read_git(written: Mapping[str, Any], spot: Spot, folder: Path) -> Workspace | None:
+def _read_git(written: Mapping[str, Any], spot: Location, folder: Path) -> Workspace | None:
     form = check(GitWorkspaceForm, written, spot)
     if form is None:
         return None
@@ -84,21 +262,21 @@ def _read_git(written: Mapping[str, Any], spot: Spot, folder: Path) -> Workspace
     )
 
 
-def _repository(written: str, spot: Spot, folder: Path) -> str:
+def _repository(written: str, spot: Location, folder: Path) -> str:
     if _ADDRESS.match(written) and not os.path.exists(folder / written):  # noqa: PTH110 - as below
         spot.report(f"{shown(written)} is an address; clone it first and give the folder")
         return ""
     return _path(written, spot, folder)
 
 
-def _path(written: str, spot: Spot, folder: Path) -> str:
+def _path(written: str, spot: Location, folder: Path) -> str:
     path = os.path.normpath(folder / written) if "\0" not in written else ""
     if not os.path.isdir(path):  # noqa: PTH112 - False for a name that is too long
         spot.report(f"there is no folder '{path or shown(written)}'")
     return path
 
 
-def _common(form: WorkspaceForm, spot: Spot, folder: Path) -> Workspace:
+def _common(form: WorkspaceForm, spot: Location, folder: Path) -> Workspace:
     setup = tuple(form.setup or ())
     program = placed(setup[0], str(folder)) if setup else ""
     # What is in the workspace is looked for when there is one.
@@ -112,7 +290,7 @@ def _common(form: WorkspaceForm, spot: Spot, folder: Path) -> Workspace:
     )
 
 
-def _readable(form: WorkspaceForm, spot: Spot, folder: Path) -> tuple[str, ...]:
+def _readable(form: WorkspaceForm, spot: Location, folder: Path) -> tuple[str, ...]:
     if form.readable and not form.sandbox:
         spot.report("has no meaning without sandbox: true, where everything can be read")
         return ()
@@ -127,3 +305,42 @@ def _readable(form: WorkspaceForm, spot: Spot, folder: Path) -> tuple[str, ...]:
                 " name what they need of it"
             )
     return tuple(paths)
+
+
+# Which programs of a suite are looked for in the workspace: those named by a relative path.
+
+
+def programs_within(
+    workspace: WorkspaceRequest, targets: Iterable[tuple[Variant, VariantTarget]]
+) -> Iterator[WorkspaceProgram]:
+    """Those of the setup, of commands, and of agents of one's own and their tool servers. Not those
+    of graders: what they start may be what an attempt was asked to make."""
+    if workspace.record.setup:
+        at = workspace.spot.at("setup")
+        yield from _within(workspace.record.setup[0], at, after_setup=False)
+    seen: set[int] = set()
+    for _, target in targets:
+        if id(target.record) not in seen:
+            seen.add(id(target.record))
+            yield from _of_target(target)
+
+
+def _of_target(target: VariantTarget) -> Iterator[WorkspaceProgram]:
+    match target.record:
+        case CommandTarget(shell=False) as record:
+            yield from _within(record.command[0], target.locate(("command",)), cwd=record.cwd)
+        case AgentTarget() as record:
+            if record.custom is not None:
+                yield from _within(record.custom.command[0], target.locate(("command",)))
+            for server in record.mcp:
+                if server.command:
+                    at = target.locate(("mcp", server.name, "command"))
+                    yield from _within(server.command[0], at)
+
+
+def _within(
+    program: str, spot: Location, *, cwd: str = ".", after_setup: bool = True
+) -> Iterator[WorkspaceProgram]:
+    if "/" in program and not program.startswith("/") and "{" not in program:
+        path = os.path.join(cwd, program)  # noqa: PTH118 - text
+        yield WorkspaceProgram(written=program, path=path, spot=spot, after_setup=after_setup)

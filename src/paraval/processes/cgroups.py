@@ -33,7 +33,7 @@ _LOOK_AGAIN_S = 0.002
 _V2_CONTROLLERS = ("memory", "pids")
 
 
-class Place:
+class CgroupDir:
     """A group in whose folder others may be made."""
 
     __slots__ = ("folder", "version")
@@ -43,17 +43,19 @@ class Place:
         self.version = version
 
 
-class Places:
+class CgroupDirs:
     """Where groups may be made, and for what; None: nowhere."""
 
     __slots__ = ("kill", "memory", "processes")
 
-    def __init__(self, kill: Place | None, memory: Place | None, processes: Place | None) -> None:
+    def __init__(
+        self, kill: CgroupDir | None, memory: CgroupDir | None, processes: CgroupDir | None
+    ) -> None:
         self.kill = kill
         self.memory = memory
         self.processes = processes
 
-    def all(self) -> list[Place]:
+    def all(self) -> list[CgroupDir]:
         """Each once."""
         found = {
             place.folder: place
@@ -63,15 +65,15 @@ class Places:
         return list(found.values())
 
 
-def find_places() -> Places:
+def find_places() -> CgroupDirs:
     """As far as this process may write there."""
     if sys.platform != "linux":
-        return Places(None, None, None)
+        return CgroupDirs(None, None, None)
     folders = own_folders(_read("/proc/self/cgroup"), _read("/proc/self/mountinfo"))
     writable = {name: folder for name, folder in folders.items() if _is_writable(folder)}
     unified = writable.get("")
-    kill = Place(unified, 2) if unified is not None else None
-    return Places(kill, _controlled("memory", writable), _controlled("pids", writable))
+    kill = CgroupDir(unified, 2) if unified is not None else None
+    return CgroupDirs(kill, _controlled("memory", writable), _controlled("pids", writable))
 
 
 def own_folders(groups: str, mounts: str) -> dict[str, str]:
@@ -110,21 +112,21 @@ def _is_writable(folder: str) -> bool:
     return os.access(folder, os.W_OK | os.X_OK) and os.access(f"{folder}/cgroup.procs", os.W_OK)
 
 
-def _controlled(controller: str, writable: dict[str, str]) -> Place | None:
+def _controlled(controller: str, writable: dict[str, str]) -> CgroupDir | None:
     unified = writable.get("")
     if unified is not None and controller in _read(f"{unified}/cgroup.controllers").split():
         # Only the root may have both processes and controllers for the groups below it, and
         # only the root has no type.
         handed_down = controller in _read(f"{unified}/cgroup.subtree_control").split()
         if handed_down or not os.access(f"{unified}/cgroup.type", os.F_OK):
-            return Place(unified, 2)
-    return Place(writable[controller], 1) if controller in writable else None
+            return CgroupDir(unified, 2)
+    return CgroupDir(writable[controller], 1) if controller in writable else None
 
 
 class Cgroups:
     """Those of one warden and its keepers."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: CgroupDirs) -> None:
         self._places = places
         self._name = _own_name() if places.all() else ""
         self._home: str | None = None
@@ -174,7 +176,7 @@ class Cgroups:
             _write(f"{self._home}/cgroup.kill", b"1")
             _write(f"{self._home}/cgroup.procs", b"0")
 
-    def box(self, memory: int | None, processes: int | None) -> Box | None:
+    def box(self, memory: int | None, processes: int | None) -> CommandCgroups | None:
         """A group for one command, with these limits as far as they can be enforced."""
         places = {
             place.folder: place.version
@@ -190,12 +192,12 @@ class Cgroups:
         bases = {f"{folder}/{self._name}": version for folder, version in places.items()}
         name = f"b{os.getpid()}-{self._boxes}"
         folders = [f"{base}/{name}" for base, version in bases.items() if _make_base(base, version)]
-        box = Box([folder for folder in folders if _make(folder)])
+        box = CommandCgroups([folder for folder in folders if _make(folder)])
         box.limit(memory, processes)
         return box
 
 
-class Box:
+class CommandCgroups:
     """The groups of one command that has limits: one of v2, or one for each limit of v1."""
 
     def __init__(self, folders: list[str]) -> None:

@@ -10,26 +10,97 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from paraval.processes.commands import (
-    Captured,
+    CapturedLogs,
     Command,
-    Ended,
+    ProcessEnd,
     SpawnFailure,
     failure_of,
     request_of,
 )
 from paraval.processes.identity import ProcessIdentity
-from paraval.processes.links import KEEPER_PATIENCE_S, Link, Seat
-from paraval.processes.load import TreeLoad, look_at
-from paraval.processes.warden_process import MARGIN_S, WardenProcess
+from paraval.processes.priority import be_nice
+from paraval.processes.tree import ProcessEntry, below, by_parent, process_table
+from paraval.processes.warden_client import (
+    KEEPER_PATIENCE_S,
+    MARGIN_S,
+    KeeperAddress,
+    KeeperConnection,
+    KeeperInfo,
+    WardenProcess,
+)
 
-__all__ = ["Captured", "Child", "Command", "Ended", "SpawnFailure", "TreeLoad", "Warden"]
+# What running commands take of the machine, from one pass over the process table.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeLoad:
+    """What the process tree of a command takes."""
+
+    memory_bytes: int
+    """What its processes hold; what several share counts for each of them."""
+    cpu_s: float
+    """So far."""
+
+
+def look_at(links: Iterable[KeeperConnection]) -> dict[int, TreeLoad]:
+    """By tag; each link remembers the most memory that was seen. Empty where there is no /proc."""
+    seen = [(link, link.keeper) for link in links if link.tag is not None]
+    running = [(link, keeper) for link, keeper in seen if keeper and not link.ended.done()]
+    if not running or sys.platform != "linux":
+        return {}
+    table = process_table()
+    children = by_parent(table)
+    loads: dict[int, TreeLoad] = {}
+    for link, keeper in running:
+        entries = below([keeper.pid], children)
+        load = _load(entries, table.get(keeper.pid), keeper)
+        link.most_memory = max(link.most_memory, load.memory_bytes)
+        _be_nice(link, entries)
+        assert link.tag is not None
+        loads[link.tag] = _sum(loads.get(link.tag), load)
+    return loads
+
+
+def _load(
+    entries: list[ProcessEntry], watcher: ProcessEntry | None, keeper: KeeperInfo
+) -> TreeLoad:
+    ticks = sum(entry.cpu_ticks + entry.reaped_ticks for entry in entries)
+    # What ended below the keeper itself; it served others before.
+    reaped = watcher.reaped_ticks / os.sysconf("SC_CLK_TCK") if watcher is not None else 0.0
+    return TreeLoad(
+        memory_bytes=sum(entry.rss_pages for entry in entries) * os.sysconf("SC_PAGE_SIZE"),
+        cpu_s=ticks / os.sysconf("SC_CLK_TCK") + max(0.0, reaped - keeper.spent_before),
+    )
+
+
+def _sum(one: TreeLoad | None, other: TreeLoad) -> TreeLoad:
+    if one is None:
+        return other
+    return TreeLoad(
+        memory_bytes=one.memory_bytes + other.memory_bytes, cpu_s=one.cpu_s + other.cpu_s
+    )
+
+
+def _be_nice(link: KeeperConnection, entries: list[ProcessEntry]) -> None:
+    if not link.nice:
+        return
+    for entry in entries:
+        leads = entry.session == entry.pid and (entry.pid, entry.start_time) not in link.niced
+        if leads and be_nice(entry.pid, link.nice):
+            link.niced.add((entry.pid, entry.start_time))
+
+
+__all__ = ["CapturedLogs", "Child", "Command", "ProcessEnd", "SpawnFailure", "TreeLoad", "Warden"]
 
 MOST_STARTS_IN_A_ROW = 5
 """Starts of a warden without a command that came through; after them, the machine is at fault."""
@@ -44,7 +115,11 @@ class Child:
     """A command under way, with a channel to it."""
 
     def __init__(
-        self, link: Link, channel: socket.socket, logs: tuple[str, ...], clean: CleanLogs
+        self,
+        link: KeeperConnection,
+        channel: socket.socket,
+        logs: tuple[str, ...],
+        clean: CleanLogs,
     ) -> None:
         self._link = link
         self._logs = logs
@@ -57,7 +132,7 @@ class Child:
         """None: it could not be started; `wait` tells why."""
         return self._link.identity
 
-    async def switch_logs(self, stdout: str, stderr: str) -> Captured | None:
+    async def switch_logs(self, stdout: str, stderr: str) -> CapturedLogs | None:
         """Write to other files from now on; what came until now is in the old ones, closed.
 
         Tells what the old ones got; None where the command has ended, which `wait` tells about.
@@ -68,7 +143,7 @@ class Child:
             await self._clean(old)
         return captured
 
-    async def wait(self) -> Ended:
+    async def wait(self) -> ProcessEnd:
         """Until nothing of it is left. To be cancelled here ends the wait, not the command."""
         ended = await asyncio.shield(self._link.ended)
         await self._clean(self._logs)
@@ -93,7 +168,7 @@ class Warden:
         self._starts_in_a_row = 0
         self._requests = asyncio.Lock()
         """Guards the warden's socket: one request at a time waits for room in it."""
-        self._links: set[Link] = set()
+        self._links: set[KeeperConnection] = set()
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -114,7 +189,7 @@ class Warden:
         with suppress(OSError):
             self._living_process()
 
-    async def run(self, command: Command) -> Ended:
+    async def run(self, command: Command) -> ProcessEnd:
         """Run a command to its end. A cancel ends its tree first, with grace; a second, without."""
         link = await self._start(command, None)
         try:
@@ -130,7 +205,7 @@ class Warden:
         """Start a command that is talked to over `Child.channel`, and don't wait for its end."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        link: Link | None = None
+        link: KeeperConnection | None = None
         try:
             with theirs:
                 link = await self._start(command, theirs)
@@ -171,11 +246,11 @@ class Warden:
 
     # ---- starting
 
-    async def _start(self, command: Command, channel: socket.socket | None) -> Link:
+    async def _start(self, command: Command, channel: socket.socket | None) -> KeeperConnection:
         """A link to a keeper that has been told what to start, or one that has ended already."""
         if self._closed:
             raise RuntimeError("this warden is closed; commands need one that is open")
-        link = Link(command, self._came_through)
+        link = KeeperConnection(command, self._came_through)
         self._links.add(link)
         link.ended.add_done_callback(lambda _: self._links.discard(link))
         try:
@@ -183,13 +258,13 @@ class Warden:
             await self._connect(link, channel)
             link.begin(request)
         except (OSError, UnicodeEncodeError) as error:
-            link.finish(Ended(failure=failure_of(command, error)))
+            link.finish(ProcessEnd(failure=failure_of(command, error)))
         except BaseException:
-            link.finish(Ended(cancelled=True))
+            link.finish(ProcessEnd(cancelled=True))
             raise
         return link
 
-    async def _connect(self, link: Link, channel: socket.socket | None) -> None:
+    async def _connect(self, link: KeeperConnection, channel: socket.socket | None) -> None:
         """Be connected to a keeper."""
         ours, theirs = socket.socketpair()
         link.connect(ours)
@@ -203,7 +278,7 @@ class Warden:
             async with self._requests:
                 link.seat = await self._hand_over(fds)
 
-    async def _hand_over(self, fds: list[int]) -> Seat:
+    async def _hand_over(self, fds: list[int]) -> KeeperAddress:
         while True:
             process = self._living_process()
             try:
@@ -213,7 +288,7 @@ class Warden:
                 process.discard()
                 self._process = None
             else:
-                return Seat(process=process, number=number)
+                return KeeperAddress(process=process, number=number)
 
     def _living_process(self) -> WardenProcess:
         if self._process is None:

@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from paraval.isolation import TargetLimits
-from paraval.processes.niceness import MOST_NICE
-from paraval.processes.pinning import MOST_CPUS
+from paraval.processes.priority import MOST_CPUS, MOST_NICE
 from paraval.processes.sandbox import Sandbox, sandboxed
 from paraval.processes.wire import frame, message_frame, portable
+from paraval.records import TargetLimits
 from paraval.settings import LOG_LIMIT_BYTES
 
 _TRANSIENT = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOBUFS}
@@ -44,7 +43,7 @@ class Command:
     """How much it yields to what else runs on the machine, from 0 to 19."""
     cpus: tuple[int, ...] = ()
     """By number: it and all that it starts run on these alone, as far as they don't choose others
-    for themselves. Where the system refuses it runs on any, which `Ended.pinned` tells. Empty: on
+    for themselves. Where the system refuses it runs on any, which `ProcessEnd.pinned` tells. Empty: on
     any."""
     tag: int | None = None
     """By which `Warden.loads` tells of it: the trial's index. None: it does not."""
@@ -73,7 +72,7 @@ class SpawnFailure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Captured:
+class CapturedLogs:
     """What went into a pair of logs."""
 
     stdout_bytes: int = 0
@@ -87,7 +86,7 @@ class Captured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended(Captured):
+class ProcessEnd(CapturedLogs):
     """How a command ended. Nothing of it is left, unless `survivors` says so."""
 
     exit_code: int | None = None

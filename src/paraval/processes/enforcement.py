@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from paraval.processes.cgroups import PREFIX, Place, find_places
+from paraval.processes.cgroups import PREFIX, CgroupDir, find_places
 from paraval.processes.tree import HAS_SUBREAPER
 
 
@@ -42,7 +42,7 @@ def limits_enforced() -> Enforcement:
     )
 
 
-def _means(place: Place | None, otherwise: Means) -> Means:
+def _means(place: CgroupDir | None, otherwise: Means) -> Means:
     if place is None:
         return otherwise
     # Not the name of a warden's groups, which others clear when it is gone.

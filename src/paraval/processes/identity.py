@@ -2,14 +2,80 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from paraval.processes.tree import Entry, descendants, process_table, read_entry, send_signal
+from paraval.processes.tree import (
+    PR_SET_DUMPABLE,
+    ProcessEntry,
+    descendants,
+    process_table,
+    read_entry,
+    send_signal,
+)
+
+# The engine's own environment, kept from what it starts: keys are in it that commands never see.
+# (A warden and its keepers are never readable.)
+
+_PR_GET_DUMPABLE = 3
+
+
+class _Privacy:
+    """How many want it now; what was before comes back when the last one has left."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        """Guards the count and the former value: engines may run in several threads."""
+        self._wanted_by = 0
+        self._former = 1
+
+    def begin(self) -> None:
+        with self._lock:
+            if not self._wanted_by:
+                self._former = _prctl(_PR_GET_DUMPABLE, 0)
+                _prctl(PR_SET_DUMPABLE, 0)
+            self._wanted_by += 1
+
+    def end(self) -> None:
+        with self._lock:
+            self._wanted_by -= 1
+            # 2 (readable by root alone) cannot be set, and never was anybody's wish but the
+            # kernel's: to stay private is the nearest.
+            if not self._wanted_by and self._former == 1:
+                _prctl(PR_SET_DUMPABLE, 1)
+
+
+_privacy = _Privacy()
+
+
+@contextmanager
+def unreadable_environment() -> Iterator[None]:
+    """While it lasts, no other process of this user can read this one's; Linux only.
+
+    It makes no core dump either, and cannot be traced.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    _privacy.begin()
+    try:
+        yield
+    finally:
+        _privacy.end()
+
+
+def _prctl(option: int, value: int) -> int:
+    """-1 where it is refused: there is nothing that could be done about it."""
+    return int(ctypes.CDLL(None).prctl(option, value, 0, 0, 0))
+
 
 RUN_VARIABLE = "PARAVAL_RUN"
 """Every command of a run has it in its environment, with the run's marker."""
@@ -71,7 +137,7 @@ def _leftovers(marker: str) -> set[ProcessIdentity]:
     }
 
 
-def _self_and_ancestors(table: dict[int, Entry]) -> set[int]:
+def _self_and_ancestors(table: dict[int, ProcessEntry]) -> set[int]:
     line: set[int] = set()
     pid = os.getpid()
     while pid in table and pid not in line:

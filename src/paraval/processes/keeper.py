@@ -13,14 +13,13 @@ import select
 import sys
 import time
 
-from paraval.processes.capture import Log, Stream
 from paraval.processes.launch import CHANNEL_FD, LaunchError, launch
 from paraval.processes.light import Socket, signal
-from paraval.processes.niceness import be_nice
-from paraval.processes.pinning import Pin
+from paraval.processes.log_capture import LogFile, PipeReader
+from paraval.processes.priority import Pin, be_nice
 from paraval.processes.tree import (
     HAS_SUBREAPER,
-    Entry,
+    ProcessEntry,
     become_subreaper,
     descendants,
     kill_entries,
@@ -35,7 +34,7 @@ TYPE_CHECKING = False  # without `typing`, which takes longer to load than all t
 if TYPE_CHECKING:
     from typing import Any
 
-    from paraval.processes.cgroups import Box, Cgroups
+    from paraval.processes.cgroups import Cgroups, CommandCgroups
 
 DRAIN_S = 1.0
 """How long a pipe may stay open after the last process of the tree: someone outside holds it."""
@@ -53,7 +52,7 @@ _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _WRITTEN_AT_ONCE = 64 << 10
 
 
-class Wake:
+class ChildSignalPipe:
     """A pipe that becomes readable when a child of this process ends."""
 
     def __init__(self) -> None:
@@ -70,17 +69,17 @@ class Wake:
             return
 
 
-def become_keeper() -> Wake:
+def become_keeper() -> ChildSignalPipe:
     """What can be done before there is a command."""
     become_subreaper()
-    return Wake()
+    return ChildSignalPipe()
 
 
 def keep(
     control: Socket,
     channel: int | None,
     lifeline: int,
-    wake: Wake,
+    wake: ChildSignalPipe,
     cgroups: Cgroups | None = None,
 ) -> None:
     """Serve one command. `lifeline` is a pipe that the warden holds open as long as it lives."""
@@ -130,7 +129,7 @@ class Inbox:
         return None
 
 
-class Usage:
+class ResourceUsage:
     """What the processes of a tree took, as far as their ends were seen."""
 
     def __init__(self) -> None:
@@ -152,7 +151,7 @@ class Usage:
             self.max_rss_bytes = max(self.max_rss_bytes, spent.ru_maxrss * _RSS_UNIT)
 
 
-class Feed:
+class StdinFeed:
     """What the command gets on stdin, written as it reads."""
 
     def __init__(self, stdin: bytes) -> None:
@@ -193,7 +192,7 @@ class Keeper:
         self,
         inbox: Inbox,
         lifeline: int,
-        wake: Wake,
+        wake: ChildSignalPipe,
         command: dict[str, Any],
         cgroups: Cgroups | None,
     ) -> None:
@@ -202,20 +201,20 @@ class Keeper:
         self._wake = wake
         self._command = command
         self._cgroups = cgroups
-        self._box: Box | None = None
+        self._box: CommandCgroups | None = None
         """The control group of this command alone; None: it has no limits that can be enforced."""
         self._nice_at: float | None = None
         """When to ask again for what the kernel had no time for; None: nothing is left to ask."""
         self._tries_to_be_nice = 0
         self._pin = Pin(command["cpus"])
-        self._feed = Feed(b"")
-        self._streams: tuple[Stream, ...] = ()
+        self._feed = StdinFeed(b"")
+        self._streams: tuple[PipeReader, ...] = ()
 
         self._leader = 0
         self._status: int | None = None
         self._started_at = time.monotonic()
         self._left_at: float | None = None
-        self._usage = Usage()
+        self._usage = ResourceUsage()
         self._is_empty = False
 
         self._kill_at: float | None = None
@@ -229,11 +228,11 @@ class Keeper:
 
     def start(self, stdin: bytes, channel: int | None) -> None:
         """Start the command, or raise LaunchError."""
-        self._feed = Feed(stdin)
+        self._feed = StdinFeed(stdin)
         fds = {0: self._feed.open()}
         for target in (1, 2):
             reading, fds[target] = os.pipe()
-            self._streams += (Stream(reading, self._new_log(target, self._command)),)
+            self._streams += (PipeReader(reading, self._new_log(target, self._command)),)
         if channel is not None:
             fds[CHANNEL_FD] = channel
         if self._cgroups is not None:
@@ -267,8 +266,8 @@ class Keeper:
             if self._tries_to_be_nice < _MOST_TRIES_TO_BE_NICE:
                 self._nice_at = time.monotonic() + _NICE_AGAIN_S
 
-    def _new_log(self, target: int, paths: dict[str, Any]) -> Log:
-        return Log(paths["stdout" if target == 1 else "stderr"], self._command["log_limit"])
+    def _new_log(self, target: int, paths: dict[str, Any]) -> LogFile:
+        return LogFile(paths["stdout" if target == 1 else "stderr"], self._command["log_limit"])
 
     # ---- the watch
 
@@ -391,7 +390,7 @@ class Keeper:
         if now - self._killing_since > KILL_PATIENCE_S and not self._reported:
             self._report(survivors=len(entries))
 
-    def _own_work(self, entries: list[Entry]) -> list[Entry]:
+    def _own_work(self, entries: list[ProcessEntry]) -> list[ProcessEntry]:
         """Without the processes of the sandbox itself: they end when there is none left in it, and
         the one outside would take its grace from the command if it heard SIGTERM.
         """
@@ -509,7 +508,7 @@ def _exit(status: int | None) -> dict[str, int | None]:
     return {"exit_code": None, "signal": -code}
 
 
-def _captured(stdout: Log, stderr: Log) -> dict[str, Any]:
+def _captured(stdout: LogFile, stderr: LogFile) -> dict[str, Any]:
     return {
         "stdout_bytes": stdout.total,
         "stderr_bytes": stderr.total,

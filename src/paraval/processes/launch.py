@@ -21,7 +21,7 @@ TYPE_CHECKING = False  # without `typing`, which takes longer to load than all t
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-    from paraval.processes.cgroups import Box
+    from paraval.processes.cgroups import CommandCgroups
 
 CHANNEL_FD = 3
 _ABOVE_TARGETS = 10
@@ -75,13 +75,13 @@ def _leave_abstract_sockets_alone() -> None:
     os.close(ruleset)
 
 
-class Confines:
+class LaunchLimits:
     """What holds a command from before its program runs: its control group, its own limits, and in
     a sandbox that it leaves the abstract sockets of others alone, where the kernel can do that."""
 
     __slots__ = ("_box", "_limits", "_scoped")
 
-    def __init__(self, box: Box | None, request: dict[str, Any]) -> None:
+    def __init__(self, box: CommandCgroups | None, request: dict[str, Any]) -> None:
         limits = (
             (resource.RLIMIT_NOFILE, request.get("open_files")),
             (resource.RLIMIT_FSIZE, request.get("file_bytes")),
@@ -105,7 +105,7 @@ class Confines:
             _leave_abstract_sockets_alone()
 
 
-def launch(request: dict[str, Any], fds: dict[int, int], box: Box | None = None) -> int:
+def launch(request: dict[str, Any], fds: dict[int, int], box: CommandCgroups | None = None) -> int:
     """Start it in a session of its own with exactly these file descriptors, and tell its pid.
 
     It changes the folder of the calling process, which must be single-threaded. All descriptors
@@ -117,7 +117,7 @@ def launch(request: dict[str, Any], fds: dict[int, int], box: Box | None = None)
         if request["sandboxed"]:
             # The sandbox itself would tell of it in its own words, and with an exit code.
             _look_for(program, env)
-        return _start_first(request["argv"], env, fds, Confines(box, request))
+        return _start_first(request["argv"], env, fds, LaunchLimits(box, request))
     except ValueError as error:
         raise LaunchError(errno.EINVAL, f"cannot start '{program}': {error}") from error
     except OSError as error:
@@ -146,7 +146,7 @@ def _look_for(program: str, env: dict[str, str]) -> None:
 
 
 def _start_first(
-    argv: list[str], env: dict[str, str], fds: dict[int, int], confines: Confines
+    argv: list[str], env: dict[str, str], fds: dict[int, int], confines: LaunchLimits
 ) -> int:
     """Start the first program of this name on the command's own PATH that may be started."""
     refusal: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
@@ -182,7 +182,7 @@ def _spawn(path: str, argv: list[str], env: dict[str, str], fds: dict[int, int])
 
 
 def _fork_into(
-    confines: Confines, path: str, argv: list[str], env: dict[str, str], fds: dict[int, int]
+    confines: LaunchLimits, path: str, argv: list[str], env: dict[str, str], fds: dict[int, int]
 ) -> int:
     """As `_spawn`, for a command that must be held before it can do anything."""
     reading, writing = os.pipe()
@@ -204,7 +204,7 @@ def _fork_into(
 
 
 def _become(
-    confines: Confines,
+    confines: LaunchLimits,
     path: str,
     argv: list[str],
     env: dict[str, str],

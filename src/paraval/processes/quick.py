@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuickEnd:
+class QuickResult:
     """How it ended."""
 
     exit_code: int | None
@@ -31,7 +31,7 @@ class QuickEnd:
         return self.exit_code == 0
 
 
-class Leash:
+class KillSwitch:
     """What is run on it, in whichever thread, can be ended at once from another one."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Leash:
                 self._processes.discard(process)
 
 
-_LEASH: ContextVar[Leash | None] = ContextVar("leash", default=None)
+_LEASH: ContextVar[KillSwitch | None] = ContextVar("leash", default=None)
 
 
 def run_quickly(
@@ -80,7 +80,7 @@ def run_quickly(
     cwd: str | None = None,
     stdin: bytes = b"",
     timeout: float = 60.0,
-) -> QuickEnd:
+) -> QuickResult:
     """Run a program and wait for it; its whole process group ends with it, or after the time."""
     try:
         process = subprocess.Popen(
@@ -93,14 +93,14 @@ def run_quickly(
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        return QuickEnd(exit_code=None, stderr=f"cannot start '{argv[0]}': {error}")
-    with process, (_LEASH.get() or Leash()).on(process):
+        return QuickResult(exit_code=None, stderr=f"cannot start '{argv[0]}': {error}")
+    with process, (_LEASH.get() or KillSwitch()).on(process):
         try:
             stdout, stderr = process.communicate(stdin or None, timeout=timeout)
         except subprocess.TimeoutExpired:
             _kill_group(process)
             process.wait()
-            return QuickEnd(
+            return QuickResult(
                 exit_code=None, timed_out=True, stderr=f"'{argv[0]}' was not done in {timeout:g} s"
             )
         except BaseException:
@@ -108,7 +108,7 @@ def run_quickly(
             raise
         # What it left in its group: mostly there is none, and the group is gone already.
         _kill_group(process)
-    return QuickEnd(
+    return QuickResult(
         exit_code=process.returncode, stdout=stdout, stderr=stderr.decode(errors="replace").strip()
     )
 

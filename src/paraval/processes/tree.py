@@ -24,7 +24,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True) if HAS_SUBREAPER else None
 
 
-class Entry:
+class ProcessEntry:
     """One process as /proc/<pid>/stat tells it."""
 
     __slots__ = (
@@ -70,7 +70,7 @@ def become_unreadable() -> None:
         _libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def read_entry(pid: int) -> Entry | None:
+def read_entry(pid: int) -> ProcessEntry | None:
     """The process of this number, also as a zombie; None where there is none."""
     try:
         file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
@@ -82,31 +82,31 @@ def read_entry(pid: int) -> Entry | None:
         return None
     finally:
         os.close(file)
-    return Entry(pid, stat) if stat else None
+    return ProcessEntry(pid, stat) if stat else None
 
 
-def process_table() -> dict[int, Entry]:
+def process_table() -> dict[int, ProcessEntry]:
     """All processes that can be seen now."""
     names = os.listdir("/proc")  # noqa: PTH208 - pathlib is slow to load, and slower at this
     entries = (read_entry(int(name)) for name in names if name.isdigit())
     return {entry.pid: entry for entry in entries if entry is not None}
 
 
-def descendants(roots: Iterable[int], table: dict[int, Entry]) -> list[Entry]:
+def descendants(roots: Iterable[int], table: dict[int, ProcessEntry]) -> list[ProcessEntry]:
     """All that descends from the roots, without them, parents before their children."""
     return below(roots, by_parent(table))
 
 
-def by_parent(table: dict[int, Entry]) -> dict[int, list[Entry]]:
-    children: dict[int, list[Entry]] = {}
+def by_parent(table: dict[int, ProcessEntry]) -> dict[int, list[ProcessEntry]]:
+    children: dict[int, list[ProcessEntry]] = {}
     for entry in table.values():
         children.setdefault(entry.parent, []).append(entry)
     return children
 
 
-def below(roots: Iterable[int], children: dict[int, list[Entry]]) -> list[Entry]:
+def below(roots: Iterable[int], children: dict[int, list[ProcessEntry]]) -> list[ProcessEntry]:
     """As `descendants`; what it finds is taken out of `children`."""
-    found: list[Entry] = []
+    found: list[ProcessEntry] = []
     waiting = list(roots)
     while waiting:
         born = children.pop(waiting.pop(), [])
@@ -115,7 +115,7 @@ def below(roots: Iterable[int], children: dict[int, list[Entry]]) -> list[Entry]
     return found
 
 
-def signal_entries(entries: Iterable[Entry], signum: int) -> None:
+def signal_entries(entries: Iterable[ProcessEntry], signum: int) -> None:
     """Signal exactly these: one that ended meanwhile, its number in new hands, is spared."""
     for entry in entries:
         now = read_entry(entry.pid)
@@ -123,7 +123,7 @@ def signal_entries(entries: Iterable[Entry], signum: int) -> None:
             send_signal(entry.pid, signum)
 
 
-def kill_entries(entries: Iterable[Entry]) -> None:
+def kill_entries(entries: Iterable[ProcessEntry]) -> None:
     """SIGKILL these processes, and their groups whole.
 
     The kernel signals a group as one, so that a chain of processes that each start the next and end

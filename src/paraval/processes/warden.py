@@ -16,7 +16,7 @@ import select
 import time
 
 from paraval.processes.cgroups import Cgroups, find_places
-from paraval.processes.keeper import Wake, become_keeper, keep
+from paraval.processes.keeper import ChildSignalPipe, become_keeper, keep
 from paraval.processes.light import (
     Socket,
     receive_exactly,
@@ -28,7 +28,7 @@ from paraval.processes.light import (
 )
 from paraval.processes.tree import (
     HAS_SUBREAPER,
-    Entry,
+    ProcessEntry,
     become_subreaper,
     become_unreadable,
     descendants,
@@ -78,7 +78,7 @@ def main(engine_fd: int, engine_pid: int, expected: int) -> None:
     server.close()
 
 
-class _Hired:
+class _HiredKeeper:
     """A keeper as the warden knows it."""
 
     __slots__ = ("control", "line", "pid", "request")
@@ -100,16 +100,16 @@ class ForkServer:
         self._engine = engine
         self._engine_pid = engine_pid
         self._engine_handle = _open_process(engine_pid)
-        self._wake = Wake()
+        self._wake = ChildSignalPipe()
         self._cgroups = Cgroups(find_places())
         self._cgroups.heal()
         self._lifeline, self._lifeline_held = os.pipe()
         self._poller = select.poll()
-        self._keepers: dict[int, _Hired] = {}
+        self._keepers: dict[int, _HiredKeeper] = {}
         """By pid."""
-        self._lines: dict[int, _Hired] = {}
+        self._lines: dict[int, _HiredKeeper] = {}
         """By the descriptor of their line."""
-        self._free: list[_Hired] = []
+        self._free: list[_HiredKeeper] = []
         self._wanted_free = min(expected, MOST_FREE)
         self._requests = 0
         """How many commands there were to keep, counted as the engine counts them."""
@@ -223,7 +223,7 @@ class ForkServer:
             return False
         return True
 
-    def _hire(self) -> _Hired:
+    def _hire(self) -> _HiredKeeper:
         ours, theirs = socket_pair()
         try:
             pid = os.fork()
@@ -234,7 +234,7 @@ class ForkServer:
         if pid == 0:
             self._be_keeper(theirs)
         theirs.close()
-        keeper = self._keepers[pid] = self._lines[ours.fileno()] = _Hired(pid, ours)
+        keeper = self._keepers[pid] = self._lines[ours.fileno()] = _HiredKeeper(pid, ours)
         self._poller.register(ours, select.POLLIN)
         return keeper
 
@@ -253,7 +253,7 @@ class ForkServer:
 
     # ---- ends
 
-    def _hear(self, keeper: _Hired) -> None:
+    def _hear(self, keeper: _HiredKeeper) -> None:
         """A keeper is free again, or about to be found dead."""
         try:
             is_free = bool(keeper.line.recv(1))
@@ -270,7 +270,7 @@ class ForkServer:
         else:
             self._hang_up(keeper)
 
-    def _hang_up(self, keeper: _Hired) -> None:
+    def _hang_up(self, keeper: _HiredKeeper) -> None:
         """It goes when it sees that its line is closed, if it isn't gone already."""
         if self._lines.pop(keeper.line.fileno(), None) is not None:
             self._poller.unregister(keeper.line)
@@ -313,7 +313,7 @@ class ForkServer:
         kill_entries(orphans)
         return bool(orphans)
 
-    def _orphans(self) -> list[Entry]:
+    def _orphans(self) -> list[ProcessEntry]:
         table = process_table()
         own = os.getpid()
         adopted = [

@@ -12,19 +12,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from paraval.conducting import Onlooker
 from paraval.errors import ParavalError, RequestError
+from paraval.racing.candidates.json_lines import LineSource, read_items
+from paraval.racing.candidates.proposals import given_proposals
+from paraval.racing.candidates.staging import content_hash
+from paraval.racing.file.race_file import load_race, request_from_mapping
+from paraval.racing.file.short_forms import MAIN_KEYS, FlagValue
 from paraval.racing.findings import Origin, Proposal
-from paraval.racing.hook_ask import Ask
-from paraval.racing.hook_heard import as_line
-from paraval.racing.lines import Teller, read_items
-from paraval.racing.proposals import given_proposals
-from paraval.racing.race_file import load_race, request_from_mapping
-from paraval.racing.race_words import MAIN_KEYS, Laid
-from paraval.racing.report import RaceReport
+from paraval.racing.hooks.hook_input import Ask
+from paraval.racing.hooks.hook_output import as_line
+from paraval.racing.report.race_report import RaceReport
 from paraval.racing.request import RaceRequest
-from paraval.racing.running import run_race_async, run_race_stoppably
-from paraval.racing.staging import content_hash
+from paraval.racing.run import run_race_async, run_race_stoppably
+from paraval.runner.session import Observer
 from paraval.settings import Options
 
 Words = str | Sequence[str]
@@ -75,7 +75,7 @@ def race(
     /,
     *,
     options: Options | None = None,
-    onlooker: Onlooker | None = None,
+    observer: Observer | None = None,
     **keys: Unpack[RaceKeys],
 ) -> RaceReport:
     """Races candidates to the end and gives the report; `keys` are laid over the file's.
@@ -88,7 +88,7 @@ def race(
         asked.request,
         proposals=asked.proposals,
         options=options or Options(),
-        onlooker=onlooker,
+        observer=observer,
         functions=asked.functions,
     )
     if report.run.interrupted:
@@ -101,7 +101,7 @@ async def race_async(
     /,
     *,
     options: Options | None = None,
-    onlooker: Onlooker | None = None,
+    observer: Observer | None = None,
     **keys: Unpack[RaceKeys],
 ) -> RaceReport:
     """The same inside a running event loop, whose signals are its owner's: to stop, cancel it."""
@@ -111,7 +111,7 @@ async def race_async(
         asked.request,
         proposals=asked.proposals,
         options=options or Options(),
-        onlooker=onlooker,
+        observer=observer,
         functions=asked.functions,
     )
 
@@ -131,13 +131,13 @@ def _refuse_a_running_loop() -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _ApiRequest:
     request: RaceRequest
     proposals: tuple[Proposal, ...]
     functions: Mapping[str, HookFunction] = field(default_factory=dict)
 
 
-def _asked(file: str | Path | None, keys: Mapping[str, Any]) -> _Asked:
+def _asked(file: str | Path | None, keys: Mapping[str, Any]) -> _ApiRequest:
     words = {name: str(one) if isinstance(one, Path) else one for name, one in keys.items()}
     functions = _take_functions(words)
     items = _take_items(words)
@@ -149,7 +149,7 @@ def _asked(file: str | Path | None, keys: Mapping[str, Any]) -> _Asked:
         spec = request.hook(kind)
         assert spec is not None, "its stand-in is there"
         request = replace(request, **{kind: replace(spec, command=())})  # type: ignore[arg-type]  # by the name of its field
-    return _Asked(request=request, proposals=_proposals(request, items), functions=functions)
+    return _ApiRequest(request=request, proposals=_proposals(request, items), functions=functions)
 
 
 def _take_functions(words: dict[str, Any]) -> dict[str, HookFunction]:
@@ -186,21 +186,22 @@ def _take_items(words: dict[str, Any]) -> tuple[Mapping[str, Any] | Proposal, ..
     return tuple(one for one in given if isinstance(one, Mapping | Proposal))
 
 
-def _laid(words: Mapping[str, Any]) -> list[Laid]:
+def _laid(words: Mapping[str, Any]) -> list[FlagValue]:
     """What lies over a file's words: of a mapping, each key by itself."""
     laid = []
     for name, value in words.items():
         steps = _PLACES.get(name, (name,))
         if isinstance(value, Mapping):
             laid += [
-                Laid(flag=f"{name}.{key}", steps=(name, key), value=value[key]) for key in value
+                FlagValue(flag=f"{name}.{key}", steps=(name, key), value=value[key])
+                for key in value
             ]
         elif name in MAIN_KEYS and value is not None:
-            laid.append(Laid(flag=name, steps=(name, MAIN_KEYS[name]), value=_plain(value)))
+            laid.append(FlagValue(flag=name, steps=(name, MAIN_KEYS[name]), value=_plain(value)))
         elif name == "compare" and isinstance(value, str):
-            laid.append(Laid(flag=name, steps=steps, value=[value]))
+            laid.append(FlagValue(flag=name, steps=steps, value=[value]))
         else:
-            laid.append(Laid(flag=name, steps=steps, value=_plain(value)))
+            laid.append(FlagValue(flag=name, steps=steps, value=_plain(value)))
     return laid
 
 
@@ -215,7 +216,7 @@ def _proposals(
     if not items:
         return given_proposals(request)
     named = given_proposals(request) if request.candidates else ()
-    teller = Teller(origin=Origin.GIVEN, folder=Path(request.folder), called="candidate")
+    teller = LineSource(origin=Origin.GIVEN, folder=Path(request.folder), called="candidate")
     asked = read_items(map(as_line, items), teller).asked
     mistakes = list(asked.complaints)
     found, known = list(named), {proposal.name for proposal in named}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from paraval.isolation import FileChange
+from paraval.records import FileChange
 
 T = TypeVar("T")
 MOST_DIFFERENCES = 100
@@ -82,7 +82,7 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Staged:
+class StagedCandidate:
     """A candidate that applies."""
 
     tree: str
@@ -126,7 +126,7 @@ class TestCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class RunDifference:
     """Something that is another with a candidate than with the baseline."""
 
     scope: str
@@ -143,14 +143,14 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tested:
+class CorrectnessFinding:
     """What the tests said."""
 
     __test__ = False  # pytest takes it for a test otherwise
 
     counts: TestCounts | None = None
     """None: the command tells of no single tests."""
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[RunDifference, ...] = ()
     more: int = 0
     """Differences beyond the first `MOST_DIFFERENCES`."""
     failing: tuple[str, ...] = ()
@@ -224,7 +224,7 @@ class Speedup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class HookAnswer:
     """What a hook answered."""
 
     proposals: tuple[Proposal, ...] = ()
@@ -258,22 +258,22 @@ class ProfiledFunction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profiled:
+class ProfileFinding:
     functions: tuple[ProfiledFunction, ...] = ()
     problem: str | None = None
     """Why there is no profile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class StepFinding:
     """What is in an attempt's metadata: one of these, by the kind of its step."""
 
-    staged: Staged | None = None
-    tested: Tested | None = None
+    staged: StagedCandidate | None = None
+    tested: CorrectnessFinding | None = None
     calibration: Calibration | None = None
     block: Block | None = None
-    asked: Asked | None = None
-    profiled: Profiled | None = None
+    asked: HookAnswer | None = None
+    profiled: ProfileFinding | None = None
     canary: Canary | None = None
     outside: tuple[str, ...] = ()
     """What changed in the user's repository while the step ran, by it or by someone else."""

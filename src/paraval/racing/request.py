@@ -45,7 +45,7 @@ PROTECTED = (
 of the repository that the commands of `test` and `bench` name are protected too."""
 
 
-class Metric(StrEnum):
+class BenchMetric(StrEnum):
     """What of a benchmark process is compared: less is better."""
 
     WALL = "wall"
@@ -70,7 +70,7 @@ class TestSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class ComparedOutput:
     """Something of the test command that must be as it is with the baseline."""
 
     file: str | None = None
@@ -87,9 +87,9 @@ class BenchSpec:
 
     command: tuple[str, ...]
     timeout: float = 600.0
-    metric: Metric = Metric.WALL
+    metric: BenchMetric = BenchMetric.WALL
     file: str | None = None
-    """For `Metric.FILE`: relative to where the command runs."""
+    """For `BenchMetric.FILE`: relative to where the command runs."""
     blocks: int | None = None
     """Of the finals; None: as many as are worth it, at least `LEAST_FINAL_BLOCKS`."""
     quiet_s: float = 30.0
@@ -169,7 +169,7 @@ class RaceRequest:
     """Run once in each worktree."""
     sandbox: bool = False
     test: TestSpec
-    compare: tuple[Comparison, ...] = ()
+    compare: tuple[ComparedOutput, ...] = ()
     bench: BenchSpec
     candidates: tuple[str, ...] = ()
     """Patches, folders of them, folders of replacement files, git refs: as they were written, but

@@ -12,24 +12,40 @@ from functools import cached_property
 from typing import Protocol, TextIO, runtime_checkable
 
 from paraval.errors import ParavalError
-from paraval.records import AttemptRecord, Baseline, Case, RunInfo, TrialResult
-from paraval.report.comparing.axes import comparisons_of
-from paraval.report.comparing.cells import CaseBook
-from paraval.report.comparing.comparison import Comparison
-from paraval.report.dropping import gone, judge_drop
-from paraval.report.gate import (
-    DropVerdict,
-    Gate,
-    against_baseline,
-    has_trials,
-    judge_gate,
-    not_yet,
-)
-from paraval.report.stopping import may_have_stopped, order_seed_of
-from paraval.report.summary import Summary, summarise
+from paraval.records import EARLY_STOP, AttemptRecord, Baseline, Case, RunInfo, TrialResult
+from paraval.report.baseline_gate import gone, judge_drop
+from paraval.report.compare.case_results import CaseBook
+from paraval.report.compare.comparison import Comparison
+from paraval.report.compare.variants import comparisons_of
+from paraval.report.gate import DropVerdict, Gate, against_baseline, has_trials, judge_gate, not_yet
+from paraval.report.summary.summary import Summary, Tally, summarise
+
+# Which runs may have stopped early, and what drew the order of their cases: one rule for all who
+# hold runs against each other.
 
 
-class Source(Protocol):
+def may_have_stopped(run: RunInfo, summary: Summary) -> bool:
+    """Then how many cases there are depends on how they ended.
+
+    A file of trials alone does not tell the run's rule, but the reasons of what was left out.
+    """
+    return run.stop is not None or early_stops(summary) > 0
+
+
+def early_stops(tally: Tally) -> int:
+    """Trials that an early stop left out."""
+    reasons = tally.skipped_by_reason.items()
+    return sum(number for why, number in reasons if why.startswith(EARLY_STOP))
+
+
+def order_seed_of(stopped: Iterable[RunInfo]) -> int | None:
+    """What drew the order of cases in runs that may have stopped; None where nobody knows it, or
+    where it is not the same for all."""
+    seeds = {run.seed if run.stop is not None else None for run in stopped}
+    return seeds.pop() if len(seeds) == 1 else None
+
+
+class RunSource(Protocol):
     """Where a run is read from."""
 
     def info(self) -> RunInfo: ...
@@ -52,17 +68,17 @@ class KnowsCases(Protocol):
         ...
 
 
-References = Callable[[str], Source]
+References = Callable[[str], RunSource]
 """Finds a baseline by its name, as RunInfo has it; ParavalError where it is gone."""
 
-Earlier = Callable[[], Iterable[Source]]
+Earlier = Callable[[], Iterable[RunSource]]
 """Reads the complete runs of the same suite before this one, the oldest first."""
 
 
 class Trials:
     """The results of a run, in plan order; read anew by each loop."""
 
-    def __init__(self, source: Source, number: int) -> None:
+    def __init__(self, source: RunSource, number: int) -> None:
         self._source = source
         self._number = number
 
@@ -78,7 +94,7 @@ class Contents:
 
     def __init__(
         self,
-        source: Source,
+        source: RunSource,
         references: References | None = None,
         earlier: Earlier | None = None,
     ) -> None:
@@ -156,7 +172,7 @@ class Contents:
         )
 
     @property
-    def source(self) -> Source:
+    def source(self) -> RunSource:
         """Where all of it is read from."""
         return self._source
 
@@ -168,7 +184,7 @@ class Contents:
         """Read anew each time, in plan order; none where nobody kept them."""
         return self._source.cases() if isinstance(self._source, KnowsCases) else iter(())
 
-    def earlier(self) -> Iterator[Source]:
+    def earlier(self) -> Iterator[RunSource]:
         """Complete runs of the same suite, the oldest first; none where nobody knows of any."""
         return iter(()) if self._earlier is None else iter(self._earlier())
 
@@ -177,7 +193,7 @@ class Contents:
         return Trials(self._source, self.summary.trials)
 
 
-def book_of(source: Source) -> CaseBook:
+def book_of(source: RunSource) -> CaseBook:
     """What each case of a run came to, with each variant."""
     book = CaseBook()
     for result in source.results():

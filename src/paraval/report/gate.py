@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from paraval.report.comparing.comparison import Interval
-from paraval.report.summary import Summary
-from paraval.report.wording import counted, listed, percent
+from paraval.report.compare.comparison import Interval
+from paraval.report.summary.summary import Summary
+from paraval.text.words import counted, listed, percent
 
 EXIT_MET = 0
 EXIT_MISSED = 1
@@ -28,7 +28,7 @@ EXIT_INTERRUPTED = 130
 _DUST = 1e-9
 
 
-class Verdict(StrEnum):
+class GateVerdict(StrEnum):
     """What the gate says."""
 
     MET = "met"
@@ -51,7 +51,7 @@ class RateChange:
 class DropVerdict:
     """Whether the pass rate dropped against a baseline by more than it may, answered."""
 
-    verdict: Verdict
+    verdict: GateVerdict
     finding: str
     """In words that neither Markdown nor a terminal acts on, and in ASCII."""
     baseline: str
@@ -82,7 +82,7 @@ class DropVerdict:
 class Gate:
     """What was required of a run, answered."""
 
-    verdict: Verdict
+    verdict: GateVerdict
     exit_code: int
     finding: str
     baseline: DropVerdict | None = None
@@ -93,7 +93,7 @@ class Gate:
         return sentence_of(self.verdict, self.finding)
 
 
-def sentence_of(verdict: Verdict, finding: str) -> str:
+def sentence_of(verdict: GateVerdict, finding: str) -> str:
     """`Gate passed: 80% (48/60), required 75%`: first the verdict of all of it."""
     return f"Gate {_SPOKEN[verdict]}: {finding}"
 
@@ -108,35 +108,35 @@ def judge_gate(summary: Summary, fail_under: float | None, interrupted: bool) ->
     if interrupted:
         ended = f"{summary.ended:,} of {counted(summary.planned, 'trial')}"
         return Gate(
-            verdict=Verdict.UNKNOWN,
+            verdict=GateVerdict.UNKNOWN,
             exit_code=EXIT_INTERRUPTED,
             finding=f"the run was interrupted after {ended}",
         )
     if not _asked_of(summary):
-        return _gate(Verdict.UNKNOWN, "no trial ran")
+        return _gate(GateVerdict.UNKNOWN, "no trial ran")
     asked = 1.0 if fail_under is None else fail_under
     best = _most_passed(summary) / _asked_of(summary)
     required = f"required {tight_percent(asked)}"
     passed = _rate(summary.passed, summary)
     if summary.passed / _asked_of(summary) >= asked - _DUST:
-        return _gate(Verdict.MET, f"{passed}, {required}")
+        return _gate(GateVerdict.MET, f"{passed}, {required}")
     missing = _missing(summary)
     most = _rate(_most_passed(summary), summary)
     if best >= asked - _DUST:
-        return _gate(Verdict.UNKNOWN, f"{passed} to {most} because of {missing}, {required}")
+        return _gate(GateVerdict.UNKNOWN, f"{passed} to {most} because of {missing}, {required}")
     if tight_percent(best) == tight_percent(asked):
         # Rounded, they are the same.
         needed = math.ceil(asked * _asked_of(summary) - _DUST)
         required = f"{required} ({needed:,}/{_asked_of(summary):,})"
     if missing:
-        return _gate(Verdict.MISSED, f"at most {most}, even with {missing}, {required}")
-    return _gate(Verdict.MISSED, f"{passed}, {required}")
+        return _gate(GateVerdict.MISSED, f"at most {most}, even with {missing}, {required}")
+    return _gate(GateVerdict.MISSED, f"{passed}, {required}")
 
 
 def not_yet(summary: Summary) -> Gate:
     """Of a run that an engine still works on."""
     ended = f"{summary.ended:,} of {counted(summary.planned, 'trial')}"
-    return _gate(Verdict.UNKNOWN, f"the run is still going, {ended} ended")
+    return _gate(GateVerdict.UNKNOWN, f"the run is still going, {ended} ended")
 
 
 def against_baseline(drop: DropVerdict, rate: Gate | None) -> Gate:
@@ -150,16 +150,20 @@ def against_baseline(drop: DropVerdict, rate: Gate | None) -> Gate:
     return replace(_gate(parts[0].verdict, finding), baseline=drop)
 
 
-def _gate(verdict: Verdict, finding: str) -> Gate:
+def _gate(verdict: GateVerdict, finding: str) -> Gate:
     return Gate(verdict=verdict, exit_code=_EXIT_CODES[verdict], finding=finding)
 
 
-_WORST_FIRST = (Verdict.MISSED, Verdict.UNKNOWN, Verdict.MET)
-_SPOKEN = {Verdict.MET: "passed", Verdict.MISSED: "failed", Verdict.UNKNOWN: "undecided"}
+_WORST_FIRST = (GateVerdict.MISSED, GateVerdict.UNKNOWN, GateVerdict.MET)
+_SPOKEN = {
+    GateVerdict.MET: "passed",
+    GateVerdict.MISSED: "failed",
+    GateVerdict.UNKNOWN: "undecided",
+}
 _EXIT_CODES = {
-    Verdict.MET: EXIT_MET,
-    Verdict.MISSED: EXIT_MISSED,
-    Verdict.UNKNOWN: EXIT_UNKNOWN,
+    GateVerdict.MET: EXIT_MET,
+    GateVerdict.MISSED: EXIT_MISSED,
+    GateVerdict.UNKNOWN: EXIT_UNKNOWN,
 }
 
 

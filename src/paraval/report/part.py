@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from paraval.errors import RequestError
 from paraval.records import AttemptRecord, RunInfo, TrialResult, Variant, value_text
-from paraval.report.comparing.value_pairs import axes_of
-from paraval.report.contents import Source
-from paraval.report.text import one_line
-from paraval.report.wording import listed
+from paraval.report.compare.variants import axes_of
+from paraval.report.contents import RunSource
+from paraval.text.terminal import one_line
+from paraval.text.words import listed
 
 Choice = Mapping[str, str]
 """Axis -> value, in the suite's own words."""
@@ -26,7 +26,7 @@ _LONGEST_NAME = 80
 class Part:
     """A source of those trials alone that a choice fits."""
 
-    source: Source
+    source: RunSource
     choice: Choice
     axes: Sequence[str]
     """What is told of their variants."""
@@ -59,13 +59,15 @@ class Part:
         return {axis: variant[axis] for axis in self.axes if axis in variant}
 
 
-def axes_in(source: Source) -> tuple[str, ...]:
+def axes_in(source: RunSource) -> tuple[str, ...]:
     """The names alone, which every variant of a run has; none where there is no trial."""
     first = next(iter(source.results()), None)
     return () if first is None else tuple(first.variant)
 
 
-def side_by_side(one: tuple[Source, Choice], other: tuple[Source, Choice]) -> tuple[Part, Part]:
+def side_by_side(
+    one: tuple[RunSource, Choice], other: tuple[RunSource, Choice]
+) -> tuple[Part, Part]:
     """Two parts, told with the axes that can be the same.
 
     What is chosen on both sides, as `model=a` against `model=b`, tells nothing of what else they
@@ -90,7 +92,7 @@ def _kept(
 # ---- in words
 
 
-def choice_from(text: str, source: Source, name: str) -> Choice:
+def choice_from(text: str, source: RunSource, name: str) -> Choice:
     """From `AXIS=VALUE,AXIS=VALUE`; values may hold commas and equals signs. `name`: the run's."""
     axes = axes_in(source)
     known = "|".join(re.escape(axis) for axis in sorted(axes, key=len, reverse=True))

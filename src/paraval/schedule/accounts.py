@@ -12,11 +12,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from random import Random
 
-from paraval.records import AccountLimits, AccountUse, RateTold
-from paraval.schedule.finding import Mark, RateFinder
-from paraval.schedule.messages import Draw, Held
-from paraval.schedule.metering import Meter, by_the_minute, evenly
-from paraval.schedule.window import Window
+from paraval.records import AccountLimits, AccountUse, Outcome, RateTold
+from paraval.schedule.messages import AccountHeld, AttemptOver, Draw, NeedStopped
+from paraval.schedule.rate_finder import Mark, RateFinder
+from paraval.schedule.throttle import Meter, Window, by_the_minute, evenly
 
 LONGEST_BACKOFF_S = 60.0
 UNREACHED_ENDS = 5
@@ -179,7 +178,7 @@ class Account:
         if self._probe is grant:
             self._probe = None
 
-    def settle(self, now: float, grant: Grant, use: AccountUse) -> Held | None:
+    def settle(self, now: float, grant: Grant, use: AccountUse) -> AccountHeld | None:
         """The attempt ended, and this is what it did."""
         self.give_up(grant)
         self._correct(now, grant, use)
@@ -235,7 +234,7 @@ class Account:
 
     # ---- refusals
 
-    def _refuse(self, now: float, grant: Grant, retry_after: float | None) -> Held | None:
+    def _refuse(self, now: float, grant: Grant, retry_after: float | None) -> AccountHeld | None:
         refused = Mark(grant.started_at, grant.sent_before)
         if grant.started_at < self._refused_at:
             # It was under way when the last refusal came, and tells of the same moment.
@@ -255,7 +254,7 @@ class Account:
         if self.meets_strays:
             self.held_until, self.refusals = now, 0
             return None
-        return Held(account=self.name, until=self.held_until, refusals=self.refusals)
+        return AccountHeld(account=self.name, until=self.held_until, refusals=self.refusals)
 
     def _lets_others_in(self, refused: Grant) -> bool:
         """Whether something that was sent before it, yet after the last refusal, is still out:
@@ -306,3 +305,49 @@ class Account:
             self._tokens.until_sent_s(now, tokens),
             self._finder.until_sent_s(self.waiting_requests),
         )
+
+
+# When nothing more can be done with an account or a model in a run, and why.
+
+LONGEST_REFUSAL_S = 900.0
+"""A service that says to come back later than this has run out of quota: not worth waiting for."""
+MOST_REFUSALS_IN_A_ROW = 20
+"""An account that refuses this often without an answer between is not worth waiting for either."""
+
+
+def stopped_by(event: AttemptOver, accounts: tuple[Account, ...]) -> NeedStopped | None:
+    """What the end of an attempt puts an end to; its accounts have learned of it already."""
+    if event.outcome.is_judged:
+        return None
+    if event.stops is not None:
+        reason = event.reason or f"{called(event.stops)} cannot be used"
+        return NeedStopped(need=event.stops, reason=reason)
+    for account in accounts:
+        if account.never_reached:
+            reason = event.reason or f"{called(account.name)}: it cannot be reached"
+            return NeedStopped(need=account.name, reason=reason)
+        if account.name == event.account and event.outcome is Outcome.RATE_LIMITED:
+            final = _why_final(account, event)
+            if final is not None:
+                return NeedStopped(need=account.name, reason=f"{called(account.name)}: {final}")
+    return None
+
+
+def _why_final(account: Account, refusal: AttemptOver) -> str | None:
+    held_s = max(account.held_until - refusal.at, refusal.retry_after or 0.0)
+    if held_s > LONGEST_REFUSAL_S:
+        return f"its quota is used up for {_span(held_s)}; resume after that"
+    if account.refusals >= MOST_REFUSALS_IN_A_ROW:
+        return f"it refused {account.refusals} times in a row; resume when it answers again"
+    return None
+
+
+def called(need: str) -> str:
+    """`account:team-a` as messages call it."""
+    kind, _, name = need.partition(":")
+    return f"{kind} '{name}'" if name else need
+
+
+def _span(seconds: float) -> str:
+    hours = seconds / 3600.0
+    return f"{hours:,.0f} h" if hours >= 1.5 else f"{seconds / 60.0:.0f} min"

@@ -12,9 +12,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from paraval.amounts import dollars
 from paraval.records import Budget
 from paraval.schedule.messages import Work
+from paraval.text.words import dollars
 
 OF_LATE = 50
 FEWEST = 5
@@ -35,7 +35,7 @@ UNKNOWN_COST = Cost(None)
 
 
 @dataclass(slots=True)
-class _Kind:
+class _CostKind:
     """What attempts of one kind really cost, of late."""
 
     ratios: deque[float] = field(default_factory=lambda: deque(maxlen=OF_LATE))
@@ -56,7 +56,7 @@ class _Kind:
         return max(self.costs, default=0.0)
 
 
-class Purse:
+class BudgetState:
     """What is left of a budget."""
 
     def __init__(self, budget: Budget, spent_usd: float) -> None:
@@ -64,7 +64,7 @@ class Purse:
         self.spent_usd = spent_usd
         self.reserved_usd = 0.0
         self._in_flight = 0
-        self._kinds: dict[tuple[str, ...], _Kind] = {}
+        self._kinds: dict[tuple[str, ...], _CostKind] = {}
 
     @property
     def is_settled(self) -> bool:
@@ -101,7 +101,7 @@ class Purse:
         self.reserved_usd = self.reserved_usd - reserved if self._in_flight else 0.0
         if seen_usd := (known_usd if actual_usd is None else actual_usd):
             # What was refused, or came from the cache, says nothing of what an answer costs.
-            self._kinds.setdefault(work.needs, _Kind()).observe(work.cost_usd, seen_usd)
+            self._kinds.setdefault(work.needs, _CostKind()).observe(work.cost_usd, seen_usd)
 
     def refusal(self) -> str:
         """Why a trial is skipped."""

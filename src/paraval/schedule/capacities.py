@@ -21,7 +21,7 @@ UNKNOWN = AccountLimits()
 
 
 @dataclass(slots=True)
-class Limit:
+class CapacityLimit:
     """A capacity, what is taken of it, and the expected work that still has to pass through it."""
 
     capacity: int
@@ -34,7 +34,7 @@ class Lane:
     """The trials that need the same limits, longest first."""
 
     needs: tuple[str, ...]
-    limits: tuple[Limit, ...]
+    limits: tuple[CapacityLimit, ...]
     accounts: tuple[Account, ...]
     exclusive: bool = False
     places: list[int] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Lanes:
         self._limits = limits
         self._random = random
         self._parallel = max(1, limits.parallel)
-        self._named: dict[str, Limit] = {}
+        self._named: dict[str, CapacityLimit] = {}
         self._accounts: dict[str, Account] = {}
         self._lanes: dict[Hashable, Lane] = {}
         self._apart = apart
@@ -118,9 +118,9 @@ class Lanes:
         """A need that nobody gave a capacity is just a name, which something can be stopped by."""
         return need in self._limits.named
 
-    def _limit(self, name: str) -> Limit:
+    def _limit(self, name: str) -> CapacityLimit:
         if name not in self._named:
-            self._named[name] = Limit(capacity=max(1, self._limits.named[name]))
+            self._named[name] = CapacityLimit(capacity=max(1, self._limits.named[name]))
         return self._named[name]
 
     def _account(self, name: str) -> Account:
@@ -237,3 +237,42 @@ class Lanes:
         """How long until the last request may be sent, by the account that is paced the most."""
         waiting = (one for one in self._accounts.values() if one.waiting_requests > 0)
         return max((account.paced_s(now) for account in waiting), default=0.0)
+
+
+# Whose turn it is: what runs alone, or what shares the machine.
+
+OVERTAKEN_AT_MOST_S = 10.0
+"""So long latecomers go before the other side."""
+
+
+class Phases:
+    """Of a run: alone or shared, whichever started last."""
+
+    def __init__(self) -> None:
+        self.is_alone = False
+        """True: what started last is exclusive. As long as it runs, nothing else may."""
+        self._other_waits: tuple[float, int] | None = None
+        """Since when the other side could start but for its turn, and how many trials had come
+        by then."""
+
+    def start(self, lane: Lane) -> None:
+        if lane.exclusive is not self.is_alone:
+            self.is_alone = lane.exclusive
+            self._other_waits = None
+
+    def admitted(
+        self, ready: Sequence[Lane], now: float, *, come: int, is_busy: bool
+    ) -> list[Lane]:
+        """Those of the lanes that could start whose turn it is; `come`: how many trials there are,
+        `is_busy`: whether something runs."""
+        others = [lane for lane in ready if lane.exclusive is not self.is_alone]
+        if not others:
+            self._other_waits = None
+            return list(ready)
+        since, mark = self._other_waits = self._other_waits or (now, come)
+        own = [lane for lane in ready if lane.exclusive is self.is_alone]
+        if now - since >= OVERTAKEN_AT_MOST_S:
+            own = [lane for lane in own if lane.places[0] < mark]
+        if own:
+            return own
+        return others if self.is_alone or not is_busy else []

@@ -10,8 +10,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from paraval.isolation import MachineReading
-from paraval.records import AccountUse, Outcome
+from paraval.records import AccountUse, MachineReading, Outcome
 
 
 class Draw(NamedTuple):
@@ -83,7 +82,7 @@ class Added:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class AttemptOver:
     """The attempt of a trial ended by itself."""
 
     at: float
@@ -141,7 +140,7 @@ class CallOff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MachineMeasured:
     """The machine was looked at. Of use where limits are `auto`."""
 
     at: float
@@ -149,14 +148,14 @@ class Measured:
     """None: it cannot be, and nobody should wait for it."""
 
 
-Event = Begin | Added | Ended | Abandoned | Tick | StopAsked | CallOff | Measured
+Event = Begin | Added | AttemptOver | Abandoned | Tick | StopAsked | CallOff | MachineMeasured
 
 
 # ---- instructions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class StartAttempt:
     index: int
 
 
@@ -189,7 +188,7 @@ class Skip:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class AccountHeld:
     """An account refused, and is left alone for a while. For onlookers; once for each hold."""
 
     account: str
@@ -199,7 +198,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped:
+class NeedStopped:
     """Nothing more can be done with a need in this run. Once for each need."""
 
     need: str
@@ -228,5 +227,13 @@ class Over:
 
 
 Instruction = (
-    Start | Conclude | RetryLater | Skip | Held | Stopped | CapacityChanged | WakeAt | Over
+    StartAttempt
+    | Conclude
+    | RetryLater
+    | Skip
+    | AccountHeld
+    | NeedStopped
+    | CapacityChanged
+    | WakeAt
+    | Over
 )

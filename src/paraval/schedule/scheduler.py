@@ -14,37 +14,35 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from paraval.records import AccountUse, Budget, Limits, Outcome, RetryPolicy
-from paraval.schedule.accounts import Account, Grant
-from paraval.schedule.budget import UNKNOWN_COST, Cost, Purse, is_free
-from paraval.schedule.capacities import Lane, Lanes
-from paraval.schedule.gate import Gate
+from paraval.schedule.accounts import LONGEST_REFUSAL_S, Account, Grant, stopped_by
+from paraval.schedule.budget import UNKNOWN_COST, BudgetState, Cost, is_free
+from paraval.schedule.capacities import OVERTAKEN_AT_MOST_S, Lane, Lanes, Phases
+from paraval.schedule.machine_gate import MachineGate
 from paraval.schedule.messages import (
     Abandoned,
     Added,
+    AttemptOver,
     Begin,
     CallOff,
     Conclude,
-    Ended,
     Event,
     Instruction,
-    Measured,
+    MachineMeasured,
     Over,
     RetryLater,
     Skip,
-    Start,
+    StartAttempt,
     StopAsked,
     Tick,
     WakeAt,
     Work,
 )
-from paraval.schedule.phases import OVERTAKEN_AT_MOST_S, Phases
-from paraval.schedule.stops import LONGEST_REFUSAL_S, stopped_by
 
 SHORTEST_SLEEP_S = 0.001
 
 
 @dataclass(slots=True)
-class Running:
+class RunningAttempt:
     """What a running attempt holds."""
 
     since: float
@@ -71,10 +69,10 @@ class Scheduler:
         self._parallel = max(1, limits.parallel)
         self._retry = retry
         self._random = random.Random(seed)  # noqa: S311 - jitter, not secrets
-        self._purse = Purse(budget, spent_usd) if budget is not None else None
-        self._gate = Gate(self._parallel) if limits.auto else None
+        self._purse = BudgetState(budget, spent_usd) if budget is not None else None
+        self._gate = MachineGate(self._parallel) if limits.auto else None
         self._lanes = Lanes(self._order, limits, self._random, apart=self._what_sets_apart())
-        self._running: dict[int, Running] = {}
+        self._running: dict[int, RunningAttempt] = {}
         self._resting: list[tuple[float, int]] = []
         """(ready at, place): trials that wait for another attempt and hold nothing."""
         self._tries: dict[int, int] = {}
@@ -115,7 +113,7 @@ class Scheduler:
                 self._called_off = event.called_off
             case Added():
                 self._add(event.works)
-            case Ended():
+            case AttemptOver():
                 self._end(event, instructions)
             case Abandoned():
                 self._abandon(event)
@@ -123,7 +121,7 @@ class Scheduler:
                 self._stop()
             case CallOff() if not self._stopping:
                 self._called_off = event.reason
-            case Measured() if self._gate is not None:
+            case MachineMeasured() if self._gate is not None:
                 self._gate.measure(event.at, event.reading)
             case Tick():
                 # An early wake leaves older, later ones behind; they must not ask for more.
@@ -133,7 +131,7 @@ class Scheduler:
             instructions += self._skip_waiting(self._called_off)
         self._wake_rested(event.at)
         self._start_all(event.at, instructions)
-        if self._gate is not None and isinstance(event, Measured):
+        if self._gate is not None and isinstance(event, MachineMeasured):
             wanted = min(self._parallel, len(self._running) + self._lanes.waiting)
             instructions.extend(self._gate.news(event.at, wanted))
         self._sleep_or_finish(event.at, instructions)
@@ -178,7 +176,7 @@ class Scheduler:
 
     # ---- how attempts end
 
-    def _end(self, event: Ended, instructions: list[Instruction]) -> None:
+    def _end(self, event: AttemptOver, instructions: list[Instruction]) -> None:
         place = self._place[event.index]
         running = self._release(event.index, event)
         accounts = self._lanes.accounts_of(place)
@@ -194,7 +192,7 @@ class Scheduler:
         instructions.extend(self._skip_all(stopped.need, stopped.reason))
 
     def _settle(
-        self, account: Account, grant: Grant, event: Ended, instructions: list[Instruction]
+        self, account: Account, grant: Grant, event: AttemptOver, instructions: list[Instruction]
     ) -> None:
         use = _use_of(account.name, event)
         if use is None:
@@ -204,7 +202,7 @@ class Scheduler:
         if held is not None:
             instructions.append(held)
 
-    def _decide(self, event: Ended, place: int) -> Instruction:
+    def _decide(self, event: AttemptOver, place: int) -> Instruction:
         """What becomes of the trial whose attempt ended."""
         would_try_again = event.outcome in self._retry.on and not event.lasting
         if would_try_again or (event.stops is not None and not event.outcome.is_judged):
@@ -220,7 +218,7 @@ class Scheduler:
         named = (stops, *needs) if stops is not None else needs
         return next((self._stopped[need] for need in named if need in self._stopped), None)
 
-    def _try_again(self, event: Ended, place: int) -> Instruction:
+    def _try_again(self, event: AttemptOver, place: int) -> Instruction:
         refused = event.outcome is Outcome.RATE_LIMITED
         counts = self._refusals if refused else self._tries
         tried = counts[event.index] = counts.get(event.index, 0) + 1
@@ -240,13 +238,13 @@ class Scheduler:
             heapq.heappush(self._resting, (event.at + delay_s, place))
         return RetryLater(index=event.index, delay_s=delay_s)
 
-    def _refusing_account(self, event: Ended, place: int) -> Account | None:
+    def _refusing_account(self, event: AttemptOver, place: int) -> Account | None:
         """The account that waits in the trial's place; None: the trial waits."""
         accounts = self._lanes.accounts_of(place)
         found = (one for one in accounts if one.name == event.account and not one.meets_strays)
         return next(found, None)
 
-    def _put_back(self, event: Ended, place: int, account: Account) -> Instruction:
+    def _put_back(self, event: AttemptOver, place: int, account: Account) -> Instruction:
         """The account waits, not the trial: it keeps its place in its lane."""
         if not self._stopping:
             self._lanes.add(place)
@@ -258,7 +256,7 @@ class Scheduler:
         for account, grant in zip(accounts, running.grants, strict=True):
             account.give_up(grant)
 
-    def _release(self, index: int, end: Ended | None) -> Running:
+    def _release(self, index: int, end: AttemptOver | None) -> RunningAttempt:
         running = self._running.pop(index)
         if self._gate is not None:
             self._gate.end(index, None if end is None else end.memory_bytes)
@@ -294,7 +292,7 @@ class Scheduler:
         heapq.heapify(self._resting)
         return [Skip(index=i, reason=reason) for i in sorted(self._order[p].index for p in places)]
 
-    def _skip_unaffordable(self, purse: Purse, instructions: list[Instruction]) -> None:
+    def _skip_unaffordable(self, purse: BudgetState, instructions: list[Instruction]) -> None:
         """With nothing in flight that could turn out cheaper, what doesn't fit never will."""
         for lane in self._lanes.filled():
             while lane.places and not purse.fits(self._next_of(lane)):
@@ -327,15 +325,15 @@ class Scheduler:
             if lane.exclusive:
                 return
 
-    def _start(self, lane: Lane, now: float) -> Start:
+    def _start(self, lane: Lane, now: float) -> StartAttempt:
         place, grants = self._lanes.take(lane, now)
         work = self._order[place]
         reserved = self._purse.reserve(work) if self._purse is not None else 0.0
-        self._running[work.index] = Running(now, grants, reserved)
+        self._running[work.index] = RunningAttempt(now, grants, reserved)
         self._phases.start(lane)
         if self._gate is not None:
             self._gate.start(now, work)
-        return Start(index=work.index)
+        return StartAttempt(index=work.index)
 
     def _next_lane(self, now: float) -> Lane | None:
         """The most urgent of the lanes that are open; and when the next of the others opens."""
@@ -360,7 +358,9 @@ class Scheduler:
             opened = [lane for lane in opened if self._next_of(lane).block == first]
         return max(opened, key=lambda lane: self._lanes.urgency(lane, now))
 
-    def _with_room_in_the_machine(self, gate: Gate, lanes: list[Lane], now: float) -> list[Lane]:
+    def _with_room_in_the_machine(
+        self, gate: MachineGate, lanes: list[Lane], now: float
+    ) -> list[Lane]:
         """The lanes whose next trial the machine can carry; the others may be overtaken, but not
         for ever."""
         overdue = [
@@ -404,7 +404,7 @@ def _longest_first(works: Sequence[Work]) -> list[Work]:
     return sorted(longest_first, key=by_block) if any(map(by_block, works)) else longest_first
 
 
-def _use_of(account: str, event: Ended) -> AccountUse | None:
+def _use_of(account: str, event: AttemptOver) -> AccountUse | None:
     """What the attempt did with this account; None where it told of none at all."""
     for use in event.uses:
         if use.account == account:

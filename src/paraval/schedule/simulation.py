@@ -7,24 +7,25 @@ through it. The clock jumps from event to event.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from paraval.records import AccountUse, Outcome
+from paraval.records import AccountLimits, AccountUse, Limits, Outcome
 from paraval.schedule.messages import (
+    AccountHeld,
     Added,
+    AttemptOver,
     Begin,
     CallOff,
     Conclude,
-    Ended,
     Event,
-    Held,
     Instruction,
+    NeedStopped,
     Over,
     Skip,
-    Start,
+    StartAttempt,
     StopAsked,
-    Stopped,
     Tick,
     WakeAt,
     Work,
@@ -32,9 +33,102 @@ from paraval.schedule.messages import (
 )
 from paraval.schedule.scheduler import Scheduler
 
+# What decides the end of a run: for each limit, how long the whole plan takes through it at
+# least.
+
+PARALLEL = "parallel"
+ALONE = "what runs alone"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Imagined:
+class Bound:
+    """A run cannot end sooner than this, because of that."""
+
+    name: str
+    """`parallel`, `what runs alone`, a limit's or an account's name as among the needs, or
+    `longest trial`."""
+    seconds: float
+    text: str
+    """What limits: `300 requests a minute`."""
+    is_rate: bool = False
+    """True: it holds however long trials take."""
+
+
+@dataclass(slots=True)
+class _LimitLoad:
+    """All that has to pass through a limit."""
+
+    seconds: float = 0.0
+    requests: float = 0.0
+    tokens: float = 0.0
+
+
+def bounds(works: Sequence[Work], limits: Limits) -> tuple[Bound, ...]:
+    """Every bound of a plan, the one that decides first."""
+    if not works:
+        return ()
+    found = [
+        _bound_of_slots(works, limits),
+        Bound(
+            name="longest trial",
+            seconds=max(work.expected_s for work in works),
+            text="the longest trial",
+        ),
+    ]
+    for name, load in sorted(_loads(works).items()):
+        found.extend(_bounds_of(name, load, limits))
+    return tuple(sorted(found, key=lambda bound: -bound.seconds))
+
+
+def _bound_of_slots(works: Sequence[Work], limits: Limits) -> Bound:
+    """What runs alone comes on top of what does not; it is named after what takes longer."""
+    alone_s = sum(work.expected_s for work in works if work.exclusive)
+    shared_s = (sum(work.expected_s for work in works) - alone_s) / max(1, limits.parallel)
+    if alone_s > shared_s:
+        return Bound(name=ALONE, seconds=shared_s + alone_s, text="one at a time")
+    return Bound(name=PARALLEL, seconds=shared_s + alone_s, text=f"{limits.parallel} at once")
+
+
+def _loads(works: Sequence[Work]) -> dict[str, _LimitLoad]:
+    loads: dict[str, _LimitLoad] = defaultdict(_LimitLoad)
+    for work in works:
+        for need in work.needs:
+            loads[need].seconds += work.expected_s
+        for draw in draws_of(work):
+            loads[draw.account].requests += draw.requests
+            loads[draw.account].tokens += draw.tokens
+    return loads
+
+
+def _bounds_of(name: str, load: _LimitLoad, limits: Limits) -> Iterator[Bound]:
+    if name in limits.named:
+        capacity = max(1, min(limits.named[name], limits.parallel))
+        yield Bound(
+            name=name, seconds=load.seconds / capacity, text=f"{limits.named[name]} at once"
+        )
+    known = limits.accounts.get(name, AccountLimits())
+    if known.concurrent:
+        capacity = max(1, min(known.concurrent, limits.parallel))
+        yield Bound(name=name, seconds=load.seconds / capacity, text=f"{known.concurrent} at once")
+    if known.requests_per_minute:
+        yield Bound(
+            name=name,
+            seconds=60.0 * load.requests / known.requests_per_minute,
+            text=f"{known.requests_per_minute:,g} requests a minute",
+            is_rate=True,
+        )
+    if known.tokens_per_minute:
+        yield Bound(
+            name=name,
+            # The first minute's worth may be taken at once.
+            seconds=max(0.0, 60.0 * load.tokens / known.tokens_per_minute - 60.0),
+            text=f"{known.tokens_per_minute:,.0f} tokens a minute",
+            is_rate=True,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedEnd:
     """How an attempt is made to end."""
 
     duration_s: float
@@ -50,10 +144,10 @@ class Imagined:
     memory_bytes: int | None = None
 
 
-Imagine = Callable[[int, int], Imagined]
+Imagine = Callable[[int, int], SimulatedEnd]
 """(trial index, attempt number from 1) -> its end."""
 
-ImagineAt = Callable[[float, int, int], Imagined]
+ImagineAt = Callable[[float, int, int], SimulatedEnd]
 """(when it starts, trial index, attempt number from 1) -> its end."""
 
 More = Callable[[int], Sequence[Work]]
@@ -63,7 +157,7 @@ More = Callable[[int], Sequence[Work]]
 def as_expected(works: Iterable[Work]) -> Imagine:
     """Every attempt goes as it is thought to, and takes of its accounts what it draws."""
     ends = {
-        work.index: Imagined(
+        work.index: SimulatedEnd(
             duration_s=work.expected_s,
             uses=tuple(
                 AccountUse(account=draw.account, requests=draw.requests, tokens=draw.tokens)
@@ -77,7 +171,7 @@ def as_expected(works: Iterable[Work]) -> Imagine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class AttemptSpan:
     """When an attempt ran."""
 
     index: int
@@ -90,11 +184,11 @@ class Span:
 class Trace:
     """All that happened in a simulated run."""
 
-    spans: list[Span] = field(default_factory=list)
+    spans: list[AttemptSpan] = field(default_factory=list)
     concluded: list[int] = field(default_factory=list)
     skipped: list[Skip] = field(default_factory=list)
-    held: list[Held] = field(default_factory=list)
-    stopped: list[Stopped] = field(default_factory=list)
+    held: list[AccountHeld] = field(default_factory=list)
+    stopped: list[NeedStopped] = field(default_factory=list)
     over_at: float | None = None
     """The last time that it was."""
 
@@ -161,7 +255,7 @@ class _Simulation:
 
     def perform(self, instruction: Instruction, now: float) -> None:
         match instruction:
-            case Start(index=index):
+            case StartAttempt(index=index):
                 self._start(index, now)
             case WakeAt(at=at):
                 self.expect(Tick(at=at))
@@ -171,9 +265,9 @@ class _Simulation:
             case Skip(index=index):
                 self.trace.skipped.append(instruction)
                 self._add_more(index, now)
-            case Held():
+            case AccountHeld():
                 self.trace.held.append(instruction)
-            case Stopped():
+            case NeedStopped():
                 self.trace.stopped.append(instruction)
             case Over():
                 self.trace.over_at = now
@@ -188,10 +282,10 @@ class _Simulation:
     def _start(self, index: int, now: float) -> None:
         number = self._numbers[index] = self._numbers.get(index, 0) + 1
         end = self._imagine(now, index, number)
-        span = Span(index=index, number=number, start=now, end=now + end.duration_s)
+        span = AttemptSpan(index=index, number=number, start=now, end=now + end.duration_s)
         self.trace.spans.append(span)
         self.expect(
-            Ended(
+            AttemptOver(
                 at=span.end,
                 index=index,
                 outcome=end.outcome,

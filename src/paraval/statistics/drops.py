@@ -11,8 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from paraval.statistics.confidence import check_confidence
-from paraval.statistics.distributions import incomplete_beta
+from paraval.statistics.distributions import check_confidence, incomplete_beta
 from paraval.statistics.pairs import adjust_sums, check_differences, is_pass_fail, paired_interval
 from paraval.statistics.power import interval_quantile
 from paraval.statistics.rates import clopper_pearson
@@ -56,7 +55,7 @@ def pairs_to_tell(
         raise ValueError(f"a bound is a finite number, not {bound}")
     n = len(differences)
     mean = math.fsum(differences) / n
-    shares = _Shares(
+    shares = _DifferenceShares(
         mean=mean,
         square=math.fsum(value * value for value in differences) / n,
         # The upper end is that of a comparison.
@@ -68,7 +67,7 @@ def pairs_to_tell(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Shares:
+class _DifferenceShares:
     """Differences that come in the same shares, however many there are."""
 
     mean: float

@@ -6,17 +6,257 @@ and in which words it is told, is decided by those who call.
 
 from __future__ import annotations
 
+import bisect
 import math
+import operator
+import random
+from collections import Counter
 from collections.abc import Sequence
 from statistics import NormalDist, fmean
 from typing import NamedTuple
 
-from paraval.statistics.bootstrap import bootstrap_quantiles
-from paraval.statistics.confidence import check_confidence, normal_quantile
-from paraval.statistics.distributions import coin_chance, coin_tail, student_quantile
-from paraval.statistics.flips import DUST, flip_p
-from paraval.statistics.means import mean_interval
-from paraval.statistics.repeats import MADE_UP
+from paraval.statistics.distributions import (
+    MOST_COUNTED,
+    check_confidence,
+    coin_chance,
+    coin_tail,
+    normal_quantile,
+    student_quantile,
+)
+from paraval.statistics.means import MADE_UP, mean_interval, quantile
+
+# The bootstrap of a mean, corrected for bias and acceleration (BCa; Efron 1987).
+
+MOST_DRAWS = 5_000_000
+"""Values that are drawn at most: under a second."""
+STEEPEST_TILT = 20.0
+"""In standard errors: no bound that anyone asks for lies further out."""
+HALVINGS = 24
+"""They leave a few millionths of a standard error."""
+NORMAL = NormalDist()
+
+
+def bootstrap_quantiles(
+    values: Sequence[float], confidence: float, *, seed: int, resamples: int
+) -> tuple[float, float]:
+    """The bounds of the mean. The values are finite, and not all the same."""
+    if len(values) * resamples <= MOST_DRAWS:
+        return _drawn(values, confidence, seed=seed, resamples=resamples)
+    return _computed(values, confidence)
+
+
+def _drawn(
+    values: Sequence[float], confidence: float, *, seed: int, resamples: int
+) -> tuple[float, float]:
+    rng = random.Random(seed)  # noqa: S311 - no secret: the same seed must give the same interval
+    n = len(values)
+    means = sorted(sum(rng.choices(values, k=n)) / n for _ in range(resamples))
+    mean, dust = fmean(values), 1e-12 * max(map(abs, values))
+    # Resamples as high as the mean itself count half: with few values there are many of them.
+    below = (bisect.bisect_left(means, mean - dust) + bisect.bisect_right(means, mean + dust)) / 2
+    # Chance alone can put all of few resamples on one side.
+    share = min(max(below, 0.5), resamples - 0.5) / resamples
+    low, high = _levels(values, share, confidence)
+    return (quantile(means, low), quantile(means, high))
+
+
+def _levels(values: Sequence[float], share: float, confidence: float) -> tuple[float, float]:
+    """Where in the spread of resampled means the bounds are, when a share of them lies below the
+    mean. The jackknife of a mean has a closed form."""
+    mean = fmean(values)
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    cubes = math.fsum((value - mean) ** 3 for value in values)
+    acceleration = cubes / (6 * squares**1.5)
+    bias = NORMAL.inv_cdf(share)
+
+    def level(p: float) -> float:
+        z = bias + NORMAL.inv_cdf(p)
+        return NORMAL.cdf(bias + z / (1 - acceleration * z))
+
+    tail = (1 - confidence) / 2
+    return (level(tail), level(1 - tail))
+
+
+def _computed(values: Sequence[float], confidence: float) -> tuple[float, float]:
+    mean = fmean(values)
+    spread = math.sqrt(fmean((value - mean) ** 2 for value in values))
+    # A thousandth of the spread is lost in the mean of so many, and bounds the work.
+    scaled = Counter(round((value - mean) / spread, 3) for value in values)
+    resampled = _Resampled(tuple(scaled.items()), len(values))
+    low, high = _levels(values, resampled.at(0.0).share, confidence)
+    return (mean + spread * resampled.quantile(low), mean + spread * resampled.quantile(high))
+
+
+class _SamplePoint(NamedTuple):
+    mean: float
+    share: float
+    """Of the resampled means, those up to this one."""
+
+
+class _Resampled:
+    """How the mean of a resample is spread, for values of mean 0 and spread 1 with their counts."""
+
+    def __init__(self, counts: Sequence[tuple[float, int]], n: int) -> None:
+        self._counts = counts
+        self._n = n
+        self._skew = math.fsum(value**3 * count for value, count in counts) / n
+
+    def at(self, tilt: float) -> _SamplePoint:
+        """The point of the spread where values weigh as much as exp(tilt * value)."""
+        top = max(tilt * value for value, _ in self._counts)
+        weights = [count * math.exp(tilt * value - top) for value, count in self._counts]
+        total = math.fsum(weights)
+        mean, square = (
+            math.fsum(w * value**power for w, (value, _) in zip(weights, self._counts, strict=True))
+            / total
+            for power in (1, 2)
+        )
+        exponent = tilt * mean - top - math.log(total / self._n)
+        root = math.copysign(math.sqrt(max(0.0, 2 * self._n * exponent)), tilt)
+        slope = tilt * math.sqrt(self._n * max(0.0, square - mean * mean))
+        if abs(root) < 1e-3 or slope == 0:
+            # 1 / root - 1 / slope has a gap at 0, where its limit is known.
+            correction = self._skew / (6 * math.sqrt(self._n))
+        else:
+            correction = 1 / root - 1 / slope
+        return _SamplePoint(mean, NORMAL.cdf(root) + NORMAL.pdf(root) * correction)
+
+    def quantile(self, level: float) -> float:
+        low, high = (edge / math.sqrt(self._n) for edge in (-STEEPEST_TILT, STEEPEST_TILT))
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            if self.at(middle).share < level:
+                low = middle
+            else:
+                high = middle
+        return self.at(high).mean
+
+
+# How a sum is spread when each of its terms may as well have the other sign.
+
+DUST = 1e-9
+"""Sums that differ by less are the same: what rounding leaves of thirds and tenths."""
+MOST_ENUMERATED = 16
+FINEST_GRID = 100
+"""Differences are looked at as multiples of a half, a third, ... and at last a hundredth."""
+MOST_STEPS = 3_000_000
+"""Work that counting may take: under half a second."""
+LEFT_OUT = 2e-36
+"""More than the windows of all sizes of a grid leave out together, so that no p is 0."""
+MOST_FLIPPED = 4_096
+"""So many of the largest terms are flipped one by one."""
+
+
+class Grid(NamedTuple):
+    """Terms as whole numbers: how many there are of each size, and how far their sum is from 0."""
+
+    sizes: dict[int, int]
+    distance: int
+
+    @property
+    def steps(self) -> int:
+        """What counting all sums takes."""
+        work = reach = 0
+        for size, count in sorted(self.sizes.items()):
+            work += (reach + 1) * len(_window(count))
+            reach += size * count
+        return work
+
+
+def flip_p(terms: Sequence[float], *, seed: int, resamples: int) -> float:
+    """How likely a sum at least as far from 0 is, when every sign is a fair coin."""
+    # A 0 never changes the sum.
+    terms = [term for term in terms if abs(term) > DUST]
+    if not terms:
+        return 1.0
+    grid = _on_grid(terms)
+    if grid is not None and grid.steps <= MOST_STEPS:
+        return _counted(grid)
+    sizes = [abs(term) for term in terms]
+    least = abs(math.fsum(terms)) - DUST * math.fsum(sizes)
+    if len(sizes) <= MOST_ENUMERATED:
+        return _enumerated(sizes, least)
+    return _drawn_flips(sizes, least, seed=seed, resamples=resamples)
+
+
+def _on_grid(terms: Sequence[float]) -> Grid | None:
+    distinct = Counter(terms)
+    for parts in range(1, FINEST_GRID + 1):
+        if all(abs(term * parts - round(term * parts)) < DUST for term in distinct):
+            sizes: Counter[int] = Counter()
+            total = 0
+            for term, count in distinct.items():
+                sizes[abs(round(term * parts))] += count
+                total += round(term * parts) * count
+            return Grid(dict(sizes), abs(total))
+    return None
+
+
+def _counted(grid: Grid) -> float:
+    """Over all sums, from how many of each size have a plus."""
+    if grid.distance == 0:
+        return 1.0
+    chances = [1.0]
+    for size, count in sorted(grid.sizes.items()):
+        wider = [0.0] * (len(chances) + size * count)
+        for plus in _window(count):
+            share = coin_chance(plus, count)
+            for place, chance in enumerate(chances, size * plus):
+                wider[place] += chance * share
+        chances = wider
+    whole = len(chances) - 1
+    # A sum is twice its positive part, less the whole.
+    part = (whole + grid.distance) // 2
+    upper = math.fsum(chances[place] for place in range(part, whole + 1))
+    left_out = LEFT_OUT if max(grid.sizes.values()) > MOST_COUNTED else 0.0
+    return min(1.0, 2 * upper + left_out)
+
+
+def _window(count: int) -> range:
+    """How many of so many coins may show heads; of very many, 13 standard deviations to each side
+    are enough."""
+    if count <= MOST_COUNTED:
+        return range(count + 1)
+    reach = math.ceil(13 * math.sqrt(count) / 2)
+    return range(max(0, count // 2 - reach), min(count, (count + 1) // 2 + reach) + 1)
+
+
+def _enumerated(sizes: Sequence[float], least: float) -> float:
+    # The first keeps its sign: the other half of all sums is the mirror of this one.
+    sums = [sizes[0]]
+    for size in sizes[1:]:
+        sums = [value + size for value in sums] + [value - size for value in sums]
+    return sum(abs(value) >= least for value in sums) / len(sums)
+
+
+def _drawn_flips(sizes: Sequence[float], least: float, *, seed: int, resamples: int) -> float:
+    """By chance, eight signs for each random byte; and the sum that was seen counts as one.
+
+    Beyond the largest few thousand the rest are added as one normal variable, which so many
+    smaller terms are: the work stays the same for any number of them.
+    """
+    rng = random.Random(seed)  # noqa: S311 - no secret: the same seed must give the same p
+    ordered = sorted(sizes, reverse=True)
+    flipped, rest = ordered[:MOST_FLIPPED], ordered[MOST_FLIPPED:]
+    tables = [_sums_of_signs(flipped[i : i + 8]) for i in range(0, len(flipped), 8)]
+    spread = math.sqrt(math.fsum(size * size for size in rest))
+    as_far = 1
+    for _ in range(resamples):
+        total = sum(map(operator.getitem, tables, rng.randbytes(len(tables))))
+        if rest:
+            total += rng.gauss(0, spread)
+        as_far += abs(total) >= least
+    return as_far / (resamples + 1)
+
+
+def _sums_of_signs(sizes: Sequence[float]) -> list[float]:
+    """The sum for each of the 256 ways to give signs to eight terms, or fewer."""
+    sums = [0.0]
+    for place in range(8):
+        size = sizes[place] if place < len(sizes) else 0.0
+        sums = [value + size for value in sums] + [value - size for value in sums]
+    return sums
+
 
 BOOTSTRAPPED_ALONE = 60
 """From so many pairs on the bootstrap needs no help."""

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from paraval.statistics.confidence import check_confidence, normal_quantile
-from paraval.statistics.distributions import incomplete_beta, student_quantile
-from paraval.statistics.pairs import (
-    adjust_sums,
-    check_differences,
-    is_pass_fail,
+from paraval.statistics.distributions import (
+    check_confidence,
+    incomplete_beta,
+    normal_quantile,
+    student_quantile,
 )
+from paraval.statistics.pairs import adjust_sums, check_differences, is_pass_fail
 
 _FINE = 1e-6
 

@@ -8,8 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from paraval.statistics.confidence import check_confidence, normal_quantile
-from paraval.statistics.distributions import beta_quantile, incomplete_beta, student_quantile
+from paraval.statistics.distributions import (
+    beta_quantile,
+    check_confidence,
+    incomplete_beta,
+    normal_quantile,
+    student_quantile,
+)
 
 _DUST = 1e-20
 """Of a variance."""

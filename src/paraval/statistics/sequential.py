@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from paraval.statistics.confidence import check_confidence
+from paraval.statistics.distributions import check_confidence
 
 
 def sign_e_value(wins: int, losses: int) -> float:

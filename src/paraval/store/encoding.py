@@ -17,14 +17,97 @@ from pydantic_core import CoreSchema as Form
 from pydantic_core import SchemaValidator, ValidationError
 from pydantic_core import core_schema as forms
 
-from paraval.records import AttemptResult, Case, Failure, Grade, Outcome, Output, Spend
-from paraval.store.deeds import (
-    CHANGE_COUNTS,
-    activity_content,
-    activity_from,
-    change_content,
-    change_from,
+from paraval.records import (
+    Activity,
+    AttemptResult,
+    Case,
+    Change,
+    Failure,
+    FileChange,
+    Grade,
+    McpState,
+    Outcome,
+    Output,
+    Spend,
+    ToolUse,
 )
+
+# What an attempt did, as JSON: an agent's activity, and what changed in its workspace.
+
+
+def activity_content(activity: Activity) -> dict[str, Any]:
+    content: dict[str, Any] = {
+        name: told
+        for name in ("turns", "session", "version", "model")
+        if (told := getattr(activity, name)) is not None
+    }
+    if activity.tools:
+        content["tools"] = [
+            [tool.name, tool.server, tool.calls, tool.failed] for tool in activity.tools
+        ]
+    if activity.mcp:
+        content["mcp"] = {server: state.value for server, state in activity.mcp.items()}
+    if not activity.tells_tools:
+        content["tells_tools"] = False
+    return content
+
+
+def activity_from(content: Any) -> Activity:
+    # `dict` and the unpackings refuse what is damaged with the errors that a reader explains.
+    told = dict(content)
+    tools = [
+        ToolUse(name=name, server=server, calls=calls, failed=failed)
+        for name, server, calls, failed in told.pop("tools", ())
+    ]
+    mcp = {server: McpState(state) for server, state in dict(told.pop("mcp", {})).items()}
+    return Activity(tools=tuple(tools), mcp=mcp, **told)
+
+
+CHANGE_COUNTS = (
+    "files_added",
+    "files_changed",
+    "files_deleted",
+    "binary_files",
+    "lines_added",
+    "lines_deleted",
+)
+
+
+def change_content(change: Change) -> dict[str, Any]:
+    content: dict[str, Any] = {
+        name: number for name in CHANGE_COUNTS if (number := getattr(change, name))
+    }
+    if change.files:
+        content["files"] = [_file_content(file) for file in change.files]
+    if change.tampering:
+        content["tampering"] = change.tampering
+    if change.unknown is not None:
+        content["unknown"] = change.unknown
+    return content
+
+
+def change_from(content: Any) -> Change:
+    told = dict(content)
+    files = [_file_from(*file) for file in told.pop("files", ())]
+    return Change(files=tuple(files), tampering=tuple(told.pop("tampering", ())), **told)
+
+
+def _file_content(file: FileChange) -> list[Any]:
+    content = [file.path, file.status, file.lines_added, file.lines_deleted]
+    return [*content, True] if file.binary else content
+
+
+def _file_from(
+    path: str, status: str, added: int | None, deleted: int | None, *binary: bool
+) -> FileChange:
+    return FileChange(
+        path=path,
+        status=status,
+        lines_added=added,
+        lines_deleted=deleted,
+        binary=any(binary),
+    )
+
 
 DEEPEST = 100
 """Nests deeper than this are cut: what Python can write as JSON, it cannot always read again."""

@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 
 from paraval.errors import StoreError
 from paraval.records import Outcome, RunInfo, Variant
-from paraval.store.about import About
 from paraval.store.connection import RUN_FILE, ReadingFile, explaining, fingerprint, has_run
 from paraval.store.encoding import content_of, mapping_of, required_number, to_json
 from paraval.store.folder import RUNS_FOLDER, unreadable
 from paraval.store.locks import is_worked_on
+from paraval.store.plan_rows import RunFacts
 from paraval.store.reader import RunReader, checked_info
 from paraval.store.schema import (
     APPLICATION_ID,
@@ -37,14 +37,7 @@ from paraval.store.schema import (
     foreign_name,
     statements_of,
 )
-from paraval.store.spending import (
-    Spent,
-    is_carried_over,
-    is_from_cache,
-    spent_in,
-    tokens_of,
-    whole_usd,
-)
+from paraval.store.sums import Spent, is_carried_over, is_from_cache, spent_in, tokens_of, whole_usd
 
 INDEX_FILE = "index.db"
 HISTORY_RUNS = 10
@@ -85,13 +78,13 @@ class HistoryRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
+class DurationHistory:
     """What the last runs of a suite tell about durations, costs and needs."""
 
     rows: tuple[HistoryRow, ...] = ()
 
 
-class _Taken(NamedTuple):
+class _MachineUse(NamedTuple):
     """What an attempt took of the machine; None where nobody saw."""
 
     memory_bytes: float | None = None
@@ -137,7 +130,7 @@ class _Sums:
         self.watched_s += other.watched_s
         self.sum_cpu_s += other.sum_cpu_s
 
-    def add_attempt(self, duration_s: float, spent: Spent, taken: _Taken) -> None:
+    def add_attempt(self, duration_s: float, spent: Spent, taken: _MachineUse) -> None:
         self.n += 1
         self.sum_log += math.log(max(duration_s, SHORTEST_S))
         if (cost := whole_usd(spent)) is not None:
@@ -186,14 +179,14 @@ class Index:
         if mark is not None:
             self._remember([(info, mark)], gone=set())
 
-    def history(self, suite: str) -> History:
+    def history(self, suite: str) -> DurationHistory:
         """Durations and costs over the suite's last runs, also those that never came to an end."""
         try:
             last = [info for info in self.runs() if info.suite == suite][:HISTORY_RUNS]
         except StoreError as error:
             # Durations only help to plan: who cannot have them does without.
             _log.debug("%s tells no durations: %s", self._root, error.message)
-            return History()
+            return DurationHistory()
         remembered = self._remembered_sums([info.id for info in last])
         totals: _ByTrials = defaultdict(_Sums)
         for info in last:
@@ -202,7 +195,7 @@ class Index:
             found = sums if sums is not None else _read_sums(Path(info.folder))
             for trials, more in found.items():
                 totals[trials].add(more)
-        return History(rows=tuple(_history_rows(totals)))
+        return DurationHistory(rows=tuple(_history_rows(totals)))
 
     # ---- the file
 
@@ -399,7 +392,7 @@ def _info_from(text: str, folder: Path) -> RunInfo | None:
     """None where the index says it in words that are not ours."""
     try:
         told = mapping_of(text)
-        about = About.from_mapping(told)._asdict()
+        about = RunFacts.from_mapping(told)._asdict()
         return checked_info(RunInfo(**{**told, **about}, folder=str(folder)))
     except (TypeError, ValueError, LookupError, AttributeError):
         return None
@@ -442,12 +435,12 @@ def _read_sums(folder: Path) -> _ByTrials:
         return {}
 
 
-def _taken_in(content: str) -> _Taken:
+def _taken_in(content: str) -> _MachineUse:
     """From an attempt's stored content; most are not even read."""
     if '"cpu_s"' not in content and '"memory_bytes"' not in content:
-        return _Taken()
+        return _MachineUse()
     parsed = content_of(content)
-    return _Taken(*(_amount(parsed.get(name)) for name in _Taken._fields))
+    return _MachineUse(*(_amount(parsed.get(name)) for name in _MachineUse._fields))
 
 
 def _amount(told: object) -> float | None:

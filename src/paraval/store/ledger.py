@@ -23,21 +23,30 @@ from typing import Self
 
 from paraval.errors import StoreError
 from paraval.records import Attempt, AttemptResult, Outcome, RunInfo, Trial, TrialResult
-from paraval.store.changes import Addition, Change, End, OnDurable, Start
 from paraval.store.connection import RUN_FILE, close_as_one_file, explaining
 from paraval.store.folder import artifacts_of
-from paraval.store.growing import Numbering
-from paraval.store.planned import Replaced
+from paraval.store.plan_rows import ReplacedResults
 from paraval.store.reader import read_info, read_known_results
-from paraval.store.spending import Sum, spent_in, sum_of
-from paraval.store.writing import Deliver, Hold, Last, Writing
+from paraval.store.sums import Sum, spent_in, sum_of
+from paraval.store.writer import (
+    AddedTrials,
+    Change,
+    Deliver,
+    EndRow,
+    LastChange,
+    Numbering,
+    OnDurable,
+    RunHold,
+    StartRow,
+    WriterThread,
+)
 
 
 class Ledger:
     """What happens in a run, as it happens. A context manager; `open` it before recording."""
 
     def __init__(
-        self, hold: Hold, *, replaced: Replaced, on_close: Callable[[RunInfo], None]
+        self, hold: RunHold, *, replaced: ReplacedResults, on_close: Callable[[RunInfo], None]
     ) -> None:
         self.folder = hold.folder
         self.plan = hold.plan
@@ -50,7 +59,7 @@ class Ledger:
         self._connection = hold.connection
         self._on_close = on_close
         self._started = time.monotonic()
-        self._queue: queue.SimpleQueue[Change | Last] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Change | LastChange] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
         self._closed = False
         self._numbering: Numbering | None = None
@@ -160,7 +169,7 @@ class Ledger:
         """
         if self._writer is not None or self._closed:
             raise RuntimeError("a ledger is opened once")
-        self._work = Writing(self._hold, self._queue, deliver, on_failure, also_write)
+        self._work = WriterThread(self._hold, self._queue, deliver, on_failure, also_write)
         self._writer = threading.Thread(
             target=self._work.until_stopped, name="paraval-ledger", daemon=True
         )
@@ -173,13 +182,13 @@ class Ledger:
             self._numbering = Numbering(self.plan)
         for trial in trials:
             self._made[trial.index] = self._made_by_key.get(trial.key, 0)
-        self._queue.put(Addition(self._numbering.rows_of(trials)))
+        self._queue.put(AddedTrials(self._numbering.rows_of(trials)))
 
     def record_start(self, attempt: Attempt, at: float, on_durable: OnDurable) -> None:
         """The attempt is about to start; start it when `on_durable` is called."""
         index, number = attempt.id
         self._made[index] = max(number, self._made.get(index, 0))
-        self._queue.put(Start(attempt, at, on_durable))
+        self._queue.put(StartRow(attempt, at, on_durable))
 
     def record_end(
         self,
@@ -191,7 +200,7 @@ class Ledger:
         on_durable: OnDurable,
     ) -> None:
         """The attempt ended; `final`: this is the trial's result, unless it has one already."""
-        self._queue.put(End(attempt, result, time.time(), final, queued_s, on_durable))
+        self._queue.put(EndRow(attempt, result, time.time(), final, queued_s, on_durable))
 
     # ---- the end
 
@@ -221,7 +230,7 @@ class Ledger:
         self._closed = True
         failure: Exception | None = None
         if self._writer is not None:
-            self._queue.put(Last.STOP)
+            self._queue.put(LastChange.STOP)
             self._writer.join()
             failure = self._work.failure
         told = self._writer is not None and self._work.waits

@@ -26,7 +26,6 @@ from paraval.records import (
     Variant,
 )
 from paraval.settings import is_of_tests
-from paraval.store.about import read_about
 from paraval.store.connection import RUN_FILE, ReadingFile, explaining, require_whole
 from paraval.store.encoding import (
     EndedColumns,
@@ -42,8 +41,9 @@ from paraval.store.encoding import (
 )
 from paraval.store.folder import artifacts_of, is_run_id
 from paraval.store.locks import is_worked_on
+from paraval.store.plan_rows import read_about
 from paraval.store.schema import GROWS, NO_ATTEMPT
-from paraval.store.spending import Spent, Sum, spent_by, sum_of
+from paraval.store.sums import Spent, Sum, spent_by, sum_of
 
 PAGE_ROWS = 500
 NOT_NAMED = -1

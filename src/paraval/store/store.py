@@ -21,7 +21,7 @@ from typing import Any
 from paraval.errors import RequestError, StoreError
 from paraval.processes.identity import process_identity
 from paraval.records import Plan, RunInfo, TrialResult
-from paraval.store import planned
+from paraval.store import plan_rows as planned
 from paraval.store.connection import (
     RUN_FILE,
     NoPlanError,
@@ -33,11 +33,11 @@ from paraval.store.connection import (
     open_for_writing,
 )
 from paraval.store.folder import RUNS_FOLDER, prepare_folder, require_writable, unusable
-from paraval.store.index import History, Index
+from paraval.store.index import DurationHistory, Index
 from paraval.store.ledger import Ledger
 from paraval.store.locks import Identity, RunLock
 from paraval.store.reader import RunReader, last_sign_of_life
-from paraval.store.writing import Hold
+from paraval.store.writer import RunHold
 
 _BEFORE_LAST = re.compile(r"last~(\d{1,9})", re.ASCII)
 
@@ -86,8 +86,10 @@ class Store:
             planned.write_new(connection, folder.name, plan, seed)
             session = self._begin_session(connection)
             connection.execute("COMMIT")
-            hold = Hold(folder=folder, connection=connection, lock=lock, session=session, plan=plan)
-            return self._ledger(hold, planned.Replaced())
+            hold = RunHold(
+                folder=folder, connection=connection, lock=lock, session=session, plan=plan
+            )
+            return self._ledger(hold, planned.ReplacedResults())
         except BaseException:
             connection.close()
             raise
@@ -116,13 +118,15 @@ class Store:
             replaced = planned.replace(connection, plan)
             session = self._begin_session(connection)
             connection.execute("COMMIT")
-            hold = Hold(folder=folder, connection=connection, lock=lock, session=session, plan=plan)
+            hold = RunHold(
+                folder=folder, connection=connection, lock=lock, session=session, plan=plan
+            )
             return self._ledger(hold, replaced)
         except BaseException:
             connection.close()
             raise
 
-    def _ledger(self, hold: Hold, replaced: planned.Replaced) -> Ledger:
+    def _ledger(self, hold: RunHold, replaced: planned.ReplacedResults) -> Ledger:
         return Ledger(hold, replaced=replaced, on_close=self._index.fold)
 
     def _begin_session(self, connection: sqlite3.Connection) -> int:
@@ -219,7 +223,7 @@ class Store:
         with self.reader(run) as reader:
             return reader.grows()
 
-    def history(self, suite: str) -> History:
+    def history(self, suite: str) -> DurationHistory:
         """How long the suite's trials took in its last runs."""
         return self._index.history(suite)
 

@@ -10,34 +10,131 @@ import asyncio
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
 
-from paraval.agents.catalogue import AGENTS, find_program
-from paraval.agents.custom import custom_fields
-from paraval.agents.custom_patterns import has_patterns, read_by_patterns
-from paraval.agents.keys import keys_for
-from paraval.agents.program import AgentProgram, Endpoint, Job, Launch, Reading, Transcript
-from paraval.environment import PROXY_VARIABLES, child_environment
-from paraval.isolation import Home, McpServer
-from paraval.models.prices import Prices
-from paraval.processes.children import Command, Ended
-from paraval.records import AgentTarget, Attempt, Failure, Outcome, Provider, Spend
-from paraval.scratch import OwnHome
-from paraval.settings import LOG_LIMIT_BYTES
-from paraval.targets.agent_ends import AgentCall, answer_of, without_key
-from paraval.targets.agent_litter import Litter
-from paraval.targets.agent_start import (
-    CannotStart,
-    check_arguments,
-    check_home,
-    check_variables,
-    write_files,
+from paraval.agents.catalogue import AGENTS, find_program, keys_for
+from paraval.agents.custom import custom_fields, has_patterns, read_by_patterns
+from paraval.agents.program import (
+    AgentEndpoint,
+    AgentJob,
+    AgentProgram,
+    Launch,
+    Transcript,
+    TranscriptReading,
 )
-from paraval.targets.answer import Answer, InvalidOutputError
-from paraval.targets.command import attempt_marks, template_fields
-from paraval.targets.ends import artifacts_of
-from paraval.targets.plain_files import read_plain_file
-from paraval.targets.surroundings import ProcessRoom, own_places
+from paraval.environment import PROXY_VARIABLES, child_environment
+from paraval.models.prices import Prices
+from paraval.processes.children import Command, ProcessEnd
+from paraval.records import AgentTarget, Attempt, Failure, Home, McpServer, Outcome, Provider, Spend
+from paraval.scratch import OwnHome, remove_tree
+from paraval.settings import LOG_LIMIT_BYTES
+from paraval.targets.agent_result import AgentCall, answer_of, without_key
+from paraval.targets.answer import InvalidOutputError, TargetAnswer, read_plain_file
+from paraval.targets.command import ProcessRoom, attempt_marks, own_places, template_fields
+from paraval.targets.process_ends import artifacts_of
 from paraval.templates import TemplateFields, fill
+
+# What an agent makes for itself at the top of a repository, taken away before its work is kept.
+
+MOST_FOLDERS_UP = 40
+
+
+class Litter:
+    """Looked for before the agent starts, cleared after it ended: what stood there before stays."""
+
+    def __init__(self, workspace: str | None, names: tuple[str, ...]) -> None:
+        """`names`: patterns; without a workspace nothing of it is looked at."""
+        self._names = names
+        self._top = _top_of(workspace) if workspace is not None and names else None
+        self._before = self._found()
+
+    async def clear(self) -> None:
+        new = sorted(self._found() - self._before)
+        if new:
+            await asyncio.to_thread(lambda: [remove_tree(path) for path in new])
+
+    def _found(self) -> frozenset[str]:
+        if self._top is None:
+            return frozenset()
+        try:
+            with os.scandir(self._top) as entries:
+                return frozenset(
+                    entry.path
+                    for entry in entries
+                    if any(fnmatch(entry.name, name) for name in self._names)
+                )
+        except OSError:
+            return frozenset()
+
+
+def _top_of(folder: str) -> str | None:
+    """The top of the repository that it is in; None: it is in none."""
+    for _ in range(MOST_FOLDERS_UP):
+        if os.path.lexists(f"{folder}/.git"):
+            return folder
+        above = os.path.dirname(folder)  # noqa: PTH120 - text, and quick
+        if above == folder:
+            return None
+        folder = above
+    return None
+
+
+# What must hold before an agent is started, and the files that it finds.
+
+LONGEST_ARGUMENT_BYTES = (128 << 10) - 1
+"""Of one argument, or of one variable with its name: Linux takes no more."""
+
+
+class CannotStart(Exception):  # noqa: N818 - says what is the case
+    """Nothing is started; the message says why, and what to do."""
+
+
+def check_home(target: AgentTarget, environment: Mapping[str, str]) -> None:
+    if target.home is Home.MINE and not (target.env.get("HOME") or environment.get("HOME")):
+        raise CannotStart(
+            "HOME is not set, so that nobody knows which home `home: mine` is; set HOME, or leave"
+            " out `home: mine` and give the agent a key"
+        )
+
+
+def check_arguments(launch: Launch, job: AgentJob, agent: str) -> None:
+    for argument in launch.argv:
+        size = _size(argument)
+        if size <= LONGEST_ARGUMENT_BYTES:
+            continue
+        what = "its prompt" if job.prompt in argument else "one of its arguments"
+        if job.system and job.system in argument:
+            what = "what target.system says"
+        raise CannotStart(
+            f"{agent} takes {what} on its command line, and no program can be handed an argument"
+            f" of {size:,} bytes (at most {LONGEST_ARGUMENT_BYTES:,}); put the long part into a"
+            " file of the workspace"
+        )
+
+
+def check_variables(env: Mapping[str, str], agent: str) -> None:
+    for name, value in env.items():
+        size = _size(f"{name}={value}")
+        if size > LONGEST_ARGUMENT_BYTES:
+            raise CannotStart(
+                f"{agent} cannot be handed the variable {name}, which has {size:,} bytes (at most"
+                f" {LONGEST_ARGUMENT_BYTES:,}); put what is in it into a file"
+            )
+
+
+def _size(text: str) -> int:
+    return len(text.encode(errors="surrogateescape"))
+
+
+def write_files(files: Mapping[str, str], own: OwnHome) -> None:
+    for path, text in files.items():
+        if not path.startswith((f"{own.home}/", f"{own.temp}/")):
+            raise ValueError(f"an agent's file belongs into its own home or temp, not to {path}")
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120 - text, and quick
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+
 
 RESULT_FILE_LIMIT_BYTES = 32 << 20
 LARGEST_LOG_BYTES = 2 * LOG_LIMIT_BYTES
@@ -47,7 +144,7 @@ READ_IN_A_THREAD_FROM = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelAccess:
+class AgentModelAccess:
     """What agents need to be sent to the models of the registry."""
 
     addresses: Mapping[str, str] = field(default_factory=dict)
@@ -60,11 +157,11 @@ class ModelAccess:
 class AgentAnswerer:
     """Runs agent programs."""
 
-    def __init__(self, room: ProcessRoom, models: ModelAccess | None = None) -> None:
+    def __init__(self, room: ProcessRoom, models: AgentModelAccess | None = None) -> None:
         self._room = room
-        self._models = models or ModelAccess()
+        self._models = models or AgentModelAccess()
 
-    async def answer(self, attempt: Attempt) -> Answer:
+    async def answer(self, attempt: Attempt) -> TargetAnswer:
         target = attempt.trial.target
         assert isinstance(target, AgentTarget)
         model = target.model
@@ -76,12 +173,12 @@ class AgentAnswerer:
                 return await self._answer(attempt, target, own)
             except CannotStart as error:
                 failure = Failure(kind=Outcome.CRASHED, message=str(error), lasting=True)
-                return Answer(failure=failure, spend=Spend())
+                return TargetAnswer(failure=failure, spend=Spend())
 
     async def close(self) -> None:
         """The warden, which others use too, is closed by its owner."""
 
-    async def _answer(self, attempt: Attempt, target: AgentTarget, own: OwnHome) -> Answer:
+    async def _answer(self, attempt: Attempt, target: AgentTarget, own: OwnHome) -> TargetAnswer:
         program = AGENTS[target.agent]
         os.makedirs(attempt.own_folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
         check_home(target, os.environ)
@@ -115,11 +212,11 @@ class AgentAnswerer:
 
     # ---- what it is told
 
-    def _job(self, attempt: Attempt, target: AgentTarget, own: OwnHome) -> Job:
+    def _job(self, attempt: Attempt, target: AgentTarget, own: OwnHome) -> AgentJob:
         workspace = _working_folder(attempt)
         fields = template_fields(attempt.trial, self._room.folder_for(attempt), workspace)
         endpoint = self._endpoint(target)
-        job = Job(
+        job = AgentJob(
             prompt=fill(target.prompt, fields),
             system=None if target.system is None else fill(target.system, fields),
             workspace=workspace,
@@ -150,14 +247,14 @@ class AgentAnswerer:
             )
         return found
 
-    def _endpoint(self, target: AgentTarget) -> Endpoint | None:
+    def _endpoint(self, target: AgentTarget) -> AgentEndpoint | None:
         model = target.model
         if model is None:
             return None
         simulated = model.provider is Provider.LOOPBACK
         # By its key a server tells one account from another; a simulated one has no secret.
         key = model.account if simulated else self._key(model.api_key_env)
-        return Endpoint(
+        return AgentEndpoint(
             provider=model.provider,
             base_url=self._models.addresses[model.name] if simulated else model.base_url,
             model=model.model,
@@ -214,7 +311,7 @@ def _filled_server(server: McpServer, fields: TemplateFields) -> McpServer:
     )
 
 
-def _with_command(job: Job, fields: TemplateFields) -> Job:
+def _with_command(job: AgentJob, fields: TemplateFields) -> AgentJob:
     """A custom agent's own templates, which know the rest of the job."""
     assert job.custom is not None
     known = replace(fields, extra=custom_fields(job))
@@ -233,8 +330,8 @@ def _with_command(job: Job, fields: TemplateFields) -> Job:
 
 
 async def _read(
-    program: AgentProgram, job: Job, transcript: Transcript, files: Mapping[str, str]
-) -> Reading:
+    program: AgentProgram, job: AgentJob, transcript: Transcript, files: Mapping[str, str]
+) -> TranscriptReading:
     size = len(transcript.stdout) + sum(map(len, files.values()))
     if size < READ_IN_A_THREAD_FROM:
         reading = program.read(job, transcript, files)
@@ -245,7 +342,7 @@ async def _read(
     return await asyncio.to_thread(read_by_patterns, reading, job.custom, transcript)
 
 
-def _transcript(command: Command, ended: Ended) -> Transcript:
+def _transcript(command: Command, ended: ProcessEnd) -> Transcript:
     """By what is on disk: where those who counted its bytes were killed, they counted none."""
     return Transcript(
         stdout=_log(command.stdout),
@@ -262,7 +359,7 @@ def _log(path: str) -> str:
         return ""
 
 
-def _result_files(paths: tuple[str, ...], job: Job, own: OwnHome) -> dict[str, str]:
+def _result_files(paths: tuple[str, ...], job: AgentJob, own: OwnHome) -> dict[str, str]:
     """Those that are there, in its own folders, links on the way to them included."""
     places = [os.path.realpath(place) for place in (job.home or own.home, own.temp)]
     found = {}

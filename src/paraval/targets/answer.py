@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
-from paraval.isolation import Activity
-from paraval.records import AccountUse, Attempt, Failure, Outcome, Output, Spend
+from paraval import plain_files
+from paraval.documents.json import parse_strictly
+from paraval.plain_files import PlainFileError
+from paraval.records import AccountUse, Activity, Attempt, Failure, Outcome, Output, Spend
 from paraval.settings import ANSWER_LIMIT_BYTES
-from paraval.strict_json import parse_strictly
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class TargetAnswer:
     """Exactly one of `output` and `failure` is there."""
 
     output: Output | None = None
@@ -37,7 +38,7 @@ class Answer:
 class Answerer(Protocol):
     """Where reality enters: performs one attempt at a kind of target."""
 
-    async def answer(self, attempt: Attempt) -> Answer:
+    async def answer(self, attempt: Attempt) -> TargetAnswer:
         """Never raises for what the target does; CancelledError only after the target is gone."""
         ...
 
@@ -149,3 +150,23 @@ def invalid(message: str) -> Failure:
 def seconds(amount: float) -> str:
     """`60 s`, `0.25 s`."""
     return f"{amount:g} s"
+
+
+# Files that a target wrote: what cannot be read of them is an invalid output.
+
+
+def read_plain_file(path: str, limit: int = ANSWER_LIMIT_BYTES) -> bytes:
+    """All of it; InvalidOutputError says why that cannot be had."""
+    try:
+        return plain_files.read_plain_file(path, limit)
+    except PlainFileError as error:
+        message = str(error) if error.size is None else too_long(error.size, "bytes")
+        raise InvalidOutputError(message) from error
+
+
+def open_plain_file(path: str) -> int:
+    """A descriptor to read it by; InvalidOutputError where it is missing or not a regular file."""
+    try:
+        return plain_files.open_plain_file(path)
+    except PlainFileError as error:
+        raise InvalidOutputError(str(error)) from error

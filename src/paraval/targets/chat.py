@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from paraval.models.conversation import Answered, Asker, Request, Unanswered
+from paraval.models.requests import FailedCall, ModelAnswer, ModelClient, Request
 from paraval.records import Attempt, ChatTarget, Message, Output, Spend, Trial
-from paraval.targets.answer import Answer, InvalidOutputError, checked, invalid
+from paraval.targets.answer import InvalidOutputError, TargetAnswer, checked, invalid
 from paraval.targets.command import template_fields
 from paraval.templates import fill
 
@@ -12,15 +12,15 @@ from paraval.templates import fill
 class ChatAnswerer:
     """Asks models."""
 
-    def __init__(self, models: Asker | None) -> None:
+    def __init__(self, models: ModelClient | None) -> None:
         """None: a run that asks none."""
         self._models = models
 
-    async def answer(self, attempt: Attempt) -> Answer:
+    async def answer(self, attempt: Attempt) -> TargetAnswer:
         assert self._models is not None
         answered = await self._models.ask(request_for(attempt.trial, attempt.folder))
-        if isinstance(answered, Unanswered):
-            return Answer(
+        if isinstance(answered, FailedCall):
+            return TargetAnswer(
                 failure=answered.failure,
                 notes=answered.notes,
                 # A call that was refused was not billed: that is known, and no gap in the sum.
@@ -31,7 +31,7 @@ class ChatAnswerer:
             output, failure = checked(_output(answered)), None
         except InvalidOutputError as error:
             output, failure = None, invalid(str(error))
-        return Answer(
+        return TargetAnswer(
             output=output,
             failure=failure,
             notes=answered.notes,
@@ -60,7 +60,7 @@ def request_for(trial: Trial, folder: str = "") -> Request:
     )
 
 
-def _output(answered: Answered) -> Output:
+def _output(answered: ModelAnswer) -> Output:
     spend = answered.spend
     metadata = dict(answered.metadata)
     if spend.cached and not spend.calls:

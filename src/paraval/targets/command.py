@@ -3,32 +3,81 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from paraval.environment import child_environment
-from paraval.processes.children import Command, Ended
+from paraval.environment import WorktreeImports, child_environment, with_worktree_first
+from paraval.processes.children import Command, ProcessEnd, Warden
 from paraval.processes.identity import RUN_VARIABLE
-from paraval.records import Attempt, CommandTarget, Failure, Outcome, Output, OutputForm, Trial
-from paraval.scratch import OwnHome
+from paraval.processes.sandbox import Sandbox
+from paraval.records import (
+    Attempt,
+    CommandTarget,
+    Failure,
+    Home,
+    Outcome,
+    Output,
+    OutputForm,
+    Trial,
+)
+from paraval.scratch import Homes, OwnHome
 from paraval.settings import ANSWER_LIMIT_BYTES
-from paraval.shell_scripts import shell_command
 from paraval.targets.answer import (
-    Answer,
     InvalidOutputError,
+    TargetAnswer,
     checked,
     from_mapping,
     invalid,
     parse_object,
+    read_plain_file,
     seconds,
     too_long,
 )
-from paraval.targets.ends import artifacts_of, last_words, notes_of, unexpected_end
-from paraval.targets.plain_files import read_plain_file
-from paraval.targets.surroundings import ProcessRoom, own_places
-from paraval.templates import TemplateFields, field_names, fill
-from paraval.worktree_imports import with_worktree_first
+from paraval.targets.process_ends import artifacts_of, last_words, notes_of, unexpected_end
+from paraval.templates import TemplateFields, field_names, fill, shell_command
+
+# What a process of an attempt sees of the machine: its home, its temporary folder, its sandbox.
+
+SandboxFor = Callable[[Attempt, OwnHome | None], Sandbox | None]
+"""What bounds an attempt that has this home; None: nothing does."""
+
+
+FolderFor = Callable[[Attempt], str]
+"""By which path an attempt sees the folder of its own."""
+
+
+def own_folder(attempt: Attempt) -> str:
+    return attempt.own_folder
+
+
+def unbounded(_attempt: Attempt, _own: OwnHome | None) -> Sandbox | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRoom:
+    """What attempts that are processes get of a run."""
+
+    warden: Warden
+    run_id: str
+    homes: Homes | None = None
+    """None: every one sees the user's own home."""
+    nice: int = 0
+    sandbox_for: SandboxFor = unbounded
+    imports: WorktreeImports | None = None
+    """Of the worktrees that attempts run in; None: they run in none."""
+    folder_for: FolderFor = own_folder
+
+
+def own_places(own: OwnHome | None, home: Home) -> dict[str, str]:
+    """Its variables; whatever the home, temporary files are its own."""
+    if own is None:
+        return {}
+    places = {"TMPDIR": own.temp}
+    return {**places, "HOME": own.home} if home is Home.OWN else places
+
 
 TRY_AGAIN_EXIT_CODE = 75
 """EX_TEMPFAIL of sysexits.h: by this a command says that the fault is not its own, and may pass."""
@@ -40,13 +89,13 @@ class CommandAnswerer:
     def __init__(self, room: ProcessRoom) -> None:
         self._room = room
 
-    async def answer(self, attempt: Attempt) -> Answer:
+    async def answer(self, attempt: Attempt) -> TargetAnswer:
         if self._room.homes is None:
             return await self._answer(attempt, None)
         async with self._room.homes.lease() as own:
             return await self._answer(attempt, own)
 
-    async def _answer(self, attempt: Attempt, own: OwnHome | None) -> Answer:
+    async def _answer(self, attempt: Attempt, own: OwnHome | None) -> TargetAnswer:
         target = attempt.trial.target
         assert isinstance(target, CommandTarget)
         fields = template_fields(attempt.trial, attempt.own_folder, attempt.workspace)
@@ -65,7 +114,7 @@ class CommandAnswerer:
                 output = _parsed(text, target)
             except InvalidOutputError as error:
                 failure, problem = invalid(str(error)), ""
-        return Answer(
+        return TargetAnswer(
             output=output,
             failure=failure,
             exit_code=ended.exit_code,
@@ -149,7 +198,7 @@ def _uses_folder(target: CommandTarget) -> bool:
     return any("folder" in field_names(template) for template in templates)
 
 
-def _failure_of(ended: Ended, target: CommandTarget, command: Command) -> Failure | None:
+def _failure_of(ended: ProcessEnd, target: CommandTarget, command: Command) -> Failure | None:
     if ended.failure is not None:
         return _unexpected(ended, command)
     if ended.timed_out:
@@ -169,11 +218,11 @@ def _failure_of(ended: Ended, target: CommandTarget, command: Command) -> Failur
     return _unexpected(ended, command)
 
 
-def _unexpected(ended: Ended, command: Command) -> Failure:
+def _unexpected(ended: ProcessEnd, command: Command) -> Failure:
     return unexpected_end(ended, command.stderr, limits=command.limits)
 
 
-def _stdout(command: Command, ended: Ended) -> tuple[str, str]:
+def _stdout(command: Command, ended: ProcessEnd) -> tuple[str, str]:
     """The text on stdout, and what is remarkable about it."""
     if ended.stdout_bytes > ANSWER_LIMIT_BYTES:
         raise InvalidOutputError(too_long(ended.stdout_bytes, "bytes"))

@@ -18,14 +18,14 @@ from paraval.errors import ParavalError, RateLimitedError, TransientError
 from paraval.functions import Functions, is_async, load_function, positional_arguments
 from paraval.records import Attempt, Case, Failure, FunctionTarget, Outcome
 from paraval.targets.answer import (
-    Answer,
     InvalidOutputError,
+    TargetAnswer,
     bounded,
     invalid,
     read_output,
     seconds,
 )
-from paraval.targets.capture import Logs, captured
+from paraval.targets.function_logs import Logs, captured
 from paraval.threads import FunctionExit, Threads, await_safely
 
 
@@ -83,7 +83,7 @@ class FunctionAnswerer:
         self._threads = threads
         self._loaded: dict[str, _Loaded] = {}
 
-    async def answer(self, attempt: Attempt) -> Answer:
+    async def answer(self, attempt: Attempt) -> TargetAnswer:
         logs = Logs(attempt.folder)
         with captured(logs):
             answer = await self._call(attempt, logs)
@@ -93,13 +93,13 @@ class FunctionAnswerer:
     async def close(self) -> None:
         """Nothing is held."""
 
-    async def _call(self, attempt: Attempt, logs: Logs) -> Answer:
+    async def _call(self, attempt: Attempt, logs: Logs) -> TargetAnswer:
         target = attempt.trial.target
         assert isinstance(target, FunctionTarget)
         try:
             loaded = self._load(target)
         except ParavalError as error:
-            return Answer(failure=Failure(kind=Outcome.CRASHED, message=str(error)))
+            return TargetAnswer(failure=Failure(kind=Outcome.CRASHED, message=str(error)))
         arguments = call_arguments(attempt, takes_variant=loaded.takes_variant)
         work: Awaitable[Any]
         if loaded.is_async:
@@ -110,7 +110,7 @@ class FunctionAnswerer:
 
     async def _bounded(
         self, work: Awaitable[Any], target: FunctionTarget, logs: Logs, *, in_thread: bool
-    ) -> Answer:
+    ) -> TargetAnswer:
         task = asyncio.ensure_future(work)
         try:
             await asyncio.wait({task}, timeout=target.timeout)
@@ -121,11 +121,11 @@ class FunctionAnswerer:
             gone = await _let_go(task, 0.0 if in_thread else target.grace)
             return _timed_out(target, gone=gone and not in_thread)
         try:
-            return Answer(output=read_output(task.result()))
+            return TargetAnswer(output=read_output(task.result()))
         except (Exception, GeneratorExit) as error:  # noqa: BLE001 - whatever was raised is its result
             if not isinstance(error, InvalidOutputError | ParavalError | FunctionExit):
                 logs.write_traceback(error)
-            return Answer(failure=failure_of(error))
+            return TargetAnswer(failure=failure_of(error))
 
     def _load(self, target: FunctionTarget) -> _Loaded:
         loaded = self._loaded.get(target.reference)
@@ -152,10 +152,10 @@ async def _let_go(task: asyncio.Future[Any], grace: float) -> bool:
     return task.done()
 
 
-def _timed_out(target: FunctionTarget, *, gone: bool) -> Answer:
+def _timed_out(target: FunctionTarget, *, gone: bool) -> TargetAnswer:
     assert target.timeout is not None
     message = f"not done after {seconds(target.timeout)}"
     if gone:
-        return Answer(failure=Failure(kind=Outcome.TIMEOUT, message=message))
+        return TargetAnswer(failure=Failure(kind=Outcome.TIMEOUT, message=message))
     note = "the function still runs in this process; `isolate: process` would have ended it"
-    return Answer(failure=Failure(kind=Outcome.TIMEOUT, message=message), notes=(note,))
+    return TargetAnswer(failure=Failure(kind=Outcome.TIMEOUT, message=message), notes=(note,))

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from paraval.environment import child_environment
-from paraval.processes.children import Child, Command, Ended, Warden
+from paraval.processes.children import Child, Command, ProcessEnd, Warden
 from paraval.processes.identity import RUN_VARIABLE
 from paraval.processes.wire import Frames, frame
 from paraval.records import Attempt, Failure, FunctionTarget, Outcome, Output
-from paraval.targets.answer import Answer, seconds
+from paraval.targets.answer import TargetAnswer, seconds
 from paraval.targets.command import template_fields
-from paraval.targets.ends import unexpected_end
+from paraval.targets.process_ends import unexpected_end
 from paraval.templates import field_names, fill
 
 START_LIMIT_S = 60.0
@@ -74,7 +74,7 @@ class IsolatedAnswerer:
         self._busy = 0
         self._made = 0
 
-    async def answer(self, attempt: Attempt) -> Answer:
+    async def answer(self, attempt: Attempt) -> TargetAnswer:
         target = attempt.trial.target
         assert isinstance(target, FunctionTarget)
         fields = template_fields(attempt.trial, attempt.own_folder)
@@ -86,7 +86,7 @@ class IsolatedAnswerer:
             worker = self._take(_kind(target, env)) or await self._start(target, env)
             answer = await worker.answer(attempt, target)
         except _NotStartedError as error:
-            return Answer(failure=error.failure)
+            return TargetAnswer(failure=error.failure)
         finally:
             self._busy -= 1
         if worker.alive:
@@ -159,14 +159,14 @@ class _Worker:
             failure = Failure(kind=Outcome.CRASHED, message=reply["problem"])
             raise _NotStartedError(failure)
 
-    async def answer(self, attempt: Attempt, target: FunctionTarget) -> Answer:
+    async def answer(self, attempt: Attempt, target: FunctionTarget) -> TargetAnswer:
         folder = Path(attempt.folder)
         await self._log_to(folder)
         answer = await self._answer(attempt, target)
         if self.alive:
             await self._log_to(self._place)
         logs = {name: str(folder / f"{name}.log") for name in ("stdout", "stderr")}
-        return Answer(
+        return TargetAnswer(
             output=answer.output,
             failure=answer.failure,
             artifacts={name: path for name, path in logs.items() if _is_there(path)},
@@ -177,7 +177,7 @@ class _Worker:
         self._stderr = str(folder / "stderr.log")
         await self._child.switch_logs(str(folder / "stdout.log"), self._stderr)
 
-    async def _answer(self, attempt: Attempt, target: FunctionTarget) -> Answer:
+    async def _answer(self, attempt: Attempt, target: FunctionTarget) -> TargetAnswer:
         trial = attempt.trial
         self._asked += 1
         order = pickle.dumps((self._asked, trial.case, dict(trial.variant)))
@@ -188,9 +188,9 @@ class _Worker:
             await self.end()
             assert target.timeout is not None
             message = f"not done after {seconds(target.timeout)}; its process was ended"
-            return Answer(failure=Failure(kind=Outcome.TIMEOUT, message=message))
+            return TargetAnswer(failure=Failure(kind=Outcome.TIMEOUT, message=message))
         except _WorkerGoneError:
-            return Answer(failure=await self._end_of_itself("its process ended: "))
+            return TargetAnswer(failure=await self._end_of_itself("its process ended: "))
         except asyncio.CancelledError:
             await self.end()
             raise
@@ -201,7 +201,7 @@ class _Worker:
                 await self._child.wait()
         return unexpected_end(await self.end(), self._stderr, what=what)
 
-    async def end(self) -> Ended:
+    async def end(self) -> ProcessEnd:
         """The worker and all that it started are gone when this returns."""
         self.alive = False
         self._child.end()
@@ -230,11 +230,11 @@ def _is_there(path: str) -> bool:
     return os.path.exists(path)  # noqa: PTH110 - no Path for one quick look
 
 
-def _answer_of(reply: dict[str, Any], number: int) -> Answer:
+def _answer_of(reply: dict[str, Any], number: int) -> TargetAnswer:
     if reply.get("number") != number:
         # Something else speaks on the channel: nothing that it says can be believed.
         raise _WorkerGoneError
     if "output" in reply:
-        return Answer(output=Output(**reply["output"]))
+        return TargetAnswer(output=Output(**reply["output"]))
     told = reply["failure"]
-    return Answer(failure=Failure(**{**told, "kind": Outcome(told["kind"])}))
+    return TargetAnswer(failure=Failure(**{**told, "kind": Outcome(told["kind"])}))

@@ -11,8 +11,7 @@ from typing import BinaryIO
 from paraval.environment import PROXY_VARIABLES
 from paraval.models.secrets import Redactor, secrets_of_variable
 from paraval.records import AgentTarget, ChatTarget, CommandTarget, FunctionTarget, Plan, Target
-from paraval.targets.answer import InvalidOutputError
-from paraval.targets.plain_files import open_plain_file
+from paraval.targets.answer import InvalidOutputError, open_plain_file
 from paraval.templates import field_names, parse
 
 PIECE_BYTES = 16 << 20
@@ -44,8 +43,10 @@ def _of_target(target: Target, environment: Mapping[str, str]) -> Iterator[str]:
         yield _key(target.model.api_key_env, environment)
     if isinstance(target, AgentTarget):
         # Only here: few plans have agents, whose adapters are slow to load.
-        from paraval.agents.catalogue import AGENTS  # noqa: PLC0415 - see above
-        from paraval.agents.keys import keys_for  # noqa: PLC0415
+        from paraval.agents.catalogue import (
+            AGENTS,
+            keys_for,
+        )
 
         if target.model is None:
             yield from keys_for(AGENTS[target.agent], environment).values()

@@ -7,24 +7,23 @@ import shutil
 import threading
 from pathlib import Path
 
-from paraval.git.borrowing import Lender, write_repository
+from paraval.git.alternates import Lender, write_repository
 from paraval.git.folders import folder_contents, folder_tree
-from paraval.git.running import GitError, must_git
-from paraval.workspaces.own_repository import Beginning
-from paraval.workspaces.rules import GITIGNORE, write_rules
-from paraval.workspaces.selection import is_binary
-from paraval.workspaces.sources import (
+from paraval.git.run_git import GitError, must_git
+from paraval.workspaces.changed_files import GITIGNORE, is_binary, write_rules
+from paraval.workspaces.inventory import within
+from paraval.workspaces.own_repository import FirstCommit
+from paraval.workspaces.trusted_git import TrustedPaths
+from paraval.workspaces.workspace import (
     AS_IT_IS,
     CHECKOUT_PATIENCE_S,
     LARGEST_HASHED_BYTES,
-    Baseline,
-    Laid,
-    Place,
+    LaidTree,
+    LastingWorkspaceError,
+    SlotPlace,
+    WorkspaceBase,
     layout_of,
 )
-from paraval.workspaces.stock import within
-from paraval.workspaces.trusted import Trusted
-from paraval.workspaces.workspace import LastingWorkspaceError
 
 
 class FolderSource:
@@ -35,7 +34,7 @@ class FolderSource:
     """
 
     is_used_again = False
-    beginning: Beginning | None = None
+    beginning: FirstCommit | None = None
 
     def __init__(self, folder: Path, template: str | None) -> None:
         self.notes: tuple[str, ...] = ()
@@ -45,19 +44,19 @@ class FolderSource:
         self._template = template
         self.tree: str | None = None
         """A hash of all that is in it."""
-        self.trusted = Trusted()
+        self.trusted = TrustedPaths()
         self.trusted.write(self.pristine, self._copy_template)
         contents = folder_contents(self.pristine)
         self.layout = layout_of(contents.folders, contents.files)
         self._lock = threading.Lock()
         """Guards the baseline: made once, when the first change is to be told."""
-        self._baseline: Baseline | None = None
+        self._baseline: WorkspaceBase | None = None
 
-    def fill(self, place: Place) -> None:
+    def fill(self, place: SlotPlace) -> None:
         self.trusted.hold()
         _copy_folder(str(self.pristine), Path(place.top))
 
-    def put_back(self, place: Place, paths: list[bytes]) -> None:
+    def put_back(self, place: SlotPlace, paths: list[bytes]) -> None:
         self.trusted.hold()
         for path in paths:
             shutil.copy2(
@@ -66,26 +65,26 @@ class FolderSource:
                 follow_symlinks=False,
             )
 
-    def baseline(self, place: Place) -> Baseline:  # noqa: ARG002 - one serves all the slots
+    def baseline(self, place: SlotPlace) -> WorkspaceBase:  # noqa: ARG002 - one serves all the slots
         with self._lock:
             self.trusted.hold()
             if self._baseline is None:
                 self._baseline = self._make_baseline()
             return self._baseline
 
-    def lay(self, place: Place, tree: str) -> Laid:
+    def lay(self, place: SlotPlace, tree: str) -> LaidTree:
         raise LastingWorkspaceError(
             f"the tree {tree} cannot be laid on {place.top}: a copy of a folder is no worktree",
             hint="name a repository with `git:`",
         )
 
-    def put_back_laid(self, place: Place, laid: Laid, paths: list[bytes]) -> None:
+    def put_back_laid(self, place: SlotPlace, laid: LaidTree, paths: list[bytes]) -> None:
         """Nothing is ever laid."""
 
-    def hold_laid(self, place: Place, laid: Laid) -> None:
+    def hold_laid(self, place: SlotPlace, laid: LaidTree) -> None:
         """Nothing is ever laid."""
 
-    def forget_laid(self, place: Place) -> None:
+    def forget_laid(self, place: SlotPlace) -> None:
         """Nothing is ever laid."""
 
     def _copy_template(self, folder: Path) -> None:
@@ -101,7 +100,7 @@ class FolderSource:
             )
         self.tree = tree
 
-    def _make_baseline(self) -> Baseline:
+    def _make_baseline(self) -> WorkspaceBase:
         git_dir, rules = self._folder / "trusted.git", self._folder / "rules"
         top = os.fsencode(self.pristine)
         files = [within(folder, name) for folder, names in self.layout.items() for name in names]
@@ -115,7 +114,7 @@ class FolderSource:
         ignoring = _ignore_files(self.pristine, files)
         self.trusted.write(git_dir, lambda place: trees.append(self._write_tree(place, hashed)))
         self.trusted.write(rules, lambda place: write_rules(place, ignoring))
-        return Baseline(
+        return WorkspaceBase(
             git_dir=str(git_dir),
             git_dir_as_it_is=str(git_dir),
             tree=trees[0],

@@ -18,24 +18,22 @@ from pathlib import Path
 
 from paraval.environment import child_environment
 from paraval.errors import TransientError
-from paraval.git.borrowing import lender_of, tags_before
+from paraval.git.alternates import lender_of, tags_before
 from paraval.git.repositories import Repository, branch_of, find_repository, resolve, tree_of
 from paraval.git.snapshots import Snapshot, snapshot
-from paraval.isolation import Workspace, WorkspaceKind
 from paraval.processes.children import Warden
-from paraval.processes.quick import Leash
+from paraval.processes.quick import KillSwitch
 from paraval.processes.sandbox import Sandbox
+from paraval.records import Workspace, WorkspaceKind
 from paraval.scratch import remove_tree
 from paraval.templates import TemplateFields, named_paths
 from paraval.threads import Threads
 from paraval.workspaces.folder_source import FolderSource
-from paraval.workspaces.own_repository import Beginning
+from paraval.workspaces.own_repository import FirstCommit
 from paraval.workspaces.pool import Pool, Site
-from paraval.workspaces.setup import Setup, SetupCommand
-from paraval.workspaces.sources import Source
+from paraval.workspaces.setup import SetupCommand, WorkspaceSetup
 from paraval.workspaces.tree_source import TreeSource
-from paraval.workspaces.trouble import no_workspace
-from paraval.workspaces.workspace import WorkspaceError
+from paraval.workspaces.workspace import SlotSource, WorkspaceError, no_workspace
 
 _NOT_IN_A_NAME = re.compile(r"[^\w.+-]", re.ASCII)
 
@@ -67,17 +65,17 @@ async def open_workspaces(
     except BaseException:
         remove_tree(folder)
         raise
-    setup = Setup(_setup_of(workspace, folder, env), warden)
+    setup = WorkspaceSetup(_setup_of(workspace, folder, env), warden)
     site = Site(folder=folder, name=_name_of(workspace), start=workspace.start)
     async with Pool(source, site, setup, at_most=at_most) as pool:
         yield pool
 
 
-async def _opened_source(workspace: Workspace, folder: Path, more: Path | None) -> Source:
+async def _opened_source(workspace: Workspace, folder: Path, more: Path | None) -> SlotSource:
     """In a thread; a cancel ends the git that it may wait for."""
-    threads, leash = Threads(limit=1), Leash()
+    threads, leash = Threads(limit=1), KillSwitch()
 
-    def on_the_leash() -> Source:
+    def on_the_leash() -> SlotSource:
         with leash.held():
             return _source_of(workspace, folder, more)
 
@@ -90,7 +88,7 @@ async def _opened_source(workspace: Workspace, folder: Path, more: Path | None) 
         threads.close()
 
 
-def _source_of(workspace: Workspace, folder: Path, more: Path | None) -> Source:
+def _source_of(workspace: Workspace, folder: Path, more: Path | None) -> SlotSource:
     if workspace.kind is WorkspaceKind.FOLDER:
         return _folder_source(workspace, folder)
     if workspace.kind is not WorkspaceKind.GIT or workspace.source is None:
@@ -105,7 +103,7 @@ def _source_of(workspace: Workspace, folder: Path, more: Path | None) -> Source:
     return TreeSource(
         folder,
         beginning.tree,
-        Beginning(
+        FirstCommit(
             lender=lender, commit=beginning.commit, branch=branch_of(repository, workspace.ref)
         ),
         more_objects=_made(more),
@@ -143,7 +141,7 @@ def _begin_with(repository: Repository, workspace: Workspace, objects: Path) -> 
     return taken
 
 
-def _check_start(workspace: Workspace, source: Source) -> None:
+def _check_start(workspace: Workspace, source: SlotSource) -> None:
     start = os.path.normpath(workspace.start)
     if start != "." and os.fsencode(start) not in source.layout:
         raise WorkspaceError(

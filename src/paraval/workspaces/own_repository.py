@@ -13,10 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from paraval.git.borrowing import Lender, write_repository
-from paraval.git.running import run_git
+from paraval.git.alternates import Lender, write_repository
+from paraval.git.run_git import run_git
 from paraval.scratch import remove_tree
-from paraval.workspaces.stock import Stock, compare, mark_again, take_stock
+from paraval.workspaces.inventory import Inventory, compare, mark_again, take_stock
 
 _PLAIN_SECTIONS = frozenset(
     {
@@ -50,7 +50,7 @@ class OwnRepository:
     """As it was made for one slot."""
 
     git_dir: str
-    stock: Stock
+    stock: Inventory
     config: bytes
     alternates: bytes
 
@@ -72,7 +72,7 @@ class OwnRepository:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beginning:
+class FirstCommit:
     """What every slot's own repository begins with."""
 
     lender: Lender
@@ -80,7 +80,7 @@ class Beginning:
     branch: str | None = None
 
 
-def make_own_repository(top: str, beginning: Beginning, index: str) -> OwnRepository:
+def make_own_repository(top: str, beginning: FirstCommit, index: str) -> OwnRepository:
     """Anew, whatever is there; its index is a copy of this one. Raises OSError."""
     git_dir = Path(top, ".git")
     with suppress(OSError):

@@ -13,15 +13,20 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from paraval.git.borrowing import alternates_variable, lend_copies
-from paraval.git.running import DiskFullError, GitError, failure, last_line, must_git, run_git
-from paraval.isolation import Change, FileChange
-from paraval.processes.quick import QuickEnd
-from paraval.workspaces import selection as selecting
-from paraval.workspaces.selection import Scene, Selection, not_looked_into, select, shown
-from paraval.workspaces.stock import Differences
-from paraval.workspaces.trouble import in_words
-from paraval.workspaces.workspace import Kept
+from paraval.git.alternates import alternates_variable, lend_copies
+from paraval.git.run_git import DiskFullError, GitError, failure, last_line, must_git, run_git
+from paraval.processes.quick import QuickResult
+from paraval.records import Change, FileChange
+from paraval.workspaces import changed_files as selecting
+from paraval.workspaces.changed_files import (
+    ChangedFiles,
+    WorkspaceState,
+    not_looked_into,
+    select,
+    shown,
+)
+from paraval.workspaces.inventory import InventoryDifferences
+from paraval.workspaces.workspace import KeptWorkspace, in_words
 
 PATCH_NAME = "changes.patch"
 MOST_LISTED = 1_000
@@ -31,7 +36,9 @@ _ANY_NAME = ("-c", "core.protectNTFS=false", "-c", "core.protectHFS=false")
 """A name that another system could take for `.git` is a file like any other here."""
 
 
-def keep_change(scene: Scene, differences: Differences, folder: str) -> Kept:
+def keep_change(
+    scene: WorkspaceState, differences: InventoryDifferences, folder: str
+) -> KeptWorkspace:
     """Write the patch into the folder, and tell what is in it. Raises GitError or OSError."""
     selection = select(scene, differences)
     patch = str(Path(folder, PATCH_NAME))
@@ -47,11 +54,11 @@ def keep_change(scene: Scene, differences: Differences, folder: str) -> Kept:
     return replace(_kept(selection, files), patch=patch)
 
 
-def _write_patch(scene: Scene, selection: Selection, patch: str) -> list[FileChange]:
+def _write_patch(scene: WorkspaceState, selection: ChangedFiles, patch: str) -> list[FileChange]:
     """Tells what is in it; without anything, there is none."""
     Path(patch).parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=Path(scene.baseline.git_dir).parent) as temporary:
-        stage = _Stage(scene, Path(temporary))
+        stage = _PatchIndex(scene, Path(temporary))
         selection.notes += stage.add(selection)
         files = stage.counted()
         if files:
@@ -59,13 +66,13 @@ def _write_patch(scene: Scene, selection: Selection, patch: str) -> list[FileCha
     return files
 
 
-def _surely_changed(selection: Selection) -> list[FileChange]:
+def _surely_changed(selection: ChangedFiles) -> list[FileChange]:
     """Without a look into them: a file that was there before may have been touched only."""
     added = [not_looked_into(path, "added") for path in sorted(selection.new)]
     return added + [not_looked_into(path, "deleted") for path in selection.removed]
 
 
-def _list_what_git_passed_over(selection: Selection, files: list[FileChange]) -> None:
+def _list_what_git_passed_over(selection: ChangedFiles, files: list[FileChange]) -> None:
     """git takes no file under a name such as `.GIT`, and says nothing of it."""
     told = {file.path for file in files}
     passed_over = [path for path in sorted(selection.new) if shown(path) not in told]
@@ -75,10 +82,10 @@ def _list_what_git_passed_over(selection: Selection, files: list[FileChange]) ->
         selection.unknown.append(f"the lines of {len(passed_over):,} files ({why})")
 
 
-class _Stage:
+class _PatchIndex:
     """An index and objects for one patch."""
 
-    def __init__(self, scene: Scene, temporary: Path) -> None:
+    def __init__(self, scene: WorkspaceState, temporary: Path) -> None:
         self._scene = scene
         self._index = temporary / "index"
         self._objects = temporary / "objects"
@@ -95,7 +102,7 @@ class _Stage:
         self._tree = scene.baseline.tree
         """What the index is compared with."""
 
-    def add(self, selection: Selection) -> list[str]:
+    def add(self, selection: ChangedFiles) -> list[str]:
         """Bring the index to where the workspace is; tells what was remarkable."""
         self._copy_what_may_be_read(selection)
         ended = self._add_by(self._scene.baseline.git_dir, selection)
@@ -108,7 +115,7 @@ class _Stage:
             return [f"{note} asks for ({last_line(ended)})"]
         raise failure("git cannot tell what was changed", again)
 
-    def _copy_what_may_be_read(self, selection: Selection) -> None:
+    def _copy_what_may_be_read(self, selection: ChangedFiles) -> None:
         baseline = self._scene.baseline
         hashes = [baseline.hashes[path] for path in selection.written if path in baseline.hashes]
         # Its temporary files too: nothing is ever written into the repository itself.
@@ -116,7 +123,7 @@ class _Stage:
             [f"--git-dir={baseline.git_dir}"], hashes, str(self._objects), self._env_to_read
         )
 
-    def _add_by(self, git_dir: str, selection: Selection) -> QuickEnd:
+    def _add_by(self, git_dir: str, selection: ChangedFiles) -> QuickResult:
         shutil.copyfile(self._scene.baseline.index, self._index)
         filled = _filled(self._scene.baseline.submodules, selection.written)
         if filled:
@@ -141,9 +148,9 @@ class _Stage:
             .strip()
         )
 
-    def _update(self, git_dir: str, arguments: tuple[str, ...], paths: list[bytes]) -> QuickEnd:
+    def _update(self, git_dir: str, arguments: tuple[str, ...], paths: list[bytes]) -> QuickResult:
         if not paths:
-            return QuickEnd(exit_code=0)
+            return QuickResult(exit_code=0)
         return run_git(
             [
                 *(*_ANY_NAME, f"--git-dir={git_dir}", f"--work-tree={self._scene.top}"),
@@ -213,7 +220,7 @@ def _read_counts(stdout: bytes) -> list[FileChange]:
     return files
 
 
-def _kept(selection: Selection, in_patch: list[FileChange]) -> Kept:
+def _kept(selection: ChangedFiles, in_patch: list[FileChange]) -> KeptWorkspace:
     files = sorted(in_patch + selection.listed, key=lambda file: file.path)
     statuses = [file.status for file in files]
     change = Change(
@@ -226,7 +233,7 @@ def _kept(selection: Selection, in_patch: list[FileChange]) -> Kept:
         files=tuple(files[:MOST_LISTED]),
         unknown="; ".join(selection.unknown) or None,
     )
-    return Kept(change=change, notes=tuple(selection.notes))
+    return KeptWorkspace(change=change, notes=tuple(selection.notes))
 
 
 def _cut(patch: str) -> list[str]:

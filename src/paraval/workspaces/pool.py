@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,18 +20,111 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from paraval.errors import TransientError
-from paraval.git.running import GitError
-from paraval.isolation import Change
-from paraval.processes.quick import Leash
+from paraval.git.run_git import GitError
+from paraval.processes.quick import KillSwitch
+from paraval.records import Change
 from paraval.scratch import remove_tree
 from paraval.threads import Threads
-from paraval.workspaces.room import Room
-from paraval.workspaces.setup import Setup
+from paraval.workspaces.setup import WorkspaceSetup
 from paraval.workspaces.slots import Slot
-from paraval.workspaces.sources import Place, Source
-from paraval.workspaces.trouble import in_words, no_workspace, not_laid
-from paraval.workspaces.turns import Turns
-from paraval.workspaces.workspace import Kept, TreeSetupError, WorkspaceError
+from paraval.workspaces.workspace import (
+    KeptWorkspace,
+    SlotPlace,
+    SlotSource,
+    TreeSetupError,
+    WorkspaceError,
+    in_words,
+    no_workspace,
+    not_laid,
+)
+
+# How many leases a pool gives out at once: fewer after a slot could not be made, and more again.
+
+_FIRST_PATIENCE = 4
+_MOST_PATIENCE = 256
+
+
+class LeaseLimit:
+    """A number between 1 and `at_most`."""
+
+    def __init__(self, at_most: int) -> None:
+        self._at_most = self.size = max(1, at_most)
+        self._step = 1
+        """How much the next failure takes."""
+        self._patience = _FIRST_PATIENCE
+        """After how many leases without a failure one more is tried."""
+        self._leases = 0
+
+    def lower(self, working: int) -> None:
+        """A slot could not be made: do with less, but never with less than there are."""
+        self.size = max(1, working, self.size - self._step)
+        self._step *= 2
+        self._patience = min(2 * self._patience, _MOST_PATIENCE)
+        self._leases = 0
+
+    def raise_after(self, *, is_new: bool) -> None:
+        """A slot was made, or one was made ready again."""
+        self._leases += 1
+        if is_new:
+            self._step, self._patience = 1, _FIRST_PATIENCE
+        if self.size < self._at_most and (is_new or self._leases >= self._patience):
+            self.size += 1
+            self._leases = 0
+
+
+# Whose turn it is: first come, first served, and never more at once than there is room for.
+
+
+class LeaseQueue:
+    """Handed out as long as there is room, and taken back."""
+
+    def __init__(self, room: LeaseLimit) -> None:
+        self._room = room
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self.taken = 0
+
+    async def take(self, *, ahead: bool = False) -> None:
+        """Wait for one; `ahead` of all that came later."""
+        if self.taken < self._room.size and (ahead or not self._waiting):
+            self.taken += 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if ahead:
+            self._waiting.appendleft(turn)
+        else:
+            self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            with suppress(ValueError):
+                self._waiting.remove(turn)
+            if not turn.cancelled():
+                # It was given in the same moment.
+                self.give_back()
+            raise
+
+    @property
+    def are_waited_for(self) -> bool:
+        return bool(self._waiting)
+
+    def give_back(self) -> None:
+        self.taken -= 1
+        self.hand_out()
+
+    def hand_out(self) -> None:
+        """To those who wait, as far as there is room."""
+        while self._waiting and self.taken < self._room.size:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self.taken += 1
+                turn.set_result(None)
+
+    def end(self) -> None:
+        """Wake all who wait: there is nothing to wait for any more."""
+        for turn in self._waiting:
+            if not turn.done():
+                turn.set_result(None)
+
 
 _MOST_THREADS = 32
 _EXPECTED = (GitError, OSError, TransientError, WorkspaceError)
@@ -50,8 +144,8 @@ class Site:
     start: str = "."
     """Where in it attempts begin."""
 
-    def place(self, number: int) -> Place:
-        return Place(
+    def place(self, number: int) -> SlotPlace:
+        return SlotPlace(
             number=number,
             top=str(self.folder / "slots" / str(number) / self.name),
             index=str(self.folder / "trusted" / f"{number}.index"),
@@ -59,20 +153,22 @@ class Site:
             trash=str(self.folder / "trash" / str(number)),
         )
 
-    def path_in(self, place: Place) -> str:
+    def path_in(self, place: SlotPlace) -> str:
         return os.path.normpath(os.path.join(place.top, self.start))  # noqa: PTH118 - text
 
 
 class Pool:
     """Slots that are filled from one source; an async context manager."""
 
-    def __init__(self, source: Source, site: Site, setup: Setup, *, at_most: int) -> None:
+    def __init__(
+        self, source: SlotSource, site: Site, setup: WorkspaceSetup, *, at_most: int
+    ) -> None:
         self._source = source
         self._site = site
         self._setup = setup
         self.notes = source.notes
-        self._room = Room(at_most)
-        self._turns = Turns(self._room)
+        self._room = LeaseLimit(at_most)
+        self._turns = LeaseQueue(self._room)
         """Of leases that are given out or being made ready."""
         self._made = 0
         """Slots of all times: no place is used twice."""
@@ -90,7 +186,7 @@ class Pool:
         self._removals: set[asyncio.Task[None]] = set()
         """Those of the tasks that only clear away."""
         self._threads = Threads(limit=min(_MOST_THREADS, self._room.size + 4))
-        self._leash = Leash()
+        self._leash = KillSwitch()
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -177,7 +273,7 @@ class Pool:
             self._throw_away(slot)
         self._turns.give_back()
 
-    async def keep(self, slot: Slot, folder: str) -> Kept:
+    async def keep(self, slot: Slot, folder: str) -> KeptWorkspace:
         """What was changed in it; a cancel waits for the end of this, or the slot were in use."""
         if self._closed:
             return _nothing_kept("the run was over before it was looked at")
@@ -366,7 +462,7 @@ class SlotLease:
         self._pool = pool
         self._slot: Slot | None = slot
 
-    async def keep(self, folder: str) -> Kept:
+    async def keep(self, folder: str) -> KeptWorkspace:
         """What the attempt changed until now; the patch is written into this folder."""
         if self._slot is None:
             return _nothing_kept("it was given back before it was looked at")
@@ -379,8 +475,8 @@ class SlotLease:
             self._pool.take_back(slot)
 
 
-def _nothing_kept(reason: str) -> Kept:
-    return Kept(change=Change(unknown=reason))
+def _nothing_kept(reason: str) -> KeptWorkspace:
+    return KeptWorkspace(change=Change(unknown=reason))
 
 
 def _is_cancelled() -> bool:

@@ -16,10 +16,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from paraval.processes.children import Command, Ended, Warden
+from paraval.processes.children import Command, ProcessEnd, Warden
 from paraval.processes.sandbox import Sandbox
-from paraval.workspaces.sources import Place
-from paraval.workspaces.workspace import LastingWorkspaceError, TreeSetupError, WorkspaceError
+from paraval.workspaces.workspace import (
+    LastingWorkspaceError,
+    SlotPlace,
+    TreeSetupError,
+    WorkspaceError,
+)
 
 _LAST_WORDS_BYTES = 4_000
 _LAST_WORDS_LINES = 8
@@ -42,7 +46,7 @@ class SetupCommand:
     and its own temporary folder; None: anything."""
 
 
-class Setup:
+class WorkspaceSetup:
     """Runs it, where there is one."""
 
     def __init__(self, command: SetupCommand | None, warden: Warden) -> None:
@@ -62,7 +66,7 @@ class Setup:
         if self._failure is not None:
             raise self._failure
 
-    async def run(self, place: Place, cwd: str) -> None:
+    async def run(self, place: SlotPlace, cwd: str) -> None:
         """In this slot. Raises WorkspaceError with its last words."""
         if self._command is None:
             return
@@ -74,7 +78,7 @@ class Setup:
             await self._run_here(self._command, place, cwd)
             self._has_worked = True
 
-    async def run_with_a_tree(self, place: Place, cwd: str) -> None:
+    async def run_with_a_tree(self, place: SlotPlace, cwd: str) -> None:
         """In this slot, which has another tree now. Raises TreeSetupError with its last words."""
         if self._command is None:
             return
@@ -83,7 +87,7 @@ class Setup:
             kind = WorkspaceError if failed.may_pass else TreeSetupError
             raise kind(failed.message, hint=failed.hint)
 
-    async def _run_here(self, command: SetupCommand, place: Place, cwd: str) -> None:
+    async def _run_here(self, command: SetupCommand, place: SlotPlace, cwd: str) -> None:
         failed = await self._run(command, place, cwd, None)
         if failed is None:
             return
@@ -93,7 +97,7 @@ class Setup:
         raise self._failure
 
     async def _run(
-        self, command: SetupCommand, place: Place, cwd: str, bounds: Sandbox | None
+        self, command: SetupCommand, place: SlotPlace, cwd: str, bounds: Sandbox | None
     ) -> _Failed | None:
         folder = command.folder / str(place.number)
         temporary = folder / "tmp"
@@ -126,7 +130,7 @@ class _Failed(NamedTuple):
     """True: the next one may work."""
 
 
-def _failed(command: SetupCommand, ended: Ended, logs: Mapping[str, str]) -> _Failed:
+def _failed(command: SetupCommand, ended: ProcessEnd, logs: Mapping[str, str]) -> _Failed:
     return _Failed(
         message=f"workspace.setup {_end_in_words(ended, command)}{_last_words(logs)}",
         hint=(
@@ -137,7 +141,7 @@ def _failed(command: SetupCommand, ended: Ended, logs: Mapping[str, str]) -> _Fa
     )
 
 
-def _end_in_words(ended: Ended, command: SetupCommand) -> str:
+def _end_in_words(ended: ProcessEnd, command: SetupCommand) -> str:
     if ended.failure is not None:
         return f"did not run: {ended.failure.message}"
     if ended.timed_out:

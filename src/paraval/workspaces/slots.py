@@ -7,34 +7,166 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from paraval.errors import ParavalError
-from paraval.isolation import Change
-from paraval.scratch import remove_tree
-from paraval.workspaces.leavings import not_ignored_leavings
-from paraval.workspaces.mounts import unmounted
-from paraval.workspaces.own_repository import OwnRepository, make_own_repository, tampering
-from paraval.workspaces.patches import keep_change
-from paraval.workspaces.restocking import restock, unexpected
-from paraval.workspaces.selection import Scene, shown
-from paraval.workspaces.sources import Laid, Layout, Place, Source
-from paraval.workspaces.stock import (
-    Differences,
-    Stock,
+from paraval.records import Change
+from paraval.scratch import MOUNTS, remove_tree, unmount_below
+from paraval.workspaces.changed_files import GITIGNORE, WorkspaceState, not_ignored, shown
+from paraval.workspaces.inventory import (
+    Inventory,
+    InventoryDifferences,
     compare,
     folder_of,
     look_again,
+    look_below,
     mark_again,
     outwait_the_tick,
     take_stock,
+    take_stock_of,
     within,
 )
-from paraval.workspaces.trouble import in_words
-from paraval.workspaces.workspace import Kept, WorkspaceError
+from paraval.workspaces.own_repository import OwnRepository, make_own_repository, tampering
+from paraval.workspaces.patches import keep_change
+from paraval.workspaces.workspace import (
+    KeptWorkspace,
+    LaidTree,
+    Layout,
+    SlotPlace,
+    SlotSource,
+    WorkspaceBase,
+    WorkspaceError,
+    in_words,
+)
+
+# What `setup` left that git does not ignore, by the rules that are there now: its own count too.
+
+
+def not_ignored_leavings(
+    top: str, baseline: WorkspaceBase, found: InventoryDifferences
+) -> list[bytes]:
+    """The new files and repositories to be removed. Raises GitError or OSError."""
+    whole = os.fsencode(top)
+    rules = replace(baseline, rules=top)
+    _remove_pipes(whole, found.changed + found.extra)
+    # A folder that is ignored as a whole is not looked into, nor a `.git` in one that is tracked.
+    new = [path for path in not_ignored(rules, found.extra) if _name(path) != b".git"]
+    below = look_below(whole, new)
+    _remove_pipes(whole, below.special)
+    repositories = not_ignored(rules, below.repositories)
+    inside = tuple(path + b"/" for path in repositories)
+    files = [path for path in below.files + below.special if not path.startswith(inside)]
+    return repositories + not_ignored(rules, files)
+
+
+def _remove_pipes(top: bytes, paths: list[bytes]) -> None:
+    """Of rules, which git would wait for without end."""
+    for path in paths:
+        whole = within(top, path)
+        if _name(path) == GITIGNORE and stat.S_ISFIFO(os.lstat(whole).st_mode):
+            os.unlink(whole)  # noqa: PTH108 - bytes
+
+
+def _name(path: bytes) -> bytes:
+    return path.rpartition(b"/")[2]
+
+
+# What an attempt has mounted in its workspace: only root can, and nobody else may find it.
+
+_MOST_LAYERS = 100
+
+
+def unmounted(room: Path) -> tuple[str, ...]:
+    """Take it away; tells that there was something. Raises WorkspaceError where it stays."""
+    if not _is_mentioned(room):
+        return ()
+    left = unmount_below(room)
+    for _ in range(_MOST_LAYERS):
+        # What is mounted over another mount hides it.
+        before, left = left, unmount_below(room) if left else left
+        if left == before:
+            break
+    if left:
+        raise WorkspaceError(f"something is mounted in the workspace, and stays: {left[0]}")
+    return (
+        "something was mounted in the workspace; it was unmounted, and is no part of the patch",
+    )
+
+
+def _is_mentioned(room: Path) -> bool:
+    try:
+        table = MOUNTS.read_bytes()
+    except OSError:
+        return False
+    place = os.fsencode(room.parent.resolve() / room.name)
+    return place + b"/" in table or place + b" " in table
+
+
+# The stock of a folder in which some files were replaced: by a look at what was touched alone.
+
+
+def restock(
+    top: bytes, before: Inventory, touched: frozenset[bytes], *, leaving_out: frozenset[bytes]
+) -> Inventory:
+    """After these paths were written or removed, with folders made and removed for them. Raises
+    OSError."""
+    after = replace(before, files=dict(before.files), manners=dict(before.manners))
+    _forget_below(after, touched)
+    for folder in sorted(_above(touched)):
+        try:
+            take_stock_of(top, folder, after, leaving_out=leaving_out)
+        except (FileNotFoundError, NotADirectoryError):
+            _forget_below(after, frozenset((folder,)))
+    return after
+
+
+def unexpected(before: Inventory, after: Inventory, touched: frozenset[bytes]) -> list[bytes]:
+    """What differs between two stocks though nothing at it, above it or below it was touched."""
+    above = _above(touched) | touched
+    below = tuple(path + b"/" for path in touched)
+    return [
+        path
+        for path in _differing(before, after)
+        if path not in above and not path.startswith(below)
+    ]
+
+
+def _above(paths: frozenset[bytes]) -> set[bytes]:
+    """The folders that these are in, up to the topmost."""
+    folders = {b""}
+    for path in paths:
+        folder = folder_of(path)
+        while folder not in folders:
+            folders.add(folder)
+            folder = folder_of(folder)
+    return folders
+
+
+def _forget_below(stock: Inventory, paths: frozenset[bytes]) -> None:
+    """Folders that were at these paths, and all in them."""
+    for path in paths & stock.manners.keys():
+        below = [one for one in stock.manners if one == path or one.startswith(path + b"/")]
+        for folder in below:
+            del stock.manners[folder]
+            stock.files.pop(folder, None)
+
+
+def _differing(before: Inventory, after: Inventory) -> Iterator[bytes]:
+    for folder in before.manners.keys() | after.manners.keys():
+        old, new = before.files.get(folder), after.files.get(folder)
+        if old is new:
+            if new is None:
+                yield folder
+            continue
+        if old is None or new is None:
+            yield folder
+        marks = (old or {}).items() ^ (new or {}).items()
+        yield from {within(folder, name) for name, _ in marks}
+
 
 _OWN = frozenset({b".git"})
 LOST = "the workspace's folder was moved, deleted or replaced"
@@ -42,20 +174,20 @@ LOST = "the workspace's folder was moved, deleted or replaced"
 
 
 class _LaidHere(NamedTuple):
-    laid: Laid
-    stock: Stock
+    laid: LaidTree
+    stock: Inventory
     """With it."""
 
 
 class Slot:
     """A folder that is filled from a source, and what is known of it."""
 
-    def __init__(self, place: Place, source: Source) -> None:
+    def __init__(self, place: SlotPlace, source: SlotSource) -> None:
         self.place = place
         self._source = source
         self._top = os.fsencode(place.top)
         self._leaving_out = _OWN if source.beginning is not None else frozenset()
-        self._stock = Stock()
+        self._stock = Inventory()
         self._own: OwnRepository | None = None
         self._thrown_away = 0
         """Folders, of all times."""
@@ -153,7 +285,7 @@ class Slot:
             notes.append(f"setup left files that git does not ignore; removed: {_some(untracked)}")
         return tuple(notes)
 
-    def keep(self, folder: str) -> Kept:
+    def keep(self, folder: str) -> KeptWorkspace:
         """What changed since the lease began. Never raises."""
         kept = self._keep(folder)
         try:
@@ -166,7 +298,7 @@ class Slot:
         told = (*kept.change.tampering, *dict.fromkeys(incidents))
         return replace(kept, change=replace(kept.change, tampering=told))
 
-    def _keep(self, folder: str) -> Kept:
+    def _keep(self, folder: str) -> KeptWorkspace:
         told: tuple[str, ...] = ()
         notes: tuple[str, ...] = ()
         try:
@@ -175,19 +307,21 @@ class Slot:
             differences = self._compare()
             if differences.is_lost:
                 # With its .git, of which nothing is known either: it may be well, elsewhere.
-                return Kept(change=Change(unknown=LOST), notes=notes)
+                return KeptWorkspace(change=Change(unknown=LOST), notes=notes)
             told = tampering(self._own) if self._own is not None else ()
             if not differences:
-                return Kept(change=Change(tampering=told), notes=notes)
+                return KeptWorkspace(change=Change(tampering=told), notes=notes)
             kept = keep_change(self._scene(), differences, folder)
         except (ParavalError, OSError, ValueError) as error:
-            return Kept(change=Change(tampering=told, unknown=in_words(error)), notes=notes)
+            return KeptWorkspace(
+                change=Change(tampering=told, unknown=in_words(error)), notes=notes
+            )
         change = replace(kept.change, tampering=told)
         return replace(kept, change=change, notes=(*notes, *kept.notes))
 
-    def _scene(self) -> Scene:
+    def _scene(self) -> WorkspaceState:
         if self._laid is None:
-            return Scene(
+            return WorkspaceState(
                 top=self.place.top,
                 layout=self._source.layout,
                 stock=self._stock,
@@ -195,7 +329,9 @@ class Slot:
             )
         laid, stock = self._laid
         self._source.hold_laid(self.place, laid)
-        return Scene(top=self.place.top, layout=laid.layout, stock=stock, baseline=laid.baseline)
+        return WorkspaceState(
+            top=self.place.top, layout=laid.layout, stock=stock, baseline=laid.baseline
+        )
 
     def discard(self) -> str | None:
         """Remove it; tells what is left where that is not possible."""
@@ -224,7 +360,7 @@ class Slot:
             if neighbour != name:
                 self._remove(os.path.join(room, neighbour))  # noqa: PTH118 - bytes
 
-    def _mend(self, differences: Differences) -> None:
+    def _mend(self, differences: InventoryDifferences) -> None:
         lost = differences.changed + differences.missing
         tracked = self._tracked(lost)
         folders = [path for path in differences.missing_folders if path not in self._layout]
@@ -267,7 +403,7 @@ class Slot:
         else:
             self._source.put_back_laid(self.place, self._laid.laid, paths)
 
-    def _mend_modes(self, differences: Differences) -> None:
+    def _mend_modes(self, differences: InventoryDifferences) -> None:
         for path in sorted(differences.remoded):
             if path in self._layout:
                 manner = self._known.manners[path]
@@ -302,7 +438,7 @@ class Slot:
     # ---- looking
 
     @property
-    def _known(self) -> Stock:
+    def _known(self) -> Inventory:
         """What is in it, as far as we put it there."""
         return self._stock if self._laid is None else self._laid.stock
 
@@ -311,7 +447,7 @@ class Slot:
         """Of the tree that is in it."""
         return self._source.layout if self._laid is None else self._laid.laid.layout
 
-    def _compare(self) -> Differences:
+    def _compare(self) -> InventoryDifferences:
         return compare(self._top, self._known, leaving_out=self._leaving_out)
 
     def _tracked(self, paths: list[bytes]) -> list[bytes]:
@@ -324,7 +460,7 @@ class Slot:
         return os.path.join(self._top, path)  # noqa: PTH118 - bytes
 
 
-def _check_layout(layout: Layout, stock: Stock) -> None:
+def _check_layout(layout: Layout, stock: Inventory) -> None:
     for folder, names in layout.items():
         missing = names - stock.files.get(folder, {}).keys()
         if missing or folder not in stock.files:

@@ -9,29 +9,23 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from paraval.git.borrowing import write_repository
-from paraval.git.repositories import (
-    GITLINK,
-    TreeEntry,
-    contents_named,
-    tree_entries,
-    tree_notes,
-)
-from paraval.git.running import must_git
-from paraval.git.trees import ABSENT, FILES, tree_changes
-from paraval.workspaces.own_repository import Beginning
-from paraval.workspaces.rules import GITIGNORE, write_rules
-from paraval.workspaces.sources import (
+from paraval.git.alternates import write_repository
+from paraval.git.objects import ABSENT, FILES, tree_changes
+from paraval.git.repositories import GITLINK, TreeEntry, contents_named, tree_entries, tree_notes
+from paraval.git.run_git import must_git
+from paraval.workspaces.changed_files import GITIGNORE, write_rules
+from paraval.workspaces.own_repository import FirstCommit
+from paraval.workspaces.trusted_git import TrustedPaths
+from paraval.workspaces.workspace import (
     AS_IT_IS,
     AS_TEXT,
     CHECKOUT_PATIENCE_S,
-    Baseline,
-    Laid,
+    LaidTree,
     Layout,
-    Place,
+    SlotPlace,
+    WorkspaceBase,
     layout_of,
 )
-from paraval.workspaces.trusted import Trusted
 
 
 class TreeSource:
@@ -43,17 +37,17 @@ class TreeSource:
         self,
         folder: Path,
         tree: str,
-        beginning: Beginning,
+        beginning: FirstCommit,
         *,
         more_objects: tuple[str, ...] = (),
     ) -> None:
         """Trees in `more_objects` can be laid; no slot's own repository knows of them."""
-        self.beginning: Beginning | None = beginning
+        self.beginning: FirstCommit | None = beginning
         self._tree = tree
         self._more_objects = more_objects
         self._git_dir = str(folder / "trusted.git")
         self._git_dir_as_it_is = str(folder / "as-it-is.git")
-        self.trusted = Trusted()
+        self.trusted = TrustedPaths()
         self._write_repository(beginning, self._git_dir, AS_TEXT)
         self._write_repository(beginning, self._git_dir_as_it_is, AS_IT_IS)
         entries = tree_entries(self._git_dir, tree)
@@ -66,18 +60,18 @@ class TreeSource:
         self.trusted.write(self._rules, lambda top: write_rules(top, rules))
         self.notes = tree_notes(self._git_dir, entries)
 
-    def fill(self, place: Place) -> None:
+    def fill(self, place: SlotPlace) -> None:
         self.trusted.is_as_written(place.index)  # There is none yet, whoever put one there.
         self._checkout(place, "read-tree", "--reset", "-u", self._tree)
 
-    def put_back(self, place: Place, paths: list[bytes]) -> None:
+    def put_back(self, place: SlotPlace, paths: list[bytes]) -> None:
         self._hold_index(place)
         self._put_back(place, paths)
 
-    def baseline(self, place: Place) -> Baseline:
+    def baseline(self, place: SlotPlace) -> WorkspaceBase:
         self.trusted.hold()
         self._hold_index(place)
-        return Baseline(
+        return WorkspaceBase(
             git_dir=self._git_dir,
             git_dir_as_it_is=self._git_dir_as_it_is,
             tree=self._tree,
@@ -87,7 +81,7 @@ class TreeSource:
             submodules=self._submodules,
         )
 
-    def lay(self, place: Place, tree: str) -> Laid:
+    def lay(self, place: SlotPlace, tree: str) -> LaidTree:
         baseline = self.baseline(place)
         changes = tree_changes(self._git_dir, self._tree, tree)
         self.trusted.is_as_written(place.laid_index)  # None of an earlier one stays in the way.
@@ -101,7 +95,7 @@ class TreeSource:
                 entries[change.path] = TreeEntry(
                     mode=change.new_mode, hash=change.new_hash, path=change.path
                 )
-        return Laid(
+        return LaidTree(
             tree=tree,
             layout=_layout(entries.values()),
             touched=frozenset(change.path for change in changes),
@@ -115,21 +109,21 @@ class TreeSource:
             ),
         )
 
-    def put_back_laid(self, place: Place, laid: Laid, paths: list[bytes]) -> None:
+    def put_back_laid(self, place: SlotPlace, laid: LaidTree, paths: list[bytes]) -> None:
         self.hold_laid(place, laid)
         self._put_back(replace(place, index=place.laid_index), paths)
 
-    def hold_laid(self, place: Place, laid: Laid) -> None:
+    def hold_laid(self, place: SlotPlace, laid: LaidTree) -> None:
         self.trusted.hold()
         if not self.trusted.is_as_written(place.laid_index):
             self._checkout_laid(place, "read-tree", laid.tree)
 
-    def forget_laid(self, place: Place) -> None:
+    def forget_laid(self, place: SlotPlace) -> None:
         with suppress(OSError):
             os.unlink(place.laid_index)  # noqa: PTH108 - text, and quick
         self.trusted.forget(place.laid_index)
 
-    def _write_repository(self, beginning: Beginning, git_dir: str, attributes: str) -> None:
+    def _write_repository(self, beginning: FirstCommit, git_dir: str, attributes: str) -> None:
         def write(folder: Path) -> None:
             objects = (*self._more_objects, *beginning.lender.objects)
             lender = replace(beginning.lender, objects=objects)
@@ -137,19 +131,19 @@ class TreeSource:
 
         self.trusted.write(Path(git_dir), write)
 
-    def _hold_index(self, place: Place) -> None:
+    def _hold_index(self, place: SlotPlace) -> None:
         """An index tells git what to compare with, and what not to look at."""
         if not self.trusted.is_as_written(place.index):
             self._checkout(place, "read-tree", self._tree)
 
-    def _put_back(self, place: Place, paths: list[bytes]) -> None:
+    def _put_back(self, place: SlotPlace, paths: list[bytes]) -> None:
         arguments = ("checkout-index", "--force", "--index", "--quiet", "-z", "--stdin")
         self._checkout(place, *arguments, stdin=b"".join(path + b"\0" for path in paths))
 
-    def _checkout_laid(self, place: Place, *arguments: str) -> None:
+    def _checkout_laid(self, place: SlotPlace, *arguments: str) -> None:
         self._checkout(replace(place, index=place.laid_index), *arguments)
 
-    def _checkout(self, place: Place, *arguments: str, stdin: bytes = b"") -> None:
+    def _checkout(self, place: SlotPlace, *arguments: str, stdin: bytes = b"") -> None:
         self.trusted.hold()
         must_git(
             [f"--git-dir={self._git_dir}", f"--work-tree={place.top}", *arguments],

@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 from paraval.pytest_plugin.exclusive.lock import Floor
-from paraval.pytest_plugin.isolation.environment import is_importing
+from paraval.pytest_plugin.isolation.test_environment import is_importing
 from paraval.pytest_plugin.running.current_test import current, note_call, turn_here
 
 Release = Callable[[], None]

@@ -20,13 +20,7 @@ import pytest
 from _pytest.capture import SysCapture, SysCaptureBinary
 
 from paraval.pytest_plugin.isolation import streams
-from paraval.pytest_plugin.isolation.streams import (
-    ENCODING,
-    Lines,
-    SinkStream,
-    Spool,
-    StreamName,
-)
+from paraval.pytest_plugin.isolation.streams import ENCODING, Lines, SinkStream, Spool, StreamName
 from paraval.pytest_plugin.running.current_test import current
 
 OUTPUTS: tuple[StreamName, ...] = ("stdout", "stderr")

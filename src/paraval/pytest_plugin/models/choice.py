@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from paraval.documents.problems import Location
 from paraval.errors import ParavalError, RequestError, SuiteError
 from paraval.plan.model_axis import fitting_models
-from paraval.plan.places import Spot
 from paraval.plan.registry import Registry, read_registry
 from paraval.pytest_plugin.options import Wanted
 
@@ -74,7 +74,7 @@ def _choose(config: pytest.Config, wanted: Wanted) -> Choice:
 
 def _read(config: pytest.Config, given: Path | None) -> Registry:
     name = _found(config) if given is None else os.path.relpath(given, config.rootpath)
-    spot = Spot(problems={})
+    spot = Location(problems={})
     registry = read_registry(name, spot, config.rootpath)
     if spot.problems:
         raise SuiteError(list(spot.problems))

@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from paraval.errors import RateLimitedError, TransientError
-from paraval.models.rates import duration, retry_after
-from paraval.models.reading import Complaint, complaint_of
-from paraval.models.weather import Refusal, complaint_in, one_line, refused
+from paraval.models.call_errors import ProviderRefusal, complaint_in, one_line, refused
+from paraval.models.rate_limits import duration, retry_after
+from paraval.models.response_reader import ServerComplaint, complaint_of
 from paraval.pytest_plugin.models.clients import KINDS, MODEL_CLIENTS, WEB_CLIENTS
 from paraval.records import Failure, Model, Outcome, Provider
 
@@ -158,7 +158,9 @@ def _of_client(error: BaseException, known: list[tuple[str, str]]) -> Outage | N
         return None
     status, code, is_model = _status(error), _code(error), known[0][0] in MODEL_CLIENTS
     if status is not None and (status in _PASSING or (is_model and status >= 400)):
-        refusal = Refusal(status=status, complaint=_complaint(error), retry_after=_wait(error))
+        refusal = ProviderRefusal(
+            status=status, complaint=_complaint(error), retry_after=_wait(error)
+        )
         failure = refused(_ANY, refusal).failure
         if failure.kind is not Outcome.CRASHED or failure.stops is not None:
             return _of_failure(replace(failure, message=_line(error)))
@@ -214,7 +216,7 @@ def _code(error: BaseException) -> str | None:
     return told if isinstance(told, str) else None
 
 
-def _complaint(error: BaseException) -> Complaint:
+def _complaint(error: BaseException) -> ServerComplaint:
     body = _got(error, "body")
     if isinstance(body, str):
         return complaint_in(body)

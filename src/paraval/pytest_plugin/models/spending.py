@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from paraval.amounts import dollars
 from paraval.pytest_plugin.models.spent import PROPERTY, SPENDING
 from paraval.records import AccountUse, Spend
+from paraval.text.words import dollars
 
 
 class Spending:
@@ -50,7 +50,7 @@ class Spending:
             uses = tuple(self._uses)
         if not uses:
             return ()
-        from paraval.models.conversation import merged_uses
+        from paraval.models.requests import merged_uses
 
         return merged_uses(uses)
 

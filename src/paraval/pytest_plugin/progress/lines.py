@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from paraval.amounts import rough_time
-from paraval.pytest_plugin.models.outcomes import crash_line
+from paraval.pytest_plugin.models.test_outcomes import crash_line
 from paraval.pytest_plugin.progress.progress import LONGEST_NAME, letter_of, names_of, refuser_in
 from paraval.records import Outcome
-from paraval.report.text import columns, cut_middle, one_line, printable, to_ascii
-from paraval.report.wording import duration
+from paraval.text.terminal import columns, cut_middle, one_line, printable, to_ascii
+from paraval.text.words import duration, rough_time
 
 if TYPE_CHECKING:
     from paraval.pytest_plugin.running.protocol import ItemEnd

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from paraval.amounts import rough_time
 from paraval.pytest_plugin.progress.progress import LONGEST_NAME, letter_of, names_of, refuser_in
-from paraval.report.text import columns, cut, cut_middle, printable, to_ascii
+from paraval.text.terminal import columns, cut, cut_middle, printable, to_ascii
+from paraval.text.words import rough_time
 
 if TYPE_CHECKING:
     from paraval.pytest_plugin.running.protocol import ItemEnd

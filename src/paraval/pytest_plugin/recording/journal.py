@@ -18,19 +18,10 @@ import pytest
 
 from paraval.errors import StoreError
 from paraval.models.secrets import Redactor
-from paraval.pytest_plugin.models.outcomes import crash_line, outcome_of
+from paraval.pytest_plugin.models.test_outcomes import crash_line, outcome_of
 from paraval.pytest_plugin.recording.node_ids import without_xdist_group
 from paraval.pytest_plugin.recording.told import told_by
-from paraval.records import (
-    Attempt,
-    AttemptResult,
-    Failure,
-    Grade,
-    Outcome,
-    Plan,
-    RunInfo,
-    Trial,
-)
+from paraval.records import Attempt, AttemptResult, Failure, Grade, Outcome, Plan, RunInfo, Trial
 from paraval.settings import LOG_LIMIT_BYTES
 from paraval.store.ledger import Ledger
 

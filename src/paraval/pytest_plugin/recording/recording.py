@@ -23,8 +23,7 @@ from paraval.git.snapshots import snapshot_tree
 from paraval.models.secrets import Redactor
 from paraval.pytest_plugin.options import FAIL_UNDER, Wanted, dest_of
 from paraval.pytest_plugin.recording.journal import Journal
-from paraval.pytest_plugin.recording.told import register_telling
-from paraval.pytest_plugin.recording.trials import (
+from paraval.pytest_plugin.recording.test_trials import (
     Frame,
     KnownTest,
     has_model,
@@ -33,15 +32,16 @@ from paraval.pytest_plugin.recording.trials import (
     named_test,
     plan_of,
 )
-from paraval.pytest_plugin.session.history import Sources
+from paraval.pytest_plugin.recording.told import register_telling
+from paraval.pytest_plugin.session.test_history import Sources
 from paraval.records import FunctionTarget, Limits, Model, Outcome, Plan, RunInfo
-from paraval.report.document import Report
-from paraval.report.gate import Gate, Verdict
-from paraval.report.wording import counted
+from paraval.report.gate import Gate, GateVerdict
+from paraval.report.report import Report
 from paraval.settings import TESTS, default_store
 from paraval.store.connection import CLOSE_AND_RESUME, RESUMABLE
 from paraval.store.folder import OPTION
 from paraval.store.store import Store
+from paraval.text.words import counted
 
 _SECRET = re.compile(r"(?:^|_)(?:KEY|TOKEN|PASSWORD)$|(?:^|_)SECRET", re.IGNORECASE)
 """Names of variables that hold what must not be kept."""
@@ -233,7 +233,7 @@ class Review:
 
     @property
     def is_good_enough(self) -> bool:
-        return self.gate is not None and self.gate.verdict is Verdict.MET
+        return self.gate is not None and self.gate.verdict is GateVerdict.MET
 
     def lines(self) -> Iterator[str]:
         yield f"run {self.run.id}: {_how_to_report(self.run)}"

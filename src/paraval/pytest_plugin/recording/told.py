@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from paraval.pytest_plugin.models.outcomes import result_of
+from paraval.pytest_plugin.models.test_outcomes import result_of
 from paraval.records import AttemptResult, Failure, Grade, Outcome, Spend
 
 ATTRIBUTE = "paraval"

@@ -24,7 +24,7 @@ from _pytest.nodes import Node
 if TYPE_CHECKING:
     from paraval.pytest_plugin.isolation.capture import Captured
     from paraval.pytest_plugin.isolation.exceptions import Unhandled
-    from paraval.pytest_plugin.isolation.logs import TurnLogs
+    from paraval.pytest_plugin.isolation.test_logs import TurnLogs
     from paraval.pytest_plugin.isolation.test_warnings import WarningsHeld
     from paraval.pytest_plugin.running.protocol import PhaseEnd
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from paraval.pytest_plugin.isolation.capture import Captured
-from paraval.pytest_plugin.isolation.logs import TurnLogs
+from paraval.pytest_plugin.isolation.test_logs import TurnLogs
 from paraval.pytest_plugin.isolation.test_warnings import catching
-from paraval.pytest_plugin.models.accounts import patience_of
-from paraval.pytest_plugin.models.outcomes import result_of
+from paraval.pytest_plugin.models.model_accounts import patience_of
+from paraval.pytest_plugin.models.test_outcomes import result_of
 from paraval.pytest_plugin.recording.told import ATTRIBUTE as TOLD
 from paraval.pytest_plugin.recording.told import Told, attach
 from paraval.pytest_plugin.running import attempts
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from paraval.pytest_plugin.running.protocol import Solo
     from paraval.pytest_plugin.session.main_thread import Stage
     from paraval.pytest_plugin.session.planning import Assignment
-    from paraval.pytest_plugin.timeouts.limits import Watcher
     from paraval.pytest_plugin.timeouts.stacks import Hung
+    from paraval.pytest_plugin.timeouts.time_limits import Watcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +61,15 @@ class Tests:
         self,
         config: pytest.Config,
         assignment: Assignment,
-        premises: Premises,
+        context: Premises,
         seconds: Mapping[str, float],
     ) -> None:
         """`seconds`: by node id, how long a test may take, of those that are told."""
         self._config = config
         self._assignment = assignment
-        self.premises = self._premises = premises
+        self.context = self._premises = context
         self._seconds = seconds
-        self._protocol = Protocol(config, premises.setup.keep, self._begin_again)
+        self._protocol = Protocol(config, context.setup.keep, self._begin_again)
         self._threads = Threads()
         self._ends: dict[int, ItemEnd] = {}
         self._tried: set[int] = set()
@@ -196,15 +196,15 @@ class Tests:
 
     def _run(self, turn: Turn, watch: AbstractContextManager[Any]) -> list[PhaseEnd]:
         """In the test's own thread."""
-        premises = self._premises
+        context = self._premises
         with turn.taken():
-            premises.floor.enter(turn)
+            context.floor.enter(turn)
             try:
-                premises.fixtures.give(turn.item)
+                context.fixtures.give(turn.item)
                 with watch, catching(turn):
                     return self._protocol.run(turn)
             finally:
-                premises.floor.leave(turn)
+                context.floor.leave(turn)
 
     def _begin_again(self, turn: Turn) -> None:
         """In the same thread."""

@@ -21,8 +21,8 @@ from _pytest.runner import runtestprotocol
 
 from paraval.pytest_plugin.exclusive.guards import Net
 from paraval.pytest_plugin.fixtures.instances import OwnFixtures
-from paraval.pytest_plugin.isolation.environment import environment_alone
-from paraval.pytest_plugin.models.outcomes import result_of
+from paraval.pytest_plugin.isolation.test_environment import environment_alone
+from paraval.pytest_plugin.models.test_outcomes import result_of
 from paraval.pytest_plugin.running.attempts import will_come_again
 from paraval.pytest_plugin.running.current_test import Phase, Turn, current
 from paraval.pytest_plugin.running.patches import Apart

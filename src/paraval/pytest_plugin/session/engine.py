@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from paraval.execute.driver import Driver, Performer
-from paraval.execute.growing import Growth
+from paraval.execute.growth import Growth
 from paraval.execute.pace import Pace
-from paraval.machine.reader import MachineReader
+from paraval.machine.machine_reader import MachineReader
 from paraval.records import (
     Attempt,
     AttemptResult,

@@ -22,8 +22,8 @@ from paraval.pytest_plugin.progress.progress import Silence
 from paraval.pytest_plugin.running import attempts
 from paraval.pytest_plugin.running.protocol import ItemEnd, PhaseEnd
 from paraval.pytest_plugin.session.engine import Company, Engine, Programme
-from paraval.pytest_plugin.timeouts.limits import interrupt
 from paraval.pytest_plugin.timeouts.stacks import Hung, look_at, raise_at
+from paraval.pytest_plugin.timeouts.time_limits import interrupt
 from paraval.records import (
     AttemptEnded,
     AttemptResult,
@@ -64,11 +64,11 @@ class ParallelRun:
         self._session = session
         self._tests = tests
         self._assignment = assignment
-        self._stage = tests.premises.stage
+        self._stage = tests.context.stage
         # With -x, the next test must not begin before this one's end is told.
         is_hurried = bool(session.config.getoption("maxfail", 0))
         self._post = self._stage.post if is_hurried else self._stage.post_unhurried
-        self._apart = tests.premises.apart
+        self._apart = tests.context.apart
         self._progress = progress
         self._failure: BaseException | None = None
         self._told: set[int] = set()
@@ -135,7 +135,7 @@ class ParallelRun:
             ):
                 item = self._assignment.item(index)
                 before = partial(self._assignment.about_to_tell, index)
-                end = self._tests.premises.solo.run(item, before=before, is_told_later=False)
+                end = self._tests.context.solo.run(item, before=before, is_told_later=False)
                 self._ended(index, end, None)
 
     # ---- in the engine's thread
@@ -156,7 +156,7 @@ class ParallelRun:
             case TrialEnded(trial=trial, eta_s=eta_s):
                 end = self._tests.take_end(trial.index)
                 if end is None or not end.is_to_be_checked:
-                    self._tests.premises.setup.release(self._assignment.item(trial.index))
+                    self._tests.context.setup.release(self._assignment.item(trial.index))
                 # None: xdist gave it to another worker before it began.
                 if end is None:
                     self._assignment.give_away()
@@ -164,10 +164,10 @@ class ParallelRun:
                     self._post(partial(self._ended, trial.index, end, eta_s))
             case TrialSkipped(trial=trial, reason=reason):
                 item = self._assignment.item(trial.index)
-                self._tests.premises.setup.release(item)
+                self._tests.context.setup.release(item)
                 end = self._tests.take_end(trial.index)
                 if end is None:
-                    self._tests.premises.setup.forget(item)
+                    self._tests.context.setup.forget(item)
                     end = _not_run(item, reason)
                 self._stage.post(partial(self._ended, trial.index, end, None))
 
@@ -196,7 +196,7 @@ class ParallelRun:
 
     def _check_alone(self) -> None:
         """What failed beside others is run once more; how it ends alone is its outcome."""
-        premises = self._tests.premises
+        context = self._tests.context
         in_a_row = 0
         while self._to_check:
             index, end = self._to_check[0]
@@ -206,7 +206,7 @@ class ParallelRun:
                 before = partial(self._assignment.about_to_tell, index)
                 self.checked.add(end.item.nodeid)
                 self._progress.started(end.item.nodeid)
-                end = premises.solo.run(end.item, before=before, is_told_later=False)
+                end = context.solo.run(end.item, before=before, is_told_later=False)
                 in_a_row += 1
                 if not any(phase.report.failed for phase in end.phases):
                     self.passed_alone.append(end.item.nodeid)

@@ -9,13 +9,13 @@ import pytest
 
 from paraval.pytest_plugin.async_tests import plugins as async_plugins
 from paraval.pytest_plugin.exclusive import other_plugins, scan
-from paraval.pytest_plugin.models.accounts import accounts_of, needs_of
+from paraval.pytest_plugin.models.model_accounts import accounts_of, needs_of
 from paraval.pytest_plugin.options import Wanted
-from paraval.pytest_plugin.recording.trials import trial_of
+from paraval.pytest_plugin.recording.test_trials import trial_of
 from paraval.pytest_plugin.session.engine import Engine, Programme
-from paraval.pytest_plugin.session.history import History
+from paraval.pytest_plugin.session.test_history import History
 from paraval.pytest_plugin.session.xdist_worker import TakenItems
-from paraval.pytest_plugin.timeouts.limits import seconds_of
+from paraval.pytest_plugin.timeouts.time_limits import seconds_of
 from paraval.records import Limits, Outcome, RetryPolicy
 from paraval.schedule.messages import Work
 

@@ -18,9 +18,9 @@ from paraval.pytest_plugin.exclusive.lock import Floor
 from paraval.pytest_plugin.fixtures.instances import OwnFixtures
 from paraval.pytest_plugin.fixtures.setup_tree import SharedSetup
 from paraval.pytest_plugin.isolation.capture import children_apart, set_up_capsys, streams_apart
-from paraval.pytest_plugin.isolation.environment import environment_by_test
 from paraval.pytest_plugin.isolation.exceptions import asserts_apart, unhandled_apart
-from paraval.pytest_plugin.isolation.logs import logs_apart
+from paraval.pytest_plugin.isolation.test_environment import environment_by_test
+from paraval.pytest_plugin.isolation.test_logs import logs_apart
 from paraval.pytest_plugin.isolation.test_warnings import warnings_apart
 from paraval.pytest_plugin.options import Wanted
 from paraval.pytest_plugin.progress.progress import progress_for
@@ -35,13 +35,13 @@ from paraval.pytest_plugin.running.patches import (
 )
 from paraval.pytest_plugin.running.performer import Premises, Tests
 from paraval.pytest_plugin.running.protocol import Middle, Solo
-from paraval.pytest_plugin.session.history import FAILED_BESIDE, History
 from paraval.pytest_plugin.session.loop import Order, ParallelRun, tear_down_rest
 from paraval.pytest_plugin.session.main_thread import Stage
 from paraval.pytest_plugin.session.planning import Assignment, Programmed, programme_of
+from paraval.pytest_plugin.session.test_history import FAILED_BESIDE, History
 from paraval.pytest_plugin.session.xdist_worker import TakenItems, is_controller, take_over
-from paraval.pytest_plugin.timeouts.limits import TimeLimits, Watcher
-from paraval.report.wording import counted
+from paraval.pytest_plugin.timeouts.time_limits import TimeLimits, Watcher
+from paraval.text.words import counted
 
 NAME = "paraval-parallel"
 LINE_TO_END = -2
@@ -145,12 +145,12 @@ class ParallelSession:
         stage = Stage()
         floor = Floor()
         net = Net(floor, items)
-        premises = self._premises(session, floor, stage, net, is_handed_out=taken is not None)
+        context = self._premises(session, floor, stage, net, is_handed_out=taken is not None)
         assignment = Assignment(items, programmed.programme, taken)
         run = ParallelRun(
             session,
             programmed.programme,
-            Tests(config, assignment, premises, programmed.seconds),
+            Tests(config, assignment, context, programmed.seconds),
             assignment=assignment,
             progress=progress_for(config, self._wanted.progress, [item.nodeid for item in items]),
         )
@@ -158,13 +158,13 @@ class ParallelSession:
         if taken is not None or config.pluginmanager.has_plugin(Telling.NAME):
             # The controller of xdist, or a store, has to hear what only this process knows.
             register_telling(config).alone = floor.reasons
-        limits = [TimeLimits(premises.watcher)] if programmed.seconds else []
+        limits = [TimeLimits(context.watcher)] if programmed.seconds else []
         # Around tests that run alone, too: they share fixtures, and loops, with the others.
         with (
             asyncs_apart(session),
             environment_by_test(items),
             nets(net, session),
-            premises.fixtures.installed(),
+            context.fixtures.installed(),
             self._registered(Middle(), *limits),
             self._telling_why_alone(floor.reasons, programmed.alone),
             _dots_of_many_files(config, items),
@@ -172,10 +172,10 @@ class ParallelSession:
             try:
                 run.run()
             finally:
-                premises.watcher.close()
+                context.watcher.close()
                 kept = self._history.is_kept
-                self._notes += notes_on(run, floor, premises.check, is_kept=kept)
-            tear_down_rest(config, premises.setup)
+                self._notes += notes_on(run, floor, context.check, is_kept=kept)
+            tear_down_rest(config, context.setup)
         self._history.remember_alone(floor.reasons)
         self._history.remember_alone(dict.fromkeys(run.passed_alone, FAILED_BESIDE))
 

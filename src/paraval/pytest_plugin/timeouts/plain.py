@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from _pytest.runner import call_and_report
 
-from paraval.pytest_plugin.models.accounts import Patience, patience_of
+from paraval.pytest_plugin.models.model_accounts import Patience, patience_of
 from paraval.pytest_plugin.running.attempts import begin, begin_again, refusal_in
 from paraval.pytest_plugin.running.patches import hide_own_frames
 from paraval.pytest_plugin.running.protocol import PhaseEnd
-from paraval.pytest_plugin.timeouts.limits import TimeLimits
+from paraval.pytest_plugin.timeouts.time_limits import TimeLimits
 
 FIRST_DELAY_S = 1.0
 LONGEST_DELAY_S = 60.0

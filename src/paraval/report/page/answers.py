@@ -4,26 +4,76 @@ the lines that draw them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from markupsafe import Markup
 
-from paraval.report.comparing.axes import number_left_out
-from paraval.report.comparing.comparison import Comparison, Finding, Method
-from paraval.report.comparing.sentences import (
-    details,
-    evidence,
-    heading,
-    headline,
-    not_made,
-    notes,
-)
+from paraval.report.compare.comparison import Comparison, Finding, Method
+from paraval.report.compare.outline import ChangedCases
+from paraval.report.compare.sentences import details, evidence, heading, headline, not_made, notes
+from paraval.report.compare.variants import number_left_out
 from paraval.report.contents import Contents
+from paraval.report.page.cases import LONGEST_NAME
 from paraval.report.page.charts.data import ForestRow
 from paraval.report.page.charts.forest import forest, reach_of
-from paraval.report.text import one_line
+from paraval.text.terminal import one_line
+
+# The cases that broke, were mended or are flaky, as lists of a page: the first are read at once,
+# others are there to be opened.
+
+_IN_PLAIN_SIGHT = 20
+_LONGEST_REASON = 300
+_SIGNS = {"broke": ("wrong", "✗"), "mended": ("pass", "✓"), "flaky": ("skip", "±")}
+"""The class of a line, and its sign: nothing is told by colour alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnedCase:
+    name: str
+    why: str
+    """Why it failed on the side where it did; empty where both are mixed."""
+    anchor: str
+    """Of its section on the page; empty where it has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnedList:
+    """Cases that changed in one way."""
+
+    style: str
+    sign: str
+    heading: str
+    cases: tuple[TurnedCase, ...]
+    more: tuple[TurnedCase, ...]
+    left_out: str
+    """How many are not on the page, and where they are; or empty."""
+
+
+def turned_lists(
+    lists: Sequence[ChangedCases], anchors: Mapping[str, str], elsewhere: str
+) -> Iterator[TurnedList]:
+    """`anchors`: of the cases that have a section; `elsewhere`: the command that tells all."""
+    for one in lists:
+        style, sign = _SIGNS[one.kind]
+        cases = tuple(
+            TurnedCase(
+                name=one_line(name, LONGEST_NAME),
+                why=one_line(why, _LONGEST_REASON),
+                anchor=anchors.get(name, ""),
+            )
+            for name, why in one.cases
+        )
+        yield TurnedList(
+            style=style,
+            sign=sign,
+            heading=one.heading,
+            cases=cases[:_IN_PLAIN_SIGHT],
+            more=cases[_IN_PLAIN_SIGHT:],
+            left_out=f"… and {one.more:,} more: {elsewhere}" if one.more else "",
+        )
+
 
 _LONGEST_NAME = 80
 IN_PLAIN_SIGHT = 12
@@ -37,7 +87,7 @@ KINDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ComparisonAnswer:
     """One comparison in words."""
 
     kind: str
@@ -53,8 +103,8 @@ class AnswerGroup:
     """What was compared by one axis."""
 
     heading: str
-    answers: tuple[Answer, ...]
-    more: tuple[Answer, ...]
+    answers: tuple[ComparisonAnswer, ...]
+    more: tuple[ComparisonAnswer, ...]
     forest: Markup
 
 
@@ -77,9 +127,9 @@ def answers_of(contents: Contents) -> Answers:
     )
 
 
-def answer_of(comparison: Comparison) -> Answer:
+def answer_of(comparison: Comparison) -> ComparisonAnswer:
     kind, mark = KINDS[comparison.finding]
-    return Answer(
+    return ComparisonAnswer(
         kind=kind,
         mark=mark,
         headline=headline(comparison, named),
@@ -92,7 +142,7 @@ def groups_of(
     made: Sequence[Comparison],
     *,
     going_on: bool,
-    answering: Callable[[Comparison], Answer] = answer_of,
+    answering: Callable[[Comparison], ComparisonAnswer] = answer_of,
 ) -> Iterator[AnswerGroup]:
     """By axis; `answering` says each, where that is not about pass rates."""
     # One axis of points for all: differences of two axes are read against one another.

@@ -2,14 +2,46 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from paraval.isolation import PATCH
 from paraval.plain_files import PlainFileError, open_plain_file
-from paraval.report.page.excerpts import LONGEST_TEXT, Excerpt
-from paraval.report.wording import size
+from paraval.records import PATCH, Outcome, TrialResult
+from paraval.text.words import counted, size
+
+# Text of others, as much of it as a page shows, and a word on what is not there.
+
+LONGEST_TEXT = 20_000
+"""Characters of an answer, an input or a diff."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excerpt:
+    """A piece of text, raw: whoever shows it makes it harmless."""
+
+    text: str
+    left_out: str = ""
+    """How much is not there; empty where nothing is missing."""
+
+
+def beginning(text: str, most: int = LONGEST_TEXT) -> Excerpt:
+    if len(text) <= most:
+        return Excerpt(text=text)
+    more = counted(len(text) - most, "more character")
+    return Excerpt(text=text[:most], left_out=more)
+
+
+def beginning_of_value(value: Any) -> Excerpt | None:
+    """Text as it is, everything else as JSON; None for nothing."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return beginning(value)
+    return beginning(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+
 
 LONGEST_LOG = 4_000
 """Bytes, of the end: what went wrong is told there."""
@@ -19,21 +51,21 @@ _BESIDE = ("log", "traceback")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Log:
+class LogExcerpt:
     """The end of what was written to one stream."""
 
     name: str
     excerpt: Excerpt
 
 
-def logs_in(run_folder: str, artifacts: Mapping[str, str]) -> tuple[Log, ...]:
+def logs_in(run_folder: str, artifacts: Mapping[str, str]) -> tuple[LogExcerpt, ...]:
     """Those that hold something; the target's first, then the graders'."""
     names = [name for name in artifacts if is_log(name)]
     found = []
     for name in names[:_MOST_LOGS]:
         excerpt = _end_of(run_folder, artifacts[name])
         if excerpt is not None and excerpt.text:
-            found.append(Log(name=name, excerpt=excerpt))
+            found.append(LogExcerpt(name=name, excerpt=excerpt))
     return tuple(found)
 
 
@@ -63,13 +95,13 @@ def _end_of(run_folder: str, path: str) -> Excerpt | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Piece:
+class _FilePiece:
     content: bytes
     of: int
     """The size of the whole file."""
 
 
-def _read(run_folder: str, path: str, most: int, *, from_end: bool) -> _Piece | None:
+def _read(run_folder: str, path: str, most: int, *, from_end: bool) -> _FilePiece | None:
     """None where there is no such file that may be read."""
     try:
         descriptor = open_plain_file(path, within=run_folder)
@@ -78,8 +110,72 @@ def _read(run_folder: str, path: str, most: int, *, from_end: bool) -> _Piece | 
     try:
         size = os.fstat(descriptor).st_size
         start = max(0, size - most) if from_end else 0
-        return _Piece(content=os.pread(descriptor, most, start), of=size)
+        return _FilePiece(content=os.pread(descriptor, most, start), of=size)
     except OSError:
         return None
     finally:
         os.close(descriptor)
+
+
+# How much a page may hold, and what is left out when not all of it fits.
+
+LARGEST_PAGE = 25_000_000
+"""Characters: what browsers still open."""
+_SHARE_FOR_SHORT_FORMS = 0.2
+"""Kept of it for trials that are told in one line."""
+WEIGHT_OF_A_TRIAL = 1_000
+"""Characters that its elements are counted as, however short its text: they take a browser's time
+as well."""
+_AROUND_A_TRIAL = 2_500
+_HEADING_OF_A_CASE = 1_500
+"""What stands before its trials, where nothing long was asked."""
+
+
+def expected_size(result: TrialResult) -> int:
+    """About what a trial takes on the page, without reading what it left."""
+    end = result.result
+    answer = 0 if end.output is None else min(len(end.output.text), LONGEST_TEXT)
+    logs = sum(LONGEST_LOG for name in end.artifacts if is_log(name))
+    patch = LONGEST_TEXT if PATCH in end.artifacts else 0
+    return _AROUND_A_TRIAL + answer + patch + logs * max(result.attempts, 1)
+
+
+def kept_for(result: TrialResult) -> int:
+    """What a trial that did not pass is kept: for itself, and for its case if it is the first."""
+    return _HEADING_OF_A_CASE + expected_size(result)
+
+
+class PageBudget:
+    """What is left of a page, while trials are written to it."""
+
+    def __init__(self, *, largest: int = LARGEST_PAGE, unpassed: int) -> None:
+        """`unpassed`: what is kept for all trials that did not pass."""
+        self._left = largest
+        self._for_short_forms = int(largest * _SHARE_FOR_SHORT_FORMS)
+        self._unpassed = unpassed
+
+    def take(self, size: int) -> None:
+        self._left -= size
+
+    def was_told_in_short(self, size: int) -> None:
+        """So much less is to be kept for what comes."""
+        self._for_short_forms = max(0, self._for_short_forms - size)
+
+    def came_by(self, result: TrialResult) -> None:
+        """An unpassed trial is no longer to come."""
+        if result.outcome is not Outcome.PASSED:
+            self._unpassed = max(0, self._unpassed - kept_for(result))
+
+    def may_hold_trial(self, result: TrialResult, size: int) -> bool:
+        """Whether this trial may be told in full, in so many characters."""
+        return self.may_hold(size, passed=result.outcome is Outcome.PASSED)
+
+    def may_hold(self, size: int, *, passed: bool) -> bool:
+        return size <= self._left - self._for_short_forms - self._kept(passed=passed)
+
+    def may_hold_in_short(self, result: TrialResult, size: int) -> bool:
+        return size <= self._left - self._kept(passed=result.outcome is Outcome.PASSED)
+
+    def _kept(self, *, passed: bool) -> int:
+        """What passed trials leave to those that did not pass."""
+        return self._unpassed if passed else 0

@@ -6,16 +6,73 @@ trial is held, with as much of its text as a page shows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import TextIO
 
 from paraval.records import AttemptRecord, Case, TrialResult
-from paraval.report.comparing.cells import Cell
+from paraval.report.compare.case_results import CaseBook, Cell
 from paraval.report.contents import Contents
-from paraval.report.page.excerpts import Excerpt, beginning_of_value
-from paraval.report.page.filters import FILTERS, filters_showing
-from paraval.report.text import one_line
+from paraval.report.page.artifacts import (
+    WEIGHT_OF_A_TRIAL,
+    Excerpt,
+    PageBudget,
+    beginning_of_value,
+    expected_size,
+)
+from paraval.report.page.figures import PageFigures, case_anchor, trial_anchor
+from paraval.report.page.rendering import rendered
+from paraval.report.page.trials import line_of, trial_view
+from paraval.text.terminal import one_line
+from paraval.text.words import counted, listed
+
+# Which cases a reader may choose to see. The choosing itself is done by the style sheet.
+
+FILTERS = {
+    "wrong": "with wrong answers",
+    "error": "with errors",
+    "skip": "with skipped trials",
+    "flaky": "flaky",
+    "pass": "passed throughout",
+}
+"""A class of a case's section -> what the choice is called."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """A choice of cases."""
+
+    kind: str
+    name: str
+    number: int
+
+
+def filters_of(book: CaseBook) -> list[Filter]:
+    """All, and whatever else would show some cases but not all of them."""
+    numbers = Counter(kind for _, cells in book.rows() for kind in filters_showing(cells.values()))
+    some = [
+        Filter(kind=kind, name=name, number=numbers[kind])
+        for kind, name in FILTERS.items()
+        if 0 < numbers[kind] < len(book)
+    ]
+    return [Filter(kind="all", name="all", number=len(book)), *some]
+
+
+def filters_showing(cells: Collection[Cell]) -> Iterator[str]:
+    """Those that show a case with these cells."""
+    found = {
+        "wrong": any(cell.failed for cell in cells),
+        "error": any(cell.errors for cell in cells),
+        "skip": any(cell.skipped for cell in cells),
+    }
+    yield from (kind for kind, is_so in found.items() if is_so)
+    if any(cell.is_flaky for cell in cells):
+        yield "flaky"
+    if not any(found.values()):
+        yield "pass"
+
 
 LONGEST_NAME = 200
 _MOST_TAGS = 20
@@ -24,7 +81,7 @@ _MOST_WAITING = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class CaseInput:
     """A case as the suite has it."""
 
     tags: tuple[str, ...] = ()
@@ -47,7 +104,7 @@ class CaseView:
     """The filters that show it."""
     is_again: bool
     """True: a part of it stands further up, since other cases came between."""
-    asked: Asked
+    asked: CaseInput
 
     @property
     def is_flaky(self) -> bool:
@@ -91,7 +148,7 @@ def _case_view(
         skipped=sum(cell.skipped for cell in cells),
         shown_by=tuple(filters_showing(cells)),
         is_again=is_again,
-        asked=Asked() if is_again else asked.take(case_id),
+        asked=CaseInput() if is_again else asked.take(case_id),
     )
 
 
@@ -100,19 +157,19 @@ class _AskedByName:
 
     def __init__(self, cases: Iterable[Case]) -> None:
         self._cases = iter(cases)
-        self._waiting: dict[str, Asked] = {}
+        self._waiting: dict[str, CaseInput] = {}
 
-    def take(self, case_id: str) -> Asked:
+    def take(self, case_id: str) -> CaseInput:
         while case_id not in self._waiting and len(self._waiting) < _MOST_WAITING:
             case = next(self._cases, None)
             if case is None:
                 break
             self._waiting[case.id] = _asked(case)
-        return self._waiting.pop(case_id, Asked())
+        return self._waiting.pop(case_id, CaseInput())
 
 
-def _asked(case: Case) -> Asked:
-    return Asked(
+def _asked(case: Case) -> CaseInput:
+    return CaseInput(
         tags=tuple(one_line(tag, LONGEST_NAME) for tag in case.tags[:_MOST_TAGS]),
         input=beginning_of_value(case.input),
         expect=beginning_of_value(case.expect),
@@ -133,3 +190,111 @@ class AttemptsByTrial:
             self._next = next(self._attempts, None)
             if attempt.index == index:
                 yield attempt
+
+
+# The sections of cases, written one by one, and together no larger than a page may be.
+
+
+class CaseWriter:
+    """Writes cases as long as there is room; what is linked to is always there, if in short."""
+
+    def __init__(
+        self,
+        contents: Contents,
+        figures: PageFigures,
+        room: PageBudget,
+        file: TextIO,
+        *,
+        linked_cases: frozenset[str],
+    ) -> None:
+        """`linked_cases`: by their anchors."""
+        self._contents = contents
+        self._attempts = AttemptsByTrial(contents.attempts())
+        self._linked_cases = linked_cases
+        self._linked_trials = figures.linked_trials
+        self._room = room
+        self._file = file
+        self._in_short = 0
+        self._left_out = 0
+
+    def write(self) -> None:
+        for case, results in case_views(self._contents):
+            self._write_case(case, results)
+
+    def not_here(self) -> str:
+        """What the page does not show, and where it is to be had; empty where it shows all."""
+        told = [
+            f"{counted(number, 'trial')} {how}"
+            for number, how in (
+                (self._in_short, "in one line only"),
+                (self._left_out, "not at all"),
+            )
+            if number
+        ]
+        if not told:
+            return ""
+        run_id = self._contents.run.id
+        return (
+            f"So that browsers can open it, this page tells {listed(told)}."
+            f" Everything: paraval report {run_id} -o report.jsonl"
+        )
+
+    def _write_case(self, case: CaseView, results: Iterator[TrialResult]) -> None:
+        # A case that has no room for any of its trials has no section either.
+        started = case_anchor(case.number) in self._linked_cases and not case.is_again
+        if started:
+            self._put(self._start(case))
+        left_out = 0
+        for result in results:
+            text = self._trial(result)
+            if text and not started:
+                started = True
+                self._put(self._start(case))
+            if text:
+                self._room.take(WEIGHT_OF_A_TRIAL)
+            self._put(text)
+            left_out += not text
+        if started:
+            more = f"… and {counted(left_out, 'more trial')}" if left_out else ""
+            self._put(rendered("case_end.html", left_out=more))
+        self._left_out += left_out
+
+    def _start(self, case: CaseView) -> str:
+        anchor = "" if case.is_again else case_anchor(case.number)
+        text = rendered("case_start.html", case=case, anchor=anchor)
+        if self._room.may_hold(len(text), passed=not (case.failed or case.errors)):
+            return text
+        return rendered("case_start.html", case=replace(case, asked=CaseInput()), anchor=anchor)
+
+    def _trial(self, result: TrialResult) -> str:
+        """In full, in short, or empty."""
+        self._room.came_by(result)
+        attempts = self._attempts.of(result.index)
+        text = ""
+        # What is read and rendered in vain takes as long as what is shown.
+        if self._room.may_hold_trial(result, expected_size(result)):
+            view = trial_view(result, attempts, self._contents.run.folder)
+            text = rendered(
+                "trial.html",
+                trial=view,
+                anchor=trial_anchor(result.index),
+                all_of_it=f"paraval logs {self._contents.run.id} --trial {result.index}",
+            )
+        if text and self._room.may_hold_trial(result, len(text) + WEIGHT_OF_A_TRIAL):
+            return text
+        return self._trial_in_short(result)
+
+    def _trial_in_short(self, result: TrialResult) -> str:
+        anchor = trial_anchor(result.index)
+        text = rendered("trial_in_short.html", line=line_of(result), anchor=anchor)
+        weight = len(text) + WEIGHT_OF_A_TRIAL
+        is_linked = result.index in self._linked_trials
+        if not is_linked and not self._room.may_hold_in_short(result, weight):
+            return ""
+        self._in_short += 1
+        self._room.was_told_in_short(weight)
+        return text
+
+    def _put(self, text: str) -> None:
+        self._room.take(len(text))
+        self._file.write(text)

@@ -11,22 +11,21 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from paraval.records import AttemptRecord, Outcome, TrialResult, value_text
-from paraval.report.comparing.cells import CaseBook, Cell
+from paraval.report.compare.case_results import CaseBook, Cell
 from paraval.report.contents import Contents
-from paraval.report.costs import finite, is_from_cache, is_known, seconds_to_verdict, spend_of
-from paraval.report.page.charts.data import (
-    Durations,
-    HeatCell,
-    HeatRow,
-    RateRow,
-    Span,
-    TimeCost,
+from paraval.report.page.artifacts import kept_for
+from paraval.report.page.charts.data import Durations, HeatCell, HeatRow, RateRow, Span, TimeCost
+from paraval.report.summary.columns import WITHOUT_MATRIX, label_of
+from paraval.report.summary.costs import (
+    finite,
+    is_from_cache,
+    is_known,
+    seconds_to_verdict,
+    spend_of,
 )
-from paraval.report.page.room import kept_for
-from paraval.report.summary import Summary, Tally, variant_key
-from paraval.report.table import WITHOUT_MATRIX, label_of
-from paraval.report.text import one_line
-from paraval.report.wording import reason, trial_label, variant_label
+from paraval.report.summary.summary import Summary, Tally, variant_key
+from paraval.text.terminal import one_line
+from paraval.text.words import reason, trial_label, variant_label
 
 _MOST_HEAT_CELLS = 20_000
 _MOST_HEAT_ROWS = 2_000
@@ -39,7 +38,7 @@ _LONGEST_REASON = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unpassed:
+class UnpassedTrial:
     """A line of a list: a trial that did not pass, and why."""
 
     index: int
@@ -53,7 +52,7 @@ class Unpassed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class PageFigures:
     """All that stands before the cases, but words."""
 
     rates: tuple[RateRow, ...]
@@ -64,8 +63,8 @@ class Figures:
     time_cost: tuple[TimeCost, ...]
     spans: tuple[Span, ...]
     durations: tuple[Durations, ...]
-    wrong: tuple[Unpassed, ...]
-    errors: tuple[Unpassed, ...]
+    wrong: tuple[UnpassedTrial, ...]
+    errors: tuple[UnpassedTrial, ...]
     unpassed_size: int
     """What is kept for trials that did not pass, so that they can be told in full."""
 
@@ -79,13 +78,13 @@ class Figures:
         return frozenset(one.index for one in (*self.wrong, *self.errors))
 
 
-def figures_of(contents: Contents) -> Figures:
+def figures_of(contents: Contents) -> PageFigures:
     summary, book = contents.summary, contents.book
     passing = _Passing()
     for result in contents.trials:
         passing.add(result)
     heat = _heat_rows(book)
-    return Figures(
+    return PageFigures(
         rates=tuple(_rate_row(label_of(one), one) for one in summary.variants),
         heat_columns=tuple(variant_label(one) or WITHOUT_MATRIX for one in book.variants.values()),
         heat=heat,
@@ -112,8 +111,8 @@ def trial_anchor(index: int) -> str:
 class _Passing:
     """What is kept of results while they pass by."""
 
-    wrong: list[Unpassed] = field(default_factory=list)
-    errors: list[Unpassed] = field(default_factory=list)
+    wrong: list[UnpassedTrial] = field(default_factory=list)
+    errors: list[UnpassedTrial] = field(default_factory=list)
     unpassed_size: int = 0
     _seconds: dict[str, array[float]] = field(default_factory=dict)
     _priced: Counter[str] = field(default_factory=Counter)
@@ -157,8 +156,8 @@ class _Passing:
                 )
 
 
-def _unpassed(result: TrialResult) -> Unpassed:
-    return Unpassed(
+def _unpassed(result: TrialResult) -> UnpassedTrial:
+    return UnpassedTrial(
         index=result.index,
         label=one_line(trial_label(result), _LONGEST_LABEL),
         outcome=result.outcome.value.replace("_", " "),

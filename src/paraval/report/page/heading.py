@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 
 from paraval.records import RunInfo
 from paraval.report.contents import Contents
-from paraval.report.gate import Verdict
-from paraval.report.summary import Summary
-from paraval.report.wording import counted, duration, money, percent, percent_range
+from paraval.report.gate import GateVerdict
+from paraval.report.summary.summary import Summary
+from paraval.text.words import counted, duration, money, percent, percent_range
 
-MARKS = {Verdict.MET: "✓", Verdict.MISSED: "✗", Verdict.UNKNOWN: "?"}
+MARKS = {GateVerdict.MET: "✓", GateVerdict.MISSED: "✗", GateVerdict.UNKNOWN: "?"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

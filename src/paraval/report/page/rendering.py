@@ -17,8 +17,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from paraval.report.page.charts.styles import chart_styles
-from paraval.report.text import printable
+from paraval.report.page.charts.svg import chart_styles
+from paraval.text.terminal import printable
 
 _HERE = Path(__file__).parent
 _NAME_OF_A_KEY = re.compile("`([^`\n]{1,80})`")

@@ -2,18 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby
+from typing import NamedTuple
 
 from paraval.records import AttemptRecord, AttemptResult, Grade, Outcome, TrialResult
-from paraval.report.attempt_deeds import deeds_in_lines
-from paraval.report.costs import is_known, spend_of, told_usd
-from paraval.report.page.artifacts import Log, logs_in, patch_in
-from paraval.report.page.diffs import Piece, pieces
-from paraval.report.page.excerpts import Excerpt, beginning
-from paraval.report.text import one_line
-from paraval.report.wording import duration, money, reason, variant_label
+from paraval.report.page.artifacts import Excerpt, LogExcerpt, beginning, logs_in, patch_in
+from paraval.report.summary.attempt_lines import deeds_in_lines
+from paraval.report.summary.costs import is_known, spend_of, told_usd
+from paraval.text.terminal import one_line
+from paraval.text.words import duration, money, reason, variant_label
+
+# A patch as runs of lines of one kind, so that a page can colour them; text alone.
+
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_HEADS = ("diff ", "index ", "--- ", "+++ ", "new file", "deleted file", "old mode", "new mode")
+
+
+class DiffPiece(NamedTuple):
+    """Lines that follow one another and are of one kind."""
+
+    kind: str
+    """`add`, `del`, `head`, `at`; empty: what stays."""
+    text: str
+
+
+def pieces(patch: str) -> Iterator[DiffPiece]:
+    # Not by `splitlines`: in a changed file a form feed ends no line.
+    lines = _LINE.findall(patch)
+    for kind, group in groupby(lines, key=_kind):
+        yield DiffPiece(kind, "".join(group))
+
+
+def _kind(line: str) -> str:
+    if line.startswith(_HEADS):
+        return "head"
+    if line.startswith("@@"):
+        return "at"
+    return {"+": "add", "-": "del"}.get(line[:1], "")
+
 
 _LONGEST_NAME = 200
 _LONGEST_WHY = 300
@@ -37,7 +67,7 @@ def kind_of(outcome: Outcome | None) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class TrialLine:
     """A trial in one line."""
 
     index: int
@@ -68,14 +98,14 @@ class GradeView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class AttemptArtifacts:
     """What an attempt left behind: words, streams, a change."""
 
     error: Excerpt | None
     notes: tuple[str, ...]
     deeds: tuple[str, ...]
-    logs: tuple[Log, ...]
-    diff: tuple[Piece, ...]
+    logs: tuple[LogExcerpt, ...]
+    diff: tuple[DiffPiece, ...]
     diff_left_out: str
 
 
@@ -86,7 +116,7 @@ class AttemptView:
     outcome: str
     began: str
     seconds: str
-    left: Left | None
+    left: AttemptArtifacts | None
     """None: it never ended."""
 
     @property
@@ -98,23 +128,23 @@ class AttemptView:
 class TrialView:
     """A trial with all that a page shows of it."""
 
-    line: Line
+    line: TrialLine
     grades: tuple[GradeView, ...]
     grades_left_out: int
     answer: Excerpt | None
-    decided: Left
+    decided: AttemptArtifacts
     """Of the attempt that decided."""
     attempts: tuple[AttemptView, ...]
     """All of them, where there were several."""
     attempts_left_out: int
 
 
-def line_of(result: TrialResult) -> Line:
+def line_of(result: TrialResult) -> TrialLine:
     repeat = f"#{result.repeat}" if result.repeat > 1 else ""
     parts = (variant_label(result.variant), repeat)
     passed = result.outcome is Outcome.PASSED
     skipped = result.outcome is Outcome.SKIPPED
-    return Line(
+    return TrialLine(
         index=result.index,
         kind=kind_of(result.outcome),
         outcome=_words(result.outcome),
@@ -161,12 +191,12 @@ def _attempt_view(attempt: AttemptRecord, run_folder: str) -> AttemptView:
     )
 
 
-def _left(end: AttemptResult, run_folder: str) -> Left:
+def _left(end: AttemptResult, run_folder: str) -> AttemptArtifacts:
     patch = patch_in(run_folder, end.artifacts)
     deeds = [*deeds_in_lines(end.activity, end.change)]
     if end.exit_code:
         deeds.insert(0, f"exit code: {end.exit_code}")
-    return Left(
+    return AttemptArtifacts(
         error=None if end.error is None else beginning(end.error.message, _LONGEST_ERROR),
         notes=tuple(one_line(note, _LONGEST_REASON) for note in end.notes[:_MOST_NOTES]),
         deeds=tuple(deeds[:_MOST_DEEDS]),

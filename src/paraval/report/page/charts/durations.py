@@ -8,22 +8,27 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from paraval.report.page.charts.data import Durations
-from paraval.report.page.charts.palette import colour_class
-from paraval.report.page.charts.rows import (
+from paraval.report.page.charts.data import Durations, colour_class
+from paraval.report.page.charts.svg import (
+    NOTHING,
+    Scale,
     axis,
     chart,
+    element,
     grid,
     legend,
     lines,
+    number,
     row,
+    scale_of,
+    share,
     strip,
+    tick_time,
+    time_ticks,
     upright,
 )
-from paraval.report.page.charts.scales import Scale, scale_of, tick_time, time_ticks
-from paraval.report.page.charts.svg import NOTHING, element, number, share
-from paraval.report.wording import counted, duration
 from paraval.statistics.means import quantile
+from paraval.text.words import counted, duration
 
 _HEIGHT = 34
 _BINS = 80
@@ -33,7 +38,7 @@ _FEWEST_FOR_P95 = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Timed:
+class _TimedTrials:
     """The trials of a variant that were timed."""
 
     label: str
@@ -65,11 +70,11 @@ def durations(series: Sequence[Durations]) -> Markup:
     return chart("durations", lines([*drawn, axis(ticks)]), legend(_legend(timed)))
 
 
-def _timed(one: Durations, colour: str) -> _Timed | None:
+def _timed(one: Durations, colour: str) -> _TimedTrials | None:
     seconds = sorted(value for value in one.seconds if math.isfinite(value) and value >= 0)
     if not seconds:
         return None
-    return _Timed(
+    return _TimedTrials(
         label=one.label,
         colour=colour,
         seconds=seconds,
@@ -79,12 +84,12 @@ def _timed(one: Durations, colour: str) -> _Timed | None:
     )
 
 
-def _strip(one: _Timed, scale: Scale, ticks: Sequence[float]) -> Markup:
+def _strip(one: _TimedTrials, scale: Scale, ticks: Sequence[float]) -> Markup:
     shapes = _shapes(one, scale, ticks)
     return strip(_HEIGHT, shapes, title=one.label or "durations", words=_words(one))
 
 
-def _shapes(one: _Timed, scale: Scale, ticks: Sequence[float]) -> Iterator[Markup]:
+def _shapes(one: _TimedTrials, scale: Scale, ticks: Sequence[float]) -> Iterator[Markup]:
     yield grid(ticks, _HEIGHT)
     if one.is_few:
         for value in one.seconds:
@@ -116,30 +121,30 @@ def _histogram(seconds: Sequence[float], scale: Scale) -> Markup:
     )
 
 
-def _figure(one: _Timed) -> str:
+def _figure(one: _TimedTrials) -> str:
     middle = duration(one.median)
     said = middle if len(one.seconds) == 1 else f"median {middle}, {_late(one)}"
     return f"{said}{_timeouts(one)}"
 
 
-def _late(one: _Timed) -> str:
+def _late(one: _TimedTrials) -> str:
     if one.p95 is None:
         return f"longest {duration(one.seconds[-1])}"
     return f"p95 {duration(one.p95)}"
 
 
-def _words(one: _Timed) -> str:
+def _words(one: _TimedTrials) -> str:
     said = f"{counted(len(one.seconds), 'trial')}, median {duration(one.median)}, {_late(one)}"
     return (
         f"{said}, from {duration(one.seconds[0])} to {duration(one.seconds[-1])}{_timeouts(one)}."
     )
 
 
-def _timeouts(one: _Timed) -> str:
+def _timeouts(one: _TimedTrials) -> str:
     return f"; {counted(one.timeouts, 'timeout')} not counted" if one.timeouts else ""
 
 
-def _legend(timed: Sequence[_Timed]) -> Iterator[tuple[Markup, str]]:
+def _legend(timed: Sequence[_TimedTrials]) -> Iterator[tuple[Markup, str]]:
     if any(one.is_few for one in timed):
         yield element("circle", cx=13, cy=7, r=4, class_="one"), "a trial"
     if not all(one.is_few for one in timed):

@@ -7,22 +7,25 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
-from paraval.report.comparing.points import signed, signed_points, signed_range
+from paraval.report.compare.sentences import signed, signed_points, signed_range
 from paraval.report.page.charts.data import ForestRow, Interval
-from paraval.report.page.charts.rows import (
+from paraval.report.page.charts.svg import (
+    NOTHING,
+    Scale,
     axis,
     chart,
+    element,
+    finite,
     grid,
     legend,
     level,
     lines,
     row,
+    share,
     strip,
     tick_text,
     upright,
 )
-from paraval.report.page.charts.scales import Scale, finite
-from paraval.report.page.charts.svg import NOTHING, element, share
 
 _HEIGHT = 26
 _MIDDLE = _HEIGHT / 2

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from paraval.report.page.charts.data import HeatCell, HeatRow
-from paraval.report.page.charts.rows import chart, note
-from paraval.report.page.charts.svg import NOTHING, element, short
-from paraval.report.wording import counted, listed
+from paraval.report.page.charts.svg import NOTHING, chart, element, note, short
+from paraval.text.words import counted, listed
 
 _MOST_CELLS = 20_000
 _LONGEST_CASE = 48

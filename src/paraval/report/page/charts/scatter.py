@@ -8,24 +8,100 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from markupsafe import Markup
 
-from paraval.report.page.charts.data import TimeCost
-from paraval.report.page.charts.labels import Box, Labels
-from paraval.report.page.charts.palette import colour_class
-from paraval.report.page.charts.rows import chart, legend, note
-from paraval.report.page.charts.scales import (
+from paraval.report.page.charts.data import TimeCost, colour_class
+from paraval.report.page.charts.svg import (
+    NOTHING,
     Scale,
+    chart,
+    element,
     finite,
+    legend,
+    note,
+    number,
     number_ticks,
     scale_of,
+    short,
     tick_time,
     time_ticks,
+    together,
 )
-from paraval.report.page.charts.svg import NOTHING, element, number, short, together
-from paraval.report.text import columns
-from paraval.report.wording import UNKNOWN, counted, duration, listed, money, percent
+from paraval.text.terminal import columns
+from paraval.text.words import UNKNOWN, counted, duration, listed, money, percent
+
+# Room for labels: each beside its point, where it covers neither a point nor another label.
+
+_LINE = 14
+"""The height of a line of text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelBox:
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    @staticmethod
+    def around(x: float, y: float, radius: float) -> LabelBox:
+        return LabelBox(left=x - radius, top=y - radius, right=x + radius, bottom=y + radius)
+
+    def meets(self, other: LabelBox) -> bool:
+        beside = self.right <= other.left or other.right <= self.left
+        return not beside and self.top < other.bottom and other.top < self.bottom
+
+    def holds(self, other: LabelBox) -> bool:
+        across = self.left <= other.left and other.right <= self.right
+        return across and self.top <= other.top and other.bottom <= self.bottom
+
+
+class LabelPosition(NamedTuple):
+    """Where a text begins (or has its middle, or ends), on its base line."""
+
+    x: float
+    y: float
+    anchor: str
+
+
+class Labels:
+    """What is taken of a drawing so far."""
+
+    def __init__(self, room: LabelBox) -> None:
+        self._room = room
+        self._taken: list[LabelBox] = []
+
+    def take(self, box: LabelBox) -> None:
+        self._taken.append(box)
+
+    def put(self, x: float, y: float, width: float, away: float) -> LabelPosition | None:
+        """Beside a point, the first of eight places that is free; None: there is none."""
+        for spot in _spots(x, y, away):
+            start = {"start": 0.0, "middle": width / 2, "end": width}[spot.anchor]
+            left = spot.x - start
+            box = LabelBox(left=left, right=left + width, top=spot.y - _LINE + 3, bottom=spot.y + 3)
+            if self._room.holds(box) and not any(box.meets(other) for other in self._taken):
+                self.take(box)
+                return spot
+        return None
+
+
+def _spots(x: float, y: float, away: float) -> tuple[LabelPosition, ...]:
+    # A text reaches 3 below its base line and 11 above it.
+    above, below = y - away - 1, y + away + 9
+    return (
+        LabelPosition(x + away, y + 4, "start"),
+        LabelPosition(x - away, y + 4, "end"),
+        LabelPosition(x, above, "middle"),
+        LabelPosition(x, below, "middle"),
+        LabelPosition(x + away / 2, above, "start"),
+        LabelPosition(x + away / 2, below, "start"),
+        LabelPosition(x - away / 2, above, "end"),
+        LabelPosition(x - away / 2, below, "end"),
+    )
+
 
 _LETTER = 6.6
 """The mean width of a letter at 12 pixels."""
@@ -41,7 +117,7 @@ _FEWEST_POINTS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Paper:
+class _PlotArea:
     kind: str
     width: int
     height: int
@@ -60,13 +136,13 @@ class _Paper:
 
 
 _PAPERS = (
-    _Paper(kind="narrow", width=340, height=300, longest_label=18),
-    _Paper(kind="wide", width=760, height=380, longest_label=32),
+    _PlotArea(kind="narrow", width=340, height=300, longest_label=18),
+    _PlotArea(kind="wide", width=760, height=380, longest_label=32),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Point:
+class _PlotPoint:
     label: str
     seconds: float
     usd: float
@@ -99,7 +175,7 @@ def time_cost(points: Sequence[TimeCost]) -> Markup:
     )
 
 
-def _thrifty(points: Sequence[_Point]) -> str:
+def _thrifty(points: Sequence[_PlotPoint]) -> str:
     """What a reader looks for, in words: the names may have no room."""
     thrifty = sorted((one for one in points if one.is_thrifty), key=lambda one: one.usd)
     if not thrifty or len(thrifty) > _MOST_TOLD:
@@ -107,7 +183,7 @@ def _thrifty(points: Sequence[_Point]) -> str:
     return f"Cheapest for what passes: {listed(map(_told, thrifty))}."
 
 
-def _told(one: _Point) -> str:
+def _told(one: _PlotPoint) -> str:
     rate = UNKNOWN if one.rate is None else percent(one.rate)
     return f"{short(one.label, 40)} ({rate}, {money(one.usd)})"
 
@@ -116,7 +192,7 @@ def _left_out(number_of: int, which: str) -> str:
     return f"{counted(number_of, 'variant')} {which} left out." if number_of else ""
 
 
-def _known(points: Sequence[TimeCost]) -> list[_Point]:
+def _known(points: Sequence[TimeCost]) -> list[_PlotPoint]:
     told = []
     for index, one in enumerate(points):
         seconds, usd = finite(one.seconds), finite(one.usd)
@@ -124,7 +200,7 @@ def _known(points: Sequence[TimeCost]) -> list[_Point]:
             told.append((one.label, seconds, usd, _rate(one), colour_class(index, len(points))))
     rated = [(usd, rate) for _, _, usd, rate, _ in told if rate is not None]
     return [
-        _Point(
+        _PlotPoint(
             label=label,
             seconds=seconds,
             usd=usd,
@@ -148,7 +224,7 @@ def _is_thrifty(usd: float, rate: float, others: Sequence[tuple[float, float]]) 
 
 
 def _drawing(
-    points: Sequence[_Point], time: Scale, cost: Scale, paper: _Paper
+    points: Sequence[_PlotPoint], time: Scale, cost: Scale, paper: _PlotArea
 ) -> tuple[Markup, int]:
     """The drawing, and how many of its points have their names beside them."""
     paper = _with_room_for_ticks(paper, cost)
@@ -172,18 +248,18 @@ def _drawing(
     return drawn, len(names)
 
 
-def _with_room_for_ticks(paper: _Paper, cost: Scale) -> _Paper:
+def _with_room_for_ticks(paper: _PlotArea, cost: Scale) -> _PlotArea:
     """Small costs have many digits: they must not run over the edge."""
     longest = max((columns(money(usd)) for usd in number_ticks(cost, _COST_TICKS)), default=0)
     return replace(paper, left=max(paper.left, longest * _DIGIT + _TICK_GAP + 2))
 
 
 def _names(
-    labels: Sequence[str], places: Sequence[tuple[float, float]], paper: _Paper
+    labels: Sequence[str], places: Sequence[tuple[float, float]], paper: _PlotArea
 ) -> list[Markup]:
-    room = Labels(Box(left=paper.left, top=4, right=paper.width - 2, bottom=paper.y(0)))
+    room = Labels(LabelBox(left=paper.left, top=4, right=paper.width - 2, bottom=paper.y(0)))
     for x, y in places:
-        room.take(Box.around(x, y, _RADIUS + 2))
+        room.take(LabelBox.around(x, y, _RADIUS + 2))
     spots = [
         (label, room.put(x, y, columns(label) * _LETTER, _RADIUS + 4))
         for label, (x, y) in zip(labels, places, strict=True)
@@ -195,7 +271,7 @@ def _names(
     ]
 
 
-def _mark(one: _Point, x: float, y: float) -> Markup:
+def _mark(one: _PlotPoint, x: float, y: float) -> Markup:
     kind = "thrifty" if one.is_thrifty else "other"
     at = {"cx": x, "cy": y}
     whole = element("circle", **at, r=_RADIUS, class_="ring")
@@ -204,7 +280,7 @@ def _mark(one: _Point, x: float, y: float) -> Markup:
     return element("g", title, whole, _passed(one, x, y), dot, class_=one.colour)
 
 
-def _passed(one: _Point, x: float, y: float) -> Markup | None:
+def _passed(one: _PlotPoint, x: float, y: float) -> Markup | None:
     """The part of the ring that stands for what passed, from the top on."""
     if not one.rate:
         return None
@@ -220,7 +296,7 @@ def _passed(one: _Point, x: float, y: float) -> Markup | None:
     )
 
 
-def _axes(time: Scale, cost: Scale, paper: _Paper) -> Markup:
+def _axes(time: Scale, cost: Scale, paper: _PlotArea) -> Markup:
     bottom, right = paper.y(0), paper.x(1)
     parts = []
     for seconds in time_ticks(time, 4 if paper.kind == "narrow" else 7):
@@ -251,17 +327,17 @@ def _axes(time: Scale, cost: Scale, paper: _Paper) -> Markup:
     return together((*parts, below, above))
 
 
-def _figures(one: _Point) -> str:
+def _figures(one: _PlotPoint) -> str:
     rate = UNKNOWN if one.rate is None else f"{percent(one.rate)} passed"
     return f"{duration(one.seconds)}, {money(one.usd)} a trial, {rate}"
 
 
-def _words(one: _Point) -> str:
+def _words(one: _PlotPoint) -> str:
     thrifty = "; the cheapest for what passes" if one.is_thrifty else ""
     return f"{short(one.label, 80)}: {_figures(one)}{thrifty}."
 
 
-def _legend(points: Sequence[_Point]) -> list[tuple[Markup, str]]:
+def _legend(points: Sequence[_PlotPoint]) -> list[tuple[Markup, str]]:
     at = {"cx": 13, "cy": 7}
     ring = element("circle", **at, r=6, class_="ring")
     part = element(

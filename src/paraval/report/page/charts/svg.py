@@ -7,12 +7,126 @@ page's policy forbids inline styles and scripts as well.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import pairwise
 
 from markupsafe import Markup, escape
 
-from paraval.report.text import one_line, printable
+from paraval.text.terminal import one_line, printable
+from paraval.text.words import duration
+
+# The one sheet of styles of all charts, for the page to include.
+
+
+def chart_styles() -> str:
+    return files(__package__).joinpath("charts.css").read_text(encoding="utf-8")
+
+
+# From values to places between two edges, and the round values to write at an axis.
+
+_ROUND_TIMES = (
+    *(digit * 10.0**power for power in range(-6, 1) for digit in (1, 2, 5)),
+    *(10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 18000.0),
+    *(digit * 36_000.0 * 10**power for power in range(6) for digit in (1, 2, 5)),
+)
+_ROUNDEST_TIMES = (
+    *(10.0**power for power in range(-6, 2)),
+    *(60.0, 600.0, 3600.0),
+    *(36_000.0 * 10**power for power in range(6)),
+)
+_ROUND_NUMBERS = tuple(digit * 10.0**power for power in range(-9, 10) for digit in (1, 2, 5))
+_ROUNDEST_NUMBERS = tuple(10.0**power for power in range(-9, 10))
+_LOG_BEYOND = 10
+"""Where the largest value is more than so many times the smallest, the axis is logarithmic."""
+_SMALLEST_SHARE = 1e-9
+"""Of the largest value: what is below it, 0 too, stands at the left edge of a logarithmic axis."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """The values at both edges."""
+
+    low: float
+    high: float
+    is_log: bool = False
+
+    def place(self, value: float) -> float:
+        """From 0 to 1; what lies outside stands at the edge."""
+        low, high = self.low, self.high
+        value = min(max(value, low), high)
+        if self.is_log:
+            low, high, value = math.log(low), math.log(high), math.log(value)
+        return (value - low) / (high - low) if high > low else 0.5
+
+
+def finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def scale_of(values: Iterable[float], *, always_log: bool = False) -> Scale:
+    """A scale that shows all values: from 0, or logarithmic where they lie far apart."""
+    known = [value for value in values if math.isfinite(value) and value >= 0]
+    high = max(known, default=0.0) or 1.0
+    low = min((value for value in known if value > high * _SMALLEST_SHARE), default=high)
+    if always_log or high > low * _LOG_BEYOND:
+        # Some air, so that no mark is cut by the edge.
+        air = max((high / low) ** 0.06, 1.15)
+        return Scale(low=low / air, high=high * air, is_log=True)
+    return Scale(low=0.0, high=high * 1.1)
+
+
+def time_ticks(scale: Scale, most: int = 5) -> list[float]:
+    """Round times within a scale, about so many at most."""
+    return _log_ticks(scale, (_ROUND_TIMES, _ROUNDEST_TIMES), most) or _even(
+        scale, _ROUND_TIMES, most
+    )
+
+
+def number_ticks(scale: Scale, most: int = 5) -> list[float]:
+    """Round numbers within a scale, about so many at most."""
+    return _log_ticks(scale, (_ROUND_NUMBERS, _ROUNDEST_NUMBERS), most) or _even(
+        scale, _ROUND_NUMBERS, most
+    )
+
+
+def tick_time(seconds: float) -> str:
+    """`1 min` and not `1 min 00 s`: ticks are round."""
+    if 0 < seconds < 0.001:
+        return f"{seconds * 1000:g} ms"
+    return re.sub(r" 00 (s|min)$|\.0(?= s)", "", duration(seconds)) if seconds else "0"
+
+
+def _even(scale: Scale, round_values: Sequence[float], most: int) -> list[float]:
+    """Steps of the same size; none on a logarithmic scale, where they would not look it."""
+    if scale.is_log:
+        return []
+    steps = (step for step in round_values if (scale.high - scale.low) / step <= most)
+    step = next(steps, scale.high - scale.low)
+    first = math.ceil(scale.low / step)
+    return [index * step for index in range(first, math.floor(scale.high / step) + 1)]
+
+
+def _log_ticks(scale: Scale, tiers: Sequence[Sequence[float]], most: int) -> list[float]:
+    """All round values where they stand far enough apart, else the roundest, else some."""
+    if not scale.is_log:
+        return []
+    fine, roundest = (
+        [value for value in tier if scale.low <= value <= scale.high] for tier in tiers
+    )
+    some = [tier[::step] for tier in (roundest, fine) for step in range(1, len(tier) + 1)]
+    spread = [values for values in (fine, *some) if _are_apart(values, scale, 0.8 / most)]
+    # One value alone does not tell how far it is from one to another.
+    return next((values for values in spread if len(values) > 1), [*spread, []][0])
+
+
+def _are_apart(values: Sequence[float], scale: Scale, distance: float) -> bool:
+    places = map(scale.place, values)
+    return all(after - before >= distance for before, after in pairwise(places))
+
 
 Child = Markup | str | None
 Value = str | float | None
@@ -96,3 +210,99 @@ def _attribute(name: str, value: str | float) -> str:
     if fits is None:
         raise ValueError(f"charts have no attribute {name}={told!r}")
     return f' {name}="{told}"'
+
+
+# Charts of one line a thing: its name, a strip that is as wide as there is room, its figure.
+
+LONGEST_NAME = 48
+
+
+def chart(kind: str, *parts: Markup | None) -> Markup:
+    """A whole drawing."""
+    return element("figure", *parts, class_=f"chart {kind}")
+
+
+def lines(rows: Iterable[Markup]) -> Markup:
+    return element("div", *rows, class_="rows")
+
+
+def row(label: str, figure: str, strip: Markup, colour: str = "") -> Markup:
+    """A name, what it comes to, and its strip, in the colour of a class."""
+    name = short(label, LONGEST_NAME)
+    full = None if name == label else label
+    return element(
+        "div",
+        element("span", name, class_="name", title=full),
+        element("span", figure, class_="figure"),
+        strip,
+        class_=f"row {colour}".rstrip(),
+    )
+
+
+def strip(height: int, shapes: Iterable[Markup], *, title: str, words: str) -> Markup:
+    """A drawing across the whole width, and the same in words."""
+    return element(
+        "svg",
+        element("title", short(title, 200)),
+        element("desc", words),
+        *shapes,
+        role="img",
+        width="100%",
+        height=height,
+        overflow="visible",
+    )
+
+
+def grid(places: Iterable[float], height: int) -> Markup:
+    """Fine lines from the axis up through a strip."""
+    return together(upright(place, 0, height, "grid") for place in places)
+
+
+def upright(place: float, top: float, bottom: float, kind: str) -> Markup:
+    at = share(place)
+    return element("line", x1=at, x2=at, y1=top, y2=bottom, class_=kind)
+
+
+def level(start: float, end: float, at: float, kind: str, width: float | None = None) -> Markup:
+    """A line from left to right."""
+    return element(
+        "line",
+        x1=share(start),
+        x2=share(end),
+        y1=at,
+        y2=at,
+        class_=kind,
+        stroke_width=width,
+    )
+
+
+def axis(ticks: Sequence[tuple[float, str]]) -> Markup:
+    """The values below all strips. The same is in each strip's words, so readers are spared it."""
+    words = together(tick_text(place, 14, text) for place, text in ticks)
+    drawn = element(
+        "svg", words, width="100%", height=18, overflow="visible", aria_hidden="true", class_="axis"
+    )
+    return element("div", drawn, class_="row")
+
+
+def tick_text(place: float, at: float, text: str) -> Markup:
+    anchor = "start" if place < 0.02 else "end" if place > 0.98 else "middle"
+    return element("text", text, x=share(place), y=at, text_anchor=anchor)
+
+
+def legend(items: Iterable[tuple[Markup, str]]) -> Markup:
+    """What each sign means. Each is drawn as in the chart, on 26 by 14."""
+    told = [
+        element(
+            "li",
+            element("svg", sign, width=26, height=14, aria_hidden="true", overflow="visible"),
+            element("span", words),
+        )
+        for sign, words in items
+    ]
+    return element("ul", *told, class_="legend") if told else NOTHING
+
+
+def note(*sentences: str) -> Markup:
+    told = " ".join(filter(None, sentences))
+    return element("p", told, class_="note") if told else NOTHING

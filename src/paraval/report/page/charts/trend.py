@@ -11,20 +11,25 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from paraval.report.page.charts.data import TrendPoint
-from paraval.report.page.charts.palette import colour_class
-from paraval.report.page.charts.rows import (
+from paraval.report.page.charts.data import TrendPoint, colour_class
+from paraval.report.page.charts.svg import (
     LONGEST_NAME,
+    NOTHING,
+    Scale,
     chart,
+    element,
+    finite,
     level,
     note,
+    number,
+    scale_of,
+    share,
+    short,
     strip,
     tick_text,
     upright,
 )
-from paraval.report.page.charts.scales import Scale, finite, scale_of
-from paraval.report.page.charts.svg import NOTHING, element, number, share, short
-from paraval.report.wording import UNKNOWN, counted, duration, listed, money, percent
+from paraval.text.words import UNKNOWN, counted, duration, listed, money, percent
 
 _MOST_RUNS = 60
 _MOST_SERIES = 60
@@ -37,7 +42,7 @@ _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _History:
+class _TrendData:
     runs: Sequence[str]
     """The last ones, oldest first."""
     series: Mapping[str, Mapping[int, TrendPoint]]
@@ -83,7 +88,7 @@ def trend(points: Sequence[TrendPoint]) -> Markup:
     )
 
 
-def _history(points: Sequence[TrendPoint]) -> _History:
+def _history(points: Sequence[TrendPoint]) -> _TrendData:
     begun: dict[str, float] = {}
     for point in points:
         begun[point.run] = min(point.at, begun.get(point.run, point.at))
@@ -98,10 +103,10 @@ def _history(points: Sequence[TrendPoint]) -> _History:
             series.setdefault(point.series, {})[run] = point
             changes.setdefault(run, {}).update(dict.fromkeys(point.changed))
     told = {run: tuple(changes[run]) for run in sorted(changes) if changes[run]}
-    return _History(runs=shown, series=series, changes=told, older=len(runs) - len(shown))
+    return _TrendData(runs=shown, series=series, changes=told, older=len(runs) - len(shown))
 
 
-def _figures(history: _History) -> list[_Figure]:
+def _figures(history: _TrendData) -> list[_Figure]:
     """The pass rate, and beside it what is known of any variant."""
     rate = _Figure(
         field="rate", heading="pass rate", say=percent, scale=Scale(low=0.0, high=1.0), height=64
@@ -131,7 +136,7 @@ def _row(
     label: str,
     of_runs: Mapping[int, TrendPoint],
     figures: Sequence[_Figure],
-    history: _History,
+    history: _TrendData,
 ) -> Iterator[Markup]:
     name = short(label, LONGEST_NAME)
     yield element("span", name, class_="name", title=None if name == label else label)
@@ -144,7 +149,7 @@ def _colours(variants: int) -> list[str]:
 
 
 def _panel(
-    label: str, of_runs: Mapping[int, TrendPoint], figure: _Figure, history: _History
+    label: str, of_runs: Mapping[int, TrendPoint], figure: _Figure, history: _TrendData
 ) -> Markup:
     values = _values(of_runs, figure.field)
     last = figure.say(values[max(values)]) if values else UNKNOWN
@@ -162,7 +167,7 @@ def _shapes(
     of_runs: Mapping[int, TrendPoint],
     values: Mapping[int, float],
     figure: _Figure,
-    history: _History,
+    history: _TrendData,
 ) -> Iterator[Markup]:
     for run, mark in zip(history.changes, _marks(history), strict=True):
         yield upright(history.at(run), _TOP, figure.height, "change")
@@ -185,7 +190,7 @@ def _down(value: float, figure: _Figure) -> float:
     return _TOP + (figure.height - _TOP - 2) * (1 - figure.scale.place(value))
 
 
-def _marks(history: _History) -> list[str]:
+def _marks(history: _TrendData) -> list[str]:
     """A letter for each change, as long as there are letters."""
     return [_LETTERS[index : index + 1] for index in range(len(history.changes))]
 
@@ -194,7 +199,7 @@ def _stretched(
     of_runs: Mapping[int, TrendPoint],
     values: Mapping[int, float],
     figure: _Figure,
-    history: _History,
+    history: _TrendData,
 ) -> Markup:
     """The line and the band of intervals: broken where a run has no figure."""
 
@@ -253,7 +258,7 @@ def _words(values: Mapping[int, float], figure: _Figure) -> str:
     return f"From {told[0]} to {told[-1]} over {counted(len(told), 'run')}: {', '.join(told)}."
 
 
-def _changes(history: _History) -> Markup | None:
+def _changes(history: _TrendData) -> Markup | None:
     """What the dashed lines stand for."""
     if not history.changes:
         return None
@@ -264,7 +269,7 @@ def _changes(history: _History) -> Markup | None:
     return element("ul", *told, class_="changes")
 
 
-def _run(history: _History, run: int) -> str:
+def _run(history: _TrendData, run: int) -> str:
     return short(history.runs[run], LONGEST_NAME)
 
 
@@ -274,14 +279,14 @@ def _what(changed: Sequence[str]) -> str:
     )
 
 
-def _runs(history: _History) -> str:
+def _runs(history: _TrendData) -> str:
     first, last = _run(history, 0), _run(history, -1)
     if len(history.runs) == 1:
         return f"One run: {first}."
     return f"{counted(len(history.runs), 'run')}, from {first} to {last}."
 
 
-def _left_out(history: _History) -> str:
+def _left_out(history: _TrendData) -> str:
     older = f"{counted(history.older, 'older run')} left out." if history.older else ""
     more = len(history.series) - _MOST_SERIES
     return f"{older} {counted(more, 'variant')} left out." if more > 0 else older

@@ -1,0 +1,116 @@
+"""Which tools an agent called, and how often: the count, and the names that hold a server's."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from paraval.agents.json_output import clean
+from paraval.records import McpServer, McpState, ToolUse
+
+# MCP servers as a file in the form that most agents take: `{"mcpServers": {name: {...}}}`.
+
+
+def mcp_config(servers: Iterable[McpServer]) -> str:
+    return json.dumps({"mcpServers": {server.name: _entry(server) for server in servers}}, indent=1)
+
+
+def mcp_config_path(temp: str) -> str:
+    """Where it is written for an attempt."""
+    return f"{temp}/mcp.json"
+
+
+def _entry(server: McpServer) -> dict[str, Any]:
+    if server.url is not None:
+        old_style = server.url.split("?", maxsplit=1)[0].rstrip("/").endswith("/sse")
+        return {"type": "sse" if old_style else "http", "url": server.url}
+    program, *arguments = server.command
+    return {"type": "stdio", "command": program, "args": arguments, "env": dict(server.env)}
+
+
+MOST_TOOLS = 500
+"""Different ones that are counted; a stream that names more is no agent's."""
+LONGEST_NAME = 200
+_REPLACED = re.compile(r"[^A-Za-z0-9_-]")
+"""What agents write as `_` in the names of servers and tools."""
+
+
+class ToolTally:
+    """Calls by tool. A call without a result counts as failed: it gave nothing."""
+
+    def __init__(self) -> None:
+        self._calls: dict[tuple[str, str], int] = {}
+        self._failed: dict[tuple[str, str], int] = {}
+
+    def count(
+        self, name: str, server: str | None = None, *, failed: bool = False, calls: int = 1
+    ) -> None:
+        tool = (_shown(server or ""), _shown(name))
+        if not calls or (tool not in self._calls and len(self._calls) >= MOST_TOOLS):
+            return
+        self._calls[tool] = self._calls.get(tool, 0) + calls
+        self._failed[tool] = self._failed.get(tool, 0) + (calls if failed else 0)
+
+    def tools(self) -> tuple[ToolUse, ...]:
+        """By server and name, the agent's own first."""
+        return tuple(
+            ToolUse(name=tool[1], server=tool[0] or None, calls=calls, failed=self._failed[tool])
+            for tool, calls in sorted(self._calls.items())
+        )
+
+
+def split_name(name: str, servers: Iterable[McpServer]) -> tuple[str | None, str]:
+    """`mcp__server__tool` as (server, tool); a tool of the agent's own as (None, tool).
+
+    A server that was handed over is called as the suite calls it, whatever stands for its letters.
+    """
+    if not name.startswith("mcp__"):
+        return None, name
+    rest = name.removeprefix("mcp__")
+    named = sorted(servers, key=lambda server: -len(server.name))
+    for server in named:
+        written = f"{as_written(server.name)}__"
+        if rest.startswith(written):
+            return server.name, rest.removeprefix(written)
+    server_name, _, tool = rest.partition("__")
+    return (server_name, tool) if server_name and tool else (None, name)
+
+
+def as_written(name: str) -> str:
+    """A server's name as it stands in the names of its tools."""
+    return _REPLACED.sub("_", name)
+
+
+def _shown(name: str) -> str:
+    return clean(name)[:LONGEST_NAME]
+
+
+# Tools of MCP servers that agents call `server_tool`, with or without something before it.
+
+
+class PrefixedTools:
+    """Counts calls by such names. What else such agents tell of a server is nothing: one whose tool
+    gave an answer is connected, and of others it is not known."""
+
+    def __init__(self, servers: Iterable[McpServer], *, before: str = "") -> None:
+        # The longest first: `repo_search_find` is of `repo_search`, if there is `repo` too.
+        names = sorted((server.name for server in servers), key=len, reverse=True)
+        self._starts = {f"{before}{as_written(name)}_": name for name in names}
+        self._answered: set[str] = set()
+        self._tally = ToolTally()
+        self.tools = self._tally.tools
+
+    def count(self, called: str, *, failed: bool) -> None:
+        start = next((one for one in self._starts if called.startswith(one)), "")
+        server = self._starts.get(start)
+        self._tally.count(called.removeprefix(start), server, failed=failed)
+        if server is not None and not failed:
+            self._answered.add(server)
+
+    def states(self) -> Mapping[str, McpState]:
+        return {
+            name: McpState.CONNECTED if name in self._answered else McpState.UNKNOWN
+            for name in self._starts.values()
+        }

@@ -1,0 +1,174 @@
+"""`paraval compare`: is B better than A, by how much, and which cases changed."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from paraval.cli.error_messages import EXIT_CANNOT_TELL
+from paraval.cli.github import append_summary
+from paraval.cli.options import ShareParam, files_option, json_option, store_option
+from paraval.cli.output import has_unicode, width_of
+from paraval.errors import RequestError
+from paraval.records import Baseline
+from paraval.report.baseline_gate import judge_drop
+from paraval.report.compare.compare_json import versus_as_dict, within_as_dict
+from paraval.report.compare.compare_report import (
+    check_comparison_outputs,
+    versus_markdown,
+    write_versus,
+    write_within,
+)
+from paraval.report.compare.compare_text import ComparisonStyle, paper, story_text
+from paraval.report.compare.outline import MOST_CASES, story_of
+from paraval.report.compare.two_runs import ComparedMetric, ComparisonQuestion, SideComparison
+from paraval.report.compare.variants import USUAL_CONFIDENCE
+from paraval.report.compare.within_run import (
+    VariantComparisons,
+    within_markdown,
+    within_run,
+    within_text,
+)
+from paraval.report.formats.json import to_json
+from paraval.report.gate import DropVerdict, GateVerdict
+from paraval.runner.comparisons import SideFinder, alone, held_against
+from paraval.runner.run import open_store
+from paraval.settings import Options
+
+_EXIT_CODES = {GateVerdict.MET: 0, GateVerdict.MISSED: 1, GateVerdict.UNKNOWN: EXIT_CANNOT_TELL}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ComparisonOutput:
+    """Where a comparison is shown, and how much of it."""
+
+    outputs: tuple[Path, ...]
+    as_json: bool
+    every_case: bool
+
+    @property
+    def most(self) -> int | None:
+        return None if self.every_case else MOST_CASES
+
+
+@click.command("compare")
+@click.argument("names", nargs=-1, metavar="[A] [B]")
+@click.option(
+    "--metric",
+    type=click.Choice([metric.value for metric in ComparedMetric]),
+    default=ComparedMetric.PASS.value,
+    show_default=True,
+    help="What the first sentence is about.",
+)
+@click.option(
+    "--confidence",
+    type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
+    show_default=f"{USUAL_CONFIDENCE}",
+    help="How sure intervals are. Of one run that may stop early: unless told, as sure as it was "
+    "decided.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="For what is drawn by chance.")
+@click.option(
+    "--max-drop",
+    type=ShareParam(),
+    metavar="SHARE",
+    help="How far below A's the pass rate of B may be; then the exit code tells: 0 no more than "
+    "that, 1 more, 3 cannot tell.",
+)
+@click.option("--all", "every_case", is_flag=True, help="List every case that changed.")
+@files_option("the comparison: .json .md .html")
+@store_option
+@json_option
+def compare_command(names: tuple[str, ...], store: Path, **given: Any) -> int:
+    """Is B better than A? Case by case, with how sure that is.
+
+    A and B are each a run (an id, the beginning of one, `last`, `last~1` for the one before, or a
+    run's folder), a report file (.json, .jsonl), or a part of either: RUN:AXIS=VALUE, with commas
+    between several; AXIS=VALUE alone is of the last run. With A alone, its own variants are
+    compared. Without either, the last run with the one before it of the same suite. Races are
+    passed over: they are compared in their own report.
+
+    Ends with 0 where a comparison could be made, 2 for a wrong request, and 3 where no case is
+    judged on both sides.
+    """
+    showing = _ComparisonOutput(
+        outputs=given["outputs"], as_json=given["as_json"], every_case=given["every_case"]
+    )
+    check_comparison_outputs(showing.outputs)
+    sides = SideFinder(open_store(Options(store=store)))
+    metric, confidence, seed = ComparedMetric(given["metric"]), given["confidence"], given["seed"]
+    match names:
+        case (name,):
+            if given["max_drop"] is not None:
+                raise RequestError("--max-drop needs two sides: paraval compare A B")
+            run = alone(sides.open(name))
+            return _show_within(
+                within_run(*run, metric=metric, confidence=confidence, seed=seed), showing
+            )
+        case ():
+            reference, subject = map(sides.open_run, sides.last_two())
+        case (one, other):
+            reference, subject = sides.open(one), sides.open(other)
+        case _:
+            raise RequestError(f"two sides can be compared, not {len(names)}")
+    question = ComparisonQuestion(
+        confidence=USUAL_CONFIDENCE if confidence is None else confidence, seed=seed, metric=metric
+    )
+    return _show(held_against(reference, subject, question), given["max_drop"], showing)
+
+
+def _show(versus: SideComparison, max_drop: float | None, showing: _ComparisonOutput) -> int:
+    drop = None if max_drop is None else _drop(versus, max_drop)
+    for path in showing.outputs:
+        write_versus(path, versus, drop)
+    if showing.as_json:
+        _print(to_json(versus_as_dict(versus, drop)))
+    elif (page := _page()) is not None:
+        story = story_of(versus, page.safe, most=showing.most, drop=drop)
+        _print(story_text(story, page))
+    append_summary(lambda: versus_markdown(versus, drop))
+    if not versus.comparison.cases:
+        return EXIT_CANNOT_TELL
+    return 0 if drop is None else _EXIT_CODES[drop.verdict]
+
+
+def _drop(versus: SideComparison, max_drop: float) -> DropVerdict:
+    return judge_drop(
+        versus.subject.contents.book,
+        versus.reference.contents.book,
+        Baseline(name=versus.reference.name, max_drop=max_drop),
+        confidence=versus.question.confidence,
+        at_any_time=versus.is_any_time,
+        order_seed=versus.order_seed,
+    )
+
+
+# ---- a run's own variants
+
+
+def _show_within(within: VariantComparisons, showing: _ComparisonOutput) -> int:
+    for path in showing.outputs:
+        write_within(path, within)
+    if showing.as_json:
+        _print(to_json(within_as_dict(within)))
+    elif (page := _page()) is not None:
+        _print(within_text(within, page, most=showing.most))
+    append_summary(lambda: within_markdown(within))
+    return 0 if any(one.cases for one in within.comparisons) else EXIT_CANNOT_TELL
+
+
+def _page() -> ComparisonStyle | None:
+    """None where stdout is closed: there is nowhere to print to."""
+    if sys.stdout is None:
+        return None
+    return paper(width_of(sys.stdout), unicode=has_unicode(sys.stdout))
+
+
+def _print(text: str) -> None:
+    if sys.stdout is not None:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()

@@ -1,0 +1,376 @@
+"""`paraval diff`: what attempts changed in their workspaces, as the patches that were kept."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, BinaryIO, TextIO
+
+import click
+
+from paraval.cli.error_messages import EXIT_WRONG_REQUEST, talk
+from paraval.cli.options import axis_and_value, run_argument, store_option
+from paraval.cli.output import has_colour, has_unicode
+from paraval.errors import RequestError
+from paraval.plain_files import PlainFileError, open_plain_file
+from paraval.racing.course.steps import STEP, StepKind, finding_of
+from paraval.racing.report.race_report import RaceReport, report_of
+from paraval.racing.report.standings import CandidateStanding
+from paraval.racing.stored_race import is_race
+from paraval.records import (
+    PATCH,
+    AttemptRecord,
+    Change,
+    FileChange,
+    RunInfo,
+    TrialResult,
+    value_text,
+)
+from paraval.report.summary.attempt_lines import stat_lines
+from paraval.runner.run import open_store
+from paraval.settings import Options
+from paraval.store.reader import RunReader
+from paraval.store.store import Store
+from paraval.text.terminal import one_line, printable, to_ascii
+from paraval.text.words import reason, variant_label
+
+# A kept patch on its way out: byte for byte, or coloured and harmless on a terminal.
+
+PIECE_BYTES = 1 << 16
+"""A line without end is shown in pieces."""
+
+_BOLD, _RED, _GREEN, _CYAN, _PLAIN = "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[36m", "\x1b[0m"
+_IN_A_HUNK = {b"+": _GREEN, b"-": _RED}
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+"""All but tab and line end. What ends a line elsewhere would forge one here, and what a terminal
+would swallow may be what the patch is about."""
+
+
+def put_patch(run: RunInfo, path: str, heading: Callable[[], None] = lambda: None) -> str | None:
+    """To stdout, under its heading, as fits where that goes; why not, where it cannot be read."""
+    try:
+        descriptor = open_plain_file(path, within=run.folder)
+    except PlainFileError as error:
+        return f"the patch cannot be read: {error}"
+    with os.fdopen(descriptor, "rb") as file:
+        heading()
+        sys.stdout.flush()
+        if sys.stdout.isatty():
+            _show_patch(file, sys.stdout)
+        else:
+            # Every byte as it was kept.
+            shutil.copyfileobj(file, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+    return None
+
+
+def _show_patch(file: BinaryIO, stream: TextIO) -> None:
+    """For a person: colours where they are wanted, and nothing that acts on the terminal."""
+    is_painted, is_plain = has_colour(stream), not has_unicode(stream)
+    for piece, style in _styled(file):
+        text = printable(_CONTROLS.sub(_escaped, piece.decode(errors="replace")))
+        shown = to_ascii(text) if is_plain else text
+        body, end = (shown[:-1], "\n") if shown.endswith("\n") else (shown, "")
+        stream.write(f"{style}{body}{_PLAIN}{end}" if is_painted and style else shown)
+    stream.flush()
+
+
+def _escaped(control: re.Match[str]) -> str:
+    return control[0].encode("unicode_escape").decode("ascii")
+
+
+def _styled(file: BinaryIO) -> Iterator[tuple[bytes, str]]:
+    """Lines, the longest in pieces, each with the style that its first bytes ask for."""
+    in_hunk, style, is_start = False, "", True
+    while piece := file.readline(PIECE_BYTES):
+        if is_start:
+            if piece.startswith((b"diff --git ", b"@@ ")):
+                in_hunk = piece.startswith(b"@@ ")
+                style = _CYAN if in_hunk else _BOLD
+            elif in_hunk:
+                style = _IN_A_HUNK.get(piece[:1], "")
+            else:
+                style = _BOLD if piece.startswith((b"--- ", b"+++ ")) else ""
+        yield piece, style
+        is_start = piece.endswith(b"\n")
+
+
+# `paraval diff` of a race: the patches of its candidates, losers too.
+
+LONGEST_NAME = 200
+MOST_NAMED = 3
+
+
+def show_candidates(store: Store, run: RunInfo, case: str | None, *, stat: bool) -> int:
+    """The winner's patch, or those of the candidates that a glob names. Gives the exit code."""
+    report = report_of(store, run)
+    fitting = [_winner(report)] if case is None else _named(report, case)
+    shown = [one for one in fitting if one.patch is not None]
+    for one in fitting:
+        if one.patch is None:
+            talk(one_line(f"{one.name} has no patch: {one.reason or one.status}", 500))
+    if not shown:
+        raise RequestError(f"race {run.id} has no patch to show")
+    files = _files(store, run) if stat else {}
+    code = 0
+    for one in shown:
+        name = one_line(one.name, LONGEST_NAME)
+        heading = (f"# {name}",) if len(shown) > 1 else ()
+        if stat:
+            _say_of_candidate(*heading, *stat_lines(_candidate_change(files.get(one.name, ()))))
+        elif one.patch is not None:
+            problem = put_patch(run, one.patch, partial(_say_of_candidate, *heading))
+            if problem is not None:
+                talk(one_line(f"{name}: {problem}", 500))
+                code = EXIT_WRONG_REQUEST
+    return code
+
+
+def _winner(report: RaceReport) -> CandidateStanding:
+    if report.winner is None:
+        raise RequestError(
+            f"race {report.run.id} has no winner whose patch could be shown",
+            hint="name a candidate: --case NAME, or --case '*' for all of them",
+        )
+    return report.winner
+
+
+def _named(report: RaceReport, case: str) -> list[CandidateStanding]:
+    # A candidate's own name goes before a glob: `heap[1]` is both.
+    fitting = [one for one in report if one.name == case] or [
+        one for one in report if fnmatch.fnmatchcase(one.name, case)
+    ]
+    if not fitting:
+        names = [one.name for one in report]
+        near = difflib.get_close_matches(case, names, n=MOST_NAMED) or names[:MOST_NAMED]
+        there = ", ".join(one_line(name, LONGEST_NAME) for name in near)
+        raise RequestError(
+            f"race {report.run.id} has no candidate '{case}'",
+            hint=f"it has {there}" if near else "it has none",
+        )
+    return fitting
+
+
+def _files(store: Store, run: RunInfo) -> Mapping[str, tuple[FileChange, ...]]:
+    """What each candidate changes, as it was found when it was staged."""
+    with store.reader(run) as reader:
+        staged = {
+            result.case_id: finding_of(result.result).staged
+            for result in reader.results()
+            if result.variant.get(STEP) == StepKind.STAGE
+        }
+    return {name: one.files for name, one in staged.items() if one is not None}
+
+
+def _candidate_change(files: tuple[FileChange, ...]) -> Change:
+    statuses = [file.status for file in files]
+    return Change(
+        files_added=statuses.count("added"),
+        files_changed=statuses.count("changed"),
+        files_deleted=statuses.count("deleted"),
+        binary_files=sum(file.binary for file in files),
+        lines_added=sum(file.lines_added or 0 for file in files),
+        lines_deleted=sum(file.lines_deleted or 0 for file in files),
+        files=files,
+    )
+
+
+def _say_of_candidate(*lines: str) -> None:
+    for line in lines:
+        click.echo(line if has_unicode(sys.stdout) else to_ascii(line))
+
+
+Found = TrialResult | AttemptRecord
+"""A trial by the attempt that decided, or one attempt."""
+
+LONGEST_LABEL = 200
+
+
+@click.command("diff", short_help="Print what attempts changed in their workspaces.")
+@run_argument
+@click.option("--case", "case", metavar="GLOB", help="Only these cases, or candidates.")
+@click.option("--variant", "variants", multiple=True, metavar="AXIS=VALUE", help="Only this value.")
+@click.option("--repeat", type=int, help="Only trials of this repeat.")
+@click.option("--attempt", "number", type=int, help="This attempt, not the one that decided.")
+@click.option("--stat", is_flag=True, help="Count by file instead.")
+@store_option
+def diff_command(run: str, **given: Any) -> int:
+    """Print what the trials of a RUN changed in their workspaces, as patches.
+
+    Of each trial the attempt that decided. To a pipe or file (on GitHub Actions, to a file), every
+    byte is as it was kept, so that `git apply` takes it: paraval diff last --case fix-it | git
+    apply. Several trials come one after another, each under a line that begins with #.
+
+    Of a race: the winner's patch, or those of the candidates that --case names, losers too.
+    """
+    wanted = _TrialFilter.from_options(given)
+    opened = open_store(Options(store=given["store"]))
+    info = opened.find(run)
+    if is_race(opened.selection(info)):
+        return _show_race(opened, info, wanted, stat=given["stat"])
+    with opened.reader(info) as reader:
+        fitting = _fitting(reader, info, wanted)
+    shown = [(found, change) for found in fitting if (change := _change(found)) is not None]
+    if not shown:
+        raise _nothing_known(info, fitting)
+    is_alone = len(shown) == 1
+    code = 0
+    for found, change in shown:
+        if given["stat"] and change.files_in_all:
+            _say(None if is_alone else found, *stat_lines(change))
+            continue
+        if change.unknown is not None:
+            _tell_unknown(found, change.unknown)
+        elif not change.files_in_all:
+            talk(f"{_label(found)} changed nothing")
+        if change.files_in_all and not _print_patch(info, found, is_alone=is_alone):
+            code = EXIT_WRONG_REQUEST
+    return code
+
+
+def _show_race(store: Store, info: RunInfo, wanted: _TrialFilter, *, stat: bool) -> int:
+    if wanted.choices or wanted.repeat is not None or wanted.number is not None:
+        raise RequestError(
+            f"run {info.id} is a race, whose candidates have one patch each",
+            hint="name them with --case; leave out --variant, --repeat and --attempt",
+        )
+    # Only here: runs of suites need nothing of it.
+
+    return show_candidates(store, info, wanted.case, stat=stat)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TrialFilter:
+    """Which trials are asked for."""
+
+    case: str | None
+    choices: tuple[tuple[str, str], ...]
+    repeat: int | None
+    number: int | None
+
+    @classmethod
+    def from_options(cls, given: dict[str, Any]) -> _TrialFilter:
+        return cls(
+            case=given["case"],
+            choices=tuple(map(axis_and_value, given["variants"])),
+            repeat=given["repeat"],
+            number=given["number"],
+        )
+
+    def has_case(self, case_id: str) -> bool:
+        # A case's own name goes before a glob: `fix[1]` is both.
+        return self.case in (None, case_id) or fnmatch.fnmatchcase(case_id, self.case or "")
+
+    def has(self, found: Found) -> bool:
+        told = {axis: value_text(value) for axis, value in found.variant.items()}
+        return (
+            all(told.get(axis) == value for axis, value in self.choices)
+            and self.repeat in (None, found.repeat)
+            and (not isinstance(found, AttemptRecord) or found.number == self.number)
+        )
+
+
+def _fitting(reader: RunReader, info: RunInfo, wanted: _TrialFilter) -> list[Found]:
+    """Those that are asked for; RequestError that names what there is, where none fits."""
+    cases: dict[str, None] = {}
+    values: dict[str, dict[str, None]] = {}
+    fitting: list[Found] = []
+    for found in _all(reader, wanted):
+        cases[found.case_id] = None
+        for axis, value in found.variant.items():
+            values.setdefault(axis, {})[value_text(value)] = None
+        if wanted.has_case(found.case_id) and wanted.has(found):
+            fitting.append(found)
+    if fitting:
+        return fitting
+    if not any(map(wanted.has_case, cases)):
+        raise _no_such_case(info, wanted.case or "", list(cases))
+    for axis, value in wanted.choices:
+        if value not in values.get(axis, {}):
+            raise _no_such_value(info, f"{axis}={value}", values)
+    raise RequestError(
+        f"run {info.id} has no {'trial' if wanted.number is None else 'attempt'} that fits",
+        hint="leave out --repeat or --attempt to see all",
+    )
+
+
+def _all(reader: RunReader, wanted: _TrialFilter) -> Iterator[Found]:
+    if wanted.number is None:
+        yield from reader.results()
+    else:
+        yield from reader.attempts()
+
+
+def _no_such_case(info: RunInfo, case: str, cases: list[str]) -> RequestError:
+    near = difflib.get_close_matches(case, cases, n=3) or cases[:3]
+    hint = f"it has {', '.join(one_line(name, LONGEST_LABEL) for name in near)}" if near else None
+    return RequestError(f"run {info.id} has no case '{case}'", hint=hint)
+
+
+def _no_such_value(info: RunInfo, asked: str, values: dict[str, dict[str, None]]) -> RequestError:
+    there = [f"{axis}={value}" for axis, known in values.items() for value in known]
+    near = difflib.get_close_matches(asked, there, n=3) or there[:3]
+    hint = f"it has {', '.join(near)}" if near else "it has no variants"
+    return RequestError(f"run {info.id} has no variant with {asked}", hint=one_line(hint, 500))
+
+
+def _nothing_known(info: RunInfo, fitting: list[Found]) -> RequestError:
+    """Why there is no change to show: no workspace, or no end."""
+    first = fitting[0]
+    if first.result is None:
+        why = "has not ended yet" if info.running else "never ended"
+        return RequestError(f"{_label(first)} {why}")
+    if not first.result.outcome.is_judged:
+        why = one_line(f"{first.result.outcome}: {reason(first.result)}", 500)
+        return RequestError(f"nothing is known of what {_label(first)} changed: {why}")
+    return RequestError(
+        f"run {info.id} had no workspaces, so that no changes were kept",
+        hint="say where attempts work, for example workspace: {git: .}",
+    )
+
+
+def _change(found: Found) -> Change | None:
+    return None if found.result is None else found.result.change
+
+
+def _tell_unknown(found: Found, why: str) -> None:
+    assert found.result is not None, "only those with a change are told"
+    is_kept = PATCH in found.result.artifacts
+    what = "the patch is not all that it changed" if is_kept else "what it changed was not kept"
+    talk(one_line(f"{_label(found)}: {what}: {why}", 500))
+
+
+def _print_patch(info: RunInfo, found: Found, *, is_alone: bool) -> bool:
+    """Whether what was kept could be read."""
+    assert found.result is not None, "only those with a change are printed"
+    kept = found.result.artifacts.get(PATCH)
+    if kept is None:
+        if found.result.change is not None and found.result.change.unknown is not None:
+            return True  # It was told why.
+        why = "".join(f"; {note}" for note in found.result.notes)
+        talk(one_line(f"{_label(found)}: no patch was kept{why}", 500))
+        return True
+    problem = put_patch(info, kept, lambda: None if is_alone else _say(found))
+    if problem is not None:
+        talk(one_line(f"{_label(found)}: {problem}", 500))
+    return problem is None
+
+
+def _say(titled: Found | None, *lines: str) -> None:
+    """Lines on stdout, under one that names the trial; git takes such a line for talk."""
+    for line in (*([] if titled is None else [f"# {_label(titled)}"]), *lines):
+        click.echo(line if has_unicode(sys.stdout) else to_ascii(line))
+
+
+def _label(found: Found) -> str:
+    repeat = f"#{found.repeat}" if found.repeat > 1 else ""
+    attempt = f"attempt {found.number}" if isinstance(found, AttemptRecord) else ""
+    parts = (found.case_id, variant_label(found.variant), repeat, attempt)
+    return one_line(" · ".join(filter(None, parts)), LONGEST_LABEL)

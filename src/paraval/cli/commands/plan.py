@@ -1,0 +1,461 @@
+"""`paraval plan` and `paraval schema`: what would run, and how suites are written."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Set
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+
+from paraval.cli.options import (
+    json_option,
+    selection_from,
+    selection_options,
+    store_option,
+    suite_argument,
+)
+from paraval.cli.output import width_of
+from paraval.cli.suites import suite_from
+from paraval.errors import StoreError
+from paraval.records import Limits, Plan, RunInfo, Workspace, WorkspaceKind, account_need
+from paraval.report.compare.case_results import CaseBook
+from paraval.report.formats.terminal import NARROWEST, wrapped
+from paraval.report.plan_power import (
+    CONFIDENCE,
+    FEWEST_MEASURED,
+    POWER,
+    Detectable,
+    RequiredSize,
+    Spread,
+    detectable,
+    size_of,
+    spread_in,
+)
+from paraval.runner import notices as news
+from paraval.runner.forecast import Forecast, models_of, needs_of
+from paraval.runner.notices import of_hidden_tests
+from paraval.runner.run import forecast_of, open_store, suite_schema
+from paraval.settings import Options
+from paraval.store.store import Store
+from paraval.text.terminal import one_line
+from paraval.text.words import counted, duration, listed, money, percent
+
+# What a plan can show, for `paraval plan`: found from earlier runs of the suite, and in words.
+
+MOST_READ = 20_000
+"""Trials of an earlier run that are read to see how much they vary: seconds' worth."""
+LAST_RUNS = 5
+"""Whole runs of the suite that may tell: older ones may be of another suite by now."""
+
+
+def prospect_of(plan: Plan, store: Store) -> Detectable | None:
+    """None where the plan has nothing to show anything with."""
+    for run in _telling_runs(plan, store):
+        if (spread := _spread_told_by(run, plan, store)) is not None:
+            return detectable(size_of(plan), spread, run.id)
+    return detectable(size_of(plan), Spread())
+
+
+def _telling_runs(plan: Plan, store: Store) -> list[RunInfo]:
+    """Those that have most of the plan's cases first, of these the newest: a run of a few cases
+    must not hide an older one of all."""
+    whole = (
+        run
+        for run in store.runs()
+        if run.suite == plan.name
+        and not (run.running or run.interrupted or run.held_back)
+        and run.trials >= FEWEST_MEASURED
+    )
+    last = list(islice(whole, LAST_RUNS))
+    if len(last) < 2:
+        return last
+    cases = {trial.case.id for trial in plan.trials}
+    return sorted(last, key=lambda run: _shared_cases(run, cases, store), reverse=True)
+
+
+def _shared_cases(run: RunInfo, cases: Set[str], store: Store) -> int:
+    try:
+        with store.reader(run) as reader:
+            return sum(case.id in cases for case in reader.cases())
+    except StoreError:
+        return 0
+
+
+def _spread_told_by(run: RunInfo, plan: Plan, store: Store) -> Spread | None:
+    """None where it tells too little, or cannot be read: a plan needs no history."""
+    book = CaseBook()
+    try:
+        with store.reader(run) as reader:
+            for result in islice(reader.results(), MOST_READ):
+                book.add(result)
+    except StoreError:
+        return None
+    return spread_in(book, plan)
+
+
+def prospect_mapping(found: Detectable | None) -> dict[str, Any] | None:
+    """Differences and widths are shares: 0.12 is twelve points."""
+    if found is None:
+        return None
+    wanted = found.wanted
+    return {
+        "cases": found.size.cases,
+        "repeats": found.size.repeats,
+        "comparisons": found.size.comparisons,
+        "confidence": CONFIDENCE,
+        "power": POWER,
+        "difference": found.difference,
+        "half_width": found.half_width,
+        "at_rate": None if found.half_width is None else found.spread.rate,
+        "told_by": found.told_by,
+        "for": None
+        if wanted is None
+        else {
+            "difference": wanted.difference,
+            "cases": wanted.cases,
+            "repeats": wanted.repeats,
+        },
+    }
+
+
+def prospect_sentences(found: Detectable | None) -> Iterator[str]:
+    """`30 cases, once each, can show a difference of 18 points or more between two variants ...`"""
+    if found is None:
+        return
+    planned = f"{counted(found.size.cases, 'case')}, {_times(found.size.repeats)} each"
+    if found.half_width is not None:
+        width = f"about +-{_points(found.half_width)} wide at {percent(found.spread.rate)}"
+        yield f"{planned}: the pass rate's interval will be {width}{_at_that_rate(found)}."
+    elif found.difference is None:
+        few = "is" if found.size.cases == 1 else "are"
+        yield f"{planned}, {few} too few to show any difference between two variants."
+    else:
+        yield (
+            f"{planned}, can show a difference of {_points(found.difference)} or more between two"
+            f" variants ({_how_sure(found)}){_told(found)}."
+        )
+    if found.wanted is not None:
+        yield _more(found, found.wanted)
+
+
+def _how_sure(found: Detectable) -> str:
+    number = found.size.comparisons
+    several = f" over {number:,} comparisons" if number > 1 else ""
+    return f"{percent(POWER)} of the time, at {percent(CONFIDENCE)}{several}"
+
+
+def _told(found: Detectable) -> str:
+    if found.told_by is None:
+        return ", if scores spread evenly; no run of this suite tells yet"
+    return f", by how the {counted(found.spread.cases, 'case')} of {found.told_by} vary"
+
+
+def _at_that_rate(found: Detectable) -> str:
+    if found.told_by is not None:
+        return f", as in {found.told_by}"
+    evenly = "" if found.size.repeats == 1 else ", if scores spread evenly"
+    return f", where it is widest{evenly}"
+
+
+def _more(found: Detectable, wanted: RequiredSize) -> str:
+    """`For 10 points: 97 cases, or 30 cases 5 times each.`"""
+    size = found.size
+    often = f" {_times(size.repeats)} each" if size.repeats > 1 else ""
+    cases = f"For {_points(wanted.difference)}: {counted(wanted.cases, 'case')}{often}"
+    if wanted.repeats is not None:
+        guess = ""
+        if found.told_by is not None and not found.spread.is_split:
+            guess = ", as a guess, since no case was repeated yet,"
+        planned = counted(size.cases, "case")
+        return f"{cases}, or{guess} {planned} {_times(wanted.repeats)} each."
+    cannot = "cannot" if found.spread.is_split else "would hardly"
+    these = "this one" if size.cases == 1 else f"these {size.cases:,}"
+    return f"{cases}; repeats of {these} alone {cannot} show it."
+
+
+def _times(number: int) -> str:
+    return {1: "once", 2: "twice"}.get(number, f"{number:,} times")
+
+
+def _points(share: float) -> str:
+    """`18 points`, `1.4 points`: of a hundred."""
+    points = share * 100
+    if points < 1.95 and not abs(points - 1) < 1e-9:
+        return f"{points:.1f} points"
+    return counted(round(points), "point")
+
+
+SHOWN = 50
+SHOWN_OF_A_COMMIT = 8
+LONGEST_PATH = 90
+MOST_OF_IT = 0.8
+"""A limit that accounts for less than this of a run does not decide its end."""
+LONGEST_TRIAL, PARALLEL = "longest trial", "parallel"
+"""What decides the end where no limit of the suite's does."""
+
+
+@click.command("plan")
+@suite_argument
+@selection_options
+@store_option
+@json_option
+@click.option("--all", "show_all", is_flag=True, help=f"Not only the first {SHOWN} trials.")
+def plan_command(suite: Path, **given: Any) -> None:
+    """Tell what a SUITE would run, in which order, how long it would take, what it would cost and
+    what difference it could show.
+
+    Nothing runs: the scheduler goes through the plan in virtual time, with the durations and costs
+    that earlier runs of the suite had.
+    """
+    selection = selection_from(given)
+    options = Options(store=given["store"])
+    loaded = suite_from(suite)
+    forecast = forecast_of(loaded, selection, options)
+    prospect = prospect_of(forecast.plan, open_store(options))
+    if given["as_json"]:
+        click.echo(json.dumps(_as_mapping(forecast, prospect), ensure_ascii=False, indent=2))
+        return
+    _print(forecast, None if given["show_all"] else SHOWN)
+    _print_sentences(
+        [
+            *news.of_the_models(loaded, forecast.plan),
+            *sentences(forecast),
+            *prospect_sentences(prospect),
+        ]
+    )
+
+
+def _as_mapping(forecast: Forecast, prospect: Detectable | None) -> dict[str, Any]:
+    plan = forecast.plan
+    return {
+        "schema": 1,
+        "suite": plan.name,
+        "trials": len(plan.trials),
+        "parallel": plan.limits.parallel,
+        "auto": plan.limits.auto,
+        "workspace": _workspace_mapping(plan.workspace),
+        "limits": dict(plan.limits.named),
+        "estimate": {
+            "from_history": forecast.from_history,
+            "wall_s": forecast.wall_s,
+            "serial_s": forecast.serial_s,
+            "decided_by": _bound_mapping(forecast),
+            "cost_usd": forecast.cost_usd,
+            "cost_at_most_usd": forecast.cost_at_most_usd,
+            "models_without_price": list(forecast.unpriced),
+            "cached": forecast.cached,
+            "absent": list(forecast.absent),
+        },
+        "detectable": prospect_mapping(prospect),
+        "budget_usd": None if plan.budget is None else plan.budget.usd,
+        "order": [
+            {
+                "index": trial.index,
+                "case": trial.case.id,
+                "variant": dict(trial.variant),
+                "repeat": trial.repeat,
+                "key": trial.key,
+                "expected_start_s": start_s if forecast.from_history else None,
+                "expected_s": expected_s if forecast.from_history else None,
+            }
+            for trial, start_s, expected_s in forecast.starts
+        ],
+    }
+
+
+def _bound_mapping(forecast: Forecast) -> dict[str, Any] | None:
+    bound = forecast.decides
+    if bound is None:
+        return None
+    return {"limit": bound.name, "text": bound.text, "seconds": bound.seconds}
+
+
+def _workspace_mapping(workspace: Workspace) -> dict[str, Any] | None:
+    if workspace.kind is WorkspaceKind.NONE:
+        return None
+    return {
+        "kind": workspace.kind.value,
+        "source": workspace.source,
+        "commit": workspace.commit,
+        "uncommitted": workspace.uncommitted,
+        "tree": workspace.tree,
+    }
+
+
+def _print(forecast: Forecast, limit: int | None) -> None:
+    plan = forecast.plan
+    cases = len({trial.case.id for trial in plan.trials})
+    click.echo(
+        f"{plan.name}: {counted(len(plan.trials), 'trial')} ({counted(cases, 'case')}, "
+        f"{counted(len(plan.variants), 'variant')}), {_at_once(plan.limits)}"
+    )
+    if (where := _workspace(plan.workspace)) is not None:
+        click.echo(where)
+    for name, capacity in plan.limits.named.items():
+        click.echo(f"at most {capacity} at once of {name}")
+    if alone := sum(trial.exclusive for trial in plan.trials):
+        click.echo(f"{counted(alone, 'trial')} with nothing beside")
+    click.echo("")
+    width = len(str(len(plan.trials)))
+    for place, (trial, start_s, expected_s) in enumerate(forecast.starts[:limit], start=1):
+        times = f"  at {duration(start_s)}, {duration(expected_s)}" if forecast.from_history else ""
+        click.echo(f"{place:{width}}. {one_line(trial.label, 90)}{times}")
+    if limit is not None and len(forecast.starts) > limit:
+        click.echo(f"... and {len(forecast.starts) - limit:,} more (--all shows them)")
+    click.echo("")
+
+
+def _print_sentences(told: Iterable[str]) -> None:
+    if sys.stdout is None:
+        # Started with stdout closed: there is nowhere to print to.
+        return
+    width = max(width_of(sys.stdout), NARROWEST)
+    for sentence in told:
+        click.echo(wrapped(sentence, width))
+
+
+def _at_once(limits: Limits) -> str:
+    if limits.auto:
+        return f"as many at once as the machine carries, {limits.parallel} at most"
+    return f"{limits.parallel} at once"
+
+
+def _workspace(workspace: Workspace) -> str | None:
+    """`each in a worktree of /home/me/code at 0f31c2b4`."""
+    if workspace.kind is WorkspaceKind.NONE:
+        return None
+    source = one_line(workspace.source or "", LONGEST_PATH)
+    if workspace.kind is WorkspaceKind.FOLDER:
+        return f"each in a copy of {source}" if source else "each in an empty folder"
+    commit = (workspace.commit or "")[:SHOWN_OF_A_COMMIT]
+    at = f"as it is, on {commit}" if workspace.uncommitted else f"at {commit}"
+    return f"each in a worktree of {source} {at}"
+
+
+def sentences(forecast: Forecast) -> list[str]:
+    """What is expected of the run: how long, because of what, at what cost."""
+    return [
+        _estimate(forecast),
+        *_decides(forecast),
+        *_cost(forecast),
+        *_budget(forecast),
+        *_stop(forecast),
+        *of_hidden_tests(forecast.plan),
+        *(f"A run would be refused here: {why}." for why in forecast.absent),
+    ]
+
+
+def _estimate(forecast: Forecast) -> str:
+    drawn = "case by case, in an order drawn by chance"
+    stops = forecast.plan.stop is not None
+    if forecast.wall_s is None or forecast.serial_s is None:
+        order = drawn if stops else "in plan order"
+        return (
+            "No estimate of the time: no run in this store tells how long its trials take. "
+            f"Until then they start {order}, as far as their limits and the machine let them."
+        )
+    order = drawn if stops else "longest first"
+    return (
+        f"About {duration(forecast.wall_s)}; one after the other about "
+        f"{duration(forecast.serial_s)} (from earlier runs; {order})."
+    )
+
+
+def _decides(forecast: Forecast) -> Iterator[str]:
+    """`At 300 requests a minute gpt-oss decides the end, about 6 min 40 s.`"""
+    bound = forecast.decides
+    if bound is None:
+        return
+    if bound.name == LONGEST_TRIAL:
+        who = "The longest trial"
+    elif bound.name == PARALLEL:
+        who = f"--parallel ({bound.text})"
+    else:
+        who = f"At {bound.text} {_who_needs(bound.name, forecast)}"
+    if forecast.wall_s is None:
+        yield f"{who} decides the end, about {duration(bound.seconds)} at least."
+    elif bound.seconds >= MOST_OF_IT * forecast.wall_s:
+        yield f"{who} decides the end."
+
+
+def _who_needs(limit: str, forecast: Forecast) -> str:
+    """The models of an account, by their names in the registry; else the limit's own name."""
+    models = [model.name for model in models_of(forecast.plan) if limit in needs_of(model)]
+    if 1 <= len(models) <= 3:
+        return one_line(listed(models), 90)
+    return one_line(limit.removeprefix(account_need("")), 90)
+
+
+def _cost(forecast: Forecast) -> Iterator[str]:
+    cached = ""
+    if forecast.cached:
+        answers = counted(len(forecast.plan.trials), "answer")
+        are = "is" if forecast.cached == 1 else "are"
+        cached = f"{forecast.cached:,} of {answers} {are} in the cache, free"
+    most = forecast.cost_at_most_usd if forecast.cost_is_bounded else None
+    guess = None if forecast.cost_is_bounded else forecast.cost_at_most_usd
+    if cached and forecast.cost_at_most_usd == 0:
+        yield f"Nothing to pay: {cached}."
+    elif forecast.cost_usd is not None:
+        at_most = "" if most is None else f", at most {money(most)}"
+        without = " without what is unknown" if forecast.unpriced else ""
+        yield f"About {money(forecast.cost_usd)}{at_most}{without}{cached and '; '}{cached}."
+    elif most is not None:
+        yield f"At most about {money(most)}{cached and '; '}{cached}."
+    elif guess is not None:
+        why = "if answers have 1,000 tokens each: no max_tokens bounds them"
+        yield f"About {money(guess)} {why}{cached and '; '}{cached}."
+    elif cached:
+        yield f"{cached}."
+    if forecast.unpriced:
+        models = listed(f"'{one_line(name, 90)}'" for name in forecast.unpriced)
+        noun = "model" if len(forecast.unpriced) == 1 else "models"
+        yield f"Cost unknown: no price for {noun} {models} (price: in the registry)."
+
+
+def _budget(forecast: Forecast) -> Iterator[str]:
+    budget = forecast.plan.budget
+    if budget is None:
+        return
+    likely, most = forecast.cost_usd, forecast.cost_at_most_usd
+    if forecast.unpriced:
+        rest = ": a run is refused, since it needs the price of every model"
+    elif likely is not None and likely > budget.usd:
+        rest = ": it will not do for all, and the rest can be resumed"
+    elif likely is None and most is not None and most > budget.usd:
+        rest = ": it may not do for all; the rest can be resumed"
+    else:
+        rest = ""
+    yield f"Budget: {money(budget.usd)}{rest}."
+
+
+def _stop(forecast: Forecast) -> Iterator[str]:
+    if (rule := forecast.plan.stop) is not None:
+        yield (
+            f"It may stop early, once every comparison is decided ({percent(rule.confidence)}); "
+            "the figures here are without that."
+        )
+
+
+@click.command("schema")
+@click.argument("kind", type=click.Choice(["suite", "race"]), default="suite")
+def schema_command(kind: str) -> None:
+    """Print the JSON Schema of suite files, or of race files, for editors.
+
+    paraval schema > suite.schema.json, then in a suite:
+    # yaml-language-server: $schema=suite.schema.json
+    """
+    click.echo(json.dumps(_schema(kind), indent=2))
+
+
+def _schema(kind: str) -> dict[str, Any]:
+    if kind == "suite":
+        return suite_schema()
+    # Only here: suites need nothing of it.
+    from paraval.racing.file.race_form import race_schema  # noqa: PLC0415 - see above
+
+    return race_schema()

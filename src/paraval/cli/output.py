@@ -1,0 +1,58 @@
+"""The report of a run on stdout, as fits where stdout goes; and times as programs read them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from datetime import UTC, datetime
+from typing import TextIO
+
+from paraval.report.formats.terminal import summary_text
+from paraval.report.report import Report
+
+WIDTH_OF_A_LOG = 100
+WIDEST = 120
+_WIDTH = re.compile("[1-9][0-9]{1,3}")
+"""As COLUMNS may have it."""
+
+
+def has_colour(stream: TextIO) -> bool:
+    """Whether colour is wanted there: a terminal, unless NO_COLOR or TERM say otherwise."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return stream.isatty()
+
+
+def has_unicode(stream: TextIO) -> bool:
+    try:
+        "✓…·".encode(stream.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def width_of(stream: TextIO) -> int:
+    """The terminal's; of a log, what COLUMNS says, which is set there only on purpose."""
+    if stream.isatty():
+        return min(shutil.get_terminal_size().columns, WIDEST)
+    asked = os.environ.get("COLUMNS", "")
+    return min(int(asked), WIDEST) if _WIDTH.fullmatch(asked) else WIDTH_OF_A_LOG
+
+
+def print_report(report: Report) -> None:
+    stream = sys.stdout
+    if stream is None:
+        # Started with stdout closed: there is nowhere to print to.
+        return
+    text = summary_text(
+        report, width=width_of(stream), colour=has_colour(stream), unicode=has_unicode(stream)
+    )
+    stream.write(f"{text}\n")
+    stream.flush()
+
+
+def iso(at: float) -> str:
+    """Seconds since the epoch as `2026-03-01T12:00:00.000Z`."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,543 @@
+"""What a person cares about in a race while it goes on, in lines: who passed, who failed and how,
+who is a duplicate, how fast each is after a round. Not one line for each block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import NamedTuple
+
+from paraval.cli.progress.lines import LONGEST_LABEL, LONGEST_REASON
+from paraval.errors import StoreError
+from paraval.racing.candidates.duplicates import BASE_NORMAL
+from paraval.racing.correctness.differences import tests_run
+from paraval.racing.course.steps import BASELINE, STEP, StepKind, finding_of
+from paraval.racing.course.verdicts import FIRST_BLOCKS, one_of, speedup_of
+from paraval.racing.findings import (
+    Block,
+    CorrectnessFinding,
+    Origin,
+    Speedup,
+    StepFinding,
+    TestStatus,
+)
+from paraval.racing.report.race_words import is_bounded, speedup_cell, times
+from paraval.racing.request import TOTAL
+from paraval.records import (
+    AttemptStarted,
+    Happening,
+    Outcome,
+    RunEnded,
+    Trial,
+    TrialEnded,
+    TrialResult,
+)
+from paraval.text.terminal import columns, one_line
+from paraval.text.words import counted, duration, listed, reason
+
+# Why a candidate's tests failed, on a line: how many of those that ran, and the first by name.
+
+SHOWN_TESTS = 3
+
+
+def why_failed(tested: CorrectnessFinding) -> str:
+    """`1 of 12 tests: test_cycle`, `stdout is different`; empty: nobody can tell."""
+    if tested.flags:
+        return "; ".join(tested.flags)
+    tests = [one for one in tested.differences if one.scope == "test"]
+    left_out = [one for one in tests if one.status in (TestStatus.SKIPPED, TestStatus.MISSING)]
+    names = [_short(one.name) for one in tests if one not in left_out]
+    names = names or [_short(name) for name in tested.failing]
+    # Those that fail come first: where others are told, there is no more of them.
+    number = len(names) + (0 if left_out else tested.more)
+    parts = [_of_those_that_ran(number, names, tested)] if names else []
+    if left_out:
+        more = len(left_out) + tested.more
+        which = _some(more, [_short(one.name) for one in left_out])
+        parts.append(f"{counted(more, 'test')} did not run: {which}")
+    others = [f"{one.name} is {one.status}" for one in tested.differences if one.scope != "test"]
+    parts += others[:SHOWN_TESTS]
+    return "; ".join(parts)
+
+
+def _of_those_that_ran(number: int, names: Sequence[str], tested: CorrectnessFinding) -> str:
+    ran = tests_run(tested.counts)
+    all_of_them = f"{number:,} of {ran:,} tests" if ran >= number else counted(number, "test")
+    return f"{all_of_them}: {_some(number, names)}"
+
+
+def _some(number: int, names: Sequence[str]) -> str:
+    more = [f"{number - SHOWN_TESTS:,} more"] if number > SHOWN_TESTS else []
+    return listed((*names[:SHOWN_TESTS], *more))
+
+
+def _short(name: str) -> str:
+    """`test_cycle`, of its whole id."""
+    return name.rpartition("::")[2]
+
+
+# The blocks of a race as they are measured: how far a round is, and how fast each candidate is.
+
+LEAST_BLOCKS = 2
+"""The first round begins with one block of each, to see that it works: that shows no speed yet."""
+_BLOCKS = {StepKind.SCREEN: "block", StepKind.FINAL: "fresh block"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlocksLeft:
+    """What is known of the blocks to come when one has ended."""
+
+    blocks: int = 0
+    is_last: bool = False
+    """Nothing else was named when it began: what is named now is another round."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Round:
+    """The blocks that are measured now."""
+
+    kind: StepKind | None = None
+    done: int = 0
+    left: int = 0
+    """Named, and not done."""
+    measured: set[str] = field(default_factory=set)
+    """Whose speed was not told since."""
+
+
+class Rounds:
+    """Is told of each block, and tells how fast candidates are."""
+
+    def __init__(self, confidence: float) -> None:
+        self._confidence = confidence
+        self._blocks: dict[tuple[StepKind, str], list[Block]] = {}
+        self._finalists: set[str] = set()
+        self._recalled: set[tuple[StepKind, str]] = set()
+        """Who has blocks of earlier engines."""
+        self._broken: set[str] = set()
+        """A block of theirs came to no end: they are out, however fast the others were."""
+        self._beginners: set[str] = set()
+        """Whose first block was measured: the rest of their first round is not named yet."""
+        self._is_first_pass = False
+        self._round = _Round()
+
+    @property
+    def done(self) -> int:
+        return self._round.done
+
+    @property
+    def total(self) -> int:
+        """Of this round, with what is not named yet and sure to come; 0: nobody knows yet."""
+        ahead = 0
+        if self._is_first_pass and (self._round.done or self._round.left):
+            ahead = (FIRST_BLOCKS - 1) * (len(self._beginners) + self._round.left)
+        return self._round.done + self._round.left + ahead
+
+    # ---- what happens
+
+    def begin(self, kind: StepKind, name: str, number: int, left: int) -> Iterator[tuple[str, str]]:
+        """A block begins; the speeds of a round that is over by that."""
+        if kind is not self._round.kind:
+            yield from self.speeds()
+            self._round = _Round(kind=kind, left=left)
+        if kind is StepKind.FINAL:
+            self._finalists.add(name)
+        self._is_first_pass = kind is StepKind.SCREEN and number == 1
+        if not self._is_first_pass:
+            self._beginners.clear()
+
+    def end(
+        self, kind: StepKind, name: str, block: Block | None, left: BlocksLeft
+    ) -> Iterator[tuple[str, str]]:
+        """A block has ended, without one where it broke; the speeds of a round that it ends."""
+        self._take(kind, name, block, is_first=self._is_first_pass)
+        self._round.kind = kind
+        self._round.done += 1
+        self._round.left = left.blocks
+        self._round.measured.add(name)
+        if left.is_last:
+            yield from self.speeds(least=LEAST_BLOCKS)
+            if not self._is_first_pass:
+                self._round.done = 0
+            self._is_first_pass = False
+
+    def recall(self, kind: StepKind, name: str, number: int, block: Block | None) -> None:
+        """A block of an earlier engine."""
+        self._recalled.add((kind, name))
+        if kind is StepKind.FINAL:
+            self._finalists.add(name)
+        if number > 1:
+            self._beginners.clear()
+        self._take(kind, name, block, is_first=kind is StepKind.SCREEN and number == 1)
+
+    def _take(self, kind: StepKind, name: str, block: Block | None, *, is_first: bool) -> None:
+        if block is None:
+            self._broken.add(name)
+            return
+        self._blocks.setdefault((kind, name), []).append(block)
+        if is_first:
+            self._beginners.add(name)
+
+    def finish(self) -> Iterator[tuple[str, str]]:
+        """Finals that were broken off say nothing: the report goes by the rounds before, then."""
+        if not (self._round.kind is StepKind.FINAL and self._round.left):
+            yield from self.speeds()
+
+    # ---- how fast
+
+    def speeds(self, least: int = 1) -> Iterator[tuple[str, str]]:
+        """Of each candidate that was measured since it was told last, the fastest first.
+
+        One with fewer blocks waits.
+        """
+        kind = self._round.kind
+        if kind is None:
+            return
+        self._round.measured |= self._others_of_the_round(kind)
+        self._round.measured -= self._broken
+        names = [one for one in self._round.measured if len(self._blocks[kind, one]) >= least]
+        self._round.measured.difference_update(names)
+        told = [(*self._speed(kind, name), name) for name in sorted(names)]
+        for _, words, name in sorted(told, key=lambda one: -one[0]):
+            yield name, words
+
+    def _others_of_the_round(self, kind: StepKind) -> set[str]:
+        """Whom an earlier engine measured in the round that was gone on with, and did not end: they
+        have as many blocks as those that were measured since."""
+        done = {len(self._blocks.get((kind, name), ())) for name in self._round.measured}
+        others = {name for of, name in self._recalled if of is kind}
+        self._recalled = {one for one in self._recalled if not done}
+        return {name for name in others if len(self._blocks.get((kind, name), ())) in done}
+
+    def _speed(self, kind: StepKind, name: str) -> tuple[float, str]:
+        blocks = self._blocks[kind, name]
+        after = f"after {counted(len(blocks), _BLOCKS[kind])}"
+        if any(block.noisy for of in _BLOCKS for block in self._blocks.get((of, name), ())):
+            after += "  (noisy)"
+        try:
+            speedup = speedup_of(blocks, self._confidence_of(kind))
+        except ValueError:
+            speedup = None
+        if speedup is None:
+            return 0.0, f"no speed {after}"
+        return speedup.estimate, f"{_shown(speedup)} {after}"
+
+    def _confidence_of(self, kind: StepKind) -> float:
+        if kind is StepKind.FINAL:
+            return one_of(len(self._finalists), self._confidence)
+        return self._confidence
+
+
+def _shown(speedup: Speedup) -> str:
+    if is_bounded(speedup):
+        return speedup_cell(speedup)
+    return f"{times(speedup.estimate)}, interval unknown,"
+
+
+WIDEST_NAMES = 32
+"""What comes after names stands below one another, but one long name moves no line but its own."""
+MARKS = {
+    "passed": "✓",
+    "failed": "✗",
+    "error": "!",
+    "skipped": "–",  # noqa: RUF001 - the dash is meant
+    "start": "→",
+    "again": "↻",
+    "measured": "·",
+}
+ASCII_MARKS = {
+    "passed": "ok  ",
+    "failed": "FAIL",
+    "error": "ERR ",
+    "skipped": "skip",
+    "start": "new ",
+    "again": "again",
+    "measured": "    ",
+}
+
+
+class StoryLine(NamedTuple):
+    """Something to say."""
+
+    mark: str
+    """Of `MARKS`."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RacePhase:
+    """Where a race is."""
+
+    word: str = "starting"
+    unit: str = ""
+    done: int = 0
+    total: int = 0
+
+    def __str__(self) -> str:
+        """`testing 12 of 20`, `measuring 7 of 24 blocks`."""
+        if not self.total:
+            return self.word
+        return f"{self.word} {self.done:,} of {self.total:,}{self.unit and ' ' + self.unit}"
+
+
+@dataclass(slots=True, kw_only=True)
+class _CandidateNews:
+    """What was heard of one candidate."""
+
+    index: int
+    """Of the trial that staged it: in the order of proposal."""
+    normal: str | None = None
+    """None: not staged yet, or no candidate at all."""
+    is_settled: bool = False
+    """Its tests began, or it was told why they never will."""
+    is_over: bool = False
+    """Its tests ended, or never will begin."""
+
+
+class RaceStory:
+    """Is told each Happening, and answers with the lines that it is worth."""
+
+    def __init__(self, *, ascii_only: bool, confidence: float = 0.95) -> None:
+        self._marks = ASCII_MARKS if ascii_only else MARKS
+        self.passed = self.failed = self.errors = 0
+        """Candidates."""
+        self._known: dict[str, _CandidateNews] = {}
+        self._why_the_baseline_failed: str | None = None
+        self._rounds = Rounds(confidence)
+        self._word = "starting"
+        self._total = 0
+        """Of trials, as far as they were known at the event before ..."""
+        self._done = 0
+        """... and how many had ended."""
+        self._width = 0
+
+    @property
+    def phase(self) -> RacePhase:
+        if self._word == "testing":
+            over = sum(one.is_over for one in self._known.values())
+            return RacePhase(word="testing", done=over, total=len(self._known))
+        if self._word in ("measuring", "finals"):
+            rounds = self._rounds
+            return RacePhase(word=self._word, unit="blocks", done=rounds.done, total=rounds.total)
+        return RacePhase(word=self._word)
+
+    def tell(self, event: Happening) -> list[StoryLine]:
+        match event:
+            case AttemptStarted():
+                return [*self._started(event.attempt.trial, event.attempt.number)]
+            case TrialEnded():
+                return [*self._ended(event)]
+            case RunEnded():
+                return [*self._duplicates(None), *self._measured(self._rounds.finish())]
+        return []
+
+    def recall(self, trial: Trial, result: TrialResult) -> None:
+        """What an earlier engine of the race did counts, and was told then."""
+        kind = _kind(trial)
+        ended = TrialEnded(
+            trial=trial, result=result, done=self._done, total=self._total, eta_s=None
+        )
+        if kind in (StepKind.SCREEN, StepKind.FINAL):
+            block = _block(result)
+            self._rounds.recall(kind, trial.case.id, trial.repeat, block)
+            told = (*self._duplicates(None), *self._broken(ended, block))
+        else:
+            told = (*self._started(trial, 1), *self._ended(ended))
+        del told  # All of it has been said.
+
+    # ---- what starts
+
+    def _started(self, trial: Trial, number: int) -> Iterator[StoryLine]:
+        kind, name = _kind(trial), trial.case.id
+        match kind:
+            case StepKind.STAGE:
+                self._word = "testing"
+                self._known.setdefault(name, _CandidateNews(index=trial.index))
+                if number == 1:
+                    yield from self._arrived(trial)
+            case StepKind.TEST:
+                self._word = "testing"
+                if (known := self._known.get(name)) is not None:
+                    # All that were proposed before it are staged: who is equal to whom is known.
+                    yield from self._duplicates(known.index)
+                    known.is_settled = True
+            case StepKind.SCREEN | StepKind.FINAL:
+                yield from self._duplicates(None)
+                left = max(0, self._total - self._done)
+                yield from self._measured(self._rounds.begin(kind, name, trial.repeat, left))
+                self._word = "measuring" if kind is StepKind.SCREEN else "finals"
+            case StepKind.CALIBRATE:
+                self._word = "measuring the baseline"
+            case StepKind.CANARY:
+                self._word = "checking the tests"
+            case StepKind.PROFILE:
+                self._word = "profiling"
+
+    def _arrived(self, trial: Trial) -> Iterator[StoryLine]:
+        """Only of those that nobody gave: the others are known to who asked for the race."""
+        origin = trial.case.metadata.get("origin", Origin.GIVEN)
+        if origin == Origin.GENERATE:
+            yield self._line("start", trial.case.id, "generated")
+        elif origin != Origin.GIVEN:
+            parent = one_line(str(trial.case.metadata.get("parent")), LONGEST_LABEL)
+            yield self._line("start", trial.case.id, f"{origin} of {parent}")
+
+    def _duplicates(self, before: int | None) -> Iterator[StoryLine]:
+        """Of those that were proposed before this one; None: of all that can be told by now."""
+        first: dict[str, str] = {BASE_NORMAL: BASELINE}
+        for name, one in sorted(self._known.items(), key=lambda known: known[1].index):
+            if before is not None and one.index >= before:
+                break
+            if one.normal is None and not one.is_settled:
+                # It is not staged yet: those after it may turn out to be equal to it.
+                break
+            original = name if one.normal is None else first.setdefault(one.normal, name)
+            if original != name and not one.is_settled:
+                one.is_settled = one.is_over = True
+                what = f"duplicate of {one_line(original, LONGEST_LABEL)}"
+                yield self._line("skipped", name, what)
+
+    # ---- what ended
+
+    def _ended(self, event: TrialEnded) -> Iterator[StoryLine]:
+        kind, finding = _kind(event.trial), _finding(event.result)
+        is_last = event.done >= self._total > 0
+        self._done, self._total = event.done, event.total
+        match kind:
+            case StepKind.STAGE:
+                yield from self._staged(event, finding)
+            case StepKind.TEST:
+                yield from self._tested(event, finding.tested or CorrectnessFinding())
+            case StepKind.SCREEN | StepKind.FINAL:
+                yield from self._block_ended(event, kind, is_last=is_last)
+            case StepKind.CALIBRATE:
+                yield from self._calibrated(event, finding)
+            case StepKind.GENERATE | StepKind.REPAIR | StepKind.REFINE:
+                yield from self._asked(event, kind, finding)
+
+    def _staged(self, event: TrialEnded, finding: StepFinding) -> Iterator[StoryLine]:
+        name = event.trial.case.id
+        known = self._known.setdefault(name, _CandidateNews(index=event.trial.index))
+        staged = finding.staged
+        if event.result.outcome is Outcome.PASSED and staged is not None and not staged.flags:
+            known.normal = staged.normal
+            return
+        known.is_settled = known.is_over = True
+        if staged is not None and staged.flags:
+            self.failed += 1
+            yield self._line("failed", name, f"invalid: {'; '.join(staged.flags)}")
+        elif event.result.outcome is Outcome.FAILED:
+            self.failed += 1
+            yield self._line("failed", name, f"invalid: {_reason(event.result)}")
+        else:
+            yield self._error(event)
+
+    def _tested(self, event: TrialEnded, tested: CorrectnessFinding) -> Iterator[StoryLine]:
+        name, outcome = event.trial.case.id, event.result.outcome
+        took = duration(event.result.result.duration_s)
+        if (known := self._known.get(name)) is not None:
+            known.is_settled = known.is_over = True
+        if outcome is Outcome.PASSED and not tested.flags:
+            if name == BASELINE and event.trial.repeat > 1:
+                return
+            self.passed += name != BASELINE
+            number = "" if tested.counts is None else f" ({tested.counts.passed:,})"
+            yield self._line("passed", name, f"tests passed{number}  {took}")
+        elif outcome.is_judged:
+            self.failed += name != BASELINE
+            why = why_failed(tested) or _reason(event.result) or "its tests"
+            # It is tested twice, and mostly fails twice for the same.
+            if name != BASELINE or why != self._why_the_baseline_failed:
+                yield self._line("failed", name, f"failed: {why}")
+            if name == BASELINE:
+                self._why_the_baseline_failed = why
+        else:
+            yield self._error(event)
+
+    def _calibrated(self, event: TrialEnded, finding: StepFinding) -> Iterator[StoryLine]:
+        found = finding.calibration
+        if event.result.outcome is not Outcome.PASSED or found is None or not found.samples:
+            yield self._error(event)
+            return
+        # What counts, as the report tells it: not the whole process, where it measures itself.
+        took = duration(median(one[TOTAL] for one in found.samples))
+        yield self._line("passed", BASELINE, f"benchmark {took} a run")
+
+    def _block_ended(
+        self, event: TrialEnded, kind: StepKind, *, is_last: bool
+    ) -> Iterator[StoryLine]:
+        block = _block(event.result)
+        yield from self._broken(event, block)
+        left = BlocksLeft(blocks=max(0, event.total - event.done), is_last=is_last)
+        yield from self._measured(self._rounds.end(kind, event.trial.case.id, block, left))
+
+    def _broken(self, event: TrialEnded, block: Block | None) -> Iterator[StoryLine]:
+        if block is None and event.result.outcome is not Outcome.SKIPPED:
+            yield self._error(event)
+
+    def _measured(self, speeds: Iterable[tuple[str, str]]) -> Iterator[StoryLine]:
+        for name, words in speeds:
+            yield self._line("measured", name, words)
+
+    def _asked(
+        self, event: TrialEnded, kind: StepKind, finding: StepFinding
+    ) -> Iterator[StoryLine]:
+        name = event.trial.case.id
+        who = "" if kind is StepKind.GENERATE else f"{kind.value} "
+        if event.result.outcome not in (Outcome.PASSED, Outcome.SKIPPED):
+            yield self._error(event, who=who)
+        if finding.asked is None:
+            return
+        if not finding.asked.proposals and event.result.outcome is Outcome.PASSED:
+            # What it does propose is told as it arrives, which may be long before it ends.
+            took = duration(event.result.result.duration_s)
+            yield self._line("start", name, f"{who}proposes nothing  {took}")
+        if complaints := finding.asked.complaints:
+            noun = "item" if complaints[0].startswith("item ") else "line"
+            left_out = counted(len(complaints) + finding.asked.more_complaints, noun)
+            yield self._line("error", name, f"{left_out} left out: {complaints[0]}")
+        for remark in finding.asked.remarks:
+            yield self._line("error", name, remark)
+
+    # ---- words
+
+    def _error(self, event: TrialEnded, who: str | None = None) -> StoryLine:
+        """`! hangs  timeout: not done after 10 s`; `who`: a hook's, not the candidate's own."""
+        self.errors += who is None and event.trial.case.id != BASELINE
+        outcome, why = event.result.outcome.value, _reason(event.result)
+        told = outcome if why in ("", outcome) else f"{outcome}: {why}"
+        return self._line("error", event.trial.case.id, f"{who or ''}{told}")
+
+    def _line(self, mark: str, name: str, words: str) -> StoryLine:
+        shown = one_line(name, LONGEST_LABEL)
+        if columns(shown) <= WIDEST_NAMES:
+            self._width = max(self._width, columns(shown))
+        padding = " " * (self._width - columns(shown))
+        # Words of ours have two spaces between them that one_line would take away.
+        said = "  ".join(one_line(part, LONGEST_REASON) for part in words.split("  "))
+        return StoryLine(mark, f"{self._marks[mark]} {shown}{padding}  {said}".rstrip())
+
+
+def _kind(trial: Trial) -> StepKind | None:
+    try:
+        return StepKind(str(trial.variant.get(STEP)))
+    except ValueError:
+        return None
+
+
+def _finding(result: TrialResult) -> StepFinding:
+    try:
+        return finding_of(result.result)
+    except StoreError:
+        # A finding of another version: nothing is known of it, and nobody is disturbed.
+        return StepFinding()
+
+
+def _block(result: TrialResult) -> Block | None:
+    """None: it came to no end."""
+    return _finding(result).block if result.outcome is Outcome.PASSED else None
+
+
+def _reason(result: TrialResult) -> str:
+    return one_line(reason(result.result), LONGEST_REASON)

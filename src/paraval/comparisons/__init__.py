@@ -1,1 +1,0 @@
-"""Which runs, files and parts of them are compared, by the names that users have for them."""

@@ -1,0 +1,186 @@
+"""Reading YAML, JSON and TOML files into plain data, whole, with the line of every key.
+
+What the data means is for others to say. A file that cannot be read is told to its spot, and
+nothing comes back for it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+import tomllib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from paraval.documents.json import read_json
+from paraval.documents.problems import Document, LineMap, Location, shown, suggestion
+
+# Reading TOML, with the lines of its tables and keys as far as they can be told.
+
+_TOML_LINE = re.compile(
+    r"""\s*(?:\[\[(?P<item>[^\[\]]+)\]\]|\[(?P<table>[^\[\]]+)\]|(?P<key>[\w."'-]+(?:\s*\.\s*[\w"'-]+)*)\s*=)"""
+)
+
+
+def read_toml(text: str, spot: Location) -> Document | None:
+    """TOML; dates and times become text, as they would in the other two."""
+    try:
+        data = _plain(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        at = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)$", str(error))
+        line = int(at[1]) if at and at[1] else None
+        message = str(error)[: at.start()] if at and at[1] else str(error)
+        replace(spot, line=line).report(f"not valid TOML: {message}")
+        return None
+    except RecursionError:
+        spot.report("not valid TOML: nested too deeply")
+        return None
+    except ValueError as error:
+        spot.report(f"not valid TOML: {error}")
+        return None
+    return Document(data=data, spot=replace(spot, root=toml_places(text)))
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _plain(inner) for key, inner in value.items()}
+        case list():
+            return [_plain(inner) for inner in value]
+        case dt.date() | dt.time():
+            return value.isoformat()
+        case float() if not math.isfinite(value):
+            raise ValueError(f"{value} is no number that can be used")
+    return value
+
+
+def toml_places(text: str) -> LineMap:
+    """The places of tables and of keys at the start of a line; what is inline stays unknown."""
+    root = LineMap(1)
+    table = root
+    for line, words in enumerate(text.splitlines(), start=1):
+        match = _TOML_LINE.match(words)
+        if match is None:
+            continue
+        if match["key"]:
+            _enter(table, match["key"], line)
+        elif match["table"]:
+            table = _enter(root, match["table"], line)
+        else:
+            items = _enter(root, match["item"], line)
+            table = items.inside[len(items.inside)] = LineMap(line)
+    return root
+
+
+def _enter(place: LineMap, dotted: str, line: int) -> LineMap:
+    """The place of a key, made on the way; a list of tables on the way means its last one."""
+    for part in dotted.split("."):
+        last = len(place.inside) - 1
+        if last in place.inside:
+            place = place.inside[last]
+        place = place.inside.setdefault(part.strip().strip("\"'"), LineMap(line))
+    return place
+
+
+SIZE_LIMIT_BYTES = 10 << 20
+
+
+def read_document(path: Path, spot: Location) -> Document | None:
+    """The data of a .yaml, .yml, .json or .toml file; None after telling what is wrong with it."""
+    readers: dict[str, Callable[[str, Location], Document | None]] = {
+        ".yaml": _read_yaml,
+        ".yml": _read_yaml,
+        ".json": read_json,
+        ".toml": _read_toml,
+    }
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        spot.report(f"a file of the kind '{path.suffix}' cannot be read; use {', '.join(readers)}")
+        return None
+    text = read_text(path, spot)
+    if text is None:
+        return None
+    if not text.strip():
+        spot.report("the file is empty")
+        return None
+    return reader(text, spot)
+
+
+def _read_yaml(text: str, spot: Location) -> Document | None:
+    # Only here, as below: the libraries are slow to load, and a suite is in one language.
+    from paraval.documents.yaml import read_yaml  # noqa: PLC0415 - see above
+
+    return read_yaml(text, spot)
+
+
+def _read_toml(text: str, spot: Location) -> Document | None:
+
+    return read_toml(text, spot)
+
+
+def read_beside(name: str, spot: Location, folder: Path) -> Document | None:
+    """The data of a file that is named at a spot; None after telling what is wrong with it."""
+    reason = why_unreadable(folder / name)
+    if reason:
+        spot.report(f"{shown(name)}: {reason}")
+        return None
+    return read_document(folder / name, beside(name, spot))
+
+
+def beside(name: str, spot: Location) -> Location:
+    """The spot of a file that is named at another: called as the author would, from there."""
+    folder = Path(spot.file).parent if spot.file else Path()
+    return Location(problems=spot.problems, file=str(folder / name))
+
+
+def read_text(path: Path, spot: Location) -> str | None:
+    """A small text file as a whole; None after telling why it cannot be had."""
+    reason = why_unreadable(path)
+    if reason:
+        spot.report(reason)
+        return None
+    try:
+        with path.open("rb") as file:
+            raw = file.read(SIZE_LIMIT_BYTES + 1)
+    except OSError as error:
+        spot.report(f"cannot be read: {error.strerror}")
+        return None
+    if len(raw) > SIZE_LIMIT_BYTES:
+        spot.report(
+            f"the file is larger than {SIZE_LIMIT_BYTES >> 20} MB; keep many cases in a .jsonl or"
+            " .csv file, which are read line by line"
+        )
+        return None
+    return _decoded(raw, spot)
+
+
+def why_unreadable(path: Path) -> str | None:
+    """Why there is no file to read at a path; None where there is one."""
+    try:
+        if path.is_dir():
+            return "is a folder, not a file"
+        if path.is_file():
+            return None
+        if path.exists():
+            return "is not a plain file"
+        beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    except (OSError, ValueError) as error:
+        return f"cannot be read: {getattr(error, 'strerror', None) or error}"
+    near = suggestion(path.name, beside)
+    return f"there is no such file{near if near.endswith('?') else ''}"
+
+
+def _decoded(raw: bytes, spot: Location) -> str | None:
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        spot.report("the file is UTF-16; save it as UTF-8")
+        return None
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        byte = raw[error.start]
+        replace(spot, line=line).report(f"not UTF-8 text (byte 0x{byte:02x}); save it as UTF-8")
+        return None

@@ -1,0 +1,226 @@
+"""Checking a mapping of a suite file against its form, with problems in plain words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, ErrorDetails, core_schema
+
+from paraval.documents.problems import Location, Step, shown, suggestion
+from paraval.documents.yaml import scalar_text
+
+# Amounts of memory as people write them: `500MB`, `2 GB`, `1.5GiB`, or plain bytes.
+
+_UNITS = {
+    "B": 1,
+    **{f"{letter}B": 1000**power for power, letter in enumerate("KMGT", start=1)},
+    **{f"{letter}iB": 1024**power for power, letter in enumerate("KMGT", start=1)},
+}
+_BY_FOLDED = {unit.casefold(): size for unit, size in _UNITS.items()}
+_AMOUNT = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([A-Za-z]{1,3})?")
+
+LEAST_BYTES = 1_000_000
+"""No process is smaller; `memory: 500` is a slip of the pen."""
+LARGEST_BYTES = 1 << 60
+
+
+def read_size(written: str | float) -> int | None:
+    """The bytes that are meant; None where it is no sensible amount of memory.
+
+    `M` and `G` alone are refused: to some tools they are powers of 1000, to others of 1024.
+    """
+    found = _AMOUNT.fullmatch(str(written).strip())
+    if found is None:
+        return None
+    unit = _BY_FOLDED.get((found[2] or "B").casefold())
+    size = 0 if unit is None else round(float(found[1]) * unit)
+    return size if LEAST_BYTES <= size <= LARGEST_BYTES else None
+
+
+# What values in a suite file may be, in plain words: the parts that forms are made of.
+
+
+class PlainWords:
+    """What a value must be, in plain words, instead of the validator's own."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.custom_error_schema(
+            handler(source), custom_error_type="words", custom_error_message=self.text
+        )
+
+
+class ReferenceNote:
+    """The same for the reference page alone, where the parts of a value have words of their own."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+class Shorthand:
+    """A form that may be written as the value of its main key alone: `contains: hello`."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return handler(source)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        whole = handler(schema)
+        key = handler.resolve_ref_schema(whole)["properties"][self.key]
+        alone = {name: value for name, value in key.items() if name not in ("title", "default")}
+        return {"anyOf": [alone, whole]}
+
+
+def _item_text(value: Any) -> Any:
+    return scalar_text(value) if isinstance(value, bool | int | float) else value
+
+
+def _bytes(value: Any) -> Any:
+    return read_size(scalar_text(value)) if isinstance(value, str | int | float) else value
+
+
+Text = Annotated[str, PlainWords("text")]
+Name = Annotated[
+    str,
+    Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]{1,100}$"),
+    PlainWords("1 to 100 characters on one line"),
+]
+Flag = Annotated[bool, PlainWords("true or false")]
+Number = Annotated[float, Field(allow_inf_nan=False), PlainWords("a number")]
+Seconds = Annotated[
+    float, Field(gt=0, allow_inf_nan=False), PlainWords("a number of seconds greater than 0")
+]
+Delay = Annotated[
+    float, Field(ge=0, allow_inf_nan=False), PlainWords("a number of seconds, 0 or more")
+]
+Count = Annotated[int, Field(ge=1), PlainWords("a whole number, 1 or more")]
+Share = Annotated[float, Field(ge=0, le=1), PlainWords("a number from 0 to 1")]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), PlainWords("a number greater than 0")]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False), PlainWords("a number, 0 or more")]
+Item = Annotated[str, BeforeValidator(_item_text, json_schema_input_type=str | int | float | bool)]
+Prompt = Annotated[str, Field(min_length=1), PlainWords("text, or the path of a file")]
+TextOrNumber = Annotated[Item, PlainWords("text or a number")]
+FunctionName = Annotated[
+    str,
+    Field(pattern=r"^[^\s:]+:[^\s:]+$"),
+    PlainWords("the name of a function: 'module:function'"),
+]
+VariableName = Annotated[
+    str, Field(pattern=r"^[^=\x00\s]+$"), PlainWords("the name of an environment variable")
+]
+Memory = Annotated[
+    int,
+    BeforeValidator(_bytes, json_schema_input_type=int | str),
+    PlainWords("an amount of memory such as 500MB, 2GB or 1.5GiB"),
+]
+FileSize = Annotated[
+    int,
+    BeforeValidator(_bytes, json_schema_input_type=int | str),
+    PlainWords("an amount such as 500MB, 2GB or 1.5GiB"),
+]
+AtOnce = Annotated[
+    Annotated[int, Field(ge=1)] | Literal["auto"],
+    PlainWords("a whole number, 1 or more, or 'auto'"),
+]
+Texts = Annotated[list[Annotated[str, Field(min_length=1)]], PlainWords("a list of texts")]
+Environment = dict[VariableName, TextOrNumber]
+Arguments = Annotated[list[Item], Field(min_length=1)]
+
+
+class Form(BaseModel):
+    """A mapping in a suite file: only the keys named here, and nothing is guessed."""
+
+    # Built when first used: most suites use few of the forms.
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+
+
+# Whether a regular expression is one.
+
+
+def pattern_problem(pattern: str) -> str | None:
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        return f"{shown(pattern)} is no regular expression: {error}"
+    return None
+
+
+F = TypeVar("F", bound=Form)
+
+
+Locate = Callable[[tuple[Step, ...]], Location]
+"""Where a key stands, given the steps to it."""
+
+
+def check(form: type[F], written: Any, spot: Location, locate: Locate | None = None) -> F | None:
+    """The form filled in, after telling every problem of it.
+
+    With problems, what is right is still filled in where that can be, so that the checks that
+    follow find theirs too. `locate` is for mappings put together from several places.
+    """
+    find: Locate = locate or (lambda steps: spot.at(*steps))
+    if not isinstance(written, Mapping):
+        spot.report(f"must be a mapping, not {shown(written)}")
+        return None
+    given = {key: value for key, value in written.items() if value is not None or key == "value"}
+    try:
+        return form.model_validate(given)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_context=False)
+    for detail in details:
+        _report(detail, form, find)
+    wrong = {detail["loc"][0] for detail in details}
+    try:
+        return form.model_validate({key: given[key] for key in given if key not in wrong})
+    except ValidationError:
+        return None
+
+
+def keys_of(form: type[Form]) -> list[str]:
+    """The keys of a form, as they are written in files."""
+    return [field.alias or name for name, field in form.model_fields.items()]
+
+
+def _report(detail: ErrorDetails, form: type[Form], locate: Locate) -> None:
+    steps: tuple[Step, ...] = tuple(step for step in detail["loc"] if step != "[key]")
+    key = locate(steps)
+    value = detail["input"]
+    match detail["type"]:
+        case "extra_forbidden":
+            key.report(unknown_key(str(steps[-1]), form))
+        case "missing":
+            key.report("is missing")
+        case "words":
+            key.report(f"must be {detail['msg']}, not {shown(value)}")
+        case "dict_type" | "model_type" | "model_attributes_type":
+            key.report(f"must be a mapping, not {shown(value)}")
+        case "list_type":
+            key.report(f"must be a list, not {shown(value)}")
+        case _:
+            key.report(f"{detail['msg']}, not {shown(value)}")
+
+
+def unknown_key(name: str, form: type[Form]) -> str:
+    return f"unknown key '{name}'{suggestion(name, keys_of(form))}"

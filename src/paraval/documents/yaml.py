@@ -1,0 +1,220 @@
+"""Reading YAML strictly, event by event, with the line of every key."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import yaml
+
+from paraval.documents.problems import DEPTH_LIMIT, Document, LineMap, Location
+from paraval.templates import as_text
+
+# Plain YAML scalars, read by the rules of YAML 1.2: `no`, `on` and `12:30:00` are text.
+
+_WORDS: dict[str, Any] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_INTEGER = re.compile(r"[-+]?[0-9]+\Z")
+_BASED = re.compile(r"0o[0-7]+\Z|0x[0-9a-fA-F]+\Z")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
+_NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)\Z|\.(?:nan|NaN|NAN)\Z")
+_MAY_START_A_NUMBER = frozenset("0123456789-+.")
+
+
+class WrittenInt(int):
+    """A whole number with its own spelling."""
+
+    written: str
+
+
+class WrittenFloat(float):
+    """A number with its own spelling."""
+
+    written: str
+
+
+def read_scalar(text: str) -> Any:
+    """The value of a plain scalar; ValueError for one that no JSON could hold."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if text[0] not in _MAY_START_A_NUMBER:
+        return text
+    if _INTEGER.match(text):
+        return _with_spelling(WrittenInt(text), text)
+    if _BASED.match(text):
+        return _with_spelling(WrittenInt(text, 0), text)
+    if _FLOAT.match(text):
+        return _finite(text)
+    if _NOT_FINITE.match(text):
+        raise ValueError(f"{text} is no number that can be used; put it in quotes if it is text")
+    return text
+
+
+def scalar_text(value: Any) -> str:
+    """A scalar as text: as it was written, where that is known; else as in JSON."""
+    written = getattr(value, "written", None)
+    return written if isinstance(written, str) else as_text(value)
+
+
+def loses_digits(value: Any) -> bool:
+    """True for `010` and `1.10`: likely meant as text, and changed when read as numbers."""
+    written = getattr(value, "written", None)
+    return isinstance(written, str) and re.fullmatch(r"-?[0-9.]+", written) is not None
+
+
+def plain(value: Any) -> Any:
+    """The same data without spellings, as records hold it."""
+    match value:
+        case Mapping():
+            return {key: plain(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [plain(inner) for inner in value]
+        case WrittenInt():
+            return int(value)
+        case WrittenFloat():
+            return float(value)
+    return value
+
+
+def _finite(text: str) -> Any:
+    value = WrittenFloat(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is too large for a number; put it in quotes if it is text")
+    return _with_spelling(value, text)
+
+
+def _with_spelling(value: WrittenInt | WrittenFloat, text: str) -> Any:
+    plain = int(value) if isinstance(value, WrittenInt) else float(value)
+    if repr(plain) == text:
+        return plain
+    value.written = text
+    return value
+
+
+def read_yaml(text: str, spot: Location) -> Document | None:
+    """YAML 1.2's plain scalars; no anchors, aliases or tags; no key twice."""
+    found_before = len(spot.problems)
+    builder = _YamlBuilder(spot)
+    try:
+        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+            builder.take(event)
+            if len(spot.problems) - found_before >= 20:
+                break
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = None if mark is None else mark.line + 1
+        replace(spot, line=line).report(f"not valid YAML: {_words_of(error, text)}")
+    except (yaml.YAMLError, ValueError) as error:
+        spot.report(f"not valid YAML: {str(error).splitlines()[0]}")
+    if len(spot.problems) > found_before:
+        return None
+    return Document(data=builder.data, spot=replace(spot, root=builder.root))
+
+
+def _words_of(error: yaml.MarkedYAMLError, text: str) -> str:
+    mark = error.problem_mark
+    if mark is not None:
+        # YAML's own lines, which end in fewer ways than Python's.
+        lines = re.split("\r\n|[\r\n\x85\u2028\u2029]", text)
+        if mark.line < len(lines) and lines[mark.line][mark.column : mark.column + 1] == "\t":
+            return "the line is indented with a tab; use spaces"
+    return f"{error.problem or error.context}"
+
+
+class _YamlBuilder:
+    """Turns YAML's events into data and places, with a stack of its own instead of recursion."""
+
+    def __init__(self, spot: Location) -> None:
+        self.spot = spot
+        self.data: Any = None
+        self.root = LineMap(1)
+        self._open: list[_Container] = []
+        self._documents = 0
+
+    def take(self, event: yaml.Event) -> None:
+        line = 1 if event.start_mark is None else event.start_mark.line + 1
+        match event:
+            case yaml.DocumentStartEvent():
+                self._documents += 1
+                if self._documents > 1:
+                    self._wrong(line, "a second document starts here; a file holds one")
+            case yaml.AliasEvent():
+                self._wrong(line, f"aliases (*{event.anchor}) are not allowed; write it out")
+                self._add(None, LineMap(line))
+            case yaml.ScalarEvent():
+                self._refuse_node_extras(event, line)
+                self._add_scalar(event, line)
+            case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
+                self._refuse_node_extras(event, line)
+                self._start(isinstance(event, yaml.MappingStartEvent), line)
+            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                self._open.pop()
+
+    def _wrong(self, line: int, message: str) -> None:
+        replace(self.spot, line=line).report(message)
+
+    def _refuse_node_extras(self, event: Any, line: int) -> None:
+        if event.anchor is not None:
+            self._wrong(line, f"anchors (&{event.anchor}) are not allowed; write it out")
+        if event.tag is not None:
+            self._wrong(line, f"tags ({event.tag}) are not allowed")
+
+    def _start(self, is_mapping: bool, line: int) -> None:
+        container = _Container({} if is_mapping else [], LineMap(line))
+        self._add(container.data, container.place)
+        self._open.append(container)
+        if len(self._open) > DEPTH_LIMIT:
+            raise ValueError(f"nested more than {DEPTH_LIMIT} levels deep, at line {line}")
+
+    def _add_scalar(self, event: yaml.ScalarEvent, line: int) -> None:
+        text: str = event.value
+        parent = self._open[-1] if self._open else None
+        if parent is not None and parent.awaits_key:
+            # Keys are text as written, whatever they look like: the same in all three formats.
+            if text in parent.data:
+                self._wrong(line, f"the key '{text}' is there twice")
+            parent.key, parent.key_line, parent.awaits_key = text, line, False
+            return
+        value: Any = text
+        if event.implicit[0]:
+            try:
+                value = read_scalar(text)
+            except ValueError as error:
+                self._wrong(line, str(error))
+        self._add(value, LineMap(line))
+
+    def _add(self, value: Any, place: LineMap) -> None:
+        if not self._open:
+            self.data, self.root = value, place
+            return
+        parent = self._open[-1]
+        if isinstance(parent.data, list):
+            parent.place.inside[len(parent.data)] = place
+            parent.data.append(value)
+        elif parent.awaits_key:
+            self._wrong(place.line, "a list or a mapping cannot be a key")
+            parent.key, parent.key_line, parent.awaits_key = "", place.line, False
+        else:
+            place.line = parent.key_line
+            parent.data[parent.key] = value
+            parent.place.inside[parent.key] = place
+            parent.awaits_key = True
+
+
+class _Container:
+    """A list or a mapping that is still open."""
+
+    __slots__ = ("awaits_key", "data", "key", "key_line", "place")
+
+    def __init__(self, data: Any, place: LineMap) -> None:
+        self.data = data
+        self.place = place
+        self.awaits_key = isinstance(data, dict)
+        self.key = ""
+        self.key_line = place.line

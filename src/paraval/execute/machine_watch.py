@@ -1,0 +1,66 @@
+"""Looks at the machine while a run lasts: often while things start and end, else seldom.
+
+What a reading means is the scheduler's; how it is taken, whoever gave `measure`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from paraval.records import MachineReading
+from paraval.threads import Threads
+
+SAMPLE_S = 0.1
+LONGEST_S = 0.5
+SLOWER = 1.3
+
+Measure = Callable[[], MachineReading]
+"""Blocking, so that it is called in a thread; never twice at once."""
+
+
+class MachineWatch:
+    """Takes readings until it is cancelled."""
+
+    def __init__(
+        self,
+        measure: Measure,
+        *,
+        on_reading: Callable[[MachineReading | None], None],
+        warn: Callable[[str], None],
+    ) -> None:
+        """`on_reading` hears None where there is no reading to be had; `warn`, once, why."""
+        self._measure = measure
+        self._on_reading = on_reading
+        self._warn = warn
+        self._has_warned = False
+        self._stirred = asyncio.Event()
+
+    def stir(self) -> None:
+        """Something has started or ended: the next reading comes soon."""
+        self._stirred.set()
+
+    async def run(self) -> None:
+        threads = Threads(limit=1)
+        try:
+            wait_s = SAMPLE_S
+            while True:
+                await asyncio.sleep(SAMPLE_S)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s - SAMPLE_S):
+                        await self._stirred.wait()
+                wait_s = SAMPLE_S if self._stirred.is_set() else min(LONGEST_S, SLOWER * wait_s)
+                self._stirred.clear()
+                self._on_reading(await self._read(threads))
+        finally:
+            threads.close()
+
+    async def _read(self, threads: Threads) -> MachineReading | None:
+        try:
+            return await threads.call(self._measure)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the run can do without
+            if not self._has_warned:
+                self._has_warned = True
+                self._warn(f"The machine cannot be measured ({error!r}): a few run at once.")
+            return None

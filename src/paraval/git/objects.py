@@ -1,0 +1,151 @@
+"""How one tree differs from another, by path: from the objects alone, whatever is checked out."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from paraval.git.run_git import must_git
+
+# Contents of files as git objects: written by us into a folder of our own, read by git.
+
+_FOUND = 3
+"""What is told of an object that is there: its hash, kind and size."""
+
+
+def write_blob(objects: Path, content: bytes, object_format: str = "sha1") -> str:
+    """Its hash, as git has it. Raises OSError."""
+    whole = b"blob %d\0" % len(content) + content
+    name = hashlib.new(object_format, whole, usedforsecurity=False).hexdigest()
+    place = objects / name[:2] / name[2:]
+    if not place.exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=place.parent, prefix="tmp_obj_", delete=False) as file:
+            file.write(zlib.compress(whole, 1))
+        os.chmod(file.name, 0o444)  # noqa: PTH101 - as git leaves them
+        os.replace(file.name, place)  # noqa: PTH105 - text
+    return name
+
+
+def read_blobs(
+    git_dir: str, hashes: Iterable[str], env: Mapping[str, str] | None = None
+) -> dict[str, bytes]:
+    """By hash; what is no blob, or not there, is left out. Raises GitError."""
+    wanted = sorted(set(hashes))
+    if not wanted:
+        return {}
+    shown = must_git(
+        [f"--git-dir={git_dir}", "cat-file", "--batch", "--buffer"],
+        doing="cannot read files of a tree",
+        env=env,
+        stdin=b"".join(name.encode() + b"\n" for name in wanted),
+    )
+    found, at = {}, 0
+    while at < len(shown):
+        end = shown.index(b"\n", at)
+        about = shown[at:end].split(b" ")
+        at = end + 1
+        if len(about) == _FOUND:
+            size = int(about[2])
+            if about[1] == b"blob":
+                found[about[0].decode()] = shown[at : at + size]
+            at += size + 1
+    return found
+
+
+def sizes_of(
+    git_dir: str, hashes: Iterable[str], env: Mapping[str, str] | None = None
+) -> dict[str, int]:
+    """By hash, of the blobs that are there. Raises GitError."""
+    wanted = sorted(set(hashes))
+    if not wanted:
+        return {}
+    shown = must_git(
+        [f"--git-dir={git_dir}", "cat-file", "--batch-check"],
+        doing="cannot read files of a tree",
+        env=env,
+        stdin=b"".join(name.encode() + b"\n" for name in wanted),
+    )
+    fields = (line.split(b" ") for line in shown.splitlines())
+    return {part[0].decode(): int(part[2]) for part in fields if part[1:2] == [b"blob"]}
+
+
+ABSENT = 0
+LINK = 0o120000
+FILES = (0o100644, 0o100755)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeChange:
+    """A file, a link or a submodule that is not the same in both."""
+
+    path: bytes
+    old_mode: int
+    """ABSENT: the old tree has none."""
+    new_mode: int
+    old_hash: str
+    new_hash: str
+
+
+def tree_changes(
+    git_dir: str, old: str, new: str, env: Mapping[str, str] | None = None
+) -> list[TreeChange]:
+    """By path; a rename is one that went and one that came. Raises GitError."""
+    stdout = must_git(
+        [f"--git-dir={git_dir}", "diff-tree", "-r", "-z", "--no-renames", "--raw", old, new],
+        doing=f"cannot compare tree {new} with {old}",
+        env=env,
+    )
+    parts = iter(stdout.split(b"\0")[:-1])
+    changes = []
+    for about in parts:
+        old_mode, new_mode, old_hash, new_hash, _ = about[1:].split(b" ")
+        changes.append(
+            TreeChange(
+                path=next(parts),
+                old_mode=int(old_mode, 8),
+                new_mode=int(new_mode, 8),
+                old_hash=old_hash.decode(),
+                new_hash=new_hash.decode(),
+            )
+        )
+    return changes
+
+
+def line_counts(
+    git_dir: str, old: str, new: str, env: Mapping[str, str] | None = None
+) -> dict[bytes, tuple[int, int] | None]:
+    """By path, lines that came and that went; None for a binary file. Raises GitError."""
+    stdout = must_git(
+        [
+            *(f"--git-dir={git_dir}", "diff-tree", "-r", "-z", "--no-renames", "--numstat"),
+            *("--no-ext-diff", "--no-textconv", old, new),
+        ],
+        doing=f"cannot compare tree {new} with {old}",
+        env=env,
+    )
+    found: dict[bytes, tuple[int, int] | None] = {}
+    for record in stdout.split(b"\0")[:-1]:
+        added, deleted, path = record.split(b"\t", 2)
+        found[path] = None if added == b"-" else (int(added), int(deleted))
+    return found
+
+
+def write_patch(
+    git_dir: str, trees: tuple[str, str], path: str, env: Mapping[str, str] | None = None
+) -> None:
+    """From one tree to the other, in the form that `git apply` takes. Raises GitError."""
+    must_git(
+        [
+            *(f"--git-dir={git_dir}", "diff-tree", "-r", "-p", "--binary", "--full-index"),
+            *("--no-renames", "--no-ext-diff", "--no-textconv", "--no-color"),
+            *("--src-prefix=a/", "--dst-prefix=b/", f"--output={path}", *trees),
+        ],
+        doing="cannot write a patch",
+        env=env,
+    )

@@ -1,0 +1,335 @@
+"""A scenario as its author writes it: every key, and what it must be.
+
+Nothing here does anything: answers, limits, faults and the like read these forms, each its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    WrapValidator,
+    model_validator,
+)
+
+Pattern = re.Pattern[str]
+Seconds = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+GROUP = re.compile(r"\\(?:(\d{1,2})|g<(\w+)>)")
+"""How a text refers to a group of its pattern; all other backslashes stand for themselves."""
+GROUPS_OF_REQUEST = frozenset({"cwd", "result"})
+"""Names that every text may refer to: where the agent works, and what its last tool call gave."""
+
+
+class ScenarioPart(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+def _in_a_list(written: Any) -> Any:
+    return written if isinstance(written, list) else [written]
+
+
+# ---- when
+
+
+class Latency(ScenarioPart):
+    """How long a model takes: fixed, or drawn from a lognormal distribution."""
+
+    match: Pattern | None = None
+    seconds: Seconds | None = None
+    median: Seconds | None = None
+    sigma: Annotated[float, Field(ge=0, le=5)] | None = None
+
+    @model_validator(mode="after")
+    def _fixed_or_drawn(self) -> Self:
+        if (self.seconds is None) == (self.median is None):
+            raise ValueError("needs either seconds, or median and sigma")
+        if self.sigma is not None and self.median is None:
+            raise ValueError("sigma goes with median, not with seconds")
+        return self
+
+
+def _latencies(written: Any) -> Any:
+    if isinstance(written, int | float) and not isinstance(written, bool):
+        return [{"seconds": written}]
+    return _in_a_list(written)
+
+
+# ---- what
+
+
+class ScriptedCall(ScenarioPart):
+    """A tool that the model asks for."""
+
+    name: str
+    arguments: Mapping[str, JsonValue] = {}
+    input: str | None = None
+    """For a tool that takes a text instead of arguments."""
+
+    @model_validator(mode="after")
+    def _arguments_or_input(self) -> Self:
+        if self.arguments and self.input is not None:
+            raise ValueError("has either arguments or input, not both")
+        return self
+
+
+class ScriptStep(ScenarioPart):
+    """One answer of a script: a text, calls of tools, or both."""
+
+    text: str | None = None
+    call: str | None = None
+    arguments: Mapping[str, JsonValue] = {}
+    input: str | None = None
+    calls: list[ScriptedCall] = []
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.text is None and not self.all_calls:
+            raise ValueError("needs text, call or calls")
+        if self.call is None and (self.arguments or self.input is not None):
+            raise ValueError("arguments and input go with call")
+        if self.arguments and self.input is not None:
+            raise ValueError("has either arguments or input, not both")
+        return self
+
+    @property
+    def all_calls(self) -> list[ScriptedCall]:
+        if self.call is None:
+            return self.calls
+        return [
+            ScriptedCall(name=self.call, arguments=self.arguments, input=self.input),
+            *self.calls,
+        ]
+
+
+class KnownAnswer(ScenarioPart):
+    """A question that the model knows, or gets wrong."""
+
+    match: Pattern
+    right: str
+    wrong: Annotated[list[str], BeforeValidator(_in_a_list), Field(min_length=1)]
+
+
+class AnswerRule(ScenarioPart):
+    """A rule: which prompts it is for, and what is said to them."""
+
+    match: Pattern | None = None
+    offers: str | None = None
+    """Only for requests that offer a tool of this name."""
+    echo: Literal[True] | None = None
+    text: str | None = None
+    script: Annotated[list[ScriptStep], Field(min_length=1)] | None = None
+    right: Share | None = None
+    key: list[KnownAnswer] | None = None
+
+    @model_validator(mode="after")
+    def _one_way_to_answer(self) -> Self:
+        ways = [
+            way for way in ("echo", "text", "script", "right") if getattr(self, way) is not None
+        ]
+        if len(ways) != 1:
+            raise ValueError("needs one of echo, text, script and right")
+        if self.key is not None and self.right is None:
+            raise ValueError("key goes with right")
+        return self
+
+    @model_validator(mode="after")
+    def _groups_exist(self) -> Self:
+        if self.match is None:
+            return self
+        way, written = ("script", self.script) if self.text is None else ("text", self.text)
+        for number, name in _groups_in(written):
+            if (number and int(number) > self.match.groups) or (
+                name and name not in self.match.groupindex and name not in GROUPS_OF_REQUEST
+            ):
+                raise ValueError(f"{way}: match has no group '{number or name}'")
+        return self
+
+
+def _groups_in(written: Any) -> Iterator[tuple[str, str]]:
+    """The groups that a text refers to, or anything with texts in it."""
+    match written:
+        case str():
+            yield from GROUP.findall(written)
+        case ScriptStep():
+            yield from _groups_in([written.text, [one.input for one in written.all_calls]])
+            yield from _groups_in([one.arguments for one in written.all_calls])
+        case Mapping():
+            yield from _groups_in(list(written.values()))
+        case list():
+            for one in written:
+                yield from _groups_in(one)
+
+
+def _answers(written: Any) -> Any:
+    return [{"echo": True}] if written == "echo" else _in_a_list(written)
+
+
+class Tokens(ScenarioPart):
+    """What the usage says; what is not said here is counted, four characters a token."""
+
+    input: Annotated[int, Field(ge=0)] | None = None
+    output: Annotated[int, Field(ge=0)] | None = None
+    cached: Annotated[int, Field(ge=0)] = 0
+    reasoning: Annotated[int, Field(ge=0)] = 0
+
+
+def _tokens(written: Any) -> Any:
+    if isinstance(written, int) and not isinstance(written, bool):
+        return {"output": written}
+    return written
+
+
+# ---- whether
+
+
+class Headers(StrEnum):
+    """Whose headers tell of an account's limits."""
+
+    OPENAI = "openai"
+    ANTHROPIC = "anthropic"
+    NONE = "none"
+
+
+def _retry_after(written: Any) -> Any:
+    if written is True or not isinstance(written, int | float | str):
+        raise ValueError("must be seconds, the header's very text, or false for no such header")
+    return written
+
+
+RetryAfter = Annotated[float | str | Literal[False], WrapValidator(lambda v, _: _retry_after(v))]
+
+
+class ScenarioLimits(ScenarioPart):
+    """What an account may do; what is not said is unlimited."""
+
+    requests_per_minute: Rate | None = None
+    tokens_per_minute: Rate | None = None
+    concurrent: Annotated[int, Field(ge=1)] | None = None
+    burst: Rate | None = None
+    """Requests at once after a pause; None: those of one second, one at least."""
+    burst_tokens: Rate | None = None
+    """None: those of one minute."""
+    headers: Annotated[Headers, Field(strict=False)] | None = None
+    """None: those of the protocol that is spoken."""
+    retry_after: RetryAfter | None = None
+    """None: as long as it takes."""
+
+
+class Storm(ScenarioPart):
+    """A time in which everything is refused, counted from the account's first request."""
+
+    from_s: Seconds = 0.0
+    for_s: Seconds
+    retry_after: RetryAfter = False
+
+
+class ScenarioAccount(ScenarioPart):
+    """What one account may do, in place of what the scenario says for all."""
+
+    key: str | None = None
+    """Its API key; None: its name."""
+    limits: ScenarioLimits | None = None
+    storm: Storm | None = None
+    quota: Annotated[int, Field(ge=0)] | None = None
+
+
+# ---- what goes wrong
+
+
+class FaultKind(StrEnum):
+    """What can go wrong with an answer."""
+
+    STATUS = "status"
+    DISCONNECT = "disconnect"
+    HANG = "hang"
+    DRIP = "drip"
+    INVALID_JSON = "invalid_json"
+    WRONG_USAGE = "wrong_usage"
+    HALF_OPEN = "half_open"
+    HTML = "html"
+    REDIRECT = "redirect"
+    HUGE = "huge"
+    ECHO_KEY = "echo_key"
+
+
+OPTIONS_OF_FAULTS = {
+    "status": {FaultKind.STATUS, FaultKind.HTML, FaultKind.REDIRECT, FaultKind.ECHO_KEY},
+    "retry_after": {FaultKind.STATUS},
+    "message": {FaultKind.STATUS},
+    "every_s": {FaultKind.DRIP},
+    "usage": {FaultKind.WRONG_USAGE},
+    "location": {FaultKind.REDIRECT},
+    "megabytes": {FaultKind.HUGE},
+    "form": {FaultKind.ECHO_KEY},
+}
+
+
+class Fault(ScenarioPart):
+    """What goes wrong, and for which requests: all that fit every condition given."""
+
+    kind: Annotated[FaultKind, Field(strict=False)]
+    match: Pattern | None = None
+    share: Share | None = None
+    first: Annotated[int, Field(ge=1)] | None = None
+    status: Annotated[int, Field(ge=200, le=599)] | None = None
+    retry_after: RetryAfter = False
+    message: str | None = None
+    every_s: Annotated[float, Field(gt=0, le=3600)] = 1.0
+    usage: Literal["negative", "missing", "huge", "text"] = "negative"
+    location: str = "https://elsewhere.invalid/v1"
+    megabytes: Annotated[float, Field(gt=0, le=1000)] = 50.0
+    form: Literal["plain", "split", "base64"] = "split"
+
+    @model_validator(mode="after")
+    def _options_fit_the_kind(self) -> Self:
+        for option, kinds in OPTIONS_OF_FAULTS.items():
+            if option in self.model_fields_set and self.kind not in kinds:
+                raise ValueError(f"{option} has no meaning for the kind '{self.kind}'")
+        if self.kind is FaultKind.STATUS and (self.status is None or self.status < 400):
+            raise ValueError("the kind 'status' needs a status of 400 to 599")
+        return self
+
+
+# ---- the whole
+
+
+class Behaviour(ScenarioPart):
+    """What may differ from model to model."""
+
+    latency: Annotated[list[Latency], BeforeValidator(_latencies)] = []
+    """The first that fits the prompt; none: no wait."""
+    answers: Annotated[list[AnswerRule], BeforeValidator(_answers)] = []
+    """The first that fits; none: the prompt comes back."""
+    tokens: Annotated[Tokens, BeforeValidator(_tokens)] = Tokens()
+    limits: ScenarioLimits = ScenarioLimits()
+    storm: Storm | None = None
+    quota: Annotated[int, Field(ge=0)] | None = None
+    """So many requests, and then the quota is exhausted."""
+    faults: list[Fault] = []
+
+
+class ScenarioForm(Behaviour):
+    """A whole scenario."""
+
+    about: str = ""
+    """One line, for `paraval loopback --list`."""
+    seed: int = 0
+    key: list[KnownAnswer] = []
+    """For answers that are `right` and have no key of their own."""
+    accounts: dict[str, ScenarioAccount] = {}
+    keys: list[str] | None = None
+    """The API keys that are accepted, beside those of the accounts; None: any, and none."""
+    models: dict[str, Behaviour] = {}
+    """What is different for these models."""
+    models_only: bool = False
+    """True: other models than those are unknown."""

@@ -1,0 +1,350 @@
+"""Decides what becomes of each question, and keeps the accounts: no sockets, no waiting.
+
+The time is told by the caller. What is decided is carried out by the server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from paraval.loopback.exchange import ErrorReply, ModelRequest, RefusalKind, Reply
+from paraval.loopback.faults import Faults, latency_s, with_key, with_wrong_usage
+from paraval.loopback.replies import Rules, reply_to
+from paraval.loopback.scenario import Scenario
+from paraval.loopback.scenario_forms import (
+    Behaviour,
+    Fault,
+    FaultKind,
+    Headers,
+    RetryAfter,
+    ScenarioLimits,
+    Storm,
+)
+from paraval.loopback.stats import DISTINCT_NAMES, OTHERS, CountedRequest, RequestCounter, Stats
+
+# What an account may do: requests and tokens a minute, calls at once, a quota, storms.
+
+QUOTA_MESSAGE = (
+    "You exceeded your current quota, please check your plan and billing details. "
+    "(Simulated: the scenario's quota is used up.)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """What holds for one account."""
+
+    limits: ScenarioLimits
+    storm: Storm | None = None
+    quota: int | None = None
+
+
+class RequestBucket:
+    """So many a minute, so many at once after a pause."""
+
+    def __init__(self, per_minute: float, capacity: float, now: float) -> None:
+        self.per_minute = per_minute
+        self.capacity = capacity
+        self._level = capacity
+        self._at = now
+
+    def level(self, now: float) -> float:
+        gained = max(0.0, now - self._at) * self.per_minute / 60
+        return min(self.capacity, self._level + gained)
+
+    def take(self, amount: float, now: float) -> None:
+        self._level = self.level(now) - amount
+        self._at = now
+
+    def wait_s(self, amount: float, now: float) -> float:
+        """How long until there is so much; more than there can ever be waits for a full bucket."""
+        short = min(amount, self.capacity) - self.level(now)
+        # What sums of small amounts lack by rounding is not lacking.
+        return 0.0 if short <= 1e-9 * self.capacity else short * 60 / self.per_minute
+
+    def full_in_s(self, now: float) -> float:
+        return (self.capacity - self.level(now)) * 60 / self.per_minute
+
+
+class AccountState:
+    """One account's requests, over time."""
+
+    def __init__(self, allowance: Allowance, now: float) -> None:
+        limits = allowance.limits
+        self.at_once = 0
+        self._limits = limits
+        self._allowance = allowance
+        self._first_at = now
+        self._admitted = 0
+        self._buckets: dict[str, RequestBucket] = {}
+        if limits.requests_per_minute is not None:
+            burst = limits.burst or max(1.0, limits.requests_per_minute / 60)
+            self._buckets["requests"] = RequestBucket(limits.requests_per_minute, burst, now)
+        if limits.tokens_per_minute is not None:
+            burst = limits.burst_tokens or limits.tokens_per_minute
+            self._buckets["tokens"] = RequestBucket(limits.tokens_per_minute, burst, now)
+
+    def admit(self, tokens: float, now: float) -> ErrorReply | None:
+        """Lets a request in and counts it, or says why not. Who was let in must leave."""
+        refusal = self._refusal(tokens, now)
+        if refusal is None:
+            self.at_once += 1
+            self._admitted += 1
+            for name, bucket in self._buckets.items():
+                bucket.take(1 if name == "requests" else tokens, now)
+        return refusal
+
+    def leave(self) -> None:
+        self.at_once -= 1
+
+    def _refusal(self, tokens: float, now: float) -> ErrorReply | None:
+        if self._allowance.quota is not None and self._admitted >= self._allowance.quota:
+            return ErrorReply(kind=RefusalKind.QUOTA, status=429, message=QUOTA_MESSAGE)
+        storm = self._allowance.storm
+        if storm is not None:
+            since = now - self._first_at - storm.from_s
+            if 0 <= since < storm.for_s:
+                told = retry_after_headers(storm.retry_after, storm.for_s - since)
+                return _rate_refusal("The service is busy; please try again later.", told)
+        concurrent = self._limits.concurrent
+        if concurrent is not None and self.at_once >= concurrent:
+            told = retry_after_headers(self._limits.retry_after, 1.0)
+            return _rate_refusal(f"Too many requests at once: limit {concurrent}.", told)
+        return self._empty_bucket(tokens, now)
+
+    def _empty_bucket(self, tokens: float, now: float) -> ErrorReply | None:
+        for name, bucket in self._buckets.items():
+            wait_s = bucket.wait_s(1 if name == "requests" else tokens, now)
+            if wait_s > 0:
+                told = retry_after_headers(self._limits.retry_after, wait_s)
+                return _rate_refusal(
+                    f"Rate limit reached on {name} per min: limit {bucket.per_minute:g}. "
+                    f"Please try again in {duration(wait_s)}.",
+                    told,
+                )
+        return None
+
+    def headers(self, own: Headers, now: float) -> dict[str, str]:
+        """What is told of the limits; `own` is how the protocol tells them."""
+        style = own if self._limits.headers is None else self._limits.headers
+        if style is Headers.NONE:
+            return {}
+        told: dict[str, str] = {}
+        for name, bucket in self._buckets.items():
+            told.update(_TELLERS[style](name, bucket, now))
+        return told
+
+
+def _rate_refusal(message: str, headers: Mapping[str, str]) -> ErrorReply:
+    return ErrorReply(kind=RefusalKind.RATE, status=429, message=message, headers=headers)
+
+
+def retry_after_headers(told: RetryAfter | None, wait_s: float) -> dict[str, str]:
+    """The header as the scenario wants it; where it says nothing, the truth, in whole seconds."""
+    if told is False:
+        return {}
+    if told is None:
+        return {"retry-after": str(max(1, math.ceil(wait_s)))}
+    return {"retry-after": told if isinstance(told, str) else f"{told:g}"}
+
+
+def _as_openai(name: str, bucket: RequestBucket, now: float) -> dict[str, str]:
+    return {
+        f"x-ratelimit-limit-{name}": f"{bucket.per_minute:.0f}",
+        f"x-ratelimit-remaining-{name}": str(max(0, int(bucket.level(now)))),
+        f"x-ratelimit-reset-{name}": duration(bucket.full_in_s(now)),
+    }
+
+
+def _as_anthropic(name: str, bucket: RequestBucket, now: float) -> dict[str, str]:
+    # Whole seconds, as theirs; rounded up, so that nobody comes too early.
+    full_at = datetime.now(UTC) + timedelta(seconds=bucket.full_in_s(now) + 0.999_999)
+    return {
+        f"anthropic-ratelimit-{name}-limit": f"{bucket.per_minute:.0f}",
+        f"anthropic-ratelimit-{name}-remaining": str(max(0, int(bucket.level(now)))),
+        f"anthropic-ratelimit-{name}-reset": full_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+
+
+_TELLERS = {Headers.OPENAI: _as_openai, Headers.ANTHROPIC: _as_anthropic}
+
+
+def duration(seconds: float) -> str:
+    """As OpenAI writes it: `6m0s`, `1.5s`, `20ms`; rounded up to milliseconds."""
+    milliseconds = math.ceil(seconds * 1000 - 1e-6)
+    if milliseconds < 1000:
+        return f"{max(0, milliseconds)}ms" if milliseconds > 0 else "0s"
+    minutes, rest = divmod(milliseconds, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    text = f"{rest / 1000:g}s"
+    if hours:
+        return f"{hours}h{minutes}m{text}"
+    return f"{minutes}m{text}" if minutes else text
+
+
+ANONYMOUS = "anonymous"
+REQUEST_ID = {Headers.OPENAI: "x-request-id", Headers.ANTHROPIC: "request-id"}
+ERRORS_AT_ONCE = frozenset({FaultKind.STATUS, FaultKind.HTML, FaultKind.REDIRECT})
+
+
+def account_name(key: str | None) -> str:
+    """What an account that no scenario names is called: not by its key, which may be a real one."""
+    if key is None:
+        return ANONYMOUS
+    digest = hashlib.blake2b(key.encode("utf-8", "surrogateescape"), digest_size=4)
+    return f"key-{digest.hexdigest()}"
+
+
+class SimulatedModel:
+    """What one model of the scenario is like."""
+
+    def __init__(self, scenario: Scenario, behaviour: Behaviour) -> None:
+        self.behaviour = behaviour
+        self.rules = Rules(
+            seed=scenario.seed,
+            answers=behaviour.answers,
+            key=scenario.key,
+            tokens=behaviour.tokens,
+        )
+        self.faults = Faults(behaviour.faults, scenario.seed)
+
+
+@dataclass(slots=True, kw_only=True)
+class ServedRequest:
+    """A question that was let in: what it gets, after how long. It must be ended, once."""
+
+    reply: Reply
+    wait_s: float
+    headers: dict[str, str]
+    visit: CountedRequest
+    account: AccountState
+    fault: Fault | None = None
+    refusal: ErrorReply | None = None
+    """Where a fault answers with an error."""
+
+    def end(self, how: str) -> None:
+        """Frees its place; `how` names the count of a Tally. A second end changes nothing."""
+        if self.visit.end(how, self.reply if how == "answered" else None):
+            self.account.leave()
+
+
+class SimulatedModels:
+    """The models, accounts and counts of one scenario, from its start."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self._tallies = RequestCounter()
+        self._accounts: dict[tuple[str, str], AccountState] = {}
+        self._common = SimulatedModel(scenario, scenario)
+        self._personas = {
+            name: SimulatedModel(scenario, scenario.behaviour(name)) for name in scenario.models
+        }
+        self._numbers = itertools.count(1)
+
+    def stats(self) -> Stats:
+        return self._tallies.stats()
+
+    def reject(self, key: str | None) -> None:
+        """Counts a request that makes no sense."""
+        self._tallies.visit(self._name(key), OTHERS).end("rejected")
+
+    def meet(
+        self, question: ModelRequest, key: str | None, own: Headers, now: float
+    ) -> ServedRequest | ErrorReply:
+        """Lets a question in, or says why not; `own` is how its protocol tells of limits."""
+        name = self._name(key)
+        visit = self._tallies.visit(name, question.model)
+        refusal = self._stranger(question, key)
+        if refusal is not None:
+            visit.end("rejected")
+            return refusal
+        persona = self._personas.get(question.model, self._common)
+        number = next(self._numbers)
+        reply = reply_to(question, persona.rules, number=number, created=int(time.time()))
+        account = self._account(name, key, question.model, now)
+        refusal = account.admit(reply.usage.total if reply.usage else 0, now)
+        headers = {**account.headers(own, now), REQUEST_ID[own]: f"req_{reply.id}"}
+        if refusal is not None:
+            visit.end("refused")
+            return refusal.with_headers(headers)
+        visit.let_in()
+        served = ServedRequest(
+            reply=reply,
+            wait_s=latency_s(persona.behaviour.latency, question, self.scenario.seed),
+            headers=headers,
+            visit=visit,
+            account=account,
+        )
+        fault = persona.faults.of(question)
+        return served if fault is None else _spoilt(served, fault, key or "")
+
+    def _stranger(self, question: ModelRequest, key: str | None) -> ErrorReply | None:
+        accepted = self.scenario.accepted_keys
+        if accepted is not None and key not in accepted:
+            message = "Incorrect API key provided." if key else "You didn't provide an API key."
+            return ErrorReply(kind=RefusalKind.BAD_KEY, status=401, message=message)
+        if self.scenario.models_only and question.model not in self._personas:
+            message = f"The model `{question.model[:100]}` does not exist."
+            return ErrorReply(kind=RefusalKind.NO_MODEL, status=404, message=message)
+        return None
+
+    def _name(self, key: str | None) -> str:
+        known = None if key is None else self.scenario.accounts_by_key.get(key)
+        return account_name(key) if known is None else known[0]
+
+    def _account(self, name: str, key: str | None, model: str, now: float) -> AccountState:
+        """The account that counts: of a key, or, where a model has limits of its own, of both."""
+        own = self.scenario.models.get(model)
+        has_own = own is not None and own.model_fields_set & {"limits", "storm", "quota"}
+        named = key is not None and key in self.scenario.accounts_by_key
+        place = (name, model if has_own and not named else "")
+        account = self._accounts.get(place)
+        if account is None:
+            if len(self._accounts) >= DISTINCT_NAMES:
+                place = (OTHERS, "")
+            allowance = self._allowance(key, model)
+            account = self._accounts.setdefault(place, AccountState(allowance, now))
+        return account
+
+    def _allowance(self, key: str | None, model: str) -> Allowance:
+        behaviour = self._personas.get(model, self._common).behaviour
+        limits, storm, quota = behaviour.limits, behaviour.storm, behaviour.quota
+        if key is not None and key in self.scenario.accounts_by_key:
+            own = self.scenario.accounts_by_key[key][1]
+            whole = self.scenario
+            limits = whole.limits if own.limits is None else own.limits
+            storm = whole.storm if own.storm is None else own.storm
+            quota = whole.quota if own.quota is None else own.quota
+        return Allowance(limits=limits, storm=storm, quota=quota)
+
+
+def _spoilt(served: ServedRequest, fault: Fault, key: str) -> ServedRequest:
+    served.fault = fault
+    if fault.kind is FaultKind.WRONG_USAGE:
+        served.reply = with_wrong_usage(served.reply, fault)
+    elif fault.kind is FaultKind.ECHO_KEY:
+        served.reply = with_key(served.reply, fault, key)
+    if fault.kind in ERRORS_AT_ONCE:
+        served.wait_s = 0.0
+    if fault.kind is FaultKind.STATUS or (
+        fault.kind is FaultKind.ECHO_KEY and fault.status is not None
+    ):
+        served.refusal = _error(served, fault)
+    return served
+
+
+def _error(served: ServedRequest, fault: Fault) -> ErrorReply:
+    assert fault.status is not None
+    message = fault.message or f"Simulated error {fault.status}."
+    if fault.kind is FaultKind.ECHO_KEY:
+        message = served.reply.text
+    headers = {**served.headers, **retry_after_headers(fault.retry_after, 1.0)}
+    return ErrorReply(
+        kind=RefusalKind.STATUS, status=fault.status, message=message, headers=headers
+    )

@@ -1,0 +1,429 @@
+"""Calls that end without an answer: which failure each is, and what a person can do about it.
+
+Every end becomes an `FailedCall`, by its kind: a limit, a quota or a key of the account; a model or
+an address that cannot work; a request that is wrong in itself; a fault that may pass. Redaction is
+left to the wire, through which all of this leaves.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import aiohttp
+
+from paraval.documents.json import parse_strictly
+from paraval.models.endpoints import ModelEndpoint, ProxyProblemError
+from paraval.models.requests import FailedCall
+from paraval.models.response_reader import (
+    ErrorInStreamError,
+    PageError,
+    ServerComplaint,
+    TooLongError,
+    TruncatedError,
+    UnreadableError,
+    complaint_of,
+)
+from paraval.records import AccountUse, Failure, Model, Outcome, Spend, account_need, model_need
+from paraval.settings import ANSWER_LIMIT_BYTES
+
+LONGEST_QUOTE = 300
+OVERLOADED = 529
+"""Anthropic's status for it."""
+
+_QUOTA_KINDS = {
+    "insufficient_quota",
+    "billing_error",
+    "billing_hard_limit_reached",
+    "billing_not_active",
+    "credit_balance_too_low",
+    "insufficient_balance",
+}
+_QUOTA_WORDS = re.compile(
+    r"credit balance is too low|insufficient (?:credits?|balance|funds)", re.IGNORECASE
+)
+"""Not "exceeded your current quota": Google says it of every limit by the minute."""
+_MODEL_KINDS = {"model_not_found", "invalid_model", "unknown_model"}
+_MODEL_WORDS = re.compile(
+    r"not a valid model|model\b.{0,80}\b(?:does not exist|not found)", re.IGNORECASE
+)
+_STATUS_BY_KIND = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "invalid_api_key": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "timeout_error": 408,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "insufficient_quota": 429,
+    "overloaded_error": OVERLOADED,
+    "api_error": 500,
+    "server_error": 500,
+    "context_length_exceeded": 400,
+    "invalid_prompt": 400,
+}
+_HTML = re.compile(r"\s*(?:<!doctype html|<html|<head|<body|<\?xml)", re.IGNORECASE)
+_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+
+
+# ---- statuses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderRefusal:
+    """An answer that is none: its status and what the server said."""
+
+    status: int
+    complaint: ServerComplaint = field(default_factory=ServerComplaint)
+    retry_after: float | None = None
+    location: str = ""
+    """Of a redirect."""
+    html: bool = False
+    """A page for people: it comes from something between us and the provider."""
+    proxy: str = "HTTPS_PROXY"
+    """The variable where the proxy is set, or would be."""
+
+    @property
+    def quote(self) -> str:
+        """` (404: The model 'x' does not exist)`."""
+        said = one_line(self.complaint.message)
+        return f" ({self.status}: {said})" if said else f" ({self.status})"
+
+
+def refused(model: Model, refusal: ProviderRefusal) -> FailedCall:
+    """The end that a status is."""
+    status, complaint = refusal.status, refusal.complaint
+    if 300 <= status < 400:
+        return _redirected(model, refusal)
+    if _is_quota(status, complaint):
+        return _quota(model, refusal)
+    match status:
+        case 429 | 529:
+            return _rate_limited(model, refusal)
+        case 401:
+            return _key_refused(model, refusal)
+        case 403:
+            return stops_model(model, f"this key may not use it{refusal.quote}; use another")
+        case 407:
+            message = f"the proxy wants a password{refusal.quote}; put it into {refusal.proxy}"
+            return stops_model(model, message, reached=False)
+        case 404 | 405 | 410:
+            return _not_there(model, refusal)
+        case 408 | 409 | 425:
+            return passing(model, f"the provider did not answer{refusal.quote}")
+    if _is_unknown_model(complaint):
+        return _not_there(model, refusal)
+    if 400 <= status < 500 and not refusal.html:
+        return _request_wrong(model, refusal)
+    return _server_failed(model, refusal)
+
+
+def told(model: Model, complaint: ServerComplaint, *, has_text: bool) -> FailedCall:
+    """An error inside an answer that began well; `has_text`: some of the answer had come."""
+    ended = refused(model, _refusal_told(complaint))
+    return replace(ended, spend=unknown_spend()) if has_text else ended
+
+
+def _refusal_told(complaint: ServerComplaint) -> ProviderRefusal:
+    """With the status that it would have had."""
+    named = (_STATUS_BY_KIND[kind] for kind in sorted(complaint.kinds) if kind in _STATUS_BY_KIND)
+    # 429 says more than the general kind that stands beside it.
+    status = complaint.status or max(named, default=500)
+    return ProviderRefusal(status=status, complaint=complaint)
+
+
+def complaint_in(text: str) -> ServerComplaint:
+    """What an error's body says, in the forms of the three protocols and some more."""
+    if is_html(text):
+        title = _TITLE.search(text)
+        return ServerComplaint(message=title[1] if title else "")
+    try:
+        told: Any = parse_strictly(text)
+    except ValueError:
+        return ServerComplaint(message=text)
+    if isinstance(told, list) and told:
+        told = told[0]
+    if not isinstance(told, Mapping):
+        return ServerComplaint(message=text)
+    if told.get("error"):
+        return complaint_of(told["error"])
+    said = told.get("message") or told.get("detail")
+    return replace(complaint_of(told), message=said if isinstance(said, str) else text)
+
+
+def is_html(text: str) -> bool:
+    return _HTML.match(text) is not None
+
+
+def one_line(text: str) -> str:
+    """A provider's own words: one line of printable characters, not too long."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text[:4000]).split())
+    return line if len(line) <= LONGEST_QUOTE else f"{line[:LONGEST_QUOTE]}…"
+
+
+def shown_address(model: Model) -> str:
+    """Without the name and password that may stand in it."""
+    return one_line(re.sub(r"//[^/]*@", "//", model.base_url))
+
+
+def _is_quota(status: int, complaint: ServerComplaint) -> bool:
+    if status == 402 or complaint.kinds & _QUOTA_KINDS:
+        return True
+    return status in (400, 403, 429) and _QUOTA_WORDS.search(complaint.message) is not None
+
+
+def _is_unknown_model(complaint: ServerComplaint) -> bool:
+    if complaint.kinds & _MODEL_KINDS:
+        return True
+    return _MODEL_WORDS.search(complaint.message) is not None
+
+
+def _redirected(model: Model, refusal: ProviderRefusal) -> FailedCall:
+    where = f" to {one_line(refusal.location)}" if refusal.location else ""
+    message = (
+        f"redirected{where} ({refusal.status}); not followed, because the key would go along: "
+        "set base_url to where it should go"
+    )
+    return stops_model(model, message)
+
+
+def _quota(model: Model, refusal: ProviderRefusal) -> FailedCall:
+    message = f"its quota or credit is used up{refusal.quote}; top up the account, then resume"
+    return unanswered(
+        model,
+        Outcome.RATE_LIMITED,
+        f"{_account(model)}: {message}",
+        stops=account_need(model.account),
+    )
+
+
+def _key_refused(model: Model, refusal: ProviderRefusal) -> FailedCall:
+    if model.api_key_env is None:
+        message = f"a key is wanted{refusal.quote}; name its variable in api_key_env, then resume"
+    else:
+        message = (
+            f"the key in {model.api_key_env} was refused{refusal.quote}; set a valid one, then "
+            "resume"
+        )
+    return unanswered(
+        model,
+        Outcome.CRASHED,
+        f"{_account(model)}: {message}",
+        stops=account_need(model.account),
+    )
+
+
+def unsendable(model: Model, why: str) -> FailedCall:
+    """A call that is not made, because its options are no JSON."""
+    message = f"model '{model.name}': its options cannot be sent as JSON ({why}); set right ones"
+    ended = unanswered(model, Outcome.CRASHED, message, stops=model_need(model.name))
+    return replace(ended, use=AccountUse(account=ended.use.account))
+
+
+def no_key(model: Model, problem: str) -> FailedCall:
+    """A call that is not made, because the key for it is not there or cannot be sent."""
+    message = f"{_account(model)}: {model.api_key_env} {problem}; set it, then resume"
+    need = account_need(model.account)
+    ended = unanswered(model, Outcome.CRASHED, message, stops=need)
+    return replace(ended, use=AccountUse(account=need))
+
+
+def _rate_limited(model: Model, refusal: ProviderRefusal) -> FailedCall:
+    what = "is overloaded" if refusal.status == OVERLOADED else "refused for now"
+    wait = refusal.retry_after
+    when = "" if wait is None else f"; it says to come back in {wait:g} s"
+    message = f"model '{model.name}': the provider {what}{refusal.quote}{when}"
+    need = account_need(model.account)
+    return FailedCall(
+        failure=Failure(kind=Outcome.RATE_LIMITED, message=message, retry_after=wait, account=need),
+        use=AccountUse(account=need, requests=1, refused=True, retry_after=wait),
+    )
+
+
+def _not_there(model: Model, refusal: ProviderRefusal) -> FailedCall:
+    message = (
+        f"the provider knows no such model or path{refusal.quote}; check model "
+        f"('{one_line(model.model)}') and base_url ({shown_address(model)})"
+    )
+    return stops_model(model, message)
+
+
+def _request_wrong(model: Model, refusal: ProviderRefusal) -> FailedCall:
+    message = (
+        f"model '{model.name}': the provider will not take this request{refusal.quote}; "
+        "check the prompt's length and the model's options"
+    )
+    return unanswered(model, Outcome.CRASHED, message, lasting=True)
+
+
+def _server_failed(model: Model, refusal: ProviderRefusal) -> FailedCall:
+    if refusal.html:
+        return unreached(
+            model,
+            f"a web page came instead of an answer{refusal.quote}; check base_url and the proxy",
+            retry_after=refusal.retry_after,
+        )
+    ended = passing(model, f"the provider failed{refusal.quote}", refusal.retry_after)
+    return replace(ended, use=replace(ended.use, overloaded=True))
+
+
+# ---- the ends themselves
+
+
+def unreached(model: Model, what: str, *, retry_after: float | None = None) -> FailedCall:
+    """No sensible answer at all: not from the provider, as far as can be seen."""
+    ended = passing(model, what, retry_after)
+    return replace(ended, use=AccountUse(account=ended.use.account, reached=False))
+
+
+def passing(model: Model, what: str, retry_after: float | None = None) -> FailedCall:
+    ended = unanswered(model, Outcome.INFRA_ERROR, f"model '{model.name}': {what}")
+    return replace(ended, failure=replace(ended.failure, retry_after=retry_after))
+
+
+def stops_model(model: Model, what: str, *, reached: bool = True) -> FailedCall:
+    message = f"model '{model.name}': {what}, then resume"
+    ended = unanswered(model, Outcome.CRASHED, message, stops=model_need(model.name))
+    if reached:
+        return ended
+    return replace(ended, use=AccountUse(account=ended.use.account, reached=False))
+
+
+def unanswered(
+    model: Model, kind: Outcome, message: str, *, lasting: bool = False, stops: str | None = None
+) -> FailedCall:
+    need = account_need(model.account)
+    return FailedCall(
+        failure=Failure(
+            kind=kind,
+            message=message,
+            account=need,
+            lasting=lasting or stops is not None,
+            stops=stops,
+        ),
+        use=AccountUse(account=need, requests=1),
+    )
+
+
+def _account(model: Model) -> str:
+    return f"model '{model.name}', account '{model.account}'"
+
+
+def unknown_spend() -> Spend:
+    """Of a call that the provider worked on, and may bill."""
+    return Spend(calls=1, cost_usd=None)
+
+
+# Calls that break off: what each exception, of the connection or of the reading, is as a failure.
+
+
+def broken_off(
+    endpoint: ModelEndpoint, error: Exception, *, timeout: float, has_text: bool
+) -> FailedCall:
+    """The end that an exception is, of the connection or of the reading; `has_text`: some of an
+    answer had come."""
+    model = endpoint.model
+    if isinstance(error, ErrorInStreamError):
+        return told(model, error.complaint, has_text=has_text)
+    ended = _of_proxy(endpoint, error) or _of_exception(model, error, timeout)
+    # Without a word of refusal, what it worked on until then may be billed.
+    return replace(ended, spend=unknown_spend()) if ended.use.reached else ended
+
+
+def _of_proxy(endpoint: ModelEndpoint, error: Exception) -> FailedCall | None:
+    """None: it is no end that the proxy made."""
+    model, variable = endpoint.model, endpoint.proxy_variable
+    match error:
+        case aiohttp.ClientProxyConnectionError():
+            where = f"{error.host}:{error.port}"
+            return unreached(model, f"no connection to the proxy {where}; check {variable}")
+        case aiohttp.ClientHttpProxyError(status=407):
+            return refused(model, ProviderRefusal(status=407, proxy=variable))
+        case aiohttp.ClientHttpProxyError():
+            answer = f"the proxy made no connection (it answered {error.status})"
+            return unreached(model, f"{answer}; check {variable}")
+    return None
+
+
+def _of_exception(model: Model, error: Exception, timeout: float) -> FailedCall:
+    match error:
+        case aiohttp.ClientConnectorCertificateError() | ssl.SSLCertVerificationError():
+            return _untrusted(model, error)
+        case aiohttp.ConnectionTimeoutError():
+            return unreached(model, "no connection in time; check base_url and the network")
+        case aiohttp.SocketTimeoutError():
+            message = f"silent for {model.idle_timeout:g} s (idle_timeout); given up"
+            return passing(model, message)
+        case TimeoutError():
+            message = f"model '{model.name}': not done after {timeout:g} s; given up"
+            return unanswered(model, Outcome.TIMEOUT, message)
+        case aiohttp.ClientConnectorError():
+            return _unconnected(model, error)
+        case aiohttp.ClientResponseError():
+            return unreached(model, "what came back is not proper HTTP; check base_url")
+        case TruncatedError() | aiohttp.ClientPayloadError():
+            return passing(model, "the answer broke off before its end")
+        case PageError():
+            page = ProviderRefusal(status=200, complaint=complaint_in(error.page), html=True)
+            return refused(model, page)
+        case TooLongError():
+            return _too_long(model)
+        case UnreadableError():
+            said = one_line(error.said)
+            what = f"{error.why}: '{said}'" if said else error.why
+            return passing(model, f"the answer cannot be read: {what}")
+        case OSError() | aiohttp.ClientConnectionError():
+            return passing(model, f"the connection broke: {_words(error)}")
+    # Addresses that aiohttp does not take, or cannot write in its way.
+    return no_address(model)
+
+
+def no_address(model: Model) -> FailedCall:
+    message = f"base_url ({shown_address(model)}) is no address to call; set a right one"
+    return stops_model(model, message, reached=False)
+
+
+def no_proxy(model: Model, error: ProxyProblemError) -> FailedCall:
+    return stops_model(model, f"{error.variable} {error.problem}; set a right one", reached=False)
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "closed by the other side"
+    return one_line(str(error)) or type(error).__name__
+
+
+def _untrusted(model: Model, error: Exception) -> FailedCall:
+    inner = getattr(error, "certificate_error", error)
+    why = getattr(inner, "verify_message", "") or one_line(str(inner))
+    message = (
+        f"its server's certificate is not trusted ({why}); "
+        "check base_url, or name the authority in SSL_CERT_FILE"
+    )
+    return stops_model(model, message, reached=False)
+
+
+def _unconnected(model: Model, error: aiohttp.ClientConnectorError) -> FailedCall:
+    where = f"{error.host}:{error.port}"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return unreached(model, f"there is no host '{error.host}'; check base_url and the network")
+    if isinstance(error, aiohttp.ClientConnectorSSLError):
+        return unreached(model, f"no TLS with {where} ({one_line(str(error.os_error))})")
+    number = error.os_error.errno
+    why = os.strerror(number) if number else one_line(str(error.os_error))
+    return unreached(model, f"no connection to {where} ({why}); is the server up?")
+
+
+def _too_long(model: Model) -> FailedCall:
+    message = (
+        f"model '{model.name}': the answer is longer than {ANSWER_LIMIT_BYTES:,} bytes, the most "
+        "that is read; set max_tokens"
+    )
+    return unanswered(model, Outcome.INVALID_OUTPUT, message, lasting=True)

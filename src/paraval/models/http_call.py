@@ -1,0 +1,433 @@
+"""One call of a model over HTTP, in good and bad weather.
+
+Makes the call, reads the answer as far as it may be read, and tells every other end as a failure.
+Retries are the scheduler's; caches and prices are the client's, which stands on top. Everything
+that leaves here has the keys taken out of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import time
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import Connection
+from aiohttp.tracing import Trace
+
+from paraval.models import call_errors as breaks
+from paraval.models import call_errors as weather
+from paraval.models import rate_limits as rates
+from paraval.models.endpoints import KeyProblemError, ModelEndpoint, ProxyProblemError, endpoint_of
+from paraval.models.requests import FailedCall, Request
+from paraval.models.response_reader import (
+    AnswerReading,
+    ReadingError,
+    UnreadableError,
+    short,
+    unbelievable,
+)
+from paraval.models.response_stream import AnswerBytes
+from paraval.models.secrets import Redactor, strings_in
+from paraval.records import AccountUse, Model, RateTold, account_need
+
+# The connections that calls are made over: kept for the next call, and closed in time.
+
+FILES_FOR_THE_REST = 200
+FEWEST_CONNECTIONS = 16
+MOST_CONNECTIONS = 100_000
+
+
+@dataclass(slots=True, eq=False)
+class ConnectionUse:
+    """A call's way over its connection: what it wants of one, and what it got."""
+
+    wants_new: bool = False
+    is_kept: bool = False
+    """Others had used the connection before."""
+    connection: Connection | None = None
+    content: aiohttp.StreamReader | None = None
+    """What is read: whoever waits for more of it hears of a connection that is gone."""
+
+    @property
+    def is_over(self) -> bool:
+        """Its connection rests; a new one, over which nothing went yet, does not."""
+        return self.connection is not None and self.connection.closed
+
+    def end(self) -> None:
+        """aiohttp closes the connection at a chunk that is no chunk, and forgets who waits."""
+        content = self.content
+        if content is not None and not content.is_eof() and content.exception() is None:
+            content.set_exception(aiohttp.ClientPayloadError("the connection is gone"))
+
+
+TRIP: ContextVar[ConnectionUse | None] = ContextVar("trip", default=None)
+"""Of the call that is being made in this context: aiohttp hands nothing through to its pool."""
+
+
+def most_connections(*, per_call: int = 1) -> int:
+    """As many calls as there may be open files for; `per_call`: 2 where the other ends are in this
+    process too."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return MOST_CONNECTIONS
+    files = (soft - FILES_FOR_THE_REST) // per_call
+    return min(max(FEWEST_CONNECTIONS, files), MOST_CONNECTIONS)
+
+
+class Connections(aiohttp.TCPConnector):
+    """A pool that closes the idle connections of other hosts before there are too many."""
+
+    def __init__(self, most: int) -> None:
+        """`most`: in use at once. From half of it on, idle ones make room for new ones."""
+        super().__init__(limit=most)
+        self._comfortable = most // 2
+        self._opening = 0
+        self._trips: dict[ResponseHandler, ConnectionUse] = {}
+        """The last one over each open connection; the one that began first comes first."""
+
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own method
+    ) -> Connection:
+        trip = TRIP.get() or ConnectionUse()
+        while True:
+            connection = await super().connect(req, traces, timeout)
+            protocol = connection.protocol
+            assert protocol is not None, "it has just been taken"
+            before = self._trips.pop(protocol, None)
+            if before is None:  # It is closed again already.
+                return connection
+            trip.is_kept = before.connection is not None
+            trip.connection = connection
+            self._trips[protocol] = trip
+            if not (trip.is_kept and trip.wants_new):
+                return connection
+            # The others that rest beside one that broke are likely to be as old.
+            connection.close()
+
+    async def _create_connection(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own method
+    ) -> ResponseHandler:
+        self._make_room()
+        self._opening += 1
+        try:
+            made = await super()._create_connection(req, traces, timeout)
+        finally:
+            self._opening -= 1
+        if made.closed is not None:
+            self._trips[made] = ConnectionUse()
+            made.closed.add_done_callback(partial(self._forget, made))
+        return made
+
+    def _make_room(self) -> None:
+        if self._opening + len(self._trips) < self._comfortable:
+            return
+        oldest = next((one for one, trip in self._trips.items() if trip.is_over), None)
+        if oldest is not None:
+            self._trips.pop(oldest)
+            oldest.close()
+
+    def _forget(self, protocol: ResponseHandler, closed: asyncio.Future[None]) -> None:
+        if trip := self._trips.pop(protocol, None):
+            trip.end()
+        if not closed.cancelled():
+            # To be heard is enough: an exception that nobody asks for is complained of by asyncio.
+            closed.exception()
+
+
+COMPLAINT_LIMIT_BYTES = 64 * 1024
+COMPLAINT_S = 5.0
+"""How long a server may take to say why it refuses."""
+CLOSING_S = 0.5
+"""How long a stream that told its end may take to close, for its connection to be used again."""
+CHARACTERS_PER_TOKEN = 4
+REDACTED = "the answer held a key; it was taken out"
+
+_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallResult:
+    """An answer, before anyone has priced it."""
+
+    text: str
+    usage: Mapping[str, float] | None
+    """Tokens as in `records.Spend`; None: not told, or senseless."""
+    use: AccountUse
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """model, finish_reason, request_id, first_token_s, tool_calls: those that are known."""
+    notes: tuple[str, ...] = ()
+
+
+class HttpCaller:
+    """Calls models, all over one session."""
+
+    def __init__(
+        self,
+        *,
+        environment: Mapping[str, str],
+        addresses: Mapping[str, str],
+        redactor: Redactor | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`environment`: where keys and proxies are looked up. `addresses`: the base URLs that a
+        run made for its loopback models, by name. `redactor`: the run's own, which learns the keys
+        that are used. `now`: for dates in headers of servers that do not tell their own time."""
+        self._environment = environment
+        self._addresses = addresses
+        self._clock = now
+        self._clock_was_ahead_by = now() - time.monotonic()
+        self._redactor = Redactor() if redactor is None else redactor
+        self._endpoints: dict[str, ModelEndpoint] = {}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            # The servers of simulated models are in this process: each call has both its ends here.
+            connector=Connections(most_connections(per_call=2 if self._addresses else 1)),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            # What is packed cannot be bounded before it is unpacked: it is not asked for.
+            headers={
+                "Accept-Encoding": "identity",
+                "Content-Type": "application/json",
+                "User-Agent": "paraval",
+            },
+            auto_decompress=False,
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def call(self, request: Request) -> CallResult | FailedCall:
+        """One call; never raises for what the server, or the way to it, does."""
+        call = self._begun(request)
+        if isinstance(call, FailedCall):
+            return self._redacted(call)
+        trip = ConnectionUse()
+        while True:
+            try:
+                return self._redacted(await self._made(call, trip))
+            except ReadingError as error:
+                return self._redacted(call.broken_off(error.cleaned(self._redactor.text)))
+            except (
+                aiohttp.ClientError,
+                OSError,
+                ValueError,
+            ) as error:  # TimeoutError is an OSError
+                if not _was_not_heard(trip, error):
+                    return self._redacted(call.broken_off(error))
+            trip = ConnectionUse(wants_new=True)
+
+    def _begun(self, request: Request) -> _HttpCall | FailedCall:
+        model = request.model
+        try:
+            endpoint = self._endpoint(model)
+        except KeyProblemError as error:
+            return weather.no_key(model, str(error))
+        except ProxyProblemError as error:
+            return breaks.no_proxy(model, error)
+        except ValueError:
+            return breaks.no_address(model)
+        try:
+            return _HttpCall(request, endpoint)
+        except (ValueError, TypeError, RecursionError) as error:
+            return weather.unsendable(model, str(error))
+
+    def _endpoint(self, model: Model) -> ModelEndpoint:
+        known = self._endpoints.get(model.name)
+        if known is not None and (known.model is model or known.model == model):
+            return known
+        made = endpoint_of(model, environment=self._environment, addresses=self._addresses)
+        for secret in made.secrets:
+            self._redactor.add(secret)
+        self._endpoints[model.name] = made
+        return made
+
+    def _now(self) -> float:
+        """A clock that is set back while we run must not make of a second's wait a day's."""
+        return max(self._clock(), self._clock_was_ahead_by + time.monotonic())
+
+    async def _made(self, call: _HttpCall, trip: ConnectionUse) -> CallResult | FailedCall:
+        assert self._session is not None, "a wire is used inside `async with`"
+        TRIP.set(trip)
+        endpoint = call.endpoint
+        async with self._session.post(
+            endpoint.url,
+            data=call.body,
+            headers=endpoint.headers,
+            timeout=endpoint.timeout(call.time_left()),
+            # The key would go along.
+            allow_redirects=False,
+            proxy=None if endpoint.proxy is None else endpoint.proxy.url,
+        ) as response:
+            trip.content = response.content
+            call.told = rates.told(response.headers, self._now())
+            if not 200 <= response.status < 300:
+                return call.with_told(await self._refused(call, response))
+            reading = await call.read(response)
+            return call.called(reading, response)
+
+    async def _refused(self, call: _HttpCall, response: aiohttp.ClientResponse) -> FailedCall:
+        said = await _complaint(response)
+        clean = self._redactor.text
+        return weather.refused(
+            call.request.model,
+            weather.ProviderRefusal(
+                status=response.status,
+                complaint=weather.complaint_in(said).cleaned(clean),
+                retry_after=rates.retry_after(response.headers, self._now()),
+                location=clean(response.headers.get("Location", "")),
+                html=weather.is_html(said),
+                proxy=call.endpoint.proxy_variable,
+            ),
+        )
+
+    def _redacted(self, ended: CallResult | FailedCall) -> CallResult | FailedCall:
+        clean = self._redactor
+        if isinstance(ended, FailedCall):
+            failure = replace(ended.failure, message=clean.text(ended.failure.message))
+            return replace(ended, failure=failure, notes=clean.data(ended.notes))
+        if not clean.is_in((ended.text, *ended.notes, *strings_in(ended.metadata))):
+            return ended
+        return replace(
+            ended,
+            text=clean.text(ended.text),
+            metadata=clean.data(ended.metadata),
+            notes=(*clean.data(ended.notes), REDACTED),
+        )
+
+
+class _HttpCall:
+    """One call while it is made."""
+
+    def __init__(self, request: Request, endpoint: ModelEndpoint) -> None:
+        """ValueError, TypeError or RecursionError where the model's options are no JSON."""
+        self.request = request
+        self.endpoint = endpoint
+        self.told: RateTold | None = None
+        own = request.timeout
+        self.timeout = request.model.timeout if own is None else own
+        self._started = time.monotonic()
+        self._first_token_s: float | None = None
+        self._answer = AnswerBytes(endpoint.adapter)
+        body = endpoint.adapter.body(request, stream=endpoint.streams)
+        body.update(request.model.options)
+        self.body = _encode(body).encode()
+
+    def time_left(self) -> float:
+        """0 would be for ever, to aiohttp."""
+        return max(0.001, self.timeout - (time.monotonic() - self._started))
+
+    async def read(self, response: aiohttp.ClientResponse) -> AnswerReading:
+        if response.headers.get("Content-Encoding", "identity") != "identity":
+            raise UnreadableError("it is packed, which was not asked for")
+        answer, content = self._answer, response.content
+        while chunk := await content.readany():
+            if self._first_token_s is None:
+                self._first_token_s = time.monotonic() - self._started
+            answer.feed(chunk)
+            if answer.done:
+                if not content.at_eof():
+                    await _closed(content)
+                break
+        return answer.finish()
+
+    def called(self, reading: AnswerReading, response: aiohttp.ClientResponse) -> CallResult:
+        headers = response.headers
+        metadata = reading.metadata
+        if request_id := short(headers.get("x-request-id") or headers.get("request-id")):
+            metadata["request_id"] = request_id
+        if self.endpoint.streams and self._first_token_s is not None:
+            metadata["first_token_s"] = round(self._first_token_s, 4)
+        usage, notes = reading.usage, reading.notes
+        if usage is not None and (note := unbelievable(usage, self.request, len(self.body))):
+            usage, notes = None, (*notes, note)
+        tokens = self._tokens(usage, len(reading.text))
+        use = AccountUse(
+            account=account_need(self.request.model.account),
+            requests=1,
+            tokens=tokens,
+            told=rates.fitting(self.told, tokens),
+        )
+        return CallResult(
+            text=reading.text,
+            usage=usage,
+            use=use,
+            metadata=metadata,
+            notes=notes,
+        )
+
+    def broken_off(self, error: Exception) -> FailedCall:
+        return self.with_told(
+            breaks.broken_off(
+                self.endpoint, error, timeout=self.timeout, has_text=self._answer.has_text
+            )
+        )
+
+    def with_told(self, ended: FailedCall) -> FailedCall:
+        """What the headers told holds also where the answer is none."""
+        told = rates.fitting(self.told, self._tokens(None, 0))
+        return replace(ended, use=replace(ended.use, told=told))
+
+    def _tokens(self, usage: Mapping[str, float] | None, written: int) -> float:
+        """For the account's pace. Where they are not told, a guess holds better than nothing."""
+        if usage is not None:
+            return usage["input_tokens"] + usage["output_tokens"]
+        asked = sum(len(message.content) for message in self.request.messages)
+        return (asked + written) / CHARACTERS_PER_TOKEN
+
+
+def _was_not_heard(trip: ConnectionUse, error: Exception) -> bool:
+    """A kept connection may have been closed by the server just before it was used. What was sent
+    over it was not heard, unless an answer had begun: aiohttp hands over what it has of a head."""
+    if not trip.is_kept or trip.wants_new or trip.content is not None:
+        return False
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return isinstance(error.message, str)
+    return isinstance(error, aiohttp.ClientOSError | aiohttp.ClientConnectionResetError)
+
+
+async def _closed(content: aiohttp.StreamReader) -> None:
+    """Waits, not for long, for the end of a stream whose answer is there."""
+    try:
+        async with asyncio.timeout(CLOSING_S):
+            while await content.readany():
+                pass
+    except (aiohttp.ClientError, OSError):
+        # The answer is whole; only the connection is of no more use.
+        pass
+
+
+async def _complaint(response: aiohttp.ClientResponse) -> str:
+    """What an error's body says, as far as it comes."""
+    said = bytearray()
+    try:
+        async with asyncio.timeout(COMPLAINT_S):
+            while len(said) < COMPLAINT_LIMIT_BYTES and (chunk := await response.content.readany()):
+                said += chunk
+    except (aiohttp.ClientError, OSError):
+        # The status is what counts.
+        pass
+    return said[:COMPLAINT_LIMIT_BYTES].decode(errors="replace")

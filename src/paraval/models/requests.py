@@ -1,0 +1,78 @@
+"""What a model is asked, and what came of it: the words between the client and those who use it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from paraval.records import AccountUse, Failure, Message, Model, Spend
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One call of a model, ready to be made."""
+
+    model: Model
+    messages: tuple[Message, ...]
+    """Their templates filled in."""
+    temperature: float | None = None
+    max_tokens: int | None = None
+    timeout: float | None = None
+    """None: the model's own."""
+    repeat: int = 1
+    """Which of several equal requests this is: each repeat, and each vote of a judge, is asked
+    for itself, also with a cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAnswer:
+    """A model's answer, whole."""
+
+    text: str
+    spend: Spend
+    use: AccountUse
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """model (as the provider names it), finish_reason, request_id, first_token_s, cached."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedCall:
+    """No answer, or none that can be used."""
+
+    failure: Failure
+    use: AccountUse
+    spend: Spend | None = None
+    """None: nothing was billed, as far as is known."""
+    notes: tuple[str, ...] = ()
+
+
+class ModelClient(Protocol):
+    """Where reality enters: asks a model, once."""
+
+    async def ask(self, request: Request) -> ModelAnswer | FailedCall:
+        """Never raises for what the model, its server or the way there do."""
+        ...
+
+
+def merged_uses(uses: Iterable[AccountUse]) -> tuple[AccountUse, ...]:
+    """What several calls did, one after the other: a single use of each account."""
+    merged: dict[str, AccountUse] = {}
+    for use in uses:
+        earlier = merged.get(use.account)
+        merged[use.account] = use if earlier is None else _after(earlier, use)
+    return tuple(merged.values())
+
+
+def _after(earlier: AccountUse, later: AccountUse) -> AccountUse:
+    return replace(
+        later,
+        requests=earlier.requests + later.requests,
+        tokens=earlier.tokens + later.tokens,
+        told=earlier.told if later.told is None else later.told,
+        refused=earlier.refused or later.refused,
+        retry_after=earlier.retry_after if later.retry_after is None else later.retry_after,
+        overloaded=earlier.overloaded or later.overloaded,
+        reached=later.reached or earlier.requests > 0,
+    )

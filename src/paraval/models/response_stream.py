@@ -1,0 +1,263 @@
+"""The bytes of one answer, read as they come: events of a stream, or JSON in one piece.
+
+The form is seen from the bytes, not from the headers: servers answer a streaming call with plain
+JSON, and the other way round. What is kept is bounded, whatever a server sends.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from enum import Enum, auto
+from typing import Any, NoReturn, cast
+
+from pydantic_core import from_json
+
+from paraval.documents.json import DECODER, DuplicateKeyError
+from paraval.models.endpoints import Adapter
+from paraval.models.response_reader import (
+    AnswerReading,
+    PageError,
+    TooLongError,
+    TruncatedError,
+    UnreadableError,
+    kind_of,
+)
+from paraval.settings import ANSWER_LIMIT_BYTES
+
+# Server-sent events: the data of each event, from the bytes of a stream.
+
+
+class EventBytes:
+    """The bytes of a stream, taken apart at the blank lines between events."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._looked_at = 0
+        """How much of the rest holds no end of an event."""
+        self._after_cr = False
+
+    def __len__(self) -> int:
+        return len(self._rest)
+
+    def __bytes__(self) -> bytes:
+        return bytes(self._rest)
+
+    def begin(self) -> bytes:
+        """The first bytes that say something; white space before them is dropped."""
+        self._rest = self._rest.removeprefix(b"\xef\xbb\xbf").lstrip()
+        return bytes(self._rest[:1])
+
+    def feed(self, chunk: bytes) -> None:
+        if self._after_cr or b"\r" in chunk:
+            chunk = self._with_plain_lines(chunk)
+        self._rest += chunk
+
+    def take(self) -> list[str]:
+        """The data of all events that are complete; the others stay for later."""
+        rest = self._rest
+        # Only in what is new: an event of many lines is not looked through again for each of them.
+        end = rest.rfind(b"\n\n", max(0, self._looked_at - 1)) + 2
+        if end < 2:
+            self._looked_at = len(rest)
+            return []
+        data = bytes(rest[:end])
+        del rest[:end]
+        self._looked_at = len(rest)
+        return _payloads(data)
+
+    def take_rest(self) -> list[str]:
+        """The same when nothing more comes: servers leave out the last blank line."""
+        data = bytes(self._rest)
+        self._rest.clear()
+        self._looked_at = 0
+        return _payloads(data)
+
+    def _with_plain_lines(self, chunk: bytes) -> bytes:
+        """A CR ends a line whatever comes, and an LF after it, also in the next chunk, is part of
+        the same end: to wait for it would be to wait for ever where the stream stays open."""
+        if self._after_cr and chunk[:1] == b"\n":
+            chunk = chunk[1:]
+        self._after_cr = chunk.endswith(b"\r")
+        return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
+def _payloads(data: bytes) -> list[str]:
+    """UnicodeDecodeError where it is not UTF-8."""
+    text = data.decode("utf-8-sig")
+    if text.startswith("data: ") and text.endswith("\n\n"):
+        payloads = text[6:-2].split("\n\ndata: ")
+        if text.count("\n") == 2 * len(payloads) and "" not in payloads:
+            # One line each, as most servers write them: there is nothing else to look for.
+            return payloads
+    return [payload for block in text.split("\n\n") if (payload := _payload(block))]
+
+
+def _payload(block: str) -> str:
+    lines = [line[5:] for line in block.split("\n") if line.startswith("data:")]
+    return "\n".join(line.removeprefix(" ") for line in lines)
+
+
+PIECE_LIMIT_BYTES = 8 * ANSWER_LIMIT_BYTES
+"""Of one event, or of an answer in one piece: escapes and wrapping around the longest answer."""
+STREAM_LIMIT_BYTES = 128 * ANSWER_LIMIT_BYTES
+"""Of a whole stream: an event for every few characters, each with its wrapping."""
+PAGE_LIMIT_BYTES = 64 * 1024
+END = "[DONE]"
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
+"""For events. A doubled key in one changes nothing here, and to look for it would cost as much as
+all the rest of the reading."""
+
+
+class _BodyKind(Enum):
+    STREAM = auto()
+    PIECE = auto()
+    PAGE = auto()
+
+
+class AnswerBytes:
+    """Collects the bytes of one answer, and reads them."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter = adapter
+        self._reader = adapter.reader()
+        self._bytes = EventBytes()
+        self._size = 0
+        self._form: _BodyKind | None = None
+        """None: nothing but white space came yet."""
+        self._events = 0
+
+    @property
+    def done(self) -> bool:
+        """A stream has told its end."""
+        return self._reader.done
+
+    @property
+    def has_text(self) -> bool:
+        """Some of the answer came: the provider has worked on it."""
+        return self._reader.size > 0
+
+    def feed(self, chunk: bytes) -> None:
+        self._bytes.feed(chunk)
+        self._size += len(chunk)
+        if self._form is None:
+            self._form = _form(self._bytes.begin())
+        if self._form is _BodyKind.STREAM:
+            self._feed_stream()
+        elif self._form is _BodyKind.PAGE and self._size > PAGE_LIMIT_BYTES:
+            raise PageError(self._text())
+        elif self._size > PIECE_LIMIT_BYTES:
+            raise TooLongError
+
+    def finish(self) -> AnswerReading:
+        if self._form is _BodyKind.PAGE:
+            raise PageError(self._text())
+        if self._form is _BodyKind.PIECE:
+            return self._adapter.read(_parsed(bytes(self._bytes)))
+        if not self.done:
+            self._take_rest()
+        return self._reader.finish()
+
+    def _feed_stream(self) -> None:
+        if payloads := self._complete():
+            self._take(payloads)
+        too_long = self._reader.size > ANSWER_LIMIT_BYTES or len(self._bytes) > PIECE_LIMIT_BYTES
+        if too_long or self._size > STREAM_LIMIT_BYTES:
+            raise TooLongError
+
+    def _complete(self) -> list[str]:
+        try:
+            return self._bytes.take()
+        except UnicodeDecodeError:
+            raise UnreadableError("it is not UTF-8") from None
+
+    def _take(self, payloads: list[str]) -> None:
+        reader = self._reader
+        self._events += len(payloads)
+        ends = END in payloads
+        if ends:
+            del payloads[payloads.index(END) :]
+        for event in _events(payloads):
+            if reader.done:
+                return
+            reader.take(event)
+        if ends:
+            reader.take_end()
+
+    def _take_rest(self) -> None:
+        """A last event without its blank line; one that is cut in its middle is a broken stream."""
+        said = self._text()
+        try:
+            self._take(self._bytes.take_rest())
+        except (ValueError, UnreadableError):
+            raise TruncatedError from None
+        if not self._events and said.strip():
+            raise UnreadableError("neither JSON nor events", said=said)
+
+    def _text(self) -> str:
+        """As far as anyone would read it."""
+        return bytes(self._bytes)[:PAGE_LIMIT_BYTES].decode(errors="replace")
+
+
+def _form(first: bytes) -> _BodyKind | None:
+    match first:
+        case b"":
+            return None
+        case b"{" | b"[":
+            return _BodyKind.PIECE
+        case b"<":
+            return _BodyKind.PAGE
+    return _BodyKind.STREAM
+
+
+def _events(payloads: list[str]) -> Iterable[Mapping[str, Any]]:
+    """All in one go, which costs half, and by a parser that costs half again but knows no halves of
+    characters; one by one where that does not come out even, so that those before the wrong one are
+    heard."""
+    try:
+        events = from_json(f"[{','.join(payloads)}]", allow_inf_nan=False)
+    except ValueError:
+        return map(_event, payloads)
+    if len(events) == len(payloads) and all(type(event) is dict for event in events):
+        return cast("list[dict[str, Any]]", events)
+    return map(_event, payloads)
+
+
+def _event(payload: str) -> Mapping[str, Any]:
+    try:
+        event = _decode(payload)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(f"an event is not JSON: {_why(error)}") from None
+    if not isinstance(event, dict):
+        raise UnreadableError(f"an event is {kind_of(event)}, not an object")
+    return event
+
+
+def _parsed(data: bytes) -> Mapping[str, Any]:
+    try:
+        whole = DECODER.decode(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(f"it is not JSON: {_why(error)}") from None
+    if not isinstance(whole, dict):
+        raise UnreadableError(f"it is {kind_of(whole)}, not an object")
+    return whole
+
+
+def _why(error: Exception) -> str:
+    """Without a piece of the text itself, which may be a piece of a key."""
+    match error:
+        case json.JSONDecodeError():
+            return f"{error.msg} at line {error.lineno}, column {error.colno}"
+        case UnicodeDecodeError():
+            return "not UTF-8"
+        case DuplicateKeyError():
+            return "a key in it is there twice"
+        case RecursionError():
+            return "nested too deeply"
+    return "a number in it is none"

@@ -1,0 +1,425 @@
+"""Agent targets: what an agent is asked, as written; and which agent and model each variant has.
+
+Whether the agent can do what it is told is another question, asked in `agent_fit`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paraval.documents.forms import Locate, check, pattern_problem
+from paraval.documents.problems import Location, listed, shown, suggestion
+from paraval.errors import Problem
+from paraval.plan.chat import STAND_IN, Prompt, read_prompt
+from paraval.plan.limits import read_target_limits
+from paraval.plan.matrix import AxisText, Choice, Matrix, spelled_out
+from paraval.plan.schema.agent_forms import (
+    PATHS,
+    SERVER_NAME,
+    AgentTargetForm,
+    CustomOutputForm,
+    McpServerForm,
+)
+from paraval.plan.suite_folder import (
+    SuiteFolder,
+    check_executable,
+    check_started_in_workspace,
+    placed,
+    search_path,
+)
+from paraval.records import AgentTarget, CustomAgent, Home, McpServer, Model, Plan, Reads
+
+if TYPE_CHECKING:
+    from paraval.agents.program import AgentProgram
+
+
+# Whether an agent can do what a suite tells it: asked when the suite is loaded.
+
+DECISIVE = {
+    "system": "system: it has no way to be given instructions of one's own",
+    "mcp": "mcp: it has no way to be handed a tool server",
+    "model": "model: it has no way to be told which model to use",
+}
+"""Without these an agent would do something else than the suite says, whatever others can do."""
+CUSTOMS_OWN = ("command", "stdin", "output")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentRequest:
+    """What a target says, whichever agent it is for."""
+
+    keys: frozenset[str]
+    """Those that say something."""
+    locate: Locate
+    target: AgentTarget
+    absent: dict[str, dict[Problem, None]] = field(default_factory=dict, repr=False)
+    """By agent: why it cannot be started here. No error of the suite: it may be planned, and run
+    for others, all the same."""
+
+
+def known_agent(named: AxisText) -> AgentProgram | None:
+    """The agent of this name; None after telling that there is none."""
+    # Only here: most suites have no agents.
+    from paraval.agents.catalogue import AGENTS  # noqa: PLC0415 - see above
+
+    if named.text not in AGENTS:
+        named.spot.report(f"there is no agent '{named.text}'{suggestion(named.text, AGENTS)}")
+    return AGENTS.get(named.text)
+
+
+def can_speak(program: AgentProgram, model: Model) -> bool:
+    # A stand-in has no name, and what it stands for was told.
+    return not model.name or model.provider in program.speaks
+
+
+def check_speech(program: AgentProgram, model: Model, spot: Location) -> None:
+    """Tells where an agent cannot send its requests to a model of the registry."""
+    if not can_speak(program, model):
+        speaks = sorted(program.speaks)
+        others = f"it speaks {listed(speaks)}" if speaks else "it speaks to its own provider alone"
+        spot.report(
+            f"{program.name} cannot be sent to '{model.name}' of the provider '{model.provider}';"
+            f" {others}"
+        )
+
+
+def check_fit(program: AgentProgram, asked: AgentRequest, named: AxisText) -> None:
+    """Tells where an agent is told what it cannot be told."""
+    for key, words in DECISIVE.items():
+        if key in asked.keys and key not in program.takes and _says(asked.target, key):
+            asked.locate((key,)).report(
+                f"{named.text} cannot be told {words}; leave it out for this agent"
+            )
+
+    if asked.target.home is Home.MINE:
+        for key in sorted(program.takes_in_own_home & asked.keys):
+            if _says(asked.target, key):
+                asked.locate((key,)).report(
+                    f"{named.text} can be told {key} in a home of its own alone; leave out {key} or"
+                    " home: mine"
+                )
+
+
+def _says(target: AgentTarget, key: str) -> bool:
+    return key != "mcp" or bool(target.mcp)
+
+
+def note_absence(program: AgentProgram, asked: AgentRequest, named: AxisText) -> None:
+    """Notes where an agent is not installed."""
+    from paraval.agents.catalogue import find_program  # noqa: PLC0415 - see known_agent
+
+    path = search_path(asked.target.env)
+    noted = asked.absent.setdefault(named.text, {})
+    if asked.target.program:
+        first = asked.target.program[0]
+        spot = replace(asked.locate(("program",)), problems=noted)
+        check_executable(first, str(Path.cwd()), path, spot)
+    elif find_program(program, path) is None:
+        replace(named.spot, problems=noted).report(
+            f"{named.text} is not installed: there is no program {listed(program.programs)} on"
+            f" PATH; get it with: {program.install}; or name it with program:"
+        )
+
+
+# ---- what is said for several agents at once
+
+
+def check_shared_keys(used: Iterable[tuple[AgentRequest, str]]) -> None:
+    """Tells of keys that none of the agents takes which they are written for.
+
+    One place in a file may be for several agents, of which some take it: `max_turns` bounds those.
+    """
+    from paraval.agents.catalogue import AGENTS  # noqa: PLC0415 - see known_agent
+
+    places: dict[tuple[str | None, tuple[object, ...]], _SharedKey] = {}
+    for asked, agent in used:
+        for key in ("max_turns", "program", *CUSTOMS_OWN):
+            if key in asked.keys and agent in AGENTS:
+                spot = asked.locate((key,))
+                shared = places.setdefault((spot.file, spot.path), _SharedKey(key, spot, []))
+                if agent not in shared.agents:
+                    shared.agents.append(agent)
+    for shared in places.values():
+        problem = _shared_problem(shared, [agent for agent in shared.agents if agent == "custom"])
+        takes = any(shared.key in AGENTS[agent].takes for agent in shared.agents)
+        if shared.key == "max_turns" and not takes:
+            problem = f"{listed(shared.agents)} cannot be told a number of turns; use timeout"
+        if problem:
+            shared.spot.report(problem)
+
+
+@dataclass(frozen=True, slots=True)
+class _SharedKey:
+    key: str
+    spot: Location
+    agents: list[str]
+
+
+def _shared_problem(shared: _SharedKey, customs: Sequence[str]) -> str | None:
+    agents = listed(shared.agents)
+    if shared.key in CUSTOMS_OWN and not customs:
+        use = "; to start it from another place, use program" if shared.key == "command" else ""
+        return f"is for agent: custom, not for {agents}{use}"
+    if shared.key == "program" and customs:
+        return "custom has no usual program to replace; name it in command"
+    if shared.key == "program" and len(shared.agents) > 1:
+        return f"would be started for {agents} alike; set it in each value of the matrix"
+    return None
+
+
+def unbounded_agents(plan: Plan) -> tuple[str, ...]:
+    """Those that cannot be told the `max_turns` that their target has, for a note to the user."""
+    targets = [trial.target for trial in plan.trials if isinstance(trial.target, AgentTarget)]
+    bounded = {target.agent for target in targets if target.max_turns is not None}
+    if not bounded:
+        return ()
+    from paraval.agents.catalogue import AGENTS  # noqa: PLC0415 - see known_agent
+
+    return tuple(sorted(name for name in bounded if "max_turns" not in AGENTS[name].takes))
+
+
+CUSTOM = "custom"
+LONGEST_ACCOUNT = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentDraft:
+    """An agent target whose agent and model are not known yet: each variant may have others."""
+
+    agent: str
+    """A template over axes; so is the model."""
+    model: str | None
+    common: AgentTarget
+    """All else, as every agent gets it."""
+    prompts: tuple[Prompt, ...]
+    """The prompt, then what is added to the agent's own instructions, if anything is."""
+    asked: AgentRequest
+    locate: Locate
+    _targets: dict[tuple[str, str | None], AgentTarget] = field(default_factory=dict, repr=False)
+    """By the agent's and the model's name: variants with the same share one."""
+
+    def asking(self, agent: str, name: str | None, model: Model | None) -> AgentTarget:
+        if (agent, name) not in self._targets:
+            self._targets[agent, name] = replace(
+                self.common,
+                agent=agent,
+                model=model,
+                model_name=name if model is None else None,
+                account=self.common.account or _usual_account(agent, model, self.common.custom),
+                custom=self.common.custom if agent == CUSTOM else None,
+            )
+        return self._targets[agent, name]
+
+
+def _usual_account(agent: str, model: Model | None, custom: CustomAgent | None) -> str:
+    """What shares a limit where the suite does not say it: two programs of one's own are as
+    different as two agents."""
+    if model is not None:
+        return model.account
+    if agent != CUSTOM or custom is None:
+        return agent
+    command = shlex.join(custom.command)
+    if len(command) <= LONGEST_ACCOUNT:
+        return command
+    digest = hashlib.blake2b(command.encode(), digest_size=4).hexdigest()
+    return f"{command[: LONGEST_ACCOUNT - len(digest) - 2]}… {digest}"
+
+
+def read_agent(keys: Mapping[str, Any], locate: Locate, around: SuiteFolder) -> AgentDraft | None:
+    """What a target's keys say, except for which agent and model; None after telling why not."""
+    found = len(locate(()).problems)
+    form = check(AgentTargetForm, keys, locate(()), locate)
+    if form is None:
+        return None
+    prompt = read_prompt(form.prompt, locate(("prompt",)), around.folder)
+    system = None
+    if form.system is not None:
+        system = read_prompt(form.system, locate(("system",)), around.folder)
+    common = AgentTarget(
+        agent="",
+        prompt="" if prompt is None else prompt.text,
+        system=None if system is None else system.text,
+        account=form.account or "",
+        max_turns=None if form.max_turns is None else int(form.max_turns),
+        mcp=_read_servers(keys.get("mcp"), form, locate, around),
+        arguments=tuple(form.arguments),
+        program=_read_program(form, around.folder),
+        custom=_read_custom(form, locate),
+        home=Home(form.home),
+        env=form.env,
+        pass_env=tuple(form.pass_env),
+        timeout=None if form.timeout is None else float(form.timeout),
+        grace=float(form.grace),
+        limits=read_target_limits(keys.get("limits"), locate),
+    )
+    if len(locate(()).problems) > found:
+        return None
+    said = frozenset(name for name, value in keys.items() if value is not None)
+    return AgentDraft(
+        agent=form.agent,
+        model=form.model,
+        common=common,
+        prompts=tuple(each for each in (prompt, system) if each is not None),
+        asked=AgentRequest(keys=said, locate=locate, target=common),
+        locate=locate,
+    )
+
+
+def resolve_agent(
+    draft: AgentDraft, choice: Choice, comparison: Matrix, around: SuiteFolder
+) -> AgentTarget | None:
+    """The target of a choice, with its agent and model; what is wrong with them is told.
+
+    None for a choice that no one asked for, and whose agent cannot be sent to its model.
+    """
+    named = spelled_out(draft.agent, draft.locate(("agent",)), choice, comparison, "an agent")
+    if named is None:
+        return draft.asking("", None, None)
+    program = known_agent(named)
+    model, name = _model_of(draft, choice, comparison, around)
+    if program is None:
+        return draft.asking(named.text, None if name is None else name.text, model)
+    if model is not None and name is not None:
+        if comparison.is_only_offered(choice) and not can_speak(program, model):
+            return None
+        check_speech(program, model, name.spot)
+    check_fit(program, draft.asked, named)
+    if named.text == CUSTOM:
+        _check_custom(draft, named, around)
+    else:
+        note_absence(program, draft.asked, named)
+    return draft.asking(named.text, None if name is None else name.text, model)
+
+
+def _check_custom(draft: AgentDraft, named: AxisText, around: SuiteFolder) -> None:
+    custom = draft.common.custom
+    if custom is None:
+        named.spot.report("agent: custom needs command: the program to start, with its arguments")
+        return
+    path = search_path(draft.common.env)
+    check_started_in_workspace(custom.command[0], path, draft.locate(("command",)), around)
+
+
+def _model_of(
+    draft: AgentDraft, choice: Choice, comparison: Matrix, around: SuiteFolder
+) -> tuple[Model | None, AxisText | None]:
+    """The registry's model, where it has one of this name, and the name."""
+    if draft.model is None:
+        return None, None
+    named = spelled_out(draft.model, draft.locate(("model",)), choice, comparison, "a model")
+    if named is None or named.text not in around.registry.spots:
+        return None, named
+    # A wrong entry was told of already.
+    return around.registry.models.get(named.text, STAND_IN), named
+
+
+# ---- tool servers
+
+
+def _read_servers(
+    written: Any, form: AgentTargetForm, locate: Locate, around: SuiteFolder
+) -> tuple[McpServer, ...]:
+    if written is None:
+        return ()
+    if not isinstance(written, Mapping):
+        locate(("mcp",)).report(f"must be a mapping of names to servers, not {shown(written)}")
+        return ()
+    servers = []
+    for name, entry in written.items():
+        spot = locate(("mcp", str(name)))
+        if not re.fullmatch(SERVER_NAME, str(name)):
+            spot.report("a server is named with 1 to 64 letters, digits, '_' and '-'")
+        elif entry is not None:  # an overlay leaves a server of the target out in this way
+            servers.append(_read_server(str(name), entry, spot, search_path(form.env), around))
+    return tuple(server for server in servers if server is not None)
+
+
+def _read_server(
+    name: str, written: Any, spot: Location, path: str, around: SuiteFolder
+) -> McpServer | None:
+    form = check(McpServerForm, written, spot)
+    if form is None:
+        return None
+    given = [key for key in ("command", "url") if written.get(key) is not None]
+    if len(given) != 1:
+        has = "both command and url" if given else "neither command nor url"
+        spot.report(f"has {has}; give exactly one")
+        return None
+    if form.env and given == ["url"]:
+        spot.at("env").report("is for a server that is started by a command")
+    if form.command is not None:
+        path = form.env.get("PATH", path)
+        check_started_in_workspace(form.command[0], path, spot.at("command"), around)
+    return McpServer(name=name, command=tuple(form.command or ()), env=form.env, url=form.url)
+
+
+# ---- programs of one's own
+
+
+def _read_program(form: AgentTargetForm, folder: Path) -> tuple[str, ...]:
+    """What is started in the place of the agent's program; a path is made absolute, because an
+    attempt begins elsewhere."""
+    if form.program is None:
+        return ()
+    words = [form.program] if isinstance(form.program, str) else form.program
+    first, *others = [placed(word, str(folder)) for word in words]
+    is_path = "/" in first and not first.startswith(("/", "{"))
+    return (
+        placed(f"{{suite}}/{first.removeprefix('./')}", str(folder)) if is_path else first,
+        *others,
+    )
+
+
+def _read_custom(form: AgentTargetForm, locate: Locate) -> CustomAgent | None:
+    output = _read_output(form.output, locate)
+    if form.command is None or output is None:
+        return None
+    return CustomAgent(
+        command=tuple(form.command),
+        stdin=form.stdin,
+        like=output.like,
+        reads=Reads(output.format),
+        paths={name: path for name in PATHS if isinstance(path := getattr(output, name), str)},
+        rate_limited=output.rate_limited,
+        refused=output.refused,
+    )
+
+
+def _read_output(written: Any, locate: Locate) -> CustomOutputForm | None:
+    if isinstance(written, str):
+        written = {"format" if written in tuple(Reads) else "like": written}
+    at_output: Locate = lambda steps: locate(("output", *steps))  # noqa: E731 - a name for one use
+    form = check(CustomOutputForm, {} if written is None else written, at_output(()), at_output)
+    if form is None:
+        return None
+    spot = at_output(())
+    has_paths = any(getattr(form, name) is not None for name in PATHS)
+    if form.like is not None:
+        _check_like(form.like, spot)
+        if has_paths or "format" in form.model_fields_set:
+            spot.report(f"reads what '{form.like}' prints; leave format and paths out, or like")
+    elif form.format == "text" and has_paths:
+        spot.report("text has no paths; set format: json or jsonl, or leave them out")
+    elif form.format != "text" and form.answer is None:
+        spot.report(f"{form.format} needs answer: the path of the answer, such as result.text")
+    for key in ("rate_limited", "refused"):
+        pattern = getattr(form, key)
+        problem = None if pattern is None else pattern_problem(pattern)
+        if problem:
+            at_output((key,)).report(problem)
+    return form
+
+
+def _check_like(name: str, spot: Location) -> None:
+    from paraval.agents.catalogue import AGENTS  # noqa: PLC0415 - see agent_fit
+
+    known = [agent for agent in AGENTS if agent != CUSTOM]
+    if name not in known:
+        near = suggestion(name, [*Reads, *known])
+        spot.report(f"there is no agent '{name}' whose output could be read{near}")

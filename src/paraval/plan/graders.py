@@ -1,0 +1,414 @@
+"""How outputs are judged: graders as written, as records; and whether the cases suit them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import referencing.exceptions
+from jsonschema import exceptions, validators
+from referencing.jsonschema import EMPTY_REGISTRY, specification_with
+
+from paraval.documents.files import read_beside
+from paraval.documents.forms import check, pattern_problem
+from paraval.documents.problems import Location, Step, listed, shown, suggestion
+from paraval.documents.yaml import plain
+from paraval.plan.cases import CaseList
+from paraval.plan.chat import read_prompt
+from paraval.plan.schema.grader_forms import (
+    DIFF_CHECKS,
+    GRADER_FORMS,
+    MAIN_KEYS,
+    CommandGraderForm,
+    DiffForm,
+    FunctionGraderForm,
+    GraderForm,
+    JsonForm,
+    JudgeForm,
+    MentionsForm,
+    RegexForm,
+)
+from paraval.plan.suite_folder import SuiteFolder, check_executable, placed, search_path
+from paraval.plan.targets import check_function
+from paraval.records import GraderSpec, Model
+
+# Whether a JSON Schema is one, and holds all that it refers to: asked when a suite is loaded.
+
+TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
+REFERENCES = ("$ref", "$dynamicRef")
+
+Reference = tuple[dict[str, Any], str, Any]
+"""The part of a schema that refers, the key it does so with, and a resolver for that part."""
+
+
+def check_schema(schema: dict[str, Any], spot: Location) -> None:
+    """Tells what is wrong with a schema that stands at a spot."""
+    dialect = schema.get("$schema", "")
+    if not isinstance(dialect, str):
+        spot.at("$schema").report(f"must be text, not {shown(dialect)}")
+        return
+    kind = validators.validator_for(schema, default=validators.Draft202012Validator)
+    try:
+        kind.check_schema(schema)
+        _check_references(schema, kind.META_SCHEMA, spot)
+    except exceptions.SchemaError as error:
+        spot.at(*error.absolute_path).report(_words_of(error))
+    except RecursionError:
+        spot.report("nested too deeply")
+
+
+def _words_of(error: exceptions.SchemaError) -> str:
+    path = error.absolute_path
+    if path and path[-1] == "type" and isinstance(error.instance, str):
+        return f"{shown(error.instance)} is no type of JSON{suggestion(error.instance, TYPES)}"
+    return f"not valid JSON Schema: {error.message}"
+
+
+# ---- references
+
+
+def _check_references(schema: dict[str, Any], dialect: Mapping[str, Any], spot: Location) -> None:
+    # As graders do it: what the schema itself does not hold is never fetched.
+    name = dialect.get("$id") or dialect["id"]  # `id` in drafts 3 and 4
+    resource = specification_with(name).create_resource(schema)
+    resolver = EMPTY_REGISTRY.resolver_with_root(resource)
+    places = dict(_places(schema))
+    for part, key, nearby in _references(resource, resolver):
+        problem = _reference_problem(part, key, nearby)
+        if problem:
+            spot.at(*places.get(id(part), ()), key).report(problem)
+
+
+def _places(value: Any, steps: tuple[Step, ...] = ()) -> Iterator[tuple[int, tuple[Step, ...]]]:
+    """The steps to every mapping, by its identity."""
+    if isinstance(value, dict):
+        yield id(value), steps
+    inside = value.items() if isinstance(value, dict) else enumerate(value)
+    for step, inner in inside:
+        if isinstance(inner, dict | list):
+            yield from _places(inner, (*steps, step))
+
+
+def _references(resource: Any, resolver: Any) -> Iterator[Reference]:
+    """The library knows where schemas have schemas in them, and where the same words are data."""
+    part = resource.contents
+    if isinstance(part, dict):
+        for key in REFERENCES:
+            if isinstance(part.get(key), str):
+                yield part, key, resolver
+    for inner in resource.subresources():
+        yield from _references(inner, resolver.in_subresource(inner))
+
+
+def _reference_problem(part: dict[str, Any], key: str, resolver: Any) -> str | None:
+    """What is wrong with a reference, followed as far as it leads to nothing but another one."""
+    seen: list[Any] = []
+    found: Any = part
+    while isinstance(found, dict) and isinstance(found.get(key), str):
+        if any(found is other for other in seen):
+            return "refers to itself without end"
+        seen.append(found)
+        try:
+            resolved = resolver.lookup(found[key])
+        # The library stumbles over pointers that lead through a text, a number or true.
+        except (referencing.exceptions.Unresolvable, LookupError, TypeError, ValueError):
+            return _missing(part[key]) if found is part else None
+        found, resolver = resolved.contents, resolved.resolver
+    return None if isinstance(found, dict | bool) else _missing(part[key])
+
+
+def _missing(reference: str) -> str:
+    hint = "" if reference.startswith("#") else "; nothing is fetched"
+    return f"refers to {shown(reference)}, which is not in the schema{hint}"
+
+
+# What `mentions` looks for: in the grader's own words, or in what a case expects.
+
+LOOKED_FOR = ("files", "symbols", "lines", "content")
+
+
+def check_mentions(form: MentionsForm, spot: Location) -> None:
+    """Tells of what every answer mentions."""
+    for key in ("files", "symbols", "content"):
+        for number, text in enumerate(getattr(form, key)):
+            if not text.strip():
+                spot.at(key, number).report("is empty, and every answer mentions that")
+
+
+def mentions_problem(options: Mapping[str, Any], expect: Any) -> str | None:
+    """What is wrong with a case's `expect` for this grader."""
+    has_its_own = any(options.get(key) for key in LOOKED_FOR)
+    truth = expect
+    if isinstance(truth, Mapping) and isinstance(truth.get("ground_truth"), Mapping):
+        truth = truth["ground_truth"]
+    if not isinstance(truth, Mapping):
+        return None if has_its_own else f"{_WANTED} in expect, not {shown(expect)}"
+    for key in LOOKED_FOR:
+        problem = _part_problem(key, truth.get(key))
+        if problem:
+            return problem
+    if has_its_own or any(truth.get(key) for key in LOOKED_FOR):
+        return None
+    return f"{_WANTED} in expect, and finds nothing to look for in {shown(expect)}"
+
+
+_WANTED = "a mapping of files, symbols, lines or content"
+
+
+def _part_problem(key: str, value: Any) -> str | None:
+    if value is None:
+        return None
+    if key != "lines":
+        fits = isinstance(value, list | tuple) and all(_is_text(item) for item in value)
+        return None if fits else f"a list of texts in expect.{key}, not {shown(value)}"
+    fits = isinstance(value, Mapping) and all(
+        _is_text(path) and isinstance(lines, list | tuple) and all(map(_is_line, lines))
+        for path, lines in value.items()
+    )
+    wanted = "a mapping of files to lists of line numbers in expect.lines"
+    return None if fits else f"{wanted}, not {shown(value)}"
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_line(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+TOLD_CASES = 10
+"""So many cases that don't suit a grader are told one by one; the rest as a number."""
+
+
+def read_graders(written: Any, spot: Location, around: SuiteFolder) -> tuple[GraderSpec, ...]:
+    """The graders, in order, each with a name of its own."""
+    if written is None:
+        return ()
+    if not isinstance(written, list | tuple):
+        spot.report(f"must be a list of graders, not {shown(written)}")
+        return ()
+    specs: list[GraderSpec] = []
+    for number, item in enumerate(written):
+        spec = _read_grader(item, spot.at(number), around)
+        if spec is not None:
+            specs.append(_named(spec, {other.name for other in specs}, spot.at(number)))
+    weighted = [spec for spec in specs if spec.weight is not None]
+    if weighted and len(weighted) < len(specs):
+        without = listed(spec.name for spec in specs if spec.weight is None)
+        spot.report(f"no weight for {without}; give every grader a weight, or none")
+    return tuple(specs)
+
+
+def _named(spec: GraderSpec, taken: set[str], spot: Location) -> GraderSpec:
+    name = spec.name or spec.kind
+    if spec.name and name in taken:
+        spot.at(spec.kind, "name").report(f"the name '{name}' is there twice")
+    number = 2
+    while name in taken:
+        name = f"{spec.kind}#{number}"
+        number += 1
+    return replace(spec, name=name)
+
+
+def _read_grader(written: Any, spot: Location, around: SuiteFolder) -> GraderSpec | None:
+    asked = _kind_and_options(written, spot)
+    if asked is None:
+        return None
+    kind, options = asked
+    found = len(spot.problems)
+    form = check(GRADER_FORMS[kind], options, spot.at(kind))
+    if form is None or len(spot.problems) > found:
+        return None
+    read = _options_of(form)
+    model = _judge(form, read, spot.at(kind), around) if isinstance(form, JudgeForm) else None
+    _check_contents(form, read, spot.at(kind), around)
+    return GraderSpec(
+        name=form.name or "",
+        kind=kind,
+        options=read,
+        weight=None if form.weight is None else float(form.weight),
+        folder=str(around.folder),
+        model=model,
+    )
+
+
+def _judge(
+    form: JudgeForm, options: dict[str, Any], spot: Location, around: SuiteFolder
+) -> Model | None:
+    """Who judges; the rubric goes as text into the options."""
+    rubric = read_prompt(form.rubric, spot.at("rubric"), around.folder)
+    options["rubric"] = "" if rubric is None else rubric.text
+    return around.registry.find(options.pop("model"), spot.at("model"))
+
+
+def _kind_and_options(written: Any, spot: Location) -> tuple[str, Mapping[str, Any]] | None:
+    kinds = list(GRADER_FORMS)
+    if isinstance(written, str):
+        written = {written: None}
+    if not isinstance(written, Mapping) or len(written) != 1:
+        spot.report(f"must be one of {listed(kinds)}, alone or with options; not {shown(written)}")
+        return None
+    [(kind, value)] = written.items()
+    if kind not in GRADER_FORMS:
+        spot.report(f"there is no grader '{kind}'{suggestion(str(kind), kinds)}")
+        return None
+    if value is None:
+        return kind, {}
+    if isinstance(value, Mapping):
+        return kind, value
+    if kind not in MAIN_KEYS:
+        spot.at(kind).report(f"must be a mapping, not {shown(value)}")
+        return None
+    return kind, {MAIN_KEYS[kind]: value}
+
+
+def _options_of(form: GraderForm) -> dict[str, Any]:
+    """What was written, and the defaults that say something; not name and weight."""
+    dumped = form.model_dump(by_alias=True, exclude={"name", "weight"})
+    # Only JSON has a null to compare with; elsewhere it means that nothing is said.
+    given = form.model_fields_set if isinstance(form, JsonForm) else set()
+    return {key: plain(value) for key, value in dumped.items() if value is not None or key in given}
+
+
+def _check_contents(
+    form: GraderForm, options: dict[str, Any], spot: Location, around: SuiteFolder
+) -> None:
+    match form:
+        case RegexForm(pattern=str() as pattern):
+            problem = pattern_problem(pattern)
+            if problem:
+                spot.at("pattern").report(problem)
+        case JsonForm(schema_=str() as path):
+            options["schema"] = _read_schema(path, spot.at("schema"), around.folder)
+        case JsonForm(schema_=dict()):
+            _check_schema(options["schema"], spot.at("schema"))
+        case FunctionGraderForm():
+            check_function(form.function, ("output", "case"), around, spot.at("function"))
+        case CommandGraderForm():
+            _check_program(form, spot.at("command"), around)
+        case MentionsForm():
+            check_mentions(form, spot)
+        case DiffForm():
+            _check_diff(options, spot, around)
+        case _ if _is_blank(options.get("value")) and spot.path[-1] == "contains":
+            spot.at("value").report("is empty, and every answer contains that")
+
+
+def _check_program(form: CommandGraderForm, spot: Location, around: SuiteFolder) -> None:
+    program = placed(form.command[0], str(around.folder))
+    # What is in the workspace is there or not when an attempt has one.
+    if not (around.has_workspace and "/" in program and not Path(program).is_absolute()):
+        check_executable(program, str(around.folder), search_path(form.env), spot)
+
+
+def _check_diff(options: Mapping[str, Any], spot: Location, around: SuiteFolder) -> None:
+    if not around.has_workspace:
+        spot.report("there is nothing to compare without a workspace; add workspace: to the suite")
+    if not options:
+        spot.report(f"says nothing to check; give any of {listed(DIFF_CHECKS)}")
+    if options.get("empty") and options.get("max_files", options.get("max_lines")) is not None:
+        spot.at("empty").report("says that nothing may change; leave max_files and max_lines out")
+
+
+def _is_blank(value: Any) -> bool:
+    texts = value if isinstance(value, list) else [value]
+    return any(isinstance(text, str) and not text.strip() for text in texts)
+
+
+def _read_schema(name: str, spot: Location, folder: Path) -> Any:
+    found = len(spot.problems)
+    document = read_beside(name, spot, folder)
+    if document is None:
+        return {}
+    schema = plain(document.data)
+    if isinstance(schema, dict):
+        _check_schema(schema, document.spot)
+    elif len(spot.problems) == found:
+        spot.report(f"{shown(name)} must hold a JSON Schema, not {shown(schema)}")
+    return schema
+
+
+def _check_schema(schema: dict[str, Any], spot: Location) -> None:
+    # Only here: it is slow to import, and most suites have no schema.
+
+    check_schema(schema, spot)
+
+
+# ---- what the cases expect
+
+
+def check_expectations(graders: tuple[GraderSpec, ...], cases: CaseList) -> None:
+    """Tells which cases have nothing that a grader without a value of its own could use."""
+    for grader in graders:
+        problem_of = _expectation_check(grader)
+        if problem_of is None:
+            continue
+        wrong = 0
+        for index, case in enumerate(cases.cases):
+            problem = problem_of(case.expect)
+            if problem is None:
+                continue
+            wrong += 1
+            if wrong <= TOLD_CASES:
+                cases.spot(index).at("expect").report(
+                    f"case '{case.id}': grader '{grader.name}' needs {problem}"
+                )
+        if wrong > TOLD_CASES:
+            Location(problems=cases.problems).report(
+                f"{wrong - TOLD_CASES} more cases don't suit grader '{grader.name}'"
+            )
+
+
+def _expectation_check(grader: GraderSpec) -> Callable[[Any], str | None] | None:
+    """What is wrong with a case's `expect` for a grader; None where it doesn't use it."""
+    if "value" in grader.options or "pattern" in grader.options:
+        return None
+    match grader.kind:
+        case "equals":
+            return lambda expect: _unless(isinstance(expect, str), "text", expect)
+        case "contains":
+            return _contains_problem
+        case "regex":
+            return _regex_problem
+        case "number":
+            return lambda expect: _unless(_is_number(expect), "a number", expect)
+        case "json" if "path" in grader.options:
+            return lambda expect: _unless(expect is not None, "something", expect)
+        case "mentions":
+            return lambda expect: mentions_problem(grader.options, expect)
+    return None
+
+
+def _unless(fits: bool, wanted: str, expect: Any) -> str | None:
+    if fits:
+        return None
+    is_number = isinstance(expect, int | float) and wanted.startswith("text")
+    quotes = "; put it in quotes" if is_number else ""
+    return f"{wanted} in expect, not {shown(expect)}{quotes}"
+
+
+def _contains_problem(expect: Any) -> str | None:
+    texts = expect if isinstance(expect, list | tuple) and expect else [expect]
+    fits = all(isinstance(text, str) and text.strip() for text in texts)
+    return _unless(fits, "text, or a list of texts,", expect)
+
+
+def _regex_problem(expect: Any) -> str | None:
+    if not isinstance(expect, str):
+        return _unless(False, "text", expect)
+    problem = pattern_problem(expect)
+    return None if problem is None else f"a regular expression in expect: {problem}"
+
+
+def _is_number(value: Any) -> bool:
+    """Numbers, and texts that are one: a CSV file holds nothing else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return False
+    try:
+        return math.isfinite(float(value))
+    except (ValueError, OverflowError):
+        return False

@@ -1,0 +1,113 @@
+"""The rules of a run as suites write them: limits, retries and the budget, as records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paraval.documents.forms import Locate, check
+from paraval.documents.problems import Location, suggestion
+from paraval.documents.yaml import scalar_text
+from paraval.plan.matrix import Axis, find_value
+from paraval.plan.schema.suite_form import BudgetForm, LimitsForm, RetryForm, StopForm
+from paraval.plan.schema.target_forms import TargetLimitsForm
+from paraval.records import Budget, Outcome, RetryPolicy, Scalar, StopRule, TargetLimits
+from paraval.settings import Parallel
+
+# What one attempt may take of the machine, as a target says it.
+
+
+def read_target_limits(written: Any, locate: Locate) -> TargetLimits:
+    at_limits: Locate = lambda steps: locate(("limits", *steps))  # noqa: E731 - a name for one use
+    form = None if written is None else check(TargetLimitsForm, written, at_limits(()), at_limits)
+    if form is None:
+        return TargetLimits()
+    return TargetLimits(
+        cpu=None if form.cpu is None else float(form.cpu),
+        memory_bytes=form.memory,
+        processes=None if form.processes is None else int(form.processes),
+        open_files=None if form.open_files is None else int(form.open_files),
+        file_bytes=form.file_size,
+    )
+
+
+# When a run may stop early, as suites write it.
+
+
+def read_stop(written: Any, spot: Location, axes: Sequence[Axis]) -> StopRule | None:
+    """The rule; a run of one variant alone has nothing that could be decided."""
+    form = None if written is None else check(StopForm, written, spot)
+    if form is None:
+        return None
+    if all(len(axis.values) < 2 for axis in axes):
+        spot.report(
+            "is for suites that compare; give `matrix` an axis with two values or more, or remove"
+            " `stop`"
+        )
+    return StopRule(confidence=float(form.confidence))
+
+
+def read_limits(
+    written: Any, spot: Location, axes: Sequence[Axis]
+) -> tuple[Parallel | None, dict[str, int]]:
+    """How many may run at once, where that is said; and how many of each axis value."""
+    by_name = {axis.name: axis for axis in axes}
+    if isinstance(written, Mapping):
+        written = _known_limits(written, spot, ["parallel", *by_name])
+    form = None if written is None else check(LimitsForm, written, spot)
+    if form is None:
+        return None, {}
+    named: dict[str, int] = {}
+    for name, values in (form.model_extra or {}).items():
+        for text, limit in values.items():
+            value = find_value(by_name, name, text, spot.at(name, text))
+            if value is not None:
+                named[limit_name(name, value.value)] = int(limit)
+    return form.parallel if form.parallel in (None, "auto") else int(form.parallel), named
+
+
+def _known_limits(
+    written: Mapping[str, Any], spot: Location, known: Sequence[str]
+) -> Mapping[str, Any]:
+    """The limits on what there is, with axis values as text, which they are not in Python."""
+    for name in written:
+        if name not in known:
+            spot.at(str(name)).report(f"there is no axis '{name}'{suggestion(str(name), known)}")
+    return {
+        name: {scalar_text(value): limit for value, limit in limits.items()}
+        if isinstance(limits, Mapping)
+        else limits
+        for name, limits in written.items()
+        if name in known
+    }
+
+
+def limit_name(axis: str, value: Scalar) -> str:
+    """What a limit on an axis value is called in records: `mode=with-tool`."""
+    return f"{axis}={scalar_text(value)}"
+
+
+def read_retry(written: Any, spot: Location) -> RetryPolicy:
+    form = None if written is None else check(RetryForm, written, spot)
+    if form is None:
+        return RetryPolicy()
+    if form.longest_delay < form.first_delay:
+        spot.at("longest_delay").report(
+            f"must not be less than first_delay ({form.first_delay:g}), not {form.longest_delay:g}"
+        )
+    return RetryPolicy(
+        attempts=int(form.attempts),
+        on=frozenset(Outcome(name) for name in form.on),
+        first_delay_s=float(form.first_delay),
+        longest_delay_s=float(form.longest_delay),
+    )
+
+
+def read_budget(written: Any, spot: Location) -> Budget | None:
+    form = None if written is None else check(BudgetForm, written, spot)
+    if form is None:
+        return None
+    each = form.per_attempt_usd
+    if each is not None and each > form.usd:
+        spot.at("per_attempt_usd").report(f"must not be more than usd ({form.usd:g}), not {each:g}")
+    return Budget(usd=float(form.usd), per_attempt_usd=None if each is None else float(each))

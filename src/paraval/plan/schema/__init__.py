@@ -1,0 +1,1 @@
+"""The keys of a suite file, as its author writes them."""

@@ -1,0 +1,211 @@
+"""What a suite's words are relative to: its folder, functions handed over with it, its models."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from paraval.documents.problems import Location, shown
+from paraval.errors import ParavalError
+from paraval.functions import Functions, load_function
+from paraval.plan.registry import Registry
+from paraval.records import (
+    AgentTarget,
+    CommandTarget,
+    CustomAgent,
+    GraderSpec,
+    Grading,
+    McpServer,
+    Target,
+    Workspace,
+)
+from paraval.templates import TemplateError, TemplateFields, field_names, fill
+
+# `{suite}`, the folder that a suite is in: filled in when a plan is made, not for each attempt.
+
+SUITE_FIELD = "suite"
+
+Place = Callable[[str], str]
+
+_SUITE = re.compile(r"\{\{|\}\}|\{\s*suite\s*\}")
+
+
+def placed(template: str, folder: str) -> str:
+    """A template with the suite's folder in it; it is still a template."""
+    return _filled(template, folder.replace("{", "{{").replace("}", "}}"))
+
+
+def place_target(target: Target, folder: str) -> Target:
+    """A target whose templates hold the suite's folder."""
+
+    def place(text: str) -> str:
+        return placed(text, folder)
+
+    match target:
+        case CommandTarget():
+            return _place_command(target, place, folder)
+        case AgentTarget():
+            return _place_agent(target, place)
+    return target
+
+
+def place_grading(grading: Grading, folder: str) -> Grading:
+    """Graders whose commands hold the suite's folder."""
+    return replace(grading, graders=tuple(_place_grader(spec, folder) for spec in grading.graders))
+
+
+def _place_grader(spec: GraderSpec, folder: str) -> GraderSpec:
+    if spec.kind != "command":
+        return spec
+    options = dict(spec.options)
+    options["command"] = [placed(argument, folder) for argument in options["command"]]
+    options["env"] = _values(options.get("env") or {}, lambda text: placed(text, folder))
+    return replace(spec, options=options)
+
+
+def place_workspace(workspace: Workspace, folder: str) -> Workspace:
+    """A workspace whose setup is filled in: it has no other fields than a plan knows."""
+    nothing = TemplateFields(input=None, case_id="", repeat=0, folder="")
+    setup = (fill(placed(argument, folder), nothing) for argument in workspace.setup)
+    return replace(workspace, setup=tuple(setup))
+
+
+def _filled(template: str, folder: str) -> str:
+    if SUITE_FIELD not in template:
+        return template
+    return _SUITE.sub(
+        lambda found: found[0] if found[0] in ("{{", "}}") else folder,
+        template,
+    )
+
+
+def _place_command(target: CommandTarget, place: Place, folder: str) -> CommandTarget:
+    return replace(
+        target,
+        # No value becomes text of a script: there, the folder is one of the values.
+        command=target.command if target.shell else tuple(map(place, target.command)),
+        folder=folder if target.shell else "",
+        env=_values(target.env, place),
+        stdin=_or_none(target.stdin, place),
+        output_file=_or_none(target.output_file, place),
+    )
+
+
+def _place_agent(target: AgentTarget, place: Place) -> AgentTarget:
+    return replace(
+        target,
+        prompt=place(target.prompt),
+        system=_or_none(target.system, place),
+        mcp=tuple(_place_server(server, place) for server in target.mcp),
+        arguments=tuple(map(place, target.arguments)),
+        custom=None if target.custom is None else _place_custom(target.custom, place),
+        env=_values(target.env, place),
+    )
+
+
+def _place_server(server: McpServer, place: Place) -> McpServer:
+    return replace(
+        server,
+        command=tuple(map(place, server.command)),
+        env=_values(server.env, place),
+        url=_or_none(server.url, place),
+    )
+
+
+def _place_custom(custom: CustomAgent, place: Place) -> CustomAgent:
+    return replace(
+        custom,
+        command=tuple(map(place, custom.command)),
+        stdin=_or_none(custom.stdin, place),
+    )
+
+
+def _values(texts: Mapping[str, str], place: Place) -> dict[str, str]:
+    return {name: place(text) for name, text in texts.items()}
+
+
+def _or_none(text: str | None, place: Place) -> str | None:
+    return None if text is None else place(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteFolder:
+    """A suite's own folder, absolute, its functions that were given as objects, and its models."""
+
+    folder: Path
+    functions: Functions
+    registry: Registry = field(default_factory=Registry)
+    has_workspace: bool = False
+    """True: attempts run in a folder of their own, not in the suite's."""
+
+    def function(self, reference: str, spot: Location) -> Callable[..., Any] | None:
+        """The function that a reference stands for; None after telling why it cannot be had."""
+        if reference in self.functions:
+            return self.functions[reference]
+        try:
+            return load_function(reference, str(self.folder))
+        except ParavalError as error:
+            spot.report(error.message)
+        return None
+
+
+# Whether the programs that a suite names can be started: asked when it is loaded.
+
+
+def search_path(env: Mapping[str, str]) -> str:
+    """Where a child with this environment looks for programs."""
+    return env.get("PATH", os.environ.get("PATH", os.defpath))
+
+
+def check_executable(program: str, cwd: str, path: str, spot: Location) -> None:
+    """Tells where a program that a command starts with is not to be found."""
+    if not _can_be_checked(program, spot):
+        return
+    if "/" in program:
+        if shutil.which(os.path.normpath(Path(cwd) / program)) is None:
+            is_there = os.path.exists(Path(cwd) / program)  # noqa: PTH110 - not for a name too long
+            state = "cannot be executed" if is_there else "is not there"
+            spot.report(f"the program '{program}' {state} (looked for in {cwd})")
+    elif shutil.which(program, path=path) is None:
+        beside = os.path.isfile(Path(cwd) / program)  # noqa: PTH113 - False for a name too long
+        spot.report(f"there is no program '{program}' on PATH{_program_hint(program, beside)}")
+
+
+def check_started_in_workspace(
+    program: str, path: str, spot: Location, around: SuiteFolder
+) -> None:
+    """The same for a program that is started where an attempt runs, not beside the suite."""
+    named = placed(program, str(around.folder))
+    if not _can_be_checked(named, spot):
+        return
+    if "/" not in named or Path(named).is_absolute():
+        check_executable(named, str(around.folder), path, spot)
+    elif not around.has_workspace:
+        # With one, it is there or not when an attempt has its workspace.
+        spot.report(
+            f"'{program}' would be looked for in the attempt's own empty folder; write"
+            f" {{suite}}/{program.removeprefix('./')} for a file beside the suite"
+        )
+
+
+def _can_be_checked(program: str, spot: Location) -> bool:
+    try:
+        if not program or "\0" in program:
+            spot.report(f"must start with the name of a program, not {shown(program)}")
+            return False
+        return not field_names(program)
+    except TemplateError:
+        return False
+
+
+def _program_hint(program: str, beside: bool) -> str:
+    if program.startswith("python"):
+        return "; {python} is the Python that paraval runs with"
+    if beside:
+        return f"; write ./{program} for the file of this name"
+    return "; install it, or give its path"

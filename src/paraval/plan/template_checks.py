@@ -1,0 +1,514 @@
+"""Whether a target's templates fit the cases: asked when a suite is loaded, so that no field is
+found missing at trial 900, and no two trials write the same file."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from pathlib import Path
+from typing import Any
+
+from paraval.documents.problems import Location, Step, nearest, shown, suggestion
+from paraval.plan.cases import CaseList
+from paraval.plan.chat import Prompt, names_a_file
+from paraval.plan.matrix import Axis, AxisValue, lone_field
+from paraval.plan.suite_folder import SUITE_FIELD
+from paraval.plan.targets import VariantTarget
+from paraval.records import (
+    AgentTarget,
+    Case,
+    ChatTarget,
+    CommandTarget,
+    FunctionTarget,
+    Target,
+    Variant,
+)
+from paraval.templates import (
+    FIXED_FIELDS,
+    TemplateError,
+    TemplateFields,
+    as_text,
+    escaped_names,
+    field_names,
+    fill,
+    input_value,
+    misplaced_fields,
+)
+
+ARGUMENT_LIMIT_BYTES = 131_071
+"""Linux takes no longer argument or variable (MAX_ARG_STRLEN)."""
+
+LONGEST_NAME = 60
+_UP_TO_LONE_BRACE = re.compile(r"(?:[^{}]++|\{\{|\}\}|\{[^{}]*\})*+")
+
+
+class Carrier(Enum):
+    """How a filled template gets to where it is read."""
+
+    ARGUMENT = auto()
+    """Or as a variable, or a path: of bounded length, and without NUL."""
+    SCRIPT = auto()
+    """To a shell: fields cannot stand everywhere in it, and each value is an argument."""
+    PROMPT = auto()
+    """To an agent, as an argument, on stdin or in a file: without NUL, and of any length."""
+    STDIN = auto()
+    MESSAGE = auto()
+    """To a model, in JSON: whatever it holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template:
+    """A template of a target, and where it stands."""
+
+    prompt: Prompt
+    carrier: Carrier = Carrier.ARGUMENT
+    fields: tuple[str, ...] = FIXED_FIELDS
+    """What it may ask for beside axes and the parts of the input."""
+    unsaid: tuple[str, ...] = ()
+    """Keys of the target that it would ask for in vain, even where an axis has the name."""
+
+    @property
+    def text(self) -> str:
+        return self.prompt.text
+
+    def problem_of(self, text: str) -> str | None:
+        """Why it cannot be handed over as it is."""
+        if self.carrier is Carrier.MESSAGE:
+            return None
+        if "\0" in text and self.carrier is not Carrier.STDIN:
+            return "holds a NUL character, which no command can be given"
+        try:
+            size = len(text) if text.isascii() else len(text.encode())
+        except UnicodeEncodeError:
+            return "holds half of a surrogate pair, which is no text"
+        if size <= ARGUMENT_LIMIT_BYTES or self.carrier in (Carrier.PROMPT, Carrier.STDIN):
+            return None
+        return f"is {size:,} bytes long, too long for a command; pass it through stdin"
+
+    def report(self, message: str, offset: int = 0) -> None:
+        self.prompt.spot_at(offset).report(message)
+
+    def offset_of(self, field: str) -> int:
+        found = re.search(rf"(?<!\{{)\{{\s*{re.escape(field)}\s*\}}", self.text)
+        return found.start() if found else 0
+
+
+CHAT_FIELDS = ("input", "case.id", "repeat")
+"""A model has no use for paths of this machine, and its answers could never be used again."""
+
+
+def templates_of(target: VariantTarget) -> Iterator[Template]:
+    record = target.record
+    if isinstance(record, ChatTarget):
+        for prompt in target.prompts:
+            yield Template(prompt=prompt, carrier=Carrier.MESSAGE, fields=CHAT_FIELDS)
+        return
+    fields = FIXED_FIELDS
+    if not isinstance(record, FunctionTarget):
+        fields = (*FIXED_FIELDS, SUITE_FIELD, *(("workspace",) if target.has_workspace else ()))
+
+    def template(text: str, *steps: Step) -> Template:
+        prompt = Prompt(text=text, spot=target.locate(steps))
+        carrier = Carrier.STDIN if steps == ("stdin",) else Carrier.ARGUMENT
+        return Template(prompt=prompt, carrier=carrier, fields=fields)
+
+    for name, value in record.env.items():
+        yield template(value, "env", name)
+    match record:
+        case CommandTarget():
+            yield from _of_command(record, template)
+        case AgentTarget():
+            for prompt in target.prompts:
+                yield Template(prompt=prompt, carrier=Carrier.PROMPT, fields=fields)
+            yield from _of_agent(record, template)
+
+
+Make = Callable[..., Template]
+
+
+def _of_agent(record: AgentTarget, template: Make) -> Iterator[Template]:
+    for number, item in enumerate(record.program):
+        yield template(item, "program", number)
+    for number, item in enumerate(record.arguments):
+        yield template(item, "arguments", number)
+    for server in record.mcp:
+        for number, item in enumerate(server.command):
+            yield template(item, "mcp", server.name, "command", number)
+        for name, value in server.env.items():
+            yield template(value, "mcp", server.name, "env", name)
+        if server.url is not None:
+            yield template(server.url, "mcp", server.name, "url")
+    if record.custom is None:
+        return
+    for number, item in enumerate(record.custom.command):
+        yield _of_custom(template(item, "command", number), record)
+    if record.custom.stdin is not None:
+        yield _of_custom(template(record.custom.stdin, "stdin"), record)
+
+
+def _of_custom(template: Template, record: AgentTarget) -> Template:
+    """A template that may ask for what the agent is told, which goes before an axis of the name."""
+    said = {
+        "model": record.model is not None or record.model_name is not None,
+        "max_turns": record.max_turns is not None,
+    }
+    return replace(
+        template,
+        fields=(*template.fields, "prompt", "workspace", "mcp_config", *said),
+        unsaid=tuple(name for name, is_said in said.items() if not is_said),
+    )
+
+
+def _of_command(record: CommandTarget, template: Make) -> Iterator[Template]:
+    if record.shell:
+        yield replace(template(record.command[0], "command"), carrier=Carrier.SCRIPT)
+    else:
+        for number, item in enumerate(record.command):
+            yield template(item, "command", number)
+    if record.stdin is not None:
+        yield template(record.stdin, "stdin")
+    if record.output_file is not None:
+        yield template(record.output_file, "output")
+
+
+def check_templates(targets: Sequence[VariantTarget], axes: Sequence[str], cases: CaseList) -> None:
+    """Tells every field that some trial would not have, and every value that cannot be passed."""
+    checked: set[tuple[Any, ...]] = set()
+    seen: set[int] = set()
+    for target in targets:
+        if id(target.record) in seen:
+            continue
+        seen.add(id(target.record))
+        for template in templates_of(target):
+            spot = template.prompt.spot
+            kind = (template.carrier, template.fields, template.unsaid)
+            mark = (template.text, spot.file, spot.path, kind)
+            if mark not in checked:
+                checked.add(mark)
+                check_template(template, axes, cases)
+
+
+def check_template(template: Template, axes: Sequence[str], cases: CaseList) -> None:
+    """Tells every field of one template that some trial would not have."""
+    try:
+        names = field_names(template.text)
+    except TemplateError as error:
+        hint = f"; {error.hint}" if error.hint else ""
+        sound = _UP_TO_LONE_BRACE.match(template.text)
+        told = f"{error.message} in {shown(template.text)}{hint}"
+        template.report(told, sound.end() if sound else 0)
+        return
+    if problem := template.problem_of(template.text):
+        template.report(problem)
+    if template.carrier is Carrier.SCRIPT:
+        for found in misplaced_fields(template.text):
+            told = f"{{{found.field}}} cannot stand {found.where}; {found.hint}"
+            template.report(told, template.offset_of(found.field))
+    known = (*template.fields, *axes)
+    for name in names:
+        if name in template.unsaid:
+            told = f"{{{name}}} is what the target's {name} says, which it does not; add {name}:"
+            template.report(told, template.offset_of(name))
+        elif "input" in template.fields and _is_of_input(name):
+            _check_input_field(name, template, cases)
+        elif name not in known:
+            near = suggestion(name, known)
+            braces = "" if near.endswith("?") else "; write {{ and }} for plain braces"
+            if name == "workspace":
+                near, braces = "", "; it needs workspace: in the suite"
+            # Braces of JSON make long names.
+            field = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..."
+            template.report(
+                f"there is no field {{{field}}}{near}{braces}", template.offset_of(name)
+            )
+
+
+# ---- what a model or an agent is sent
+
+
+def check_prompts(
+    variants: Sequence[tuple[Variant, VariantTarget]], axes: Sequence[Axis], cases: CaseList
+) -> None:
+    """Tells which chats and agents would be sent something else than was meant: a field in double
+    braces, the name of a file, or the same text for all cases."""
+    asking = [
+        (variant, target)
+        for variant, target in variants
+        if isinstance(target.record, ChatTarget | AgentTarget)
+    ]
+    told = _check_axis_texts(asking, axes)
+    names = [axis.name for axis in axes]
+    for _, target in asking:
+        if id(target.record) not in told:
+            told.add(id(target.record))
+            if not _tell_double_braces(target, names):
+                _check_case_is_used(target, names, cases)
+
+
+def _check_axis_texts(
+    asking: Sequence[tuple[Variant, VariantTarget]], axes: Sequence[Axis]
+) -> set[int]:
+    """The ids of targets whose prompt is the value of an axis, which is neither read as a file nor
+    filled in; one problem for all values of an axis."""
+    by_name = {axis.name: axis for axis in axes}
+    mistaken: dict[tuple[str, str], list[AxisValue]] = {}
+    wrapped: dict[tuple[str, str], str] = {}
+    told: set[int] = set()
+    for variant, target in asking:
+        for key, prompt in _keyed_prompts(target):
+            name = lone_field(prompt.text)
+            axis = None if name is None else by_name.get(name)
+            value = None if axis is None else axis.find(as_text(variant[axis.name]))
+            if axis is None or value is None or not _is_prompt_of_its_own(value.text):
+                continue
+            told.add(id(target.record))
+            found = mistaken.setdefault((axis.name, key), [])
+            if value not in found:
+                found.append(value)
+            is_chat = isinstance(target.record, ChatTarget)
+            wrapped[axis.name, key] = "{chat: {%s: %s}}" if is_chat else "{%s: %s}"
+    for (name, key), values in mistaken.items():
+        first = values[0]
+        more = f" (and {len(values) - 1} more)" if len(values) > 1 else ""
+        is_file = names_a_file(first.text)
+        label, text = (Path(first.text).stem, first.text) if is_file else ("NAME", "TEXT")
+        form = f"{name}: {{{label}: {wrapped[name, key] % (key, text)}}}"
+        first.spot.report(
+            f"{shown(first.text)}{more} would be sent as the {key}: values of an axis are neither"
+            f" files nor templates; write {form}"
+        )
+    return told
+
+
+def _keyed_prompts(target: VariantTarget) -> Iterator[tuple[str, Prompt]]:
+    if isinstance(target.record, ChatTarget):
+        for message, prompt in zip(target.record.messages, target.prompts, strict=True):
+            yield "system" if message.role == "system" else "prompt", prompt
+    else:
+        yield from zip(("prompt", "system"), target.prompts, strict=False)
+
+
+def _is_prompt_of_its_own(text: str) -> bool:
+    """Whether a text would be one in the suite's own words: a file of prompts, or a template."""
+    return names_a_file(text) or any(map(_is_of_case, _names_or_none(text) or ()))
+
+
+def _tell_double_braces(target: VariantTarget, axes: Sequence[str]) -> bool:
+    """Whether there were any around a field."""
+    found = False
+    for template in templates_of(target):
+        if template.prompt not in target.prompts:
+            continue
+        for name, offset in escaped_names(template.text):
+            if name in template.fields or name in axes or _is_of_input(name):
+                found = True
+                written = template.text[offset : template.text.index("}}", offset) + 2]
+                template.report(
+                    f"{written} is plain text and is not filled in; did you mean {{{name}}}?",
+                    offset,
+                )
+    return found
+
+
+def _check_case_is_used(target: VariantTarget, axes: Sequence[str], cases: CaseList) -> None:
+    """By any of its messages; an agent may also be told by its arguments or its environment. A
+    field that is not known may have been meant for it, and was told."""
+    if len(cases.cases) < 2 or not target.prompts:
+        return
+    for template in templates_of(target):
+        constant = {*template.fields, *axes} - {"input", "case.id"}
+        names = _names_or_none(template.text)
+        if names is None or not constant.issuperset(names):
+            return
+    prompt = target.prompts[-1 if isinstance(target.record, ChatTarget) else 0]
+    has_input = any(case.input is not None for case in cases.cases)
+    instead = "did you mean {input}?" if has_input else "use {case.id}, or repeats of one case"
+    prompt.spot_at(0).report(
+        f"the prompt uses nothing of the case: all {len(cases.cases):,} cases would send the same"
+        f" text; {instead}"
+    )
+
+
+def _is_of_case(name: str) -> bool:
+    return name == "case.id" or _is_of_input(name)
+
+
+def _is_of_input(name: str) -> bool:
+    return name == "input" or (name.startswith("input.") and len(name) > len("input."))
+
+
+def _check_input_field(name: str, template: Template, cases: CaseList) -> None:
+    """One problem for all cases that lack the field: the first is named, the others are counted."""
+    path = name.removeprefix("input").removeprefix(".")
+    _check_that_there_is_input(name, cases)
+    first: tuple[Case, str] | None = None
+    others = 0
+    for case in cases.cases:
+        if case.input is None:
+            continue
+        problem = _value_problem(case.input, path, template)
+        if problem is None:
+            continue
+        if first is None:
+            first = (case, problem)
+        else:
+            others += 1
+    if first is not None:
+        more = f" (and {others} more)" if others else ""
+        told = f"{{{name}}} for case '{first[0].id}'{more}: {first[1]}"
+        template.report(told, template.offset_of(name))
+
+
+def _check_that_there_is_input(name: str, cases: CaseList) -> None:
+    without = [index for index, case in enumerate(cases.cases) if case.input is None]
+    if without:
+        case = f"case '{cases.cases[without[0]].id}'"
+        who = f"{case} has" if len(without) == 1 else f"{case} and {len(without) - 1} more have"
+        cases.spot(without[0]).at("input").report(f"{who} no input, but {{{name}}} is used")
+
+
+def _value_problem(given: Any, path: str, template: Template) -> str | None:
+    try:
+        value = input_value(given, path) if path else given
+    except TemplateError:
+        return _missing_field(given, path)
+    problem = template.problem_of(as_text(value))
+    return None if problem is None else f"the value {problem}"
+
+
+def _missing_field(given: Any, path: str) -> str:
+    if isinstance(given, str):
+        return "its input is text and has no keys; use {input}"
+    keys = [str(key) for key in given]
+    near = nearest(path, keys)
+    if near:
+        return f"there is no such key, did you mean {{input.{near[0]}}}?"
+    return f"there is no such key{suggestion(path, keys)}"
+
+
+# ---- files that trials would share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedFile:
+    """A file that several trials would write."""
+
+    path: str
+    trials: int
+    variant: int
+    """The position of the first variant whose trials write it."""
+    others: int
+    """How many more files are shared."""
+
+    @property
+    def message(self) -> str:
+        more = f" (and so on for {self.others:,} more)" if self.others else ""
+        return (
+            f"{self.trials:,} trials would write the same file '{self.path}'{more}; put"
+            " {folder}, or {case.id}, {repeat} and every axis, into its path"
+        )
+
+
+def find_shared_file(
+    variants: Sequence[tuple[Variant, Target]], cases: Sequence[Case], repeats: int
+) -> SharedFile | None:
+    """The first file that two trials would write, if any."""
+    trials: Counter[str] = Counter()
+    first: dict[str, int] = {}
+    for position, (variant, target) in enumerate(variants):
+        if not isinstance(target, CommandTarget) or target.output_file is None:
+            continue
+        if not Path(target.cwd).is_absolute() and _is_in_workspace(target.output_file):
+            continue
+        names = _names_or_none(target.output_file) or ()
+        if "folder" in names:
+            continue
+        # Without the field, each repeat writes what the first one does.
+        filled, times = (repeats, 1) if "repeat" in names else (1, repeats)
+        for path in _filled(target, variant, cases, filled):
+            trials[path] += times
+            first.setdefault(path, position)
+    shared = [path for path, count in trials.items() if count > 1]
+    if not shared:
+        return None
+    path = shared[0]
+    return SharedFile(path=path, trials=trials[path], variant=first[path], others=len(shared) - 1)
+
+
+def _is_in_workspace(output: str) -> bool:
+    """Whether a file is each attempt's own, because its workspace is."""
+    return not output.startswith("/")
+
+
+def _names_or_none(template: str) -> tuple[str, ...] | None:
+    try:
+        return field_names(template)
+    except TemplateError:
+        return None
+
+
+def _filled(
+    target: CommandTarget, variant: Variant, cases: Sequence[Case], repeats: int
+) -> Iterator[str]:
+    assert target.output_file is not None
+    for case, repeat in itertools.product(cases, range(1, repeats + 1)):
+        fields = TemplateFields(
+            input=case.input, case_id=case.id, repeat=repeat, folder="", variant=variant
+        )
+        try:
+            name = fill(target.output_file, fields)
+        except TemplateError:
+            continue
+        yield os.path.normpath(os.path.join(target.cwd, name))  # noqa: PTH118 - Path is slow here
+
+
+# The templates of commands that are no target's: a grader's and a workspace's setup.
+
+GRADER_FIELDS = ("input", "case.id", "repeat", "python", SUITE_FIELD)
+"""Not the attempt's folder: what graders look at is the answer and the workspace."""
+SETUP_FIELDS = ("python", SUITE_FIELD)
+"""A worktree is made ready before anyone knows for which trial."""
+
+
+def check_grader_templates(
+    written: Any, spot: Location, *, axes: Sequence[str], cases: CaseList, has_workspace: bool
+) -> None:
+    """Tells every field in the commands of graders that some trial would not have."""
+    fields = (*GRADER_FIELDS, "workspace") if has_workspace else GRADER_FIELDS
+    for number, grader in enumerate(written if isinstance(written, list | tuple) else ()):
+        options = grader.get("command") if isinstance(grader, Mapping) else None
+        at = spot.at(number, "command")
+        if isinstance(options, Mapping):
+            texts = [*_items(options.get("command"), "command"), *_items(options.get("env"), "env")]
+        else:
+            texts = list(_items(options))
+        for text, steps in texts:
+            prompt = Prompt(text=text, spot=at.at(*steps))
+            check_template(Template(prompt=prompt, fields=fields), axes, cases)
+
+
+def check_setup_templates(written: Any, spot: Location, cases: CaseList) -> None:
+    """The same for a workspace's setup."""
+    setup = written.get("setup") if isinstance(written, Mapping) else None
+    for text, steps in _items(setup, "setup"):
+        prompt = Prompt(text=text, spot=spot.at(*steps))
+        check_template(Template(prompt=prompt, fields=SETUP_FIELDS), (), cases)
+
+
+def _items(written: Any, *steps: Step) -> Iterator[tuple[str, tuple[Step, ...]]]:
+    """The texts in a list or a mapping, each with the way to it."""
+    pairs: list[tuple[Step, Any]]
+    if isinstance(written, Mapping):
+        pairs = [(str(name), value) for name, value in written.items()]
+    elif isinstance(written, list | tuple):
+        pairs = list(enumerate(written))
+    else:
+        return
+    for step, text in pairs:
+        if isinstance(text, str):
+            yield text, (*steps, step)

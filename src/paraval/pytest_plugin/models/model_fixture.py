@@ -1,0 +1,339 @@
+"""The fixture `model`: a model of the registry, as a test uses it.
+
+With a client of one's own: `OpenAI(base_url=model.base_url, api_key=model.api_key)`, and
+`model.model` as the model's name. Or at once: `model.ask("...").text`, whose tokens and cost are
+recorded by themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from paraval.errors import ParavalError, RequestError
+from paraval.loopback.scenario import Scenario
+from paraval.loopback.server import LoopbackServer
+from paraval.models.client import Models
+from paraval.models.http_call import HttpCaller
+from paraval.models.prices import Prices
+from paraval.models.requests import FailedCall, ModelAnswer, Request
+from paraval.pytest_plugin.models.choice import choice_in, choose, generate
+from paraval.pytest_plugin.models.spending import Spending
+from paraval.pytest_plugin.models.usage_fixture import shown, spending_for
+from paraval.pytest_plugin.plugin import WANTED
+from paraval.pytest_plugin.running.current_test import CURRENT, current
+from paraval.records import (
+    CacheUse,
+    Failure,
+    Message,
+    Model,
+    Outcome,
+    Price,
+    Provider,
+    Spend,
+    account_need,
+)
+
+__all__ = ["Answer", "ModelUnderTest", "NoAnswerError", "generate", "make_model"]
+
+_PRICES = Prices()
+Prompt = str | Sequence[Mapping[str, str]]
+"""A question, or the turns of a conversation: `{"role": "user", "content": "..."}`."""
+
+
+class NoAnswerError(ParavalError):
+    """A model that was asked and did not answer; an outage is told as one, and not as a failure."""
+
+    # Tracebacks and summaries show where users have it from.
+    __module__ = "paraval"
+
+    def __init__(self, failure: Failure) -> None:
+        message = failure.message.replace("then resume", "then run the tests again")
+        super().__init__(message)
+        self.failure = replace(failure, message=message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a model answered."""
+
+    text: str
+    usage: Mapping[str, float]
+    """input_tokens, output_tokens, cached_tokens, reasoning_tokens: those that were told."""
+    cost_usd: float | None
+    """None: unknown."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """model, finish_reason, request_id, first_token_s, tool_calls: those that are known."""
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelUnderTest:
+    """A model of the registry. Its key is read from the environment when it is used."""
+
+    record: Model = field(repr=False)
+    name: str
+    """As the registry calls it."""
+    model: str
+    """As the provider calls it."""
+    base_url: str
+    """Of a simulated model, the server's on this machine."""
+    _asking: Asking | None = field(repr=False, compare=False)
+    _session: pytest.Session = field(repr=False, compare=False)
+
+    @property
+    def provider(self) -> str:
+        return self.record.provider.value
+
+    @property
+    def account(self) -> str:
+        return self.record.account
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        return self.record.options
+
+    @property
+    def is_simulated(self) -> bool:
+        return self.record.provider is Provider.LOOPBACK
+
+    @property
+    def price(self) -> Price | None:
+        """The registry's, else the price table's; None: unknown."""
+        return _PRICES.price(self.record)
+
+    @property
+    def api_key(self) -> str:
+        """A simulated model takes any, and tells accounts apart by it. A server without a key gets
+        one that says so: clients want some."""
+        if self.is_simulated:
+            return self.account
+        variable = self.record.api_key_env
+        if variable is None:
+            return "no-key"
+        key = os.environ.get(variable, "").strip()
+        if not key:
+            message = f"model '{self.name}' needs a key: set {variable}, or choose other --models"
+            # No wrong answer: nobody was asked.
+            raise NoAnswerError(_no_key(account_need(self.account), message))
+        return key
+
+    def __str__(self) -> str:
+        return self.name
+
+    def ask(
+        self,
+        prompt: Prompt,
+        *,
+        system: str | None = None,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+    ) -> Answer:
+        """One call, recorded in the test's `usage`. NoAnswerError where no answer came."""
+        __tracebackhide__ = True  # What failed is the test's line, not ours.
+        spending = spending_for(self._test())
+        request = self._request(prompt, system, temperature, max_tokens)
+        return self._recorded(spending, self._client().ask(request))
+
+    async def ask_async(
+        self,
+        prompt: Prompt,
+        *,
+        system: str | None = None,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+    ) -> Answer:
+        """The same in asyncio's loop of the test."""
+        __tracebackhide__ = True
+        spending = spending_for(self._test())
+        request = self._request(prompt, system, temperature, max_tokens)
+        return self._recorded(spending, await self._client().ask_async(request))
+
+    def _client(self) -> Asking:
+        return self._asking or _asking(self._session.config)
+
+    def _request(
+        self,
+        prompt: Prompt,
+        system: str | None,
+        temperature: float | None,
+        max_tokens: int | None,
+    ) -> Request:
+        turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        messages = [Message(role=turn["role"], content=turn["content"]) for turn in turns]
+        if system is not None:
+            messages.insert(0, Message(role="system", content=system))
+        return Request(
+            model=self.record,
+            messages=tuple(messages),
+            temperature=temperature,
+            max_tokens=max_tokens,
+        )
+
+    def _recorded(self, spending: Spending, ended: ModelAnswer | FailedCall) -> Answer:
+        __tracebackhide__ = True
+        label = shown(self.record, self.name)
+        if isinstance(ended, FailedCall):
+            # Told to the engine also where nothing was spent: it learns limits from refusals.
+            spending.add(label, ended.spend or Spend(calls=ended.use.requests), ended.use)
+            raise NoAnswerError(ended.failure)
+        spending.add(label, ended.spend, ended.use)
+        return Answer(
+            text=ended.text,
+            usage=ended.spend.usage,
+            cost_usd=ended.spend.cost_usd,
+            metadata=ended.metadata,
+            notes=ended.notes,
+        )
+
+    def _test(self) -> pytest.Item:
+        """Whose question it is: a model may be that of a fixture which many tests share."""
+        turn = current()
+        if turn is not None:
+            return turn.item
+        stack = getattr(self._session, "_setupstate").stack  # noqa: B009 - private: who runs alone, nothing public tells
+        for node in reversed(list(stack)):
+            if isinstance(node, pytest.Item):
+                return node
+        raise RequestError(
+            f"model '{self.name}' was asked while no test runs",
+            hint="ask it in a test, or in a fixture that a test uses",
+        )
+
+
+def _no_key(account: str, message: str) -> Failure:
+    return Failure(
+        kind=Outcome.CRASHED, message=message, account=account, lasting=True, stops=account
+    )
+
+
+def make_model(request: pytest.FixtureRequest) -> ModelUnderTest:
+    """The body of the fixture, of session scope, so that fixtures of any scope may use it."""
+    choice = choose(request.config, request.config.stash[WANTED])
+    # Not there where a test asks for it by name only while it runs: then it is the first.
+    name = getattr(request, "param", choice.names[0])
+    record = choice.registry.models[name]
+    asking = _asking(request.config) if record.provider is Provider.LOOPBACK else None
+    return ModelUnderTest(
+        record=record,
+        name=record.name,
+        model=record.model,
+        base_url=record.base_url if asking is None else asking.address_of(record),
+        _asking=asking,
+        _session=request.session,
+    )
+
+
+def _asking(config: pytest.Config) -> Asking:
+    choice = choice_in(config)
+    assert choice is not None
+    # Only here: whoever has a client of their own needs none of ours.
+
+    return asking_in(config, choice.registry.models.values())
+
+
+# ---- the client
+
+
+STARTING_S = 60.0
+LOOKING_S = 0.2
+"""How often one that waits looks up, so that a timeout or Ctrl-C can end it."""
+
+
+class Asking:
+    """The client, from any thread."""
+
+    def __init__(self, models: Iterable[Model]) -> None:
+        self._simulated = [one for one in models if one.provider is Provider.LOOPBACK]
+        self._addresses: dict[str, str] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended: asyncio.Event | None = None
+        self._started: Future[Models] = Future()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve()), name="paraval-models", daemon=True
+        )
+        # It is nobody's, whichever test comes first: what it prints or logs is not that test's.
+        token = CURRENT.set(None)
+        try:
+            self._thread.start()
+        finally:
+            CURRENT.reset(token)
+        self._models = self._started.result(STARTING_S)
+
+    def address_of(self, model: Model) -> str:
+        """Where a model answers, simulated ones too."""
+        return self._addresses.get(model.name, model.base_url)
+
+    def ask(self, request: Request) -> ModelAnswer | FailedCall:
+        asked = self._asked(request)
+        try:
+            while not asked.done():
+                try:
+                    asked.result(LOOKING_S)
+                except TimeoutError:
+                    continue
+            return asked.result()
+        finally:
+            asked.cancel()
+
+    async def ask_async(self, request: Request) -> ModelAnswer | FailedCall:
+        return await asyncio.wrap_future(self._asked(request))
+
+    def close(self) -> None:
+        if self._loop is not None and self._ended is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._ended.set)
+            self._thread.join(STARTING_S)
+
+    def _asked(self, request: Request) -> Future[ModelAnswer | FailedCall]:
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(self._models.ask(request), self._loop)
+
+    async def _serve(self) -> None:
+        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            async with AsyncExitStack() as stack:
+                for model in self._simulated:
+                    server = LoopbackServer(Scenario.load(model.scenario))
+                    await stack.enter_async_context(server)
+                    self._addresses[model.name] = server.base_url
+                wire = HttpCaller(environment=os.environ, addresses=self._addresses)
+                self._started.set_result(
+                    Models(
+                        wire=await stack.enter_async_context(wire),
+                        cache=None,
+                        use=CacheUse.OFF,
+                        prices=Prices(),
+                        identities={},
+                    )
+                )
+                await self._ended.wait()
+        except Exception as error:
+            if self._started.done():
+                raise
+            self._started.set_exception(error)
+
+
+ASKING = pytest.StashKey[Asking]()
+_STARTING = threading.Lock()
+"""Guards that there is one for a session."""
+
+
+def asking_in(config: pytest.Config, models: Iterable[Model]) -> Asking:
+    """The session's own, started when it is first wanted."""
+    with _STARTING:
+        found = config.stash.get(ASKING, None)
+        if found is None:
+            found = config.stash[ASKING] = Asking(models)
+            config.add_cleanup(found.close)
+        return found

@@ -1,0 +1,158 @@
+"""What a test's phases come to: an outcome of ours, with its reason.
+
+A failing assertion is a wrong answer, and so is any other exception of the test itself. Fixtures
+that fail judge nothing. An outage, which `outages` finds, is an error and never a wrong answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import pytest
+
+from paraval.pytest_plugin.models.spending import spending_of
+from paraval.records import (
+    AccountUse,
+    AttemptResult,
+    Failure,
+    Grade,
+    Outcome,
+    account_need,
+    model_need,
+)
+
+LONGEST_LINE = 500
+PASSED = Grade(score=1.0, passed=True, grader="pytest")
+
+
+class Ended(Protocol):
+    """How one phase of a test ended."""
+
+    @property
+    def report(self) -> pytest.TestReport: ...
+
+    @property
+    def error(self) -> BaseException | None:
+        """What was raised in it; None: nothing, or nobody knows any more."""
+        ...
+
+
+def result_of(item: pytest.Item, phases: Sequence[Ended], duration_s: float) -> AttemptResult:
+    """What the engine and the store are told of a test."""
+    outcome, failure = outcome_of(phases, item)
+    grades: tuple[Grade, ...] = ()
+    if outcome is Outcome.PASSED:
+        grades = (PASSED,)
+    elif outcome is Outcome.FAILED:
+        grades = (Grade(score=0.0, passed=False, grader="pytest", reason=_why(phases)),)
+    spend, uses = spending_of(item)
+    return AttemptResult(
+        outcome=outcome,
+        grades=grades,
+        score=grades[0].score if grades else None,
+        error=failure,
+        duration_s=duration_s,
+        spend=spend,
+        uses=uses or _use_of(item, outcome),
+    )
+
+
+def outcome_of(
+    phases: Sequence[Ended], item: pytest.Item | None = None
+) -> tuple[Outcome, Failure | None]:
+    """A verdict has no failure. The call's verdict stands, whatever becomes of the teardown.
+
+    `item`: whose needs and marks tell the account of an outage; None: the client alone does.
+    """
+    failed = [phase for phase in phases if phase.report.failed]
+    if not failed:
+        return _without_failure(phases)
+    # In their order: a test whose call failed is judged, or not, by that.
+    first = failed[0]
+    outage = _outage(first, item)
+    if outage is not None:
+        return outage.kind, outage
+    if first.report.when == "call":
+        return Outcome.FAILED, None
+    message = f"{first.report.when}: {crash_line(first.report)}"
+    return Outcome.CRASHED, Failure(kind=Outcome.CRASHED, message=message, lasting=True)
+
+
+def _without_failure(phases: Sequence[Ended]) -> tuple[Outcome, Failure | None]:
+    for phase in phases:
+        if phase.report.skipped:
+            reason = _why_skipped(phase.report)
+            return Outcome.SKIPPED, Failure(kind=Outcome.SKIPPED, message=reason)
+    return Outcome.PASSED, None
+
+
+def _why_skipped(report: pytest.TestReport) -> str:
+    expected = getattr(report, "wasxfail", None)
+    if expected is not None:
+        reason = str(expected).removeprefix("reason: ").strip()
+        return f"expected to fail: {reason}" if reason else "expected to fail"
+    if isinstance(report.longrepr, tuple):
+        return _short(report.longrepr[2].removeprefix("Skipped: ")) or "skipped"
+    return crash_line(report)
+
+
+def crash_line(report: pytest.TestReport) -> str:
+    """The line that says what went wrong, as in pytest's short summary."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = str(report.longrepr or "") if crash is None else crash.message
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        return "failed"
+    # Of a text that is no traceback of pytest's, the end tells most.
+    return _short(lines[-1] if crash is None else lines[0])
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…"
+
+
+def _why(phases: Sequence[Ended]) -> str:
+    return next(crash_line(phase.report) for phase in phases if phase.report.failed)
+
+
+# ---- outages
+
+
+def _outage(phase: Ended, item: pytest.Item | None) -> Failure | None:
+    if phase.error is None:
+        return None
+    # Only here: a run in which nothing fails needs none of it.
+    from paraval.pytest_plugin.models.model_accounts import account_of, model_of, patience_of
+    from paraval.pytest_plugin.models.outages import Stops, outage_in
+
+    outage = outage_in(phase.error)
+    if outage is None:
+        return None
+    when = "" if phase.report.when == "call" else f"{phase.report.when}: "
+    failure = Failure(
+        kind=outage.kind,
+        message=f"{when}{outage.message}",
+        retry_after=outage.retry_after,
+        lasting=outage.lasting,
+        account=account_need(outage.client) if outage.client else None,
+    )
+    if item is None:
+        return failure
+    account, asked, stops = account_need(account_of(item, outage)), model_of(item), None
+    # Tests that did not ask the engine to look after their account each tell for themselves.
+    if outage.stops is not None and patience_of(item) is not None:
+        model = None if asked is None else model_need(asked.name)
+        stops = account if outage.stops is Stops.ACCOUNT else model
+    return replace(failure, account=account, stops=stops)
+
+
+def _use_of(item: pytest.Item, outcome: Outcome) -> tuple[AccountUse, ...]:
+    """A marked test that went well is taken for one request, so that limits can be found."""
+    if not outcome.is_judged or item.get_closest_marker("retry_rate_limits") is None:
+        return ()
+    from paraval.pytest_plugin.models.model_accounts import needs_of
+
+    accounts = (need for need in needs_of(item) if need.startswith("account:"))
+    return tuple(AccountUse(account=need, requests=1) for need in accounts)

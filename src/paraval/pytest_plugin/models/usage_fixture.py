@@ -1,0 +1,221 @@
+"""The fixture `usage`: a test tells what its own calls of models took, and may ask what that cost.
+
+    def test_answer(usage):
+        response = client.chat.completions.create(...)
+        usage.add(response)
+        assert usage.cost_usd is None or usage.cost_usd < 0.01
+
+A response tells its model, but not where it was asked: it costs what the registry says of the
+model, else what its maker's own API charges. What is not known is unknown, and never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import add
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from paraval.models.anthropic_messages import usage_told as by_anthropic
+from paraval.models.openai_chat import usage_told as by_openai
+from paraval.models.openai_responses import usage_told as by_responses
+from paraval.models.prices import Prices
+from paraval.models.providers import DEFAULT_BASE_URL
+from paraval.models.response_reader import checked_usage
+from paraval.pytest_plugin.models.choice import choice_in
+from paraval.pytest_plugin.models.spending import Spending
+from paraval.pytest_plugin.models.spent import SPENDING
+from paraval.pytest_plugin.running.current_test import note_call
+from paraval.records import Model, Provider, Spend
+
+if TYPE_CHECKING:
+    from paraval.pytest_plugin.models.model_fixture import ModelUnderTest
+
+UNNAMED = "unnamed model"
+_PRICES = Prices()
+_MAKERS = {"openai": Provider.OPENAI, "anthropic": Provider.ANTHROPIC}
+
+
+class Usage:
+    """What a test's calls of models took so far. May be used from any thread of the test."""
+
+    def __init__(self, spending: Spending, config: pytest.Config) -> None:
+        self._spending = spending
+        self._config = config
+
+    def add(
+        self,
+        response: object = None,
+        *,
+        model: str | ModelUnderTest | None = None,
+        cost_usd: float | None = None,
+        **tokens: float,
+    ) -> None:
+        """One call: a response of a client (or its JSON), or `input_tokens`, `output_tokens` and,
+        where they are known, `cached_tokens` and `reasoning_tokens`."""
+        told, read, maker = None, None, None
+        if response is None:
+            read = _given(tokens, cost_usd)
+        elif tokens:
+            raise TypeError(f"a response tells its own tokens; leave out {', '.join(tokens)}")
+        else:
+            told, read, maker = _read(response)
+        named = told if model is None else str(model)
+        known = _known(self._config, named) or _made_by(maker, named)
+        if cost_usd is None and known is not None:
+            cost_usd = _PRICES.cost_usd(known, read)
+        spend = Spend(calls=1, cost_usd=cost_usd, usage=read or {})
+        self._spending.add(UNNAMED if named is None else shown(known, named), spend)
+
+    @property
+    def by_model(self) -> Mapping[str, Spend]:
+        return self._spending.by_model()
+
+    @property
+    def total(self) -> Spend:
+        return reduce(add, self.by_model.values(), Spend())
+
+    @property
+    def cost_usd(self) -> float | None:
+        """US dollars; None: at least one call has an unknown price."""
+        return self.total.cost_usd
+
+    @property
+    def calls(self) -> int:
+        return self.total.calls
+
+    @property
+    def input_tokens(self) -> int:
+        """Cached ones included."""
+        return self._tokens("input_tokens")
+
+    @property
+    def output_tokens(self) -> int:
+        """Reasoning ones included."""
+        return self._tokens("output_tokens")
+
+    @property
+    def cached_tokens(self) -> int:
+        return self._tokens("cached_tokens")
+
+    def _tokens(self, name: str) -> int:
+        return int(self.total.usage.get(name, 0))
+
+    def __repr__(self) -> str:
+        cost = "unknown" if self.cost_usd is None else f"{self.cost_usd:g}"
+        return (
+            f"<Usage calls={self.calls} input_tokens={self.input_tokens}"
+            f" output_tokens={self.output_tokens} cost_usd={cost}>"
+        )
+
+
+def make_usage(request: pytest.FixtureRequest) -> Usage:
+    """The body of the fixture, of function scope."""
+    return Usage(spending_for(request.node), request.config)
+
+
+def spending_for(item: pytest.Item) -> Spending:
+    note_call()
+    return item.stash.setdefault(SPENDING, Spending(item))
+
+
+def shown(known: Model | None, named: str) -> str:
+    """As the summary calls it: by the registry's name; and what is simulated says so."""
+    if known is None:
+        return named
+    return f"{known.name} (simulated)" if known.provider is Provider.LOOPBACK else known.name
+
+
+# ---- prices
+
+
+def _known(config: pytest.Config, named: str | None) -> Model | None:
+    """The entry of the registry, by its own name or, where only one has it, by its model's."""
+    choice = choice_in(config)
+    if choice is None or named is None:
+        return None
+    models = choice.registry.models
+    if named in models:
+        return models[named]
+    found = [model for model in models.values() if model.model == named]
+    return found[0] if len(found) == 1 else None
+
+
+def _made_by(maker: Provider | None, named: str | None) -> Model | None:
+    if maker is None or named is None:
+        return None
+    url = DEFAULT_BASE_URL[maker]
+    return Model(name=named, provider=maker, model=named, base_url=url, account=maker.value)
+
+
+# ---- what was used
+
+
+def _given(tokens: Mapping[str, float], cost_usd: float | None) -> Mapping[str, float] | None:
+    known = {"input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"}
+    if unknown := tokens.keys() - known:
+        raise TypeError(
+            f"usage.add() knows no {', '.join(sorted(unknown))}; it takes a response, or"
+            f" {', '.join(sorted(known))}, model and cost_usd"
+        )
+    if not tokens:
+        if cost_usd is None:
+            raise TypeError("usage.add() needs a response, or tokens, or cost_usd")
+        return None
+    checked, note = checked_usage(tokens)
+    if checked is None:
+        raise ValueError(f"usage.add() needs input_tokens and output_tokens: {note}")
+    return checked
+
+
+def _read(response: object) -> tuple[str | None, Mapping[str, float] | None, Provider | None]:
+    """The model, the tokens and the maker that a response tells."""
+    told = _data(response)
+    usage = _data(told.get("usage") or told.get("usage_metadata") or told.get("usageMetadata"))
+    model = told.get("model") or told.get("model_version") or told.get("modelVersion")
+    if not usage and not isinstance(model, str):
+        raise TypeError(
+            f"usage.add() cannot read {type(response).__name__}: it has neither a usage nor a"
+            " model; give input_tokens=, output_tokens= and model= instead"
+        )
+    maker = _MAKERS.get(type(response).__module__.partition(".")[0])
+    if maker is None and told.get("type") == "message":  # other servers speak OpenAI's protocol
+        maker = Provider.ANTHROPIC
+    return model if isinstance(model, str) else None, _read_usage(usage), maker
+
+
+def _read_usage(usage: Mapping[str, Any]) -> Mapping[str, float] | None:
+    if "prompt_tokens" in usage:
+        return by_openai(usage)[0]
+    if "prompt_token_count" in usage or "promptTokenCount" in usage:
+        return _by_google(usage)
+    if "cache_read_input_tokens" in usage or "cache_creation_input_tokens" in usage:
+        return by_anthropic(usage)[0]
+    return by_responses(usage)[0]
+
+
+def _by_google(usage: Mapping[str, Any]) -> Mapping[str, float] | None:
+    """As its client calls them, `prompt_token_count`, or as its JSON does, `promptTokenCount`."""
+    told = {name.replace("_", "").lower(): amount for name, amount in usage.items()}
+    thoughts = told.get("thoughtstokencount") or 0
+    tokens = {
+        "input_tokens": told.get("prompttokencount"),
+        "output_tokens": (told.get("candidatestokencount") or 0) + thoughts,
+        "cached_tokens": told.get("cachedcontenttokencount"),
+        "reasoning_tokens": thoughts or None,
+    }
+    return checked_usage(tokens)[0]
+
+
+def _data(held: object) -> Mapping[str, Any]:
+    """An object of a client as plain data, two levels deep at the most that is needed."""
+    if isinstance(held, Mapping):
+        return held
+    dump = getattr(held, "model_dump", None)
+    if callable(dump):
+        # Clients keep what they don't know; what does not fit their own types is not our concern.
+        found = dump(warnings=False)
+        return found if isinstance(found, Mapping) else {}
+    return getattr(held, "__dict__", {})

@@ -1,0 +1,162 @@
+"""What pytest loads at every start: flags, marks and fixtures; the rest only when asked for.
+
+Without a flag, a variable or a line in the ini file that asks for something, pytest is as it was.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from paraval.pytest_plugin.models.model_accounts import patience_of
+from paraval.pytest_plugin.models.spent import SPENDING
+from paraval.pytest_plugin.options import Wanted, add_flags, read_wanted
+from paraval.pytest_plugin.session.planning import groups_in
+from paraval.pytest_plugin.timeouts.time_limits import own_seconds_of
+
+if TYPE_CHECKING:
+    from paraval.pytest_plugin.models.model_fixture import ModelUnderTest
+    from paraval.pytest_plugin.models.usage_fixture import Usage
+
+
+# What is wrong with the marks of tests: all of it at once, before anything runs.
+
+MOST_LINES = 20
+_READERS = (own_seconds_of, groups_in, patience_of)
+
+
+def mistakes_in(items: Iterable[pytest.Item]) -> list[str]:
+    """A sentence for each; one that all cases of a parametrized test share is told once."""
+    found: dict[str, None] = {}
+    for item in items:
+        for read in _READERS:
+            try:
+                read(item)
+            except pytest.UsageError as error:
+                test = item.nodeid.partition("[")[0]
+                found[str(error).replace(item.nodeid, test, 1)] = None
+    return list(found)
+
+
+def refuse(session: pytest.Session, items: list[pytest.Item], mistakes: Sequence[str]) -> None:
+    """End the session before its first test."""
+    more = len(mistakes) - MOST_LINES
+    shown = [*mistakes[:MOST_LINES], *([f"... and {more} more"] if more > 0 else [])]
+    text = "\n".join(shown)
+    if not hasattr(session.config, "workerinput"):
+        raise pytest.UsageError(text)
+    # One of xdist's workers: its controller shows an error of collecting once for all of them,
+    # and would take any other end for a crash.
+    items.clear()
+    report = pytest.CollectReport(nodeid="", outcome="failed", longrepr=text, result=None)
+    session.config.hook.pytest_collectreport(report=report)
+
+
+MARKS = (
+    "serial: runs alone, when no other test does",
+    "parallel_group(name, limit=1): at most so many tests of the group run at once",
+    "timeout_s(seconds): the test is ended after so long, and where it hung is told",
+    "retry_rate_limits(account=None, tries=20): refused by a rate limit, the test runs again",
+)
+READ_BY_US = frozenset({"parallel_group", "timeout_s", "retry_rate_limits"})
+"""Marks that say more than their name."""
+WANTED = pytest.StashKey[Wanted]()
+WRONG_MODELS = pytest.StashKey[str]()
+"""Why tests that ask for a model could not be made."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    add_flags(parser)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    for mark in MARKS:
+        config.addinivalue_line("markers", mark)
+    wanted = read_wanted(config, os.environ)
+    config.stash[WANTED] = wanted
+    if wanted.is_parallel:
+        from paraval.pytest_plugin.session.session import register_parallel
+
+        register_parallel(config, wanted)
+    if wanted.store is not None:
+        from paraval.pytest_plugin.recording.recording import register_recording
+
+        register_recording(config, wanted)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(
+    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """What is wrong is told before anything runs; and marks that plain runs have to see to, too."""
+    marked = _with_own_marks(items)
+    mistakes = [config.stash[WRONG_MODELS]] if WRONG_MODELS in config.stash else []
+    if marked or mistakes:
+        mistakes += mistakes_in(marked)
+        if mistakes:
+            refuse(session, items, mistakes)
+    if marked and not config.stash[WANTED].is_parallel:
+        from paraval.pytest_plugin.timeouts.plain import register_plain
+
+        register_plain(config)
+
+
+def _with_own_marks(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Looks at what is around tests once, and not for each: there may be many thousands."""
+
+    def is_own(marks: Iterable[pytest.Mark]) -> bool:
+        return not READ_BY_US.isdisjoint([mark.name for mark in marks])
+
+    parents = {item.parent for item in items}
+    around = {node: node is not None and is_own(node.iter_markers()) for node in parents}
+    return [item for item in items if around[item.parent] or is_own(item.own_markers)]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "model" in metafunc.fixturenames:
+        from paraval.pytest_plugin.models.choice import generate
+
+        wrong = generate(metafunc, metafunc.config.stash[WANTED])
+        if wrong is not None:
+            metafunc.config.stash[WRONG_MODELS] = wrong
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Of a test that has asked models before, another attempt begins."""
+    spending = item.stash.get(SPENDING, None)
+    if spending is not None:
+        spending.begin()
+
+
+@pytest.fixture
+def usage(request: pytest.FixtureRequest) -> Usage:
+    """What this test's calls of models took: usage.add(response) or usage.add(input_tokens=9)."""
+    from paraval.pytest_plugin.models.usage_fixture import make_usage
+
+    return make_usage(request)
+
+
+@pytest.fixture(scope="session")
+def model(request: pytest.FixtureRequest) -> ModelUnderTest:
+    """A model of the registry (models.yaml); each test that asks for it runs once for each."""
+    from paraval.pytest_plugin.models.model_fixture import make_model
+
+    return make_model(request)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    from paraval.pytest_plugin.models.spent import spent_in
+
+    by_model = spent_in(terminalreporter)
+    if by_model:
+        from paraval.pytest_plugin.models.spending import summary_lines
+
+        terminalreporter.write_sep("=", "models")
+        for line in summary_lines(by_model):
+            terminalreporter.write_line(line)

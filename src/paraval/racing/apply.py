@@ -1,0 +1,309 @@
+"""The winner laid on the user's working tree, where that was asked for: all of it, or nothing.
+
+Only onto a tree that still is what the race began with, and only onto the tree: the index, the
+branches and all that git keeps are not written. Files that git does not track may lie beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from paraval.errors import RequestError
+from paraval.git.alternates import alternates_variable, lender_of, write_repository
+from paraval.git.objects import tree_changes
+from paraval.git.repositories import Repository, find_repository, resolve, tree_entries, tree_of
+from paraval.git.run_git import GitError, last_line, must_git, run_git
+from paraval.git.snapshots import snapshot
+from paraval.plain_files import PlainFileError, read_plain_file
+from paraval.racing.course.steps import Base
+from paraval.racing.report.race_report import MOST_PATCH_BYTES
+from paraval.racing.request import RaceRequest
+from paraval.scratch import scratch_folder
+from paraval.workspaces.changed_files import shown
+from paraval.workspaces.workspace import AS_TEXT
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedChange:
+    """What was done to the working tree, by path."""
+
+    edited: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        told = (("edits", self.edited), ("adds", self.added), ("deletes", self.deleted))
+        return "; ".join(f"{verb} {', '.join(paths)}" for verb, paths in told if paths)
+
+
+def check_can_apply(request: RaceRequest) -> None:
+    """Before anything runs: that the working tree is what the race is to begin with. Raises
+    RequestError."""
+    repository = _with_a_working_tree(request.repo)
+    if request.uncommitted:
+        return
+    tree = tree_of(repository, resolve(repository, request.ref))
+    with _desk(repository) as desk:
+        differing = desk.differing_from_a_commit(tree)
+        if differing.is_another:
+            raise RequestError(
+                f"--apply: the working tree of {repository.top} is not what"
+                f" '{request.ref}' is{_in_brackets(differing.tracked)}",
+                hint="commit that or put it aside; or race with --uncommitted, as it is",
+            )
+
+
+def apply_winner(
+    patch: Path,
+    repo: str,
+    base: Base,
+    *,
+    uncommitted: bool = False,
+    objects: Path | None = None,
+    leaving_out: Sequence[Path] = (),
+) -> AppliedChange:
+    """Lay a patch on a working tree that is the baseline.
+
+    Raises RequestError, with nothing written, where it is another one or something is in the way.
+    `objects`: the race's own; `leaving_out`: files that the race itself wrote meanwhile.
+    """
+    repository = _with_a_working_tree(repo)
+    began = "its working tree" if uncommitted else "the commit"
+    where = f"the winner's patch is {patch}"
+    with _desk(repository, leaving_out, objects) as desk:
+        if uncommitted:
+            differing = desk.differing_from_a_working_tree(base.tree)
+        else:
+            differing = desk.differing_from_a_commit(base.tree)
+        if differing.is_another:
+            raise RequestError(
+                f"the winner was not applied: {repository.top} is not {began} that the race began"
+                f" with{_in_brackets(differing.tracked)}",
+                hint=f"{where}; `git apply` may still take it",
+            )
+        try:
+            return desk.apply(patch, differing.untracked)
+        except (GitError, OSError, PlainFileError) as error:
+            words = error.message if isinstance(error, GitError) else str(error)
+            raise RequestError(f"the winner was not applied: {words}", hint=where) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PathDifferences:
+    """Paths that are not as in a tree."""
+
+    is_another: bool
+    """Whether what git tracks differs; where it cannot be told in what, there are no paths."""
+    tracked: list[bytes] = field(default_factory=list)
+    untracked: list[bytes] = field(default_factory=list)
+    """Files that only lie beside: they matter where a patch would write."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ApplyRepo:
+    """A repository of our own around the user's working tree."""
+
+    repository: Repository
+    git_dir: str
+    env: dict[str, str]
+    tree: str
+    """What the working tree is now."""
+    left_out: frozenset[bytes]
+
+    def differing_from(self, tree: str) -> list[bytes]:
+        """Raises GitError."""
+        if self.tree == tree:
+            return []
+        changes = tree_changes(self.git_dir, tree, self.tree, self.env)
+        return [change.path for change in changes if change.path not in self.left_out]
+
+    def differing_from_a_working_tree(self, tree: str) -> _PathDifferences:
+        try:
+            differing = self.differing_from(tree)
+            return _PathDifferences(is_another=bool(differing), tracked=differing)
+        except GitError:
+            # Of the one that was there are no objects left.
+            return _PathDifferences(is_another=True)
+
+    def differing_from_a_commit(self, tree: str) -> _PathDifferences:
+        """Where HEAD is another by now, all that the commits between changed. Raises GitError."""
+        head = tree_of(self.repository, resolve(self.repository, "HEAD"))
+        moved = [change.path for change in tree_changes(self.git_dir, tree, head, self.env)]
+        differing = self.differing_from(tree)
+        known = self._tracked() if differing else set()
+        known |= {entry.path for entry in tree_entries(self.git_dir, tree, self.env)}
+        tracked = sorted({*moved, *(path for path in differing if path in known)})
+        return _PathDifferences(
+            is_another=bool(tracked),
+            tracked=tracked,
+            untracked=[path for path in differing if path not in known],
+        )
+
+    def _tracked(self) -> set[bytes]:
+        stdout = must_git(
+            [f"--git-dir={self.repository.git_dir}", "ls-files", "-z"],
+            doing=f"cannot read the index of {self.repository.top}",
+        )
+        return set(stdout.split(b"\0")[:-1])
+
+    def apply(self, patch: Path, untracked: Sequence[bytes]) -> AppliedChange:
+        """Raises GitError, OSError or PlainFileError, with nothing written."""
+        content = read_plain_file(str(patch), MOST_PATCH_BYTES)
+        counts = self._git("--numstat", "-z", stdin=content)
+        paths = [record.split(b"\t", 2)[2] for record in counts.split(b"\0")[:-1]]
+        in_the_way = [path for path in untracked if any(_meet(path, other) for other in paths)]
+        if in_the_way:
+            raise GitError(
+                f"files that git does not track are in the way{_in_brackets(in_the_way)}"
+            )
+        self._git("--check", stdin=content)
+        before = _PathBackup(os.fsencode(self.repository.top), paths)
+        try:
+            self._git(stdin=content)
+        except BaseException:
+            before.restore()
+            raise
+        return before.compared_with_now()
+
+    def _git(self, *arguments: str, stdin: bytes) -> bytes:
+        ended = run_git(
+            [
+                *(f"--git-dir={self.git_dir}", f"--work-tree={self.repository.top}"),
+                *("apply", "--whitespace=nowarn", *arguments),
+            ],
+            cwd=self.repository.top,
+            stdin=stdin,
+        )
+        if not ended.is_well:
+            raise GitError(last_line(ended))
+        return ended.stdout
+
+
+def _meet(one: bytes, other: bytes) -> bool:
+    """Whether they are the same path, or one is in the other."""
+    return (one + b"/").startswith(other + b"/") or (other + b"/").startswith(one + b"/")
+
+
+def _in_brackets(paths: Sequence[bytes]) -> str:
+    if not paths:
+        return ""
+    others = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
+    return f" ({', '.join(map(shown, paths[:_SHOWN]))}{others})"
+
+
+class _PathBackup:
+    """What was at some paths, to be put there again."""
+
+    def __init__(self, top: bytes, paths: Sequence[bytes]) -> None:
+        """Raises OSError."""
+        self._top = top
+        self._folders = {
+            whole
+            for path in paths
+            for whole in _above(top, path)
+            if os.path.isdir(whole)  # noqa: PTH112 - bytes
+        }
+        self._found = {path: _read(self._under(path)) for path in paths}
+
+    def restore(self) -> None:
+        """Takes away nothing but what a patch can have put there. Raises OSError."""
+        for path in self._found:
+            with suppress(OSError):
+                os.unlink(self._under(path))  # noqa: PTH108 - bytes
+        made = {whole for path in self._found for whole in _above(self._top, path)} - self._folders
+        for folder in sorted(made, reverse=True):
+            with suppress(OSError):
+                os.rmdir(folder)  # noqa: PTH106 - bytes
+        for folder in sorted(self._folders):
+            os.makedirs(folder, exist_ok=True)  # noqa: PTH103 - bytes
+        for path, found in self._found.items():
+            if found is not None:
+                _write(self._under(path), *found)
+
+    def compared_with_now(self) -> AppliedChange:
+        now = {path: os.path.lexists(self._under(path)) for path in self._found}
+        was = {path: found is not None for path, found in self._found.items()}
+        return AppliedChange(
+            edited=tuple(shown(path) for path in now if was[path] and now[path]),
+            added=tuple(shown(path) for path in now if not was[path]),
+            deleted=tuple(shown(path) for path in now if was[path] and not now[path]),
+        )
+
+    def _under(self, path: bytes) -> bytes:
+        return os.path.join(self._top, path)  # noqa: PTH118 - bytes
+
+
+def _above(top: bytes, path: bytes) -> Iterator[bytes]:
+    """The folders between, the uppermost first."""
+    parts = path.split(b"/")[:-1]
+    for count in range(1, len(parts) + 1):
+        yield b"/".join((top, *parts[:count]))
+
+
+def _read(whole: bytes) -> tuple[int, bytes] | None:
+    try:
+        mode = os.lstat(whole).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if stat.S_ISDIR(mode):
+        # Its files are among those that are read: it goes with the last of them.
+        return None
+    if stat.S_ISLNK(mode):
+        return mode, os.readlink(whole)  # noqa: PTH115 - bytes
+    with open(whole, "rb") as file:  # noqa: PTH123 - bytes
+        return mode, file.read()
+
+
+def _write(whole: bytes, mode: int, content: bytes) -> None:
+    if stat.S_ISLNK(mode):
+        os.symlink(content, whole)  # noqa: PTH211 - bytes
+        return
+    with open(whole, "wb") as file:  # noqa: PTH123 - bytes
+        file.write(content)
+    os.chmod(whole, stat.S_IMODE(mode))  # noqa: PTH101 - bytes
+
+
+def _with_a_working_tree(repo: str) -> Repository:
+    repository = find_repository(repo)
+    if repository.bare:
+        raise RequestError(
+            f"--apply: {repository.top} is bare: it has no working tree to lay the winner on",
+            hint="leave out --apply: the winner's patch is kept in any case",
+        )
+    return repository
+
+
+@contextmanager
+def _desk(
+    repository: Repository, leaving_out: Sequence[Path] = (), own_objects: Path | None = None
+) -> Iterator[_ApplyRepo]:
+    """Raises GitError, StoreError or OSError."""
+    with scratch_folder() as scratch:
+        folder = scratch.folder
+        objects, git_dir = f"{folder}/objects", f"{folder}/apply.git"
+        taken = snapshot(repository, objects)
+        # The user's line ends count, and no filter runs.
+        write_repository(git_dir, lender_of(repository), head=taken.commit, attributes=AS_TEXT)
+        more = () if own_objects is None else (str(own_objects),)
+        yield _ApplyRepo(
+            repository=repository,
+            git_dir=git_dir,
+            env=alternates_variable(objects, repository.objects, *more),
+            tree=taken.tree,
+            left_out=frozenset(_within(repository.top, leaving_out)),
+        )
+
+
+def _within(top: str, paths: Sequence[Path]) -> Iterator[bytes]:
+    """Relative to the top, those that are under it."""
+    for path in paths:
+        whole = Path(os.path.realpath(path.parent), path.name)
+        if whole.is_relative_to(top):
+            yield os.fsencode(whole.relative_to(top))

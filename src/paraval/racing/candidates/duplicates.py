@@ -1,0 +1,67 @@
+"""What a candidate comes to, whatever it looks like: the same for two that say the same.
+
+Files of Python count by their syntax, without comments and formatting; all others, and those that
+no parser takes, count byte for byte. Nothing here runs what a candidate wrote, and nothing raises
+for it: where a file cannot be looked into, it counts byte for byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from paraval.git.objects import ABSENT, FILES, TreeChange
+from paraval.processes.quick import run_quickly
+
+BASE_NORMAL = hashlib.sha256().hexdigest()
+"""Of a candidate that comes to nothing else than the baseline."""
+LARGEST_SOURCE_BYTES = 2_000_000
+_PATIENCE_S = 20.0
+_CHILD = str(Path(__file__).with_name("syntax_child.py"))
+
+
+def sources_of(changes: Sequence[TreeChange]) -> set[str]:
+    """The hashes of the files that have to be read to tell the normal form."""
+    return {name for change in changes if _is_python(change) for name in _both(change)}
+
+
+def normal_form(changes: Sequence[TreeChange], sources: Mapping[str, bytes]) -> str:
+    """A hash of what these changes come to; `sources` by their hash, too large ones left out."""
+    forms = _forms({name: sources[name] for name in sources_of(changes) if name in sources})
+    whole = hashlib.sha256()
+    for change in sorted(changes, key=lambda one: one.path):
+        now = forms.get(change.new_hash) if _is_python(change) else None
+        is_same = now is not None and now == forms.get(change.old_hash)
+        if is_same and change.old_mode == change.new_mode:
+            continue
+        content = b"deleted" if change.new_mode == ABSENT else (now or change.new_hash).encode()
+        whole.update(b"%d %s %o %s\n" % (len(change.path), change.path, change.new_mode, content))
+    return whole.hexdigest()
+
+
+def _is_python(change: TreeChange) -> bool:
+    return change.path.endswith(b".py") and change.new_mode in FILES
+
+
+def _both(change: TreeChange) -> list[str]:
+    return [change.new_hash, *([change.old_hash] if change.old_mode in FILES else [])]
+
+
+def _forms(sources: Mapping[str, bytes]) -> dict[str, str]:
+    """By hash, of those that have one; none at all where the parser does not come to its end."""
+    asked = [name for name, source in sources.items() if len(source) <= LARGEST_SOURCE_BYTES]
+    if not asked:
+        return {}
+    ended = run_quickly(
+        [sys.executable, "-I", "-S", "-W", "ignore", _CHILD],
+        env={"PATH": os.environ.get("PATH", os.defpath)},
+        stdin=b"".join(b"%d\n%s" % (len(sources[name]), sources[name]) for name in asked),
+        timeout=_PATIENCE_S,
+    )
+    told = ended.stdout.decode().split()
+    if not ended.is_well or len(told) != len(asked):
+        return {}
+    return {name: form for name, form in zip(asked, told, strict=True) if form != "-"}

@@ -1,0 +1,318 @@
+"""The step that makes a candidate of a proposal: a tree of git, or the reason why it is none.
+
+Nothing is written to the user's repository, no hook, filter or setting of it is heard, and nothing
+of the candidate is run. Which candidates are the same is decided elsewhere, by what is found here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import threading
+import time
+from pathlib import Path
+
+from paraval.errors import ParavalError
+from paraval.git.alternates import alternates_variable
+from paraval.git.folders import folder_tree
+from paraval.git.objects import (
+    ABSENT,
+    LINK,
+    TreeChange,
+    line_counts,
+    read_blobs,
+    sizes_of,
+    tree_changes,
+    write_patch,
+)
+from paraval.git.repositories import GITLINK, Repository, find_repository, resolve, tree_of
+from paraval.git.run_git import GitError, failure, run_git
+from paraval.git.snapshots import snapshot
+from paraval.processes.quick import KillSwitch
+from paraval.racing.candidates.duplicates import LARGEST_SOURCE_BYTES, normal_form, sources_of
+from paraval.racing.candidates.patch import InvalidProposalError, PatchMode, manners_of
+from paraval.racing.candidates.staging_repo import (
+    ProposalBase,
+    StagingRepo,
+    entries_of_files,
+    entries_of_folder,
+    open_desk,
+)
+from paraval.racing.course.steps import Base, Step
+from paraval.racing.findings import Proposal, StagedCandidate, StepFinding
+from paraval.racing.integrity.protection import flags_of
+from paraval.racing.step_performer import RaceContext, broke, found
+from paraval.records import PATCH, Attempt, AttemptResult, FileChange, Outcome
+from paraval.threads import Threads
+from paraval.workspaces.changed_files import shown
+
+# A commit as a candidate: what it changes since it parted from what the race begins with.
+
+_NONE_IN_COMMON = 1
+
+
+def tree_with_commit(ref: str, repository: Repository, desk: StagingRepo, base: Base) -> str:
+    """The baseline's tree with the changes of a commit. Raises InvalidProposalError where there is
+    no such tree, GitError or OSError."""
+    commit = resolve(repository, ref)
+    parted = _parted_at(commit, repository, base)
+    before, after = tree_of(repository, parted), tree_of(repository, commit)
+    if before == after:
+        return base.tree
+    if before == base.tree:
+        desk.check_names(after)
+        return after
+    patch = Path(desk.folder, "commit.patch")
+    write_patch(desk.git_dir, (before, after), str(patch), desk.to_read)
+    try:
+        desk.apply([PatchMode(text=patch.read_bytes(), strip=1)], desk.entries())
+    except InvalidProposalError as error:
+        raise InvalidProposalError(
+            f"what it changes since commit {parted[:12]} does not go onto what the race begins"
+            f" with: {error}"
+        ) from error
+    return desk.write_tree()
+
+
+def _parted_at(commit: str, repository: Repository, base: Base) -> str:
+    """The last commit that it has in common with what the race begins with."""
+    begins = base.commit or resolve(repository, "HEAD")
+    ended = run_git([f"--git-dir={repository.git_dir}", "merge-base", begins, commit])
+    if ended.is_well:
+        return ended.stdout.decode().strip()
+    if ended.exit_code == _NONE_IN_COMMON:
+        raise InvalidProposalError(
+            f"commit {commit[:12]} has no commit in common with {begins[:12]}, which the race"
+            " begins with: what it changes cannot be told"
+        )
+    raise failure(f"cannot tell what commit {commit[:12]} changes", ended)
+
+
+MOST_FILES = 1_000
+"""That are listed of one candidate; all of them are looked at."""
+PATCH_NAME = "candidate.patch"
+STAGED_AT_ONCE = 4
+_LONGEST_LINK_BYTES = 10_000
+_LONGEST_NAME_BYTES = 255
+_LONGEST_PATH_BYTES = 3_000
+"""Relative to the repository: systems take 4,096, with the folder of the worktree before it."""
+CANCELLED_S = 5.0
+"""How long a cancelled thread may take to clear up; then it is left behind, with a slow disk."""
+
+
+class Stager:
+    """Performs STAGE."""
+
+    def __init__(self, room: RaceContext) -> None:
+        self._room = room
+        self._threads = Threads(limit=STAGED_AT_ONCE)
+        self._lock = threading.Lock()
+        """Guards the one below, and what has to be done before it is there."""
+        self._repository: Repository | None = None
+
+    async def perform(self, attempt: Attempt, step: Step) -> AttemptResult:
+        """In a thread; a cancel ends the git that it may wait for, and waits for the thread: what
+        it has in the scratch folder must not outlive the race."""
+        assert step.proposal is not None
+        proposal, leash = step.proposal, KillSwitch()
+        began = time.perf_counter()
+
+        def on_the_leash() -> AttemptResult:
+            with leash.held():
+                return self._stage(proposal, attempt.folder, began)
+
+        call = asyncio.ensure_future(self._threads.call(on_the_leash))
+        try:
+            return await asyncio.shield(call)
+        except asyncio.CancelledError:
+            leash.pull()
+            await asyncio.wait([call], timeout=CANCELLED_S)
+            call.cancel()
+            raise
+
+    async def close(self) -> None:
+        self._threads.close()
+
+    def _stage(self, proposal: Proposal, folder: str, began: float) -> AttemptResult:
+        try:
+            staged, patch = self._staged(proposal, folder)
+        except InvalidProposalError as error:
+            return broke(Outcome.FAILED, str(error), lasting=True, duration_s=_since(began))
+        except (ParavalError, OSError) as error:
+            words = error.message if isinstance(error, ParavalError) else str(error)
+            message = f"the candidate '{proposal.name}' could not be looked at: {words}"
+            return broke(Outcome.INFRA_ERROR, message, duration_s=_since(began))
+        artifacts = {} if patch is None else {PATCH: patch}
+        return found(StepFinding(staged=staged), artifacts=artifacts, duration_s=_since(began))
+
+    def _staged(self, proposal: Proposal, folder: str) -> tuple[StagedCandidate, str | None]:
+        """What it is, and where its patch is; None: it changes nothing."""
+        repository, base = self._ready(), self._room.base
+        with open_desk(repository, base.tree, self._room.objects) as desk:
+            tree = _tree_of(proposal, repository, desk, base)
+            changes = tree_changes(desk.git_dir, base.tree, tree, desk.to_read)
+            _check_they_can_be_laid(changes)
+            contents = _contents(desk, changes)
+            patch = None
+            if changes:
+                Path(folder).mkdir(parents=True, exist_ok=True)
+                patch = str(Path(folder, PATCH_NAME))
+                write_patch(desk.git_dir, (base.tree, tree), patch, desk.to_read)
+            files = _files(changes, line_counts(desk.git_dir, base.tree, tree, desk.to_read))
+        links = {
+            shown(one.path): shown(contents.get(one.new_hash, b""))
+            for one in changes
+            if one.new_mode == LINK
+        }
+        staged = StagedCandidate(
+            tree=tree,
+            normal=normal_form(changes, contents),
+            files=files[:MOST_FILES],
+            flags=flags_of(files, self._room.request, start=base.start, links=links),
+        )
+        return staged, patch
+
+    def _ready(self) -> Repository:
+        """The user's repository; the baseline's tree can be read from there or from the race's own
+        objects. Raises GitError or OSError."""
+        with self._lock:
+            if self._repository is None:
+                room = self._room
+                repository = find_repository(room.request.repo)
+                room.objects.mkdir(parents=True, exist_ok=True)
+                if room.request.uncommitted:
+                    _keep_snapshot(repository, room.base.tree, room.objects)
+                self._repository = repository
+            return self._repository
+
+
+def content_hash(proposal: Proposal, repo: str) -> str:
+    """What decides what becomes of it. Raises GitError where its folder or ref is not there."""
+    whole = hashlib.sha256()
+    if proposal.patch is not None:
+        whole.update(b"patch " + proposal.patch.encode(errors="surrogatepass"))
+    elif proposal.files is not None:
+        text = json.dumps(dict(proposal.files), sort_keys=True)
+        whole.update(b"files " + text.encode())
+    elif proposal.folder is not None:
+        if not Path(proposal.folder).is_dir():
+            raise GitError(f"there is no folder {proposal.folder}")
+        whole.update(b"folder " + folder_tree(proposal.folder).encode())
+    else:
+        # The commit, and not its tree: what it changes hangs on what it comes from.
+        commit = resolve(find_repository(repo), proposal.ref or "")
+        whole.update(b"ref " + commit.encode())
+    return whole.hexdigest()
+
+
+def _tree_of(proposal: Proposal, repository: Repository, desk: StagingRepo, base: Base) -> str:
+    if proposal.ref is not None:
+        _check_it_is_the_same(proposal, repository)
+        return tree_with_commit(proposal.ref, repository, desk, base)
+    entries = desk.entries()
+    if proposal.patch is not None:
+        desk.apply(manners_of(_patch_bytes(proposal.patch), base.start), entries)
+        return desk.write_tree()
+    ground = ProposalBase(
+        entries=entries, objects=desk.objects, object_format=repository.object_format
+    )
+    if proposal.files is not None:
+        desk.put(entries_of_files(proposal.files, ground))
+    elif proposal.folder is not None:
+        _check_it_is_the_same(proposal, repository)
+        desk.put(entries_of_folder(proposal.folder, ground))
+    else:
+        raise InvalidProposalError("nothing is proposed: no patch, no files, no folder, no ref")
+    return desk.write_tree()
+
+
+def _check_it_is_the_same(proposal: Proposal, repository: Repository) -> None:
+    """What is found is remembered for what was proposed: a folder or a ref may be another now."""
+    what = f"the folder {proposal.folder}" if proposal.folder else f"'{proposal.ref}'"
+    try:
+        now = content_hash(proposal, repository.top)
+    except GitError as error:
+        raise InvalidProposalError(error.message) from error
+    if proposal.content not in ("", now):
+        raise InvalidProposalError(f"{what} is not what it was when the race began")
+
+
+def _check_they_can_be_laid(changes: list[TreeChange]) -> None:
+    """git takes trees that no disk can hold. Raises InvalidProposalError."""
+    for change in changes:
+        if change.new_mode == ABSENT:
+            continue
+        name = shown(change.path)[:200]
+        longest = max(map(len, change.path.split(b"/")))
+        if longest > _LONGEST_NAME_BYTES:
+            raise InvalidProposalError(
+                f"{name}: no file can have a name of {longest:,} bytes"
+                f" (at most {_LONGEST_NAME_BYTES:,})"
+            )
+        if len(change.path) > _LONGEST_PATH_BYTES:
+            raise InvalidProposalError(
+                f"{name}: no worktree can have a path of {len(change.path):,} bytes"
+                f" (at most {_LONGEST_PATH_BYTES:,})"
+            )
+        if change.new_mode == GITLINK:
+            raise InvalidProposalError(
+                f"{name} is a submodule: its files are not in this repository, so no candidate"
+                " can add or change it"
+            )
+
+
+def _patch_bytes(text: str) -> bytes:
+    try:
+        return text.encode(errors="surrogateescape")
+    except UnicodeEncodeError as error:
+        raise InvalidProposalError("the patch is no text") from error
+
+
+def _keep_snapshot(repository: Repository, tree: str, objects: Path) -> None:
+    """The objects of the working tree that the race began with, where they are not there yet."""
+    there = run_git(
+        [f"--git-dir={repository.git_dir}", "cat-file", "-e", f"{tree}^{{tree}}"],
+        env=alternates_variable(str(objects)),
+    )
+    if not there.is_well and snapshot(repository, objects).tree != tree:
+        raise GitError(
+            f"the working tree of {repository.top} has changed since the race began",
+            hint="start the race again, and leave the working tree alone until it has begun",
+        )
+
+
+def _contents(desk: StagingRepo, changes: list[TreeChange]) -> dict[str, bytes]:
+    """Of sources and links, by hash; what is too large is left out."""
+    links = {one.new_hash for one in changes if one.new_mode == LINK}
+    wanted = sources_of(changes) | links
+    sizes = sizes_of(desk.git_dir, wanted, desk.to_read)
+    small = [
+        name
+        for name, size in sizes.items()
+        if size <= (_LONGEST_LINK_BYTES if name in links else LARGEST_SOURCE_BYTES)
+    ]
+    return read_blobs(desk.git_dir, small, desk.to_read)
+
+
+def _files(
+    changes: list[TreeChange], counts: dict[bytes, tuple[int, int] | None]
+) -> tuple[FileChange, ...]:
+    files = []
+    for change in changes:
+        lines = counts.get(change.path, (0, 0))
+        status = "added" if change.old_mode == ABSENT else "changed"
+        files.append(
+            FileChange(
+                path=shown(change.path),
+                status="deleted" if change.new_mode == ABSENT else status,
+                lines_added=None if lines is None else lines[0],
+                lines_deleted=None if lines is None else lines[1],
+                binary=lines is None,
+            )
+        )
+    return tuple(files)
+
+
+def _since(began: float) -> float:
+    return time.perf_counter() - began

@@ -1,0 +1,171 @@
+"""The CANARY steps: whether tests notice that the code which candidates change is broken.
+
+With the baseline, once in a race: every Python file that candidates change raises as soon as it is
+imported. Tests that still pass run other code than the worktree's, or none of these files. With a
+candidate that is to win: what it changes raises as soon as it is called; and its files are read for
+what they keep between calls. What follows from it is for the course to decide.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from paraval.errors import ParavalError
+from paraval.git.objects import FILES, read_blobs
+from paraval.git.repositories import TreeEntry, find_repository, tree_entries
+from paraval.processes.quick import run_quickly
+from paraval.racing.candidates.duplicates import LARGEST_SOURCE_BYTES
+from paraval.racing.candidates.patch import InvalidProposalError
+from paraval.racing.candidates.staging_repo import (
+    ProposalBase,
+    StagingRepo,
+    entries_of_files,
+    open_desk,
+)
+from paraval.racing.correctness.canary_child import BREAKING
+from paraval.racing.course.steps import BASELINE, Step, StepKind
+from paraval.racing.findings import Canary, StepFinding
+from paraval.racing.step_performer import RaceContext, StepPerformer, broke, found
+from paraval.records import Attempt, AttemptResult, CommandTarget, Outcome
+
+NAME = "canary"
+PATIENCE_S = 20.0
+_TIMES_AS_LONG, _AND_S = 3, 10
+"""Of the baseline's tests: what is broken may hang, which tells as much as a failure."""
+_CHILD = str(Path(__file__).with_name("canary_child.py"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _BrokenTree:
+    """A tree in which code is broken, and which."""
+
+    tree: str | None = None
+    """None: none could be."""
+    what: tuple[str, ...] = ()
+    state: tuple[str, ...] = ()
+
+
+class CanaryTester:
+    """Performs CANARY; `tester` runs the tests, and judges them as those of a candidate."""
+
+    def __init__(self, room: RaceContext, tester: StepPerformer) -> None:
+        self._room = room
+        self._tester = tester
+
+    async def perform(self, attempt: Attempt, step: Step) -> AttemptResult:
+        try:
+            broken = await asyncio.to_thread(self._broken, step)
+        except (ParavalError, InvalidProposalError, OSError) as error:
+            message = f"no code could be broken to see whether tests notice: {error}"
+            return broke(Outcome.INFRA_ERROR, message, lasting=True)
+        seen = Canary(broken=broken.what, state=broken.state)
+        if broken.tree is None:
+            return found(StepFinding(canary=seen))
+        tested = replace(step, kind=StepKind.TEST, candidate=NAME, tree=broken.tree)
+        result = await self._tester.perform(self._bounded(attempt), tested)
+        if result.outcome is Outcome.INFRA_ERROR:
+            return result
+        seen = replace(seen, passed=result.outcome is Outcome.PASSED)
+        return found(
+            StepFinding(canary=seen),
+            duration_s=result.duration_s,
+            exit_code=result.exit_code,
+            artifacts=result.artifacts,
+        )
+
+    async def close(self) -> None:
+        """Nothing is held between steps."""
+
+    def _bounded(self, attempt: Attempt) -> Attempt:
+        target = attempt.trial.target
+        assert isinstance(target, CommandTarget)
+        assert target.timeout is not None
+        took = [
+            end.duration_s
+            for (kind, name, _), end in self._room.ends.items()
+            if kind is StepKind.TEST and name == BASELINE
+        ]
+        timeout = min(target.timeout, _TIMES_AS_LONG * max(took, default=0.0) + _AND_S)
+        trial = replace(attempt.trial, target=replace(target, timeout=timeout))
+        return replace(attempt, trial=trial)
+
+    def _broken(self, step: Step) -> _BrokenTree:
+        """Blocks."""
+        room = self._room
+        repository = find_repository(room.request.repo)
+        tree = room.base.tree if step.tree is None else step.tree
+        with open_desk(repository, tree, room.objects) as desk:
+            entries = desk.entries()
+            paths = [path for path in step.files if _is_file(entries.get(os.fsencode(path)))]
+            if step.candidate == BASELINE:
+                broken = _BrokenTree(what=tuple(paths))
+                texts = dict.fromkeys(paths, f"{BREAKING}\n")
+            else:
+                broken, texts = self._of_a_candidate(desk, entries, paths)
+            if not texts:
+                return broken
+            ground = ProposalBase(
+                entries=entries, objects=desk.objects, object_format=repository.object_format
+            )
+            desk.put(entries_of_files(texts, ground))
+            return replace(broken, tree=desk.write_tree())
+
+    def _of_a_candidate(
+        self, desk: StagingRepo, entries: Mapping[bytes, TreeEntry], paths: list[str]
+    ) -> tuple[_BrokenTree, dict[str, str]]:
+        listed = tree_entries(desk.git_dir, self._room.base.tree, desk.to_read)
+        before = {entry.path: entry for entry in listed}
+        hashes = {
+            path: [
+                None if (one := side.get(os.fsencode(path))) is None else one.hash
+                for side in (before, entries)
+            ]
+            for path in paths
+        }
+        wanted = [name for pair in hashes.values() for name in pair if name is not None]
+        contents = read_blobs(desk.git_dir, wanted, desk.to_read)
+        told = _looked_into(
+            {
+                path: [None if name is None else contents.get(name, b"") for name in pair]
+                for path, pair in hashes.items()
+            }
+        )
+        what = [
+            f"{name} in {path}"
+            for path, one in told.items()
+            for name in one["functions"] or ["the module"]
+        ]
+        state = [f"{words} in {path}" for path, one in told.items() for words in one["state"]]
+        texts = {path: one["broken"] for path, one in told.items()}
+        return _BrokenTree(what=tuple(what), state=tuple(state)), texts
+
+
+def _is_file(entry: TreeEntry | None) -> bool:
+    return entry is not None and entry.mode in FILES
+
+
+def _looked_into(sources: Mapping[str, list[bytes | None]]) -> dict[str, dict[str, Any]]:
+    """By path, of the files that a parser takes; in a process of its own, as for normal forms."""
+    texts: dict[str, list[str | None]] = {}
+    for path, pair in sources.items():
+        if all(one is None or len(one) <= LARGEST_SOURCE_BYTES for one in pair):
+            with suppress(UnicodeDecodeError):
+                texts[path] = [None if one is None else one.decode() for one in pair]
+    ended = run_quickly(
+        [sys.executable, "-I", "-S", "-W", "ignore", _CHILD],
+        env={"PATH": os.environ.get("PATH", os.defpath)},
+        stdin=json.dumps(texts).encode(),
+        timeout=PATIENCE_S,
+    )
+    if not ended.is_well:
+        return {}
+    told: dict[str, dict[str, Any]] = json.loads(ended.stdout)
+    return told

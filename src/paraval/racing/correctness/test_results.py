@@ -1,0 +1,158 @@
+"""What a run of the tests told, kept with the baseline's results: candidates are held against it.
+
+It is a file, so that a race that is resumed by another engine compares with the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from paraval.racing.correctness.junit_results import JunitReport, SingleTest
+from paraval.racing.correctness.outputs import OutputSnapshot, compared
+from paraval.racing.findings import TestCounts, TestStatus
+from paraval.targets.answer import InvalidOutputError, read_plain_file
+
+ACCOUNT = "tests.json"
+"""The artifact."""
+LARGEST_BYTES = 256 << 20
+"""Of the file: a report is smaller, and so is what is kept of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRunRecord:
+    """One run of the test command."""
+
+    exit_code: int | None
+    """None: it was ended, and what it did not come to, print or write tells nothing."""
+    report: JunitReport | None = None
+    """None: it tells of no single tests."""
+    looks: tuple[OutputSnapshot, ...] = ()
+    """Of what is compared, in the request's order."""
+    flags: tuple[str, ...] = ()
+    """What it did that no candidate should: a candidate that does the same is not to blame."""
+
+    @property
+    def tells_of_tests(self) -> bool:
+        return self.report is not None and bool(self.report.tests)
+
+    @property
+    def counts(self) -> TestCounts | None:
+        return self.report.counts if self.report is not None and self.report.tests else None
+
+    @property
+    def tests(self) -> tuple[SingleTest, ...]:
+        return () if self.report is None else self.report.tests
+
+
+def unstable_between(one: CommandRunRecord, other: CommandRunRecord) -> tuple[str, ...]:
+    """What differs between two runs of the same code, by the names of Differences."""
+    before = {test.id: test.status for test in one.tests}
+    after = {test.id: test.status for test in other.tests}
+    ids = [*before, *(name for name in after if name not in before)]
+    tests = [name for name in ids if _kind(before.get(name)) is not _kind(after.get(name))]
+    pairs = zip(one.looks, other.looks, strict=False)
+    return (*tests, *(look.name for look, again in pairs if compared(look, again) is not None))
+
+
+def _kind(status: TestStatus | None) -> TestStatus | None:
+    """A test that fails one way now, and another way then, fails."""
+    return TestStatus.FAILED if status is TestStatus.ERROR else status
+
+
+# ---- as files; all of it blocks
+
+
+def save_account(account: CommandRunRecord, folder: str) -> tuple[CommandRunRecord, dict[str, str]]:
+    """Into an attempt's folder; the account with its contents there, and the artifacts."""
+    artifacts: dict[str, str] = {}
+    looks = []
+    os.makedirs(folder, exist_ok=True)  # noqa: PTH103 - text
+    for number, look in enumerate(account.looks, 1):
+        if look.content is None:
+            looks.append(look)
+            continue
+        name = f"compared.{number}"
+        path = os.path.join(folder, name)  # noqa: PTH118 - text
+        _write(path, look.content)
+        artifacts[name] = path
+        looks.append(replace(look, content=None, file=path))
+    saved = replace(account, looks=tuple(looks))
+    artifacts[ACCOUNT] = os.path.join(folder, ACCOUNT)  # noqa: PTH118 - text
+    _write(artifacts[ACCOUNT], json.dumps(_as_data(saved)).encode())
+    return saved, artifacts
+
+
+def load_account(path: Path) -> CommandRunRecord | None:
+    """None: it is gone, or nobody can read it."""
+    try:
+        return _from_data(json.loads(read_plain_file(str(path), LARGEST_BYTES)), path.parent)
+    except (InvalidOutputError, OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _write(path: str, content: bytes) -> None:
+    # What the attempt's own processes put there must not lead elsewhere.
+    Path(path).unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o666), "wb") as file:
+        file.write(content)
+
+
+def _as_data(account: CommandRunRecord) -> dict[str, Any]:
+    report = account.report
+    return {
+        "schema": 1,
+        "exit_code": account.exit_code,
+        "tests": None if report is None else [_test_data(test) for test in report.tests],
+        "problem": None if report is None else report.problem,
+        "compared": [
+            {
+                "name": look.name,
+                "is_stdout": look.is_stdout,
+                "size": look.size,
+                "sha256": look.digest,
+                "file": None if look.file is None else Path(look.file).name,
+                "problem": look.problem,
+            }
+            for look in account.looks
+        ],
+        "flags": account.flags,
+    }
+
+
+def _test_data(test: SingleTest) -> dict[str, str]:
+    data = {"id": test.id, "status": test.status.value}
+    return data if not test.message else {**data, "message": test.message}
+
+
+def _from_data(data: dict[str, Any], folder: Path) -> CommandRunRecord:
+    report = None
+    if data["tests"] is not None:
+        tests = (
+            SingleTest(
+                id=one["id"], status=TestStatus(one["status"]), message=one.get("message", "")
+            )
+            for one in data["tests"]
+        )
+        report = JunitReport(tests=tuple(tests), problem=data["problem"])
+    looks = (
+        OutputSnapshot(
+            name=one["name"],
+            is_stdout=one["is_stdout"],
+            size=one["size"],
+            digest=one["sha256"],
+            file=None if one["file"] is None else str(folder / Path(one["file"]).name),
+            problem=one["problem"],
+        )
+        for one in data["compared"]
+    )
+    return CommandRunRecord(
+        exit_code=data["exit_code"],
+        report=report,
+        looks=tuple(looks),
+        flags=tuple(data["flags"]),
+    )

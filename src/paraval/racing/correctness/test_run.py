@@ -1,0 +1,296 @@
+"""One run of the test command in a worktree: started, waited for, looked at before it is cleaned.
+
+What it means is for `tester`, after the worktree was given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paraval.environment import child_environment, with_worktree_first
+from paraval.processes.children import Command, ProcessEnd
+from paraval.racing.correctness.junit_results import JunitReport, read_junit_file
+from paraval.racing.correctness.outputs import (
+    FOLDER,
+    WORKTREE,
+    OutputSnapshot,
+    RunFolders,
+    look_at_file,
+    look_at_stdout,
+    path_within,
+)
+from paraval.racing.correctness.pytest_command import ReportingCommand, reporting
+from paraval.racing.correctness.test_results import CommandRunRecord
+from paraval.racing.integrity.protection import ProtectedPaths, marks_of, written_since
+from paraval.racing.request import ComparedOutput
+from paraval.racing.step_performer import RaceContext
+from paraval.records import Attempt, CommandTarget, Failure, Outcome
+from paraval.scratch import OwnHome
+from paraval.targets.answer import InvalidOutputError, open_plain_file, seconds
+from paraval.targets.command import attempt_marks, own_places
+from paraval.targets.process_ends import (
+    artifacts_of,
+    last_words,
+    notes_of,
+    signal_name,
+    unexpected_end,
+)
+from paraval.workspaces.pool import SlotLease
+from paraval.workspaces.workspace import KeptWorkspace
+
+# How a test command ended that gave no exit code of its tests, and the last that it printed.
+
+LAST_BYTES = 2000
+_SHELLS_OFFSET = 128
+"""In a sandbox, one that dies of signal n ends with the exit code 128 + n; so does a shell whose
+command does."""
+_OF_A_CRASH = frozenset(
+    {
+        *(signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE),
+        *(signal.SIGKILL, signal.SIGSEGV),
+    }
+)
+"""Where there is no sandbox, another such code may well be the program's own."""
+
+
+def failure_of(ended: ProcessEnd, command: Command) -> Failure | None:
+    """None: it came to an end of its own."""
+    if ended.failure is not None:
+        return Failure(
+            kind=Outcome.INFRA_ERROR,
+            message=ended.failure.message,
+            lasting=not ended.failure.transient,
+        )
+    if ended.timed_out:
+        assert command.timeout is not None
+        message = f"not done after {seconds(command.timeout)}; ended"
+        return Failure(kind=Outcome.TIMEOUT, message=message)
+    if ended.signal is not None or (ended.out_of_memory and ended.exit_code != 0):
+        return unexpected_end(ended, command.stderr, limits=command.limits)
+    number = (ended.exit_code or 0) - _SHELLS_OFFSET
+    if number in _OF_A_CRASH or (command.sandbox is not None and 0 < number < signal.NSIG):
+        words = last_words(command.stderr)
+        return Failure(kind=Outcome.CRASHED, message=f"killed by {signal_name(number)}{words}")
+    return None
+
+
+def last_printed(command: Command) -> str:
+    """The end of what it printed, errors last."""
+    said = [text for path in (command.stdout, command.stderr) if (text := _end_of(path))]
+    return "\n".join(said)
+
+
+def _end_of(path: str) -> str:
+    try:
+        descriptor = open_plain_file(path)
+    except InvalidOutputError:
+        return ""
+    with os.fdopen(descriptor, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - LAST_BYTES))
+        return file.read(LAST_BYTES).decode(errors="replace").strip()
+
+
+PYTHON = "{python}"
+_JUNIT = "junit.xml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRun:
+    """The test command, run to an end, and what was looked at there."""
+
+    command: Command
+    ended: ProcessEnd
+    report: JunitReport | None
+    """None: it is not asked to tell of single tests."""
+    looks: tuple[OutputSnapshot, ...]
+    kept: KeptWorkspace
+    written: tuple[str, ...]
+    """Protected files that something was done to meanwhile, whatever is in them now."""
+    began: float
+    notes: tuple[str, ...]
+    artifacts: dict[str, str]
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why it told nothing that could be judged; None: it did."""
+        if self.ended.log_error is not None and any(look.is_stdout for look in self.looks):
+            message = f"what it printed could not be kept: {self.ended.log_error}"
+            return Failure(kind=Outcome.INFRA_ERROR, message=message)
+        return failure_of(self.ended, self.command)
+
+    def account(self, flags: tuple[str, ...]) -> CommandRunRecord:
+        return CommandRunRecord(
+            exit_code=None if self.failure is not None else self.ended.exit_code,
+            report=self.report,
+            looks=self.looks,
+            flags=flags,
+        )
+
+    def fields(self, **artifacts: str) -> dict[str, Any]:
+        """What every result of it has."""
+        return {
+            "duration_s": time.perf_counter() - self.began,
+            "exit_code": self.ended.exit_code,
+            "artifacts": {**self.artifacts, **artifacts},
+            "notes": self.notes,
+            "cpu_s": self.ended.cpu_s,
+            "memory_bytes": self.ended.memory_bytes,
+        }
+
+
+async def run_tests(room: RaceContext, attempt: Attempt, lease: SlotLease) -> CommandRun:
+    """With whatever tree lies on the lease. To be cancelled here ends the command first."""
+    # To wait for a worktree is to queue, and tells nothing of how long tests take.
+    began = time.perf_counter()
+    attempt = replace(attempt, workspace=lease.path)
+    asked = _asked(room, attempt)
+    async with _home(room) as own:
+        command = await with_worktree_first(
+            _command(room, attempt, own, asked.argv), room.processes.imports, lease.path
+        )
+        looking = _OutputReader(asked, lease, _places(attempt, lease, own))
+        watched = ProtectedPaths(room.request, room.base.start)
+        before = await asyncio.to_thread(marks_of, lease.top, watched)
+        ended = await room.processes.warden.run(command)
+        written = await asyncio.to_thread(written_since, lease.top, before)
+        report = await asyncio.to_thread(looking.report)
+        looks = await asyncio.to_thread(looking.looks, room.request.compare, command, ended)
+    kept = await lease.keep(attempt.folder)
+    artifacts = artifacts_of(command, ended)
+    if report is not None and report.tests and asked.file == _own_file(attempt):
+        artifacts["junit"] = asked.file
+    return CommandRun(
+        command=command,
+        ended=ended,
+        report=report,
+        looks=looks,
+        kept=kept,
+        written=written,
+        began=began,
+        notes=(*lease.notes, *notes_of(ended), *kept.notes),
+        artifacts=artifacts,
+    )
+
+
+# ---- starting
+
+
+@asynccontextmanager
+async def _home(room: RaceContext) -> AsyncIterator[OwnHome | None]:
+    homes = room.processes.homes
+    async with contextlib.AsyncExitStack() as stack:
+        yield None if homes is None else await stack.enter_async_context(homes.lease())
+
+
+def _asked(room: RaceContext, attempt: Attempt) -> ReportingCommand:
+    argv = tuple(part.replace(PYTHON, sys.executable) for part in _target(attempt).command)
+    # In the folder that a sandbox lets it write to, and not in the worktree, which is judged.
+    os.makedirs(attempt.own_folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
+    return reporting(argv, room.request.test.junit, _own_file(attempt))
+
+
+def _command(
+    room: RaceContext, attempt: Attempt, own: OwnHome | None, argv: tuple[str, ...]
+) -> Command:
+    target, processes = _target(attempt), room.processes
+    assert attempt.workspace is not None
+    return Command(
+        argv=argv,
+        env=child_environment(
+            {**own_places(own, target.home), **target.env},
+            target.pass_env,
+            attempt_marks(processes.run_id, attempt),
+        ),
+        cwd=attempt.workspace,
+        stdout=os.path.join(attempt.folder, "stdout.log"),  # noqa: PTH118 - text
+        stderr=os.path.join(attempt.folder, "stderr.log"),  # noqa: PTH118
+        timeout=target.timeout,
+        grace=target.grace,
+        limits=target.limits,
+        nice=processes.nice,
+        tag=attempt.trial.index,
+        sandbox=processes.sandbox_for(attempt, own),
+    )
+
+
+def _target(attempt: Attempt) -> CommandTarget:
+    target = attempt.trial.target
+    assert isinstance(target, CommandTarget)
+    return target
+
+
+def _own_file(attempt: Attempt) -> str:
+    return f"{attempt.own_folder}/{_JUNIT}"
+
+
+def _places(attempt: Attempt, lease: SlotLease, own: OwnHome | None) -> RunFolders:
+    names = {lease.top: WORKTREE, attempt.folder: FOLDER}
+    if own is not None:
+        names |= {own.home: "{home}", own.temp: "{temp}"}
+    return RunFolders(names)
+
+
+# ---- looking
+
+
+class _OutputReader:
+    """What a run leaves to look at. Blocks, and belongs into a thread."""
+
+    def __init__(self, asked: ReportingCommand, lease: SlotLease, places: RunFolders) -> None:
+        """Made before the run: a report that is there already is not of it."""
+        self._asked = asked
+        self._lease = lease
+        self._places = places
+        self._before = self._mark()
+
+    def report(self) -> JunitReport | None:
+        if self._asked.file is None:
+            return None
+        try:
+            path = self._report_path(self._asked.file)
+        except InvalidOutputError as error:
+            return JunitReport(problem=str(error))
+        if self._before is not None and self._mark() == self._before:
+            return JunitReport(problem=f"'{self._asked.file}' was not written by it")
+        return read_junit_file(path, self._places)
+
+    def looks(
+        self, compare: tuple[ComparedOutput, ...], command: Command, ended: ProcessEnd
+    ) -> tuple[OutputSnapshot, ...]:
+        return tuple(self._look(comparison, command, ended) for comparison in compare)
+
+    def _look(
+        self, comparison: ComparedOutput, command: Command, ended: ProcessEnd
+    ) -> OutputSnapshot:
+        if comparison.file is not None:
+            return look_at_file(comparison.file, self._lease.path, self._lease.top, self._places)
+        return look_at_stdout(
+            command.stdout,
+            ended.stdout_bytes,
+            places=self._places,
+            is_pytest=self._asked.is_pytest,
+        )
+
+    def _report_path(self, file: str) -> str:
+        if file.startswith("/"):
+            return file
+        return path_within(file, self._lease.path, self._lease.top)
+
+    def _mark(self) -> tuple[int, int, int] | None:
+        if self._asked.file is None:
+            return None
+        try:
+            found = os.lstat(self._report_path(self._asked.file))
+        except (InvalidOutputError, OSError):
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size

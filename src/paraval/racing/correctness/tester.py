@@ -1,0 +1,274 @@
+"""The TEST steps: the tests of the baseline, twice, and of each candidate, in a worktree each.
+
+A worktree is held no longer than its tests run and are looked at; what they told is compared with
+the baseline's after it is given back. What differs, and how, is told by `differences`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from itertools import islice
+
+from paraval.racing.correctness.differences import (
+    FAILS,
+    DifferenceList,
+    counts_against,
+    differences_between,
+    exit_difference,
+    failures_in,
+    in_words,
+    some,
+    tests_run,
+)
+from paraval.racing.correctness.junit_results import JunitReport
+from paraval.racing.correctness.pytest_command import AUTO
+from paraval.racing.correctness.test_results import (
+    ACCOUNT,
+    CommandRunRecord,
+    load_account,
+    save_account,
+    unstable_between,
+)
+from paraval.racing.correctness.test_run import CommandRun, last_printed, run_tests
+from paraval.racing.course.steps import BASELINE, Step, StepEnd, StepKind
+from paraval.racing.findings import CorrectnessFinding, StepFinding, TestCounts
+from paraval.racing.integrity.protection import (
+    first_flags,
+    flags_of_kept,
+    flags_of_written,
+    unusual,
+)
+from paraval.racing.step_performer import RaceContext, broke, found
+from paraval.records import Attempt, AttemptResult, Failure, Outcome
+from paraval.workspaces.workspace import TreeSetupError, WorkspaceError
+
+RUNS_OF_THE_BASELINE = (1, 2)
+FAILING_TOLD = 20
+MOST_UNSTABLE = 1000
+
+
+class Tester:
+    """Runs tests."""
+
+    __test__ = False  # pytest takes it for a test otherwise
+
+    def __init__(self, room: RaceContext) -> None:
+        self._room = room
+        self._accounts: dict[int, CommandRunRecord] = {}
+        """Of the baseline's runs, by number: those of this engine, and those that were read."""
+
+    async def perform(self, attempt: Attempt, step: Step) -> AttemptResult:
+        try:
+            ran = await self._run(attempt, step)
+            if isinstance(ran, AttemptResult):
+                return ran
+            if step.candidate == BASELINE:
+                return await self._of_the_baseline(attempt, step, ran)
+            return await self._of_a_candidate(ran)
+        except TreeSetupError as error:
+            # With the baseline it works: it is the candidate that cannot be made ready.
+            return broke(
+                Outcome.CRASHED, error.message, finding=StepFinding(tested=CorrectnessFinding())
+            )
+        except WorkspaceError as error:
+            message = error.message if error.hint is None else f"{error.message} ({error.hint})"
+            return broke(Outcome.INFRA_ERROR, message, lasting=error.lasting)
+        except OSError as error:
+            return broke(Outcome.INFRA_ERROR, f"what tests tell cannot be kept: {error}")
+
+    async def close(self) -> None:
+        """Nothing is held between steps."""
+
+    async def _run(self, attempt: Attempt, step: Step) -> CommandRun | AttemptResult:
+        """The tests in a worktree, which is given back at once, whatever happens."""
+        is_baseline = step.candidate == BASELINE
+        lease = await self._room.workspaces.lease(None if is_baseline else step.tree)
+        try:
+            if not os.path.isdir(lease.path):  # noqa: PTH112, ASYNC240 - one look, and quick
+                return _without_its_folder(self._room.base.start)
+            return await run_tests(self._room, attempt, lease)
+        finally:
+            await lease.release()
+
+    def _flags(self, ran: CommandRun) -> tuple[str, ...]:
+        told = flags_of_kept(ran.kept, self._room.request, start=self._room.base.start)
+        changed = {file.path for file in ran.kept.change.files}
+        return (*told, *flags_of_written(ran.written, changed))
+
+    # ---- the baseline
+
+    async def _of_the_baseline(
+        self, attempt: Attempt, step: Step, ran: CommandRun
+    ) -> AttemptResult:
+        if ran.failure is not None:
+            return _no_end_of_its_own(ran, ran.failure, ran.account(()))
+        account = ran.account(self._flags(ran))
+        account, artifacts = await asyncio.to_thread(save_account, account, attempt.folder)
+        self._accounts[step.number] = account
+        others = [number for number in RUNS_OF_THE_BASELINE if number != step.number]
+        # Either may end first: whichever is second tells of both.
+        unstable = [
+            name
+            for number in others
+            if (other := await self._account(number)) is not None
+            for name in await asyncio.to_thread(unstable_between, other, account)
+        ]
+        failing = [test.id for test in account.tests if test.status in FAILS]
+        tested = CorrectnessFinding(
+            counts=account.counts,
+            differences=tuple(islice(failures_in(account), FAILING_TOLD)),
+            failing=tuple(failing[:FAILING_TOLD]),
+            unstable=tuple(unstable[:MOST_UNSTABLE]),
+        )
+        fields = ran.fields(**artifacts)
+        reason = self._why_it_fails(account, failing, unstable, ran)
+        if reason is not None:
+            return broke(Outcome.FAILED, reason, finding=StepFinding(tested=tested), **fields)
+        if self._room.request.test.junit == AUTO and account.report is not None:
+            fields["notes"] += _nothing_told(account.report)
+        return found(StepFinding(tested=tested), **fields)
+
+    def _why_it_fails(
+        self, account: CommandRunRecord, failing: list[str], unstable: list[str], ran: CommandRun
+    ) -> str | None:
+        """Why nothing can be compared with it; None: all is well."""
+        if account.exit_code != 0:
+            if failing:
+                of_all = f"of {tests_run(account.counts):,} tests"
+                return f"{len(failing):,} {of_all} failed: {some(failing)}"
+            said = last_printed(ran.command)
+            return in_words(
+                DifferenceList(differences=(exit_difference(str(account.exit_code), said),))
+            )
+        missing = [look for look in account.looks if not look.is_there]
+        if missing:
+            return (
+                f"the tests passed, and left no '{missing[0].name}' that could be compared:"
+                f" {missing[0].problem}; take it out of `compare`, or have the tests write it"
+            )
+        report = account.report
+        if report is not None and not report.tests and self._room.request.test.junit != AUTO:
+            return (
+                f"the tests passed, and told nothing of themselves: {report.problem or 'no tests'};"
+                " name the report that they write in `test.junit`, or set it to `off`"
+            )
+        if len(unstable) > MOST_UNSTABLE:
+            return (
+                f"{len(unstable):,} tests are others in two runs of the same code, among them"
+                f" {some(unstable)}; nothing can be compared with that"
+            )
+        return None
+
+    async def _account(self, number: int) -> CommandRunRecord | None:
+        """What the baseline told in one of its runs; None: it has not ended, or told nothing."""
+        if number not in self._accounts:
+            end = self._end_of_the_baseline(number)
+            path = None if end is None else self._room.artifact(end, ACCOUNT)
+            if path is None:
+                return None
+            read = await asyncio.to_thread(load_account, path)
+            if read is None:
+                return None
+            self._accounts[number] = read
+        return self._accounts[number]
+
+    def _end_of_the_baseline(self, number: int) -> StepEnd | None:
+        return self._room.ends.get((StepKind.TEST, BASELINE, number))
+
+    # ---- candidates
+
+    async def _of_a_candidate(self, ran: CommandRun) -> AttemptResult:
+        baseline = await self._baseline()
+        if baseline is None:
+            return broke(
+                Outcome.INFRA_ERROR,
+                "what the baseline's tests told is gone from the run's folder; start a new race",
+                lasting=True,
+                **ran.fields(),
+            )
+        flags = first_flags(unusual(self._flags(ran), await self._habits()))
+        account, said = ran.account(flags), last_printed(ran.command)
+        differing = await asyncio.to_thread(
+            differences_between, baseline, account, self._unstable(), said=said
+        )
+        if ran.failure is not None:
+            return _no_end_of_its_own(ran, ran.failure, account, differing)
+        counts = counts_against(baseline, account, self._unstable())
+        finding = _finding(account, differing, counts)
+        if not differing:
+            return found(finding, **ran.fields())
+        reason = in_words(differing, account.counts, baseline.counts)
+        if baseline.tells_of_tests and not account.tells_of_tests and account.exit_code == 0:
+            problem = "" if ran.report is None else ran.report.problem
+            reason = f"it ended well and told nothing of its tests ({problem}); {reason}"
+        return broke(Outcome.FAILED, reason, finding=finding, **ran.fields())
+
+    async def _habits(self) -> list[tuple[str, ...]]:
+        """What the baseline's runs did that no candidate should."""
+        accounts = [await self._account(number) for number in RUNS_OF_THE_BASELINE]
+        return [account.flags for account in accounts if account is not None]
+
+    async def _baseline(self) -> CommandRunRecord | None:
+        """What candidates are held against: the first of its runs that passed."""
+        known = [(number, await self._account(number)) for number in RUNS_OF_THE_BASELINE]
+        accounts = [account for _, account in known if account is not None]
+        passed = [account for account in accounts if account.exit_code == 0]
+        return next(iter((*passed, *accounts)), None)
+
+    def _unstable(self) -> frozenset[str]:
+        ends = [self._end_of_the_baseline(number) for number in RUNS_OF_THE_BASELINE]
+        tested = [end.finding.tested for end in ends if end is not None]
+        return frozenset(name for one in tested if one is not None for name in one.unstable)
+
+
+# ---- results
+
+
+def _nothing_told(report: JunitReport) -> tuple[str, ...]:
+    if report.tests and report.problem is None:
+        return ()
+    if report.tests:
+        return (f"not all of its tests are known: {report.problem}",)
+    return (f"its single tests are not known, its exit code alone counts: {report.problem}",)
+
+
+def _finding(
+    account: CommandRunRecord, differing: DifferenceList, counts: TestCounts | None = None
+) -> StepFinding:
+    return StepFinding(
+        tested=CorrectnessFinding(
+            counts=counts or account.counts,
+            differences=differing.differences,
+            more=differing.more,
+            flags=account.flags,
+        )
+    )
+
+
+def _no_end_of_its_own(
+    ran: CommandRun,
+    failure: Failure,
+    account: CommandRunRecord,
+    differing: DifferenceList | None = None,
+) -> AttemptResult:
+    """Ended by a signal or by the clock, or never started: with what is known all the same."""
+    differing = differing or DifferenceList()
+    if failure.kind is not Outcome.INFRA_ERROR:
+        ended = exit_difference(failure.message, last_printed(ran.command))
+        differing = differing.with_first(ended)
+    return broke(
+        failure.kind,
+        failure.message,
+        finding=_finding(account, differing),
+        lasting=failure.lasting,
+        **ran.fields(),
+    )
+
+
+def _without_its_folder(start: str) -> AttemptResult:
+    return broke(
+        Outcome.FAILED,
+        f"the folder '{start}', where the tests run, is not there with it",
+        finding=StepFinding(tested=CorrectnessFinding()),
+    )

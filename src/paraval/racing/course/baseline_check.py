@@ -1,0 +1,170 @@
+"""Whether a race can start: what the baseline's own tests and its benchmark say. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from paraval.racing.course.steps import Base, Step, StepEnd, StepKind
+from paraval.racing.findings import Calibration, Canary, CorrectnessFinding
+from paraval.racing.report.standings import BaselineStanding
+from paraval.racing.request import RaceRequest
+from paraval.records import Outcome
+from paraval.text.words import listed
+
+RUNS = (1, 2)
+"""Of the baseline's tests: two, so that what is unstable is known."""
+FAILS_ITS_TESTS = "the baseline fails its own tests"
+BLIND = (
+    "the tests do not run the code that candidates change: they pass even when {files} cannot be"
+    " imported. Either no test imports this code, or Python imports another copy of it, such as an"
+    " installed one: put the folder of the sources first (`env: {{PYTHONPATH: src}}`), or build and"
+    " install the worktree in `setup`. `test: {{canary: false}}` races without this check"
+)
+_NAMED = 5
+"""Tests or files that a reason names."""
+
+
+@dataclass(slots=True)
+class BaselineCheck:
+    """The repository as it is, in the course of a race."""
+
+    standing: BaselineStanding
+    request: RaceRequest
+    tests: dict[int, StepEnd]
+    skipped: StepEnd | None = None
+    """The first of its steps that was: of its tests, both may be."""
+    calibration: StepEnd | None = None
+    is_canary_named: bool = False
+    is_blind: bool = False
+    """Its tests don't notice that the code is broken which candidates change."""
+
+    @classmethod
+    def of(cls, request: RaceRequest, base: Base) -> BaselineCheck:
+        standing = BaselineStanding(
+            commit=base.commit, tree=base.tree, uncommitted=request.uncommitted
+        )
+        return cls(standing=standing, request=request, tests={})
+
+    @property
+    def is_ready(self) -> bool:
+        """Candidates may be tested; or might have been, until that was found to be of no use."""
+        return self.calibration is not None and (self.is_fine or self.is_blind)
+
+    @property
+    def is_fine(self) -> bool:
+        return self.standing.reason is None
+
+    @property
+    def process_s(self) -> float:
+        """How long a process of its benchmark takes."""
+        return 0.0 if self._found is None else max(0.0, self._found.process_s)
+
+    @property
+    def samples(self) -> tuple[dict[str, float], ...]:
+        return () if self._found is None else tuple(dict(one) for one in self._found.samples)
+
+    @property
+    def _found(self) -> Calibration | None:
+        return None if self.calibration is None else self.calibration.finding.calibration
+
+    def begin(self) -> list[Step]:
+        return [Step(kind=StepKind.TEST, number=number) for number in RUNS]
+
+    def handle(self, end: StepEnd) -> list[Step]:
+        """How one of its steps ended; what is next of it."""
+        if end.step.kind is StepKind.CANARY:
+            self._take_canary(end.finding.canary)
+        elif end.outcome is Outcome.SKIPPED:
+            self.skipped = self.skipped or end
+            self._tell_what_was_skipped(self.skipped)
+        elif end.step.kind is StepKind.CALIBRATE:
+            self.calibration = end
+            self.standing = _calibrated(self.standing, end)
+        else:
+            self.tests[end.step.number] = end
+            if self.skipped is not None:
+                self._tell_what_was_skipped(self.skipped)
+            elif len(self.tests) == len(RUNS):
+                ends = [self.tests[number] for number in RUNS]
+                self.standing = _tested(self.standing, ends, self.request)
+                if self.is_fine:
+                    return [Step(kind=StepKind.CALIBRATE)]
+        return []
+
+    def _take_canary(self, canary: Canary | None) -> None:
+        """What could not be looked at, or was left for later, says nothing against the tests."""
+        if canary is not None and canary.passed and canary.broken:
+            self.is_blind = True
+            reason = BLIND.format(files=_some(canary.broken))
+            self.standing = replace(self.standing, reason=reason)
+
+    def _tell_what_was_skipped(self, end: StepEnd) -> None:
+        what = "was not measured"
+        if end.step.kind is not StepKind.CALIBRATE:
+            what = "was tested only once of twice" if self.tests else "was not tested"
+        self.standing = replace(self.standing, reason=f"the baseline {what}: {end.reason}")
+
+
+def _calibrated(standing: BaselineStanding, end: StepEnd) -> BaselineStanding:
+    found = end.finding.calibration
+    if end.outcome is not Outcome.PASSED or found is None:
+        why = end.reason or f"it ended as {end.outcome.value}"
+        why = why.removeprefix("the baseline's benchmark: ")
+        return replace(standing, reason=f"the baseline's benchmark cannot be measured: {why}")
+    return replace(standing, noisy=found.noisy)
+
+
+def _tested(
+    standing: BaselineStanding, ends: list[StepEnd], request: RaceRequest
+) -> BaselineStanding:
+    found = [end.finding.tested or CorrectnessFinding() for end in ends]
+    failed = [
+        tested for end, tested in zip(ends, found, strict=True) if end.outcome is Outcome.FAILED
+    ]
+    passed = sum(end.outcome is Outcome.PASSED for end in ends)
+    failing = tuple(dict.fromkeys(name for tested in failed for name in tested.failing))
+    standing = replace(
+        standing, tests=next((one.counts for one in found if one.counts is not None), None)
+    )
+    if passed + len(failed) < len(ends):
+        return replace(standing, failing=failing, reason=_no_end(ends))
+    if not passed:
+        standing = replace(standing, failing=failing, differences=failed[0].differences)
+        return replace(standing, reason=_failure(failing, ends))
+    if failed and not failing:
+        return replace(standing, reason=_BOTH_WAYS)
+    # What failed once and passed once is no candidate's fault.
+    unstable = dict.fromkeys((*(name for one in found for name in one.unstable), *failing))
+    compared = [one.name for one in request.compare if one.name in unstable]
+    reason = None if not compared else _uncomparable(compared)
+    return replace(standing, unstable=tuple(unstable), reason=reason)
+
+
+_BOTH_WAYS = (
+    "the baseline's tests passed once and failed once, and which of them differ is not told: "
+    "make them stable, or have them tell of single tests (`junit`)"
+)
+
+
+def _no_end(ends: list[StepEnd]) -> str:
+    end = next(end for end in ends if not end.outcome.is_judged)
+    return f"the baseline's tests came to no verdict: {end.reason or end.outcome.value}"
+
+
+def _failure(failing: tuple[str, ...], ends: list[StepEnd]) -> str:
+    if not failing:
+        why = next((end.reason for end in ends if end.reason), "they end with another code than 0")
+        return f"{FAILS_ITS_TESTS}: {why}"
+    return f"{FAILS_ITS_TESTS}: {_some(failing)}"
+
+
+def _some(names: tuple[str, ...]) -> str:
+    more = len(names) - _NAMED
+    return listed([*names[:_NAMED], *([f"{more} more"] if more > 0 else [])])
+
+
+def _uncomparable(names: list[str]) -> str:
+    return (
+        f"{listed(names)} cannot be compared: two runs of the baseline's own tests differ in it; "
+        "leave it out of `compare`, or have the command write the same each time"
+    )

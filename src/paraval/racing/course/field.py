@@ -1,0 +1,335 @@
+"""The field of a race: who joins it, and who of them is staged and tested. Pure.
+
+What they are called is in `course_names`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, count
+
+from paraval.racing.candidates.duplicates import BASE_NORMAL
+from paraval.racing.course.candidate import Candidate
+from paraval.racing.course.recorded import LOOKED_AT, TESTED, RaceTime, RecordedSteps, StepId, id_of
+from paraval.racing.course.steps import BASELINE, Base, Step, StepKind, trial_of
+from paraval.racing.findings import Origin, Proposal
+from paraval.racing.integrity.protection import LEADS_OUT, ProtectedPaths
+from paraval.racing.report.standings import Status
+from paraval.racing.request import PROTECTED, RaceRequest
+from paraval.text.words import counted
+
+# What candidates are called in a race: no two alike, and on a replay as they were. Pure.
+
+
+class CandidateNames:
+    """Those that are taken."""
+
+    def __init__(self, taken: Collection[str] = ()) -> None:
+        self._taken = {BASELINE, *taken}
+        self._next: dict[str, int] = defaultdict(lambda: 2)
+        """By name: the number behind it that may be free. Below it none is."""
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._taken
+
+    def free_for(self, entry: Candidate, reserved: Collection[str] = ()) -> str:
+        """Not yet taken: see `take`.
+
+        A name that is taken has its parent's before it: a number alone would be another one when
+        hooks end in another order.
+        """
+        told = told_with_parent(entry)
+        names = chain(dict.fromkeys((entry.told, told)), self._numbered(told))
+        return next(name for name in names if name not in self._taken and name not in reserved)
+
+    def take(self, name: str) -> None:
+        self._taken.add(name)
+
+    def _numbered(self, told: str) -> Iterator[str]:
+        for number in count(self._next[told]):
+            name = f"{told}-{number}"
+            if name not in self._taken:
+                yield name
+            elif number == self._next[told]:
+                self._next[told] = number + 1
+
+
+def told_with_parent(entry: Candidate) -> str:
+    """What it is called where the name that it came with is taken."""
+    parent = entry.proposal.parent
+    return entry.told if parent is None else f"{parent}-{entry.told}"
+
+
+_PLACE_OF_KIND = {StepKind.REPAIR: 2, StepKind.REFINE: 3}
+"""Among the children of a candidate: repairs come before refinements."""
+
+_WRONG = (Status.FAILED, Status.TIMEOUT, Status.CRASHED)
+
+
+class CandidateField:
+    """All candidates, in the order in which they came."""
+
+    def __init__(
+        self, request: RaceRequest, base: Base, recorded: RecordedSteps, time: RaceTime
+    ) -> None:
+        self._request = request
+        self._most = request.limits.candidates
+        self._judging = ProtectedPaths(replace(request, protect=PROTECTED), base.start)
+        self.changed_python: set[str] = set()
+        """Files of the baseline that candidates change, so far; not what judges, even where they
+        may change it: to break that would break the tests themselves."""
+        self._base = base
+        self._recorded = recorded
+        self._time = time
+        self._names = CandidateNames()
+        self._all: list[Candidate] = []
+        self._named: dict[str, Candidate] = {}
+        """Those with a name of their own: who was given, and who is staged."""
+        self._new: list[Candidate] = []
+        self._new_recorded: list[Candidate] = []
+        self._places = 0
+        """How many of `limits.candidates` are taken."""
+        self._line = [*recorded.came]
+        """Who is staged, in the order in which they came: to an earlier engine, if there was one.
+        So the same one of two equals is the duplicate."""
+        self._in_line = set(self._line)
+        """Those of them that are not passed ..."""
+        self._waiting: dict[str, Candidate] = {}
+        """... and those of these that have come."""
+        self.passed = 0
+        """How many of them are decided on."""
+        self._originals_again: list[Candidate] = []
+        """Staged, and known to have gone on to their tests."""
+        self.wrong: list[Candidate] = []
+        """Those that may be repaired, until someone takes them from here."""
+        self._by_tree: dict[str, str] = {}
+        """Tree -> the candidate that has it."""
+        self._by_normal: dict[str, str] = {}
+        """The same by normal form."""
+        self._came: dict[StepId, set[tuple[str, str]]] = {}
+        """By call of a hook: what it proposed, by name and content."""
+
+    def __iter__(self) -> Iterator[Candidate]:
+        return iter(self._all)
+
+    def __getitem__(self, name: str) -> Candidate:
+        return self._named[name]
+
+    def sorted(self) -> list[Candidate]:
+        """In an order that does not hang on what came first, each with a name."""
+        entries = sorted(self._all, key=lambda one: one.order)
+        if len(self._named) < len(self._all):
+            names = CandidateNames(self._named)
+            for one in entries:
+                if not self._is_named(one):
+                    one.call(names.free_for(one))
+                    names.take(one.name)
+        return entries
+
+    # ---- who joins
+
+    def give(self, proposals: Sequence[Proposal]) -> None:
+        """What the race begins with."""
+        for place, proposal in enumerate(proposals):
+            entry = Candidate(proposal=proposal, told=proposal.name, order=(0, 0, place))
+            # Nobody came before them: their names are their own from the beginning.
+            self._call(entry, self._names.free_for(entry))
+            entry.is_recorded = self._was_staged_as(entry, entry.name)
+            self._enter(entry)
+
+    def join(self, step: Step, proposals: Sequence[Proposal]) -> None:
+        """What a hook proposes; what it said before is not taken twice."""
+        came = self._came.setdefault(id_of(step), set())
+        parent = self._named.get(step.candidate)
+        for proposal in proposals:
+            said = (proposal.name, proposal.content)
+            if said in came:
+                continue
+            entry = _proposed(proposal, step.kind, parent, len(came))
+            came.add(said)
+            if (name := self._name_it_had(entry)) is not None:
+                entry.is_recorded = True
+                self._call(entry, name)
+            self._enter(entry)
+
+    def _enter(self, entry: Candidate) -> None:
+        self._all.append(entry)
+        (self._new_recorded if entry.is_recorded else self._new).append(entry)
+
+    def _name_it_had(self, entry: Candidate) -> str | None:
+        """With an earlier engine, if that staged it."""
+        told = told_with_parent(entry)
+        names = chain((entry.told, told), self._recorded.numbered(told))
+        had = (name for name in names if name not in self._names)
+        return next((name for name in had if self._was_staged_as(entry, name)), None)
+
+    def _was_staged_as(self, entry: Candidate, name: str) -> bool:
+        """Whether what is recorded under a name is this very proposal."""
+        if not self._recorded.has(StepKind.STAGE, name):
+            return False
+        step = _staging_of(replace(entry.proposal, name=name))
+        return trial_of(step, 0, self._request, self._base).key in self._recorded.keys
+
+    def _call(self, entry: Candidate, name: str) -> None:
+        entry.call(name)
+        self._names.take(name)
+        self._named[name] = entry
+
+    def _is_named(self, entry: Candidate) -> bool:
+        return self._named.get(entry.name) is entry
+
+    # ---- who is staged
+
+    def staging(self, *, recorded_only: bool = False) -> list[Step]:
+        """Of those that are new."""
+        new, self._new_recorded = self._new_recorded, []
+        if not recorded_only:
+            new += self._new
+            self._new = []
+        return [_staging_of(one.proposal) for one in new if self._is_staged_now(one)]
+
+    def _is_staged_now(self, one: Candidate) -> bool:
+        if not self._is_within_limit(one):
+            reason = f"past the limit of {counted(self._most, 'candidate')}"
+            one.take_out(Status.SKIPPED, reason)
+            return False
+        if self._time.is_up and not one.is_recorded:
+            self._time.end(one, LOOKED_AT)
+            return False
+        if not self._is_named(one):
+            staged = self._recorded.candidates(StepKind.STAGE)
+            self._call(one, self._names.free_for(one, reserved=staged))
+        self._places += 1
+        if one.name not in self._in_line:
+            self._in_line.add(one.name)
+            self._line.append(one.name)
+        self._waiting[one.name] = one
+        one.is_staging = True
+        return True
+
+    def _is_within_limit(self, one: Candidate) -> bool:
+        """What an earlier engine staged has no place by that: a hook that is asked again may give
+        other answers, and what it said before comes no more."""
+        is_given = one.proposal.origin is Origin.GIVEN
+        return (one.order[-1] if is_given else self._places) < self._most
+
+    # ---- who is tested
+
+    def staged(self, one: Candidate) -> None:
+        """Staging it has ended."""
+        if one.status is Status.INVALID:
+            self.wrong.append(one)
+        elif self._was_original(one):
+            self._originals_again.append(one)
+        if one.staged is not None and not one.staged.flags:
+            self.changed_python.update(
+                file.path
+                for file in one.staged.files
+                if file.path.endswith(".py") and file.status != "added"
+                if file.path not in self._judging
+            )
+
+    def tests(self, *, recorded_only: bool = False) -> list[Step]:
+        """Of those that are staged, and everyone before them: so which of two equals is the
+        duplicate does not hang on who was staged sooner."""
+        again, self._originals_again = self._originals_again, []
+        undecided = chain(again, () if recorded_only else self._next_in_line())
+        return [step for one in undecided for step in self._test_of(one)]
+
+    def _next_in_line(self) -> Iterator[Candidate]:
+        """One that has not come is waited for as long as it may come of what is decided on."""
+        has_moved = False
+        while self._waiting:
+            name = self._line[self.passed]
+            one = self._waiting.get(name)
+            if has_moved if one is None else one.is_staging:
+                return
+            self._in_line.discard(name)
+            self.passed += 1
+            if one is not None:
+                del self._waiting[name]
+                has_moved = True
+                yield one
+
+    def _test_of(self, one: Candidate) -> Iterable[Step]:
+        if one.awaits_decision:
+            self._decide(one)
+            if one.is_on:
+                yield Step(kind=StepKind.TEST, candidate=one.name, tree=one.tree)
+
+    def tested(self, one: Candidate) -> None:
+        if one.status in _WRONG:
+            self.wrong.append(one)
+
+    def _was_original(self, one: Candidate) -> bool:
+        """An earlier engine went on with it."""
+        return any(self._recorded.has(kind, one.name) for kind in (StepKind.TEST, StepKind.REPAIR))
+
+    def _decide(self, one: Candidate) -> None:
+        """Whether a candidate that applies goes on to its tests."""
+        assert one.staged is not None
+        one.flag(one.staged.flags)
+        if (same := self._same_as(one)) is not None:
+            one.duplicate_of, reason = same
+            one.take_out(Status.DUPLICATE, reason)
+        elif one.staged.flags:
+            one.take_out(Status.INVALID, _forbidden(one.staged.flags))
+            self.wrong.append(one)
+        elif self._time.is_up and not self._recorded.has(StepKind.TEST, one.name):
+            self._time.end(one, TESTED)
+        else:
+            one.is_on = True
+
+    def _same_as(self, one: Candidate) -> tuple[str, str] | None:
+        """What a candidate is a duplicate of, in words too."""
+        assert one.staged is not None
+        tree, normal = one.staged.tree, one.staged.normal
+        if tree == self._base.tree:
+            return BASELINE, "it changes nothing"
+        if normal == BASE_NORMAL:
+            return BASELINE, "it changes nothing but formatting"
+        # Trees first, whatever is said of their form: what is the same is never tested twice.
+        first = self._by_tree.setdefault(tree, one.name)
+        if first != one.name:
+            return first, f"identical to {first}"
+        first = self._by_normal.setdefault(normal, one.name)
+        if first == one.name or self._was_original(one):
+            return None
+        return first, f"equal to {first} but for formatting"
+
+
+def _proposed(
+    proposal: Proposal, kind: StepKind, parent: Candidate | None, place: int
+) -> Candidate:
+    """`place`: among what its hook proposed."""
+    proposal, told = replace(proposal, origin=Origin(kind.value)), proposal.name
+    if parent is None:
+        return Candidate(
+            proposal=replace(proposal, parent=None, depth=0), told=told, order=(0, 1, place)
+        )
+    depth = parent.proposal.depth + 1
+    order = (depth, *parent.order[1:], _PLACE_OF_KIND[kind], place)
+    return Candidate(
+        proposal=replace(proposal, parent=parent.name, depth=depth), told=told, order=order
+    )
+
+
+def _staging_of(proposal: Proposal) -> Step:
+    return Step(kind=StepKind.STAGE, candidate=proposal.name, proposal=proposal)
+
+
+def _forbidden(flags: Sequence[str]) -> str:
+    """What leads out is another matter than what judges: no `protect` allows it."""
+    out = [flag for flag in flags if LEADS_OUT in flag]
+    judging = [flag for flag in flags if LEADS_OUT not in flag]
+    told = []
+    if out:
+        told.append(f"it {'; it '.join(out)}: a candidate must not lead out of its worktree")
+    if judging:
+        told.append(
+            f"it {'; it '.join(judging)}: that judges candidates, and is not theirs to change "
+            "(`protect: []` allows it)"
+        )
+    return "; ".join(told)

@@ -1,0 +1,280 @@
+"""What the measurements of candidates say: how fast each one is, who won, and why not the others.
+
+Pure. Who is measured, and how often, is decided by `halving` and the course.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from paraval.racing.findings import Block, Speedup
+from paraval.racing.report.standings import Status
+from paraval.racing.request import TOTAL, Accept, BenchSpec
+from paraval.statistics.means import block_log_ratio, mean_interval, speedup_interval
+from paraval.text.words import counted
+
+# Who is measured how often: successive halving, then finals on fresh measurements. Pure.
+
+FIRST_BLOCKS = 3
+"""Of everyone, in the first round: six processes on each side."""
+FINALISTS = 2
+LEAST_FINAL_BLOCKS = 5
+MOST_BLOCKS = 15
+"""Of one candidate in one round, or in the finals: beyond it the interval hardly narrows."""
+PROCESSES_OF_A_BLOCK = 4
+_FINALS_S = 30.0
+"""What the finals of one candidate should take, where its processes are neither long nor short."""
+
+
+def halving_rounds(n: int, budget: int, eta: int = 2) -> list[tuple[int, int]]:
+    """(how many are left, blocks for each of them), round by round, for `budget` blocks in all."""
+    if n < 1 or eta < 2:
+        raise ValueError(f"{n} candidates cannot be halved by {eta}")
+    sizes = [n]
+    while sizes[-1] > eta:
+        sizes.append(-(-sizes[-1] // eta))
+    return [(left, budget // (left * len(sizes))) for left in sizes]
+
+
+def screening_rounds(n: int) -> list[tuple[int, int]]:
+    """The rounds of a race with `n` candidates that are right, before its finals.
+
+    A round for the last two would decide nothing: the finals measure both of them afresh.
+    """
+    count = len(halving_rounds(n, 0))
+    first, *later = halving_rounds(n, FIRST_BLOCKS * n * count)
+    return [
+        first,
+        *((left, min(blocks, MOST_BLOCKS)) for left, blocks in later if left > FINALISTS),
+    ]
+
+
+def final_blocks(bench: BenchSpec, process_s: float) -> int:
+    """Of each finalist."""
+    if bench.blocks is not None:
+        return max(1, bench.blocks)
+    worth = MOST_BLOCKS
+    if process_s > 0:
+        worth = round(min(_FINALS_S / (PROCESSES_OF_A_BLOCK * process_s), MOST_BLOCKS))
+    return max(LEAST_FINAL_BLOCKS, worth)
+
+
+def final_confidence(confidence: float, finalists: int) -> float:
+    """Of each finalist."""
+    return one_of(finalists, confidence)
+
+
+def one_of(number: int, confidence: float) -> float:
+    """Bonferroni's: of several one is lucky more easily, so each must show more."""
+    return 1 - (1 - confidence) / max(1, number)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredSpeed:
+    """What is known of the speed of a candidate that is right."""
+
+    name: str
+    screening: tuple[Block, ...] = ()
+    final: tuple[Block, ...] = ()
+    """Empty: it was no finalist."""
+    held: str = ""
+    """Why it cannot win, whatever was measured; empty: it can."""
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """Those that count: a finalist's luck in the rounds before is left behind."""
+        return self.final or self.screening
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateCounts:
+    """How many had a chance, those that came to no end among them."""
+
+    screened: int
+    finalists: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaceVerdict:
+    status: Status
+    reason: str
+    speedup: Speedup | None = None
+    cases: Mapping[str, Speedup] = field(default_factory=dict)
+
+
+def verdicts_on(
+    measured: Sequence[MeasuredSpeed], accept: Accept, among: CandidateCounts
+) -> dict[str, RaceVerdict]:
+    """By name."""
+    judging = _RaceJudge(measured, accept, among)
+    return {one.name: judging.verdict(one) for one in measured}
+
+
+def speedup_of(blocks: Sequence[Block], confidence: float, case: str = TOTAL) -> Speedup | None:
+    """None where nothing was measured."""
+    if not blocks:
+        return None
+    ratios = [log_ratio_of(block, case) for block in blocks]
+    estimate, low, high = speedup_interval(ratios, confidence)
+    return Speedup(estimate=estimate, low=low, high=high, blocks=len(blocks))
+
+
+def log_ratio_of(block: Block, case: str = TOTAL) -> float:
+    """Raises ValueError where a side has no such measurement, or one that is no time."""
+    sides = (block.baseline, block.candidate)
+    try:
+        baseline, candidate = ([sample[case] for sample in side] for side in sides)
+    except KeyError:
+        raise ValueError(f"a process told no measurement of '{case}'") from None
+    return block_log_ratio(baseline, candidate)
+
+
+def cases_of(blocks: Sequence[Block], confidence: float) -> dict[str, Speedup]:
+    """By benchmark case, of those that every process told."""
+    samples = [sample for block in blocks for sample in (*block.baseline, *block.candidate)]
+    if not samples:
+        return {}
+    told = [
+        name
+        for name in samples[0]
+        if name != TOTAL and all(_is_time(sample.get(name)) for sample in samples)
+    ]
+    found = {name: speedup_of(blocks, confidence, name) for name in told}
+    return {name: speedup for name, speedup in found.items() if speedup is not None}
+
+
+def extent(speedup: Speedup) -> str:
+    """`3.05 to 3.38 times as fast`, `faster by 2 to 3 %`, `from 1 % slower to 3 % faster`."""
+    low, high = speedup.low, speedup.high
+    if not math.isfinite(high):
+        return "unknown from a single block"
+    if low >= 2:
+        return f"{_times(low)} to {_times(high)} times as fast"
+    if low >= 1:
+        return f"faster by {_span(low - 1, high - 1)}"
+    if high <= 1:
+        return f"slower by {_span(1 - high, 1 - low)}"
+    return f"from {_percent(1 - low)} % slower to {_percent(high - 1)} % faster"
+
+
+class _RaceJudge:
+    """All candidates against what was asked for, and against the winner."""
+
+    def __init__(
+        self, measured: Sequence[MeasuredSpeed], accept: Accept, among: CandidateCounts
+    ) -> None:
+        self._accept = accept
+        self._final_confidence = final_confidence(accept.confidence, among.finalists)
+        self._screened_confidence = one_of(among.screened, accept.confidence)
+        self._speedups = {one.name: self._speedup(one) for one in measured}
+        self._finalists = {one.name: one for one in measured if one.final}
+        able = [one for one in measured if one.final and not one.held and self._is_shown(one)]
+        # The first of equals: max keeps it.
+        self._winner = max(able, key=self._estimate, default=None)
+
+    def verdict(self, one: MeasuredSpeed) -> RaceVerdict:
+        status, reason = self._status(one)
+        return RaceVerdict(
+            status=status,
+            reason=reason,
+            speedup=self._speedups[one.name],
+            cases=cases_of(one.blocks, self._confidence(one)),
+        )
+
+    def _status(self, one: MeasuredSpeed) -> tuple[Status, str]:
+        speedup = self._speedups[one.name]
+        if speedup is None:
+            return Status.NOT_SHOWN, one.held or "it was not measured"
+        if speedup.high < 1:
+            return Status.SLOWER, extent(speedup)
+        if one.held:
+            return Status.NOT_SHOWN, one.held
+        if one is self._winner:
+            return Status.WON, self._praise(one, speedup)
+        if self._is_shown(one):
+            return self._shown(one, speedup)
+        if speedup.low > self._accept.speedup:
+            # Among many that are screened, some come so far by luck.
+            words = f"{extent(speedup)} while it was screened, and it was not measured again"
+            return Status.NOT_SHOWN, words
+        return Status.NOT_SHOWN, self._shortfall(speedup)
+
+    def _praise(self, winner: MeasuredSpeed, speedup: Speedup) -> str:
+        blocks = counted(len(winner.final), "fresh block")
+        praise = f"{extent(speedup)}, by {blocks}"
+        for other in self._finalists.values():
+            if other is not winner and self._is_shown(other) and not _are_apart(winner, other):
+                praise += f"; {other.name} cannot be told apart from it"
+        return praise
+
+    def _shown(self, one: MeasuredSpeed, speedup: Speedup) -> tuple[Status, str]:
+        """Of one that is fast enough, and did not win."""
+        if self._winner is None:
+            return Status.NOT_SHOWN, (
+                f"{extent(speedup)} while it was screened, which no finals confirmed"
+            )
+        ahead = self._winner.name
+        if one.final and not _are_apart(self._winner, one):
+            return Status.ACCEPTED, f"{extent(speedup)}; {ahead} cannot be told apart from it"
+        if one.final:
+            return Status.ACCEPTED, f"{extent(speedup)}; {ahead} more so"
+        return Status.ACCEPTED, f"{extent(speedup)} while it was screened; {ahead} was ahead"
+
+    def _shortfall(self, speedup: Speedup) -> str:
+        asked = _percent(self._accept.speedup - 1)
+        if not math.isfinite(speedup.high):
+            return "a single block shows nothing"
+        if speedup.low <= 1:
+            return f"within the noise: {extent(speedup)}"
+        if speedup.high <= self._accept.speedup:
+            return f"{extent(speedup)}, less than the {asked} % asked for"
+        return f"{extent(speedup)}; that it is more than the {asked} % asked for is not shown"
+
+    def _is_shown(self, one: MeasuredSpeed) -> bool:
+        """Of one that was only screened, more is asked: it is one of many."""
+        speedup = self._speedups[one.name]
+        if not one.final:
+            speedup = speedup_of(one.screening, self._screened_confidence)
+        return speedup is not None and speedup.low > self._accept.speedup
+
+    def _estimate(self, one: MeasuredSpeed) -> float:
+        speedup = self._speedups[one.name]
+        return 0.0 if speedup is None else speedup.estimate
+
+    def _speedup(self, one: MeasuredSpeed) -> Speedup | None:
+        return speedup_of(one.blocks, self._confidence(one))
+
+    def _confidence(self, one: MeasuredSpeed) -> float:
+        return self._final_confidence if one.final else self._accept.confidence
+
+
+def _are_apart(one: MeasuredSpeed, other: MeasuredSpeed) -> bool:
+    """Whether the difference between two finalists is more than noise, at 95 %.
+
+    Blocks of the same number were measured side by side, so they are compared in pairs.
+    """
+    pairs = zip(one.final, other.final, strict=False)
+    _, low, high = mean_interval([log_ratio_of(a) - log_ratio_of(b) for a, b in pairs])
+    return not low <= 0 <= high
+
+
+def _is_time(value: float | None) -> bool:
+    return value is not None and math.isfinite(value) and value > 0
+
+
+def _times(ratio: float) -> str:
+    """`3.05`, `33,280`: digits behind the point only where they say something."""
+    return f"{ratio:.2f}" if ratio < 100 else f"{ratio:,.0f}"
+
+
+def _span(low: float, high: float) -> str:
+    first, last = _percent(low), _percent(high)
+    return f"{last} %" if first == last else f"{first} to {last} %"
+
+
+def _percent(share: float) -> str:
+    """`2.5`, `3`, `40`: a digit behind the point only where it says something."""
+    value = share * 100
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}".removesuffix(".0")

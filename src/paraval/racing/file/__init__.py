@@ -1,0 +1,1 @@
+"""Race files: every key, and how one is read."""

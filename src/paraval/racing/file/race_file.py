@@ -1,0 +1,467 @@
+"""Race files, flags and mappings of Python as requests: whole and sound, or not at all.
+
+All three lead through the same checks, and every problem is told in one error. Which candidates
+there are is for `proposals` to say.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paraval.documents.files import read_document
+from paraval.documents.forms import check
+from paraval.documents.problems import Location, shown, suggestion
+from paraval.errors import ParavalError, RequestError
+from paraval.git.repositories import Repository, find_repository, resolve
+from paraval.plan.suite_folder import check_executable, search_path
+from paraval.racing.candidates.names import is_commit, near_misses, path_of
+from paraval.racing.file.race_form import (
+    AcceptForm,
+    BenchForm,
+    ComparedFileForm,
+    GenerateForm,
+    HookForm,
+    ProfileForm,
+    RaceForm,
+    RaceLimitsForm,
+    RepoForm,
+    TestForm,
+)
+from paraval.racing.file.short_forms import (
+    FlagValue,
+    WrittenRace,
+    in_long_form,
+    is_suite_file,
+    lay_over,
+)
+from paraval.racing.request import (
+    PROTECTED,
+    Accept,
+    BenchMetric,
+    BenchSpec,
+    ComparedOutput,
+    HookSpec,
+    Profile,
+    ProfileSpec,
+    RaceLimits,
+    RaceRequest,
+    TestSpec,
+)
+
+# Commands as people write them: a list, or one text, which is split as a shell would.
+
+PYTHON = "{python}"
+"""Stands for the Python that paraval runs with, as an argument of its own."""
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_OPERATOR = re.compile(r"\|+|&+|;+|<+|>+")
+_EXPANSION = re.compile(r"\$(\w+|\{[^}]*\}?|[(@*#?$!-])|`")
+"""Also within double quotes."""
+_UNQUOTED = re.compile(r"[\"'$`\\!]")
+"""What cannot stand within double quotes as it is."""
+
+
+class NeedsShellError(ValueError):
+    """What a shell would do with a line, and nobody does here."""
+
+    def __init__(self, asked: str, line: str) -> None:
+        quoted = f'"{line}"' if not _UNQUOTED.search(line) else f"'{line}'"
+        super().__init__(self._told(asked, f"[sh, -c, {quoted}]"))
+        self._asked, self._line = asked, line
+
+    def told_of_flag(self, flag: str) -> str:
+        """As the shell in which it is typed takes it."""
+        line = f'sh -c "{self._line}"'
+        if _UNQUOTED.search(self._line):
+            line = f"sh -c {shlex.quote(self._line)}"
+        return self._told(self._asked, f"{flag} {shlex.quote(line)}")
+
+    def _told(self, asked: str, instead: str) -> str:
+        return (
+            f"{asked!r} would need a shell, and none is used; put it in quotes, or write {instead}"
+        )
+
+
+def arguments_of(written: str | Sequence[str]) -> tuple[str, ...]:
+    """The program and its arguments; ValueError says what is wrong."""
+    arguments = _split(written) if isinstance(written, str) else list(written)
+    if not arguments or not arguments[0].strip():
+        raise ValueError("names no program")
+    if any("\0" in argument for argument in arguments):
+        raise ValueError("holds a NUL character, which no argument can")
+    return tuple(sys.executable if one == PYTHON else one for one in arguments)
+
+
+def _split(line: str) -> list[str]:
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        raise ValueError(f"a quotation mark or a backslash in {line!r} is left open") from None
+    asked = next(_asked_of_a_shell(line), None)
+    if asked is not None:
+        raise NeedsShellError(asked, line)
+    if words and _ASSIGNMENT.match(words[0]):
+        raise ValueError(f"{words[0]!r} would need a shell, and none is used; put env before it")
+    return words
+
+
+def _asked_of_a_shell(line: str) -> Iterator[str]:
+    """What a shell would not take as it is written."""
+    quote, place = "", 0
+    while place < len(line):
+        character = line[place]
+        if character == "\\" and quote != "'":
+            place += 2
+            continue
+        if character in ("'", '"') and quote in ("", character):
+            quote = "" if quote else character
+        elif quote != "'" and (expansion := _EXPANSION.match(line, place)):
+            yield expansion[0]
+        elif not quote and (operator := _OPERATOR.match(line, place)):
+            yield operator[0]
+        place += 1
+
+
+ENDINGS = (".yaml", ".yml", ".json", ".toml")
+"""Of race files."""
+_ADDRESS = re.compile(r"[a-z][a-z+]*://|[\w.-]+@[\w.-]+:")
+_PATH = re.compile(r"[./]")
+
+
+def load_race(path: Path, flags: Iterable[FlagValue] = ()) -> RaceRequest:
+    """The race in a .yaml, .yml, .json or .toml file, with flags laid over it."""
+    spot = Location(problems={}, file=str(path))
+    document = read_document(path, spot)
+    if document is None:
+        raise _refused(spot)
+    whole = Path(os.path.normpath(Path.cwd() / path))
+    around = _RaceSettings(folder=whole.parent, source=str(whole))
+    try:
+        return _read(document.data, document.spot, flags, around)
+    except RequestError:
+        if is_suite_file(path):
+            raise RequestError(
+                f"{path} is a suite, not a race",
+                hint=f"run it with: paraval run {shlex.quote(str(path))}",
+            ) from None
+        raise
+
+
+def race_of_flags(flags: Iterable[FlagValue]) -> RaceRequest:
+    """A race without a file: of the current folder."""
+    return _read({}, Location(problems={}), flags, _RaceSettings(folder=Path.cwd()))
+
+
+def request_from_mapping(
+    mapping: Mapping[str, Any], folder: Path, source: str | None = None
+) -> RaceRequest:
+    """A race from the keys of a race file; paths are relative to the folder."""
+    around = _RaceSettings(folder=Path(os.path.normpath(folder.absolute())), source=source)
+    return _read(_as_in_a_file(mapping), Location(problems={}), (), around)
+
+
+def _as_in_a_file(value: Any) -> Any:
+    """Lists in the place of tuples, and texts in the place of paths."""
+    match value:
+        case Mapping():
+            return {str(key): _as_in_a_file(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_as_in_a_file(inner) for inner in value]
+        case os.PathLike():
+            return os.fspath(value)
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RaceSettings:
+    """What a race is asked for in."""
+
+    folder: Path
+    source: str | None = None
+
+
+def _refused(spot: Location) -> RequestError:
+    problems = sorted(spot.problems, key=lambda one: (one.file is None, one.line or 0))
+    return RequestError("\n".join(map(str, problems)))
+
+
+def _read(
+    written: Any, spot: Location, flags: Iterable[FlagValue], around: _RaceSettings
+) -> RaceRequest:
+    if not isinstance(written, Mapping):
+        spot.report(f"must be a mapping, not {shown(written)}")
+        raise _refused(spot)
+    words = in_long_form(written, spot)
+    lay_over(words, flags)
+    form = check(RaceForm, words.data, spot, lambda steps: words.at(*steps))
+    path, repository, repo = _repository(words, around.folder)
+    env = {} if form is None else dict(form.env)
+    programs = _Programs(words=words, folder=around.folder, env=env)
+    request = RaceRequest(
+        name=_name(form, around, path),
+        source=around.source,
+        folder=str(around.folder),
+        repo=path,
+        ref=repo.ref or "HEAD",
+        uncommitted=repo.uncommitted,
+        setup=() if form is None or form.setup is None else programs.within(form.setup, "setup"),
+        sandbox=form is not None and form.sandbox,
+        test=_test(words, programs),
+        compare=_comparisons(words),
+        bench=_bench(words, programs),
+        candidates=_candidates(words, around.folder, repository),
+        generate=_hook(words, "generate", GenerateForm, programs),
+        repair=_hook(words, "repair", HookForm, programs),
+        refine=_hook(words, "refine", HookForm, programs),
+        profile=_profile(words),
+        accept=_accept(words),
+        limits=_limits(words),
+        protect=PROTECTED if form is None else _protected(form.protect),
+        env=env,
+        pass_env=() if form is None else tuple(form.pass_env),
+    )
+    if spot.problems:
+        raise _refused(spot)
+    return request
+
+
+def _name(form: RaceForm | None, around: _RaceSettings, repo: str) -> str:
+    if form is not None and form.name is not None:
+        return form.name
+    return Path(around.source).stem if around.source else Path(repo).name or "race"
+
+
+def _protected(written: list[str] | bool) -> tuple[str, ...]:
+    if isinstance(written, bool):
+        return PROTECTED if written else ()
+    return tuple(written)
+
+
+# ---- the repository
+
+
+def _repository(words: WrittenRace, folder: Path) -> tuple[str, Repository | None, RepoForm]:
+    """Where it is, and the repository itself if it can be used."""
+    form = words.part("repo", RepoForm) or RepoForm.model_validate({})
+    if form.ref is not None and form.uncommitted:
+        words.at("repo", "ref").report("has no meaning with uncommitted: true; give one of them")
+    spot = words.at("repo", "git")
+    path = os.path.normpath(folder / form.git) if "\0" not in form.git else ""
+    if not os.path.isdir(path):  # noqa: PTH112 - False for a name that is too long
+        if _ADDRESS.match(form.git):
+            spot.report(f"{shown(form.git)} is an address; clone it first and give the folder")
+        else:
+            spot.report(f"there is no folder '{path or ascii(form.git)}'")
+        return path, None, form
+    try:
+        repository = find_repository(path)
+    except ParavalError as error:
+        spot.report(error.message)
+        return path, None, form
+    try:
+        resolve(repository, form.ref or "HEAD")
+    except ParavalError as error:
+        if form.ref is None:
+            spot.report(error.message)
+        else:
+            where = f"of the repository {repository.top}"
+            words.at("repo", "ref").report(f"'{form.ref}' is no branch, tag or commit {where}")
+    return path, repository, form
+
+
+# ---- commands
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Programs:
+    """Reads commands, and looks whether their programs are there."""
+
+    words: WrittenRace
+    folder: Path
+    env: Mapping[str, str]
+
+    def within(self, written: str | list[str], *steps: str) -> tuple[str, ...]:
+        """A command that runs in a worktree: what it names relatively may be there, or not."""
+        command = self._arguments(written, *steps)
+        if command and ("/" not in command[0] or Path(command[0]).is_absolute()):
+            path = search_path(self.env)
+            check_executable(command[0], str(self.folder), path, self.words.at(*steps))
+        return command
+
+    def beside(self, written: str | list[str], *steps: str) -> tuple[str, ...]:
+        """A command that runs in the race's own folder."""
+        command = self._arguments(written, *steps)
+        if command:
+            check_executable(command[0], str(self.folder), search_path({}), self.words.at(*steps))
+        return command
+
+    def _arguments(self, written: str | list[str], *steps: str) -> tuple[str, ...]:
+        spot = self.words.at(*steps)
+        try:
+            return arguments_of(written)
+        except NeedsShellError as error:
+            flag = str(spot.path[0]) if spot.path else ""
+            spot.report(error.told_of_flag(flag) if flag.startswith("--") else str(error))
+        except ValueError as error:
+            spot.report(str(error))
+        return ()
+
+
+def _test(words: WrittenRace, programs: _Programs) -> TestSpec:
+    form = words.part("test", TestForm)
+    if form is None:
+        return TestSpec(command=())
+    return TestSpec(
+        command=programs.within(form.command, "test", "command"),
+        timeout=float(form.timeout),
+        junit=_file_or_word(form.junit, ("auto", "off"), words.at("test", "junit")),
+        canary=form.canary,
+    )
+
+
+def _bench(words: WrittenRace, programs: _Programs) -> BenchSpec:
+    form = words.part("bench", BenchForm)
+    if form is None:
+        return BenchSpec(command=())
+    metric, file = _metric(form.metric, words.at("bench", "metric"))
+    return BenchSpec(
+        command=programs.within(form.command, "bench", "command"),
+        timeout=float(form.timeout),
+        metric=metric,
+        file=file,
+        blocks=None if form.blocks is None else int(form.blocks),
+        quiet_s=float(form.quiet),
+        cpus=None if form.cpus is None else int(form.cpus),
+    )
+
+
+def _metric(written: str | ComparedFileForm, spot: Location) -> tuple[BenchMetric, str | None]:
+    if isinstance(written, ComparedFileForm):
+        return BenchMetric.FILE, written.file
+    text = _file_or_word(written, ("wall", "cpu"), spot)
+    return (BenchMetric(text), None) if text in ("wall", "cpu") else (BenchMetric.FILE, text)
+
+
+def _hook(
+    words: WrittenRace, name: str, kind: type[GenerateForm], programs: _Programs
+) -> HookSpec | None:
+    form = words.part(name, kind)
+    if form is None:
+        return None
+    bounds = (
+        {"depth": int(form.depth), "calls": int(form.calls)} if isinstance(form, HookForm) else {}
+    )
+    return HookSpec(
+        command=programs.beside(form.command, name, "command"),
+        timeout=float(form.timeout),
+        usd=None if form.usd is None else float(form.usd),
+        **bounds,
+    )
+
+
+def _file_or_word(text: str, known: tuple[str, ...], spot: Location) -> str:
+    """A near miss of a word is not taken for a file."""
+    if text not in known and not _PATH.search(text):
+        must = " or ".join(f"'{word}'" for word in known)
+        spot.report(
+            f"must be {must}, or a file with a '.' or '/' in its path, not {shown(text)}"
+            f"{_near(text, known)}"
+        )
+    return text
+
+
+def _near(text: str, known: tuple[str, ...]) -> str:
+    near = suggestion(text, known)
+    return near if near.endswith("?") else ""
+
+
+# ---- what is compared, who races, and what decides
+
+
+def _comparisons(words: WrittenRace) -> tuple[ComparedOutput, ...]:
+    written = words.data.get("compare")
+    if written is None:
+        return ()
+    if not isinstance(written, list):
+        words.at("compare").report(f"must be a list of 'stdout' and files, not {shown(written)}")
+        return ()
+    found: list[ComparedOutput] = []
+    for number, item in enumerate(written):
+        spot = words.at("compare", number)
+        comparison = _comparison(item, spot)
+        if comparison is None:
+            continue
+        if comparison in found:
+            spot.report(f"'{comparison.name}' is there twice")
+        found.append(comparison)
+    return tuple(found)
+
+
+def _comparison(item: Any, spot: Location) -> ComparedOutput | None:
+    if item == "stdout":
+        return ComparedOutput()
+    if isinstance(item, str):
+        _file_or_word(item, ("stdout",), spot)
+        form = check(ComparedFileForm, {"file": item}, spot, lambda _steps: spot)
+    elif isinstance(item, Mapping):
+        form = check(ComparedFileForm, item, spot)
+    else:
+        form = None
+        spot.report(f"must be 'stdout', or a mapping with file, not {shown(item)}")
+    return None if form is None else ComparedOutput(file=os.path.normpath(form.file))
+
+
+def _candidates(words: WrittenRace, folder: Path, repository: Repository | None) -> tuple[str, ...]:
+    """As they are written, but for paths, which are absolute."""
+    written = words.data.get("candidates")
+    if written is None:
+        return ()
+    if not isinstance(written, list) or not all(isinstance(text, str) for text in written):
+        words.at("candidates").report(
+            f"must be a path, a glob or a git ref, or a list of them, not {shown(written)}"
+        )
+        return ()
+    found = []
+    for number, text in enumerate(written):
+        path = path_of(text, folder)
+        if path is None and repository is not None and not is_commit(repository, text):
+            words.at("candidates", number).report(
+                f"{shown(text)} is no file, folder or glob in {folder}, and no branch, tag or"
+                f" commit of {repository.top}{near_misses(text, folder, repository)}"
+            )
+        found.append(text if path is None else path)
+    return tuple(found)
+
+
+def _profile(words: WrittenRace) -> ProfileSpec:
+    form = words.part("profile", ProfileForm)
+    if form is None:
+        return ProfileSpec()
+    if form.kind == "none" and form.functions:
+        words.at("profile", "functions").report("has no meaning with profile: none")
+    return ProfileSpec(kind=Profile(form.kind), functions=tuple(form.functions))
+
+
+def _accept(words: WrittenRace) -> Accept:
+    form = words.part("accept", AcceptForm)
+    if form is None:
+        return Accept()
+    return Accept(speedup=float(form.speedup), confidence=float(form.confidence))
+
+
+def _limits(words: WrittenRace) -> RaceLimits:
+    form = words.part("limits", RaceLimitsForm)
+    if form is None:
+        return RaceLimits()
+    return RaceLimits(
+        parallel=None if form.parallel in (None, "auto") else int(form.parallel),
+        candidates=int(form.candidates),
+        seconds=None if form.seconds is None else float(form.seconds),
+        usd=None if form.usd is None else float(form.usd),
+    )

@@ -1,0 +1,162 @@
+"""A race as it is written, in one form: short forms made long, flags laid over the file.
+
+Each value still knows where it stands, in the file or as a flag, so that what is wrong is told
+there. What the words mean is for `race_file` to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from paraval.documents.files import read_document
+from paraval.documents.forms import Form, check
+from paraval.documents.problems import Location, Step, shown
+from paraval.documents.problems import Path as Steps
+
+# Whether a file is a race or a suite, by its keys: so that one in the place of the other is told
+# in one sentence, and not by each key that is another's.
+
+_OF_RACES = ("test", "bench", "candidates")
+_OF_SUITES = ("cases", "target", "matrix", "graders")
+
+
+def is_race_file(path: Path) -> bool:
+    return _has_more_of(_OF_RACES, _OF_SUITES, path)
+
+
+def is_suite_file(path: Path) -> bool:
+    return _has_more_of(_OF_SUITES, _OF_RACES, path)
+
+
+def _has_more_of(keys: tuple[str, ...], others: tuple[str, ...], path: Path) -> bool:
+    document = read_document(path, Location(problems={}))
+    if document is None or not isinstance(document.data, Mapping):
+        return False
+    return sum(key in document.data for key in keys) > sum(key in document.data for key in others)
+
+
+F = TypeVar("F", bound=Form)
+
+MAIN_KEYS = {
+    "repo": "git",
+    "test": "command",
+    "bench": "command",
+    "generate": "command",
+    "repair": "command",
+    "refine": "command",
+    "profile": "kind",
+}
+"""Parts that may be written as the value of one key alone."""
+_COMMAND = "a command (a list, or one text), or a mapping with command"
+_SHAPES = {
+    "repo": "the path of a git repository, or a mapping with git",
+    **dict.fromkeys(("test", "bench", "generate", "repair", "refine"), _COMMAND),
+    "profile": "'line', 'none', or a mapping",
+}
+_LISTS = ("candidates", "compare")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlagValue:
+    """What a flag says, in the place of what a file says there."""
+
+    flag: str
+    """`--metric`."""
+    steps: tuple[str, ...]
+    """`("bench", "metric")`."""
+    value: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenRace:
+    """What is asked for, each part in its long form, and where it is written."""
+
+    data: dict[str, Any]
+    spot: Location
+    elsewhere: dict[Steps, Location]
+    """What is not written where its long form would stand."""
+
+    def at(self, *steps: Step) -> Location:
+        for length in range(len(steps), 0, -1):
+            if (other := self.elsewhere.get(steps[:length])) is not None:
+                return other.at(*steps[length:])
+        return self.spot.at(*steps)
+
+    def part(self, name: str, form: type[F]) -> F | None:
+        """A part of it, filled in; None where there is none, or after telling what is wrong."""
+        written = self.data.get(name)
+        if written is None:
+            return None
+        if not isinstance(written, Mapping):
+            must_be = _SHAPES.get(name, "a mapping")
+            self.at(name).report(f"must be {must_be}, not {shown(written)}")
+            return None
+        return check(form, written, self.at(name), lambda steps: self.at(name, *steps))
+
+
+def in_long_form(written: Mapping[str, Any], spot: Location) -> WrittenRace:
+    """The words of a file, or of Python."""
+    words = WrittenRace(data=dict(written), spot=spot, elsewhere={})
+    for name, key in MAIN_KEYS.items():
+        value = words.data.get(name)
+        if isinstance(value, str) or (key == "command" and isinstance(value, list | tuple)):
+            words.data[name] = {key: list(value) if isinstance(value, tuple) else value}
+            words.elsewhere[name, key] = spot.at(name)
+        elif isinstance(value, Mapping):
+            words.data[name] = dict(value)
+    for name in _LISTS:
+        value = words.data.get(name)
+        if isinstance(value, tuple):
+            words.data[name] = list(value)
+        elif isinstance(value, str):
+            words.data[name] = [value]
+            words.elsewhere[name, 0] = spot.at(name)
+    _spell_out_profile(words)
+    for name, part in (("ref", "repo"), ("uncommitted", "repo"), ("functions", "profile")):
+        _move_into(words, name, part)
+    return words
+
+
+def lay_over(words: WrittenRace, flags: Iterable[FlagValue]) -> None:
+    """What flags say counts, and what is wrong with it is told of the flag."""
+    for laid in flags:
+        data = words.data
+        for step in laid.steps[:-1]:
+            if not isinstance(data.get(step), dict):
+                data[step] = {}
+            data = data[step]
+        data[laid.steps[-1]] = laid.value
+        spot = replace(words.spot, file=None, root=None, path=(laid.flag,))
+        for steps in [known for known in words.elsewhere if known[: len(laid.steps)] == laid.steps]:
+            del words.elsewhere[steps]
+        words.elsewhere[laid.steps] = spot
+
+
+def _spell_out_profile(words: WrittenRace) -> None:
+    """`{line: [module:function]}`."""
+    profile = words.data.get("profile")
+    if isinstance(profile, dict) and "line" in profile and not profile.keys() & {"kind"}:
+        functions = profile.pop("line")
+        if "functions" in profile:
+            words.at("profile", "line").report("is there beside functions; give one of them")
+            return
+        profile |= {"kind": "line", "functions": functions}
+        words.elsewhere["profile", "functions"] = words.spot.at("profile", "line")
+
+
+def _move_into(words: WrittenRace, name: str, part: str) -> None:
+    """A key that may stand beside the part it belongs to."""
+    value = words.data.pop(name, None)
+    if value is None:
+        return
+    data = words.data.setdefault(part, {})
+    if not isinstance(data, dict):
+        return
+    if data.get(name) is not None:
+        words.spot.at(name).report(f"is there twice, here and in {part}; remove one of them")
+        return
+    data[name] = value
+    words.elsewhere[part, name] = words.spot.at(name)

@@ -1,0 +1,1 @@
+"""Programs and functions of users that generate, repair and refine candidates."""

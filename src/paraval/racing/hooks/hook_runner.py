@@ -1,0 +1,238 @@
+"""Asks the hooks of a race: generate, repair and refine, each a program or a function of Python.
+
+What they propose joins the race while they still run. Which candidates they are asked about, and
+how often, is the course's to decide.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import os
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from paraval.errors import ParavalError
+from paraval.functions import is_async
+from paraval.processes.children import Command, ProcessEnd
+from paraval.racing.course.steps import Step
+from paraval.racing.findings import Proposal
+from paraval.racing.hooks.hook_input import Ask, ask_of, document_of, nobody_stands, stdin_of
+from paraval.racing.hooks.hook_output import HookOutput
+from paraval.racing.hooks.hook_program import failure_of_hook, hook_command, run_listening
+from paraval.racing.report.standings import Standings
+from paraval.racing.step_performer import RaceContext, broke, found
+from paraval.records import Attempt, AttemptResult, CommandTarget, Failure, Outcome
+from paraval.targets.answer import seconds
+from paraval.targets.function import failure_of
+from paraval.targets.function_logs import Logs, captured, routed_streams
+from paraval.targets.process_ends import artifacts_of, notes_of
+from paraval.threads import FunctionExit, Threads, await_safely
+
+# A Python function as a hook: what it returns or yields, handed on one by one.
+
+TakeItem = Callable[[Any], Awaitable[bool]]
+"""Whether there may be more."""
+
+GRACE_S = 5.0
+"""How long an async function may take to end when it is cancelled."""
+_NO_MORE = object()
+
+
+async def call_hook(
+    function: Callable[..., Any], ask: Ask, take: TakeItem, threads: Threads
+) -> None:
+    """Calls it, and takes what it gives; raises what it raises."""
+    if _runs_in_the_loop(function):
+        given = await await_safely(_called, (function, ask))
+    else:
+        given = await threads.call(lambda: function(ask))
+        if inspect.isawaitable(given):
+            given = await await_safely(_awaited, (given,))
+    async with contextlib.aclosing(_items(given, threads)) as items:
+        async for item in items:
+            if not await take(item):
+                return
+
+
+async def within(work: Awaitable[None], timeout_s: float | None) -> bool:
+    """Whether it came to its end in time; raises what it raises."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task}, timeout=timeout_s)
+    except asyncio.CancelledError:
+        await _let_go(task)
+        raise
+    if task.done():
+        task.result()
+        return True
+    await _let_go(task)
+    return False
+
+
+async def _let_go(task: asyncio.Future[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task}, timeout=GRACE_S)
+    if not task.done():
+        task.add_done_callback(lambda late: late.cancelled() or late.exception())
+    elif not task.cancelled():
+        task.exception()
+
+
+def _runs_in_the_loop(function: Callable[..., Any]) -> bool:
+    return is_async(function) or any(
+        inspect.isasyncgenfunction(one)
+        for one in (function, getattr(function, "__call__", None))  # noqa: B004 - the method itself
+    )
+
+
+async def _called(function: Callable[..., Any], ask: Ask) -> Any:
+    given = function(ask)
+    return await given if inspect.isawaitable(given) else given
+
+
+async def _awaited(given: Awaitable[Any]) -> Any:
+    return await given
+
+
+async def _items(given: Any, threads: Threads) -> AsyncGenerator[Any, None]:
+    """One by one: what it returned, or what that gives in its turn."""
+    if given is None:
+        return
+    if hasattr(given, "__aiter__"):
+        async with _closed_at_the_end(given.__aiter__()) as iterator:
+            with contextlib.suppress(StopAsyncIteration):
+                while True:
+                    yield await await_safely(iterator.__anext__, ())
+    elif _is_one(given):
+        yield given
+    else:
+        # Each step of a generator is the user's code, and may take its time.
+        steps = iter(given)
+        while (item := await threads.call(lambda: next(steps, _NO_MORE))) is not _NO_MORE:
+            yield item
+
+
+@contextlib.asynccontextmanager
+async def _closed_at_the_end(iterator: Any) -> AsyncIterator[Any]:
+    try:
+        yield iterator
+    finally:
+        if hasattr(iterator, "aclose"):
+            await await_safely(iterator.aclose, ())
+
+
+def _is_one(given: Any) -> bool:
+    return isinstance(given, str | Mapping | Proposal) or not isinstance(given, Iterable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CallOutcome:
+    """How a call ended, beside what it proposed."""
+
+    failure: Failure | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the attempt's result."""
+
+
+class HookRunner:
+    """Performs generate, repair and refine; a StepPerformer."""
+
+    def __init__(self, room: RaceContext, standings: Callable[[], Standings] | None = None) -> None:
+        """`standings`: how the race stands at any moment, for functions that ask."""
+        self._room = room
+        self._standings = nobody_stands
+        if standings is not None:
+            self._standings = lambda: standings().candidates
+        self._threads = Threads()
+        self._heard: dict[int, HookOutput] = {}
+        """By the index of the trial: another attempt must not propose the same again."""
+
+    async def perform(self, attempt: Attempt, step: Step) -> AttemptResult:
+        began = time.perf_counter()
+        index = attempt.trial.index
+        heard = self._heard.setdefault(index, HookOutput(self._room, step))
+        heard.begin_attempt()
+        try:
+            said = await self._ask(attempt, step, heard)
+        finally:
+            heard.end_attempt()
+        more = {**said.more, "duration_s": time.perf_counter() - began, "spend": heard.spend}
+        if said.failure is None:
+            del self._heard[index]
+            return found(heard.finding, **more)
+        failure = said.failure
+        result = broke(failure.kind, failure.message, finding=heard.finding, **more)
+        return replace(result, error=failure)
+
+    async def close(self) -> None:
+        self._threads.close()
+
+    async def _ask(self, attempt: Attempt, step: Step, heard: HookOutput) -> _CallOutcome:
+        target = attempt.trial.target
+        assert isinstance(target, CommandTarget)
+        os.makedirs(attempt.own_folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
+        document = document_of(step, self._room)
+        if target.command:
+            return await self._ask_program(attempt, stdin_of(document), heard)
+        kind = step.kind.value
+        function = self._room.functions.get(kind)
+        if function is None:
+            return _CallOutcome(failure=_no_function(kind))
+        ask = ask_of(document, attempt.own_folder, self._standings)
+        logs = Logs(attempt.folder)
+        with routed_streams(), captured(logs):
+            work = call_hook(function, ask, heard.take_item, self._threads)
+            failure = await self._failure_of(work, target, logs)
+        return _CallOutcome(failure=failure, more={"artifacts": logs.close()})
+
+    # ---- programs
+
+    async def _ask_program(self, attempt: Attempt, stdin: bytes, heard: HookOutput) -> _CallOutcome:
+        processes = self._room.processes
+        if processes.homes is None:
+            command = hook_command(attempt, processes, None, stdin)
+            return _end_of(command, await run_listening(processes.warden, command, heard.take))
+        async with processes.homes.lease() as own:
+            command = hook_command(attempt, processes, own, stdin)
+            return _end_of(command, await run_listening(processes.warden, command, heard.take))
+
+    # ---- functions
+
+    async def _failure_of(self, work: Any, target: CommandTarget, logs: Logs) -> Failure | None:
+        """What a function's call came to; None: to a good end."""
+        try:
+            in_time = await within(work, target.timeout)
+        except (Exception, GeneratorExit) as error:  # noqa: BLE001 - whatever it raised is its result
+            if not isinstance(error, ParavalError | FunctionExit):
+                logs.write_traceback(error)
+            return failure_of(error)
+        if in_time:
+            return None
+        assert target.timeout is not None
+        return Failure(
+            kind=Outcome.TIMEOUT, message=f"not done after {seconds(target.timeout)}; left behind"
+        )
+
+
+def _end_of(command: Command, ended: ProcessEnd) -> _CallOutcome:
+    more = {
+        "exit_code": ended.exit_code,
+        "artifacts": artifacts_of(command, ended),
+        "notes": notes_of(ended),
+        "cpu_s": ended.cpu_s,
+        "memory_bytes": ended.memory_bytes,
+    }
+    return _CallOutcome(failure=failure_of_hook(ended, command), more=more)
+
+
+def _no_function(kind: str) -> Failure:
+    return Failure(
+        kind=Outcome.CRASHED,
+        message=f"the race's `{kind}` is a function of Python, and is not here;"
+        " go on with the race from the program that began it",
+        lasting=True,
+    )

@@ -1,0 +1,1 @@
+"""What candidates must not touch, and whether they did."""

@@ -1,0 +1,243 @@
+"""What judges a candidate and is not its to change: tests, benchmarks, and what governs them.
+
+Told by looking at what a candidate changes (`flags_of`) and at what it changed in its worktree
+while it ran (`flags_of_kept`). What a flag means for a candidate is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import posixpath
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
+
+from paraval.racing.integrity.leftover_files import files_below, without_made_up
+from paraval.racing.request import SETTINGS_FILES, STARTUP_MODULES, RaceRequest
+from paraval.records import FileChange
+from paraval.workspaces.slots import LOST
+from paraval.workspaces.workspace import KeptWorkspace
+
+# What the tests do to protected files with the baseline too: held against no candidate.
+
+_DONE = re.compile(r"(?P<did>added|changed|deleted) (?P<path>.+) while it ran", re.DOTALL)
+_ADDED = "added"
+PUT_BACK = ", and put it back"
+"""How a flag ends that tells of a file that is again what it was."""
+_PYTHON = ".py"
+_HEARD_BY_NAME = frozenset((*SETTINGS_FILES, *(f"{name}.py" for name in STARTUP_MODULES)))
+"""No name that somebody makes up: what is called like this changes what tests do."""
+
+
+def unusual(flags: Sequence[str], habits: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Of a candidate's flags, those that none of the baseline's runs explains; `habits`: the flags
+    of each of these."""
+    known = [{_normal(flag) for flag in run} for run in habits]
+    usual = set[str]().union(*known)
+    always = set.intersection(*known) if known else set()
+    varying = {_kind(flag) for run in habits for flag in run if _normal(flag) not in always}
+    return tuple(flag for flag in flags if not _is_explained(flag, usual, varying))
+
+
+def _is_explained(flag: str, usual: set[str], varying: set[str]) -> bool:
+    """To change a file is to do more than to put it back as well."""
+    forms = (flag, flag.removesuffix(PUT_BACK))
+    return any(_normal(form) in usual or _kind(form) in varying for form in forms)
+
+
+def _normal(flag: str) -> str:
+    """Without what is made up in the name of a new file; those that were there have their own."""
+    found = _DONE.fullmatch(flag)
+    if found is None or found["did"] != _ADDED:
+        return flag
+    return f"{_ADDED} {without_made_up(found['path'])}"
+
+
+def _kind(flag: str) -> str:
+    """The same for files of one folder and one ending, to which the same was done."""
+    found = _DONE.fullmatch(flag)
+    if found is None:
+        return flag
+    folder, name = posixpath.split(found["path"])
+    ending = posixpath.splitext(name)[1]
+    if name in _HEARD_BY_NAME or (ending == _PYTHON and found["did"] != _ADDED):
+        return flag
+    return f"{found['did']} {without_made_up(folder)}/*{ending}"
+
+
+MOST_FLAGS = 20
+_BEFORE = {"added": "adds", "changed": "edits", "deleted": "deletes"}
+_RAN = {"added": "added", "changed": "changed", "deleted": "deleted"}
+_READ_BY_PROGRAMS = {
+    "make": ("Makefile", "makefile", "GNUmakefile"),
+    "nox": ("noxfile.py",),
+    "tox": ("tox.ini",),
+}
+"""What a command names without naming it."""
+_LEFT_BY_TOOLS = frozenset({"__pycache__", ".pytest_cache", ".hypothesis", ".benchmarks"})
+_HEARD = (".py", ".pth", ".ini", ".cfg", ".toml", ".so", ".sh")
+"""A new file that ends like this can change what tests do; tests write many others."""
+LEADS_OUT = "a link that leads out of the repository"
+_JUDGING = re.compile(r"(^|[_-])(tests?|bench(mark)?s?|spec)([_-]|$)", re.IGNORECASE)
+
+
+def flags_of(
+    files: Iterable[FileChange],
+    request: RaceRequest,
+    *,
+    start: str = ".",
+    links: Mapping[str, str],
+) -> tuple[str, ...]:
+    """What of a candidate's changes judges it, in words. `start`: where in the repository commands
+    run; `links`: where its links lead, by path."""
+    watched = ProtectedPaths(request, start)
+    told = []
+    for file in files:
+        if file.path in watched:
+            told.append(f"{_BEFORE[file.status]} {file.path}")
+        if file.path in links and leads_out(file.path, links[file.path]):
+            target = links[file.path][:200]
+            told.append(f"makes {file.path} {LEADS_OUT}: {target}")
+    return first_flags(told)
+
+
+def flags_of_kept(
+    kept: KeptWorkspace, request: RaceRequest, *, start: str = "."
+) -> tuple[str, ...]:
+    """All that was done in its worktree while it ran that no candidate should do, in words."""
+    change = kept.change
+    told = list(change.tampering)
+    if change.unknown == LOST:
+        told.append("moved, deleted or replaced its worktree")
+    told += ["mounted something in its worktree" for note in kept.notes if "mounted in" in note]
+    watched = ProtectedPaths(request, start)
+    told += [
+        f"{_RAN[file.status]} {file.path} while it ran"
+        for file in change.files
+        if file.path in watched and not _is_left_by_tools(file)
+    ]
+    return tuple(dict.fromkeys(told))
+
+
+class ProtectedPaths:
+    """Paths in the repository that are not a candidate's to change."""
+
+    def __init__(self, request: RaceRequest, start: str = ".") -> None:
+        self._start = "" if posixpath.normpath(start) == "." else posixpath.normpath(start) + "/"
+        self._patterns = tuple(_compiled(pattern) for pattern in request.protect)
+        files: set[str] = set()
+        folders: set[str] = set()
+        for command in (request.test.command, request.bench.command):
+            for path in _named_by(command, request.repo):
+                whole = posixpath.normpath(self._start + path)
+                files.add(whole)
+                if _JUDGING.search(PurePosixPath(whole).name):
+                    # `pytest src` says where to look; `pytest tests`, what judges.
+                    folders.add(whole + "/")
+        self._files = frozenset(files)
+        self._folders = tuple(folders)
+
+    def __contains__(self, path: str) -> bool:
+        if path in self._files or path.startswith(self._folders):
+            return True
+        # Patterns are written by someone who is at the top, or where commands run.
+        below = path.removeprefix(self._start)
+        return any(one.fullmatch(path) or one.fullmatch(below) for one in self._patterns)
+
+
+def leads_out(path: str, target: str) -> bool:
+    """Whether a link at this path leads out of the repository."""
+    whole = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+    return target.startswith("/") or whole == ".." or whole.startswith("../")
+
+
+def _named_by(command: tuple[str, ...], repo: str) -> Iterable[str]:
+    """What the words of a command may be the path of, relative to where it runs."""
+    program = PurePosixPath(command[0]).name if command else ""
+    yield from _READ_BY_PROGRAMS.get(program, ())
+    # A word may be a whole command, as in `sh -c "python bench.py"`.
+    words = [part for word in command for part in (word, *word.split())]
+    for before, word in zip(("", *words), words, strict=False):
+        if before == "-m":
+            module = word.replace(".", "/")
+            for top in ("", "src/"):
+                yield from (f"{top}{module}.py", f"{top}{module}/__main__.py")
+        # `--benchmark=bench.py`, and `tests/test_a.py::test_b`.
+        path = word.rpartition("=")[2].partition("::")[0].removeprefix(f"{repo}/")
+        normal = posixpath.normpath(path)
+        if not normal.startswith(("-", "/", "../")) and normal not in (".", ".."):
+            yield normal
+
+
+@functools.cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """`**` is any number of folders, none too; `*` and `?` stay within a name."""
+    parts = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    pieces = re.split(r"(\*\*/|\*\*|\*|\?|\[[^]/]+\])", pattern)
+    return re.compile("".join(_piece(piece, parts) for piece in pieces), re.DOTALL)
+
+
+def _piece(piece: str, parts: Mapping[str, str]) -> str:
+    if piece.startswith("[") and piece.endswith("]"):
+        inner = piece[1:-1]
+        is_not = inner.startswith("!")
+        return f"[{'^' if is_not else ''}{re.escape(inner[is_not:]).replace(chr(92) + '-', '-')}]"
+    return parts.get(piece) or re.escape(piece)
+
+
+def _is_left_by_tools(file: FileChange) -> bool:
+    path = PurePosixPath(file.path)
+    if not _LEFT_BY_TOOLS.isdisjoint(path.parts):
+        return True
+    return file.status == "added" and path.suffix not in _HEARD
+
+
+def first_flags(told: Iterable[str]) -> tuple[str, ...]:
+    """As many as a person reads; how many more there are is told."""
+    several = tuple(dict.fromkeys(told))
+    if len(several) <= MOST_FLAGS:
+        return several
+    return (*several[:MOST_FLAGS], f"and {len(several) - MOST_FLAGS} more of that kind")
+
+
+# Protected files that are written while tests run, whatever is in them at the end.
+
+_NOT_ENTERED = frozenset(
+    {".git", "__pycache__", ".pytest_cache", ".hypothesis", ".benchmarks", ".venv", "node_modules"}
+)
+"""What tools keep for themselves, and write whenever they like."""
+
+Mark = tuple[int, int]
+"""Which file it is, and when something was last done to it, in nanoseconds."""
+
+
+def marks_of(top: str, watched: ProtectedPaths) -> dict[str, Mark]:
+    """Of all protected files of a worktree, by path; blocks as long as a walk takes."""
+    marks = {
+        path: _mark(top, path)
+        for path, _ in files_below(top, not_entered=_NOT_ENTERED)
+        if path in watched
+    }
+    return {path: mark for path, mark in marks.items() if mark is not None}
+
+
+def written_since(top: str, before: Mapping[str, Mark]) -> tuple[str, ...]:
+    """Those that are still there, and had something done to them."""
+    now = {path: _mark(top, path) for path in before}
+    return tuple(path for path, mark in now.items() if mark not in (None, before[path]))
+
+
+def flags_of_written(written: Collection[str], changed: Collection[str]) -> tuple[str, ...]:
+    """In words; `changed`: the paths that are told to be others than before already."""
+    return tuple(
+        f"changed {path} while it ran{PUT_BACK}" for path in sorted(set(written) - set(changed))
+    )
+
+
+def _mark(top: str, path: str) -> Mark | None:
+    try:
+        found = os.lstat(f"{top}/{path}")
+    except OSError:
+        return None
+    return found.st_ino, found.st_ctime_ns

@@ -1,0 +1,1 @@
+"""Where the winner spends its time, line by line."""

@@ -1,0 +1,1 @@
+"""What a race came to, in every form."""

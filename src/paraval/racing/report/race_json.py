@@ -1,0 +1,178 @@
+"""The race as JSON, for other programs.
+
+{"schema": 1,
+ "baseline": {"commit", "tree", "uncommitted", "tests": {"passed", "failed", "errors", "skipped",
+              "missing"} | null, "seconds": {case: median}, "failing": [...], "differences": [...],
+              "reason", "unstable": [...], "noisy"},
+ "winner": name | null,
+ "candidates": [{"name", "status", "tests": {"passed", "failed", "errors", "skipped",
+                 "missing"} | null, "differences": [{"scope", "name", "status", "baseline",
+                 "message", "expected", "actual"}], "speedup": {"estimate", "low", "high"} | null,
+                 "noisy", "reason",
+                 "parent", "origin", "note", "duplicate_of", "more_differences", "flags": [...],
+                 "notes": [...], "cautions": [...], "blocks", "patch", "tree",
+                 "cases": {case: {"estimate", "low", "high"} | null}}],
+ "run": {"id", "name", "source", "folder", "started_at", "ended_at", "wall_s", "resumed"},
+ "accept": {"speedup", "confidence"},
+ "profile": {"functions": [{"name", "file", "seconds", "lines": [{"line", "hits", "seconds",
+             "text"}]}], "problem"} | null,
+ "cost": {"usd", "unknown_calls"}, "notes": [...], "over"}
+
+Candidates stand in the order in which they came. `status` is won, accepted, slower, not_shown,
+failed, invalid, duplicate, timeout, crashed, infra_error or skipped. `tests` is null where nothing
+is known of single tests; `missing` are those of the baseline's that a candidate's run did not come
+to. `speedup` is null where there is no interval; what a single block showed is in `notes`. `note`
+is what whoever proposed a candidate says of it. `patch` is relative to the run's folder. `cost` is
+what generate, repair and refine told that they cost together: `usd` is null where no call told any,
+and `unknown_calls` is how many told none. `reason` of the baseline says why the race did not start.
+`over` is false for a race that was interrupted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from paraval.racing.findings import Speedup, TestCounts
+from paraval.racing.report.race_words import is_bounded, times
+from paraval.racing.report.standings import BaselineStanding, CandidateStanding, Standings
+from paraval.racing.request import Accept, Profile, RaceRequest
+from paraval.records import RunInfo
+from paraval.text.terminal import well_formed
+
+SCHEMA = 1
+
+
+def race_document(standings: Standings, run: RunInfo, request: RaceRequest) -> dict[str, Any]:
+    document = {
+        "schema": SCHEMA,
+        "baseline": _baseline(standings.baseline),
+        "winner": standings.winner,
+        "candidates": [_candidate(one) for one in standings.candidates],
+        "run": _run(run),
+        "accept": _accept(request.accept),
+        "profile": _profile(standings, request),
+        "cost": _cost(standings),
+        "notes": list(standings.notes),
+        "over": standings.over,
+    }
+    plain: dict[str, Any] = _plain(document)
+    return plain
+
+
+def _cost(standings: Standings) -> dict[str, Any]:
+    known = standings.cost_usd > 0 or not standings.unpriced_calls
+    return {
+        "usd": standings.cost_usd if known else None,
+        "unknown_calls": standings.unpriced_calls,
+    }
+
+
+def _baseline(baseline: BaselineStanding) -> dict[str, Any]:
+    return {
+        "commit": baseline.commit,
+        "tree": baseline.tree,
+        "uncommitted": baseline.uncommitted,
+        "tests": _tests(baseline.tests),
+        "seconds": dict(baseline.seconds),
+        "failing": list(baseline.failing),
+        "differences": [asdict(difference) for difference in baseline.differences],
+        "reason": baseline.reason,
+        "unstable": list(baseline.unstable),
+        "noisy": baseline.noisy,
+    }
+
+
+def _candidate(one: CandidateStanding) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "status": one.status.value,
+        "tests": _tests(one.tests),
+        "differences": [asdict(difference) for difference in one.differences],
+        "speedup": _speedup(one.speedup),
+        "noisy": one.noisy,
+        "reason": one.reason,
+        "parent": one.parent,
+        "origin": one.origin.value,
+        "note": one.note,
+        "duplicate_of": one.duplicate_of,
+        "more_differences": one.more_differences,
+        "flags": list(one.flags),
+        "notes": [*one.notes, *_unbounded(one.speedup)],
+        "cautions": list(one.cautions),
+        "cases": {name: _speedup(case) for name, case in one.cases.items()},
+        "blocks": 0 if one.speedup is None else one.speedup.blocks,
+        "patch": one.patch,
+        "tree": one.tree,
+    }
+
+
+def _tests(counts: TestCounts | None) -> dict[str, int] | None:
+    if counts is None:
+        return None
+    return {
+        "passed": counts.passed,
+        "failed": counts.failed,
+        "errors": counts.errors,
+        "skipped": counts.skipped,
+        "missing": counts.missing,
+    }
+
+
+def _speedup(speedup: Speedup | None) -> dict[str, float] | None:
+    if speedup is None or not is_bounded(speedup):
+        return None
+    return {"estimate": speedup.estimate, "low": speedup.low, "high": speedup.high}
+
+
+def _unbounded(speedup: Speedup | None) -> list[str]:
+    if speedup is None or is_bounded(speedup):
+        return []
+    blocks = "1 block" if speedup.blocks == 1 else f"{speedup.blocks} blocks"
+    return [f"{times(speedup.estimate)} by {blocks}: too few for an interval"]
+
+
+def _run(run: RunInfo) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "name": run.suite,
+        "source": run.source,
+        "folder": run.folder,
+        "started_at": _iso(run.started_at),
+        "ended_at": None if run.ended_at is None else _iso(run.ended_at),
+        "wall_s": run.wall_s,
+        "resumed": run.resumed,
+    }
+
+
+def _iso(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _accept(accept: Accept) -> dict[str, float]:
+    return {"speedup": accept.speedup, "confidence": accept.confidence}
+
+
+def _profile(standings: Standings, request: RaceRequest) -> dict[str, Any] | None:
+    if request.profile.kind is Profile.NONE:
+        return None
+    return {
+        "functions": [asdict(function) for function in standings.profile],
+        "problem": standings.profile_problem,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can say: no infinity, no lone surrogate, tuples as lists."""
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {well_formed(str(key)): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value

@@ -1,0 +1,201 @@
+"""What a race came to: what users hold after one, and what the commands show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from paraval.errors import RequestError
+from paraval.plain_files import PlainFileError, read_plain_file
+from paraval.racing.course.replay import standings_of
+from paraval.racing.report.race_json import race_document
+from paraval.racing.report.race_markdown import race_markdown
+from paraval.racing.report.race_text import RaceView, TextStyle, race_text
+from paraval.racing.report.race_words import verdict_sentence, winner_of
+from paraval.racing.report.standings import CandidateStanding, Standings
+from paraval.racing.request import RaceRequest
+from paraval.records import RunInfo
+from paraval.report.report import check_place, not_written, opened_whole
+from paraval.store.store import Store
+from paraval.text.terminal import one_line
+
+# A race's report as files: which endings there are. How one is written, `report.report` knows.
+
+ENDINGS = (".json", ".patch", ".diff", ".md", ".txt")
+
+
+def check_race_outputs(paths: Sequence[str | Path]) -> None:
+    """RequestError for what could not be written later. No file is changed by asking."""
+    for path in map(Path, paths):
+        ending_of(path)
+        check_place(path)
+
+
+def ending_of(path: Path) -> str:
+    ending = path.suffix.lower()
+    if ending not in ENDINGS:
+        known = ", ".join(ENDINGS)
+        raise RequestError(
+            f"the ending of '{path}' names no form of a race's report; known: {known}",
+            hint="race.json for programs, winner.patch for the winner, race.md for a pull request",
+        )
+    return ending
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """NotWrittenError where it cannot be; what stood there before then still does."""
+    try:
+        with opened_whole(path, "xb") as file:
+            file.write(data)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise not_written(path, error) from error
+
+
+MOST_PATCH_BYTES = 256_000_000
+WIDTH_OF_A_FILE = 100
+
+EXIT_WINNER, EXIT_NONE, EXIT_CANNOT_TELL, EXIT_INTERRUPTED = 0, 1, 3, 130
+
+
+class RaceReport:
+    """The candidates of a race and how they stand, to read, print or write.
+
+    `print(report)` shows what `paraval race` shows. `report.winner` is the winner or None,
+    `report["name"]` one candidate, `report.patch` the winner's change; a loop goes over all of
+    them, in the order in which they came.
+    """
+
+    def __init__(self, standings: Standings, run: RunInfo, request: RaceRequest) -> None:
+        self.standings = standings
+        self.run = run
+        self.request = request
+
+    @property
+    def winner(self) -> CandidateStanding | None:
+        return winner_of(self.standings)
+
+    @property
+    def candidates(self) -> tuple[CandidateStanding, ...]:
+        return self.standings.candidates
+
+    def __getitem__(self, name: str) -> CandidateStanding:
+        for one in self.candidates:
+            if one.name == name:
+                return one
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[CandidateStanding]:
+        return iter(self.candidates)
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+    def __bool__(self) -> bool:
+        """A report is one, with or without candidates."""
+        return True
+
+    @property
+    def exit_code(self) -> int:
+        """What `paraval race` would end with: 0 a winner, 1 none, 3 nobody can tell, since the
+        baseline did not pass or candidates had to wait, 130 it was interrupted."""
+        if self.run.interrupted:
+            return EXIT_INTERRUPTED
+        if self.standings.baseline.reason is not None:
+            return EXIT_CANNOT_TELL
+        if self.winner is not None:
+            return EXIT_WINNER
+        is_done = self.standings.over and not self.run.held_back
+        return EXIT_NONE if is_done else EXIT_CANNOT_TELL
+
+    # ---- patches
+
+    @property
+    def patch(self) -> str | None:
+        """The winner's change as text; bytes that are no UTF-8 as surrogates."""
+        patch = self.winner_patch()
+        return None if patch is None else patch.decode(errors="surrogateescape")
+
+    def winner_patch(self) -> bytes | None:
+        """None: there is no winner."""
+        return None if self.winner is None else self.patch_of(self.winner.name)
+
+    def patch_of(self, name: str) -> bytes | None:
+        """What a candidate changes; None: it never applied. RequestError if it cannot be read."""
+        patch = self[name].patch
+        if patch is None:
+            return None
+        try:
+            return read_plain_file(patch, MOST_PATCH_BYTES, within=self.run.folder)
+        except PlainFileError as error:
+            raise RequestError(f"the patch of {name} cannot be read: {error}") from error
+
+    def patch_path(self, name: str) -> Path | None:
+        """Absolute."""
+        patch = self[name].patch
+        return None if patch is None else Path(self.run.folder, patch)
+
+    # ---- to show
+
+    def text(self, width: int = 80, *, colour: bool = False, unicode: bool = True) -> str:
+        """What is printed after a race; ends without a newline."""
+        return race_text(self._shown(), TextStyle(width=width, colour=colour, unicode=unicode))
+
+    def as_json(self) -> dict[str, Any]:
+        """The document of `-o race.json`."""
+        return race_document(self.standings, self.run, self.request)
+
+    def markdown(self) -> str:
+        """The document of `-o race.md`."""
+        return race_markdown(self._shown())
+
+    def write(self, path: str | Path) -> None:
+        """Writes a file in the form that its ending names; whole, or not at all.
+
+        .json, .md, .txt; .patch and .diff for the winner, which there must be.
+        """
+        path = Path(path)
+        check_race_outputs([path])
+        write_whole(path, self._written(path))
+
+    def _written(self, path: Path) -> bytes:
+        match ending_of(path):
+            case ".json":
+                text = json.dumps(self.as_json(), ensure_ascii=False, indent=1, allow_nan=False)
+                return f"{text}\n".encode()
+            case ".md":
+                return self.markdown().encode()
+            case ".txt":
+                return f"{self.text(WIDTH_OF_A_FILE)}\n".encode()
+        patch = self.winner_patch()
+        if patch is None:
+            raise RequestError(f"cannot write {path}: there is no winner whose patch it could hold")
+        return patch
+
+    def _shown(self) -> RaceView:
+        patch: bytes | str | None
+        try:
+            patch = self.winner_patch()
+        except RequestError as error:
+            # All the rest can be shown without it.
+            patch = error.message
+        return RaceView(
+            standings=self.standings,
+            run=self.run,
+            request=self.request,
+            patch=patch,
+        )
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        said = verdict_sentence(self.standings, self.request, lambda text: one_line(text, 80))
+        return f"<RaceReport of {self.run.id}: {said}>"
+
+
+def report_of(store: Store, run: RunInfo) -> RaceReport:
+    """A recorded race, from the store alone."""
+    beginning, standings = standings_of(store, run)
+    return RaceReport(standings, run, beginning.request)

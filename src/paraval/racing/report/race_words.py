@@ -1,0 +1,311 @@
+"""How a race stands, in words and numbers: the same in the table, in Markdown and while it runs."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Callable, Iterator
+
+from paraval.racing.correctness.differences import ITSELF, tests_run
+from paraval.racing.correctness.pytest_command import AUTO, after_pytest
+from paraval.racing.course.baseline_check import FAILS_ITS_TESTS
+from paraval.racing.findings import RunDifference, Speedup, TestCounts, TestStatus
+from paraval.racing.report.standings import BaselineStanding, CandidateStanding, Standings, Status
+from paraval.racing.request import TOTAL, BenchMetric, RaceRequest
+from paraval.records import RunInfo
+from paraval.runner.resume import how_to_resume
+from paraval.text.words import UNKNOWN, counted, duration, listed, money, percent
+
+Safe = Callable[[str], str]
+"""Makes text of others harmless where it is shown."""
+
+_ORDER = (
+    Status.WON,
+    Status.ACCEPTED,
+    Status.NOT_SHOWN,
+    Status.SLOWER,
+    Status.FAILED,
+    Status.TIMEOUT,
+    Status.CRASHED,
+    Status.INFRA_ERROR,
+    Status.INVALID,
+    Status.DUPLICATE,
+    Status.SKIPPED,
+)
+
+
+def by_merit(candidates: tuple[CandidateStanding, ...]) -> list[CandidateStanding]:
+    """The winner first, then by how far they came; of equals the faster, then who came first."""
+    return sorted(candidates, key=lambda one: (_ORDER.index(one.status), -_estimate(one)))
+
+
+def _estimate(one: CandidateStanding) -> float:
+    return 0.0 if one.speedup is None else one.speedup.estimate
+
+
+# ---- cells
+
+
+def status_word(status: Status) -> str:
+    return status.value.replace("_", " ")
+
+
+def tests_cell(counts: TestCounts | None) -> str:
+    """`11/12`: those that passed, of those that ran and of those that should have."""
+    if counts is None:
+        return UNKNOWN
+    passed, ran = counts.passed, tests_run(counts)
+    if counts.missing:
+        # Others in their place make up for nothing: the baseline's alone count.
+        passed -= counts.new_passed
+        ran += counts.missing - counts.new_passed - counts.new_failed
+    return f"{passed:,}/{ran:,}"
+
+
+def times(ratio: float) -> str:
+    """`3.21x`, `32.1x`, `321x`, `33,280x`."""
+    if not math.isfinite(ratio):
+        return "?"
+    return f"{_digits(ratio)}x"
+
+
+def _digits(ratio: float) -> str:
+    # Rounded first, so that 9.999 is 10.0 and not 10.00.
+    if round(ratio, 2) < 0.1 or ratio >= _BEYOND_DIGITS:
+        return f"{ratio:.1g}"
+    if round(ratio, 2) < 10:
+        return f"{ratio:.2f}"
+    return f"{ratio:.1f}" if round(ratio, 1) < 100 else f"{ratio:,.0f}"
+
+
+def is_bounded(speedup: Speedup) -> bool:
+    """One block has no interval: nobody knows how far off its estimate is."""
+    return speedup.low > 0 and math.isfinite(speedup.high) and math.isfinite(speedup.estimate)
+
+
+def speedup_cell(speedup: Speedup | None) -> str:
+    """`3.21x (3.05-3.38)`."""
+    if speedup is None:
+        return UNKNOWN
+    if not is_bounded(speedup):
+        return f"{times(speedup.estimate)} (?)"
+    return f"{times(speedup.estimate)} ({_digits(speedup.low)}-{_digits(speedup.high)})"
+
+
+def difference_heading(difference: RunDifference, safe: Safe) -> str:
+    """`tests/test_a.py::test_b failed`, `out.json is different`."""
+    name = safe(difference.name)
+    if difference.scope != "test":
+        return f"{name} is {safe(difference.status)}"
+    if difference.baseline in (TestStatus.PASSED, ITSELF):
+        return f"{name} {safe(difference.status)}"
+    return f"{name} {safe(difference.status)} (was {safe(difference.baseline)})"
+
+
+def first_line(message: str) -> str:
+    """Of a failure's message: what comes below it are excerpts of the test."""
+    return message.strip().partition("\n")[0]
+
+
+# ---- sentences
+
+
+def verdict_sentence(standings: Standings, request: RaceRequest, safe: Safe) -> str:
+    winner = winner_of(standings)
+    if standings.baseline.reason is not None:
+        return f"The race did not start: {safe(standings.baseline.reason)}"
+    if winner is not None:
+        how = "" if winner.speedup is None else f": {_praise(winner.speedup, request)}"
+        marks = ["noisy"] * winner.noisy + ["with cautions"] * bool(winner.cautions)
+        return f"{safe(winner.name)} won{how}{f' ({listed(marks)})' if marks else ''}."
+    if not standings.over:
+        return "The race is not over."
+    asked = times(request.accept.speedup)
+    if not standings.candidates:
+        return "There was no candidate."
+    return f"No candidate was shown to be right and more than {asked} as fast as the baseline."
+
+
+def _praise(speedup: Speedup, request: RaceRequest) -> str:
+    sure = percent(request.accept.confidence)
+    low, high = _digits(speedup.low), _digits(speedup.high)
+    return f"{times(speedup.estimate)} as fast as the baseline ({sure}: {low}-{high})"
+
+
+def winner_of(standings: Standings) -> CandidateStanding | None:
+    return next((one for one in standings.candidates if one.name == standings.winner), None)
+
+
+def baseline_sentence(baseline: BaselineStanding, safe: Safe) -> str:
+    """`Baseline: commit 1a2b3c4d5e6f, 12 of 12 tests passed, 1.2 s a run.`"""
+    what = "the working tree" if baseline.uncommitted else ""
+    if baseline.commit is not None:
+        at = f"commit {safe(baseline.commit[:12])}"
+        what = f"{what} at {at}" if what else at
+    parts = [what or "the working tree"]
+    if baseline.tests is not None:
+        passed, _, ran = tests_cell(baseline.tests).partition("/")
+        which = " in the first of two runs" if baseline.unstable else ""
+        parts.append(f"{passed} of {ran} tests passed{which}")
+    if TOTAL in baseline.seconds:
+        parts.append(f"{duration(baseline.seconds[TOTAL])} a run of the benchmark")
+    return f"Baseline: {', '.join(parts)}."
+
+
+def measured_sentence(standings: Standings, request: RaceRequest) -> str | None:
+    """How speed was measured; None: nothing was."""
+    measured = [one.speedup for one in standings.candidates if one.speedup is not None]
+    if not measured:
+        return None
+    most = max(one.blocks for one in measured)
+    metric = {
+        BenchMetric.WALL: "wall time",
+        BenchMetric.CPU: "CPU time",
+        BenchMetric.FILE: "times it told",
+    }
+    last, together = _FINALS[min(standings.finalists, 2)]
+    return (
+        f"Measured alone, each time in a fresh process, in blocks of ABBA against the baseline"
+        f" (up to {most:,} a candidate): {metric[request.bench.metric]}{last}."
+        f" Intervals: {percent(request.accept.confidence)}{together}."
+    )
+
+
+def cost_sentence(standings: Standings, request: RaceRequest) -> str | None:
+    """What hooks cost, as far as they told; None: none was asked, or they cost nothing."""
+    usd, unknown = standings.cost_usd, standings.unpriced_calls
+    if not usd and not unknown:
+        return None
+    kinds = [kind for kind in ("generate", "repair", "refine") if request.hook(kind) is not None]
+    who = listed(kinds) or "hooks"
+    if not usd:
+        return f"What {who} cost is unknown: {counted(unknown, 'call')} told none (`cost_usd`)."
+    told = f"Cost of {who}: {money(usd)}"
+    if unknown:
+        told = f"{told} and what is unknown of {counted(unknown, 'call')} that told none"
+    if request.limits.usd is not None and usd > request.limits.usd:
+        told = f"{told}, more than the {money(request.limits.usd)} of limits.usd"
+    return f"{told}."
+
+
+def resume_sentence(run: RunInfo, request: RaceRequest) -> str:
+    """Of one that was interrupted, or that left something for later on purpose."""
+    hooks = (request.generate, request.repair, request.refine)
+    if any(hook is not None and not hook.command for hook in hooks):
+        resume = f"options=paraval.Options(resume='{run.id}')"
+        if run.held_back:
+            return f"{_HELD_BACK} in Python: paraval.race(..., limits={{...}}, {resume})"
+        return f"It was interrupted. Go on in Python: paraval.race(..., {resume})"
+    if run.held_back:
+        return f"{_HELD_BACK} with: {_typed_with_limits(run)}"
+    again = f"{typed('race --resume', run)} (--apply and -o are to be said again)"
+    return f"It was interrupted. Go on with: {again}"
+
+
+_HELD_BACK = (
+    "It was held back: what had to wait, and for what, is told above. Mend that or raise the limit,"
+    " then go on"
+)
+
+
+def _typed_with_limits(run: RunInfo) -> str:
+    """A resume by its number alone keeps the limits that a race had."""
+    if run.source is None:
+        return f"{typed('race --resume', run)} and all that was said before, with other limits"
+    return typed(f"race {shlex.quote(run.source)} --resume", run)
+
+
+def apply_sentence(run: RunInfo, winner: str) -> str:
+    """How to have the winner's patch, and to lay it on from the top of the repository."""
+    file = f"{_FILE_NAME.sub('-', winner)[:64]}.patch"
+    # A name that begins with a dash would be taken for an option.
+    patch = shlex.quote(f"./{file}" if file.startswith("-") else file)
+    return f"Its patch: {typed('report', run)} -o {patch} (then: git apply {patch})"
+
+
+def typed(command: str, run: RunInfo) -> str:
+    """A command on a run as it is typed from here: `paraval report 20260101-000000-abcd`."""
+    return how_to_resume(run).replace("paraval resume", f"paraval {command}", 1)
+
+
+_FINALS = (
+    ("", ""),
+    ("; the last one on fresh blocks", ""),
+    ("; the last two on fresh blocks", ", of the last two together"),
+)
+"""By how many were in the finals: when that was, and what their intervals are of."""
+_BEYOND_DIGITS = 1e9
+"""A ratio above it is no measurement; its digits would fill the page."""
+_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+# What a reader should know before trusting the numbers of a race, and what may mend it.
+
+SHOWN_NAMES = 5
+_NOT_FOUND = re.compile(r"(?i)no such file|not found|no module named|can't open|not there")
+"""What a program says of a file that it does not see."""
+SHORTEST_RUN_S = 0.010
+"""Of a benchmark that is timed from outside: in less, the start of a process is most of it."""
+
+
+def caution_sentences(standings: Standings, request: RaceRequest, safe: Safe) -> Iterator[str]:
+    """In the order of their weight."""
+    baseline = standings.baseline
+    for one in standings.candidates:
+        yield from (f"Caution: {safe(one.name)}: {safe(words)}." for words in one.cautions)
+    noisy = [safe(one.name) for one in standings.candidates if one.noisy]
+    if noisy or baseline.noisy:
+        names = listed(_first(noisy)) or "the baseline"
+        yield (
+            f"Noisy (~): {names} {'was' if len(noisy) < 2 else 'were'} measured while the machine"
+            " was busy with something else, so that speed-ups may be off. Run it again when it is"
+            " quiet."
+        )
+    yield from _of_the_benchmark(baseline, request)
+    yield from _of_the_tests(baseline, request, safe)
+    for note in standings.notes:
+        yield safe(note)
+
+
+def _of_the_benchmark(baseline: BaselineStanding, request: RaceRequest) -> Iterator[str]:
+    took = baseline.seconds.get(TOTAL)
+    if took is not None and took < SHORTEST_RUN_S and request.bench.metric is not BenchMetric.FILE:
+        yield (
+            f"A run of the benchmark takes {duration(took)}: under {duration(SHORTEST_RUN_S)} the"
+            " start of a process is most of it, and speed-ups say little. Have it repeat its work,"
+            " or write its own seconds to a file (`metric`)."
+        )
+
+
+def _of_the_tests(baseline: BaselineStanding, request: RaceRequest, safe: Safe) -> Iterator[str]:
+    if baseline.unstable:
+        names = listed(_first([safe(name) for name in baseline.unstable]))
+        yield f"Not compared, since two runs of the baseline differ in it: {names}."
+    test = request.test
+    if baseline.tests is None and test.junit == AUTO and after_pytest(test.command) is None:
+        yield (
+            "The test command tells of no single tests: its exit code alone counts. If it can write"
+            " a file in JUnit's form, name that as `junit`."
+        )
+
+
+def advice_sentences(
+    baseline: BaselineStanding, run: RunInfo, request: RaceRequest
+) -> Iterator[str]:
+    """What to look at when the baseline does not pass."""
+    yield f"What it printed: {typed('logs', run)} --case baseline"
+    reason = baseline.reason or ""
+    tests_failed = bool(baseline.failing) or reason.startswith(FAILS_ITS_TESTS)
+    if not tests_failed and not _NOT_FOUND.search(reason):
+        # A time limit, say: it has nothing to do with what commands see.
+        return
+    files = "the working tree without what git ignores"
+    if not request.uncommitted:
+        files = "committed files alone (`--uncommitted` takes the working tree as it is)"
+    yield f"Commands see {files}, and of the environment little but what `pass_env` names."
+
+
+def _first(names: list[str]) -> list[str]:
+    more = len(names) - SHOWN_NAMES
+    return [*names[:SHOWN_NAMES], counted(more, "other")] if more > 0 else names

@@ -1,0 +1,262 @@
+"""Running a race: puts its parts together on the engine, and nothing else.
+
+Begun anew or gone on with, it is the same: the course starts at its beginning, and what has a
+result in the store is not run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from functools import partial
+from typing import Protocol, runtime_checkable
+
+from paraval.execute.driver import Performer
+from paraval.execute.event_loop import Stopping, run_in_a_loop, stopping_on_signals
+from paraval.execute.growth import TrialSource
+from paraval.racing.candidates.staging import Stager
+from paraval.racing.correctness.canary import CanaryTester
+from paraval.racing.correctness.tester import Tester
+from paraval.racing.course.course import Course
+from paraval.racing.course.recorded import recorded_in
+from paraval.racing.course.replay import (
+    RaceSource,
+    SigningPerformer,
+    standings_of,
+    with_their_steps,
+)
+from paraval.racing.course.steps import STEP, Step, StepKind
+from paraval.racing.findings import Proposal
+from paraval.racing.hooks.hook_runner import HookRunner
+from paraval.racing.integrity.user_repo import UserRepoWatch
+from paraval.racing.prepare import Functions, Race, places_beside, race_as_asked, race_as_recorded
+from paraval.racing.profile.profiler import Profiler
+from paraval.racing.report.race_report import RaceReport
+from paraval.racing.request import RaceRequest
+from paraval.racing.speed.measurement_worktrees import MOST_STANDS
+from paraval.racing.speed.measurer import Measurer
+from paraval.racing.step_performer import Ends, RaceContext, RacePerformer, StepPerformer
+from paraval.records import Notice, RunInfo, Trial, TrialResult, Variant
+from paraval.runner.session import NullObserver, Observer, OpenEndedRun, RunContext, conduct
+from paraval.settings import Options
+from paraval.targets.command import ProcessRoom
+from paraval.workspaces.pool import Pool
+
+# Onlookers who know what earlier engines of a race did: they are told of every result in the
+# store that the race goes on from, as its course comes to it.
+
+
+@runtime_checkable
+class RecallingObserver(Protocol):
+    """What an onlooker may be, too."""
+
+    def recall(self, trial: Trial, result: TrialResult) -> None:
+        """A step of an earlier engine: quick, and never raising."""
+        ...
+
+
+def recalled_by(observer: object, source: TrialSource, known: Collection[str]) -> TrialSource:
+    """The source, with the onlooker told of what is known by its key; others hear of no such."""
+    return (
+        RecallingSource(source, known, observer.recall)
+        if isinstance(observer, RecallingObserver)
+        else source
+    )
+
+
+class RecallingSource:
+    """A source whose results of earlier engines are told to someone else, too."""
+
+    def __init__(
+        self,
+        source: TrialSource,
+        known: Collection[str],
+        recall: Callable[[Trial, TrialResult], None],
+    ) -> None:
+        self._source = source
+        self._known = known
+        self._recall = recall
+
+    def begin(self) -> Sequence[Trial]:
+        return self._source.begin()
+
+    def ended(self, trial: Trial, result: TrialResult) -> Sequence[Trial]:
+        if trial.key in self._known:
+            self._recall(trial, result)
+        return self._source.ended(trial, result)
+
+    def skipped(self, trial: Trial, reason: str) -> Sequence[Trial]:
+        return self._source.skipped(trial, reason)
+
+
+NICE = 5
+"""How much tests yield to what else runs on the machine, this engine included."""
+OBJECTS = "objects"
+"""In a run's folder: the trees of its candidates."""
+
+# ---- the whole of it
+
+
+def run_race_stoppably(
+    request: RaceRequest,
+    *,
+    proposals: Sequence[Proposal] | None = None,
+    options: Options | None = None,
+    observer: Observer | None = None,
+    functions: Functions | None = None,
+) -> RaceReport:
+    """Runs a race in a loop of its own; SIGINT, SIGTERM and SIGHUP stop it cleanly.
+
+    `proposals`: None: those that the request names. `functions`: of Python, by the hook's name.
+    """
+    race = partial(race_as_asked, request, proposals, options or Options(), functions or {})
+    return run_in_a_loop(_run(race, observer or NullObserver(), stopping_on_signals))
+
+
+async def run_race_async(
+    request: RaceRequest,
+    *,
+    proposals: Sequence[Proposal] | None = None,
+    options: Options | None = None,
+    observer: Observer | None = None,
+    functions: Functions | None = None,
+) -> RaceReport:
+    """The same inside a running event loop, whose signals are its owner's: to stop, cancel it."""
+    race = partial(race_as_asked, request, proposals, options or Options(), functions or {})
+    return await _run(race, observer or NullObserver(), contextlib.nullcontext)
+
+
+def resume_race(
+    run: RunInfo,
+    *,
+    parallel: int | None = None,
+    options: Options | None = None,
+    observer: Observer | None = None,
+) -> RaceReport:
+    """Goes on with a recorded race, as it was asked for."""
+    race = partial(race_as_recorded, run, parallel, options or Options())
+    return run_in_a_loop(_run(race, observer or NullObserver(), stopping_on_signals))
+
+
+async def _run(prepared: Callable[[], Race], observer: Observer, stopping: Stopping) -> RaceReport:
+    """What asks git and reads files is done in threads: the loop may be its user's, and a Ctrl-C
+    must be heard."""
+    race = await asyncio.to_thread(prepared)
+    for note in race.notes:
+        observer(Notice(message=note))
+    opening = _RaceOpening(race, observer)
+    run = await conduct(
+        OpenEndedRun(
+            plan=race.plan,
+            opening=opening.open,
+            resumed=race.resumed,
+            retry_errors=race.options.retry_errors,
+            seed=race.options.seed or 0,
+            slots=race.plan.limits.parallel + MOST_STANDS + 1,
+            beside=places_beside(race.plan),
+            objects=OBJECTS,
+            is_free=_is_free,
+        ),
+        race.store,
+        observer,
+        stopping,
+    )
+    beginning, standings = await asyncio.to_thread(standings_of, race.store, run)
+    return RaceReport(standings=standings, run=run, request=beginning.request)
+
+
+def _is_free(variant: Variant) -> bool:
+    """Tests and benchmarks cost no money; programs and functions that propose candidates may."""
+    return not StepKind(str(variant[STEP])).is_hook
+
+
+# ---- what it works with
+
+
+class _RaceOpening:
+    """Puts a race's source and its performers into the premises of a run."""
+
+    def __init__(self, race: Race, observer: Observer) -> None:
+        self._race = race
+        self._onlooker = observer
+
+    @contextlib.asynccontextmanager
+    async def open(self, context: RunContext) -> AsyncIterator[tuple[TrialSource, Performer]]:
+        beginning, ends = self._race.beginning, Ends()
+        known = context.ledger.known_results()
+        request, base = beginning.request, beginning.base
+        course = Course(
+            request,
+            base,
+            beginning.proposals,
+            hooks=beginning.hooks,
+            recorded=recorded_in(with_their_steps(known)),
+        )
+        source = RaceSource(course, request, base, ends)
+
+        def propose(step: Step, proposals: tuple[Proposal, ...]) -> None:
+            context.add(source.proposed(step, proposals))
+
+        room = self._room(context, ends, propose)
+        assert room.outside is not None
+        await room.outside.begin()
+        began, before_s = time.monotonic(), context.ledger.run.wall_s
+        performer = RacePerformer(
+            room,
+            _performers(room, course),
+            source.steps,
+            elapsed_s=lambda: before_s + time.monotonic() - began,
+        )
+        try:
+            yield recalled_by(self._onlooker, source, known), SigningPerformer(performer)
+        finally:
+            await room.outside.close()
+            await performer.close()
+
+    def _room(
+        self,
+        context: RunContext,
+        ends: Ends,
+        propose: Callable[[Step, tuple[Proposal, ...]], None],
+    ) -> RaceContext:
+        ledger, attempt_dirs, beginning = context.ledger, context.attempt_dirs, self._race.beginning
+        assert isinstance(attempt_dirs.workspaces, Pool), "the plan of a race has workspaces"
+        return RaceContext(
+            request=beginning.request,
+            base=beginning.base,
+            processes=ProcessRoom(
+                warden=context.warden,
+                run_id=ledger.run.id,
+                homes=attempt_dirs.homes,
+                nice=NICE,
+                sandbox_for=attempt_dirs.sandbox_for,
+                imports=attempt_dirs.imports,
+            ),
+            workspaces=attempt_dirs.workspaces,
+            objects=ledger.folder / OBJECTS,
+            run_folder=ledger.folder,
+            ends=ends,
+            functions=self._race.functions,
+            propose=propose,
+            say=lambda words: self._onlooker(Notice(message=words)),
+            outside=UserRepoWatch(beginning.request.repo, [self._race.store.root]),
+        )
+
+
+def _performers(room: RaceContext, course: Course) -> dict[StepKind, StepPerformer]:
+    stager, tester, measurer = Stager(room), Tester(room), Measurer(room)
+    asker, profiler = HookRunner(room, course.standings), Profiler(room)
+    return {
+        StepKind.STAGE: stager,
+        StepKind.TEST: tester,
+        StepKind.CANARY: CanaryTester(room, tester),
+        StepKind.CALIBRATE: measurer,
+        StepKind.SCREEN: measurer,
+        StepKind.FINAL: measurer,
+        StepKind.GENERATE: asker,
+        StepKind.REPAIR: asker,
+        StepKind.REFINE: asker,
+        StepKind.PROFILE: profiler,
+    }

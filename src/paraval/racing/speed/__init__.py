@@ -1,0 +1,1 @@
+"""How fast candidates are: benchmarks, one at a time on a quiet machine."""

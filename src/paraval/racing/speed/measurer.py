@@ -1,0 +1,450 @@
+"""Measures the baseline and candidates: fresh processes in ABBA blocks, alone, on one CPU.
+
+A block is four processes, A B B A or B A A B, with A the baseline: what drifts meanwhile drifts for
+both. What blocks say together, and how many there are, is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from paraval.machine.machine_reader import MachineReader, TreeUsage
+from paraval.racing.course.steps import BASELINE, Step, StepKind
+from paraval.racing.findings import Block, Calibration, Sample, StepFinding
+from paraval.racing.integrity.benchmark_checks import (
+    always_printed,
+    flags_of_printed,
+    flags_of_told,
+)
+from paraval.racing.integrity.leftover_files import in_words, only_with
+from paraval.racing.speed.benchmark_process import (
+    BenchmarkRunner,
+    BenchmarkTime,
+    RandomLayout,
+    chances,
+    difference_in_cases,
+    own_cpus,
+    remarks,
+)
+from paraval.racing.speed.measurement_worktrees import (
+    MOST_STANDS,
+    MeasurementWorktree,
+    MeasurementWorktrees,
+)
+from paraval.racing.step_performer import RaceContext, broke, found
+from paraval.records import Attempt, AttemptResult, Failure, MachineReading, Outcome
+from paraval.workspaces.workspace import WorkspaceError
+
+# Whether others leave the machine alone while something is measured on it.
+
+LEAST_DISTURBING_CPUS = 0.2
+DISTURBING_SHARE = 0.05
+"""Others disturb when they keep busy more than a fifth of a CPU, or on a large machine, more than
+this share of it: on two cores that moves a benchmark by several percent, while a desktop at rest
+stays far below."""
+DISTURBING_PRESSURE = 0.05
+"""The share of time in which somebody waited for a CPU (PSI `some`) while nothing of ours ran."""
+LOOK_S = 0.25
+QUIET_LOOKS = 3
+"""In a row: a machine between two bursts is not quiet."""
+TOLD_AFTER_LOOKS = 8
+"""Then a person is told what is waited for."""
+BLUR_S = 0.03
+"""Most kernels count busy time in ticks of 10 ms, and so a little past the end of a block."""
+START_S = 0.001
+"""What the start and end of a process of ours cost those who watch over it."""
+
+
+class LoadReader(Protocol):
+    """`machine.machine_reader.MachineReader`, or a fake."""
+
+    def read(self, loads: Mapping[int, TreeUsage]) -> MachineReading: ...
+
+
+def others_cpus(reading: MachineReading, passed_s: float, own_cpu_s: float) -> float:
+    """How many CPUs those who are not ours kept busy; of what is too short to tell, fewer."""
+    if passed_s <= 0.0:
+        return 0.0
+    return max(0.0, reading.busy_cpus - (own_cpu_s + BLUR_S) / passed_s)
+
+
+def is_disturbed(reading: MachineReading, passed_s: float, own_cpu_s: float) -> bool:
+    """Whether others computed while we did."""
+    most = max(LEAST_DISTURBING_CPUS, DISTURBING_SHARE * reading.cpus)
+    return others_cpus(reading, passed_s, own_cpu_s) > most
+
+
+def is_quiet(reading: MachineReading, passed_s: float, own_cpu_s: float) -> bool:
+    """Whether a benchmark may begin; nothing of ours but the engine itself runs."""
+    pressed = reading.cpu_some > DISTURBING_PRESSURE
+    return not pressed and not is_disturbed(reading, passed_s, own_cpu_s)
+
+
+class QuietMachine:
+    """Looks at the machine again and again; each look tells of the time since the one before."""
+
+    def __init__(
+        self,
+        reader: LoadReader,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        engine_cpu_s: Callable[[], float] = time.process_time,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._reader = reader
+        self._clock = clock
+        self._engine_cpu_s = engine_cpu_s
+        self._sleep = sleep
+        self._seen_at = clock()
+        self._engine_then_s = engine_cpu_s()
+
+    async def wait_until_quiet(
+        self, limit_s: float, on_wait: Callable[[], None] = lambda: None
+    ) -> bool:
+        """False: it was not, in time. No time at all: nobody asked.
+
+        `on_wait` is called once, where it takes longer than a few looks.
+        """
+        if limit_s <= 0.0:
+            return True
+        began = self._clock()
+        self._look(0.0)
+        quiet, looks = 0, 0
+        while quiet < QUIET_LOOKS:
+            if self._clock() - began >= limit_s and not quiet:
+                return False
+            looks += 1
+            if looks == TOLD_AFTER_LOOKS:
+                on_wait()
+            await self._sleep(LOOK_S)
+            quiet = quiet + 1 if is_quiet(*self._look(0.0)) else 0
+        return True
+
+    def begin(self) -> None:
+        """From now on, for `was_disturbed`."""
+        self._look(0.0)
+
+    def was_disturbed(self, processes: int, own_cpu_s: float) -> bool:
+        """Since `begin`, in which so many processes of ours took this much CPU time."""
+        return is_disturbed(*self._look(own_cpu_s + processes * START_S))
+
+    def _look(self, own_cpu_s: float) -> tuple[MachineReading, float, float]:
+        reading, now, engine_s = self._reader.read({}), self._clock(), self._engine_cpu_s()
+        passed_s, engine_took_s = now - self._seen_at, engine_s - self._engine_then_s
+        self._seen_at, self._engine_then_s = now, engine_s
+        return reading, passed_s, own_cpu_s + engine_took_s
+
+
+CALIBRATING_PROCESSES = 3
+SINGLE_CPUS = 1.2
+"""A benchmark that keeps no more busy does its work one thing after the other: pinned to one CPU it
+loses nothing, and is not moved about."""
+NEW_ROUND_S = 2.0
+"""After so long without a measurement the machine is waited for again."""
+A, B = "baseline", "candidate"
+
+
+def cpus_for(asked: int | None, busy_cpus: float | None, allowed: Sequence[int]) -> tuple[int, ...]:
+    """Which CPUs a benchmark is pinned to; empty: none.
+
+    The last ones: the first has most of the interrupts to serve, and what starts anew often begins
+    there. `busy_cpus`: how many the baseline keeps busy; None: nobody knows yet.
+    """
+    if asked is None:
+        is_single = busy_cpus is not None and busy_cpus <= SINGLE_CPUS
+        asked = 1 if is_single and len(allowed) > 1 else 0
+    return tuple(allowed[len(allowed) - min(asked, len(allowed)) :])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pair:
+    """Where the two sides of a block stand."""
+
+    baseline: MeasurementWorktree
+    candidate: MeasurementWorktree
+
+    def of(self, side: str) -> MeasurementWorktree:
+        return self.baseline if side == A else self.candidate
+
+
+class _BrokenError(Exception):
+    """A process that gave no measurement ends its step."""
+
+    def __init__(self, side: str, timed: BenchmarkTime) -> None:
+        super().__init__(side)
+        self.side = side
+        self.timed = timed
+
+
+class Measurer:
+    """Performs `calibrate`, `screen` and `final`; of these, the engine runs one at a time."""
+
+    def __init__(
+        self,
+        room: RaceContext,
+        *,
+        most_stands: int = MOST_STANDS,
+        quiet: QuietMachine | None = None,
+    ) -> None:
+        """Beside its stands, a race's pool needs the slots that tests run in."""
+        self._room = room
+        self._timing = BenchmarkRunner(room.request, room.processes)
+        self._stands = MeasurementWorktrees(
+            room.workspaces,
+            room.processes.homes,
+            baseline=room.base.tree,
+            most=most_stands,
+            say=room.say,
+        )
+        self._quiet = quiet or QuietMachine(MachineReader())
+        self._round: StepKind | None = None
+        self._measured_at = 0.0
+        self._is_quiet: bool | None = None
+        """When this round began; None: nobody waited for it."""
+        self._own = own_cpus()
+
+    async def perform(self, attempt: Attempt, step: Step) -> AttemptResult:
+        began = time.monotonic()
+        if step.kind is not self._round or began - self._measured_at > NEW_ROUND_S:
+            self._round, self._is_quiet = step.kind, None
+        try:
+            if step.kind is StepKind.CALIBRATE:
+                return await self._calibrate(attempt, began)
+            return await self._block(attempt, step, began)
+        except WorkspaceError as error:
+            return broke(
+                Outcome.INFRA_ERROR,
+                str(error),
+                lasting=error.lasting,
+                duration_s=time.monotonic() - began,
+            )
+        except _BrokenError as broken:
+            stand = broken.timed.start.stand
+            is_alone = step.kind is StepKind.CALIBRATE or broken.side == B
+            await stand.look()
+            self._stands.drop(stand)
+            meddled = [] if is_alone else stand.meddled
+            return _broken(broken, step, time.monotonic() - began, meddled)
+        except asyncio.CancelledError:
+            self._stands.drop_all()
+            raise
+        finally:
+            self._measured_at = time.monotonic()
+            self._stands.rest()
+
+    async def close(self) -> None:
+        await self._stands.close()
+
+    # ---- steps
+
+    async def _calibrate(self, attempt: Attempt, began: float) -> AttemptResult:
+        cpus = cpus_for(self._room.request.bench.cpus, None, self._own)
+        stand = await self._warm_stand(attempt, A, self._room.base.tree, cpus)
+        pairs = chances(f"calibrate:{stand.tree}", CALIBRATING_PROCESSES)
+        starts = [
+            self._timing.ready(attempt, stand, f"{number}-{A}", pair[0], cpus)
+            for number, pair in enumerate(pairs, start=1)
+        ]
+        await self._stands.at_rest()
+        # Not waited for: every test of a candidate would wait too, and no decision rests on this.
+        self._quiet.begin()
+        timed = [_well(A, await self._timing.time(start)) for start in starts]
+        noisy = self._is_noisy(timed)
+        await stand.settle()
+        samples = tuple(_sample(one) for one in timed)
+        calibration = Calibration(
+            samples=samples,
+            process_s=statistics.median(one.ended.wall_s for one in timed),
+            busy_cpus=statistics.median(_busy_cpus(one) for one in timed),
+            noisy=noisy,
+            printed=await asyncio.to_thread(always_printed, timed),
+        )
+        notes = remarks(self._room.request.bench, {"the baseline": samples})
+        return found(StepFinding(calibration=calibration), notes=notes, **_taken(timed, began))
+
+    async def _block(self, attempt: Attempt, step: Step, began: float) -> AttemptResult:
+        assert step.tree is not None
+        cpus = self._cpus()
+        pair = _Pair(
+            baseline=await self._warm_stand(attempt, A, self._room.base.tree, cpus),
+            candidate=await self._warm_stand(attempt, B, step.tree, cpus),
+        )
+        order = (A, B, B, A) if step.number % 2 else (B, A, A, B)
+        drawn = [one for two in chances(_seed(step), 2) for one in two]
+        starts = [
+            (side, self._timing.ready(attempt, pair.of(side), f"{number}-{side}", chance, cpus))
+            for number, (side, chance) in enumerate(zip(order, drawn, strict=True), start=1)
+        ]
+        await self._begin()
+        timed = [(side, _well(side, await self._timing.time(start))) for side, start in starts]
+        every = [one for _, one in timed]
+        noisy = self._is_noisy(every)
+        baseline, candidate = _samples(timed, A), _samples(timed, B)
+        problem = difference_in_cases(baseline, candidate)
+        if problem is not None:
+            message = f"the candidate's benchmark measures something else: {problem}"
+            return broke(Outcome.INVALID_OUTPUT, message, **_taken(every, began))
+        block = Block(
+            baseline=baseline,
+            candidate=candidate,
+            noisy=noisy,
+            pinned=cpus if all(one.ended.pinned for one in every) else (),
+            gap_s=_longest_gap(every),
+            flags=await self._flags(pair, timed),
+        )
+        sides = {"the baseline": baseline, "the candidate": candidate}
+        notes = remarks(self._room.request.bench, sides)
+        return found(StepFinding(block=block), notes=notes, **_taken(every, began))
+
+    # ---- before the processes
+
+    async def _warm_stand(
+        self, attempt: Attempt, side: str, tree: str, cpus: tuple[int, ...]
+    ) -> MeasurementWorktree:
+        stand = await self._stands.stand(tree)
+        if stand.is_warm:
+            await stand.look()
+        if stand.meddled:
+            # Another's benchmark did that, or a test: it is not measured as what it was made.
+            self._stands.drop(stand)
+            stand = await self._stands.stand(tree)
+        if not stand.is_warm:
+            start = self._timing.ready(attempt, stand, f"0-{side}", RandomLayout(), cpus)
+            _well(side, await self._timing.time(start))
+            await stand.settle()
+            stand.is_warm = True
+        return stand
+
+    async def _begin(self) -> None:
+        """Wait until we are quiet ourselves, and for a quiet machine once for each round."""
+        await self._stands.at_rest()
+        if self._is_quiet is None:
+            quiet_s = self._room.request.bench.quiet_s
+            self._is_quiet = await self._quiet.wait_until_quiet(quiet_s, self._say_it_waits)
+        self._quiet.begin()
+
+    def _say_it_waits(self) -> None:
+        quiet_s = self._room.request.bench.quiet_s
+        self._room.say(
+            f"Others keep this machine busy: it is waited for, {quiet_s:g} s at most; then it is"
+            " measured all the same, and marked noisy."
+        )
+
+    def _cpus(self) -> tuple[int, ...]:
+        calibration = self._calibration()
+        busy_cpus = None if calibration is None else calibration.busy_cpus
+        return cpus_for(self._room.request.bench.cpus, busy_cpus, self._own)
+
+    def _calibration(self) -> Calibration | None:
+        end = self._room.ends.get((StepKind.CALIBRATE, BASELINE, 1))
+        return None if end is None else end.finding.calibration
+
+    # ---- after them
+
+    def _is_noisy(self, timed: Sequence[BenchmarkTime]) -> bool:
+        own_cpu_s = sum(one.ended.cpu_s for one in timed)
+        return self._quiet.was_disturbed(len(timed), own_cpu_s) or self._is_quiet is False
+
+    async def _flags(
+        self, pair: _Pair, timed: Sequence[tuple[str, BenchmarkTime]]
+    ) -> tuple[str, ...]:
+        """What the candidate's benchmark left, and whether it did its work. After every block:
+        answers that are written down late would make all later ones fast."""
+        for stand in (pair.baseline, pair.candidate):
+            await stand.look()
+        # After one process of each alone, too: later ones could have covered up for it.
+        left = only_with(pair.candidate.usual, pair.baseline.usual)
+        left += only_with(pair.candidate.left, pair.baseline.left)
+        flags = in_words(sorted(set(left)), pair.candidate.had)
+        leaked = {side: sum(one.ended.leaked for s, one in timed if s == side) for side in (A, B)}
+        if leaked[B] and not leaked[A]:
+            # Work that goes on behind its back is not in the time that it took.
+            flags += ("its benchmark leaves processes that go on",)
+        if pair.baseline.meddled:
+            self._stands.drop(pair.baseline)
+            flags += (_meddling(pair.baseline.meddled),)
+        return flags + await asyncio.to_thread(self._forged, timed)
+
+    def _forged(self, timed: Sequence[tuple[str, BenchmarkTime]]) -> tuple[str, ...]:
+        calibration = self._calibration()
+        expected = None if calibration is None else calibration.printed
+        baseline, candidate = ([one for s, one in timed if s == side] for side in (A, B))
+        printed = flags_of_printed(expected, baseline, candidate)
+        return printed + flags_of_told(baseline, candidate)
+
+
+def _seed(step: Step) -> str:
+    return f"{step.kind}:{step.tree}:{step.number}"
+
+
+def _well(side: str, timed: BenchmarkTime) -> BenchmarkTime:
+    if timed.failure is not None:
+        raise _BrokenError(side, timed)
+    return timed
+
+
+def _sample(timed: BenchmarkTime) -> Sample:
+    assert timed.sample is not None
+    return timed.sample
+
+
+def _samples(timed: Sequence[tuple[str, BenchmarkTime]], side: str) -> tuple[Sample, Sample]:
+    first, second = (_sample(one) for name, one in timed if name == side)
+    return first, second
+
+
+def _busy_cpus(timed: BenchmarkTime) -> float:
+    return timed.ended.cpu_s / timed.ended.wall_s if timed.ended.wall_s > 0.0 else 0.0
+
+
+def _longest_gap(timed: Sequence[BenchmarkTime]) -> float:
+    """From the end of a process to the start of the next: what passed between both ends, without
+    the time that the later one took. All that is ours is in it, the watchers' part too."""
+    pairs = itertools.pairwise(timed)
+    return max(
+        max(0.0, later.ended_at - earlier.ended_at - later.ended.wall_s) for earlier, later in pairs
+    )
+
+
+def _taken(timed: Sequence[BenchmarkTime], began: float) -> dict[str, Any]:
+    """Fields of a result: what it took of the machine."""
+    return {
+        "duration_s": time.monotonic() - began,
+        "cpu_s": sum(one.ended.cpu_s for one in timed),
+        "memory_bytes": max(one.ended.memory_bytes for one in timed),
+    }
+
+
+def _meddling(changed: Sequence[str]) -> str:
+    return f"its benchmark changes {changed[0]} in the baseline's worktree"
+
+
+def _broken(
+    broken: _BrokenError, step: Step, duration_s: float, meddled: Sequence[str]
+) -> AttemptResult:
+    failure, timed = broken.timed.failure, broken.timed
+    assert failure is not None
+    message = f"the {broken.side}'s benchmark: {failure.message}"
+    outcome = _outcome(broken.side, step, failure)
+    if meddled:
+        outcome, message = Outcome.INVALID_OUTPUT, f"{_meddling(meddled)}; then {message}"
+    return broke(
+        outcome,
+        message,
+        duration_s=duration_s,
+        exit_code=timed.ended.exit_code,
+        artifacts=timed.logs,
+    )
+
+
+def _outcome(side: str, step: Step, failure: Failure) -> Outcome:
+    """A baseline that worked when it was calibrated is no reason to think worse of a candidate."""
+    if side == A and step.kind is not StepKind.CALIBRATE:
+        return Outcome.INFRA_ERROR
+    return failure.kind

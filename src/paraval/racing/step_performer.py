@@ -1,0 +1,179 @@
+"""How steps are performed: each kind by one performer, in the room that a race has.
+
+A performer never raises for what a candidate, a program or a workspace does: that is a result.
+What is a fault of ours becomes one here, so that it ends one step alone.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from paraval.plain_files import is_plain_file
+from paraval.racing.course.recorded import RaceTime
+from paraval.racing.course.steps import ELAPSED, FINDING, TIME_NEED, Base, Step, StepEnd, StepKind
+from paraval.racing.findings import Proposal, StepFinding, to_data
+from paraval.racing.integrity.user_repo import UserRepoWatch
+from paraval.racing.request import RaceRequest
+from paraval.records import Attempt, AttemptResult, Failure, Outcome, Output, Spend
+from paraval.targets.command import ProcessRoom
+from paraval.workspaces.pool import Pool
+
+Ends = dict[tuple[StepKind, str, int], StepEnd]
+"""How the steps ended so far, by kind, candidate and number; those of earlier engines too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaceContext:
+    """What the steps of a race work with."""
+
+    request: RaceRequest
+    base: Base
+    processes: ProcessRoom
+    workspaces: Pool
+    objects: Path
+    """Where the trees of candidates are kept, in the run's folder: git objects, loose."""
+    run_folder: Path
+    ends: Ends = field(default_factory=dict)
+    """Filled as steps end: performers read what earlier steps found."""
+    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    """Of Python, for generate, repair and refine."""
+    propose: Callable[[Step, tuple[Proposal, ...]], None] = lambda _step, _proposals: None
+    """Told by a hook that still runs: what it has proposed so far joins the race at once."""
+    say: Callable[[str], None] = lambda _words: None
+    """Tells a person of what takes long."""
+    outside: UserRepoWatch | None = None
+    """None: nobody looks whether the user's repository changes meanwhile."""
+
+    def artifact(self, end: StepEnd, name: str) -> Path | None:
+        """An absolute path; None where the step left no such file in the run's folder."""
+        path = end.artifacts.get(name)
+        if path is None or not is_plain_file(path, within=str(self.run_folder)):
+            return None
+        return self.run_folder / path
+
+
+class StepPerformer(Protocol):
+    """Performs one kind of step, or several."""
+
+    async def perform(self, attempt: Attempt, step: Step) -> AttemptResult:
+        """Paths of artifacts are absolute."""
+        ...
+
+    async def close(self) -> None:
+        """Gives back what it holds. Called once, when no step runs any more."""
+        ...
+
+
+def found(finding: StepFinding, outcome: Outcome = Outcome.PASSED, **more: Any) -> AttemptResult:
+    """A step that found something; `more` are further fields of its result."""
+    output = Output(metadata={FINDING: to_data(finding)})
+    return AttemptResult(outcome=outcome, output=output, **more)
+
+
+def broke(
+    outcome: Outcome, message: str, *, finding: StepFinding | None = None, **more: Any
+) -> AttemptResult:
+    """A step that came to no end of its own; `finding` is what it found all the same."""
+    output = None if finding is None else Output(metadata={FINDING: to_data(finding)})
+    lasting: bool = more.pop("lasting", False)
+    error = Failure(kind=outcome, message=message, lasting=lasting)
+    return AttemptResult(outcome=outcome, output=output, error=error, **more)
+
+
+class RacePerformer:
+    """What the driver calls: finds the performer for a step, and keeps paths relative."""
+
+    def __init__(
+        self,
+        room: RaceContext,
+        performers: Mapping[StepKind, StepPerformer],
+        steps: Mapping[int, Step],
+        elapsed_s: Callable[[], float],
+    ) -> None:
+        """`steps`: by the index of their trials; it grows while the race goes on. `elapsed_s`: how
+        long engines have worked on it so far."""
+        self._room = room
+        self._performers = performers
+        self._steps = steps
+        self._elapsed_s = elapsed_s
+
+    async def perform(self, attempt: Attempt) -> AttemptResult:
+        step = self._steps[attempt.trial.index]
+        if step.kind.is_timed and self._is_late:
+            return self._too_late()
+        try:
+            result = await self._watched(attempt, step)
+        except Exception as error:  # noqa: BLE001 - a bug of ours must not cost the other candidates
+            result = _our_own_bug(error)
+        output = result.output or Output()
+        metadata = {**output.metadata, ELAPSED: self._elapsed_s()}
+        return replace(
+            result,
+            output=replace(output, metadata=metadata),
+            artifacts=self._relative(result.artifacts),
+        )
+
+    @property
+    def _is_late(self) -> bool:
+        limit_s = self._room.request.limits.seconds
+        return limit_s is not None and self._elapsed_s() >= limit_s
+
+    def _too_late(self) -> AttemptResult:
+        """So that it, and all that wait as it did, are left for a resume with more time."""
+        failure = Failure(
+            kind=Outcome.INFRA_ERROR,
+            message=RaceTime(self._room.request.limits.seconds).why_skipped,
+            stops=TIME_NEED,
+        )
+        # A hook that was not asked has spent nothing.
+        return AttemptResult(outcome=failure.kind, error=failure, spend=Spend())
+
+    async def _watched(self, attempt: Attempt, step: Step) -> AttemptResult:
+        """The step's result, with what changed outside while it ran candidates' code."""
+        performer, outside = self._performers[step.kind], self._room.outside
+        if outside is None or step.kind is StepKind.STAGE or step.kind.is_hook:
+            return await performer.perform(attempt, step)
+        index = attempt.trial.index
+        outside.started(index)
+        try:
+            result = await performer.perform(attempt, step)
+        except BaseException:
+            outside.forget(index)
+            raise
+        changed = await outside.ended(index)
+        return _with_outside(result, changed) if changed else result
+
+    def _relative(self, artifacts: Mapping[str, str]) -> Mapping[str, str]:
+        """Paths within the run's folder, so that it can be moved."""
+        folder = self._room.run_folder
+        return {name: os.path.relpath(path, folder) for name, path in artifacts.items()}
+
+    def forget(self, index: int) -> None:
+        """Nothing is remembered of a trial between its attempts."""
+
+    def kill(self) -> None:
+        self._room.processes.warden.kill_all()
+
+    async def close(self) -> None:
+        for performer in {id(one): one for one in self._performers.values()}.values():
+            await performer.close()
+
+
+def _with_outside(result: AttemptResult, changed: tuple[str, ...]) -> AttemptResult:
+    output = result.output or Output()
+    finding = {**output.metadata.get(FINDING, {}), "outside": changed}
+    return replace(result, output=replace(output, metadata={**output.metadata, FINDING: finding}))
+
+
+def _our_own_bug(error: Exception) -> AttemptResult:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return broke(
+        Outcome.INFRA_ERROR,
+        f"a fault of paraval itself, please report it: {type(error).__name__}: {error} "
+        f"({Path(last.filename).name}:{last.lineno})",
+    )

@@ -1,0 +1,72 @@
+"""What an attempt came to: an output and its grades, or a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Outcome(StrEnum):
+    """How a trial ended. An error is never a wrong answer: only PASSED and FAILED are judged."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    RATE_LIMITED = "rate_limited"
+    CRASHED = "crashed"
+    INVALID_OUTPUT = "invalid_output"
+    GRADER_ERROR = "grader_error"
+    INFRA_ERROR = "infra_error"
+    SKIPPED = "skipped"
+
+    @property
+    def is_judged(self) -> bool:
+        return self is Outcome.PASSED or self is Outcome.FAILED
+
+    @property
+    def is_error(self) -> bool:
+        return not self.is_judged and self is not Outcome.SKIPPED
+
+
+# ---- what happened
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """What a target answered."""
+
+    text: str = ""
+    usage: Mapping[str, float] = field(default_factory=dict)
+    cost_usd: float | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grade:
+    """A grader's verdict."""
+
+    score: float
+    """From 0 to 1."""
+    passed: bool
+    reason: str = ""
+    grader: str = ""
+    agreement: float | None = None
+    """Of a judge with several votes: the share of votes that say as the verdict does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a trial has no verdict."""
+
+    kind: Outcome
+    message: str
+    retry_after: float | None = None
+    account: str | None = None
+    """Which account it came from, as in a trial's needs."""
+    lasting: bool = False
+    """True: another try would end the same way."""
+    stops: str | None = None
+    """A need (`account:team-a`, `model:haiku`) that nothing can be done with for the rest of the
+    run: quota exhausted, key refused, no such model. The trial is skipped, to be resumed."""

@@ -1,0 +1,1 @@
+"""Two sides compared: is one better, by how much, and how sure is that?"""

@@ -1,0 +1,456 @@
+"""The cases of one comparison, each in a few numbers: what it came to on both sides.
+
+Which cells stand against which is decided in `pairing`; what the numbers mean, in `compared`.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import NamedTuple
+
+from paraval.records import Scalar, Variant, value_text
+from paraval.report.compare.case_results import CaseBook, Cell
+from paraval.report.compare.comparison import CaseChanges, Interval, LeftOut
+from paraval.text.words import listed
+
+DUST = 1e-12
+"""What rounding leaves of thirds and tenths."""
+_SHORT = math.log(0.01)
+"""Of seconds: below it, what a trial takes is what the machine was doing beside it."""
+
+
+class CellFigures(NamedTuple):
+    """What a cell comes to; worked out once, since a cell may stand against many."""
+
+    judged: int
+    passed: int
+    errors: int
+    skipped: int
+    is_flaky: bool
+    rate: float | None
+    worst: float | None
+    """The rate if all errors had failed ..."""
+    best: float | None
+    """... or passed; None where nothing ended."""
+    score: float | None
+    has_more_scores: bool
+    """Whether some score says more than pass or fail."""
+    log_seconds: float | None
+    log_usd: float | None
+    """None where nothing was paid: there is no ratio to nothing."""
+    timeouts: int
+
+
+class Setting(NamedTuple):
+    """The same case in the same setting (the choices of all other axes), on both sides."""
+
+    subject: CellFigures
+    reference: CellFigures
+
+    @property
+    def is_judged(self) -> bool:
+        return self.subject.judged > 0 and self.reference.judged > 0
+
+
+Settings = Sequence[Setting]
+
+
+Repeats = tuple[tuple[int, int], tuple[int, int]]
+"""Of a setting: how many repeats were judged, and how many of them passed; subject, reference."""
+
+
+class Pairs:
+    """A pair is a case. Its repeats and settings are a cluster: they come to one figure."""
+
+    def __init__(self) -> None:
+        self.rates_subject = array("d")
+        self.rates_reference = array("d")
+        self.differences = array("d")
+        """Of those rates."""
+        self.scores = array("d")
+        """Differences of the mean scores."""
+        self.log_seconds = array("d")
+        """Logarithms of the ratios, here and below."""
+        self.log_usd = array("d")
+        self._log_times = (0.0, 0.0)
+        """The sums, over the same cases, of what each side took; subject, reference."""
+        self.timeouts = (0, 0)
+        """Of the settings that both sides have; subject, reference."""
+        self.worst = array("d")
+        """The differences if errors had gone as badly for the subject as they can ..."""
+        self.best = array("d")
+        """... and as well; also of cases that have no verdict because of them."""
+        self.has_errors = False
+        self.has_more_scores = False
+        self.is_single = True
+        """Whether each case was judged once on each side."""
+        self.repeats: Counter[tuple[Repeats, ...]] = Counter()
+        """How many cases there are of each kind."""
+        self._left_out: dict[str, list[str]] = {}
+        self._turned: dict[str, list[str]] = {}
+
+    def __len__(self) -> int:
+        """Cases that are judged on both sides."""
+        return len(self.differences)
+
+    def add(self, case: str, settings: Settings) -> None:
+        """A case with what both sides have of it; at least one setting."""
+        judged = judged_of(settings)
+        if judged:
+            self._add_judged(case, judged)
+        else:
+            self._add_unjudged(case, settings)
+        self._add_bounds(settings)
+        for logs, gaps in (
+            (self.log_seconds, [_gap(a.log_seconds, b.log_seconds) for a, b in settings]),
+            (self.log_usd, [_gap(a.log_usd, b.log_usd) for a, b in settings]),
+        ):
+            _append_mean(logs, gaps)
+        self._add_times(settings)
+
+    def add_only(self, case: str, *, on_subject: bool) -> None:
+        """A case that the other side lacks."""
+        self._leave_out(case, "only_subject" if on_subject else "only_reference")
+
+    @property
+    def mean(self) -> float | None:
+        return fmean(self.differences) if self.differences else None
+
+    @property
+    def is_short(self) -> bool:
+        """Whether cases took too little time, on both sides, for a ratio to tell of them; by the
+        geometric mean, so that a pause or two make no difference."""
+        return max(self._log_times) < _SHORT * len(self.log_seconds)
+
+    @property
+    def if_errors(self) -> Interval | None:
+        """The least and the most that the mean could be, whatever errors hide; None where there
+        are none."""
+        return (fmean(self.worst), fmean(self.best)) if self.has_errors else None
+
+    @property
+    def left_out(self) -> LeftOut:
+        return LeftOut(**{why: tuple(cases) for why, cases in self._left_out.items()})
+
+    @property
+    def turned(self) -> CaseChanges:
+        return CaseChanges(**{how: tuple(cases) for how, cases in self._turned.items()})
+
+    def mirrored(self) -> Pairs:
+        """The same with the sides exchanged."""
+        other = Pairs()
+        other.rates_subject, other.rates_reference = self.rates_reference, self.rates_subject
+        other.differences = _negated(self.differences)
+        other.scores = _negated(self.scores)
+        other.log_seconds, other.log_usd = _negated(self.log_seconds), _negated(self.log_usd)
+        other.timeouts = (self.timeouts[1], self.timeouts[0])
+        other._log_times = (self._log_times[1], self._log_times[0])
+        other.worst, other.best = _negated(self.best), _negated(self.worst)
+        other.has_errors, other.has_more_scores = self.has_errors, self.has_more_scores
+        other.is_single = self.is_single
+        for kinds, number in self.repeats.items():
+            turned = sorted((reference, subject) for subject, reference in kinds)
+            other.repeats[tuple(turned)] += number
+        other._left_out = {
+            _OTHER_SIDE.get(why, why): list(of) for why, of in self._left_out.items()
+        }
+        other._turned = {_OTHER_SIDE.get(how, how): list(of) for how, of in self._turned.items()}
+        return other
+
+    def _add_judged(self, case: str, judged: Settings) -> None:
+        subject = _mean([one.rate for one, _ in judged])
+        reference = _mean([other.rate for _, other in judged])
+        self.rates_subject.append(subject)
+        self.rates_reference.append(reference)
+        self.differences.append(difference_of(judged))
+        _append_mean(self.scores, [_gap(one.score, other.score) for one, other in judged])
+        is_flaky = False
+        kinds: list[Repeats] = []
+        for one, other in judged:
+            kinds.append(((one.judged, one.passed), (other.judged, other.passed)))
+            is_flaky = is_flaky or one.is_flaky or other.is_flaky
+            if one.has_more_scores or other.has_more_scores:
+                self.has_more_scores = True
+            if one.judged > 1 or other.judged > 1:
+                self.is_single = False
+        if len(kinds) > 1:
+            self.is_single = False
+            kinds.sort()
+        self.repeats[tuple(kinds)] += 1
+        if is_flaky:
+            self._turned.setdefault("flaky", []).append(case)
+        elif subject == 0 and reference == 1:
+            self._turned.setdefault("broke", []).append(case)
+        elif subject == 1 and reference == 0:
+            self._turned.setdefault("mended", []).append(case)
+
+    def _add_unjudged(self, case: str, settings: Settings) -> None:
+        self._leave_out(case, "unjudged")
+        if not any(setting.subject.judged for setting in settings):
+            self._leave_out(case, "unjudged_subject")
+        if not any(setting.reference.judged for setting in settings):
+            self._leave_out(case, "unjudged_reference")
+
+    def _add_times(self, settings: Settings) -> None:
+        subject = reference = 0.0
+        known = 0
+        ended, ended_reference = self.timeouts
+        for one, other in settings:
+            ended, ended_reference = ended + one.timeouts, ended_reference + other.timeouts
+            if one.log_seconds is not None and other.log_seconds is not None:
+                subject, reference = subject + one.log_seconds, reference + other.log_seconds
+                known += 1
+        self.timeouts = (ended, ended_reference)
+        if known:
+            before, before_reference = self._log_times
+            self._log_times = (before + subject / known, before_reference + reference / known)
+
+    def _add_bounds(self, settings: Settings) -> None:
+        _append_mean(self.worst, [_gap(one.worst, other.best) for one, other in settings])
+        _append_mean(self.best, [_gap(one.best, other.worst) for one, other in settings])
+        for one, other in settings:
+            if (one.errors and other.worst is not None) or (other.errors and one.worst is not None):
+                self.has_errors = True
+
+    def _leave_out(self, case: str, why: str) -> None:
+        self._left_out.setdefault(why, []).append(case)
+
+
+_OTHER_SIDE = {
+    "only_subject": "only_reference",
+    "only_reference": "only_subject",
+    "unjudged_subject": "unjudged_reference",
+    "unjudged_reference": "unjudged_subject",
+    "broke": "mended",
+    "mended": "broke",
+}
+
+
+def figures_of(cell: Cell) -> CellFigures:
+    passed, judged = cell.passed, cell.passed + cell.failed
+    ended = judged + cell.errors
+    return CellFigures(
+        judged=judged,
+        passed=passed,
+        errors=cell.errors,
+        skipped=cell.skipped,
+        is_flaky=cell.is_flaky,
+        rate=passed / judged if judged else None,
+        worst=passed / ended if ended else None,
+        best=(passed + cell.errors) / ended if ended else None,
+        score=cell.sum_score / cell.scored if cell.scored else None,
+        has_more_scores=cell.scored > 0 and abs(cell.sum_score - passed) > DUST,
+        timeouts=cell.timeouts,
+        log_seconds=_log_mean(cell.sum_s, cell.timed),
+        log_usd=_log_mean(cell.sum_usd, cell.priced),
+    )
+
+
+def judged_of(settings: Settings) -> Settings:
+    """Those that are judged on both sides."""
+    return [pair for pair in settings if pair[0].judged and pair[1].judged]
+
+
+def difference_of(judged: Settings) -> float:
+    """What the subject passes more of a case, as a share; every setting counts the same."""
+    return _mean([_gap(one.rate, other.rate) for one, other in judged])
+
+
+def _gap(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one - other
+
+
+def _mean(values: Sequence[float | None]) -> float:
+    known = [value for value in values if value is not None]
+    value = known[0] if len(known) == 1 else math.fsum(known) / len(known)
+    return 0.0 if abs(value) < DUST else value
+
+
+def _append_mean(means: array[float], values: Sequence[float | None]) -> None:
+    if len(values) == 1:
+        value = values[0]
+        if value is not None:
+            means.append(0.0 if abs(value) < DUST else value)
+    elif any(value is not None for value in values):
+        means.append(_mean(values))
+
+
+def _log_mean(total: float, number: int) -> float | None:
+    return math.log(total / number) if number and 0 < total < math.inf else None
+
+
+def _negated(values: array[float]) -> array[float]:
+    # 0.0 less the value, since -0.0 would be another way to say nothing.
+    return array("d", (0.0 - value for value in values))
+
+
+# What stands against what: the cells of two values of an axis, or of two books, case by case.
+
+Cells = Mapping[str, Cell]
+Row = Mapping[str, CellFigures]
+"""Both of a case, by the keys of variants."""
+
+
+class UnpairableError(ValueError):
+    """Two sides that have nothing in common to pair by, or a part that isn't there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matchup:
+    """Which variants stand against which: (the subject's key, the reference's), same setting."""
+
+    keys: tuple[tuple[str, str], ...]
+
+    def add_row(self, pairs: Pairs, case: str, subject: Cells, reference: Cells) -> None:
+        """Enters a case with its cells on both sides, if it has any."""
+        self.add_figures(pairs, case, row_of(subject), row_of(reference))
+
+    def add_figures(self, pairs: Pairs, case: str, subject: Row, reference: Row) -> None:
+        """The same, where what the cells come to is known already."""
+        settings = self.matched(subject, reference)
+        if settings:
+            pairs.add(case, settings)
+        elif any(key in subject for key, _ in self.keys):
+            pairs.add_only(case, on_subject=True)
+        elif any(key in reference for _, key in self.keys):
+            pairs.add_only(case, on_subject=False)
+
+    def settings(self, subject: Cells, reference: Cells) -> list[Setting]:
+        return self.matched(row_of(subject), row_of(reference))
+
+    def matched(self, subject: Row, reference: Row) -> list[Setting]:
+        return [
+            Setting(subject[one], reference[other])
+            for one, other in self.keys
+            if one in subject and other in reference
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairedBooks:
+    """Two books, and how their variants stand against one another."""
+
+    pairs: Pairs
+    """Over all shared variants, the case as the unit."""
+    shared: tuple[Variant, ...]
+    """Those that both have, by the subject's words; where each side has one variant alone, that
+    of the subject, whatever the other's is called."""
+    only_subject: tuple[Variant, ...]
+    only_reference: tuple[Variant, ...]
+    matchups: tuple[Matchup, ...]
+    """One for each shared variant."""
+
+
+def pair_books(subject: CaseBook, reference: CaseBook) -> PairedBooks:
+    """By case and variant where some variants are shared, else by case where each has but one.
+
+    UnpairableError where that leaves nothing: then one variant of each must be chosen.
+    """
+    keys = shared_variants(subject.variants, reference.variants)
+    if not keys:
+        raise UnpairableError("no variant in common: choose one of each")
+    taken = set(keys.values())
+    return PairedBooks(
+        pairs=pairs_of(subject, reference, Matchup(keys=tuple(keys.items()))),
+        shared=tuple(subject.variants[key] for key in keys),
+        only_subject=tuple(v for key, v in subject.variants.items() if key not in keys),
+        only_reference=tuple(v for key, v in reference.variants.items() if key not in taken),
+        matchups=tuple(Matchup(keys=(pair,)) for pair in keys.items()),
+    )
+
+
+def shared_variants(
+    subject: Mapping[str, Variant], reference: Mapping[str, Variant]
+) -> dict[str, str]:
+    """Those with the same axes and values, by the keys that each side has for them.
+
+    Where each has just one, they are the same whatever they are called: a run without a matrix may
+    be held against one with a single model.
+    """
+    if len(subject) == len(reference) == 1:
+        return dict(zip(subject, reference, strict=True))
+    theirs = {_identity(variant): key for key, variant in reference.items()}
+    return {
+        key: theirs[same]
+        for key, variant in subject.items()
+        if (same := _identity(variant)) in theirs
+    }
+
+
+def pairs_of(subject: CaseBook, reference: CaseBook, matchup: Matchup) -> Pairs:
+    """The pairs of two books; cases in the subject's order, then what only the reference has."""
+    (pairs,) = pairs_of_each(subject, reference, [matchup])
+    return pairs
+
+
+def pairs_of_each(
+    subject: CaseBook, reference: CaseBook, matchups: Sequence[Matchup]
+) -> list[Pairs]:
+    """The same for several, in one pass: what the cells of a case come to is worked out once."""
+    gathered = [Pairs() for _ in matchups]
+    for case, cells in subject.rows():
+        _enter(gathered, matchups, case, row_of(cells), row_of(reference.cells_of(case)))
+    for case, cells in reference.rows():
+        if case not in subject:
+            _enter(gathered, matchups, case, {}, row_of(cells))
+    return gathered
+
+
+def _enter(
+    gathered: Sequence[Pairs],
+    matchups: Sequence[Matchup],
+    case: str,
+    subject: Row,
+    reference: Row,
+) -> None:
+    for matchup, pairs in zip(matchups, gathered, strict=True):
+        matchup.add_figures(pairs, case, subject, reference)
+
+
+def row_of(cells: Cells) -> Row:
+    return {key: figures_of(cell) for key, cell in cells.items()}
+
+
+def part_of(book: CaseBook, choice: Mapping[str, str]) -> CaseBook:
+    """The variants with these values, without the axes that were chosen by: what is left of two
+    such parts can stand against each other. Values are as suites write them.
+
+    UnpairableError names the axis or the value that isn't there.
+    """
+    variants = dict(book.variants)
+    for axis, text in choice.items():
+        value = _value_of(variants, axis, text)
+        variants = {
+            key: variant
+            for key, variant in variants.items()
+            if axis in variant and repr(variant[axis]) == repr(value)
+        }
+    return book.part(
+        {
+            key: {axis: value for axis, value in variant.items() if axis not in choice}
+            for key, variant in variants.items()
+        }
+    )
+
+
+def _value_of(variants: Mapping[str, Variant], axis: str, text: str) -> Scalar:
+    values = {repr(one[axis]): one[axis] for one in variants.values() if axis in one}
+    if not values:
+        axes = listed(dict.fromkeys(name for one in variants.values() for name in one))
+        raise UnpairableError(f"there is no axis {axis!r}; known: {axes or 'none'}")
+    for value in values.values():
+        if value_text(value) == text:
+            return value
+    known = listed(map(value_text, values.values()))
+    raise UnpairableError(f"axis {axis!r} has no value {text!r}; known: {known}")
+
+
+def _identity(variant: Variant) -> tuple[tuple[str, str], ...]:
+    """What tells variants of different runs apart: the order of axes doesn't. Values are told apart
+    as texts, since 1, 1.0 and True are the same."""
+    return tuple(sorted((axis, repr(value)) for axis, value in variant.items()))

@@ -1,0 +1,163 @@
+"""What each case came to with each variant, in a few numbers: what comparisons are made of.
+
+A trial leaves these behind and not itself, so that 100,000 of them can be compared.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from paraval.records import Outcome, TrialResult, Variant
+from paraval.report.summary.costs import finite, is_known, is_timeout, seconds_to_verdict, spend_of
+from paraval.report.summary.summary import variant_key
+
+
+class Cell(NamedTuple):
+    """A case with a variant, over its repeats."""
+
+    passed: int
+    failed: int
+    errors: int
+    skipped: int
+    scored: int
+    """Judged repeats that have a score."""
+    timed: int
+    """Judged repeats that were not answered from the cache alone."""
+    priced: int
+    """Judged repeats whose cost is known as a whole."""
+    timeouts: int
+    """Repeats that would have taken longer than they may."""
+    sum_score: float
+    sum_s: float
+    """How long those timed took, all attempts of each together."""
+    sum_usd: float
+    """What those priced cost, judges apart."""
+
+    @property
+    def judged(self) -> int:
+        return self.passed + self.failed
+
+    @property
+    def rate(self) -> float | None:
+        return self.passed / self.judged if self.judged else None
+
+    @property
+    def is_flaky(self) -> bool:
+        """Whether repeats of the same thing passed and failed."""
+        return bool(self.passed and self.failed)
+
+
+_COUNTS = 8
+_SUMS = 3
+PASSED, FAILED, ERRORS, SKIPPED, SCORED, TIMED, PRICED, TIMEOUTS = range(_COUNTS)
+SCORE, SECONDS, USD = range(_SUMS)
+
+_EMPTY = array("I")
+
+
+class CaseBook:
+    """All cells of a run, cases and variants in plan order.
+
+    A cell is a place in two arrays, since objects would take five times the memory.
+    """
+
+    def __init__(self) -> None:
+        self._variants: dict[str, Variant] = {}
+        self._numbers: dict[str, int] = {}
+        """Of variants, by their keys ..."""
+        self._keys: list[str] = []
+        """... and the keys by those numbers."""
+        self._rows: dict[str, array[int]] = {}
+        """Of a case: variant and place, and so on."""
+        self._counts = array("I")
+        self._sums = array("d")
+
+    def add(self, result: TrialResult) -> None:
+        place = self._place(result)
+        counts, first = self._counts, place * _COUNTS
+        outcome = result.outcome
+        if outcome is Outcome.SKIPPED:
+            counts[first + SKIPPED] += 1
+            return
+        judged = PASSED if outcome is Outcome.PASSED else FAILED
+        counts[first + (judged if outcome.is_judged else ERRORS)] += 1
+        counts[first + TIMEOUTS] += is_timeout(result)
+        if not outcome.is_judged:
+            return
+        spend = spend_of(result)
+        usd = spend.known_usd if spend is not None and is_known(spend) else None
+        for column, sum_, value in (
+            (SCORED, SCORE, finite(result.result.score)),
+            (TIMED, SECONDS, seconds_to_verdict(result)),
+            (PRICED, USD, usd),
+        ):
+            if value is not None:
+                counts[first + column] += 1
+                self._sums[place * _SUMS + sum_] += value
+
+    def _place(self, result: TrialResult) -> int:
+        key = variant_key(result.variant)
+        number = self._numbers.setdefault(key, len(self._numbers))
+        if number == len(self._variants):
+            self._variants[key] = dict(result.variant)
+            self._keys.append(key)
+        row = self._rows.get(result.case_id)
+        if row is None:
+            row = self._rows[result.case_id] = array("I")
+        for position in range(0, len(row), 2):
+            if row[position] == number:
+                return row[position + 1]
+        place = len(self._counts) // _COUNTS
+        row.extend((number, place))
+        self._counts.extend((0,) * _COUNTS)
+        self._sums.extend((0.0,) * _SUMS)
+        return place
+
+    @property
+    def variants(self) -> Mapping[str, Variant]:
+        """By their keys."""
+        return self._variants
+
+    def rows(self) -> Iterator[tuple[str, Mapping[str, Cell]]]:
+        """A case and its cells, by the keys of the variants; made anew each time."""
+        for case in self._rows:
+            yield case, self.cells_of(case)
+
+    def cells_of(self, case: str) -> Mapping[str, Cell]:
+        """By the keys of the variants; none where there is no such case."""
+        row = self._rows.get(case, _EMPTY)
+        places = zip(row[::2], row[1::2], strict=True)
+        return {self._keys[number]: self._cell(place) for number, place in places}
+
+    def part(self, variants: Mapping[str, Variant]) -> CaseBook:
+        """Those variants alone, by their keys here, each with the axes that it is to have there."""
+        book = CaseBook()
+        # Cells are shared, not copied: a book is filled once and then only read.
+        book._counts, book._sums = self._counts, self._sums
+        numbers = {}
+        for number, (key, variant) in enumerate(variants.items()):
+            new_key = variant_key(variant)
+            numbers[self._numbers[key]] = book._numbers[new_key] = number
+            book._variants[new_key] = dict(variant)
+            book._keys.append(new_key)
+        for case, row in self._rows.items():
+            kept = array("I")
+            for number, place in zip(row[::2], row[1::2], strict=True):
+                if number in numbers:
+                    kept.extend((numbers[number], place))
+            if kept:
+                book._rows[case] = kept
+        return book
+
+    def _cell(self, place: int) -> Cell:
+        counts = self._counts[place * _COUNTS : (place + 1) * _COUNTS]
+        return Cell(*counts, *self._sums[place * _SUMS : (place + 1) * _SUMS])
+
+    def __contains__(self, case: object) -> bool:
+        return case in self._rows
+
+    def __len__(self) -> int:
+        """How many cases there are."""
+        return len(self._rows)

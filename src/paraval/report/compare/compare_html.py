@@ -1,0 +1,126 @@
+"""A comparison as one page that needs nothing else: no script, no network.
+
+It tells the story that the terminal tells, in the style of a run's page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from paraval.report.compare.comparison import Comparison
+from paraval.report.compare.compute import finding_of
+from paraval.report.compare.outline import ComparisonOutline, headline, story_of
+from paraval.report.compare.sentences import not_made
+from paraval.report.compare.two_runs import ComparedMetric, SideComparison
+from paraval.report.compare.within_run import VariantComparisons, details_of
+from paraval.report.gate import DropVerdict
+from paraval.report.page.answers import (
+    IN_PLAIN_SIGHT,
+    KINDS,
+    Answers,
+    ComparisonAnswer,
+    answer_of,
+    forest_row,
+    groups_of,
+    named,
+    turned_lists,
+)
+from paraval.report.page.charts.data import ForestRow
+from paraval.report.page.charts.forest import forest, reach_of
+from paraval.report.page.heading import MARKS, Fact
+from paraval.report.page.rendering import policy, rendered, style
+from paraval.text.terminal import one_line
+from paraval.text.words import variant_label
+
+_MOST_CASES = 2_000
+"""Of each list."""
+_MOST_NAMED = 20
+_LONGEST_NAME = 200
+
+
+def versus_page(versus: SideComparison, drop: DropVerdict | None) -> str:
+    story = story_of(versus, _named, most=_MOST_CASES, drop=drop)
+    metric = versus.question.metric
+    whole = list(forest_row(versus.comparison, _names(versus.comparison)))
+    each = list(_variant_rows(versus))
+    # One axis of points for both drawings: they are read against one another.
+    reach = reach_of([*whole, *each])
+    variants = [_of_variant(variant_label(one), found) for one, found in versus.by_variant]
+    return rendered(
+        "versus.html",
+        policy=policy(),
+        style=style(),
+        title=_title(versus),
+        gate=drop,
+        gate_mark="" if drop is None else MARKS[drop.verdict],
+        facts=_facts(story),
+        answer=replace(_answer(versus.comparison, metric), details=()),
+        forest=forest(whole, reach),
+        notices=story.notices,
+        rows=story.rows,
+        figures=story.figures,
+        by_variant=variants[:IN_PLAIN_SIGHT],
+        more_variants=variants[IN_PLAIN_SIGHT:],
+        variant_forest=forest(each, reach),
+        lists=list(turned_lists(story.lists, {}, "-o comparison.json has all of them")),
+    )
+
+
+def within_page(within: VariantComparisons) -> str:
+    def answering(comparison: Comparison) -> ComparisonAnswer:
+        return _answer(comparison, within.metric)
+
+    going_on = within.run.running
+    groups = groups_of(within.comparisons, going_on=going_on, answering=answering)
+    return rendered(
+        "within.html",
+        policy=policy(),
+        style=style(),
+        title=_named(within.run.suite),
+        gate=None,
+        facts=[Fact(name="run", value=_named(within.name))],
+        answers=Answers(
+            groups=tuple(groups),
+            is_single=len(within.comparisons) == 1,
+            left_out=f"{not_made(within.not_made)}." if within.not_made else "",
+        ),
+    )
+
+
+def _answer(comparison: Comparison, metric: ComparedMetric) -> ComparisonAnswer:
+    """By what was asked for first: pass rates, or scores where they say more."""
+    details = tuple(details_of(comparison, metric, named, _MOST_NAMED))
+    score = comparison.score
+    if metric is ComparedMetric.PASS or score is None:
+        return replace(answer_of(comparison), details=details)
+    kind, mark = KINDS[finding_of(score, comparison.confidence)]
+    told = headline(comparison, metric, named)
+    return ComparisonAnswer(kind=kind, mark=mark, headline=told, evidence="", details=details)
+
+
+def _of_variant(label: str, comparison: Comparison) -> ComparisonAnswer:
+    answer = answer_of(comparison)
+    return replace(answer, headline=f"{named(label)}: {answer.headline}", details=())
+
+
+def _variant_rows(versus: SideComparison) -> Iterator[ForestRow]:
+    for variant, comparison in versus.by_variant:
+        yield from forest_row(comparison, variant_label(variant))
+
+
+def _names(comparison: Comparison) -> str:
+    return f"{comparison.subject.label} against {comparison.reference.label}"
+
+
+def _title(versus: SideComparison) -> str:
+    subject = versus.subject
+    return _named(subject.run.suite) if subject.tells_run else _named(_names(versus.comparison))
+
+
+def _facts(story: ComparisonOutline) -> list[Fact]:
+    return [Fact(name="A", value=story.reference), Fact(name="B", value=story.subject)]
+
+
+def _named(text: str) -> str:
+    return one_line(text, _LONGEST_NAME)

@@ -1,0 +1,127 @@
+"""One side held against another: what users hold after a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from paraval.errors import RequestError
+from paraval.records import Variant
+from paraval.report.compare.compare_json import versus_as_dict, within_as_dict
+from paraval.report.compare.compare_text import paper, story_markdown, story_text
+from paraval.report.compare.comparison import Comparison
+from paraval.report.compare.outline import MOST_CASES, story_of
+from paraval.report.compare.two_runs import SideComparison
+from paraval.report.compare.within_run import VariantComparisons, within_markdown
+from paraval.report.formats.json import to_json
+from paraval.report.formats.markdown import code
+from paraval.report.gate import DropVerdict
+from paraval.report.report import check_place, not_written, opened_whole
+
+# A comparison as files: which endings there are. How one is written, `report.report` knows.
+
+ENDINGS = (".json", ".md", ".html")
+
+
+def check_comparison_outputs(paths: Sequence[Path]) -> None:
+    """RequestError for what could not be written later. No file is changed by asking."""
+    for path in paths:
+        if path.suffix.lower() not in ENDINGS:
+            known = ", ".join(ENDINGS)
+            raise RequestError(
+                f"the ending of '{path}' names no form of a comparison; known: {known}",
+                hint="comparison.html for people, comparison.json for programs, comparison.md for a"
+                " pull request",
+            )
+        check_place(path)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """NotWrittenError where it cannot be; what stood there before then still does."""
+    try:
+        with opened_whole(path, "x") as file:
+            file.write(text)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise not_written(path, error) from error
+
+
+# A comparison written to a file: as JSON, Markdown or a page, by its ending.
+
+_MOST_CASES = 500
+"""Of each list in Markdown."""
+
+
+def write_versus(path: Path, versus: SideComparison, drop: DropVerdict | None) -> None:
+    match path.suffix.lower():
+        case ".json":
+            text = f"{to_json(versus_as_dict(versus, drop))}\n"
+        case ".html":
+            # Templates and charts take long to load, and few comparisons are written as a page.
+            from paraval.report.compare.compare_html import versus_page  # noqa: PLC0415 - see above
+
+            text = versus_page(versus, drop)
+        case _:
+            text = versus_markdown(versus, drop)
+    write_whole(path, text)
+
+
+def write_within(path: Path, within: VariantComparisons) -> None:
+    match path.suffix.lower():
+        case ".json":
+            text = f"{to_json(within_as_dict(within))}\n"
+        case ".html":
+            from paraval.report.compare.compare_html import within_page  # noqa: PLC0415 - as above
+
+            text = within_page(within)
+        case _:
+            text = within_markdown(within)
+    write_whole(path, text)
+
+
+def versus_markdown(versus: SideComparison, drop: DropVerdict | None) -> str:
+    """Fits a comment on a pull request."""
+    return story_markdown(story_of(versus, code, most=_MOST_CASES, drop=drop))
+
+
+_WIDTH = 80
+
+
+class ComparisonReport:
+    """B against A, to read, print or write.
+
+    `print(report)` shows what `paraval compare` shows. Differences are B's less A's.
+    """
+
+    def __init__(self, versus: SideComparison) -> None:
+        self._versus = versus
+
+    @property
+    def comparison(self) -> Comparison:
+        """Over all that both sides have."""
+        return self._versus.comparison
+
+    @property
+    def by_variant(self) -> tuple[tuple[Variant, Comparison], ...]:
+        """Each variant that both have by itself, made up for their number; none where there is but
+        one."""
+        return self._versus.by_variant
+
+    def write(self, path: str | Path) -> None:
+        """Writes a file in the form that its ending names, .json, .md or .html; whole, or not at
+        all."""
+        check_comparison_outputs([Path(path)])
+        write_versus(Path(path), self._versus, None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `paraval compare --json` prints."""
+        return versus_as_dict(self._versus, None)
+
+    def __str__(self) -> str:
+        page = paper(_WIDTH, unicode=True)
+        return story_text(story_of(self._versus, page.safe, most=MOST_CASES, drop=None), page)
+
+    def __repr__(self) -> str:
+        comparison = self.comparison
+        names = f"{self._versus.subject.name} against {self._versus.reference.name}"
+        return f"<ComparisonReport of {names}: {comparison.finding.value}>"

@@ -1,0 +1,259 @@
+"""From pairs to what they say: how much the sides differ, and whether chance explains it.
+
+The arithmetic is that of `paraval.statistics`; here is which of it is used for what. Who stands
+against whom is decided in `pairing`, and in which words it is told in `sentences`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from paraval.report.compare.case_pairs import DUST, Pairs, Repeats
+from paraval.report.compare.comparison import (
+    Comparison,
+    Difference,
+    Finding,
+    Interval,
+    Method,
+    PassAtK,
+    Ratio,
+    Side,
+)
+from paraval.statistics.means import apart, repeats_step, speedup_interval
+from paraval.statistics.pairs import (
+    holm,
+    mcnemar_mid_p,
+    paired_interval,
+    score_interval,
+    sign_flip_p,
+)
+from paraval.statistics.power import detectable_from, seen_spread
+from paraval.statistics.rates import pass_at_k, pass_hat_k
+
+MOST_RESAMPLES = 9_999
+FEWEST_RESAMPLES = 999
+DRAWS = 3_000_000
+"""What all comparisons of a question may draw together: about half a second."""
+COMPUTED_FROM = 500
+"""From so many cases on a bootstrap of all resamples is computed, and not drawn."""
+SHOWN_K = (2, 3, 5, 10)
+"""Of these and the most that most cases have, pass@k is told."""
+MOST_CASES = 0.8
+
+
+def compare(
+    pairs: Pairs,
+    subject: Side,
+    reference: Side,
+    *,
+    confidence: float = 0.95,
+    seed: int = 0,
+    resamples: int = MOST_RESAMPLES,
+) -> Comparison:
+    """The subject against the reference, as the one comparison of its question: `adjusted` makes
+    up for others beside it."""
+    passing = _passing(pairs, confidence, seed=seed, resamples=resamples)
+    spread = seen_spread(pairs.differences, step=step_of(pairs)) if pairs else None
+    return Comparison(
+        subject=subject,
+        reference=reference,
+        cases=len(pairs),
+        confidence=confidence,
+        rate_subject=fmean(pairs.rates_subject) if pairs else None,
+        rate_reference=fmean(pairs.rates_reference) if pairs else None,
+        passing=passing,
+        score=_score(pairs, confidence, seed=seed, resamples=resamples),
+        finding=finding_of(passing, confidence),
+        detectable=None if spread is None else detectable_from(spread, confidence),
+        spread=spread,
+        if_errors=pairs.if_errors,
+        seconds=None if pairs.is_short else _ratio(pairs.log_seconds, confidence),
+        cost=_ratio(pairs.log_usd, confidence),
+        timeouts_subject=pairs.timeouts[0],
+        timeouts_reference=pairs.timeouts[1],
+        pass_at=_pass_at(pairs),
+        left_out=pairs.left_out,
+        turned=pairs.turned,
+    )
+
+
+def adjusted(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
+    """All comparisons of one question, each with what Holm makes of its p-values, the finding that
+    is left then, and what it could have shown beside so many others."""
+    passing = _adjusted_ps([one.passing for one in comparisons])
+    scores = _adjusted_ps([one.score for one in comparisons])
+    among = max(1, sum(one is not None for one in passing))
+    return tuple(
+        replace(
+            one,
+            passing=new,
+            score=score,
+            among=among,
+            detectable=_detectable(one, among),
+            finding=finding_of(new, one.confidence),
+        )
+        for one, new, score in zip(comparisons, passing, scores, strict=True)
+    )
+
+
+def _detectable(comparison: Comparison, among: int) -> float | None:
+    """None where nothing is said of it: where the number of cases was not fixed before."""
+    if comparison.detectable is None or comparison.spread is None:
+        return comparison.detectable
+    return detectable_from(comparison.spread, comparison.confidence, among=among)
+
+
+def finding_of(difference: Difference | None, confidence: float) -> Finding:
+    """A difference is shown where both the test and the interval say so."""
+    if difference is None:
+        return Finding.NOT_SHOWN
+    low, high = difference.interval
+    if difference.adjusted_p >= 1 - confidence - DUST or low <= 0 <= high:
+        return Finding.NOT_SHOWN
+    return Finding.BETTER if difference.mean > 0 else Finding.WORSE
+
+
+def resamples_for(cases: int, comparisons: int) -> int:
+    """Fewer where there is more to do: many comparisons of many cases must not take seconds."""
+    each = DRAWS // max(1, cases * comparisons)
+    return min(MOST_RESAMPLES, max(FEWEST_RESAMPLES, each))
+
+
+def _passing(pairs: Pairs, confidence: float, *, seed: int, resamples: int) -> Difference | None:
+    if not pairs:
+        return None
+    differences = pairs.differences
+    wins, losses = _split(differences)
+    if pairs.is_single:
+        method, p = Method.MCNEMAR, mcnemar_mid_p(wins, losses)
+    else:
+        p = sign_flip_p(differences, seed=seed, resamples=resamples)
+        method = Method.SIGN_FLIPS
+    mean, low, high = paired_interval(differences, confidence, step=step_of(pairs))
+    return Difference(
+        mean=mean,
+        interval=(low, high),
+        p=p,
+        adjusted_p=p,
+        method=method,
+        wins=wins,
+        losses=losses,
+    )
+
+
+def step_of(pairs: Pairs) -> float:
+    """Of their interval: by how much the repeats of the cases, and their settings, waver."""
+    squares = math.fsum(value * value for value in pairs.differences)
+    single = math.fsum(
+        number * fmean(apart(passed / n, others / m) for (n, passed), (m, others) in kinds)
+        for kinds, number in pairs.repeats.items()
+    )
+    return repeats_step(squares, single)
+
+
+def _score(pairs: Pairs, confidence: float, *, seed: int, resamples: int) -> Difference | None:
+    if not pairs.has_more_scores:
+        return None
+    differences = pairs.scores
+    wins, losses = _split(differences)
+    p = sign_flip_p(differences, seed=seed, resamples=resamples)
+    drawn = resamples if len(differences) <= COMPUTED_FROM else max(resamples, MOST_RESAMPLES)
+    return Difference(
+        mean=fmean(differences),
+        interval=_bootstrapped(differences, confidence, seed=seed, resamples=drawn),
+        p=p,
+        adjusted_p=p,
+        method=Method.SIGN_FLIPS,
+        wins=wins,
+        losses=losses,
+    )
+
+
+def _bootstrapped(
+    differences: Sequence[float], confidence: float, *, seed: int, resamples: int
+) -> Interval:
+    """The same whatever the order of cases, and mirrored for exchanged sides: resamples are drawn
+    from the values in their own order, looked at from the side whose values are larger."""
+    upright = sorted(differences)
+    mirrored = sorted(0.0 - value for value in differences)
+    low, high = score_interval(max(upright, mirrored), confidence, seed=seed, resamples=resamples)
+    if upright == mirrored:
+        return ((low - high) / 2, (high - low) / 2)
+    return (low, high) if upright > mirrored else (0.0 - high, 0.0 - low)
+
+
+def _ratio(logs: Sequence[float], confidence: float) -> Ratio | None:
+    if not logs:
+        return None
+    ratio, low, high = speedup_interval(logs, confidence)
+    return Ratio(ratio=ratio, interval=(low, high), cases=len(logs))
+
+
+def _pass_at(pairs: Pairs) -> tuple[PassAtK, ...]:
+    """Of the same cases for every k, since others would make all of 5 more likely than both of 2:
+    those with as many repeats as most of them have."""
+    most = _most_repeats(pairs)
+    enough = [
+        (number, [kind for kind in kinds if _both(kind) >= most])
+        for kinds, number in pairs.repeats.items()
+    ]
+    return tuple(_pass_at_k(enough, k) for k in sorted({*SHOWN_K, most}) if 2 <= k <= most)
+
+
+def _most_repeats(pairs: Pairs) -> int:
+    """The largest number of repeats that at least MOST_CASES of the cases have on both sides."""
+    having: Counter[int] = Counter()
+    for kinds, number in pairs.repeats.items():
+        having[max(map(_both, kinds))] += number
+    cases = 0
+    for repeats in sorted(having, reverse=True):
+        cases += having[repeats]
+        if cases >= MOST_CASES * len(pairs):
+            return repeats
+    return 0
+
+
+def _pass_at_k(enough: Sequence[tuple[int, Sequence[Repeats]]], k: int) -> PassAtK:
+    """A mean over cases, each a mean over its settings with enough repeats."""
+    sums = [0.0] * 4
+    cases = 0
+    for number, kinds in enough:
+        if not kinds:
+            continue
+        cases += number
+        for place, likely, sides in (
+            (0, pass_at_k, [subject for subject, _ in kinds]),
+            (1, pass_at_k, [reference for _, reference in kinds]),
+            (2, pass_hat_k, [subject for subject, _ in kinds]),
+            (3, pass_hat_k, [reference for _, reference in kinds]),
+        ):
+            sums[place] += number * fmean(likely(n, c, k) for n, c in sides)
+    any_subject, any_reference, all_subject, all_reference = (value / cases for value in sums)
+    return PassAtK(
+        k=k,
+        cases=cases,
+        any_subject=any_subject,
+        any_reference=any_reference,
+        all_subject=all_subject,
+        all_reference=all_reference,
+    )
+
+
+def _both(kind: Repeats) -> int:
+    """Repeats that were judged on either side."""
+    (subject, _), (reference, _) = kind
+    return min(subject, reference)
+
+
+def _adjusted_ps(differences: Sequence[Difference | None]) -> list[Difference | None]:
+    known = [one for one in differences if one is not None]
+    ps = iter(holm([one.p for one in known]))
+    return [None if one is None else replace(one, adjusted_p=next(ps)) for one in differences]
+
+
+def _split(differences: Sequence[float]) -> tuple[int, int]:
+    return (sum(value > 0 for value in differences), sum(value < 0 for value in differences))

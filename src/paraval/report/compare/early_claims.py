@@ -1,0 +1,218 @@
+"""What may be claimed of a comparison that may stop at any time.
+
+Pairs come in the drawn order of their cases and count as a prefix without holes: which trials
+happen to have ended by a moment may depend on how they end (wrong answers are often quick), but
+the cases that come first in a drawn order are a random sample whatever their outcomes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import takewhile
+from statistics import fmean
+
+from paraval.report.compare.case_pairs import (
+    Matchup,
+    Pairs,
+    Setting,
+    difference_of,
+    judged_of,
+    pairs_of,
+)
+from paraval.report.compare.case_results import CaseBook
+from paraval.report.compare.comparison import (
+    Comparison,
+    Difference,
+    EarlyStopState,
+    Finding,
+    Interval,
+    Method,
+    Ratio,
+    Side,
+)
+from paraval.report.compare.compute import compare
+from paraval.statistics.anytime import MeanTest, betting_interval, drawn_order
+
+
+class Missing(Enum):
+    """Why a case has no difference."""
+
+    ENDED_WITHOUT = "all its trials ended, but it is not judged on both sides"
+    NOT_YET = "it has not run, still runs, or was skipped"
+
+
+def anytime_difference(
+    pairs: Sequence[float | Missing | None],
+    planned: int,
+    confidence: float,
+    comparisons: int = 1,
+) -> tuple[Difference, EarlyStopState]:
+    """Subject less reference, from the differences of cases in drawn order, each in [-1, 1].
+
+    A case that ended without a difference (None, too) is passed over; the first that has none yet
+    ends what counts. `planned` is how many cases there are, `comparisons` how many are made of the
+    same question: each of them must be so much surer.
+    """
+    prefix = list(_prefix(pairs))
+    differences = [pair for pair in prefix if isinstance(pair, (int, float))]
+    test, surest = MeanTest(), 0
+    for number, one in enumerate(differences, start=1):
+        before = test.best
+        test.add(one)
+        if test.best > before:
+            surest = number
+    alpha = (1 - confidence) / comparisons
+    difference = Difference(
+        mean=fmean(differences) if differences else 0.0,
+        interval=_interval(differences, surest, 1 - alpha),
+        p=test.p,
+        adjusted_p=min(1.0, test.p * comparisons),
+        method=Method.ANYTIME if differences else Method.NONE,
+        wins=test.wins,
+        losses=test.losses,
+    )
+    stopped = EarlyStopState(
+        used=len(differences),
+        planned=planned,
+        decided=test.is_decided(alpha),
+        futile=test.is_futile(max(0, planned - len(prefix)), alpha),
+    )
+    return difference, stopped
+
+
+def _prefix(pairs: Sequence[float | Missing | None]) -> Iterable[float | Missing | None]:
+    for pair in pairs:
+        if pair is Missing.NOT_YET:
+            return
+        yield pair
+
+
+def _interval(differences: Sequence[float], surest: int, confidence: float) -> Interval:
+    """Where the mean may lie: after all of these, and after the first ones, with which the test was
+    surest. What was ruled out once stays so, also where pairs that came later speak against it."""
+    low, high = betting_interval(differences, confidence)
+    if 0 < surest < len(differences):
+        first_low, first_high = betting_interval(differences[:surest], confidence)
+        mean = fmean(differences)
+        low, high = min(max(low, first_low), mean), max(min(high, first_high), mean)
+    return low, high
+
+
+# What may be said of two sides where how many cases there are depends on how they ended.
+
+_UNKNOWN_WIDTH = (0.0, math.inf)
+
+State = float | Missing
+"""Of a case: its difference, or why it has none."""
+
+
+def state_of(settings: Sequence[Setting]) -> State:
+    """Of a case, by what both sides have of it."""
+    if any(side.skipped for setting in settings for side in setting):
+        return Missing.NOT_YET
+    judged = judged_of(settings)
+    return difference_of(judged) if judged else Missing.ENDED_WITHOUT
+
+
+def counting(order: Sequence[str], states: Mapping[str, State]) -> set[str]:
+    """The cases in drawn order, up to the first that has no state yet."""
+    return set(takewhile(lambda case: states[case] is not Missing.NOT_YET, order))
+
+
+def claiming(
+    compared: Comparison, claim: tuple[Difference, EarlyStopState], *, among: int
+) -> Comparison:
+    """A comparison of the cases that count, with what holds of them at any time."""
+    difference, stopped = claim
+    return replace(
+        _of_no_fixed_number(compared),
+        among=among,
+        passing=difference if compared.cases else None,
+        finding=_decided(difference) if stopped.decided else Finding.NOT_SHOWN,
+        stopped=stopped,
+    )
+
+
+def claiming_nothing(compared: Comparison) -> Comparison:
+    """Where nobody knows in which order the cases were drawn: how the sides stand, and no more."""
+    passing = compared.passing
+    if passing is not None:
+        passing = replace(passing, p=1.0, adjusted_p=1.0, interval=(-1.0, 1.0), method=Method.NONE)
+    return replace(_of_no_fixed_number(compared), passing=passing, finding=Finding.NOT_SHOWN)
+
+
+def _of_no_fixed_number(compared: Comparison) -> Comparison:
+    return replace(
+        compared,
+        score=None,
+        detectable=None,
+        seconds=_without_interval(compared.seconds),
+        cost=_without_interval(compared.cost),
+    )
+
+
+def _without_interval(ratio: Ratio | None) -> Ratio | None:
+    return None if ratio is None else replace(ratio, interval=_UNKNOWN_WIDTH)
+
+
+def _decided(difference: Difference) -> Finding:
+    """By the mean, where the interval leaves out 0: pairs that were still running when it was
+    decided may have turned it."""
+    low, high = difference.interval
+    if low > 0:
+        return Finding.BETTER
+    return Finding.WORSE if high < 0 else Finding.NOT_SHOWN
+
+
+# Two runs of which one may have stopped early: then how many cases there are depends on how they
+# ended, and what is meant for a number of cases that was fixed before may not be claimed.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwoBooks:
+    """What each case came to on both sides, and which variants stand against which."""
+
+    subject: CaseBook
+    reference: CaseBook
+    matchup: Matchup
+
+    def pairs(self) -> Pairs:
+        return pairs_of(self.subject, self.reference, self.matchup)
+
+    def states(self) -> dict[str, State]:
+        """Of each case that both plans have: its difference, or why it has none."""
+        return {
+            case: state_of(self.matchup.settings(cells, self.reference.cells_of(case)))
+            for case, cells in self.subject.rows()
+            if case in self.reference and any(key in cells for key, _ in self.matchup.keys)
+        }
+
+    def pairs_of_some(self, cases: set[str]) -> Pairs:
+        pairs = Pairs()
+        for case, cells in self.subject.rows():
+            if case in cases:
+                self.matchup.add_row(pairs, case, cells, self.reference.cells_of(case))
+        return pairs
+
+
+def compared_at_any_time(
+    books: TwoBooks,
+    sides: tuple[Side, Side],
+    order_seed: int | None,
+    *,
+    confidence: float,
+    among: int,
+) -> Comparison:
+    """`order_seed` drew the order of cases; None where nobody knows it, or there were two."""
+    pairs = books.pairs()
+    if order_seed is None:
+        return claiming_nothing(compare(pairs, *sides, confidence=confidence, resamples=1))
+    states = books.states()
+    order = drawn_order(list(states), order_seed)
+    claim = anytime_difference([states[case] for case in order], len(order), confidence, among)
+    some = books.pairs_of_some(counting(order, states))
+    compared = compare(some, *sides, confidence=confidence, resamples=1)
+    return claiming(replace(compared, left_out=pairs.left_out), claim, among=among)

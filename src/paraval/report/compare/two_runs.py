@@ -1,0 +1,294 @@
+"""What is held against what, and the comparisons that come of it.
+
+How cases are paired and what their figures say is `comparing`'s; here is what holds for two runs:
+which variants they share, and what may be claimed where one of them stopped early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property
+
+from paraval.errors import RequestError
+from paraval.records import Outcome, RunInfo, Variant
+from paraval.report.compare.case_pairs import (
+    Matchup,
+    PairedBooks,
+    Pairs,
+    UnpairableError,
+    pair_books,
+    pairs_of_each,
+)
+from paraval.report.compare.case_results import CaseBook
+from paraval.report.compare.comparison import Comparison, Side
+from paraval.report.compare.compute import adjusted, compare, resamples_for
+from paraval.report.compare.early_claims import TwoBooks, compared_at_any_time
+from paraval.report.compare.sentences import Quote
+from paraval.report.contents import Contents, order_seed_of
+from paraval.report.part import Choice
+from paraval.report.summary.columns import WITHOUT_MATRIX
+from paraval.report.summary.summary import Summary
+from paraval.text.words import counted, listed, reason, variant_label
+
+
+class ComparedMetric(StrEnum):
+    """What is compared first."""
+
+    PASS = "pass"  # noqa: S105 - no secret
+    SCORE = "score"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonQuestion:
+    """How a comparison is made."""
+
+    confidence: float = 0.95
+    seed: int = 0
+    metric: ComparedMetric = ComparedMetric.PASS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonSide:
+    """A side: a run, a file, or a part of one."""
+
+    label: str
+    """What it is called in sentences."""
+    name: str
+    """A run's id, or a file as it was asked for."""
+    contents: Contents
+    choice: Choice = field(default_factory=dict)
+    tells_run: bool = True
+    """False: of which suite and run it is, nobody knows."""
+
+    @property
+    def run(self) -> RunInfo:
+        return self.contents.run
+
+    @property
+    def summary(self) -> Summary:
+        return self.contents.summary
+
+    @property
+    def is_stopped_early(self) -> bool:
+        """Or may be: then how many cases there are depends on how they ended."""
+        return self.contents.may_have_stopped
+
+    @property
+    def side(self) -> Side:
+        return Side(label=self.label, choice=dict(self.choice), run=self.name)
+
+
+class SideComparison:
+    """The subject against the reference."""
+
+    def __init__(
+        self, subject: ComparisonSide, reference: ComparisonSide, question: ComparisonQuestion
+    ) -> None:
+        """RequestError where the two cannot be compared."""
+        self.subject = subject
+        self.reference = reference
+        self.question = question
+        if question.metric is ComparedMetric.SCORE and not self.has_same_graders:
+            raise RequestError(
+                "scores cannot be compared: the two runs have different graders",
+                hint="leave out --metric score to compare pass rates",
+            )
+        self._paired = _paired(subject, reference)
+
+    @cached_property
+    def comparison(self) -> Comparison:
+        """Over all that both have."""
+        if not self.is_any_time:
+            return self._at_the_end(self._paired.pairs, among=1)
+        keys = tuple(key for matchup in self._paired.matchups for key in matchup.keys)
+        return self._at_any_time(Matchup(keys=keys), among=1)
+
+    @cached_property
+    def by_variant(self) -> tuple[tuple[Variant, Comparison], ...]:
+        """Each shared variant by itself, made up for their number; none where there is but one."""
+        number = len(self._paired.shared)
+        if number < 2:
+            return ()
+        matchups = self._paired.matchups
+        if self.is_any_time:
+            each = tuple(self._at_any_time(matchup, among=number) for matchup in matchups)
+        else:
+            gathered = pairs_of_each(*self._books, matchups)
+            each = adjusted([self._at_the_end(pairs, among=number) for pairs in gathered])
+        return tuple(zip(self._paired.shared, each, strict=True))
+
+    @property
+    def is_any_time(self) -> bool:
+        """Whether a side may have stopped early, so that only what holds at any time is claimed."""
+        return self.subject.is_stopped_early or self.reference.is_stopped_early
+
+    @property
+    def order_seed(self) -> int | None:
+        """By which the cases of what stopped early were drawn, if by one and known."""
+        sides = (self.subject, self.reference)
+        return order_seed_of(one.run for one in sides if one.is_stopped_early)
+
+    @property
+    def has_same_graders(self) -> bool:
+        """As far as anybody knows: scores of other graders are no measure of the same thing."""
+        now, before = (one.run.parts.get("graders") for one in (self.subject, self.reference))
+        return now is None or before is None or now == before
+
+    @property
+    def only_subject(self) -> tuple[str, ...]:
+        """Labels of variants that the other side lacks."""
+        return tuple(_label(one) for one in self._paired.only_subject)
+
+    @property
+    def only_reference(self) -> tuple[str, ...]:
+        return tuple(_label(one) for one in self._paired.only_reference)
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether a side has cases or variants that are not compared."""
+        paired = self._paired
+        return bool(self.comparison.left_out.cases or paired.only_subject or paired.only_reference)
+
+    @property
+    def _books(self) -> tuple[CaseBook, CaseBook]:
+        return self.subject.contents.book, self.reference.contents.book
+
+    @property
+    def _sides(self) -> tuple[Side, Side]:
+        return self.subject.side, self.reference.side
+
+    def _at_any_time(self, matchup: Matchup, *, among: int) -> Comparison:
+        subject, reference = self._books
+        return compared_at_any_time(
+            TwoBooks(subject=subject, reference=reference, matchup=matchup),
+            self._sides,
+            self.order_seed,
+            confidence=self.question.confidence,
+            among=among,
+        )
+
+    def _at_the_end(self, pairs: Pairs, *, among: int) -> Comparison:
+        comparison = compare(
+            pairs,
+            *self._sides,
+            confidence=self.question.confidence,
+            seed=self.question.seed,
+            resamples=resamples_for(len(pairs), among),
+        )
+        return comparison if self.has_same_graders else replace(comparison, score=None)
+
+
+def _paired(subject: ComparisonSide, reference: ComparisonSide) -> PairedBooks:
+    one, other = subject.contents.book, reference.contents.book
+    if not (len(one) and len(other)):
+        # Nothing stands against nothing: that is no wrong request, but tells nothing either.
+        return PairedBooks(
+            pairs=Pairs(), shared=(), only_subject=(), only_reference=(), matchups=()
+        )
+    try:
+        return pair_books(one, other)
+    except UnpairableError:
+        hint = "choose one of each: paraval compare A:AXIS=VALUE B:AXIS=VALUE"
+        message = f"{subject.label} and {reference.label} have no variant in common"
+        raise RequestError(message, hint=hint) from None
+
+
+def _label(variant: Variant) -> str:
+    return variant_label(variant) or WITHOUT_MATRIX
+
+
+def failing_reasons(held: ComparisonSide, cases: frozenset[str]) -> dict[str, str]:
+    """Why each of these cases failed, in the words of its first wrong answer."""
+    found: dict[str, str] = {}
+    if not cases:
+        return found
+    for result in held.contents.trials:
+        if result.case_id in cases and result.outcome is Outcome.FAILED:
+            found.setdefault(result.case_id, reason(result.result))
+            if len(found) == len(cases):
+                break
+    return found
+
+
+# What else differs between two sides, so that a difference may have other reasons than one looks
+# for: other suites, other parts, verdicts that are missing.
+
+_MOST_NAMED = 5
+
+
+def notices_of(versus: SideComparison, quote: Quote) -> Iterator[str]:
+    """Each a sentence."""
+    subject, reference = versus.subject, versus.reference
+    if subject.tells_run and reference.tells_run:
+        yield from _other_suite(subject, reference, quote)
+        yield from _other_parts(subject, reference, quote)
+        if not versus.has_same_graders:
+            yield "Scores are not compared: the two runs have different graders."
+    for held in (reference, subject):
+        yield from _unfinished(held, quote)
+    yield from _unshared(versus, quote)
+    if versus.is_any_time:
+        yield from _early(versus, quote)
+
+
+def _other_suite(subject: ComparisonSide, reference: ComparisonSide, quote: Quote) -> Iterator[str]:
+    if subject.run.suite != reference.run.suite:
+        names = f"{quote(reference.run.suite)} and {quote(subject.run.suite)}"
+        yield f"They are of two suites, {names}: cases are paired by their ids alone."
+
+
+def _other_parts(subject: ComparisonSide, reference: ComparisonSide, quote: Quote) -> Iterator[str]:
+    now, before = subject.run.parts, reference.run.parts
+    if not now or not before or subject.run.id == reference.run.id:
+        return
+    changed = [name for name in dict.fromkeys((*before, *now)) if now.get(name) != before.get(name)]
+    if changed:
+        yield f"What changed between the two runs: {_some(changed, quote)}."
+
+
+def _unfinished(held: ComparisonSide, quote: Quote) -> Iterator[str]:
+    run, label = held.run, quote(held.label)
+    if not held.summary.trials:
+        yield f"{label} has no trials."
+    elif run.running:
+        yield f"{label} still goes on{_without_result(held)}: the figures will change."
+    elif run.interrupted:
+        yield f"{label} was interrupted{_without_result(held)}."
+    elif run.held_back:
+        yield f"{label} left trials for later{_without_result(held)}."
+
+
+def _without_result(held: ComparisonSide) -> str:
+    """`, 3 trials without a result`: they count in no figure."""
+    number = held.summary.skipped
+    return f", {counted(number, 'trial')} without a result" if number else ""
+
+
+def _unshared(versus: SideComparison, quote: Quote) -> Iterator[str]:
+    for held, variants in (
+        (versus.reference, versus.only_reference),
+        (versus.subject, versus.only_subject),
+    ):
+        if variants:
+            only = counted(len(variants), "variant")
+            yield f"Only {quote(held.label)} has {only}, left out: {_some(variants, quote)}."
+
+
+def _early(versus: SideComparison, quote: Quote) -> Iterator[str]:
+    stopped = [one for one in (versus.reference, versus.subject) if one.is_stopped_early]
+    names = listed(dict.fromkeys(quote(one.label) for one in stopped))
+    may = "may stop" if any(one.run.running for one in stopped) else "could stop"
+    if versus.comparison.stopped is None:
+        yield (
+            f"{names} {may} early, and the cases were not drawn in one known order: how the sides"
+            " stand is told, but nothing is claimed."
+        )
+    else:
+        yield f"{names} {may} early: what is claimed holds at any time, and no more is claimed."
+
+
+def _some(names: Sequence[str], quote: Quote) -> str:
+    more = len(names) - _MOST_NAMED
+    return listed([*map(quote, names[:_MOST_NAMED]), *([f"{more:,} more"] if more > 0 else [])])

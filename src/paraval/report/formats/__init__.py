@@ -1,0 +1,1 @@
+"""A run's report, a module for each form of it."""

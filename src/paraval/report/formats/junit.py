@@ -1,0 +1,174 @@
+"""JUnit XML, in the form that Jenkins, GitLab, GitHub's reporters and Surefire's readers share.
+
+A test suite a variant. A wrong answer is a `failure`; an error is an `error` with its kind as the
+type. Readers count them apart, as we do.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from array import array
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from html import escape
+from typing import BinaryIO, TextIO
+
+from paraval.records import AttemptResult, Outcome, TrialResult
+from paraval.report.contents import Contents
+from paraval.report.summary.costs import Costs, finite
+from paraval.report.summary.summary import Summary, VariantSummary, variant_key
+from paraval.report.summary.tool_activity import ToolActivity
+from paraval.text.terminal import one_line, printable
+from paraval.text.words import reason, variant_label
+
+_MOST_OUTPUT_BYTES = 10_000
+_LONGEST_NAME = 300
+_CUT = "\n[cut]"
+# What XML may not hold, not what it may: Python takes long to compile a set of nearly everything.
+_ILLEGAL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+class AsJUnit:
+    def write(self, contents: Contents, file: TextIO) -> None:
+        summary = contents.summary
+        file.write('<?xml version="1.0" encoding="UTF-8"?>\n')
+        file.write(f"<testsuites {_counts(contents.run.suite, summary, summary.wall_s)}>\n")
+        with tempfile.TemporaryFile() as spool:
+            cases = _TestCaseSpool(spool)
+            for result in contents.trials:
+                cases.add(variant_key(result.variant), _test_case(contents.run.suite, result))
+            for one in summary.variants:
+                file.write(f"  <testsuite {_suite_attributes(contents, one)}>\n")
+                file.write(_properties(one))
+                file.writelines(cases.of(variant_key(one.variant)))
+                file.write("  </testsuite>\n")
+        file.write("</testsuites>\n")
+
+
+class _TestCaseSpool:
+    """Test cases, which come in plan order, held on disk until their variant's turn."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._end = 0
+        self._places: dict[str, array[int]] = defaultdict(lambda: array("q"))
+
+    def add(self, key: str, text: str) -> None:
+        encoded = text.encode()
+        self._file.write(encoded)
+        self._places[key].extend((self._end, len(encoded)))
+        self._end += len(encoded)
+
+    def of(self, key: str) -> Iterator[str]:
+        places = self._places.get(key, array("q"))
+        for start, length in zip(places[::2], places[1::2], strict=True):
+            self._file.seek(start)
+            yield self._file.read(length).decode()
+
+
+def _suite_attributes(contents: Contents, one: VariantSummary) -> str:
+    name = variant_label(one.variant) or contents.run.suite
+    started = datetime.fromtimestamp(contents.run.started_at, UTC).isoformat(timespec="seconds")
+    counts = _counts(name, one, one.serial_s)
+    return f'{counts} skipped="{one.skipped}" timestamp="{started}"'
+
+
+def _properties(one: VariantSummary) -> str:
+    """What it cost, as far as any of it is told, by the names that the JSON report has for it."""
+    properties = {**_of_costs("", one.target), **_of_costs("judging.", one.judging)}
+    if one.answers_cut:
+        properties["answers_cut"] = str(one.answers_cut)
+    properties.update(_of_deeds(one.deeds))
+    if not properties:
+        return ""
+    lines = (
+        f'      <property name="{_attribute(name)}" value="{value}"/>\n'
+        for name, value in properties.items()
+    )
+    return f"    <properties>\n{''.join(lines)}    </properties>\n"
+
+
+def _of_costs(start: str, costs: Costs) -> dict[str, str]:
+    """Numbers alone; without a sum where nothing of it is known."""
+    told: dict[str, str] = {}
+    if costs.usd is not None:
+        told["cost_usd"] = f"{costs.usd:.9f}".rstrip("0").rstrip(".")
+    if costs.unpriced:
+        told["trials_of_unknown_cost"] = str(costs.unpriced)
+    if costs.cached:
+        told["cached"] = str(costs.cached)
+    return {f"{start}{name}": value for name, value in told.items()}
+
+
+def _of_deeds(deeds: ToolActivity) -> dict[str, str]:
+    """Trials that were handed a server, and in how many it was called, by the server's name."""
+    told: dict[str, str] = {}
+    if deeds.median_turns is not None:
+        told["median_turns"] = f"{deeds.median_turns:g}"
+    for name, use in deeds.servers.items():
+        told[f"mcp.{name}.handed"] = str(use.handed)
+        if use.telling or not use.handed:
+            told[f"mcp.{name}.called"] = str(use.called)
+            told[f"mcp.{name}.calls"] = str(use.calls)
+    if deeds.changes is not None:
+        told["trials_that_changed_files"] = str(deeds.changes.changed)
+        if deeds.changes.unknown:
+            told["trials_whose_change_is_unknown"] = str(deeds.changes.unknown)
+        if deeds.changes.tampered:
+            told["trials_that_tampered"] = str(deeds.changes.tampered)
+    return told
+
+
+def _counts(name: str, tally: Summary | VariantSummary, time_s: float) -> str:
+    return (
+        f'name="{_attribute(name)}" tests="{tally.trials}" failures="{tally.failed}"'
+        f' errors="{tally.errors}" time="{_seconds(time_s)}"'
+    )
+
+
+def _test_case(suite: str, result: TrialResult) -> str:
+    label = variant_label(result.variant)
+    name = result.case_id if result.repeat == 1 else f"{result.case_id} #{result.repeat}"
+    inside = _verdict(result.result) + _system_out(result.result)
+    start = (
+        f'    <testcase name="{_attribute(name)}"'
+        f' classname="{_attribute(f"{suite}.{label}" if label else suite)}"'
+        f' time="{_seconds(result.total_s)}"'
+    )
+    return f"{start}>\n{inside}    </testcase>\n" if inside else f"{start}/>\n"
+
+
+def _verdict(end: AttemptResult) -> str:
+    if end.outcome is Outcome.PASSED:
+        return ""
+    message = f'message="{_attribute(reason(end))}"'
+    if end.outcome is Outcome.SKIPPED:
+        return f"      <skipped {message}/>\n"
+    tag = "failure" if end.outcome is Outcome.FAILED else "error"
+    told = _text(reason(end))
+    return f'      <{tag} {message} type="{end.outcome.value}">{told}</{tag}>\n'
+
+
+def _system_out(end: AttemptResult) -> str:
+    if end.output is None or not end.output.text:
+        return ""
+    return f"      <system-out>{_text(end.output.text)}</system-out>\n"
+
+
+def _attribute(text: str) -> str:
+    return escape(_ILLEGAL.sub("\ufffd", one_line(text, _LONGEST_NAME)))
+
+
+def _text(text: str) -> str:
+    near = printable(text[: _MOST_OUTPUT_BYTES * 2])
+    encoded = near.encode()
+    if len(encoded) > _MOST_OUTPUT_BYTES or len(text) > _MOST_OUTPUT_BYTES * 2:
+        room = _MOST_OUTPUT_BYTES - len(_CUT)
+        near = encoded[:room].decode(errors="ignore") + _CUT
+    return escape(_ILLEGAL.sub("\ufffd", near), quote=False)
+
+
+def _seconds(value: float) -> str:
+    return f"{finite(value) or 0.0:.6f}"

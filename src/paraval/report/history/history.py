@@ -1,0 +1,398 @@
+"""What is told of a suite's past: an entry a run, with its figures and what is new in it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from statistics import fmean
+
+from paraval.errors import ParavalError, RequestError
+from paraval.records import RunInfo, Variant
+from paraval.report.compare.case_pairs import Matchup, Pairs, pairs_of
+from paraval.report.compare.case_results import CaseBook
+from paraval.report.compare.comparison import Comparison, Finding, Side
+from paraval.report.compare.compute import compare, finding_of, resamples_for
+from paraval.report.compare.two_runs import ComparisonQuestion, ComparisonSide, SideComparison
+from paraval.report.contents import Contents, RunSource
+from paraval.report.part import Choice, Part, axes_in
+from paraval.report.summary.summary import Summary
+from paraval.statistics.pairs import holm
+
+
+class Completeness(StrEnum):
+    """Whether a run's figures are over all that was planned."""
+
+    COMPLETE = "complete"
+    RUNNING = "running"
+    HELD_BACK = "held_back"
+    INTERRUPTED = "interrupted"
+
+
+def standing_of(run: RunInfo) -> Completeness:
+    """An early stop completes a run; a budget that is spent does not."""
+    if run.running:
+        return Completeness.RUNNING
+    if run.held_back:
+        return Completeness.HELD_BACK
+    if run.interrupted or run.ended_at is None or run.done < run.trials:
+        return Completeness.INTERRUPTED
+    return Completeness.COMPLETE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteChange:
+    """What is another than in the run before."""
+
+    part: str
+    """cases, prompt, models, target, graders, workspace, matrix, repeats or code."""
+    words: str
+    """`prompt changed`, `cases: 20 -> 22`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shift:
+    """A pass rate that is shown to be another than in an earlier run, case by case."""
+
+    variant: Variant | None
+    """None: that of the whole run."""
+    since: str
+    """The run it was compared with."""
+    is_since_last: bool
+    """True: that is the run before."""
+    difference: float
+    """Now less then, in shares."""
+    interval: tuple[float, float]
+    confidence: float
+    cases: int
+    at_any_time: bool = False
+    """True: one of the two may have stopped early, and this holds all the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEntry:
+    """A run in the history of its suite."""
+
+    run: RunInfo
+    standing: Completeness
+    summary: Summary
+    """Of the part that was asked for, where one was."""
+    cases: int
+    """That the run has trials of."""
+    chosen_variants: str = ""
+    """Which variants were asked for, where it were not all: `mode=with-tool`."""
+    suite_variants: int | None = None
+    """How many the suite has, as far as a run of all of them is known."""
+    changes: tuple[SuiteChange, ...] = ()
+    compared_with: str | None = None
+    """The last complete run before with the same cases; None: there is none, or this is not
+    complete."""
+    shifts: tuple[Shift, ...] = ()
+
+    @property
+    def is_partial(self) -> bool:
+        return self.standing is not Completeness.COMPLETE
+
+    @property
+    def has_verdicts(self) -> bool:
+        """An outage is no history of wrong answers."""
+        return self.summary.judged > 0
+
+    @property
+    def suite_cases(self) -> int | None:
+        """Of the suite as it was written; None where nobody noted it."""
+        told = self.run.parts.get("case_count", "")
+        return int(told) if told.isdecimal() else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """The last runs of a suite, the newest last."""
+
+    suite: str
+    choice: Mapping[str, str] = field(default_factory=dict)
+    """Axis -> value: the figures are of such trials alone."""
+    entries: tuple[HistoryEntry, ...]
+    older: int = 0
+    """Runs that were not asked for."""
+    unfitting: int = 0
+    """Runs without a trial that fits the choice."""
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    """Run -> why."""
+
+
+# What was changed between two runs of a suite, by the digests of its parts.
+
+PARTS = ("cases", "prompt", "models", "target", "graders", "workspace", "matrix", "repeats", "code")
+"""In the order in which they are told. There is one more, case_count, told with the cases."""
+_TOLD_AS_THEY_ARE = frozenset(("repeats",))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteParts:
+    """What a run was made of."""
+
+    parts: Mapping[str, str]
+    cases: str
+    """A digest: the suite's own of ids, inputs and expectations, or of the run's ids."""
+    case_count: int | None
+
+    def has_cases_of(self, other: SuiteParts) -> bool:
+        return bool(self.cases) and self.cases == other.cases
+
+
+def made_of(parts: Mapping[str, str], case_ids: Iterable[str]) -> SuiteParts:
+    """`case_ids` count only where the parts say nothing of cases."""
+    if "cases" in parts:
+        count = parts.get("case_count", "")
+        number = int(count) if count.isdecimal() else None
+        return SuiteParts(parts=parts, cases=parts["cases"], case_count=number)
+    ids = sorted(case_ids)
+    words = "\0".join(ids).encode(errors="surrogatepass")
+    digest = hashlib.blake2b(words, digest_size=16).hexdigest()
+    return SuiteParts(parts=parts, cases=f"ids:{digest}" if ids else "", case_count=len(ids))
+
+
+def changes_between(before: SuiteParts, now: SuiteParts) -> Iterator[SuiteChange]:
+    """Of parts that both tell of; another version of paraval may know others."""
+    for part in PARTS:
+        then, later = _told(before, part), _told(now, part)
+        if then is not None and later is not None and then != later:
+            yield SuiteChange(part=part, words=_words(part, before, now))
+
+
+def _told(made: SuiteParts, part: str) -> str | None:
+    return (made.cases or None) if part == "cases" else made.parts.get(part)
+
+
+def _words(part: str, before: SuiteParts, now: SuiteParts) -> str:
+    if part in _TOLD_AS_THEY_ARE:
+        return f"{part}: {before.parts[part]} -> {now.parts[part]}"
+    counts = before.case_count, now.case_count
+    if part == "cases" and None not in counts and counts[0] != counts[1]:
+        return f"cases: {counts[0]:,} -> {counts[1]:,}"
+    return f"{part} changed"
+
+
+# Which pass rates are shown to be others than in an earlier run, paired by case.
+
+CONFIDENCE = 0.95
+_AT_ONCE = 20
+"""Comparisons that share what may be drawn: a history makes many."""
+_LEAST_ERRORS = 1.5
+"""So many standard errors from 0 a mean must be to be looked into; to be shown, about 2."""
+
+
+def shifts_between(before: Contents, now: Contents, *, is_last: bool) -> tuple[Shift, ...]:
+    """Of the whole run, where both have the same variants, and of each variant by itself."""
+    if not (len(before.book) and len(now.book)):
+        return ()
+    found = _at_any_time(before, now) if _may_stop(before, now) else _found(before, now)
+    return tuple(
+        _shift(variant, comparison, before.run.id, is_last=is_last)
+        for variant, comparison in found
+        if comparison.finding is not Finding.NOT_SHOWN
+    )
+
+
+def _shift(variant: Variant | None, found: Comparison, since: str, *, is_last: bool) -> Shift:
+    assert found.passing is not None, "nothing is shown without a difference"
+    return Shift(
+        variant=variant,
+        since=since,
+        is_since_last=is_last,
+        difference=found.passing.mean,
+        interval=found.passing.interval,
+        confidence=found.confidence,
+        cases=found.cases,
+        at_any_time=found.stopped is not None,
+    )
+
+
+Found = tuple[Variant | None, Comparison]
+
+
+def _found(before: Contents, now: Contents) -> Iterator[Found]:
+    shared = _shared(before.book, now.book)
+    whole, each = _differences(before.book, now.book, [matchup for _, matchup in shared])
+    have_the_same = len(shared) == len(now.book.variants) == len(before.book.variants)
+    if have_the_same:
+        every = Matchup(keys=tuple(pair for _, matchup in shared for pair in matchup.keys))
+        yield from _compared(before, now, [(None, every)], [whole])
+    if not have_the_same or len(shared) > 1:
+        yield from _compared(before, now, shared, each)
+
+
+Family = Sequence[tuple[Variant | None, Matchup]]
+"""The comparisons of one question, each with what it is of."""
+
+
+def _shared(before: CaseBook, now: CaseBook) -> list[tuple[Variant, Matchup]]:
+    """Variants by the same name, whatever the order of their axes. Two lone ones that are called
+    differently are no history of either."""
+    theirs = {_name(variant): key for key, variant in before.variants.items()}
+    return [
+        (variant, Matchup(keys=((key, theirs[_name(variant)]),)))
+        for key, variant in now.variants.items()
+        if _name(variant) in theirs
+    ]
+
+
+def _name(variant: Variant) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((axis, repr(value)) for axis, value in variant.items()))
+
+
+def _differences(
+    before: CaseBook, now: CaseBook, matchups: Sequence[Matchup]
+) -> tuple[array[float], list[array[float]]]:
+    """By case: of all variants together, and of each. Much less than all that can be said of pairs,
+    and enough to see where there is nothing to say."""
+    whole, each = array("d"), [array("d") for _ in matchups]
+    for case, cells in now.rows():
+        others = before.cells_of(case)
+        gaps = []
+        for matchup, differences in zip(matchups, each, strict=True):
+            ((ours, theirs),) = matchup.keys
+            if ours in cells and theirs in others:
+                rate, other = cells[ours].rate, others[theirs].rate
+                if rate is not None and other is not None:
+                    gaps.append(rate - other)
+                    differences.append(rate - other)
+        if gaps:
+            whole.append(fmean(gaps))
+    return whole, each
+
+
+def _compared(
+    before: Contents, now: Contents, family: Family, differences: Sequence[Sequence[float]]
+) -> Iterator[Found]:
+    """Those that may be shown. Holm counts the others as sure of nothing, which can only make it
+    harder to show one."""
+    made = [
+        (variant, _comparison(pairs_of(now.book, before.book, matchup)))
+        for (variant, matchup), own in zip(family, differences, strict=True)
+        if _is_promising(own)
+    ]
+    found = [one.passing for _, one in made if one.passing is not None]
+    ps = holm([*(one.p for one in found), *([1.0] * (len(family) - len(found)))])
+    for (variant, comparison), passing, p in zip(made, found, ps, strict=False):
+        adjusted = replace(passing, adjusted_p=p)
+        finding = finding_of(adjusted, CONFIDENCE)
+        yield variant, replace(comparison, passing=adjusted, finding=finding)
+
+
+def _is_promising(differences: Sequence[float]) -> bool:
+    """Whether the mean is far enough from 0 for an interval to leave that out: those that are used
+    need more, and none is narrower."""
+    if not any(differences):
+        return False
+    mean = fmean(differences)
+    spread = math.fsum((value - mean) ** 2 for value in differences) / len(differences)
+    return abs(mean) > _LEAST_ERRORS * math.sqrt(spread / len(differences))
+
+
+def _comparison(pairs: Pairs) -> Comparison:
+    resamples = resamples_for(len(pairs), _AT_ONCE)
+    now, before = Side(label="now"), Side(label="before")
+    return compare(pairs, now, before, confidence=CONFIDENCE, resamples=resamples)
+
+
+# ---- where a run may have stopped early
+
+
+def _held(contents: Contents, label: str) -> ComparisonSide:
+    return ComparisonSide(label=label, name=contents.run.id, contents=contents)
+
+
+def _may_stop(before: Contents, now: Contents) -> bool:
+    return _held(before, "before").is_stopped_early or _held(now, "now").is_stopped_early
+
+
+def _at_any_time(before: Contents, now: Contents) -> Iterator[Found]:
+    try:
+        versus = SideComparison(
+            _held(now, "now"), _held(before, "before"), ComparisonQuestion(confidence=CONFIDENCE)
+        )
+    except RequestError:
+        return
+    if versus.only_subject or versus.only_reference:
+        yield from versus.by_variant
+        return
+    if set(now.book.variants) == set(before.book.variants):
+        yield None, versus.comparison
+        yield from versus.by_variant
+
+
+# Reads the runs of a history, each once, the oldest first; of two at a time it holds the cases.
+
+
+class EarlierRuns:
+    """What is known of the runs before the one that comes next."""
+
+    def __init__(
+        self,
+        before: RunInfo | None = None,
+        choice: Choice | None = None,
+        *,
+        tells_shifts: bool = True,
+    ) -> None:
+        """`before`: the run before all that are read, if there is one."""
+        self._tells_shifts = tells_shifts
+        self._choice = choice or {}
+        self._made: SuiteParts | None = None if before is None else made_of(before.parts, ())
+        self._last: str | None = None
+        self._reference: tuple[Contents, SuiteParts] | None = None
+        """The last complete run with a verdict."""
+        self.unfitting = 0
+        self.unreadable: dict[str, str] = {}
+
+    def entries(self, sources: Iterable[RunSource]) -> Iterator[HistoryEntry]:
+        """Of each source, oldest first; without those that cannot be read, and those without a
+        trial that fits the choice."""
+        for source in sources:
+            run = source.info()
+            try:
+                contents = Contents(self._part(source))
+                fits = len(contents.book) > 0 or not self._choice
+            except ParavalError as error:
+                self.unreadable[run.id] = error.message
+                continue
+            if fits:
+                yield self.add(contents, run)
+            else:
+                self.unfitting += 1
+
+    def add(self, contents: Contents, run: RunInfo) -> HistoryEntry:
+        """The run that comes next. `run`: as a whole, where the contents are a part of it."""
+        book = contents.book
+        made = made_of(run.parts, (case for case, _ in book.rows()))
+        entry = HistoryEntry(
+            run=run,
+            standing=standing_of(run),
+            summary=contents.summary,
+            cases=len(book),
+            changes=() if self._made is None else tuple(changes_between(self._made, made)),
+        )
+        if self._tells_shifts and not entry.is_partial and entry.has_verdicts:
+            entry = self._compared(entry, contents, made)
+            self._reference = contents, made
+        self._made, self._last = made, run.id
+        return entry
+
+    def _part(self, source: RunSource) -> RunSource:
+        if not self._choice:
+            return source
+        return Part(source=source, choice=self._choice, axes=axes_in(source))
+
+    def _compared(self, entry: HistoryEntry, contents: Contents, made: SuiteParts) -> HistoryEntry:
+        if self._reference is None:
+            return entry
+        before, made_before = self._reference
+        if not made.has_cases_of(made_before):
+            return entry
+        is_last = before.run.id == self._last
+        shifts = shifts_between(before, contents, is_last=is_last)
+        return replace(entry, compared_with=before.run.id, shifts=shifts)

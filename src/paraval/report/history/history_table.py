@@ -1,0 +1,246 @@
+"""The table of a history: a row a run, and below it one a variant where there are several.
+
+How it is drawn is left to the terminal, to Markdown and to the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from paraval.report.compare.sentences import signed_points, signed_range
+from paraval.report.contents import early_stops
+from paraval.report.history.history import Completeness, History, HistoryEntry, Shift
+from paraval.report.page.charts.data import TrendPoint
+from paraval.report.part import choice_text
+from paraval.report.summary.columns import label_of, taken
+from paraval.report.summary.costs import NO_PRICE
+from paraval.report.summary.summary import Tally, VariantSummary
+from paraval.text.words import (
+    UNKNOWN,
+    counted,
+    duration,
+    listed,
+    money,
+    percent,
+    percent_range,
+    variant_label,
+)
+
+# What stands beside a run's figures, in words: how it ended, what changed, what got better or
+# worse. Names are others': whoever shows the words says how to show those.
+
+Quote = Callable[[str], str]
+
+PARTIAL_SIGN = "~"
+"""Before a rate that is not over all that was planned."""
+PARTIAL_LEGEND = (
+    f"{PARTIAL_SIGN} partial: over the trials that had ended, which may be the easy ones."
+)
+_HOW = {
+    Completeness.RUNNING: "still running",
+    Completeness.HELD_BACK: "held back",
+    Completeness.INTERRUPTED: "interrupted",
+}
+
+
+def heading(history: History, quote: Quote) -> str:
+    """`greetings (model=small): 5 runs`."""
+    chosen = f" ({quote(choice_text(history.choice))})" if history.choice else ""
+    return f"{quote(history.suite)}{chosen}: {counted(len(history.entries), 'run')}"
+
+
+def notes(entry: HistoryEntry, quote: Quote) -> list[str]:
+    return [*_ending(entry), *_extent(entry, quote), *_changes(entry), *_shifts(entry, quote)]
+
+
+def left_out(history: History) -> list[str]:
+    """What is not shown, in sentences."""
+    sentences = []
+    if history.older:
+        have = "is" if history.older == 1 else "are"
+        sentences.append(f"{counted(history.older, 'older run')} {have} left out: --limit N.")
+    if history.unfitting:
+        chosen = choice_text(history.choice)
+        has = "has" if history.unfitting == 1 else "have"
+        sentences.append(f"{counted(history.unfitting, 'run')} {has} no trial with {chosen}.")
+    return sentences
+
+
+def shift_words(shift: Shift, quote: Quote) -> str:
+    """`small: worse than the run before (-12 points, 95 %: -20 to -4)`."""
+    of = "" if shift.variant is None else f"{quote(variant_label(shift.variant))}: "
+    better = "better" if shift.difference > 0 else "worse"
+    since = "the run before" if shift.is_since_last else f"run {shift.since}"
+    sure = f"{percent(shift.confidence)}{' at any time' if shift.at_any_time else ''}"
+    told = f"{signed_points(shift.difference)}, {sure}: {signed_range(shift.interval)}"
+    return f"{of}{better} than {since} ({told}, {counted(shift.cases, 'case')})"
+
+
+def _ending(entry: HistoryEntry) -> Iterator[str]:
+    run, summary = entry.run, entry.summary
+    if entry.is_partial:
+        yield f"{_HOW[entry.standing]}, {run.done:,} of {counted(run.trials, 'trial')}: partial"
+    if not entry.has_verdicts:
+        kinds = listed(f"{number:,} {kind}" for kind, number in summary.errors_by_kind.items())
+        yield f"nothing was judged{f': {kinds}' if kinds else ''}"
+    early = early_stops(summary)
+    if early:
+        yield f"stopped early: {counted(early, 'trial')} not run"
+
+
+def _extent(entry: HistoryEntry, quote: Quote) -> Iterator[str]:
+    suite_cases = entry.suite_cases
+    if suite_cases is not None and entry.cases < suite_cases:
+        yield f"{entry.cases:,} of {counted(suite_cases, 'case')}"
+    if entry.chosen_variants:
+        number, whole = len(entry.summary.variants), entry.suite_variants
+        # Models that the matrix does not list can be chosen too: then it is no share of the suite.
+        is_share = whole is not None and number < whole
+        extent = f"{number:,} of {whole:,} variants" if is_share else "chosen variants alone"
+        yield f"{extent} ({quote(entry.chosen_variants)})"
+
+
+def _changes(entry: HistoryEntry) -> Iterator[str]:
+    if entry.changes:
+        yield "; ".join(change.words for change in entry.changes)
+
+
+def _shifts(entry: HistoryEntry, quote: Quote) -> Iterator[str]:
+    return (shift_words(shift, quote) for shift in entry.shifts)
+
+
+# A history as points to draw: of complete runs over the same extent alone, since a rate over some
+# of the cases looks like any other.
+
+
+def points_of(entries: Sequence[HistoryEntry]) -> Iterator[TrendPoint]:
+    """What changed in a run that is not drawn is told with the next that is."""
+    drawn = {entry.run.id for entry in drawn_of(entries)}
+    changed: dict[str, None] = {}
+    for entry in entries:
+        changed.update(dict.fromkeys(change.part for change in entry.changes))
+        if entry.run.id not in drawn:
+            continue
+        for one in entry.summary.variants:
+            yield TrendPoint(
+                run=entry.run.id,
+                at=entry.run.started_at,
+                series=label_of(one),
+                rate=one.pass_rate,
+                interval=one.pass_rate_interval,
+                usd=_usd_a_trial(one),
+                seconds=one.median_s,
+                changed=tuple(changed),
+            )
+        changed = {}
+
+
+def drawn_of(entries: Sequence[HistoryEntry]) -> list[HistoryEntry]:
+    """Complete runs of all cases, where the last was one; else those of as many as the last."""
+    complete = [entry for entry in entries if not entry.is_partial]
+    return [entry for entry in complete if _drawn_extent(entry) == _drawn_extent(complete[-1])]
+
+
+def _drawn_extent(entry: HistoryEntry) -> int | None:
+    """How many cases were chosen; None: all."""
+    whole = entry.suite_cases
+    return entry.cases if whole is not None and entry.cases < whole else None
+
+
+def _usd_a_trial(one: VariantSummary) -> float | None:
+    """Only where all of it is known; answers from the cache cost nothing, and say nothing."""
+    costs = one.target
+    paid = costs.priced - one.from_cache
+    return costs.usd / paid if costs.usd is not None and paid > 0 and not costs.unpriced else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """A run, or a variant of one."""
+
+    label: str
+    entry: HistoryEntry
+    tally: Tally
+    is_run: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryColumn:
+    """A heading and what stands under it."""
+
+    heading: str
+    cell: Callable[[RunRow], str]
+    of_runs: bool = False
+    """True: it says nothing of a variant."""
+
+
+def rows_of(entry: HistoryEntry) -> Iterator[RunRow]:
+    """A run with one variant is told by its own row."""
+    yield RunRow(label=entry.run.id, entry=entry, tally=entry.summary, is_run=True)
+    if len(entry.summary.variants) > 1:
+        for one in entry.summary.variants:
+            yield RunRow(label=label_of(one), entry=entry, tally=one, is_run=False)
+
+
+def columns_of(history: History, *, intervals: bool = True) -> list[HistoryColumn]:
+    """Those that are missed least stand last; a narrow page does without them."""
+    entries = history.entries
+    rate = HistoryColumn(heading="pass rate (95 %)", cell=_rate_with_interval)
+    columns = [
+        rate if intervals else HistoryColumn(heading="rate", cell=_rate),
+        HistoryColumn(heading="errors", cell=lambda row: f"{row.tally.errors:,}"),
+        HistoryColumn(heading="trials", cell=_trials),
+    ]
+    if any(entry.summary.total_cost_usd is not None for entry in entries):
+        columns.append(HistoryColumn(heading="cost", cell=cost))
+    return [
+        *columns,
+        HistoryColumn(heading="median", cell=lambda row: taken(row.tally.median_s, row.tally)),
+        HistoryColumn(
+            heading="took", cell=lambda row: duration(row.entry.run.wall_s), of_runs=True
+        ),
+        HistoryColumn(heading="began (UTC)", cell=lambda row: began(row.entry), of_runs=True),
+    ]
+
+
+def cell_of(column: HistoryColumn, row: RunRow) -> str:
+    return "" if column.of_runs and not row.is_run else column.cell(row)
+
+
+def began(entry: HistoryEntry) -> str:
+    """`2026-01-31 12:00`."""
+    return f"{datetime.fromtimestamp(entry.run.started_at, UTC):%Y-%m-%d %H:%M}"
+
+
+def cost(row: RunRow) -> str:
+    """Judges included; `$0.12+` where some of it is unknown."""
+    tally = row.tally
+    unknown = tally.target.is_partly_unknown or tally.judging.is_partly_unknown
+    if tally.total_cost_usd is None:
+        return NO_PRICE if unknown else UNKNOWN
+    return money(tally.total_cost_usd) + "+" * unknown
+
+
+def _rate(row: RunRow) -> str:
+    rate = row.tally.pass_rate
+    if rate is None:
+        return UNKNOWN
+    return f"{PARTIAL_SIGN if row.entry.is_partial else ''}{percent(rate)}"
+
+
+def _rate_with_interval(row: RunRow) -> str:
+    interval = row.tally.pass_rate_interval
+    return _rate(row) if interval is None else f"{_rate(row)} ({percent_range(*interval)})"
+
+
+def _trials(row: RunRow) -> str:
+    """Those that came to an end by themselves, of those planned, where others did not."""
+    run, tally = row.entry.run, row.tally
+    early = early_stops(tally)
+    if row.is_run and row.entry.is_partial and run.done < run.trials:
+        return f"{run.done - early:,}/{run.trials:,}"
+    # A test that skips itself is done with; a trial that an early stop left out never began.
+    ended = tally.trials - tally.skipped + tally.left_out - early
+    return f"{tally.trials:,}" if ended == tally.trials else f"{ended:,}/{tally.trials:,}"

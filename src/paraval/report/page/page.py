@@ -1,0 +1,396 @@
+"""The page from its top to its bottom, in the order that a stranger reads it.
+
+First what the run says, then what it is made of, then every case. Cases are written one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TextIO
+
+from markupsafe import Markup
+
+from paraval.errors import ParavalError
+from paraval.report.compare.comparison import Comparison, Method
+from paraval.report.compare.outline import ComparisonOutline, story_of
+from paraval.report.compare.sentences import signed_range
+from paraval.report.compare.two_runs import ComparisonQuestion, ComparisonSide, SideComparison
+from paraval.report.contents import Contents
+from paraval.report.gate import DropVerdict
+from paraval.report.history.history import EarlierRuns
+from paraval.report.history.history_table import points_of
+from paraval.report.page.answers import (
+    IN_PLAIN_SIGHT,
+    ComparisonAnswer,
+    TurnedList,
+    answer_of,
+    answers_of,
+    forest_row,
+    named,
+    turned_lists,
+)
+from paraval.report.page.artifacts import LARGEST_PAGE, PageBudget
+from paraval.report.page.cases import CaseWriter, filters_of
+from paraval.report.page.charts.data import ForestRow, TrendPoint
+from paraval.report.page.charts.durations import durations
+from paraval.report.page.charts.forest import forest
+from paraval.report.page.charts.heat import heat_map
+from paraval.report.page.charts.pass_rates import rate_bars
+from paraval.report.page.charts.scatter import time_cost
+from paraval.report.page.charts.timeline import timeline
+from paraval.report.page.charts.trend import trend
+from paraval.report.page.figures import (
+    MOST_LISTED,
+    PageFigures,
+    UnpassedTrial,
+    case_anchor,
+    figures_of,
+)
+from paraval.report.page.heading import heading_of, rate_of
+from paraval.report.page.rendering import policy, rendered, rendered_in_pieces, style
+from paraval.report.page.trials import SIGNS
+from paraval.report.report_file import ReportFile
+from paraval.report.summary.closing import (
+    closing_sentences,
+    deed_sections,
+    errors_heading,
+    wrong_heading,
+)
+from paraval.report.summary.columns import TOTAL, columns_of, rows_of
+from paraval.report.summary.summary import Summary
+from paraval.text.terminal import one_line
+from paraval.text.words import variant_label
+
+# The charts of a page, each with its heading; those without anything to draw are left out.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A drawing under a heading."""
+
+    anchor: str
+    heading: str
+    drawing: Markup
+    is_wide: bool = False
+
+
+def charts_of(figures: PageFigures, slots: int, past: Sequence[TrendPoint]) -> Iterator[Chart]:
+    """`slots`: how many trials the run may have had at once. `past`: the suite over its runs."""
+    drawn = (
+        Chart(anchor="cost", heading="Time against cost", drawing=time_cost(figures.time_cost)),
+        Chart(
+            anchor="timeline",
+            heading="Who ran when",
+            drawing=timeline(figures.spans, slots),
+            is_wide=True,
+        ),
+        Chart(
+            anchor="durations",
+            heading="How long trials took",
+            drawing=durations(figures.durations),
+        ),
+        Chart(anchor="history", heading="History", drawing=trend(past), is_wide=True),
+    )
+    return (chart for chart in drawn if chart.drawing)
+
+
+# The earlier runs of the suite, as far as a page draws them: complete ones, and this one last.
+
+
+def past_of(contents: Contents) -> list[TrendPoint]:
+    """Nothing where there is no earlier run: a single point is no history."""
+    past = EarlierRuns(tells_shifts=False)
+    try:
+        earlier = list(past.entries(contents.earlier()))
+    except ParavalError:
+        # The page is about this run: it does without the others where the store cannot list them.
+        return []
+    if not earlier:
+        return []
+    return list(points_of([*earlier, past.add(contents, contents.run)]))
+
+
+# A run beside the baseline that its gate holds it against: what the difference is, and which
+# cases turned. Whether that is too large a drop, the gate says above it.
+
+_NOW, _BEFORE = "this run", "the baseline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineSection:
+    """What a page tells of it."""
+
+    answer: ComparisonAnswer
+    forest: Markup
+    lines: tuple[str, ...]
+    """What stands beside the answer, a sentence or a figure each."""
+    lists: tuple[TurnedList, ...]
+    linked_cases: frozenset[str]
+    """By the anchors of their sections."""
+
+
+def against_of(contents: Contents) -> BaselineSection | None:
+    """None where the run is held against nothing, or the gate could not judge by it."""
+    drop, reference = contents.gate.baseline, contents.reference
+    if drop is None or reference is None:
+        return None
+    try:
+        versus = SideComparison(_now(contents), _before(reference, drop), ComparisonQuestion())
+        story = story_of(versus, named, most=MOST_LISTED, drop=None)
+    except ParavalError:
+        # No variant in common, or a file that is gone by now: the gate's sentence says so.
+        return None
+    anchors = _anchors(contents, story)
+    elsewhere = f"paraval compare {named(drop.baseline)} {contents.run.id} --all"
+    answer = replace(answer_of(versus.comparison), details=())
+    return BaselineSection(
+        answer=replace(answer, headline=answer.headline[:1].upper() + answer.headline[1:]),
+        forest=forest(list(_rows(versus))),
+        lines=(*_gate_interval(versus.comparison, drop), *_lines(story)),
+        lists=tuple(turned_lists(story.lists, anchors, elsewhere)),
+        linked_cases=frozenset(anchors.values()),
+    )
+
+
+def _now(contents: Contents) -> ComparisonSide:
+    return ComparisonSide(label=_NOW, name=contents.run.id, contents=contents)
+
+
+def _before(reference: Contents, drop: DropVerdict) -> ComparisonSide:
+    source = reference.source
+    tells_run = not isinstance(source, ReportFile) or source.tells_run
+    return ComparisonSide(
+        label=_BEFORE, name=drop.baseline, contents=reference, tells_run=tells_run
+    )
+
+
+def _rows(versus: SideComparison) -> Iterator[ForestRow]:
+    """All of it, and where they are few each variant by itself."""
+    yield from forest_row(versus.comparison, f"{_NOW} against {_BEFORE}")
+    if len(versus.by_variant) <= IN_PLAIN_SIGHT:
+        for variant, comparison in versus.by_variant:
+            yield from forest_row(comparison, variant_label(variant))
+
+
+def _gate_interval(comparison: Comparison, drop: DropVerdict) -> Iterator[str]:
+    """Where two intervals of one difference stand on a page, it says why."""
+    passing, change = comparison.passing, drop.change
+    if passing is None or change is None or passing.method is Method.NONE:
+        return
+    judged = signed_range(change.interval)
+    if judged != signed_range(passing.interval):
+        yield (
+            f"The gate judges by {judged}: what it rules out must be so also where cases are few,"
+            " or verdicts are missing."
+        )
+
+
+def _lines(story: ComparisonOutline) -> Iterator[str]:
+    yield f"baseline: {story.reference}"
+    yield from story.figures
+    yield from story.notices
+
+
+def _anchors(contents: Contents, story: ComparisonOutline) -> dict[str, str]:
+    listed = {name for one in story.lists for name, _ in one.cases}
+    rows = enumerate(contents.book.rows())
+    return {case: case_anchor(number) for number, (case, _) in rows if case in listed}
+
+
+# The tables and lists of a page, worded as on the terminal.
+
+_MOST_ROWS = 500
+_LONGEST_LABEL = 200
+_IN_PLAIN_SIGHT = 20
+"""Of a list: timings and charts stand below it."""
+
+
+_UNITS = {
+    "pass rate (95 %)": "of what was judged",
+    "errors": "trials",
+    "could be": "with errors",
+    "cost": "in all",
+    "median": "of a trial",
+    "score": "from 0 to 1",
+    "passed": "trials",
+    "failed": "trials",
+    "skipped": "trials",
+    "p95": "of a trial",
+    "judges": "in all",
+    "tokens": "in all",
+}
+"""What the figures under a heading of the table count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnHeading:
+    """Of a column."""
+
+    name: str
+    unit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRow:
+    label: str
+    cells: tuple[str, ...]
+    is_total: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """The summary's figures by variant."""
+
+    headings: tuple[ColumnHeading, ...]
+    rows: tuple[TableRow, ...]
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnpassedList:
+    """Wrong answers, or errors."""
+
+    kind: str
+    heading: str
+    trials: tuple[UnpassedTrial, ...]
+    """Those that are read at once ..."""
+    more: tuple[UnpassedTrial, ...]
+    """... those that are there to be opened ..."""
+    left_out: int
+    """... and how many are not in the list."""
+
+    @property
+    def sign(self) -> str:
+        return SIGNS[self.kind]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivityList:
+    """What agents did, or what was changed."""
+
+    anchor: str
+    heading: str
+    lines: tuple[tuple[str, str], ...]
+    alarms: tuple[str, ...]
+
+
+def table_of(summary: Summary) -> Table:
+    columns = columns_of(summary)
+    rows = rows_of(summary) if summary.variants else []
+    shown = rows if len(rows) <= _MOST_ROWS else [*rows[: _MOST_ROWS - 1], rows[-1]]
+    return Table(
+        headings=tuple(
+            ColumnHeading(name=column.heading, unit=_UNITS.get(column.heading, ""))
+            for column in columns
+        ),
+        rows=tuple(
+            TableRow(
+                label=one_line(label, _LONGEST_LABEL),
+                cells=tuple(column.cell(tally) for column in columns),
+                is_total=tally is summary and label == TOTAL,
+            )
+            for label, tally in shown
+        ),
+        left_out=len(rows) - len(shown),
+    )
+
+
+def lists_of(summary: Summary, figures: PageFigures) -> Iterator[UnpassedList]:
+    for kind, heading, trials, number in (
+        ("wrong", wrong_heading, figures.wrong, summary.failed),
+        ("error", errors_heading, figures.errors, summary.errors),
+    ):
+        if trials:
+            left = number - len(trials)
+            yield UnpassedList(
+                kind=kind,
+                heading=heading(summary),
+                trials=trials[:_IN_PLAIN_SIGHT],
+                more=trials[_IN_PLAIN_SIGHT:],
+                left_out=left,
+            )
+
+
+def nothing_unpassed(summary: Summary) -> str:
+    if not summary.judged:
+        return "Nothing was judged."
+    return "Every trial that was judged passed, and there was no error."
+
+
+def deed_lists(summary: Summary) -> Iterator[ActivityList]:
+    for number, section in enumerate(deed_sections(summary, _named)):
+        yield ActivityList(
+            anchor=f"deeds-{number}",
+            heading=section.heading,
+            lines=tuple((_named(label), text) for label, text in section.lines[:_MOST_ROWS]),
+            alarms=section.alarms[:_MOST_ROWS],
+        )
+
+
+def _named(text: str) -> str:
+    return one_line(text, _LONGEST_LABEL)
+
+
+_LONGEST_REASON = 500
+
+
+def write_page(contents: Contents, file: TextIO, *, largest: int = LARGEST_PAGE) -> None:
+    """`largest`: characters, more or less, beyond which trials are told in short."""
+    figures = figures_of(contents)
+    against = against_of(contents)
+    room = PageBudget(largest=largest, unpassed=figures.unpassed_size)
+    for piece in rendered_in_pieces("top.html", **_top(contents, figures, against)):
+        room.take(len(piece))
+        file.write(piece)
+    linked = figures.linked_cases | (against.linked_cases if against else frozenset())
+    cases = CaseWriter(contents, figures, room, file, linked_cases=linked)
+    cases.write()
+    file.write(rendered("bottom.html", not_here=cases.not_here(), run_id=contents.run.id))
+
+
+def _top(
+    contents: Contents, figures: PageFigures, against: BaselineSection | None
+) -> dict[str, Any]:
+    summary = contents.summary
+    answers = answers_of(contents)
+    deeds = list(deed_lists(summary))
+    charts = list(charts_of(figures, contents.run.parallel, past_of(contents)))
+    heat = heat_map(figures.heat_columns, figures.heat)
+    first = [("against", "Against the baseline")] if against else []
+    links = _links(deeds, charts, has_rates=bool(figures.rates), has_heat=bool(heat))
+    *closing, _ = closing_sentences(contents, lambda text: one_line(text, _LONGEST_REASON))
+    return {
+        "policy": policy(),
+        "style": style(),
+        "heading": heading_of(contents),
+        "answers": answers,
+        "rate": rate_of(summary),
+        "against": against,
+        "links": [*first, *links],
+        "rates": rate_bars(figures.rates),
+        "table": table_of(summary),
+        "elsewhere": f"paraval report {contents.run.id} -o report.json",
+        "closing": closing,
+        "deeds": deeds,
+        "heat": heat,
+        "heat_shown": len(figures.heat),
+        "heat_left_out": figures.heat_left_out,
+        "charts": charts,
+        "lists": list(lists_of(summary, figures)),
+        "nothing_unpassed": nothing_unpassed(summary),
+        "filters": filters_of(contents.book),
+    }
+
+
+def _links(
+    deeds: list[ActivityList], charts: list[Chart], *, has_rates: bool, has_heat: bool
+) -> Iterator[tuple[str, str]]:
+    if has_rates:
+        yield "rates", "Pass rates"
+    yield from ((section.anchor, section.heading) for section in deeds)
+    if has_heat:
+        yield "map", "Cases by variant"
+    yield "unpassed", "What did not pass"
+    yield from ((chart.anchor, chart.heading) for chart in charts)
+    yield "cases", "All cases"

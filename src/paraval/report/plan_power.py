@@ -1,0 +1,341 @@
+"""What so many cases and repeats can show, before anything is spent on them (Miller 2024).
+
+What a run did show is for its own comparisons to tell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from statistics import fmean
+
+from paraval.records import Plan, Variant
+from paraval.report.compare.case_results import CaseBook, Cell
+from paraval.report.compare.variants import axes_of, value_pairs
+from paraval.report.summary.summary import variant_key
+from paraval.statistics.means import apart, repeats_step
+from paraval.statistics.pairs import adjust_sums
+from paraval.statistics.power import (
+    detectable_at_least,
+    detectable_difference,
+    pairs_needed,
+    pairs_needed_at_least,
+)
+from paraval.statistics.rates import wilson
+
+# How much cases and their repeats vary, as far as they pass or not: assumed, or measured in a
+# run.
+
+FEWEST_MEASURED = 5
+"""Fewer cases, or repeats of cases, tell less of how much they vary than a usual guess."""
+FEWEST_DIFFERING = 20
+"""Pairs that differ, of two variants, from which on these tell their spread by themselves."""
+MOST_PAIRS = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """How much cases and their repeats vary, as far as they pass or not.
+
+    What is assumed where nothing is known: the chances of cases to pass lie evenly between 0 and 1.
+    """
+
+    between: float = 1 / 9
+    """The variance of the true difference of two variants, from case to case."""
+    within: float = 1 / 6
+    """The variance of the repeats of one case, with one variant."""
+    rate: float = 0.5
+    cases: int = 0
+    """What it was measured on; 0: it is assumed."""
+    is_split: bool = False
+    """Whether repeats told `between` and `within` apart; else only their sum is measured."""
+
+
+def spread_in(book: CaseBook, plan: Plan) -> Spread | None:
+    """How much a plan's cases and variants varied in an earlier run; None where too few of them
+    were judged in it."""
+    cases = {trial.case.id for trial in plan.trials}
+    seen = _EarlierRun(list(islice(_compared(plan.variants), MOST_PAIRS)))
+    keys = {variant_key(variant) for variant in plan.variants}
+    for case, cells in book.rows():
+        if case in cases:
+            seen.add({key: cell for key, cell in cells.items() if key in keys and cell.judged})
+    return seen.spread() if len(plan.variants) > 1 else seen.spread_of_one()
+
+
+def _compared(variants: Sequence[Variant]) -> Iterator[tuple[str, str]]:
+    """Keys of variants that differ in one axis alone, by values that are compared."""
+    keys = {variant_key(variant) for variant in variants}
+    for axis, subject, reference in value_pairs(axes_of(variants)):
+        for variant in variants:
+            # As texts: 1, 1.0 and True are values of their own.
+            if axis in variant and repr(variant[axis]) == repr(subject):
+                one, other = variant_key(variant), variant_key({**variant, axis: reference})
+                if other in keys:
+                    yield one, other
+
+
+class _VariantDifferences:
+    """Of two variants, added up over cases."""
+
+    def __init__(self) -> None:
+        self.cases = 0
+        self._differing = 0
+        self._total = self._squares = self._noise = self._apart = 0.0
+
+    def add(self, one: Cell, other: Cell) -> None:
+        rate, other_rate = one.passed / one.judged, other.passed / other.judged
+        difference = rate - other_rate
+        self._apart += apart(rate, other_rate)
+        self.cases += 1
+        self._differing += difference != 0
+        self._total += difference
+        self._squares += difference * difference
+        self._noise += 1 / one.judged + 1 / other.judged
+
+    @property
+    def variance(self) -> float:
+        """Where few pairs differ, as the interval of the comparison has it: with two made-up pairs,
+        so that it is never 0. Where many do, without: the usual guess has none either, and a first
+        run would make a plan look worse by what nobody saw."""
+        if self._differing >= FEWEST_DIFFERING:
+            return (self._squares - self._total * self._total / self.cases) / (self.cases - 1)
+        step = repeats_step(self._squares, self._apart)
+        error = adjust_sums(self.cases, self._total, self._squares, step=step).error
+        return error * error * (self.cases + 2)
+
+    @property
+    def noise(self) -> float:
+        """How many times the variance of a repeat is in it."""
+        return self._noise / self.cases
+
+
+class _EarlierRun:
+    """What an earlier run tells, while its cases pass by."""
+
+    def __init__(self, compared: Sequence[tuple[str, str]]) -> None:
+        self._pairs = {pair: _VariantDifferences() for pair in compared}
+        self._cases = self._cells = 0
+        self._rates = self._squares = 0.0
+        self._again = 0
+
+    def add(self, cells: Mapping[str, Cell]) -> None:
+        self._cases += bool(cells)
+        for cell in cells.values():
+            self._cells += 1
+            self._rates += cell.passed / cell.judged
+            self._squares += cell.passed * cell.failed / cell.judged
+            self._again += cell.judged - 1
+        for (one, other), differences in self._pairs.items():
+            if one in cells and other in cells:
+                differences.add(cells[one], cells[other])
+
+    def _within(self) -> float | None:
+        """None where too few cases were repeated."""
+        return self._squares / self._again if self._again >= FEWEST_MEASURED else None
+
+    def spread_of_one(self) -> Spread | None:
+        if self._cases < FEWEST_MEASURED:
+            return None
+        rate, within = self._rates / self._cells, self._within()
+        usual = Spread()
+        # Without repeats, as large a part of the whole as is assumed.
+        part = usual.within / (usual.rate * (1 - usual.rate))
+        return Spread(
+            within=part * rate * (1 - rate) if within is None else within,
+            rate=rate,
+            cases=self._cases,
+            is_split=within is not None,
+        )
+
+    def spread(self) -> Spread | None:
+        known = [pair for pair in self._pairs.values() if pair.cases >= FEWEST_MEASURED]
+        if not known:
+            return None
+        variance = fmean(pair.variance for pair in known)
+        noise = fmean(pair.noise for pair in known)
+        within = self._within()
+        if within is None:
+            usual = Spread()
+            within = variance * usual.within / (usual.between + usual.within * noise)
+            is_split = False
+        else:
+            is_split = True
+        return Spread(
+            between=max(0.0, variance - within * noise),
+            within=within,
+            rate=self._rates / self._cells,
+            cases=max(pair.cases for pair in known),
+            is_split=is_split,
+        )
+
+
+CONFIDENCE = 0.95
+POWER = 0.8
+MOST_REPEATS = 100
+"""Who would need more of each case has other troubles."""
+WORTH_SHOWING = (0.10, 0.05, 0.02, 0.01)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSize:
+    """How large a plan is."""
+
+    cases: int
+    """That can be compared: with two variants at least, where there are several."""
+    repeats: int
+    variants: int
+    comparisons: int
+    """Of values of one axis, the one with most of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequiredSize:
+    """What it takes to show a smaller difference."""
+
+    difference: float
+    cases: int
+    """With as many repeats as planned ..."""
+    repeats: int | None
+    """... or this often each of the planned cases; None: no number of repeats will do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detectable:
+    """What a plan can show."""
+
+    size: PlanSize
+    spread: Spread
+    difference: float | None
+    """The smallest between two variants that is shown with this POWER; None where there is but one
+    variant, or where no difference can be shown."""
+    half_width: float | None
+    """Of one variant's rate: how far its interval will reach to either side, at the spread's rate;
+    None where there are several."""
+    wanted: RequiredSize | None
+    """None where there is one variant, or nothing smaller is worth showing."""
+    told_by: str | None = None
+    """The run that the spread was measured in."""
+
+
+def size_of(plan: Plan) -> PlanSize:
+    trials = Counter((trial.case.id, variant_key(trial.variant)) for trial in plan.trials)
+    variants = Counter(case for case, _ in trials)
+    several = len(plan.variants) > 1
+    by_axis = Counter(pair.axis for pair in value_pairs(axes_of(plan.variants)))
+    return PlanSize(
+        cases=sum(number > 1 for number in variants.values()) if several else len(variants),
+        repeats=max(1, round(len(plan.trials) / len(trials))) if trials else 1,
+        variants=len(plan.variants),
+        comparisons=max(by_axis.values(), default=1),
+    )
+
+
+def detectable(size: PlanSize, spread: Spread, told_by: str | None = None) -> Detectable | None:
+    """None where there is no case to show anything with."""
+    if not size.cases:
+        return None
+    several = size.variants > 1
+    return Detectable(
+        size=size,
+        spread=spread,
+        difference=_difference(size, spread) if several else None,
+        half_width=None if several else _half_width(size, spread),
+        wanted=_wanted(size, spread) if several else None,
+        told_by=told_by if spread.cases else None,
+    )
+
+
+def _confidence(size: PlanSize) -> float:
+    """Of the first of several comparisons: the one that Holm asks most of."""
+    return 1 - (1 - CONFIDENCE) / size.comparisons
+
+
+def _difference(size: PlanSize, spread: Spread) -> float | None:
+    found = _smallest(size, spread)
+    return None if size.cases < fewest_cases(size) or found >= 1 else found
+
+
+def _smallest(size: PlanSize, spread: Spread) -> float:
+    by_spread = detectable_difference(
+        size.cases,
+        spread=spread.between,
+        within=(spread.within, spread.within),
+        repeats=(size.repeats, size.repeats),
+        confidence=_confidence(size),
+        power=POWER,
+    )
+    # Where hardly anything varied, as between runs of the same, a difference brings its own spread.
+    at_least = detectable_at_least(
+        size.cases, confidence=_confidence(size), power=POWER, floor=_floor(size, spread)
+    )
+    return max(by_spread, at_least)
+
+
+def _floor(size: PlanSize, spread: Spread) -> float:
+    """How much of its own spread a difference keeps with so many repeats: 1 where cases turn as a
+    whole, down to 1 / repeats where nothing but repeats varies."""
+    once = spread.between + 2 * spread.within
+    if not once or (spread.cases and not spread.is_split):
+        # Nobody saw that repeats of these cases vary.
+        return 1.0
+    return (spread.between + 2 * spread.within / size.repeats) / once
+
+
+def fewest_cases(size: PlanSize) -> int:
+    """How many cases it takes that a test can show anything, were one side ahead in all."""
+    alpha = 1 - _confidence(size)
+    # By mid-p McNemar 2^-n, by flips of signs, which are for repeats, 2 * 2^-n.
+    sides = 1 if size.repeats == 1 else 2
+    return math.floor(math.log2(sides / alpha)) + 1
+
+
+def _wanted(size: PlanSize, spread: Spread) -> RequiredSize | None:
+    now = _difference(size, spread) or 1.0
+    difference = next((one for one in WORTH_SHOWING if one < now), None)
+    if difference is None:
+        return None
+    return RequiredSize(
+        difference=difference,
+        cases=_cases_for(difference, size, spread),
+        repeats=_repeats_for(difference, size, spread),
+    )
+
+
+def _cases_for(difference: float, size: PlanSize, spread: Spread) -> int:
+    confidence = _confidence(size)
+    by_spread = pairs_needed(
+        difference,
+        spread=spread.between,
+        within=(spread.within, spread.within),
+        repeats=(size.repeats, size.repeats),
+        confidence=confidence,
+        power=POWER,
+    )
+    at_least = pairs_needed_at_least(
+        difference, confidence=confidence, power=POWER, floor=_floor(size, spread)
+    )
+    return max(math.ceil(by_spread), math.ceil(at_least), fewest_cases(size))
+
+
+def _repeats_for(difference: float, size: PlanSize, spread: Spread) -> int | None:
+    """None where no number of them will do."""
+    for often in range(size.repeats + 1, MOST_REPEATS + 1):
+        repeated = replace(size, repeats=often)
+        if size.cases < fewest_cases(repeated):
+            return None
+        if _smallest(repeated, spread) <= difference:
+            return often
+    return None
+
+
+def _half_width(size: PlanSize, spread: Spread) -> float:
+    """Of Wilson's interval, for as many cases as would tell as much without repeats."""
+    variance = spread.rate * (1 - spread.rate)
+    share = min(1.0, spread.within / variance) if variance else 0.0
+    effective = max(1, round(size.cases / (1 - share + share / size.repeats)))
+    low, high = wilson(spread.rate * effective, effective)
+    return (high - low) / 2

@@ -1,0 +1,191 @@
+"""Reports as files: which endings there are, whether a path will do, and writing it whole or not
+at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Literal, TextIO
+
+from paraval.errors import NotWrittenError, RequestError
+from paraval.report.contents import Contents, Format, RunSource
+from paraval.report.formats.csv import AsCsv
+from paraval.report.formats.json import AsJson, AsJsonLines, document
+from paraval.report.formats.junit import AsJUnit
+from paraval.report.formats.markdown import AsMarkdown
+from paraval.report.formats.terminal import summary_text
+
+# The page as a form of report: loaded with every run, so that what draws it is not.
+
+
+class AsHtml:
+    """One file that needs nothing else: no script, no network."""
+
+    def write(self, contents: Contents, file: TextIO) -> None:
+        # Templates and charts take long to load, and few runs are written as a page.
+        from paraval.report.page.page import write_page  # noqa: PLC0415 - see above
+
+        write_page(contents, file)
+
+
+FORMATS: Mapping[str, Format] = {
+    ".json": AsJson(),
+    ".jsonl": AsJsonLines(),
+    ".csv": AsCsv(),
+    ".md": AsMarkdown(),
+    ".junit.xml": AsJUnit(),
+    ".html": AsHtml(),
+}
+
+_NO_FAULT_OF_THE_PATH = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+
+
+def check_output_paths(paths: Sequence[str | Path]) -> None:
+    """RequestError for what could not be written later. No file is changed by asking."""
+    for path in map(Path, paths):
+        _format_for(path)
+        check_place(path)
+
+
+def check_place(path: Path) -> None:
+    """RequestError where no file could be written. No file is changed by asking."""
+    try:
+        _look_at_place(path)
+    except (OSError, ValueError, RuntimeError) as error:  # the last for a loop of links
+        if isinstance(error, OSError) and error.errno in _NO_FAULT_OF_THE_PATH:
+            raise not_written(path, error) from error
+        raise RequestError(f"cannot write {path}: {why(error)}") from error
+
+
+def not_written(path: Path, error: Exception) -> NotWrittenError:
+    """For a place that had seemed to do."""
+    return NotWrittenError(f"cannot write {path}: {why(error)}")
+
+
+def write_files(contents: Contents, paths: Sequence[str | Path]) -> None:
+    """Writes each file whole. One that fails doesn't keep the others from being written."""
+    todo = [(path, _format_for(path)) for path in map(Path, paths)]
+    failures = []
+    for path, form in todo:
+        try:
+            _write_whole(contents, form, path)
+        except OSError as error:
+            failures.append(not_written(path, error).message)
+    if failures:
+        hint = f"the results are kept; write them with: paraval report {contents.run.id} -o FILE"
+        raise NotWrittenError("\n".join(failures), hint=hint)
+
+
+def _format_for(path: Path) -> Format:
+    name = path.name.lower()
+    for ending, form in FORMATS.items():
+        # `junit.xml` is what many name it that have but one.
+        if name.endswith(ending) or name == ending.removeprefix("."):
+            return form
+    known = ", ".join(FORMATS)
+    if name.endswith(".xml"):
+        hint = f"for JUnit's form, name it {path.stem}.junit.xml"
+    else:
+        hint = f"name it by what you want: {known}"
+    raise RequestError(f"the ending of '{path}' names no form of report; known: {known}", hint=hint)
+
+
+def _look_at_place(path: Path) -> None:
+    # What is no path at all (too long, a loop of links, a NUL) is told by this alone.
+    with contextlib.suppress(FileNotFoundError):
+        path.stat()
+    if path.is_dir():
+        raise RequestError(f"cannot write {path}: it is a folder")
+    if path.exists() and not path.is_file():
+        raise RequestError(f"cannot write {path}: it is no ordinary file")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise RequestError(f"cannot write {path}: the file is read-only")
+    folder = _place(path).parent
+    if not folder.is_dir():
+        hint = f"make it first: mkdir -p {folder}"
+        raise RequestError(f"cannot write {path}: there is no folder {folder}", hint=hint)
+    # Permissions don't tell of read-only file systems; a nameless file that is gone at once does.
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+
+
+def _write_whole(contents: Contents, form: Format, path: Path) -> None:
+    with opened_whole(path, "x") as file:
+        form.write(contents, file)
+
+
+@contextlib.contextmanager
+def opened_whole(path: Path, mode: Literal["x", "xb"]) -> Iterator[Any]:
+    """A file to write to, which takes its place when all is written; else what stood there stays.
+
+    A TextIO with `x`, a BinaryIO with `xb`.
+    """
+    place = _place(path)
+    beside = place.with_name(f".paraval-{secrets.token_hex(8)}.tmp")
+    try:
+        with _opened(beside, mode) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if place.exists():
+            beside.chmod(place.stat().st_mode & 0o777)
+        beside.replace(place)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _opened(path: Path, mode: Literal["x", "xb"]) -> IO[Any]:
+    return path.open("xb") if mode == "xb" else path.open("x", encoding="utf-8", newline="\n")
+
+
+def _place(path: Path) -> Path:
+    """Where the file really is: a link is written through, not replaced."""
+    return path.resolve()
+
+
+def why(error: Exception) -> str:
+    """In the system's words, without the path, which is told already."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+# The report of a run: what users hold after one, and what the commands show.
+
+__all__ = ["Report", "RunSource"]
+
+
+class Report(Contents):
+    """A run, its summary, its gate and its trials, to read, print or write.
+
+    `print(report)` shows what `paraval run` shows. `report.trials` reads the results in plan
+    order, from disk, each time it is looped over.
+    """
+
+    @property
+    def exit_code(self) -> int:
+        """What `paraval run` would end with."""
+        return self.gate.exit_code
+
+    def write(self, path: str | Path) -> None:
+        """Writes a file in the form that its ending names; whole, or not at all."""
+        check_output_paths([path])
+        write_files(self, [path])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON report as a mapping, with every trial."""
+        return document(self)
+
+    def __str__(self) -> str:
+        return summary_text(self, width=80, colour=False, unicode=True)
+
+    def __repr__(self) -> str:
+        summary = self.summary
+        return (
+            f"<Report of {self.run.id}: {summary.passed} passed, {summary.failed} failed,"
+            f" {summary.errors} errors; gate {self.gate.verdict.value}>"
+        )

@@ -1,0 +1,1 @@
+"""A run's results in figures: rates, costs, what the attempts did."""

@@ -1,0 +1,134 @@
+"""What one attempt did, in lines: its calls of tools, and what it changed, file by file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from paraval.records import Activity, AttemptResult, Change, FileChange, Outcome, Spend
+from paraval.report.formats.json import attempt_deeds
+from paraval.report.summary.costs import NO_PRICE, is_known, told_usd
+from paraval.text.terminal import columns, one_line
+from paraval.text.words import counted, money, reason, tokens
+
+_LONGEST_PATH = 100
+_LONGEST_LINE = 300
+
+
+def stat_lines(change: Change) -> Iterator[str]:
+    """A line a file, and what they come to; nothing in a name acts."""
+    paths = [one_line(file.path, _LONGEST_PATH) for file in change.files]
+    width = max(map(columns, paths), default=0)
+    for path, file in zip(paths, change.files, strict=True):
+        yield f" {path}{' ' * (width - columns(path))}  {file.status:<7}  {_lines(file)}"
+    if more := change.files_in_all - len(change.files):
+        yield f" and {counted(more, 'more file')}"
+    yield f" {change_in_words(change)}"
+    if change.unknown is not None:
+        yield f" {one_line(f'not all of it is known: {change.unknown}', _LONGEST_LINE)}"
+
+
+def change_in_words(change: Change) -> str:
+    """`3 files: 1 added, 2 changed; 12 lines added, 4 deleted`."""
+    kinds = (
+        (change.files_added, "added"),
+        (change.files_changed, "changed"),
+        (change.files_deleted, "deleted"),
+    )
+    files = ", ".join(f"{number:,} {kind}" for number, kind in kinds if number)
+    if not files:
+        return "nothing changed" if change.unknown is None else "unknown"
+    binary = f" ({change.binary_files:,} binary)" if change.binary_files else ""
+    lines = counted(change.lines_added, "line")
+    bound = "" if change.unknown is None else "at least "
+    return (
+        f"{bound}{counted(change.files_in_all, 'file')}: {files}{binary}; {lines} added, "
+        f"{change.lines_deleted:,} deleted"
+    )
+
+
+def deeds_in_lines(activity: Activity | None, change: Change | None) -> Iterator[str]:
+    """What an attempt did; nothing in a name acts."""
+    if activity is not None:
+        yield from _activity_lines(activity)
+    if change is not None:
+        yield f"changes: {change_in_words(change)}"
+        if change.unknown is not None:
+            yield one_line(f"not all changes are known: {change.unknown}", _LONGEST_LINE)
+        for words in change.tampering:
+            yield one_line(f"tampering: {words}", _LONGEST_LINE)
+
+
+def _activity_lines(activity: Activity) -> Iterator[str]:
+    if activity.turns is not None:
+        yield f"turns: {activity.turns:,}"
+    for server, state in activity.mcp.items():
+        yield one_line(f"MCP server {server}: {state}", _LONGEST_LINE)
+    if not activity.tells_tools:
+        yield "tools: not reported"
+        return
+    for tool in activity.tools:
+        of = f" of {tool.server}" if tool.server is not None else ""
+        failed = f", {tool.failed:,} with an error" if tool.failed else ""
+        told = f"tool {tool.name}{of}: {counted(tool.calls, 'call')}{failed}"
+        yield one_line(told, _LONGEST_LINE)
+
+
+def _lines(file: FileChange) -> str:
+    if file.binary:
+        return "binary"
+    if file.is_unknown:
+        return "not looked into"
+    return f"+{file.lines_added:,} -{file.lines_deleted or 0:,}"
+
+
+# How one attempt ended, in lines: for attempts that left no streams behind, such as at models,
+# and for those whose streams don't say it to a person, such as agents'.
+
+
+def end_in_lines(result: AttemptResult | None, *, goes_on: bool) -> Iterator[str]:
+    """The outcome and why, notes, what it cost, and the answer, whole, at the end."""
+    if result is None:
+        yield "has not ended yet" if goes_on else "never ended: its engine was stopped"
+        return
+    why = reason(result)
+    is_told = result.outcome is not Outcome.PASSED and why not in ("", result.outcome)
+    yield f"{result.outcome}: {why}" if is_told else str(result.outcome)
+    yield from (f"note: {note}" for note in result.notes if note not in why)
+    for name, spend in (("cost", result.spend), ("judges", result.judging)):
+        if words := _in_words(spend):
+            yield f"{name}: {words}"
+    yield from deeds_in_lines(result.activity, result.change)
+    if result.output is not None:
+        yield "answer:"
+        yield result.output.text
+
+
+def end_as_dict(result: AttemptResult | None) -> dict[str, Any]:
+    """The same for programs; `cost_usd` is what is known, judges apart."""
+    spend, judging = (None, None) if result is None else (result.spend, result.judging)
+    output = None if result is None else result.output
+    did = attempt_deeds(result or AttemptResult(outcome=Outcome.SKIPPED))
+    return {
+        "output": None if output is None else output.text,
+        "cost_usd": told_usd(spend),
+        "cost_unknown": spend is not None and not is_known(spend),
+        "judging_cost_usd": told_usd(judging),
+        "judging_cost_unknown": judging is not None and not is_known(judging),
+        **did,
+    }
+
+
+def _in_words(spend: Spend | None) -> str:
+    """`$0.012 (tokens: 35 in and 7 out)`; empty where nothing was asked for."""
+    if spend is None or (not spend.calls and not spend.cached and spend.cost_usd == 0):
+        return ""
+    if spend.cached and not spend.calls:
+        return "nothing, the answer was there already"
+    known = told_usd(spend)
+    if known is None:
+        words = NO_PRICE
+    else:
+        words = money(known) if is_known(spend) else f"at least {money(known)}"
+    used = tokens(spend.usage)
+    return f"{words} (tokens: {used})" if used else words

@@ -1,0 +1,473 @@
+"""From results to counts and rates, in one pass, for the whole run and for each variant.
+
+Errors are kept apart from wrong answers: rates are over what was judged, case by case, and beside
+them stand the rates that the errors could hide. What is asked of a rate is the gate's business.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from statistics import fmean, median
+from typing import Any, NamedTuple, Protocol
+
+from paraval.models.response_reader import CUT
+from paraval.records import Outcome, RunInfo, TrialResult, Variant
+from paraval.report.summary.costs import (
+    CostCount,
+    Costs,
+    finite,
+    is_from_cache,
+    is_known,
+    is_timeout,
+    seconds_to_verdict,
+    spend_of,
+    usage_of,
+)
+from paraval.report.summary.tool_activity import ActivityCount, ToolActivity
+from paraval.statistics.means import mean_interval, quantile
+from paraval.statistics.rates import clustered_rate_interval
+from paraval.text.words import reason
+
+# Rates and scores with the case as unit: the repeats of a case go together, as a cluster.
+
+
+class ClusterCell(Protocol):
+    """A case with a variant, over its repeats."""
+
+    @property
+    def passed(self) -> int: ...
+    @property
+    def judged(self) -> int: ...
+    @property
+    def errors(self) -> int: ...
+    @property
+    def scored(self) -> int:
+        """Judged repeats that have a score."""
+        ...
+
+    @property
+    def sum_score(self) -> float: ...
+
+
+class ClusterBook(Protocol):
+    """What each case came to with each variant."""
+
+    def rows(self) -> Iterator[tuple[str, Mapping[str, ClusterCell]]]:
+        """A case and its cells, by the keys of the variants."""
+        ...
+
+
+Counts = tuple[tuple[int, tuple[int, int]], ...]
+"""Of a case: so many judged repeats, how many passed of the cells that have as many, and how many
+such cells there are."""
+
+
+class Clusters:
+    """Cases with a verdict: how often each passed, and its mean score."""
+
+    def __init__(self) -> None:
+        # Few kinds come up again and again: each is held once, since there are many cases.
+        self._cells: Counter[tuple[int, int, int]] = Counter()
+        """By passed, judged and errors."""
+        self._cases: list[Counts] = []
+        self._known: dict[Counts, Counts] = {}
+        self._scores = array("d")
+
+    def add(self, cells: Iterable[ClusterCell]) -> None:
+        """A case: its cells."""
+        counts: dict[int, tuple[int, int]] = {}
+        scored, sum_score = 0, 0.0
+        for cell in cells:
+            passed, judged = cell.passed, cell.judged
+            self._cells[passed, judged, cell.errors] += 1
+            scored += cell.scored
+            sum_score += cell.sum_score
+            if judged:
+                before, number = counts.get(judged, (0, 0))
+                counts[judged] = (before + passed, number + 1)
+        if counts:
+            case = tuple(sorted(counts.items()))
+            self._cases.append(self._known.setdefault(case, case))
+        if scored:
+            self._scores.append(sum_score / scored)
+
+    def __len__(self) -> int:
+        """How many cases have a verdict."""
+        return len(self._cases)
+
+    def rate(self) -> float | None:
+        """None where nothing was judged."""
+        kinds = self._cells.items()
+        return _mean_rate((passed, judged, number) for (passed, judged, _), number in kinds)
+
+    def rate_if_errors_failed(self) -> float | None:
+        """Over cells with errors alone, too; None where no trial ended."""
+        kinds = self._cells.items()
+        return _mean_rate((passed, judged + errors, n) for (passed, judged, errors), n in kinds)
+
+    def rate_if_errors_passed(self) -> float | None:
+        """Over the same."""
+        kinds = self._cells.items()
+        return _mean_rate(
+            (passed + errors, judged + errors, n) for (passed, judged, errors), n in kinds
+        )
+
+    def rate_interval(self) -> tuple[float, float] | None:
+        if not self._cases:
+            return None
+        repeats = self._usual_repeats()
+        scaled = {case: _cluster(case, repeats) for case in self._known}
+        return clustered_rate_interval([scaled[case] for case in self._cases])
+
+    def _usual_repeats(self) -> Fraction:
+        """With so many judged repeats of every cell, all would tell as much as they do: the
+        harmonic mean, since the variance of a mean of rates goes with the mean of 1 / n."""
+        judged: Counter[int] = Counter()
+        for (_, repeats, _), number in self._cells.items():
+            if repeats:
+                judged[repeats] += number
+        inverse = sum((Fraction(number, n) for n, number in judged.items()), Fraction(0))
+        return judged.total() / inverse
+
+    def score(self) -> float | None:
+        return fmean(self._scores) if self._scores else None
+
+    def score_interval(self) -> tuple[float, float] | None:
+        """None where the cases don't tell how much they vary: one alone, or all the same."""
+        if not self._scores or min(self._scores) == max(self._scores):
+            return None
+        mean, low, high = mean_interval(self._scores)
+        # A score lies between 0 and 1; one that does not is shown as it is.
+        return (max(low, min(mean, 0.0)), min(high, max(mean, 1.0)))
+
+
+def clusters_of(book: ClusterBook) -> tuple[Clusters, dict[str, Clusters]]:
+    """Of the whole run, where all variants of a case go together; and by the variants' keys."""
+    whole = Clusters()
+    by_variant: dict[str, Clusters] = {}
+    for _, cells in book.rows():
+        for key, cell in cells.items():
+            by_variant.setdefault(key, Clusters()).add([cell])
+        whole.add(cells.values())
+    return whole, by_variant
+
+
+def _mean_rate(cells: Iterable[tuple[int, int, int]]) -> float | None:
+    """Exactly, from how many passed of how many, and in how many cells; None where none are."""
+    passed_of: Counter[int] = Counter()
+    all_cells = 0
+    for passed, of, number in cells:
+        if of:
+            passed_of[of] += passed * number
+            all_cells += number
+    if not all_cells:
+        return None
+    return float(sum(Fraction(passed, of) for of, passed in passed_of.items()) / all_cells)
+
+
+def _cluster(case: Counts, repeats: Fraction) -> tuple[float, float]:
+    """What passed, and of how many, were each cell repeated so often."""
+    rates = sum(Fraction(passed, judged) for judged, (passed, _) in case)
+    cells = sum(number for _, (_, number) in case)
+    return (float(rates * repeats), float(cells * repeats))
+
+
+MOST_REASONS = 20
+"""Why trials were skipped is said in so many ways at most; each may name sums of its own."""
+OTHER_REASONS = "for other reasons"
+SLOW = 0.95
+"""The share of trials that are quicker than the time told beside the median."""
+_TOKENS = ("input_tokens", "output_tokens")
+"""Cached ones and those of reasoning are among them."""
+_DUST = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """How a set of trials ended."""
+
+    trials: int
+    passed: int
+    failed: int
+    errors: int
+    skipped: int
+    left_out: int
+    """Of those skipped: by themselves, as tests do, so that no resume would run them."""
+    errors_by_kind: Mapping[str, int]
+    skipped_by_reason: Mapping[str, int]
+    retries_by_kind: Mapping[str, int]
+    """Attempts that decided nothing, by how they ended."""
+    cases: int
+    """Distinct cases with a judged trial: what the interval is over."""
+    pass_rate: float | None
+    """Of a case with a variant, over its judged repeats; of several, the mean of theirs. So it is
+    the share of the judged that passed where all have as many; None where nothing was judged."""
+    pass_rate_interval: tuple[float, float] | None
+    """With the case as unit: repeats of a case tell less than as many cases would."""
+    rate_if_errors_failed: float | None
+    """The worst that the errors could hide: the same mean, with errors as failed."""
+    rate_if_errors_passed: float | None
+    """The best that the errors could hide: the same mean, with errors as passed."""
+    score: float | None
+    """The mean of the cases' mean scores; None where nothing has one."""
+    score_interval: tuple[float, float] | None
+    """None where the cases don't tell how much they vary: one alone, or all the same."""
+    is_scored: bool
+    """True: some score says more than passed and failed do."""
+    serial_s: float
+    """The sum of all attempts' durations."""
+    median_s: float | None
+    """Of judged trials that were not answered from the cache alone, all attempts of each together;
+    None where there was none."""
+    p95_s: float | None
+    """Of the same: 95 % of them took no longer."""
+    timeouts: int
+    """Trials that are not in those times, since they would have taken longer than they may ..."""
+    timeout_s: float | None
+    """... and after how long the first of them was ended; None where there was none."""
+    from_cache: int
+    """Trials whose answers, judges' included, were all there already."""
+    answers_cut: int
+    """Answers that their model ended at max_tokens."""
+    target: Costs
+    judging: Costs
+    trials_without_cost: int
+    """Of those that ran to an end."""
+    deeds: ToolActivity
+    """What agents called, what was changed, what it took of the machine."""
+    tool_calls: int | None
+    """Those with an error included; None where no agent tells them."""
+
+    @property
+    def is_by_case(self) -> bool:
+        """Whether the pass rate is another than the share of the judged that passed: some cases
+        have fewer judged repeats than others."""
+        if self.pass_rate is None:
+            return False
+        return not math.isclose(self.pass_rate, self.passed / self.judged, abs_tol=_DUST)
+
+    @property
+    def calls_a_trial(self) -> float | None:
+        """Calls of tools, over the trials whose agents tell them."""
+        telling = self.deeds.telling
+        return self.tool_calls / telling if telling and self.tool_calls is not None else None
+
+    @property
+    def tokens(self) -> float | None:
+        """In and out, of targets alone; None where none were told."""
+        return tokens_in(self.usage)
+
+    @property
+    def cost_usd(self) -> float | None:
+        """What is known of what targets cost; None where nothing is."""
+        return self.target.usd
+
+    @property
+    def usage(self) -> Mapping[str, float]:
+        return self.target.usage
+
+    @property
+    def total_cost_usd(self) -> float | None:
+        """What is known of targets and judges together; None where nothing is."""
+        known = [costs.usd for costs in (self.target, self.judging) if costs.usd is not None]
+        return sum(known) if known else None
+
+    @property
+    def judged(self) -> int:
+        return self.passed + self.failed
+
+    @property
+    def ended(self) -> int:
+        """Trials that ran to an end, good or bad."""
+        return self.judged + self.errors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariantSummary(Tally):
+    """How the trials of one variant ended."""
+
+    variant: Variant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary(Tally):
+    """How a run ended."""
+
+    planned: int
+    """Trials of the plan; more than `trials` where some have no result."""
+    wall_s: float
+    speedup: float | None
+    variants: tuple[VariantSummary, ...]
+    """In plan order; without a matrix, one without axes."""
+
+
+def variant_key(variant: Variant) -> str:
+    """What tells variants apart; not the mapping itself, for which 1, 1.0 and True are the same."""
+    return repr(tuple(variant.items()))
+
+
+def tokens_in(usage: Mapping[str, float]) -> float | None:
+    """In and out together; None where neither was told."""
+    told = [amount for name in _TOKENS if (amount := finite(usage.get(name))) is not None]
+    return sum(told) if told else None
+
+
+def summarise(results: Iterable[TrialResult], info: RunInfo, book: ClusterBook) -> Summary:
+    """Counts and rates of a run. Results come in plan order and are not kept.
+
+    `book` has what each case came to when the last result has passed by: whoever hands over the
+    results writes it.
+    """
+    whole = _Count()
+    variants: dict[str, tuple[Variant, _Count]] = {}
+    for result in results:
+        key = variant_key(result.variant)
+        if key not in variants:
+            variants[key] = (dict(result.variant), _Count())
+        whole.add(result)
+        variants[key][1].add(result)
+    all_cases, by_variant = clusters_of(book)
+    paid = Paid(target=whole.target.is_told, judging=whole.judging.is_told)
+    # Answers from the cache alone saved money; what time they saved is not known.
+    is_timed = info.wall_s > 0 and (whole.ran > 0 or not whole.cached)
+    return Summary(
+        **whole.figures(paid, all_cases),
+        planned=max(info.trials, whole.trials),
+        wall_s=info.wall_s,
+        speedup=whole.serial_s / info.wall_s if is_timed else None,
+        variants=tuple(
+            VariantSummary(variant=variant, **count.figures(paid, by_variant[key]))
+            for key, (variant, count) in variants.items()
+        ),
+    )
+
+
+class Paid(NamedTuple):
+    """Whether the trials of a run tell what they cost: on their targets, and on judges."""
+
+    target: bool
+    judging: bool
+
+
+class _Count:
+    """What is added up while results pass by. A trial leaves a few numbers behind, not itself."""
+
+    def __init__(self) -> None:
+        self.trials = 0
+        self.outcomes: Counter[Outcome] = Counter()
+        self.is_scored = False
+        self.durations = array("d")
+        self.timeouts = array("d")
+        self.ran = 0
+        self.serial_s = 0.0
+        self.cached = 0
+        self.answers_cut = 0
+        self.left_out = 0
+        self.reasons: Counter[str] = Counter()
+        self.retries: Counter[Outcome] = Counter()
+        self.target = CostCount()
+        self.judging = CostCount()
+        self.without_cost = 0
+        self.deeds = ActivityCount()
+        self.tool_calls: int | None = None
+
+    def add(self, result: TrialResult) -> None:
+        self.trials += 1
+        self.outcomes[result.outcome] += 1
+        self.is_scored = self.is_scored or _says_more_than_its_verdict(result)
+        self.serial_s += finite(result.total_s) or 0.0
+        if result.outcome is Outcome.SKIPPED:
+            error = result.result.error
+            self.left_out += error is not None and error.lasting
+            self._add_reason(reason(result.result))
+        elif is_from_cache(result):
+            self.cached += 1
+        else:
+            self.ran += 1
+        self._add_times(result)
+        self.answers_cut += CUT in result.result.notes
+        if result.retries:
+            self.retries.update(result.retries)
+        self._add_costs(result)
+        self.deeds.add(result.result)
+        activity = result.result.activity
+        if activity is not None and activity.tells_tools:
+            calls = sum(tool.calls for tool in activity.tools)
+            self.tool_calls = (self.tool_calls or 0) + calls
+
+    def _add_reason(self, why: str) -> None:
+        known = why in self.reasons or len(self.reasons) < MOST_REASONS
+        self.reasons[why if known else OTHER_REASONS] += 1
+
+    def _add_times(self, result: TrialResult) -> None:
+        taken = seconds_to_verdict(result)
+        if taken is not None:
+            self.durations.append(taken)
+        if is_timeout(result):
+            self.timeouts.append(finite(result.result.duration_s) or 0.0)
+
+    def _add_costs(self, result: TrialResult) -> None:
+        spend = spend_of(result)
+        if spend is None:
+            self.target.add_usage(usage_of(result))
+        self.target.add(spend)
+        self.judging.add(result.judging)
+        if result.unended:
+            self._add_unended(result)
+        if result.outcome is not Outcome.SKIPPED:
+            self.without_cost += spend is None or not is_known(spend)
+
+    def _add_unended(self, result: TrialResult) -> None:
+        if spend_of(result) is None:
+            self.target.add_unended()
+        if result.judging is None:
+            self.judging.add_unended()
+
+    def figures(self, paid: Paid, cases: Clusters) -> dict[str, Any]:
+        """The fields of a Tally."""
+        passed, failed = self.outcomes[Outcome.PASSED], self.outcomes[Outcome.FAILED]
+        by_kind = {kind.value: self.outcomes[kind] for kind in Outcome if kind.is_error}
+        errors = sum(by_kind.values())
+        return {
+            "trials": self.trials,
+            "passed": passed,
+            "failed": failed,
+            "errors": errors,
+            "skipped": self.outcomes[Outcome.SKIPPED],
+            "left_out": self.left_out,
+            "errors_by_kind": {kind: number for kind, number in by_kind.items() if number},
+            "skipped_by_reason": dict(self.reasons.most_common()),
+            "retries_by_kind": {kind.value: n for kind, n in self.retries.most_common()},
+            "cases": len(cases),
+            "pass_rate": cases.rate(),
+            "pass_rate_interval": cases.rate_interval(),
+            "rate_if_errors_failed": cases.rate_if_errors_failed(),
+            "rate_if_errors_passed": cases.rate_if_errors_passed(),
+            "score": cases.score(),
+            "score_interval": cases.score_interval(),
+            "is_scored": self.is_scored,
+            "serial_s": self.serial_s,
+            "median_s": median(self.durations) if self.durations else None,
+            "p95_s": quantile(self.durations, SLOW) if self.durations else None,
+            "timeouts": len(self.timeouts),
+            "timeout_s": min(self.timeouts, default=None),
+            "from_cache": self.cached,
+            "answers_cut": self.answers_cut,
+            "target": self.target.costs(is_paid=paid.target),
+            "judging": self.judging.costs(is_paid=paid.judging),
+            "trials_without_cost": self.without_cost,
+            "deeds": self.deeds.deeds(),
+            "tool_calls": self.tool_calls,
+        }
+
+
+def _says_more_than_its_verdict(result: TrialResult) -> bool:
+    if not result.outcome.is_judged:
+        return False
+    score = finite(result.result.score)
+    return score is not None and score != (result.outcome is Outcome.PASSED)

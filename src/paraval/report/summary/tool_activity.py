@@ -1,0 +1,221 @@
+"""What trials did, added up: turns, calls of tools, files changed, what they took of the machine.
+
+Calls of tools are evidence: a variant that was handed a tool and never called it is no comparison
+with the tool. What an agent does not tell is kept apart from what it did not do.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from paraval.records import Activity, AttemptResult, Change, McpState
+from paraval.report.summary.costs import finite
+
+MOST_UNASKED = 20
+"""Servers that an agent called without being handed them have names of its own making."""
+MOST_TAMPERING = 20
+OTHER_TAMPERING = "other things"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerUse:
+    """What trials did with one MCP server."""
+
+    handed: int
+    """Trials that were handed it and told what they did; 0: it was called all the same."""
+    telling: int
+    """Of these, those whose agent tells which tools it calls."""
+    connected: int
+    """Of those handed it; the rest failed, or did not tell."""
+    failed: int
+    called: int
+    """Trials in which a tool of it was called and gave no error."""
+    calls: int
+    """That gave no error."""
+    errors: int
+    """Calls that gave one."""
+
+    @property
+    def is_never_called(self) -> bool:
+        """It was there to be called and was not, as far as agents tell."""
+        return self.telling > 0 and self.called == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeTotals:
+    """What trials changed in their workspaces."""
+
+    trials: int
+    """That had one."""
+    changed: int
+    """Of these, those that changed a file, as far as it is known."""
+    unknown: int
+    """Of these, those of which not all is known; they are in no median."""
+    median_files: float | None
+    """None: nothing is known of any."""
+    median_lines_added: float | None
+    median_lines_deleted: float | None
+    tampered: int
+    tampering: Mapping[str, int]
+    """What was done to `.git` -> in how many trials."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolActivity:
+    """What a set of trials did, by the attempts that decided."""
+
+    agents: int
+    """Trials whose agent told what it did."""
+    telling: int
+    """Of these, those whose agent tells which tools it calls."""
+    median_turns: float | None
+    servers: Mapping[str, ServerUse]
+    other_calls: int
+    """Of tools of no server that was handed over, mostly the agent's own."""
+    changes: ChangeTotals | None
+    cpu_s: float | None
+    most_memory_bytes: int | None
+    """Of one attempt."""
+
+    @property
+    def handed(self) -> dict[str, ServerUse]:
+        """The servers that were handed over."""
+        return {name: use for name, use in self.servers.items() if use.handed}
+
+
+class ActivityCount:
+    """Deeds, while results pass by."""
+
+    def __init__(self) -> None:
+        self._agents = _AgentCount()
+        self._changes = _ChangeCount()
+        self._cpu_s: float | None = None
+        self._memory_bytes: int | None = None
+
+    def add(self, end: AttemptResult) -> None:
+        if end.activity is not None:
+            self._agents.add(end.activity)
+        if end.change is not None:
+            self._changes.add(end.change)
+        if (cpu_s := finite(end.cpu_s)) is not None:
+            self._cpu_s = (self._cpu_s or 0.0) + cpu_s
+        if end.memory_bytes is not None:
+            self._memory_bytes = max(self._memory_bytes or 0, end.memory_bytes)
+
+    def deeds(self) -> ToolActivity:
+        agents = self._agents
+        return ToolActivity(
+            agents=agents.trials,
+            telling=agents.telling,
+            median_turns=_median(agents.turns),
+            servers={name: count.use() for name, count in agents.servers.items()},
+            other_calls=agents.other_calls,
+            changes=self._changes.changes(),
+            cpu_s=self._cpu_s,
+            most_memory_bytes=self._memory_bytes,
+        )
+
+
+class _AgentCount:
+    def __init__(self) -> None:
+        self.trials = self.telling = self.other_calls = 0
+        self.turns = array("d")
+        self.servers: dict[str, _ServerCount] = {}
+
+    def add(self, activity: Activity) -> None:
+        self.trials += 1
+        self.telling += activity.tells_tools
+        if (turns := finite(activity.turns)) is not None:
+            self.turns.append(turns)
+        for name, state in activity.mcp.items():
+            self._server(name).add_handed(state, tells=activity.tells_tools)
+        if activity.tells_tools:
+            self._add_calls(activity)
+
+    def _add_calls(self, activity: Activity) -> None:
+        self.other_calls += sum(
+            tool.calls for tool in activity.tools if tool.server not in activity.mcp
+        )
+        for name in {tool.server for tool in activity.tools if tool.server is not None}:
+            if name in self.servers or len(self.servers) < MOST_UNASKED:
+                failed = sum(tool.failed for tool in activity.tools if tool.server == name)
+                self._server(name).add_calls(activity.calls_of(name), failed)
+
+    def _server(self, name: str) -> _ServerCount:
+        return self.servers.setdefault(name, _ServerCount())
+
+
+class _ServerCount:
+    def __init__(self) -> None:
+        self._handed = self._telling = self._called = self._calls = self._errors = 0
+        self._states: Counter[McpState] = Counter()
+
+    def add_handed(self, state: McpState, *, tells: bool) -> None:
+        self._handed += 1
+        self._telling += tells
+        self._states[state] += 1
+
+    def add_calls(self, calls: int, errors: int) -> None:
+        self._called += calls > 0
+        self._calls += calls
+        self._errors += errors
+
+    def use(self) -> ServerUse:
+        return ServerUse(
+            handed=self._handed,
+            telling=self._telling,
+            connected=self._states[McpState.CONNECTED],
+            failed=self._states[McpState.FAILED],
+            called=self._called,
+            calls=self._calls,
+            errors=self._errors,
+        )
+
+
+class _ChangeCount:
+    def __init__(self) -> None:
+        self._trials = self._changed = self._unknown = self._tampered = 0
+        self._files, self._added, self._deleted = array("d"), array("d"), array("d")
+        self._tampering: Counter[str] = Counter()
+
+    def add(self, change: Change) -> None:
+        self._trials += 1
+        self._changed += change.files_in_all > 0
+        if change.unknown is None:
+            self._files.append(change.files_in_all)
+            self._added.append(change.lines_added)
+            self._deleted.append(change.lines_deleted)
+        else:
+            self._unknown += 1
+        self._tampered += bool(change.tampering)
+        for words in dict.fromkeys(change.tampering):
+            known = words in self._tampering or len(self._tampering) < MOST_TAMPERING
+            self._tampering[words if known else OTHER_TAMPERING] += 1
+
+    def changes(self) -> ChangeTotals | None:
+        if not self._trials:
+            return None
+        return ChangeTotals(
+            trials=self._trials,
+            changed=self._changed,
+            unknown=self._unknown,
+            median_files=_median(self._files),
+            median_lines_added=_median(self._added),
+            median_lines_deleted=_median(self._deleted),
+            tampered=self._tampered,
+            tampering=dict(sorted(self._tampering.items(), key=_rank)),
+        )
+
+
+def _median(values: array[float]) -> float | None:
+    return median(values) if values else None
+
+
+def _rank(tampering: tuple[str, int]) -> tuple[bool, int]:
+    """The most frequent first, and what has no name last."""
+    words, number = tampering
+    return (words == OTHER_TAMPERING, -number)

@@ -1,0 +1,245 @@
+"""Where the attempts of a run live: its scratch place, their homes, workspaces and sandboxes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from paraval.environment import WorktreeImports
+from paraval.errors import RequestError
+from paraval.plan.suite_folder import placed
+from paraval.processes.children import Warden
+from paraval.processes.sandbox import Sandbox, why_no_sandbox
+from paraval.records import (
+    AgentTarget,
+    Attempt,
+    CommandTarget,
+    Home,
+    Plan,
+    Target,
+    Workspace,
+    WorkspaceKind,
+)
+from paraval.scratch import Homes, OwnHome, open_scratch
+from paraval.targets.command import FolderFor, SandboxFor, own_folder, template_fields, unbounded
+from paraval.templates import named_paths
+from paraval.workspaces.workspace import Workspaces
+
+_FOLDER = "/tmp/paraval-folder"  # noqa: S108 - in a sandbox, whose own it is
+"""By which path sandboxed attempts see the folder of their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HiddenPaths:
+    """What a sandbox must not show."""
+
+    store: Path
+    suite: bool = False
+    """From attempts, the suite's folder too: hidden tests and expected answers may be there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptDirs:
+    """What attempts that are processes are given of a place."""
+
+    homes: Homes | None = None
+    """None: nothing of the run is a process."""
+    workspaces: Workspaces | None = None
+    """None: attempts run where their target says."""
+    sandbox_for: SandboxFor = unbounded
+    folder_for: FolderFor = own_folder
+    grader_sandbox_for: Callable[[str], Sandbox | None] | None = None
+    """By the attempt's workspace."""
+    imports: WorktreeImports | None = None
+    """None: workspaces are no worktrees."""
+
+
+def check_sandbox(plan: Plan) -> None:
+    """Refuse a sandbox that cannot be had, before there is a run."""
+    if not plan.workspace.sandbox:
+        return
+    reason = why_no_sandbox()
+    if reason is not None:
+        raise RequestError(f"workspace.sandbox: {reason}")
+    for trial in plan.trials:
+        target = trial.target
+        if isinstance(target, AgentTarget | CommandTarget) and target.home is Home.MINE:
+            raise RequestError(
+                "workspace.sandbox: with home: mine a target must write to your home, which a"
+                " sandbox does not let it",
+                hint="use a key and a home of its own, or leave the sandbox out",
+            )
+    folder = _suite_folder(plan)
+    words = {word for trial in plan.trials for word in _words_of(trial.target)}
+    whole = any(os.path.normpath(part) == folder for word in words for part in word.split(":"))
+    if folder == "/" or whole:
+        what = "the target names the suite's whole folder" if whole else "the suite is in '/'"
+        raise RequestError(
+            f"workspace.sandbox: {what}, which a sandbox hides from attempts",
+            hint="put what attempts need into a folder of its own beside the suite, and name that"
+            " one, in the command or in workspace.readable",
+        )
+
+
+@asynccontextmanager
+async def lodging_for(
+    plan: Plan,
+    *,
+    warden: Warden,
+    at_most: int,
+    hidden: HiddenPaths,
+    say: Callable[[str], None],
+    objects: Path | None = None,
+) -> AsyncIterator[AttemptDirs]:
+    """For as long as a run lasts; `say` tells of what is left behind, `objects` holds trees of git
+    that workspaces can be asked to take."""
+    opening = asyncio.ensure_future(asyncio.to_thread(open_scratch))
+    try:
+        scratch = await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        # The thread goes on: what it makes is not left behind.
+        await asyncio.to_thread((await opening).close)
+        raise
+    try:
+        async with AsyncExitStack() as stack:
+            workspaces: Workspaces | None = None
+            if plan.workspace.kind is not WorkspaceKind.NONE:
+                # Only here: most runs have none.
+                from paraval.workspaces.opening import open_workspaces  # noqa: PLC0415 - see above
+
+                workspaces = await stack.enter_async_context(
+                    open_workspaces(
+                        plan.workspace,
+                        scratch=scratch.folder,
+                        warden=warden,
+                        at_most=at_most,
+                        objects=objects,
+                    )
+                )
+                for note in workspaces.notes:
+                    say(f"Workspaces: {note}.")
+            homes, imports = Homes(scratch.folder), _imports(plan.workspace)
+            if plan.workspace.sandbox:
+                seen = await asyncio.to_thread(_seen, plan, scratch.folder)
+                bounds = _SandboxBounds(plan, hidden, seen)
+                yield AttemptDirs(
+                    homes=homes,
+                    workspaces=workspaces,
+                    sandbox_for=bounds.of_attempt,
+                    folder_for=bounds.folder_of,
+                    grader_sandbox_for=bounds.of_grader,
+                    imports=imports,
+                )
+            else:
+                yield AttemptDirs(homes=homes, workspaces=workspaces, imports=imports)
+    finally:
+        left = await asyncio.to_thread(scratch.close)
+        if left is not None:
+            say(f"Left behind: {left}.")
+
+
+def _imports(workspace: Workspace) -> WorktreeImports | None:
+    if workspace.kind is not WorkspaceKind.GIT or workspace.source is None:
+        return None
+    return WorktreeImports(workspace.source, workspace.start)
+
+
+def _suite_folder(plan: Plan) -> str:
+    """Of a suite that was made in Python: where its relative paths begin."""
+    return str(Path.cwd() if plan.source is None else Path(plan.source).absolute().parent)
+
+
+def _seen(plan: Plan, scratch: Path) -> tuple[str, ...]:
+    """What attempts and graders need of what is hidden: the objects that their worktrees borrow,
+    the Python that `{python}` names, and what the suite says."""
+    objects: tuple[str, ...] = ()
+    if plan.workspace.kind is WorkspaceKind.GIT and plan.workspace.source is not None:
+        from paraval.git.repositories import find_repository  # noqa: PLC0415 - seldom needed
+
+        objects = find_repository(plan.workspace.source).all_objects
+    trusted = str(scratch / "workspaces" / "trusted")
+    return (trusted, sys.prefix, sys.base_prefix, *objects, *plan.workspace.readable)
+
+
+def _words_of(target: Target) -> Iterator[str]:
+    """Templates: of what it starts, and of the variables that it is given."""
+    match target:
+        case CommandTarget():
+            yield from _shell_words(target) if target.shell else target.command
+            yield from target.env.values()
+        case AgentTarget():
+            yield from (*target.program, *target.arguments, *target.env.values())
+            yield from () if target.custom is None else target.custom.command
+            for server in target.mcp:
+                yield from (*server.command, *server.env.values())
+
+
+def _shell_words(target: CommandTarget) -> list[str]:
+    line = placed(target.command[0], target.folder)
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    try:
+        return list(lexer)
+    except ValueError:
+        return line.split()
+
+
+class _SandboxBounds:
+    """What a sandbox lets the processes of a run do: write to what is their own, read what they are
+    given, and no more."""
+
+    def __init__(self, plan: Plan, hidden: HiddenPaths, seen: tuple[str, ...]) -> None:
+        self._start = os.path.normpath(plan.workspace.start)
+        self._store = str(hidden.store)
+        self._suite = _suite_folder(plan)
+        self._hides_suite = hidden.suite
+        self._seen = seen
+        self._source = plan.workspace.source
+
+    def folder_of(self, attempt: Attempt) -> str:
+        """Its own folder is in the store, which may be beside the suite: its path is no concern of
+        an attempt that must not know what else is there."""
+        return _FOLDER if self._hides_suite else attempt.own_folder
+
+    def of_attempt(self, attempt: Attempt, own: OwnHome | None) -> Sandbox:
+        """Targets may use the network: most of them ask a model there."""
+        os.makedirs(attempt.own_folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
+        writable = [] if own is None else [own.home, own.temp]
+        if attempt.workspace is not None:
+            writable.append(self._top(attempt.workspace))
+        fields = template_fields(attempt.trial, self.folder_of(attempt), attempt.workspace)
+        named = (*self._seen, *named_paths(_words_of(attempt.trial.target), fields))
+        if self._hides_suite:
+            return Sandbox(
+                writable=tuple(writable),
+                renamed={attempt.own_folder: _FOLDER},
+                hidden=(self._store, self._suite),
+                readable=named,
+                network=True,
+            )
+        return Sandbox(
+            writable=(attempt.own_folder, *writable),
+            hidden=(self._store,),
+            readable=(*named, *self._sources()),
+            network=True,
+        )
+
+    def of_grader(self, workspace: str) -> Sandbox:
+        return Sandbox(
+            writable=(self._top(workspace),),
+            hidden=(self._store,),
+            readable=(*self._seen, *self._sources()),
+            network=False,
+        )
+
+    def _sources(self) -> list[str]:
+        return [self._suite] if self._source is None else [self._suite, self._source]
+
+    def _top(self, workspace: str) -> str:
+        return workspace if self._start == "." else workspace.removesuffix(f"/{self._start}")

@@ -1,0 +1,229 @@
+"""What a run is held against: settled when it begins, so that a resume and every report of it judge
+the same, and looked at before anything is spent.
+"""
+
+from __future__ import annotations
+
+import math
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+
+from paraval.errors import ParavalError, RequestError
+from paraval.records import Baseline, Plan, RunInfo
+from paraval.report.baseline_gate import points
+from paraval.report.compare.case_pairs import shared_variants
+from paraval.report.compare.case_results import CaseBook
+from paraval.report.contents import References, book_of
+from paraval.report.report import why
+from paraval.report.summary.summary import variant_key
+from paraval.settings import DEFAULT_MAX_DROP, Selection, is_report_file
+from paraval.statistics.anytime import betting_interval
+from paraval.statistics.drops import pairs_to_tell
+from paraval.statistics.means import apart, repeats_step
+from paraval.store.baselines import Baselines
+from paraval.store.store import Store
+from paraval.text.words import counted
+
+_HOW_TO_SET = "paraval baseline set RUN"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedBaseline:
+    """What a run is held against, and what a person should know of it."""
+
+    baseline: Baseline | None = None
+    notices: tuple[str, ...] = ()
+
+
+def resolve_baseline(
+    plan: Plan, asked: Selection, store: Store, resumed: RunInfo | None
+) -> ResolvedBaseline:
+    """For a run that begins or goes on; RequestError where what is asked for cannot be had."""
+    if asked.baseline is not None or asked.max_drop is not None:
+        return ResolvedBaseline(baseline=resolve_baseline_for(resumed, asked, store, plan=plan))
+    if resumed is not None:
+        return ResolvedBaseline(baseline=resumed.baseline)
+    if plan.max_drop is None:
+        return ResolvedBaseline()
+    known = Baselines(store.root).of(plan.name)
+    if known is None:
+        notice = (
+            f"max_drop is not judged: no baseline is set for suite '{plan.name}'."
+            f" Set one with: {_HOW_TO_SET}"
+        )
+        return ResolvedBaseline(notices=(notice,))
+    return ResolvedBaseline(
+        baseline=Baseline(name=_set(known.run, plan.name, store), max_drop=plan.max_drop)
+    )
+
+
+def resolve_baseline_for(
+    run: RunInfo | None, asked: Selection, store: Store, *, plan: Plan | None = None
+) -> Baseline | None:
+    """What flags ask for, of a run that begins (it has a plan) or that is there already."""
+    own = None if run is None else run.baseline
+    if asked.baseline == "":
+        return None
+    if asked.baseline is None and asked.max_drop is None:
+        return own
+    max_drop = _max_drop(asked, own, plan)
+    if asked.baseline is None and own is not None:
+        return replace(own, max_drop=max_drop)
+    if asked.baseline is not None:
+        name = _named(asked.baseline, store)
+    else:
+        suite = _suite_of(run, plan)
+        known = Baselines(store.root).of(suite)
+        if known is None:
+            raise RequestError(
+                f"--max-drop {max_drop:g}: there is no baseline for suite '{suite}'",
+                hint=f"name one with --baseline RUN|FILE, or set one with: {_HOW_TO_SET}",
+            )
+        name = _set(known.run, suite, store)
+    if run is not None and name in (run.id, run.folder):
+        raise RequestError(
+            f"run {run.id} cannot be held against itself",
+            hint="name another: `paraval runs` lists all",
+        )
+    return Baseline(name=name, max_drop=max_drop)
+
+
+def _suite_of(run: RunInfo | None, plan: Plan | None) -> str:
+    if plan is not None:
+        return plan.name
+    assert run is not None, "it begins, with a plan, or it is there already"
+    return run.suite
+
+
+def _max_drop(asked: Selection, own: Baseline | None, plan: Plan | None) -> float:
+    if asked.max_drop is not None:
+        if not 0 <= asked.max_drop <= 1:
+            raise RequestError(f"max-drop must be a number from 0 to 1, not {asked.max_drop}")
+        return asked.max_drop
+    if plan is not None and plan.max_drop is not None:
+        return plan.max_drop
+    return DEFAULT_MAX_DROP if own is None else own.max_drop
+
+
+def _named(asked: str, store: Store) -> str:
+    """As a run keeps it: an id, or an absolute path."""
+    if is_report_file(asked):
+        path = Path(asked).absolute()
+        if (why_not := _why_no_file(path)) is not None:
+            raise RequestError(f"--baseline {asked}: {why_not}")
+        return str(path)
+    info = store.find(asked)
+    if store.grows(info):
+        raise RequestError(f"--baseline {asked}: run {info.id} is a race, not a run of a suite")
+    if info.running:
+        raise RequestError(
+            f"--baseline {asked}: run {info.id} still goes on",
+            hint="wait until it has ended: what it is compared by would change under the report",
+        )
+    is_here = Path(info.folder).parent == store.runs_folder
+    return info.id if is_here else info.folder
+
+
+def _why_no_file(path: Path) -> str | None:
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return "there is no such file"
+    except (OSError, ValueError) as error:  # a loop of links; a name that no file system takes
+        return why(error)
+    if stat.S_ISDIR(mode):
+        return "it is a folder, not a report"
+    # It is read more than once, which a pipe cannot be.
+    return None if stat.S_ISREG(mode) else "it is no ordinary file"
+
+
+def _set(name: str, suite: str, store: Store) -> str:
+    """One that was set once, and may be gone since."""
+    try:
+        return _named(name, store)
+    except RequestError as error:
+        raise RequestError(
+            f"the baseline of suite '{suite}' cannot be used: {error.message}",
+            hint=f"set another with: {_HOW_TO_SET}; or, for once without: --no-baseline",
+        ) from error
+
+
+# ---- whether it will do
+
+
+def check_baseline(plan: Plan, baseline: Baseline, references: References) -> Iterator[str]:
+    """RequestError where nothing could be compared; what else a person should know before."""
+    wavering, cases = _shared_cases(plan, _read(baseline, references), baseline)
+    if len(wavering) < cases:
+        yield (
+            f"Only {len(wavering):,} of {counted(cases, 'case')} can be held against the baseline:"
+            " it has no verdict on the others."
+        )
+    if plan.stop is None:
+        yield from _too_few(wavering, baseline.max_drop)
+    else:
+        yield from _too_few_at_any_time(len(wavering), baseline.max_drop)
+
+
+def _too_few(wavering: Sequence[float], max_drop: float) -> Iterator[str]:
+    shared = len(wavering)
+    step = repeats_step(0.0, math.fsum(wavering))
+    more = pairs_to_tell([0.0] * shared, -max_drop, step=step)
+    if more:
+        yield (
+            f"Even if no case changes, {counted(shared, 'case')} cannot rule out a drop of more"
+            f" than {points(max_drop)}; {counted(more, 'more case')} could."
+        )
+    elif more is None:
+        yield (
+            f"Unless the pass rate rises, no number of cases rules out a drop of more than"
+            f" {points(max_drop)}."
+        )
+
+
+def _too_few_at_any_time(shared: int, max_drop: float) -> Iterator[str]:
+    """Of a run that may stop early: what it claims holds at any time, and takes more cases."""
+    low, _ = betting_interval([0.0] * shared)
+    if low <= -max_drop:
+        yield (
+            f"Even if no case changes, {counted(shared, 'case')} of a run that may stop early"
+            f" cannot rule out a drop of more than {points(max_drop)}."
+        )
+
+
+def _read(baseline: Baseline, references: References) -> CaseBook:
+    try:
+        return book_of(references(baseline.name))
+    except ParavalError as error:
+        raise RequestError(
+            f"baseline {baseline.name} cannot be used: {error.message}",
+            hint="name another with --baseline, or go without: --no-baseline",
+        ) from error
+
+
+def _shared_cases(plan: Plan, book: CaseBook, baseline: Baseline) -> tuple[list[float], int]:
+    """How much each case of the plan that the baseline judged wavered in it, by its repeats; and
+    how many cases the plan has."""
+    now = {variant_key(variant): variant for variant in plan.variants}
+    shared = shared_variants(now, book.variants)
+    if not shared:
+        raise RequestError(
+            f"baseline {baseline.name} has no variant in common with this run",
+            hint="choose the same with --variant or --models, or name another with --baseline",
+        )
+    cases = {trial.case.id for trial in plan.trials}
+    wavering = []
+    for case, cells in book.rows():
+        rates = [cells[key].rate for key in shared.values() if key in cells]
+        judged = [apart(rate, rate) for rate in rates if rate is not None]
+        if case in cases and judged:
+            wavering.append(fmean(judged))
+    if not wavering:
+        raise RequestError(
+            f"baseline {baseline.name} has no verdict on any case of this run",
+            hint="name another with --baseline; `paraval runs` lists all",
+        )
+    return wavering, len(cases)

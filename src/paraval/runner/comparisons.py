@@ -1,0 +1,215 @@
+"""What is to be compared, by the names that users have for it: runs, report files, and parts of
+either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from paraval.errors import RequestError
+from paraval.racing.stored_race import is_race
+from paraval.records import RunInfo
+from paraval.report.compare.compare_report import ComparisonReport
+from paraval.report.compare.two_runs import ComparisonQuestion, ComparisonSide, SideComparison
+from paraval.report.contents import Contents, RunSource
+from paraval.report.part import Choice, Part, choice_from, choice_text, require_trials, side_by_side
+from paraval.report.report import Report
+from paraval.report.report_file import ENDINGS, source_from_file
+from paraval.runner.stored_runs import StoredRun
+from paraval.settings import default_store
+from paraval.store.store import Store
+from paraval.text.terminal import one_line
+
+LAST = "last"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadableSide:
+    """A side that can be read."""
+
+    name: str
+    """A run's id, or a file as it was asked for."""
+    source: RunSource
+    run: RunInfo
+    tells_run: bool = True
+    """False: of which suite and run it is, the file does not tell."""
+    choice: Choice = field(default_factory=dict)
+
+
+class SideFinder:
+    """Finds what is asked for. Nothing stays open: it is read anew each time."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def open(self, text: str) -> ReadableSide:
+        """`RUN`, `FILE`, `RUN:AXIS=VALUE`, or `AXIS=VALUE` of the last run that is no race."""
+        name, part = split_name(text)
+        if name is None:
+            opened = self.open_run(self._last())
+        else:
+            opened = self._open_file(name) if _is_file(name) else self._open_named(name)
+        if part is None:
+            return opened
+        return replace(opened, choice=choice_from(part, opened.source, opened.name))
+
+    def open_run(self, info: RunInfo) -> ReadableSide:
+        with self._store.reader(info) as reader:
+            if is_race(reader.selection()):
+                raise RequestError(
+                    f"{info.id} is a race: its candidates are compared in its own report",
+                    hint=f"see it with: paraval report {info.id}",
+                )
+            # Read once more: it may go on.
+            run = reader.info()
+        return ReadableSide(name=run.id, source=StoredRun(self._store, run), run=run)
+
+    def last_two(self) -> tuple[RunInfo, RunInfo]:
+        """The run before the last of the same suite, and the last; races are passed over."""
+        last = self._last()
+        for run in self._store.runs():
+            is_before = (run.started_at, run.id) < (last.started_at, last.id)
+            if run.suite == last.suite and is_before and not self._is_race(run):
+                return run, last
+        raise RequestError(
+            f"there is no run of '{one_line(last.suite, 80)}' before {last.id} to compare it with",
+            hint="name both: paraval compare A B; `paraval runs` lists them",
+        )
+
+    def _open_file(self, name: str) -> ReadableSide:
+        source = source_from_file(name)
+        return ReadableSide(name=name, source=source, run=source.run, tells_run=source.tells_run)
+
+    def _open_named(self, name: str) -> ReadableSide:
+        return self.open_run(self._store.find(name))
+
+    def _last(self) -> RunInfo:
+        """The last that can be compared; where all are races, the last of them."""
+        last = self._store.find(LAST)
+        return next((run for run in self._store.runs() if not self._is_race(run)), last)
+
+    def _is_race(self, run: RunInfo) -> bool:
+        return is_race(self._store.selection(run))
+
+
+def split_name(text: str) -> tuple[str | None, str | None]:
+    """A run or a file, and which part of it, if any. A part alone names neither.
+
+    Values and paths may hold colons and equals signs: what is there as a file or a folder counts
+    as one.
+    """
+    if _exists(text):
+        return text, None
+    for colon in re.finditer(":", text):
+        if _exists(text[: colon.start()]):
+            return text[: colon.start()], text[colon.end() :]
+    name, colon_sign, part = text.partition(":")
+    if colon_sign and "=" not in name:
+        if not name or not part:
+            raise RequestError(f"'{text}' names no part of a run: write RUN:AXIS=VALUE")
+        return name, part
+    return (None, text) if "=" in text else (text, None)
+
+
+def _exists(text: str) -> bool:
+    # A name that no file system takes is none of a file.
+    with contextlib.suppress(OSError, ValueError):
+        return bool(text) and Path(text).exists()
+    return False
+
+
+def _is_file(name: str) -> bool:
+    """Rather than a run: by its ending, also where it isn't there."""
+    if name.lower().endswith(ENDINGS):
+        return True
+    with contextlib.suppress(OSError, ValueError):
+        # A run's own file stands for the run.
+        return Path(name).is_file() and Path(name).suffix != ".db"
+    return False
+
+
+# From two sides that were found to one held against the other.
+
+
+def held_against(
+    reference: ReadableSide, subject: ReadableSide, question: ComparisonQuestion
+) -> SideComparison:
+    """RequestError where they are the same, or a part of one is not there."""
+    _refuse_the_same(reference, subject)
+    parts = side_by_side((reference.source, reference.choice), (subject.source, subject.choice))
+    opened = (reference, subject)
+    labels = _labels(*opened)
+    one, other = (_held(*each) for each in zip(opened, parts, labels, strict=True))
+    return SideComparison(other, one, question)
+
+
+def alone(opened: ReadableSide) -> tuple[str, Contents]:
+    """A side by itself, whose own variants are compared: what it is called, and what is in it."""
+    if not opened.choice:
+        return opened.name, Contents(opened.source)
+    part, _ = side_by_side((opened.source, opened.choice), (opened.source, opened.choice))
+    require_trials(part, opened.name)
+    return f"{opened.name} ({choice_text(opened.choice)})", Contents(part)
+
+
+def _held(opened: ReadableSide, part: Part, label: str) -> ComparisonSide:
+    require_trials(part, opened.name)
+    return ComparisonSide(
+        label=label,
+        name=opened.name,
+        contents=Contents(part),
+        choice=opened.choice,
+        tells_run=opened.tells_run,
+    )
+
+
+def _refuse_the_same(one: ReadableSide, other: ReadableSide) -> None:
+    """A trial that is on both sides tells nothing."""
+    both = one.choice.keys() & other.choice.keys()
+    if one.name == other.name and all(one.choice[axis] == other.choice[axis] for axis in both):
+        raise RequestError(
+            f"both sides hold trials of {one.name} that are the same",
+            hint="name two runs, or two values of an axis: paraval compare AXIS=VALUE AXIS=OTHER",
+        )
+
+
+def _labels(reference: ReadableSide, subject: ReadableSide) -> tuple[str, str]:
+    """What they are called in sentences: parts of one run by their values, others by a letter,
+    since ids are hard to tell apart; which is which stands below."""
+    if reference.name != subject.name:
+        return "A", "B"
+    return " · ".join(reference.choice.values()), " · ".join(subject.choice.values())
+
+
+# Comparisons from Python.
+
+
+def compare(
+    a: Report | str | Path,
+    b: Report | str | Path,
+    *,
+    confidence: float = 0.95,
+    seed: int = 0,
+    store: str | Path | None = None,
+) -> ComparisonReport:
+    """Is B better than A? Case by case, with how sure that is.
+
+    Each side is a report, the path of a report file (.json, .jsonl) or of a run's folder, or what
+    `paraval compare` takes: a run's id or its beginning, `last`, `last~1`, `RUN:AXIS=VALUE`, or
+    `AXIS=VALUE` of the last run. Runs are looked for in `store`: unless told, in PARAVAL_STORE or
+    `.paraval` in the current folder.
+    """
+    if not 0.5 < confidence < 1:
+        raise RequestError(f"confidence={confidence}: it must lie between 0.5 and 1")
+    sides = SideFinder(Store(default_store() if store is None else Path(store)))
+    question = ComparisonQuestion(confidence=confidence, seed=seed)
+    return ComparisonReport(held_against(_opened(a, sides), _opened(b, sides), question))
+
+
+def _opened(side: Report | str | Path, sides: SideFinder) -> ReadableSide:
+    if isinstance(side, Report):
+        return ReadableSide(name=side.run.id, source=side.source, run=side.run)
+    return sides.open(str(side))

@@ -1,0 +1,443 @@
+"""What is expected of a plan before it runs: how long, how many tokens, how much money, and what
+it takes of the machine.
+
+From the store's history of the suite where there is one, else by estimate. The scheduler reserves
+by it, `paraval plan` tells it; what really happened is the ledger's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from paraval.grade.grader import Subject
+from paraval.grade.judge import judge_request
+from paraval.machine.machine_reader import MachineReader
+from paraval.models.anthropic_messages import DEFAULT_MAX_TOKENS
+from paraval.models.requests import Request
+from paraval.records import (
+    WORKSPACE_NEED,
+    AgentTarget,
+    ChatTarget,
+    GraderSpec,
+    Limits,
+    MachineReading,
+    Model,
+    Output,
+    Plan,
+    Price,
+    Provider,
+    Target,
+    Trial,
+    WorkspaceKind,
+    account_need,
+    model_need,
+)
+from paraval.schedule.estimates import (
+    Estimates,
+    MachineNeeds,
+    Observation,
+    case_by_case,
+    of_the_target,
+    variant_key,
+)
+from paraval.schedule.messages import Draw, Work
+from paraval.schedule.scheduler import Scheduler
+from paraval.schedule.simulation import PARALLEL, Bound, SimulatedEnd, bounds, simulate
+from paraval.store.index import HistoryRow
+from paraval.store.store import Store
+from paraval.targets.chat import request_for
+
+# How many tokens a call will take, before anyone counted them: for reservations and forecasts.
+
+BYTES_PER_TOKEN = 3.0
+TOKENS_PER_MESSAGE = 5.0
+"""What providers put around each message: its role, its beginning and end."""
+DEFAULT_OUTPUT_TOKENS = 1000.0
+"""Where nothing bounds an answer."""
+
+_BOUNDS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+"""An entry's options are laid over the request's own, so they decide."""
+
+
+def estimated_tokens(text: str) -> float:
+    """About how many tokens a text has; rather too many than too few."""
+    length = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    return length / BYTES_PER_TOKEN
+
+
+def expected_tokens(request: Request) -> tuple[float, float]:
+    """Input and output; of output as much as the request allows, for all of it may come."""
+    read = sum(
+        estimated_tokens(message.content) + TOKENS_PER_MESSAGE for message in request.messages
+    )
+    longest = longest_answer(request)
+    return read, DEFAULT_OUTPUT_TOKENS if longest is None else longest
+
+
+def longest_answer(request: Request) -> float | None:
+    """How many tokens an answer may have; None where nothing bounds it."""
+    said = [request.model.options.get(name) for name in _BOUNDS] + [request.max_tokens]
+    for bound in said:
+        if isinstance(bound, int | float) and not isinstance(bound, bool) and bound > 0:
+            return float(bound)
+    # Anthropic wants a bound, so that one is always sent.
+    return DEFAULT_MAX_TOKENS if request.model.provider is Provider.ANTHROPIC else None
+
+
+MODEL_NEEDS = (account_need(""), model_need(""))
+CACHED_S = 0.001
+"""What an answer takes that is in the cache."""
+HISTORY_MARGIN = 1.5
+"""What is reserved over what such attempts cost before."""
+ROUNDING = 0.25
+"""Two that keep a little more than a core busy each still share two cores well."""
+THIS_MACHINE = "this machine"
+
+
+class PriceTable(Protocol):
+    def price(self, model: Model) -> Price | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedCalls:
+    """Calls of one model that a trial is expected to make."""
+
+    model: Model
+    requests: int
+    input_tokens: float
+    output_tokens: float
+    bounded: bool = True
+    """False: nothing bounds the answer, so that this is a guess."""
+
+    @property
+    def tokens(self) -> float:
+        return self.input_tokens + self.output_tokens
+
+    def cost_usd(self, price: Price) -> float:
+        paid = self.input_tokens * price.input_per_million
+        return (paid + self.output_tokens * price.output_per_million) / 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedCost:
+    """In US dollars; None where a price is unknown."""
+
+    likely: float | None
+    """From history; None where there is none."""
+    at_most: float | None
+    """By the longest answers that the suite allows; a guess where it allows any."""
+    bounded: bool = True
+    """False: it is a guess."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelKnowledge:
+    """What is known of models before they are asked."""
+
+    prices: PriceTable
+    is_cached: Callable[[Request], bool] = field(default=lambda _request: False)
+
+
+class Forecaster:
+    """What is expected of the trials of one plan."""
+
+    def __init__(self, plan: Plan, history: Sequence[HistoryRow], asking: ModelKnowledge) -> None:
+        self.plan = plan
+        observed = [
+            Observation(
+                case_id=row.case_id,
+                variant=row.variant,
+                count=row.n,
+                mean_log_s=row.mean_log,
+                memory_bytes=row.memory_bytes,
+                cores=row.cores,
+            )
+            for row in history
+            if row.n
+        ]
+        self.estimates = Estimates(observed)
+        self._asking = asking
+        self._history = {_history_key(row.case_id, row.variant): row for row in history}
+        self._judges = [spec for spec in plan.grading.graders if spec.model is not None]
+        self._prices: dict[str, Price | None] = {}
+        self._needs: MachineNeeds | None = None
+        if plan.limits.auto:
+            # Trials that are named as a run goes on have targets of their own, however alike.
+            kind_of = _of_the_variant if not plan.trials else of_the_target
+            self._needs = MachineNeeds(observed, kind_of)
+        self.cached = 0
+        """Trials whose answer is in the cache, of those that were looked at."""
+
+    def seconds(self, trial: Trial) -> float:
+        return self.estimates.expected_s(trial.case.id, trial.variant)
+
+    def work(self, trial: Trial, calls: Sequence[ExpectedCalls]) -> Work:
+        """The trial as the scheduler sees it, with the calls that have to be made for it."""
+        is_cached = isinstance(trial.target, ChatTarget) and not calls
+        work = Work(
+            index=trial.index,
+            needs=self._needs_of(trial, calls),
+            expected_s=CACHED_S if is_cached else self.seconds(trial),
+            draws=_draws(calls),
+            cost_usd=self._reserved_usd(trial, calls),
+            exclusive=trial.exclusive,
+        )
+        return work if self._needs is None else self._needs.fill_in(work, trial)
+
+    def _needs_of(self, trial: Trial, calls: Sequence[ExpectedCalls]) -> tuple[str, ...]:
+        needs = _needs(trial, calls)
+        if self.plan.workspace.kind is WorkspaceKind.NONE:
+            return needs
+        return tuple(sorted((*needs, WORKSPACE_NEED)))
+
+    def possible_usd(self, trial: Trial) -> float:
+        """What an attempt may have cost that never told it."""
+        if not isinstance(trial.target, ChatTarget):
+            return self._reserved_usd(trial, self.calls(trial)) or 0.0
+        asked, answered = expected_tokens(request_for(trial))
+        calls = [_judge_call(spec, trial, answered) for spec in self._judges]
+        target = ExpectedCalls(
+            model=trial.target.model, requests=1, input_tokens=asked, output_tokens=answered
+        )
+        return self._reserved_usd(trial, [target, *calls]) or 0.0
+
+    def calls(self, trial: Trial) -> list[ExpectedCalls]:
+        """The calls that have to be made: of the target unless it is cached, and of judges."""
+        target = trial.target
+        if not isinstance(target, ChatTarget):
+            return [_judge_call(spec, trial, DEFAULT_OUTPUT_TOKENS) for spec in self._judges]
+        request = request_for(trial)
+        asked, answered = expected_tokens(request)
+        calls = [_judge_call(spec, trial, answered) for spec in self._judges]
+        if self._asking.is_cached(request):
+            self.cached += 1
+            return calls
+        call = ExpectedCalls(
+            model=target.model,
+            requests=1,
+            input_tokens=asked,
+            output_tokens=answered,
+            bounded=longest_answer(request) is not None,
+        )
+        return [call, *calls]
+
+    def unpriced(self) -> tuple[str, ...]:
+        """The registry names of the models whose price nobody knows; agents tell theirs."""
+        models = asked_models_of(self.plan)
+        return tuple(model.name for model in models if self._price(model) is None)
+
+    def cost(self, trial: Trial, calls: Sequence[ExpectedCalls]) -> ExpectedCost:
+        prices = [self._price(call.model) for call in calls]
+        at_most: float | None = None
+        if None not in prices:
+            at_most = sum(
+                call.cost_usd(price)
+                for call, price in zip(calls, prices, strict=True)
+                if price is not None
+            )
+        row = self._history.get(_history_key(trial.case.id, trial.variant))
+        likely = row.mean_cost_usd if row is not None else None
+        if isinstance(trial.target, ChatTarget) and not calls:
+            likely = 0.0
+        bounded = all(call.bounded for call in calls)
+        return ExpectedCost(likely=likely, at_most=at_most, bounded=bounded)
+
+    def _reserved_usd(self, trial: Trial, calls: Sequence[ExpectedCalls]) -> float | None:
+        if self.plan.budget is None:
+            return 0.0
+        cost = self.cost(trial, calls)
+        at_most = cost.at_most or 0.0
+        likely = (cost.likely or 0.0) * HISTORY_MARGIN
+        if isinstance(trial.target, ChatTarget):
+            # What cost nothing may have had another price then; a guess is worth less than history.
+            return at_most if not likely else min(at_most, likely) if cost.bounded else likely
+        # What a program spends is known from earlier runs, or from the suite, or not at all.
+        own = likely or self.plan.budget.per_attempt_usd
+        return None if own is None else own + at_most
+
+    def _price(self, model: Model) -> Price | None:
+        if model.name not in self._prices:
+            self._prices[model.name] = self._asking.prices.price(model)
+        return self._prices[model.name]
+
+
+def _of_the_variant(trial: Trial) -> Hashable:
+    return variant_key(trial.variant)
+
+
+def needs_of(model: Model) -> tuple[str, str]:
+    """What a trial that calls a model needs."""
+    return account_need(model.account), model_need(model.name)
+
+
+def models_of(plan: Plan, chosen: frozenset[int] | None = None) -> tuple[Model, ...]:
+    """Every model that a plan calls, or only its chosen trials, each once: those that it asks
+    itself, then those that its agents are sent to."""
+    targets = _targets_of(plan, chosen)
+    handed = [target.model for target in targets if isinstance(target, AgentTarget)]
+    models = [*asked_models_of(plan, chosen), *(model for model in handed if model is not None)]
+    return tuple({model.name: model for model in models}.values())
+
+
+def asked_models_of(plan: Plan, chosen: frozenset[int] | None = None) -> tuple[Model, ...]:
+    """Without those of agents: chat targets' in plan order, then judges'."""
+    targets = _targets_of(plan, chosen)
+    models = [target.model for target in targets if isinstance(target, ChatTarget)]
+    models += [spec.model for spec in plan.grading.graders if spec.model is not None]
+    return tuple({model.name: model for model in models}.values())
+
+
+def _targets_of(plan: Plan, chosen: frozenset[int] | None) -> Iterable[Target]:
+    return {
+        id(trial.target): trial.target
+        for trial in plan.trials
+        if chosen is None or trial.index in chosen
+    }.values()
+
+
+def _history_key(case_id: str, variant: Mapping[str, object]) -> Hashable:
+    return case_id, tuple(sorted((axis, str(value)) for axis, value in variant.items()))
+
+
+def _judge_call(spec: GraderSpec, trial: Trial, answer_tokens: float) -> ExpectedCalls:
+    """All votes of a judge on an answer that is not there yet."""
+    assert spec.model is not None
+    subject = Subject(
+        case=trial.case, variant=trial.variant, repeat=trial.repeat, output=Output(text="")
+    )
+    asked, answered = expected_tokens(judge_request(spec, subject))
+    votes = int(spec.options.get("votes", 1))
+    return ExpectedCalls(
+        model=spec.model,
+        requests=votes,
+        input_tokens=votes * (asked + answer_tokens),
+        output_tokens=votes * answered,
+    )
+
+
+def _needs(trial: Trial, calls: Sequence[ExpectedCalls]) -> tuple[str, ...]:
+    """Without the models that need not be called: what is in the cache waits for nobody."""
+    if isinstance(trial.target, AgentTarget):
+        # It calls whom it will, and that is never in our cache.
+        return trial.needs
+    called = {name for call in calls for name in needs_of(call.model)}
+    return tuple(need for need in trial.needs if need in called or not need.startswith(MODEL_NEEDS))
+
+
+def _draws(calls: Sequence[ExpectedCalls]) -> tuple[Draw, ...]:
+    """What the calls take of each account, together."""
+    if len(calls) == 1:
+        (call,) = calls
+        return (Draw(account_need(call.model.account), call.requests, call.tokens),)
+    draws: dict[str, Draw] = {}
+    for call in calls:
+        name = account_need(call.model.account)
+        before = draws.get(name, Draw(name, 0, 0.0))
+        draws[name] = Draw(name, before.requests + call.requests, before.tokens + call.tokens)
+    return tuple(draws.values())
+
+
+# ---- what a run of a plan would do
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What a run of a plan would do, by the scheduler itself in virtual time."""
+
+    plan: Plan
+    starts: tuple[tuple[Trial, float, float], ...]
+    """In order of start: the trial, when it would start, how long it is expected to take."""
+    absent: tuple[str, ...] = ()
+    """What a run would start and is not installed here: it would be refused."""
+    from_history: bool
+    wall_s: float | None
+    """None where nothing is known of the suite."""
+    serial_s: float | None
+    cost_usd: float | None
+    """From history; None where there is none for some trial that costs."""
+    cost_at_most_usd: float | None
+    """By the longest answers that are allowed; None where a price is unknown."""
+    cost_is_bounded: bool
+    """False: nothing bounds some answers, so that the above is a guess."""
+    unpriced: tuple[str, ...]
+    """Models whose price is unknown."""
+    cached: int
+    """Trials whose answer is in the cache."""
+    decides: Bound | None
+    """What decides how long it takes at least, where anything is known of that."""
+    at_once: int | None = None
+    """How many this machine is thought to carry, where the suite leaves that to it."""
+
+
+def forecast_plan(
+    plan: Plan,
+    store: Store,
+    asking: ModelKnowledge,
+    seed: int = 0,
+    machine: MachineReading | None = None,
+) -> Forecast:
+    """What would run, in which order, how long it would take, and what it would cost.
+
+    `seed` draws the order of cases where the run may stop early. `machine` is the one it would run
+    on; None: this one, as it is now.
+    """
+    expected = Forecaster(plan, store.history(plan.name).rows, asking)
+    calls = [expected.calls(trial) for trial in plan.trials]
+    works = [expected.work(*each) for each in zip(plan.trials, calls, strict=True)]
+    if plan.stop is not None:
+        works = case_by_case(works, plan.trials, seed)
+    seconds = [work.expected_s for work in works]
+    limits = plan.limits
+    if limits.auto:
+        limits = _carried(works, limits, machine or MachineReader().read({}))
+    scheduler = Scheduler(works, limits=limits, retry=plan.retry, seed=seed)
+    trace = simulate(scheduler, lambda index, _: SimulatedEnd(duration_s=seconds[index]))
+    known = expected.estimates.known
+    costs = [expected.cost(*each) for each in zip(plan.trials, calls, strict=True)]
+    # What agents spend at most, nobody can tell.
+    agents = any(isinstance(trial.target, AgentTarget) for trial in plan.trials)
+    has_models = bool(models_of(plan)) and not agents
+    return Forecast(
+        plan=plan,
+        starts=tuple(
+            (plan.trials[span.index], span.start, seconds[span.index]) for span in trace.spans
+        ),
+        from_history=known,
+        wall_s=trace.makespan_s if known else None,
+        serial_s=sum(seconds) if known else None,
+        cost_usd=_sum([cost.likely for cost in costs]),
+        cost_at_most_usd=_sum([cost.at_most for cost in costs]) if has_models else None,
+        cost_is_bounded=all(cost.bounded for cost in costs),
+        unpriced=expected.unpriced(),
+        cached=expected.cached,
+        decides=_deciding(works, limits, plan, known=known),
+        at_once=limits.parallel if plan.limits.auto else None,
+    )
+
+
+def _carried(works: Sequence[Work], limits: Limits, machine: MachineReading) -> Limits:
+    """A plain number in the place of what the machine will show: by the cores and the memory that
+    such trials took on average, where anything is known of that."""
+    at_once = float(limits.parallel)
+    cores = [work.cores if work.cpu is None else work.cpu for work in works if not work.exclusive]
+    memory = [work.memory_bytes for work in works if not work.exclusive]
+    for there_is, needs in ((machine.cpus, cores), (machine.memory_available, memory)):
+        known = [need for need in needs if need is not None]
+        if sum(known) > 0:
+            at_once = min(at_once, there_is * len(known) / sum(known))
+    return replace(limits, auto=False, parallel=max(1, int(at_once + ROUNDING)))
+
+
+def _sum(costs: Sequence[float | None]) -> float | None:
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if known and len(known) == len(costs) else None
+
+
+def _deciding(works: Sequence[Work], limits: Limits, plan: Plan, *, known: bool) -> Bound | None:
+    """The bound that takes longest; without history, only rates tell anything."""
+    found = next((one for one in bounds(works, limits) if known or one.is_rate), None)
+    if found is None or found.name != PARALLEL or limits.parallel == plan.limits.parallel:
+        return found
+    return replace(found, name=THIS_MACHINE, text=f"about {found.text}")

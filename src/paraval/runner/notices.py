@@ -1,0 +1,103 @@
+"""What a person should know before a run begins, each in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from paraval.plan.agents import unbounded_agents
+from paraval.plan.suite import Suite
+from paraval.processes.enforcement import Means, limits_enforced
+from paraval.records import AgentTarget, CommandTarget, Plan, TargetLimits, WorkspaceKind
+from paraval.settings import MODELS_VARIABLE, Selection, models_from_environment
+from paraval.store.ledger import Ledger
+from paraval.text.words import counted
+
+# Limits that a plan asks for and this machine does not enforce: for a notice before a run.
+
+
+def unenforced(plan: Plan) -> str | None:
+    """What a person should know of `limits: {memory, processes}`; None where all is held to."""
+    targets = {id(trial.target): trial.target for trial in plan.trials}.values()
+    limits = [one.limits for one in targets if isinstance(one, CommandTarget | AgentTarget)]
+    asked = {key for one in limits for key in _asked(one)}
+    if not asked:
+        return None
+    here = limits_enforced()
+    means = {"memory": here.memory, "processes": here.processes}
+    loose = [f"limits.{key}" for key, by in means.items() if key in asked and by is Means.NONE]
+    if not loose:
+        return None
+    are = "is" if len(loose) == 1 else "are"
+    reserved = "; memory is reserved all the same" if "memory" in asked else ""
+    return (
+        f"{' and '.join(loose)} {are} not enforced here: no cgroup can be written to"
+        f" (paraval doctor tells more){reserved}."
+    )
+
+
+def _asked(limits: TargetLimits) -> list[str]:
+    given = {"memory": limits.memory_bytes, "processes": limits.processes}
+    return [key for key, value in given.items() if value is not None]
+
+
+def of_the_request(suite: Suite, asked: Selection) -> Iterator[str]:
+    named = models_from_environment() if suite.has_models and not suite.chooses_models else ()
+    if named and not asked.models:
+        yield f"{MODELS_VARIABLE} is set, but this suite leaves no choice of models: it is ignored."
+
+
+def of_the_models(suite: Suite, plan: Plan) -> Iterator[str]:
+    """Where the registry has more of them than run, and nobody chose."""
+    models = suite.unlisted_models
+    if len(models) > 1 and not Selection.from_mapping(plan.selection).models:
+        yield f"1 of {len(models):,} models: {models[0]}; --models all runs all of them."
+
+
+def of_a_resume(ledger: Ledger, to_run: int) -> Iterator[str]:
+    if not ledger.run.resumed:
+        return
+    done, total = len(ledger.done), len(ledger.plan.trials)
+    yield (
+        f"Going on with run {ledger.run.id}: {done:,} of {counted(total, 'trial')} done,"
+        f" {to_run:,} to run now."
+    )
+    if ledger.changed:
+        yield f"Changed since this run began, so run again: {counted(ledger.changed, 'trial')}."
+    if ledger.dropped:
+        yield (
+            f"No longer in the suite, so no longer in the report: "
+            f"{counted(ledger.dropped, 'trial')} with a result."
+        )
+
+
+def of_the_plan(plan: Plan) -> Iterator[str]:
+    """What of it cannot be held to."""
+    for name in unbounded_agents(plan):
+        yield f"{name} cannot be told max_turns: for it, only the timeout bounds an attempt."
+    loose = unenforced(plan)
+    if loose is not None:
+        yield loose
+    yield from of_hidden_tests(plan)
+
+
+def of_hidden_tests(plan: Plan) -> Iterator[str]:
+    """That attempts can read what a grader of theirs takes from beside the suite."""
+    if plan.workspace.kind is WorkspaceKind.NONE or plan.workspace.sandbox:
+        return
+    takes = any(
+        spec.kind == "command" and any(spec.folder in word for word in spec.options["command"])
+        for spec in plan.grading.graders
+    )
+    if takes and any(isinstance(it.target, AgentTarget | CommandTarget) for it in plan.trials):
+        yield (
+            "Without workspace.sandbox: true, attempts can read the files beside the suite, such"
+            " as the tests that a grader runs there."
+        )
+
+
+def of_the_machine(plan: Plan, at_once: int) -> Iterator[str]:
+    wanted = min(plan.limits.parallel, len(plan.trials))
+    if at_once < wanted:
+        yield (
+            f"Only {at_once:,} of {wanted:,} at once: no more files may be open here (ulimit -Hn)."
+        )

@@ -1,0 +1,372 @@
+"""What a run works with: threads, processes, models, judges, workspaces. Made before it, cleared
+after it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paraval.errors import RequestError
+from paraval.execute.attempts import Answerers, Attempts
+from paraval.grade.command import CommandContext
+from paraval.grade.panel import Panel
+from paraval.models.cache import Cache, request_key
+from paraval.models.prices import Prices
+from paraval.models.providers import missing_keys
+from paraval.models.requests import Request
+from paraval.models.secrets import Redactor
+from paraval.plan.suite import Suite
+from paraval.processes.children import Warden
+from paraval.processes.identity import RUN_VARIABLE, unreadable_environment
+from paraval.records import (
+    AgentTarget,
+    CacheUse,
+    ChatTarget,
+    CommandTarget,
+    FunctionTarget,
+    Model,
+    Plan,
+    Provider,
+    Trial,
+)
+from paraval.runner.attempt_dirs import AttemptDirs, HiddenPaths, lodging_for
+from paraval.runner.forecast import ModelKnowledge, asked_models_of, models_of
+from paraval.store.ledger import Ledger
+from paraval.store.store import Store
+from paraval.targets.chat import ChatAnswerer
+from paraval.targets.command import CommandAnswerer, ProcessRoom
+from paraval.targets.function import FunctionAnswerer
+from paraval.targets.function_logs import routed_streams
+from paraval.targets.isolated import IsolatedAnswerer
+from paraval.targets.redaction import redact_files, secrets_of
+from paraval.text.words import counted, listed
+from paraval.threads import Threads, no_collections
+
+if TYPE_CHECKING:
+    from paraval.loopback.scenario import Scenario
+    from paraval.models.client import Models
+    from paraval.targets.agent import AgentAnswerer
+
+NICE = 5
+"""How much attempts yield to what else runs on the machine, this engine included."""
+FILES_PER_PROCESS = 4
+FILES_FOR_THE_REST = 200
+CACHE_FILE = "cache.db"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAccess:
+    """How the models of a plan are reached."""
+
+    models: Models | None = None
+    """Who asks them; None: the plan itself asks none."""
+    cache: Cache | None = None
+    """Where their answers are kept; None: nowhere."""
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """Where the simulated ones answer, by their names in the registry."""
+    redactor: Redactor = field(default_factory=Redactor)
+    """Knows every secret that attempts are handed: the only one of a run."""
+
+    def write_answers(self) -> None:
+        """To the cache, as far as they are not written yet."""
+        if self.cache is not None:
+            self.cache.flush()
+
+    def complaints(self) -> list[str]:
+        """What a person should know of the cache, each once."""
+        return [] if self.cache is None else self.cache.complaints()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResources:
+    """What is there before the first attempt."""
+
+    suite: Suite
+    ledger: Ledger
+    warden: Warden
+    access: ModelAccess
+    prices: Prices
+    store_root: Path
+    asking: ModelKnowledge
+    chosen: frozenset[int] | None
+    """The trials that may run now; None: all that have no result."""
+    at_once: int
+    """As many as the open files allow."""
+    notes: tuple[str, ...] = ()
+    """What a person should know before it begins."""
+
+    def trials(self) -> dict[int, Trial]:
+        """Those to run now."""
+        done, chosen = self.ledger.done, self.chosen
+        return {
+            trial.index: trial
+            for trial in self.ledger.plan.trials
+            if trial.index not in done and (chosen is None or trial.index in chosen)
+        }
+
+
+# ---- models
+
+
+@contextlib.asynccontextmanager
+async def access_for(
+    plan: Plan, store: Store, prices: Prices, chosen: frozenset[int] | None
+) -> AsyncIterator[ModelAccess]:
+    """The way to every model that the chosen trials of a plan call, or hand to their agents.
+
+    Whatever can be known to be wrong with them is told before anything is spent.
+    """
+    models = models_of(plan, chosen)
+    redactor = Redactor(secrets_of(plan, os.environ))
+    if not models:
+        yield ModelAccess(redactor=redactor)
+        return
+    with no_collections():
+        # Only here: it is slow to import, and most commands ask no model.
+        from paraval.models.client import Models  # noqa: PLC0415 - see above
+        from paraval.models.http_call import HttpCaller  # noqa: PLC0415
+
+    _check_keys(models)
+    for model in models:
+        # The table is slow to load, which must not hold up the first answers.
+        prices.price(model)
+    if plan.budget is not None:
+        # What agents spend they tell, or nobody knows it before.
+        _check_prices(asked_models_of(plan, chosen), prices)
+    scenarios = scenarios_of(models)
+    async with contextlib.AsyncExitStack() as stack:
+        addresses = await _loopback_addresses(scenarios, stack)
+        wire = HttpCaller(environment=os.environ, addresses=addresses, redactor=redactor)
+        cache = None
+        if plan.cache is not CacheUse.OFF:
+            cache = stack.enter_context(contextlib.closing(Cache(store.root / CACHE_FILE)))
+            cache.prepare()
+        yield ModelAccess(
+            cache=cache,
+            models=Models(
+                wire=await stack.enter_async_context(wire),
+                cache=cache,
+                use=plan.cache,
+                prices=prices,
+                identities={name: scenario.identity for name, scenario in scenarios.items()},
+            ),
+            addresses=addresses,
+            redactor=redactor,
+        )
+
+
+def _check_keys(models: tuple[Model, ...]) -> None:
+    missing = missing_keys(models, os.environ)
+    if missing:
+        told = "; ".join(f"model '{name}' needs {variable}" for name, variable in missing)
+        raise RequestError(
+            f"{told} (not set in the environment)",
+            hint="set it; or, for models that are not judges, choose others with --models",
+        )
+
+
+def _check_prices(models: tuple[Model, ...], prices: Prices) -> None:
+    unpriced = [model.name for model in models if prices.price(model) is None]
+    if unpriced:
+        raise RequestError(
+            f"a budget needs the price of every model; none is known for {listed(unpriced)}",
+            hint="give it price: {input_per_million: ..., output_per_million: ...}",
+        )
+
+
+def asking_for(plan: Plan, cache: Cache | None, prices: Prices) -> ModelKnowledge:
+    """What is known of the plan's models without asking them."""
+    models = models_of(plan)
+    if not models or cache is None or plan.cache is not CacheUse.REUSE:
+        return ModelKnowledge(prices=prices)
+    identities = {name: scenario.identity for name, scenario in scenarios_of(models).items()}
+
+    def is_cached(request: Request) -> bool:
+        # Read, and not only looked for: what is taken for cached holds no limit and no money back.
+        key = request_key(request, identity=identities.get(request.model.name))
+        return cache.get(key) is not None
+
+    return ModelKnowledge(prices=prices, is_cached=is_cached)
+
+
+def scenarios_of(models: tuple[Model, ...]) -> dict[str, Scenario]:
+    """What the simulated models among these play, by name."""
+    simulated = [model for model in models if model.provider is Provider.LOOPBACK]
+    if not simulated:
+        return {}
+    from paraval.loopback.scenario import Scenario  # noqa: PLC0415 - seldom needed, slow to import
+
+    by_source = {model.scenario: Scenario.load(model.scenario) for model in simulated}
+    return {model.name: by_source[model.scenario] for model in simulated}
+
+
+async def _loopback_addresses(
+    scenarios: Mapping[str, Scenario], stack: contextlib.AsyncExitStack
+) -> dict[str, str]:
+    """Where the simulated models answer: one server for each scenario, as long as the run lasts."""
+    if not scenarios:
+        return {}
+    from paraval.loopback.server import LoopbackServer  # noqa: PLC0415 - seldom needed
+
+    servers: dict[str, LoopbackServer] = {}
+    for scenario in scenarios.values():
+        if scenario.identity not in servers:
+            server = LoopbackServer(scenario)
+            servers[scenario.identity] = await stack.enter_async_context(server)
+    return {name: servers[scenario.identity].base_url for name, scenario in scenarios.items()}
+
+
+# ---- attempts
+
+
+def at_once_with_files(plan: Plan) -> int:
+    """How many attempts can run at once with the files that may be open, as far as it matters.
+
+    Raises this process's own limit as far as it may be and needs to be.
+    """
+    at_once = plan.limits.parallel
+    if plan.trials:
+        at_once = min(at_once, len(plan.trials))
+    each = _files_each(plan)
+    if not each:
+        return at_once
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = at_once * each + FILES_FOR_THE_REST
+    most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            soft = most
+    if soft == resource.RLIM_INFINITY:
+        return at_once
+    return min(at_once, max(1, (soft - FILES_FOR_THE_REST) // each))
+
+
+def _files_each(plan: Plan) -> int:
+    """Files that an attempt holds open: pipes, or connections, both ends of simulated ones."""
+    called = models_of(plan)
+    simulated = any(model.provider is Provider.LOOPBACK for model in called)
+    of_processes = FILES_PER_PROCESS if starts_processes(plan) else 0
+    return of_processes + (2 if simulated else 1 if called else 0)
+
+
+def starts_processes(plan: Plan) -> bool:
+    """So may whatever a plan without trials comes to."""
+    if not plan.trials:
+        return True
+    return any(spec.kind == "command" for spec in plan.grading.graders) or any(
+        isinstance(target, CommandTarget | AgentTarget)
+        or (isinstance(target, FunctionTarget) and target.isolate)
+        for target in {id(trial.target): trial.target for trial in plan.trials}.values()
+    )
+
+
+@contextlib.asynccontextmanager
+async def attempts_with(
+    resources: RunResources, say: Callable[[str], None]
+) -> AsyncIterator[Attempts]:
+    """What performs the attempts of a run; `say` tells a person of what it left behind."""
+    async with contextlib.AsyncExitStack() as stack:
+        attempt_dirs = AttemptDirs()
+        redactor = resources.access.redactor
+        if redactor:
+            resources.warden.clean_logs = partial(redact_files, redactor=redactor)
+        if starts_processes(resources.ledger.plan):
+            stack.enter_context(unreadable_environment())
+            attempt_dirs = await stack.enter_async_context(_attempt_dirs(resources, say))
+        threads = Threads()
+        attempts = _attempts(resources, threads, attempt_dirs)
+        try:
+            with routed_streams():
+                yield attempts
+        finally:
+            await attempts.close()
+            threads.close()
+            if threads.left_behind:
+                left = counted(threads.left_behind, "function")
+                say(f"Still running in threads of this process: {left}.")
+
+
+def _attempt_dirs(
+    resources: RunResources, say: Callable[[str], None]
+) -> contextlib.AbstractAsyncContextManager[AttemptDirs]:
+    return lodging_for(
+        resources.ledger.plan,
+        warden=resources.warden,
+        at_most=resources.at_once,
+        hidden=HiddenPaths(store=resources.store_root, suite=True),
+        say=say,
+    )
+
+
+def _attempts(resources: RunResources, threads: Threads, attempt_dirs: AttemptDirs) -> Attempts:
+    ledger, functions, warden = resources.ledger, resources.suite.functions, resources.warden
+    run_id = ledger.run.id
+    return Attempts(
+        Answerers(
+            commands=CommandAnswerer(_room(resources, attempt_dirs)),
+            functions=FunctionAnswerer(functions, threads),
+            isolated=IsolatedAnswerer(
+                warden,
+                run_id,
+                folder=str(ledger.folder / "workers"),
+                most=ledger.plan.limits.parallel,
+            ),
+            chats=ChatAnswerer(resources.access.models),
+            agents=_agents(resources, attempt_dirs),
+        ),
+        panel=Panel(
+            ledger.plan.grading,
+            functions=functions,
+            threads=threads,
+            warden=warden,
+            room=CommandContext(
+                marks={RUN_VARIABLE: run_id},
+                homes=attempt_dirs.homes,
+                sandbox_for=attempt_dirs.grader_sandbox_for,
+                imports=attempt_dirs.imports,
+            ),
+            models=resources.access.models,
+        ),
+        warden=warden,
+        run_folder=ledger.folder,
+        workspaces=attempt_dirs.workspaces,
+        redactor=resources.access.redactor if _may_repeat_secrets(ledger.plan) else None,
+    )
+
+
+def _may_repeat_secrets(plan: Plan) -> bool:
+    """Whether attempts do more than to ask models, whose answers are clean already."""
+    return any(spec.kind in ("command", "python") for spec in plan.grading.graders) or any(
+        not isinstance(trial.target, ChatTarget) for trial in plan.trials
+    )
+
+
+def _agents(resources: RunResources, attempt_dirs: AttemptDirs) -> AgentAnswerer | None:
+    plan = resources.ledger.plan
+    if not any(isinstance(trial.target, AgentTarget) for trial in plan.trials):
+        return None
+    from paraval.targets.agent import AgentAnswerer, AgentModelAccess  # noqa: PLC0415 - seldom needed
+
+    return AgentAnswerer(
+        _room(resources, attempt_dirs),
+        AgentModelAccess(addresses=resources.access.addresses, prices=resources.prices),
+    )
+
+
+def _room(resources: RunResources, attempt_dirs: AttemptDirs) -> ProcessRoom:
+    return ProcessRoom(
+        warden=resources.warden,
+        run_id=resources.ledger.run.id,
+        homes=attempt_dirs.homes,
+        nice=NICE,
+        sandbox_for=attempt_dirs.sandbox_for,
+        imports=attempt_dirs.imports,
+        folder_for=attempt_dirs.folder_for,
+    )

@@ -1,0 +1,206 @@
+"""Going on with a run: which one, with which plan, and with which of its trials.
+
+A resume keeps the run's plan. What is asked for with it narrows what runs now, never what the run
+is: results that were paid for stay in the report.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from paraval.errors import RequestError
+from paraval.plan.build import build_plan
+from paraval.plan.suite import Suite
+from paraval.records import Plan, RunInfo
+from paraval.settings import Options, Selection, default_store
+from paraval.store.store import Store
+
+# Which files of a working tree differ from its index: for a message, as far as it is known.
+
+
+def changed_files(source: str, *, since: float | None) -> list[str]:
+    """Paths of what is changed or new, without what git ignores; where some of them are newer than
+    `since` (seconds since the epoch), those alone."""
+    paths = [
+        *_listed(source, "diff-files", "-z", "--name-only"),
+        *_listed(source, "ls-files", "-z", "--others", "--exclude-standard"),
+    ]
+    if since is None:
+        return paths
+    return [path for path in paths if _changed_at(Path(source, path)) >= since] or paths
+
+
+def _listed(source: str, *asked: str) -> Iterator[str]:
+    from paraval.git.run_git import run_git  # noqa: PLC0415 - seldom needed
+
+    for path in run_git(asked, cwd=source).stdout.split(b"\0"):
+        if path:
+            yield path.decode(errors="backslashreplace")
+
+
+def _changed_at(path: Path) -> float:
+    with suppress(OSError):
+        return path.lstat().st_mtime
+    return 0.0
+
+
+MOST_NAMED = 3
+
+
+def how_to_resume(info: RunInfo) -> str:
+    """The command that goes on with a run from this folder."""
+    store = Path(info.folder).parent.parent
+    if store == default_store().absolute():
+        return f"paraval resume {info.id}"
+    return f"paraval resume {info.id} --store {shlex.quote(str(store))}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """What a run is one of."""
+
+    kind: str
+    """As messages call it: suite, race."""
+    name: str
+    source: str | None
+    """Its file; None: made in Python, or by flags."""
+    grows: bool = False
+    """True: its runs' trials are named while they go on."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} '{self.name}'"
+
+
+def run_to_resume(store: Store, suite: Suite, options: Options) -> RunInfo:
+    """The run that is asked for, if it is one of this suite."""
+    return run_of(store, Owner(kind="suite", name=suite.name, source=suite.source), options)
+
+
+def run_of(store: Store, owner: Owner, options: Options) -> RunInfo:
+    """The run to resume that is asked for, if it is one of this owner."""
+    name = options.resume or ""
+    if name in ("", "last"):
+        return _newest(store, owner, finished_too=name == "last" or options.retry_errors)
+    info = store.find(name)
+    if Path(info.folder).parent != store.runs_folder:
+        raise RequestError(
+            f"run {info.id} at {info.folder} is not in the store {store.root}",
+            hint=f"copy its folder to {store.runs_folder / info.id}, or name its own --store",
+        )
+    grows = store.grows(info)
+    if not _is_of(info, owner) or grows is not owner.grows:
+        kind = owner.kind if grows is owner.grows else "race" if grows else "suite"
+        raise RequestError(
+            f"run {info.id} is one of {kind} '{info.suite}' ({_made(info.source)}),"
+            f" not of {_of(owner, kind)} ({_made(owner.source)})"
+        )
+    return info
+
+
+def _made(source: str | None) -> str:
+    return source or "made in Python"
+
+
+def _of(owner: Owner, kind: str) -> str:
+    """Its kind is said only where the other is another."""
+    return f"'{owner.name}'" if kind == owner.kind else str(owner)
+
+
+def _newest(store: Store, owner: Owner, *, finished_too: bool) -> RunInfo:
+    for info in store.runs():
+        wanted = finished_too or _is_unfinished(info)
+        if wanted and _is_of(info, owner) and store.grows(info) is owner.grows:
+            return info
+    kind = "run" if finished_too else "unfinished run"
+    raise RequestError(
+        f"{owner} has no {kind} in {store.root}",
+        hint="start a new one: without --resume and --retry-errors",
+    )
+
+
+def _is_unfinished(info: RunInfo) -> bool:
+    """One that grows may have a result for each trial, and still not be over."""
+    return info.done < info.trials or info.interrupted or info.held_back or info.running
+
+
+def _is_of(info: RunInfo, owner: Owner) -> bool:
+    """Whether it is a run of this owner: by its name, and its file unless that was moved away."""
+    if info.suite != owner.name:
+        return False
+    if info.source is None or owner.source is None:
+        return info.source == owner.source
+    return info.source == owner.source or not Path(info.source).exists()
+
+
+def resumed_plan(
+    suite: Suite, asked: Selection, earlier: Selection, run: RunInfo | None = None
+) -> Plan:
+    """The run's plan as the suite makes it now, with the new settings that don't shrink it.
+
+    It begins with the commit that the run noted. A working tree as it is cannot be had again once
+    it has changed: such a run is refused, and not begun anew in silence.
+    """
+    kept = replace(
+        earlier,
+        parallel=asked.parallel if asked.parallel is not None else earlier.parallel,
+        timeout=asked.timeout if asked.timeout is not None else earlier.timeout,
+        fail_under=asked.fail_under if asked.fail_under is not None else earlier.fail_under,
+        baseline=asked.baseline if asked.baseline is not None else earlier.baseline,
+        max_drop=asked.max_drop if asked.max_drop is not None else earlier.max_drop,
+        budget_usd=asked.budget_usd if asked.budget_usd is not None else earlier.budget_usd,
+        cache=asked.cache if asked.cache is not None else earlier.cache,
+        repeats=_repeats(suite, asked, earlier),
+    )
+    plan = build_plan(suite, kept)
+    now = plan.workspace
+    if earlier.tree is not None and now.uncommitted and now.tree != earlier.tree:
+        raise _other_tree(now.source or "", run)
+    return plan
+
+
+def _other_tree(source: str, run: RunInfo | None) -> RequestError:
+    newer = changed_files(source, since=None if run is None else run.started_at)
+    more = f" and {len(newer) - MOST_NAMED} more" if len(newer) > MOST_NAMED else ""
+    which = f" ({', '.join(newer[:MOST_NAMED])}{more})" if newer else ""
+    results = "its results were" if run is None else _results(run)
+    began = "the run" if run is None else f"run {run.id}"
+    return RequestError(
+        f"the working tree of {source} has changed since {began} began{which};"
+        f" {results} of another one",
+        hint="put the tree back as it was, or start a new run",
+    )
+
+
+def _results(run: RunInfo) -> str:
+    return "its one result was" if run.done == 1 else f"its {run.done:,} results were"
+
+
+def _repeats(suite: Suite, asked: Selection, earlier: Selection) -> int | None:
+    if asked.repeats is None:
+        return earlier.repeats
+    before = earlier.repeats if earlier.repeats is not None else suite.repeats
+    if asked.repeats < before:
+        raise RequestError(
+            f"the run has {before} repeats; --repeats {asked.repeats} would drop results of it",
+            hint="start a new run for fewer; a resume may add some",
+        )
+    return asked.repeats
+
+
+def chosen_now(suite: Suite, asked: Selection, plan: Plan) -> frozenset[int] | None:
+    """The trials that the filters of a resume leave to run now; None: all of them."""
+    if not (asked.cases or asked.tags or asked.variants or asked.models):
+        return None
+    filters = replace(
+        Selection.from_mapping(plan.selection),
+        cases=asked.cases,
+        tags=asked.tags,
+        variants=asked.variants,
+        models=asked.models or tuple(plan.selection.get("models", ())),
+    )
+    keys = {trial.key for trial in build_plan(suite, filters).trials}
+    return frozenset(trial.index for trial in plan.trials if trial.key in keys)

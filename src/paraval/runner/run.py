@@ -1,0 +1,278 @@
+"""Composition: puts the stages together, and nothing else.
+
+suite -> plan -> schedule -> execute -> grade -> store -> report. Each stage is told what it needs
+here, and none of them knows the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from paraval.errors import RequestError
+from paraval.execute.event_loop import Stopping, run_in_a_loop, stopping_on_signals
+from paraval.grade.panel import Panel
+from paraval.models.cache import Cache
+from paraval.models.prices import Prices
+from paraval.plan.build import absent_programs, build_plan, draft_plan
+from paraval.plan.schema.suite_form import json_schema
+from paraval.plan.suite import Suite
+from paraval.processes.children import Warden
+from paraval.records import Notice, Plan, RunEnded, RunInfo
+from paraval.report.contents import References
+from paraval.report.report import Report, RunSource
+from paraval.runner import notices as news
+from paraval.runner.attempt_dirs import check_sandbox
+from paraval.runner.baseline import check_baseline, resolve_baseline
+from paraval.runner.forecast import Forecast, Forecaster, forecast_plan
+from paraval.runner.resources import CACHE_FILE, RunResources, access_for, asking_for, attempts_with
+from paraval.runner.resume import chosen_now, resumed_plan, run_to_resume
+from paraval.runner.session import NullObserver, Observer, RunEnd, RunSession, close_after, prepare
+from paraval.runner.stored_runs import StoredRun, earlier_in
+from paraval.settings import (
+    Options,
+    Selection,
+    default_store,
+    is_report_file,
+    models_from_environment,
+)
+from paraval.store.ledger import Ledger
+from paraval.store.store import Store
+from paraval.threads import Threads, no_collections
+
+# ---- the whole of it
+
+
+def run(
+    suite: Suite | str | Path,
+    *,
+    parallel: int | None = None,
+    selection: Selection | None = None,
+    options: Options | None = None,
+    observer: Observer | None = None,
+) -> Report:
+    """Runs a suite to its end and gives its report.
+
+    Ctrl-C stops cleanly: what is done stays recorded, and KeyboardInterrupt is raised.
+    """
+    asked = Selection(parallel=parallel).over(selection or Selection())
+    report = run_stoppably(suite, selection=asked, options=options, observer=observer)
+    if report.run.interrupted:
+        raise KeyboardInterrupt(f"run {report.run.id} was interrupted; it can be resumed")
+    return report
+
+
+def run_stoppably(
+    suite: Suite | str | Path,
+    *,
+    selection: Selection,
+    options: Options | None = None,
+    observer: Observer | None = None,
+) -> Report:
+    """Runs a suite in a loop of its own; SIGINT, SIGTERM and SIGHUP stop it cleanly."""
+    _refuse_a_running_loop()
+    return run_in_a_loop(
+        _run(
+            suite, selection, options or Options(), observer or NullObserver(), stopping_on_signals
+        )
+    )
+
+
+def _refuse_a_running_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RequestError(
+        "paraval.run cannot be used inside a running event loop (a notebook, an async function)",
+        hint="write: report = await paraval.run_async(...)",
+    )
+
+
+async def run_async(
+    suite: Suite | str | Path,
+    *,
+    parallel: int | None = None,
+    selection: Selection | None = None,
+    options: Options | None = None,
+    observer: Observer | None = None,
+) -> Report:
+    """The same inside a running event loop, whose signals are its owner's: to stop, cancel it."""
+    asked = Selection(parallel=parallel).over(selection or Selection())
+    return await _run(
+        suite, asked, options or Options(), observer or NullObserver(), contextlib.nullcontext
+    )
+
+
+async def _run(
+    suite: Suite | str | Path,
+    asked: Selection,
+    options: Options,
+    observer: Observer,
+    stopping: Stopping,
+) -> Report:
+    if not isinstance(suite, Suite):
+        suite = load_suite(Path(suite))
+    if options.seed is None:
+        options = replace(options, seed=suite.seed)
+    store = open_store(options)
+    resumed = run_to_resume(store, suite, options) if options.resumes else None
+    if resumed is not None:
+        # Before the plan is made, which may take long: a run that is worked on is refused at once.
+        store.require_free(resumed)
+    asked = _with_models_of_environment(asked, suite)
+    async with contextlib.AsyncExitStack() as stack:
+        # Before the client and its imports, since its fork server is best started from little.
+        warden = await stack.enter_async_context(Warden())
+        with no_collections():
+            plan = _plan(suite, asked, store, resumed)
+        settled = resolve_baseline(plan, asked, store, resumed)
+        plan = replace(plan, baseline=settled.baseline)
+        held = (
+            []
+            if plan.baseline is None
+            else check_baseline(plan, plan.baseline, references_in(store))
+        )
+        notices = (*settled.notices, *held)
+        chosen = None if resumed is None else chosen_now(suite, asked, plan)
+        prices = Prices()
+        check_sandbox(plan)
+        access = await stack.enter_async_context(access_for(plan, store, prices, chosen))
+        asking = asking_for(plan, access.cache, prices)
+        # Made once to see that it can be, before there is a run.
+        Panel(
+            plan.grading,
+            functions=suite.functions,
+            threads=Threads(),
+            warden=warden,
+            models=access.models,
+        )
+        at_once = prepare(warden, plan)
+        with no_collections():
+            ledger = _open_ledger(store, plan, resumed, options, chosen)
+        resources = RunResources(
+            suite=suite,
+            ledger=ledger,
+            warden=warden,
+            access=access,
+            prices=prices,
+            store_root=store.root,
+            asking=asking,
+            chosen=chosen,
+            at_once=at_once,
+            notes=(
+                *news.of_the_request(suite, asked),
+                *news.of_the_models(suite, plan),
+                *news.of_the_plan(plan),
+                *notices,
+                *access.complaints(),
+            ),
+        )
+        await close_after(ledger, _execute(resources, store, observer, stopping))
+        for complaint in access.complaints():
+            observer(Notice(message=complaint))
+    observer(RunEnded(run=ledger.run))
+    run = ledger.run
+    return Report(StoredRun(store, run), references_in(store), earlier_in(store, run))
+
+
+def _with_models_of_environment(asked: Selection, suite: Suite) -> Selection:
+    """TEST_MODELS chooses where nothing else does, and only where there is a choice."""
+    if asked.models or not suite.chooses_models:
+        return asked
+    return replace(asked, models=models_from_environment())
+
+
+def open_store(options: Options) -> Store:
+    return Store(options.store or default_store())
+
+
+def _plan(suite: Suite, asked: Selection, store: Store, resumed: RunInfo | None) -> Plan:
+    """What the run is about."""
+    if resumed is None:
+        return build_plan(suite, asked)
+    return resumed_plan(suite, asked, Selection.from_mapping(store.selection(resumed)), resumed)
+
+
+def _open_ledger(
+    store: Store,
+    plan: Plan,
+    resumed: RunInfo | None,
+    options: Options,
+    chosen: frozenset[int] | None,
+) -> Ledger:
+    """A new run's ledger, or that of the run to go on with."""
+    if resumed is None:
+        return store.create_run(plan, seed=options.seed or 0)
+    ledger = store.resume_run(resumed.id, plan)
+    if options.retry_errors:
+        ledger.forget_errors(chosen)
+    return ledger
+
+
+def references_in(store: Store) -> References:
+    """Finds what runs of this store are held against."""
+
+    def find(name: str) -> RunSource:
+        if is_report_file(name):
+            # Only here: few runs are held against a file.
+            from paraval.report.report_file import source_from_file  # noqa: PLC0415 - see above
+
+            return source_from_file(name)
+        return StoredRun(store, store.find(name))
+
+    return find
+
+
+# ---- what faces ask of the plan
+
+
+def load_suite(path: Path) -> Suite:
+    return Suite.load(path)
+
+
+def forecast_of(suite: Suite, selection: Selection, options: Options) -> Forecast:
+    """What a run would do, without doing any of it."""
+    plan = draft_plan(suite, _with_models_of_environment(selection, suite))
+    store = open_store(options)
+    with contextlib.closing(Cache(store.root / CACHE_FILE)) as cache:
+        asking = asking_for(plan, cache, Prices())
+        forecast = forecast_plan(plan, store, asking, seed=suite.seed or 0)
+    return replace(forecast, absent=tuple(map(str, absent_programs(suite, plan))))
+
+
+def suite_schema() -> dict[str, Any]:
+    """The JSON Schema of suite files."""
+    return json_schema()
+
+
+# ---- execution
+
+
+async def _execute(
+    resources: RunResources, store: Store, observer: Observer, stopping: Stopping
+) -> RunEnd:
+    """Runs the trials that have no result yet."""
+    ledger, plan = resources.ledger, resources.ledger.plan
+    trials = resources.trials()
+    engine = RunSession(
+        ledger=ledger,
+        warden=resources.warden,
+        expected=Forecaster(plan, store.history(plan.name).rows, resources.asking),
+        at_once=resources.at_once,
+        observer=observer,
+        stopping=stopping,
+        also_write=resources.access.write_answers,
+    )
+    engine.begin(to_run=len(trials), done=len(ledger.done))
+    for message in (
+        *news.of_a_resume(ledger, len(trials)),
+        *news.of_the_machine(plan, resources.at_once),
+        *resources.notes,
+    ):
+        engine.say(message)
+    async with attempts_with(resources, engine.say) as attempts:
+        return await engine.drive(engine.driver(attempts, trials))

@@ -1,0 +1,401 @@
+"""Conducting a run: what every kind of run shares once its plan is there.
+
+A ledger is opened, the driver is set going, onlookers are told, and the run is left as what it is:
+finished, held back or interrupted. What the trials are and who performs them is told from outside:
+by composition for a suite, by a venture for a run whose trials are named while it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from paraval.errors import RunBrokenOffError, StoreError
+from paraval.execute.driver import Driver, Performer
+from paraval.execute.event_loop import Stopping
+from paraval.execute.growth import Growth, TrialSource
+from paraval.execute.pace import Pace
+from paraval.machine.machine_reader import MachineReader
+from paraval.models.prices import Prices
+from paraval.processes.children import Warden
+from paraval.processes.identity import end_leftovers, unreadable_environment
+from paraval.records import (
+    Happening,
+    MachineReading,
+    Notice,
+    Plan,
+    RunEnded,
+    RunInfo,
+    RunStarted,
+    Trial,
+    TrialResult,
+    Variant,
+)
+from paraval.runner.attempt_dirs import AttemptDirs, HiddenPaths, check_sandbox, lodging_for
+from paraval.runner.forecast import Forecaster, ModelKnowledge
+from paraval.runner.resources import at_once_with_files, starts_processes
+from paraval.runner.resume import how_to_resume
+from paraval.schedule.estimates import case_by_case, variant_key
+from paraval.schedule.messages import Work
+from paraval.schedule.scheduler import Scheduler
+from paraval.store.ledger import Ledger
+from paraval.store.store import Store
+from paraval.text.words import counted
+from paraval.threads import no_collections
+
+T = TypeVar("T")
+HEARTBEAT_S = 0.25
+
+
+class Observer(Protocol):
+    """Is told what happens, in the engine's own loop: quick, and never raising."""
+
+    def __call__(self, event: Happening) -> None: ...
+
+    def tick(self, now: float) -> None:
+        """Called several times a second, with the time of time.monotonic()."""
+        ...
+
+
+class NullObserver:
+    """Looks on, and says nothing."""
+
+    def __call__(self, event: Happening) -> None: ...
+
+    def tick(self, now: float) -> None: ...
+
+
+class RunEnd(Enum):
+    """How an engine left a run."""
+
+    FINISHED = "every trial has its result"
+    HELD_BACK = "some were left for later, on purpose"
+    INTERRUPTED = "it was stopped"
+
+
+# ---- what every run shares
+
+
+def prepare(warden: Warden, plan: Plan) -> int:
+    """How many attempts this machine can run at once."""
+    at_once = at_once_with_files(plan)
+    if starts_processes(plan):
+        warden.prepare(at_once)
+    return at_once
+
+
+async def close_after(ledger: Ledger, execution: Coroutine[Any, Any, RunEnd]) -> None:
+    """The run is left as its execution ended; interrupted, where that came to no end."""
+    ended = RunEnd.INTERRUPTED
+    try:
+        if ledger.run.resumed:
+            await asyncio.to_thread(end_leftovers, ledger.run.id)
+        ended = await execution
+    finally:
+        # Where the first of these was cancelled, nobody has begun it.
+        execution.close()
+        ledger.close(interrupted=ended is RunEnd.INTERRUPTED, held_back=ended is RunEnd.HELD_BACK)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSession:
+    """What sets the trials of a run going, whatever they are."""
+
+    ledger: Ledger
+    warden: Warden
+    expected: Forecaster
+    at_once: int
+    observer: Observer
+    stopping: Stopping
+    untold_usd: float = 0.0
+    """Of a run that grows: what attempts of earlier engines may have cost that never told it."""
+    also_write: Callable[[], None] = lambda: None
+    """Called in the ledger's thread after each batch that it wrote."""
+
+    def say(self, words: str) -> None:
+        self.observer(Notice(message=words))
+
+    def begin(self, *, to_run: int, done: int) -> None:
+        """Tells onlookers that the run begins."""
+        budget, spent = self.ledger.plan.budget, self.ledger.spent()
+        self.observer(
+            RunStarted(
+                run=self.ledger.run,
+                total=done + to_run,
+                already_done=done,
+                budget_usd=None if budget is None else budget.usd,
+                spent_usd=spent.usd,
+                spent_unknown=spent.is_partly_unknown,
+            )
+        )
+
+    def driver(self, performer: Performer, trials: Mapping[int, Trial]) -> Driver:
+        driver = Driver(
+            trials,
+            scheduler=self._scheduler(trials),
+            performer=performer,
+            ledger=self.ledger,
+            tell=self.observer,
+            pace=Pace(self.expected.seconds, from_history=self.expected.estimates.known),
+        )
+        if self.ledger.plan.stop is not None:
+            self._stop_early(driver)
+        return driver
+
+    def _stop_early(self, driver: Driver) -> None:
+        """Lets the results decide when to stop, those of engines before this one first."""
+        from paraval.runner.early_stop import EarlyStop  # noqa: PLC0415 - few runs stop early
+
+        ledger = self.ledger
+        decider = EarlyStop(ledger.plan, ledger.run.seed)
+        if not decider.is_possible:
+            self.say(decider.why_impossible())
+            return
+        for index, outcome in ledger.done.items():
+            decider.hear(ledger.plan.trials[index], outcome)
+        driver.heed(decider)
+
+    async def drive(self, driver: Driver) -> RunEnd:
+        """Runs the driver's trials to their end."""
+        loop = asyncio.get_running_loop()
+        self.ledger.open(
+            deliver=partial(_in_loop, loop, _call_all),
+            on_failure=partial(_in_loop, loop, driver.fail),
+            also_write=self.also_write,
+        )
+        async with _heartbeat(self.observer):
+            with self.stopping(driver):
+                try:
+                    await driver.run(self._measure())
+                except StoreError as error:
+                    raise _broken_off(error, self.ledger.run) from error
+        if driver.left:
+            return RunEnd.INTERRUPTED
+        return RunEnd.HELD_BACK if driver.skipped else RunEnd.FINISHED
+
+    def _scheduler(self, trials: Mapping[int, Trial]) -> Scheduler:
+        plan, expected = self.ledger.plan, self.expected
+        with no_collections():
+            works = [expected.work(trial, expected.calls(trial)) for trial in trials.values()]
+            if plan.stop is not None:
+                works = case_by_case(works, plan.trials, self.ledger.run.seed)
+        return Scheduler(
+            works,
+            limits=replace(plan.limits, parallel=self.at_once),
+            retry=plan.retry,
+            seed=self.ledger.run.seed,
+            budget=plan.budget,
+            spent_usd=0.0 if plan.budget is None else self._spent_usd(),
+        )
+
+    def _spent_usd(self) -> float:
+        """What engines before this one spent; where they could not tell, what it may have been."""
+        trials, known_usd = self.ledger.plan.trials, self.ledger.spent_usd()
+        if not trials:
+            return known_usd + self.untold_usd
+        unpriced = self.ledger.unpriced_attempts().items()
+        return known_usd + sum(
+            attempts * self.expected.possible_usd(trials[index]) for index, attempts in unpriced
+        )
+
+    def _measure(self) -> Callable[[], MachineReading] | None:
+        """How the machine does, for a scheduler that follows it."""
+        if not self.ledger.plan.limits.auto:
+            return None
+        reader = MachineReader()
+        return lambda: reader.read(self.warden.loads())
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[T], None], what: T) -> None:
+    # A loop that has ended has nobody left to be told.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(call, what)
+
+
+def _call_all(calls: list[Callable[[], None]]) -> None:
+    """Each of them, in their order, whatever another raises."""
+    failures: list[Exception] = []
+    for call in calls:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - raised below, after the others had their turn
+            failures.append(error)
+    if failures:
+        raise failures[0]
+
+
+def _broken_off(error: StoreError, info: RunInfo) -> RunBrokenOffError:
+    hint = f"mend that, then go on with: {how_to_resume(info)}"
+    return RunBrokenOffError(f"run {info.id} was broken off: {error.message}", hint=hint)
+
+
+@contextlib.asynccontextmanager
+async def _heartbeat(observer: Observer) -> AsyncIterator[None]:
+    async def beat() -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            observer.tick(time.monotonic())
+
+    task = asyncio.create_task(beat())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+    if not task.cancelled():
+        task.result()
+
+
+# ---- a run whose trials are named while it goes on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """What a venture has for as long as its run lasts."""
+
+    ledger: Ledger
+    warden: Warden
+    attempt_dirs: AttemptDirs
+    add: Callable[[Sequence[Trial]], None]
+    """For trials that the source names unasked; only in the loop, and once the run goes on."""
+
+
+Opening = Callable[
+    [RunContext], contextlib.AbstractAsyncContextManager[tuple[TrialSource, Performer]]
+]
+"""Who names the trials and who performs them, for as long as the run lasts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenEndedRun:
+    """A run that begins without trials."""
+
+    plan: Plan
+    """Without any: its name, source, axes, limits, workspace, budget, retries and selection."""
+    opening: Opening
+    resumed: RunInfo | None = None
+    """The run to go on with; None: a new one."""
+    retry_errors: bool = False
+    """True: what ended in an error is run again."""
+    seed: int = 0
+    beside: int = 0
+    """How many more may run at once than the plan says: of what has named limits of its own."""
+    slots: int | None = None
+    """How many workspaces there may be at once; None: one for each attempt that may run."""
+    objects: str | None = None
+    """A folder in the run's own: trees of git that workspaces can be asked to take. None: none."""
+    is_free: Callable[[Variant], bool] = lambda _variant: False
+    """Of which variant trials are known to cost nothing: no budget holds them back."""
+
+
+async def conduct(
+    open_run: OpenEndedRun, store: Store, observer: Observer, stopping: Stopping
+) -> RunInfo:
+    """Runs whatever the venture's source names, to its end; how the run stands then.
+
+    Raises what runs raise: RequestError before there is a run, RunBusyError where another engine
+    has it, RunBrokenOffError when the store fails.
+    """
+    plan = open_run.plan
+    if open_run.resumed is not None:
+        store.require_free(open_run.resumed)
+    check_sandbox(plan)
+    async with Warden() as warden:
+        at_once = prepare(warden, plan)
+        # Before the run is taken up: what it tells itself of durations and of costs goes by its
+        # trials, which are named anew then.
+        history = store.history(plan.name).rows
+        untold_usd = await asyncio.to_thread(_untold_usd, open_run, store)
+        ledger = _open_ledger(open_run, store)
+        engine = RunSession(
+            ledger=ledger,
+            warden=warden,
+            expected=Forecaster(plan, history, ModelKnowledge(prices=Prices())),
+            at_once=at_once + open_run.beside,
+            observer=observer,
+            stopping=stopping,
+            untold_usd=untold_usd,
+        )
+        await close_after(ledger, _go(open_run, engine, store))
+    observer(RunEnded(run=ledger.run))
+    return ledger.run
+
+
+def _untold_usd(open_run: OpenEndedRun, store: Store) -> float:
+    """What attempts may have cost that were killed, or told nothing of it: each as much as the
+    dearest of its variant, or what is reserved for one."""
+    budget = open_run.plan.budget
+    if open_run.resumed is None or budget is None:
+        return 0.0
+    untold: Counter[Hashable] = Counter()
+    dearest: dict[Hashable, float] = {}
+    with store.reader(open_run.resumed) as reader:
+        for attempt in reader.attempts():
+            kind = variant_key(attempt.variant)
+            spend = None if attempt.result is None else attempt.result.spend
+            if open_run.is_free(attempt.variant):
+                continue
+            if spend is None or spend.cost_usd is None:
+                untold[kind] += 1
+            if spend is not None:
+                dearest[kind] = max(dearest.get(kind, 0.0), spend.known_usd)
+    reserved = budget.per_attempt_usd or 0.0
+    return sum(count * dearest.get(kind, reserved) for kind, count in untold.items())
+
+
+def _open_ledger(open_run: OpenEndedRun, store: Store) -> Ledger:
+    if open_run.resumed is None:
+        return store.create_run(open_run.plan, seed=open_run.seed)
+    ledger = store.resume_run(open_run.resumed.id, open_run.plan)
+    if open_run.retry_errors:
+        ledger.forget_errors()
+    return ledger
+
+
+async def _go(open_run: OpenEndedRun, engine: RunSession, store: Store) -> RunEnd:
+    ledger, known = engine.ledger, engine.ledger.known_results()
+    driver: Driver
+
+    def add(trials: Sequence[Trial]) -> None:
+        driver.add(trials)
+
+    engine.begin(to_run=0, done=len(known))
+    if ledger.run.resumed:
+        engine.say(_going_on(ledger.run, known))
+    async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(unreadable_environment())
+        attempt_dirs = await stack.enter_async_context(
+            lodging_for(
+                open_run.plan,
+                warden=engine.warden,
+                at_most=open_run.slots or engine.at_once,
+                hidden=HiddenPaths(store=store.root),
+                say=engine.say,
+                objects=None if open_run.objects is None else ledger.folder / open_run.objects,
+            )
+        )
+        context = RunContext(
+            ledger=ledger, warden=engine.warden, attempt_dirs=attempt_dirs, add=add
+        )
+        source, performer = await stack.enter_async_context(open_run.opening(context))
+        driver = engine.driver(performer, {})
+        driver.follow(
+            Growth(source=source, known=known, work_of=partial(_work_of, open_run, engine.expected))
+        )
+        return await engine.drive(driver)
+
+
+def _work_of(open_run: OpenEndedRun, expected: Forecaster, trial: Trial) -> Work:
+    work = expected.work(trial, expected.calls(trial))
+    return work._replace(cost_usd=0.0) if open_run.is_free(trial.variant) else work
+
+
+def _going_on(run: RunInfo, known: Mapping[str, TrialResult]) -> str:
+    return f"Going on with run {run.id}: {counted(len(known), 'result')} so far."

@@ -1,0 +1,159 @@
+"""Runs that are in a store, as reports read them: one by itself, and those of a suite together.
+
+What their figures say is the report's; which runs there are is the store's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from itertools import islice
+from typing import Any
+
+from paraval.errors import StoreError
+from paraval.records import AttemptRecord, Case, RunInfo, TrialResult
+from paraval.report.contents import Earlier, RunSource
+from paraval.report.history.history import Completeness, History, HistoryEntry, standing_of
+from paraval.settings import TESTS
+from paraval.store.store import Store
+from paraval.text.terminal import one_line
+
+EARLIER_RUNS = 20
+"""That a report tells of beside its own ..."""
+EARLIER_TRIALS = 20_000
+"""... as long as they have no more trials together: a page must not take longer for them than for
+itself. The last one is told in any case."""
+_LONGEST_CHOICE = 120
+_MODEL_AXIS = "model"
+
+
+class StoredRun:
+    """A run as a report reads it: opened each time, so that nothing is held between."""
+
+    def __init__(self, store: Store, run: RunInfo) -> None:
+        self._store = store
+        self._run = run
+
+    def info(self) -> RunInfo:
+        return self._run
+
+    def results(self) -> Iterator[TrialResult]:
+        with self._store.reader(self._run) as reader:
+            yield from reader.results()
+
+    def attempts(self) -> Iterator[AttemptRecord]:
+        with self._store.reader(self._run) as reader:
+            yield from reader.attempts()
+
+    def cases(self) -> Iterator[Case]:
+        with self._store.reader(self._run) as reader:
+            yield from reader.cases()
+
+
+def history_of(store: Store, suite: str, *, limit: int, choice: Mapping[str, str]) -> History:
+    """The last runs of a suite. The others are listed, and not read."""
+    # Only here: every run loads this module, and few ask for a history.
+    from paraval.report.history.history import EarlierRuns  # noqa: PLC0415 - see above
+
+    runs = [run for run in store.runs() if run.suite == suite]
+    # One more, so that what is new in the oldest that is shown can be told.
+    shown = list(islice(runs_of_suites(store, runs), limit + 1))
+    before = shown.pop() if len(shown) > limit else None
+    past = EarlierRuns(before, choice)
+    gathered = past.entries(StoredRun(store, run) for run in reversed(shown))
+    entries = _with_extents(
+        replace(entry, chosen_variants=chosen_variants(store, entry.run, choice))
+        for entry in gathered
+    )
+    return History(
+        suite=suite,
+        choice=choice,
+        entries=entries,
+        older=0 if before is None else sum(order(run) <= order(before) for run in runs),
+        unfitting=past.unfitting,
+        unreadable=past.unreadable,
+    )
+
+
+def chosen_variants(store: Store, run: RunInfo, choice: Mapping[str, str]) -> str:
+    """Which variants the run was asked for, in words; empty where it has all that fit the choice:
+    whoever chooses `mode=a` has all of it in a run of `mode=a`."""
+    try:
+        selection = store.selection(run)
+    except StoreError:
+        # Whoever reads its results will be told why they cannot be.
+        return ""
+    pairs, models = selection.get("variants", ()), selection.get("models", ())
+    told = [f"{axis}={value}" for axis, value in pairs if axis not in choice]
+    # Which axis has the models is not kept: a value that one of them names is of that axis.
+    names_one = any(fnmatchcase(value, model) for value in choice.values() for model in models)
+    if models and not (names_one or _MODEL_AXIS in choice):
+        told.append(f"models {', '.join(models)}")
+    return one_line("; ".join(told), _LONGEST_CHOICE)
+
+
+def _with_extents(entries: Iterable[HistoryEntry]) -> tuple[HistoryEntry, ...]:
+    """Each with how many variants a run of the same matrix has, where one of all is among them."""
+    every = tuple(entries)
+    wholes = {
+        entry.run.parts["matrix"]: len(entry.summary.variants)
+        for entry in every
+        if "matrix" in entry.run.parts and not entry.is_partial and not entry.chosen_variants
+    }
+    return tuple(
+        replace(entry, suite_variants=wholes.get(entry.run.parts.get("matrix", "")))
+        for entry in every
+    )
+
+
+def earlier_in(store: Store, run: RunInfo) -> Earlier:
+    """Finds the complete runs of the same suite before this one, when it is asked."""
+
+    def find() -> Iterable[RunSource]:
+        before = (
+            one
+            for one in store.runs()
+            if one.suite == run.suite
+            and order(one) < order(run)
+            and standing_of(one) is Completeness.COMPLETE
+        )
+        last = list(_within_reason(islice(runs_of_suites(store, before), EARLIER_RUNS)))
+        return [StoredRun(store, one) for one in reversed(last)]
+
+    return find
+
+
+def _within_reason(runs: Iterable[RunInfo]) -> Iterator[RunInfo]:
+    trials = 0
+    for number, run in enumerate(runs):
+        trials += run.trials
+        if number and trials > EARLIER_TRIALS:
+            return
+        yield run
+
+
+def order(run: RunInfo) -> tuple[float, str]:
+    """By which runs follow one another."""
+    return (run.started_at, run.id)
+
+
+def runs_of_suites(store: Store, runs: Iterable[RunInfo]) -> Iterator[RunInfo]:
+    """Those that are no races, with all that is known of what they were made of."""
+    for run in runs:
+        try:
+            with store.reader(run) as reader:
+                grows, code = reader.grows(), _code_of(reader.selection())
+        except StoreError:
+            # Whoever reads its results will be told why they cannot be.
+            yield run
+            continue
+        if not grows:
+            yield run if code is None else replace(run, parts={**run.parts, "code": code})
+
+
+def _code_of(selection: Mapping[str, Any]) -> str | None:
+    """The working tree that tests ran on; None where it is not known, or they are no tests."""
+    about = selection.get(TESTS)
+    tree = about.get("tree") if isinstance(about, Mapping) else None
+    return tree if isinstance(tree, str) else None

@@ -1,0 +1,240 @@
+"""The plan as rows: written when a run is made, replaced when it is resumed with another plan.
+
+Results are not touched: they belong to keys, and count again whenever a plan has their key. A plan
+without trials is one that grows: those are named while the run goes on (see `growing`), and named
+anew by every engine that takes it up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from paraval.errors import StoreError
+from paraval.records import Baseline, Plan, StopRule
+from paraval.store.encoding import (
+    case_json,
+    checked_text,
+    mapping_of,
+    name_text,
+    required_number,
+    to_json,
+    variant_json,
+)
+from paraval.store.schema import (
+    APPLICATION_ID,
+    GROWS,
+    SCHEMA,
+    SCHEMA_VERSION,
+    TRIAL_BY_KEY,
+    statements_of,
+)
+
+# What a run was planned with beside its trials: when it may stop, what it is held against, and
+# the digests of its parts.
+
+_TABLE = "CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, content TEXT NOT NULL)"
+
+
+class RunFacts(NamedTuple):
+    """As in a plan, and in what is told of a run."""
+
+    stop: StopRule | None = None
+    baseline: Baseline | None = None
+    parts: Mapping[str, str] = {}
+
+    @classmethod
+    def from_mapping(cls, stored: Mapping[str, Any]) -> RunFacts:
+        """From JSON, of a run's file or of what is remembered of it."""
+        stop, baseline = stored.get("stop"), stored.get("baseline")
+        return cls(
+            stop=None if stop is None else _stop_rule(**stop),
+            baseline=None if baseline is None else _baseline(**baseline),
+            parts={name: checked_text(part) for name, part in (stored.get("parts") or {}).items()},
+        )
+
+
+def _stop_rule(confidence: Any) -> StopRule:
+    return StopRule(confidence=required_number(confidence))
+
+
+def _baseline(name: Any, max_drop: Any) -> Baseline:
+    return Baseline(name=checked_text(name), max_drop=required_number(max_drop))
+
+
+def write_about(connection: sqlite3.Connection, plan: Plan) -> None:
+    """In the place of what was there; in a file of an earlier version too."""
+    connection.execute(_TABLE)
+    connection.execute("DELETE FROM about")
+    told = {
+        "stop": None if plan.stop is None else asdict(plan.stop),
+        "baseline": None if plan.baseline is None else asdict(plan.baseline),
+        "parts": dict(plan.parts) or None,
+    }
+    connection.executemany(
+        "INSERT INTO about VALUES (?, ?)",
+        [(name, to_json(content)) for name, content in told.items() if content is not None],
+    )
+
+
+def read_about(connection: sqlite3.Connection) -> RunFacts:
+    """By any connection to the run."""
+    known = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'about'"
+    if connection.execute(known).fetchone() is None:
+        return RunFacts()
+    rows = connection.execute("SELECT name, content FROM about").fetchall()
+    return RunFacts.from_mapping({name: mapping_of(content) for name, content in rows})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRows:
+    """A plan in the shape of its tables."""
+
+    variants: list[tuple[int, str]]
+    cases: list[tuple[int, str, str]]
+    trials: list[tuple[int, str, int, int, int]]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplacedResults:
+    """What a new plan does to the results of the old one, by number of trials."""
+
+    changed: int = 0
+    """Their key is another now: their results no longer count."""
+    dropped: int = 0
+    """They are not in the plan any more."""
+
+
+def plan_rows(plan: Plan) -> PlanRows:
+    variants: dict[str, int] = {}
+    # By identity, since trials share their variants: one text each, not one a trial. The plan keeps
+    # the objects alive, so that no identity is used twice.
+    variant_numbers: dict[int, int] = {}
+    cases: dict[str, tuple[int, str, str]] = {}
+    trials = []
+    for variant in (*plan.variants, *(trial.variant for trial in plan.trials)):
+        if id(variant) not in variant_numbers:
+            number = variants.setdefault(variant_json(variant), len(variants))
+            variant_numbers[id(variant)] = number
+    for trial in plan.trials:
+        case = trial.case
+        if case.id not in cases:
+            cases[case.id] = (len(cases), case.id, case_json(case))
+        row = (cases[case.id][0], variant_numbers[id(trial.variant)], trial.repeat)
+        trials.append((trial.index, trial.key, *row))
+    variant_rows = [(number, text) for text, number in variants.items()]
+    case_rows = list(cases.values())
+    digest = _digest(variant_rows, case_rows, trials) if trials else GROWS
+    return PlanRows(variants=variant_rows, cases=case_rows, trials=trials, digest=digest)
+
+
+def _digest(
+    variants: Sequence[tuple[int, str]],
+    cases: Sequence[tuple[int, str, str]],
+    trials: Sequence[tuple[int, str, int, int, int]],
+) -> str:
+    """Of the texts: keys stand for all else that a trial is, and in their order."""
+    digest = hashlib.sha256()
+    for texts in (
+        (choices for _, choices in variants),
+        (content for *_, content in cases),
+        (key for _, key, *_ in trials),
+    ):
+        digest.update("\0".join(texts).encode())
+        digest.update(b"\n")
+    return digest.hexdigest()
+
+
+def write_new(connection: sqlite3.Connection, run_id: str, plan: Plan, seed: int) -> None:
+    """The tables and the plan. The caller's transaction makes it all or nothing."""
+    for statement in statements_of(SCHEMA):
+        connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    rows = plan_rows(plan)
+    connection.execute(
+        "INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (run_id, *_head(plan)[:3], str(seed), *_head(plan)[3:], rows.digest),
+    )
+    write_about(connection, plan)
+    _insert(connection, rows)
+
+
+def replace(connection: sqlite3.Connection, plan: Plan) -> ReplacedResults:
+    """Make this the run's plan; what becomes of the results there are."""
+    rows = plan_rows(plan)
+    (digest,) = connection.execute("SELECT plan_digest FROM run").fetchone()
+    replaced = ReplacedResults()
+    if digest != rows.digest or digest == GROWS:
+        replaced = _replace_rows(connection, rows)
+    connection.execute(
+        "UPDATE run SET suite = ?, source = ?, parallel = ?, fail_under = ?, axes = ?,"
+        " selection = ?, trials = ?, plan_digest = ?",
+        (*_head(plan), rows.digest),
+    )
+    write_about(connection, plan)
+    # What grows has no trials yet: none of them is dropped, they are just not named again yet.
+    return ReplacedResults() if rows.digest == GROWS else replaced
+
+
+def _head(plan: Plan) -> tuple[str, str | None, int, float | None, str, str, int]:
+    return (
+        name_text(plan.name),
+        None if plan.source is None else name_text(plan.source),
+        plan.limits.parallel,
+        plan.fail_under,
+        to_json(dict(plan.axes)),
+        to_json(dict(plan.selection)),
+        len(plan.trials),
+    )
+
+
+_SAME_TRIAL = """
+    SELECT case_.id AS case_id, variant.choices, trial.repeat, trial.key
+    FROM trial
+    JOIN case_ ON case_.number = trial.case_ JOIN variant ON variant.number = trial.variant
+"""
+
+_COUNT_CHANGED = f"""
+    SELECT count(*)
+    FROM ({_SAME_TRIAL}) AS new JOIN had_result USING (case_id, choices, repeat)
+    WHERE NOT EXISTS (SELECT 1 FROM result WHERE result.key = new.key)
+"""  # noqa: S608 - our own text
+
+
+_COUNT_DROPPED = f"""
+    SELECT count(*) FROM (
+        SELECT case_id, choices, repeat FROM had_result
+        EXCEPT SELECT case_id, choices, repeat FROM ({_SAME_TRIAL})
+    )
+"""  # noqa: S608 - our own text
+
+
+def _replace_rows(connection: sqlite3.Connection, rows: PlanRows) -> ReplacedResults:
+    connection.execute("DROP TABLE IF EXISTS temp.had_result")
+    connection.execute(
+        f"CREATE TEMP TABLE had_result AS {_SAME_TRIAL} JOIN result ON result.key = trial.key"
+    )
+    for table in ("trial", "case_", "variant"):
+        connection.execute(f"DELETE FROM {table}")  # noqa: S608 - the names are the three above
+    _insert(connection, rows)
+    (changed,) = connection.execute(_COUNT_CHANGED).fetchone()
+    (dropped,) = connection.execute(_COUNT_DROPPED).fetchone()
+    connection.execute("DROP TABLE temp.had_result")
+    return ReplacedResults(changed=changed, dropped=dropped)
+
+
+def _insert(connection: sqlite3.Connection, rows: PlanRows) -> None:
+    connection.executemany("INSERT INTO variant VALUES (?, ?)", rows.variants)
+    connection.executemany("INSERT INTO case_ VALUES (?, ?, ?)", rows.cases)
+    # An index made at the end takes half the time of one that grows row by row.
+    connection.execute("DROP INDEX IF EXISTS trial_by_key")
+    connection.executemany("INSERT INTO trial VALUES (?, ?, ?, ?, ?)", rows.trials)
+    try:
+        connection.execute(TRIAL_BY_KEY)
+    except sqlite3.IntegrityError as error:
+        raise StoreError(f"two trials of the plan are the same: {error}") from error

@@ -1,0 +1,350 @@
+"""The writer's thread of a run: one connection, commits in groups, nothing lost on a full disk."""
+
+from __future__ import annotations
+
+import queue
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from paraval.errors import StoreError
+from paraval.records import Attempt, AttemptResult, Outcome, Plan, Trial
+from paraval.store.connection import RESUMABLE, RUN_FILE, explained
+from paraval.store.encoding import case_json, name_text, to_columns, variant_json
+from paraval.store.locks import RunLock
+from paraval.store.plan_rows import plan_rows
+from paraval.store.schema import NO_ATTEMPT
+
+# Trials that are named while a run goes on, as rows: numbered here, written by the ledger.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRows:
+    """What was added to a plan, in the shape of its tables."""
+
+    variants: list[tuple[int, str]] = field(default_factory=list)
+    cases: list[tuple[int, str, str]] = field(default_factory=list)
+    trials: list[tuple[int, str, int, int, int]] = field(default_factory=list)
+
+    def extend(self, more: NewRows) -> None:
+        self.variants.extend(more.variants)
+        self.cases.extend(more.cases)
+        self.trials.extend(more.trials)
+
+
+class Numbering:
+    """The numbers of a plan's cases and variants, and of those that come after them."""
+
+    def __init__(self, plan: Plan) -> None:
+        rows = plan_rows(plan)
+        self._variants = {choices: number for number, choices in rows.variants}
+        self._cases = {case_id: number for number, case_id, _ in rows.cases}
+
+    def rows_of(self, trials: Sequence[Trial]) -> NewRows:
+        """A case that has several trials is written as the first of them has it."""
+        rows = NewRows()
+        for trial in trials:
+            case, choices = trial.case, variant_json(trial.variant)
+            if choices not in self._variants:
+                self._variants[choices] = len(self._variants)
+                rows.variants.append((self._variants[choices], choices))
+            if case.id not in self._cases:
+                self._cases[case.id] = len(self._cases)
+                # Whoever names trials may take names from a program: half characters among them.
+                rows.cases.append((self._cases[case.id], name_text(case.id), case_json(case)))
+            numbers = (self._cases[case.id], self._variants[choices], trial.repeat)
+            rows.trials.append((trial.index, trial.key, *numbers))
+        return rows
+
+
+# What happens in a run as rows of its tables, and the statements that write very many of them.
+
+OnDurable = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StartRow:
+    attempt: Attempt
+    at: float
+    on_durable: OnDurable
+
+
+@dataclass(frozen=True, slots=True)
+class EndRow:
+    attempt: Attempt
+    result: AttemptResult
+    at: float
+    final: bool
+    queued_s: float | None
+    on_durable: OnDurable
+
+    @property
+    def is_held_back(self) -> bool:
+        """It is no attempt: it tells why there was none, for now or for good."""
+        left_for_later = not self.final and self.result.outcome is Outcome.SKIPPED
+        return left_for_later or self.attempt.number == NO_ATTEMPT
+
+
+@dataclass(frozen=True, slots=True)
+class AddedTrials:
+    """More trials. Nobody waits for it to be on disk: what is recorded of them comes after it."""
+
+    rows: NewRows
+
+
+Change = StartRow | EndRow | AddedTrials
+
+_Row = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """What one transaction writes."""
+
+    added: NewRows
+    starts: list[_Row]
+    ends: list[_Row]
+    held_back: list[_Row]
+    results: list[_Row]
+
+
+def rows_of(changes: Sequence[Change], session: int) -> Rows:
+    ends = [change for change in changes if isinstance(change, EndRow)]
+    added = NewRows()
+    for change in changes:
+        if isinstance(change, AddedTrials):
+            added.extend(change.rows)
+    return Rows(
+        added=added,
+        starts=[_start_row(change, session) for change in changes if isinstance(change, StartRow)],
+        ends=[_end_row(end, session) for end in ends if not end.is_held_back],
+        held_back=[_held_back_row(end, session) for end in ends if end.is_held_back],
+        results=[_result_row(end) for end in ends if end.final],
+    )
+
+
+def write(connection: sqlite3.Connection, rows: Rows) -> None:
+    """In the caller's transaction."""
+    _add(connection, rows.added)
+    _INSERT_START.execute(connection, rows.starts)
+    _UPSERT_END.execute(connection, rows.ends)
+    _UPSERT_HELD_BACK.execute(connection, rows.held_back)
+    _INSERT_RESULT.execute(connection, rows.results)
+
+
+def _start_row(start: StartRow, session: int) -> _Row:
+    return (start.attempt.trial.key, start.attempt.number, session, start.at)
+
+
+def _end_row(end: EndRow, session: int) -> _Row:
+    started_at = end.at - end.result.duration_s
+    key, number = end.attempt.trial.key, end.attempt.number
+    return (key, number, session, started_at, end.at, *to_columns(end.result))
+
+
+def _held_back_row(end: EndRow, session: int) -> _Row:
+    columns = to_columns(end.result)
+    return (end.attempt.trial.key, NO_ATTEMPT, session, end.at, end.at, *columns)
+
+
+def _result_row(end: EndRow) -> _Row:
+    return (end.attempt.trial.key, end.attempt.number, end.result.outcome.value, end.queued_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Insert:
+    """A statement that takes many rows at once.
+
+    Each statement makes this thread give up Python's lock and ask for it again, which takes long
+    while the engine's loop is busy: few statements, not few rows, are what makes commits quick.
+    """
+
+    into: str
+    columns: int
+    conflict: str
+
+    def execute(self, connection: sqlite3.Connection, rows: Sequence[_Row]) -> None:
+        done = 0
+        for size in _ROWS_AT_ONCE:
+            while len(rows) - done >= size:
+                values = [value for row in rows[done : done + size] for value in row]
+                connection.execute(self._sql(size), values)
+                done += size
+
+    def _sql(self, rows: int) -> str:
+        places = f"({', '.join('?' * self.columns)})"
+        values = ", ".join([places] * rows)
+        return f"INSERT INTO {self.into} VALUES {values} {self.conflict}"  # noqa: S608 - all ours
+
+
+def _add(connection: sqlite3.Connection, added: NewRows) -> None:
+    if not added.trials:
+        return
+    _INSERT_VARIANT.execute(connection, added.variants)
+    _INSERT_CASE.execute(connection, added.cases)
+    _INSERT_TRIAL.execute(connection, added.trials)
+    connection.execute("UPDATE run SET trials = trials + ?", (len(added.trials),))
+
+
+_ROWS_AT_ONCE = (50, 8, 1)
+"""Few sizes, so that SQLite's prepared statements are found again."""
+
+_INSERT_VARIANT = _Insert("variant", 2, "")
+_INSERT_CASE = _Insert("case_", 3, "")
+_INSERT_TRIAL = _Insert("trial", 5, "")
+
+_INSERT_START = _Insert("attempt (key, number, session, started_at)", 4, "ON CONFLICT DO NOTHING")
+
+# Also for an attempt whose start was never recorded, such as one refused before it began.
+_UPSERT_END = _Insert(
+    "attempt",
+    10,
+    """
+    ON CONFLICT (key, number) DO UPDATE SET
+        ended_at = excluded.ended_at, outcome = excluded.outcome, score = excluded.score,
+        duration_s = excluded.duration_s, exit_code = excluded.exit_code,
+        content = excluded.content
+    WHERE ended_at IS NULL
+    """,
+)
+
+# The last reason counts, and nothing else is remembered of a trial that was left for later.
+_UPSERT_HELD_BACK = _Insert(
+    "attempt",
+    10,
+    """
+    ON CONFLICT (key, number) DO UPDATE SET
+        session = excluded.session, started_at = excluded.started_at,
+        ended_at = excluded.ended_at, content = excluded.content
+    """,
+)
+
+_INSERT_RESULT = _Insert("result", 4, "ON CONFLICT DO NOTHING")
+
+SMALL_BATCH = 32
+LARGEST_BATCH = 1000
+BUSY_TRIES = 4
+"""Each waits for SQLite's own 30 s: a lock held for less than two minutes costs time, no result."""
+
+Deliver = Callable[[list[OnDurable]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunHold:
+    """An engine's hold on a run, from `store`: what the ledger uses, and ends when it is closed."""
+
+    folder: Path
+    connection: sqlite3.Connection
+    lock: RunLock
+    session: int
+    plan: Plan
+
+
+class LastChange(Enum):
+    """What is queued after all changes."""
+
+    STOP = "write what there is, once, and end"
+
+
+class WriterThread:
+    """The writer's thread: takes what is queued, commits it in one go, tells that it is durable."""
+
+    def __init__(
+        self,
+        hold: RunHold,
+        changes: queue.SimpleQueue[Change | LastChange],
+        deliver: Deliver,
+        on_failure: Callable[[StoreError], None],
+        also_write: Callable[[], None],
+    ) -> None:
+        self._connection = hold.connection
+        self._path = hold.folder / RUN_FILE
+        self._session = hold.session
+        self._queue = changes
+        self._deliver = deliver
+        self._on_failure = on_failure
+        self._also_write = also_write
+        self._kept: list[Change] = []
+        self.waits = False
+        """A failure was told: changes are kept, and nothing is tried until `close`."""
+        self.failure: Exception | None = None
+        """What `close` has to raise, as nobody was told: a last write's or a callback's error."""
+
+    def until_stopped(self) -> None:
+        stopping = False
+        while not stopping:
+            stopping = self._collect()
+            if self._kept and (stopping or not self.waits):
+                self._commit_kept(stopping=stopping)
+            # Last: whoever waits for a commit waits for nothing else.
+            self._also_write()
+
+    def _collect(self) -> bool:
+        """Wait for one change, then take those that are there too; whether that was the last."""
+        item = self._queue.get()
+        # Attempts that are told of together start together, end together and queue here together.
+        # To take only a part of a long queue breaks such convoys up.
+        most = min(LARGEST_BATCH, max(SMALL_BATCH, self._queue.qsize() // 4))
+        while not isinstance(item, LastChange):
+            self._kept.append(item)
+            if len(self._kept) >= most:
+                return False
+            try:
+                item = self._queue.get_nowait()
+            except queue.Empty:
+                return False
+        return True
+
+    def _commit_kept(self, *, stopping: bool) -> None:
+        try:
+            self._write(self._kept)
+        except Exception as error:  # noqa: BLE001 - the thread must tell of anything, and live on
+            self._fail(error, stopping=stopping)
+            return
+        durable = [one.on_durable for one in self._kept if not isinstance(one, AddedTrials)]
+        self._kept = []
+        self.waits = False
+        try:
+            self._deliver(durable)
+        except Exception as error:  # noqa: BLE001 - the engine's; results still queued come first
+            self.failure = error
+
+    def _fail(self, error: Exception, *, stopping: bool) -> None:
+        if stopping and self.waits:
+            return
+        self.waits = True
+        if isinstance(error, sqlite3.Error):
+            failure = explained(error, self._path)
+        else:
+            failure = StoreError(f"{self._path} cannot be written: {error!r}", hint=RESUMABLE)
+        failure.__cause__ = error
+        if stopping:
+            self.failure = failure
+        else:
+            self._on_failure(failure)
+
+    def _write(self, changes: Sequence[Change]) -> None:
+        rows = rows_of(changes, self._session)
+        for tries_left in reversed(range(BUSY_TRIES)):
+            try:
+                self._transact(rows)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or not tries_left:
+                    raise
+            else:
+                return
+
+    def _transact(self, rows: Rows) -> None:
+        execute = self._connection.execute
+        execute("BEGIN IMMEDIATE")
+        try:
+            write(self._connection, rows)
+            execute("COMMIT")
+        except BaseException:
+            # A full disk has rolled back already, and then this raises; the first error counts.
+            with suppress(sqlite3.Error):
+                execute("ROLLBACK")
+            raise

@@ -1,0 +1,297 @@
+"""What an agent's end means: an output, or a failure. What it cost is told in `agent_costs`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paraval.agents.program import AgentEnd, AgentProgram, TranscriptReading, stop_note
+from paraval.models.call_errors import no_key
+from paraval.models.prices import Prices
+from paraval.processes.children import ProcessEnd
+from paraval.records import (
+    AccountUse,
+    AgentTarget,
+    Failure,
+    Home,
+    Model,
+    Outcome,
+    Output,
+    Provider,
+    Spend,
+    account_need,
+    model_need,
+)
+from paraval.targets.answer import (
+    InvalidOutputError,
+    TargetAnswer,
+    bounded,
+    checked,
+    invalid,
+    seconds,
+)
+from paraval.targets.process_ends import never_started, notes_of, unexpected_end
+
+# What an agent's attempt used of its account, and what it cost: told, reckoned, or unknown.
+
+_UNBILLED = frozenset(
+    {
+        AgentEnd.RATE_LIMITED,
+        AgentEnd.NO_LOGIN,
+        AgentEnd.REFUSED_KEY,
+        AgentEnd.NO_CREDIT,
+        AgentEnd.NO_SUCH_MODEL,
+        AgentEnd.UNREACHABLE,
+        AgentEnd.BAD_REQUEST,
+    }
+)
+"""The request that ended so is nobody's to pay; what was asked before it is another matter."""
+
+
+def use_of(target: AgentTarget, ended: ProcessEnd, reading: TranscriptReading) -> AccountUse:
+    refused = reading.end is AgentEnd.RATE_LIMITED or reading.refusals > 0
+    usage = reading.usage
+    return AccountUse(
+        account=account_need(target.account),
+        requests=_calls(ended, reading).calls,
+        tokens=usage.get("input_tokens", 0) + usage.get("output_tokens", 0),
+        refused=refused,
+        retry_after=reading.retry_after,
+        overloaded=reading.end is AgentEnd.OVERLOADED,
+        reached=reading.end is not AgentEnd.UNREACHABLE,
+    )
+
+
+def spend_of(
+    target: AgentTarget, prices: Prices | None, ended: ProcessEnd, reading: TranscriptReading
+) -> Spend:
+    calls = _calls(ended, reading)
+    if not calls.calls or _is_unbilled(ended, reading):
+        return calls
+    usage = dict(reading.usage)
+    cost = 0.0 if _is_free(target) else _cost(target, prices, reading)
+    if _is_free(target) or _is_whole(ended, reading):
+        return replace(calls, cost_usd=cost, usage=usage)
+    # It broke off in the middle of something that is not in the sum.
+    return replace(calls, cost_usd=None, part_usd=cost or 0.0, usage=usage)
+
+
+def _calls(ended: ProcessEnd, reading: TranscriptReading) -> Spend:
+    """Those of the model, without their cost."""
+    if never_started(ended) or _was_not_asked(ended, reading):
+        return Spend()
+    told = reading.requests if reading.requests is not None else reading.activity.turns
+    # One that reports none has asked at least once, if it came to anything.
+    return Spend(calls=told) if told else Spend(calls=1, calls_unknown=True)
+
+
+def _was_not_asked(ended: ProcessEnd, reading: TranscriptReading) -> bool:
+    """No request came to the provider."""
+    if _was_cut(ended):
+        return False
+    if reading.end is AgentEnd.NO_SERVER:
+        return True
+    if reading.end is AgentEnd.NO_LOGIN:
+        return reading.has_worked is not True
+    return reading.end is AgentEnd.UNREACHABLE and reading.has_worked is False
+
+
+def _is_unbilled(ended: ProcessEnd, reading: TranscriptReading) -> bool:
+    """Refused before the model had said a word."""
+    if reading.end not in _UNBILLED or _was_cut(ended) or reading.cost_usd:
+        return False
+    told_none = reading.is_settled and bool(reading.usage)
+    return not any(reading.usage.values()) and (reading.has_worked is False or told_none)
+
+
+def _is_whole(ended: ProcessEnd, reading: TranscriptReading) -> bool:
+    """What it told is all that it took."""
+    if _was_cut(ended):
+        return False
+    return reading.answer is not None or reading.is_settled or reading.end in _UNBILLED
+
+
+def _was_cut(ended: ProcessEnd) -> bool:
+    """It was ended from outside, or nobody knows how it ended: its words are not its last."""
+    return ended.timed_out or ended.out_of_memory or ended.failure is not None
+
+
+def _is_free(target: AgentTarget) -> bool:
+    """A simulated model costs nothing, whatever was asked of it."""
+    model = target.model
+    return model is not None and model.price is None and model.provider is Provider.LOOPBACK
+
+
+def _cost(target: AgentTarget, prices: Prices | None, reading: TranscriptReading) -> float | None:
+    """The registry's price where it says one: what an agent reckons by its own table is for its own
+    provider."""
+    model = target.model
+    if model is None or (model.price is None and reading.cost_usd is not None):
+        return reading.cost_usd
+    if prices is None:
+        return None
+    return prices.cost_usd(model, reading.usage or None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentCall:
+    """What was asked, as far as its end is judged by it."""
+
+    target: AgentTarget
+    program: AgentProgram
+    has_key: bool
+    """It was handed a key; False: it has the login of its home, or none."""
+    prices: Prices | None = None
+
+    @property
+    def account(self) -> str:
+        return account_need(self.target.account)
+
+
+def without_key(model: Model) -> TargetAnswer:
+    """An attempt that is not made, because the model's key is not there."""
+    ended = no_key(model, "is not set")
+    return TargetAnswer(failure=ended.failure, spend=Spend(), uses=(ended.use,))
+
+
+def answer_of(call: AgentCall, ended: ProcessEnd, reading: TranscriptReading) -> TargetAnswer:
+    """The answer without its artifacts."""
+    spend = spend_of(call.target, call.prices, ended, reading)
+    failure = _own_end(call, ended) or _failure(call, ended, reading)
+    output = None
+    if failure is None:
+        try:
+            output = checked(_output(reading, spend))
+        except InvalidOutputError as error:
+            failure = invalid(str(error))
+    notes = reading.notes
+    if output is not None and reading.stopped_at is not None:
+        notes = (stop_note(reading.stopped_at, call.target.max_turns), *notes)
+    if failure is not None:
+        failure = replace(failure, message=bounded(failure.message))
+    return TargetAnswer(
+        output=output,
+        failure=failure,
+        exit_code=ended.exit_code,
+        notes=notes_of(ended, *notes),
+        spend=spend,
+        uses=(use_of(call.target, ended, reading),),
+        activity=reading.activity,
+        cpu_s=ended.cpu_s,
+        memory_bytes=ended.memory_bytes,
+    )
+
+
+# ---- failures
+
+
+def _own_end(call: AgentCall, ended: ProcessEnd) -> Failure | None:
+    """An end that was none of the agent's doing: whatever it printed, this decides."""
+    if ended.failure is not None or ended.out_of_memory:
+        # With its memory, its answer may be gone or half.
+        return unexpected_end(ended, "", limits=call.target.limits)
+    if ended.timed_out:
+        assert call.target.timeout is not None
+        message = f"not done after {seconds(call.target.timeout)}; ended"
+        return Failure(kind=Outcome.TIMEOUT, message=message)
+    if ended.log_error:
+        message = f"what it printed could not be kept: {ended.log_error}"
+        return Failure(kind=Outcome.INFRA_ERROR, message=message)
+    return None
+
+
+def _failure(call: AgentCall, ended: ProcessEnd, reading: TranscriptReading) -> Failure | None:
+    end = reading.end
+    if end is None:
+        return None
+    who = _who(call)
+    said = f": {reading.message}" if reading.message else ""
+    match end:
+        case AgentEnd.RATE_LIMITED:
+            return Failure(
+                kind=Outcome.RATE_LIMITED,
+                message=f"{who}: refused by a rate limit{said}",
+                retry_after=reading.retry_after,
+                account=call.account,
+            )
+        case AgentEnd.NO_LOGIN | AgentEnd.REFUSED_KEY | AgentEnd.NO_CREDIT:
+            message = f"{who}: {end.value}{said}; {_advice(call, end)}, then resume"
+            return _stops(call, message, call.account)
+        case AgentEnd.NO_SUCH_MODEL:
+            return _no_such_model(call, f"{who}: {end.value}{said}")
+        case AgentEnd.OVERLOADED | AgentEnd.UNREACHABLE | AgentEnd.DROPPED:
+            message = f"{who}: {end.value}{said}"
+            return Failure(kind=Outcome.INFRA_ERROR, message=message, account=call.account)
+        case AgentEnd.BAD_REQUEST:
+            message = f"{who}: {end.value}{said}"
+            return Failure(kind=Outcome.CRASHED, message=message, lasting=True)
+        case AgentEnd.UNREADABLE:
+            return invalid(f"{who}: {end.value}{said}")
+        case AgentEnd.NO_SERVER:
+            return Failure(kind=Outcome.CRASHED, message=f"{who}: {end.value}{said}")
+        case AgentEnd.NO_RESULT | AgentEnd.BROKEN:
+            return Failure(kind=Outcome.CRASHED, message=f"{who}: {_how(ended, end)}{said}")
+
+
+def _how(ended: ProcessEnd, end: AgentEnd) -> str:
+    if ended.signal is not None or ended.exit_code:
+        return unexpected_end(ended, "").message
+    cut = ", which was cut" if ended.stdout_cut else ""
+    if end is AgentEnd.NO_RESULT:
+        return f"exit code 0 without a result in what it printed{cut}"
+    return f"{end.value}, with exit code 0"
+
+
+def _who(call: AgentCall) -> str:
+    model = call.target.model
+    return call.target.agent if model is None else f"{call.target.agent} on model '{model.name}'"
+
+
+def _stops(call: AgentCall, message: str, need: str) -> Failure:
+    return Failure(
+        kind=Outcome.INFRA_ERROR, message=message, account=call.account, lasting=True, stops=need
+    )
+
+
+def _no_such_model(call: AgentCall, message: str) -> Failure:
+    model = call.target.model
+    if model is not None:
+        return _stops(call, f"{message}; check 'model' in the registry", model_need(model.name))
+    return Failure(kind=Outcome.CRASHED, message=f"{message}; check target.model", lasting=True)
+
+
+def _advice(call: AgentCall, end: AgentEnd) -> str:
+    """What a person can do about a key or a login."""
+    model, login = call.target.model, call.program.login
+    if end is AgentEnd.NO_CREDIT:
+        return "top up the account"
+    if model is not None:
+        variable = model.api_key_env
+        return f"set a valid key in {variable}" if variable else "name a key in api_key_env"
+    variables = " or ".join(login.key_variables[:3])
+    log_in = f"log in ({login.command})" if login.command else "log in"
+    if call.target.home is Home.MINE:
+        return log_in + (f", or set {variables}" if variables else "")
+    if call.has_key:
+        return f"set a valid key in {variables}"
+    with_login = f"{log_in} and say `home: mine` in the target"
+    return f"set {variables}, or {with_login}" if variables else with_login
+
+
+# ---- outputs
+
+
+def _output(reading: TranscriptReading, spend: Spend) -> Output:
+    activity = reading.activity
+    told: dict[str, Any] = {
+        "turns": activity.turns,
+        "session": activity.session,
+        "stopped_at": reading.stopped_at,
+        "refused": reading.refused or None,
+    }
+    return Output(
+        text=reading.answer or "",
+        usage=spend.usage,
+        cost_usd=spend.cost_usd,
+        metadata={name: value for name, value in told.items() if value is not None},
+    )

@@ -1,0 +1,148 @@
+"""Numbers, names and reasons in words: the same in the terminal, in Markdown and in messages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from paraval.agents.program import CUT_OFF
+from paraval.models.response_reader import ending_notes
+from paraval.records import AttemptResult, Grade, TrialResult, Variant, value_text
+
+
+def dollars(usd: float) -> str:
+    """`$12.34`, `$0.034`, `$0.000082`: two digits that say something, and never an exponent."""
+    size = abs(usd)
+    if size == 0 or size >= 0.1:
+        return f"${usd:,.2f}"
+    if size < 1e-8:
+        return "under $0.00000001"
+    return f"${usd:.{1 - math.floor(math.log10(size))}f}"
+
+
+def rough_time(seconds: float) -> str:
+    """`8 s`, `2 min`, `1 h 05 min`: no more digits than a guess deserves."""
+    if not math.isfinite(seconds) or seconds < 0:
+        return "?"
+    if seconds < 90:
+        return f"{math.ceil(seconds)} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else "{} h {:02} min".format(*divmod(minutes, 60))
+
+
+UNKNOWN = "-"
+
+_ENDINGS = frozenset(
+    note
+    for finish in ("max_tokens", "model_context_window_exceeded", "content_filter", "refusal")
+    for note in ending_notes(finish, refused=False)
+)
+"""Notes that may tell why an answer is wrong. Others tell of costs, logs and processes."""
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """`1 error`, `2 errors`, `1,200 trials`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def listed(parts: Iterable[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *before, last = [*parts] or [""]
+    return f"{', '.join(before)} and {last}" if before else last
+
+
+def percent(share: float) -> str:
+    """`90 %`, `89.7 %`; 0 % and 100 % only when it is exactly that."""
+    value = share * 100
+    if math.isclose(value, round(value), abs_tol=1e-7):
+        return f"{round(value)} %"
+    return f"{min(max(value, 0.1), 99.9):.1f} %"
+
+
+def percent_range(low: float, high: float) -> str:
+    """`55-95 %`, in whole numbers; 0 and 100 only when it is exactly that."""
+    return f"{_whole_percent(low)}-{_whole_percent(high)} %"
+
+
+def _whole_percent(share: float) -> int:
+    return round(share * 100) if share in (0, 1) else min(max(round(share * 100), 1), 99)
+
+
+def duration(seconds: float | None) -> str:
+    """`120 ms`, `6.2 s`, `2 min 05 s`, `1 h 02 min`."""
+    if seconds is None or not math.isfinite(seconds) or seconds < 0:
+        return UNKNOWN
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    if seconds < 3599.5:
+        return "{} min {:02} s".format(*divmod(round(seconds), 60))
+    return "{:,} h {:02} min".format(*divmod(round(seconds / 60), 60))
+
+
+def size(number: float) -> str:
+    """`640 MB`, `1.2 GB`: in powers of ten, as suites write limits."""
+    if number >= 999.5e6:
+        return f"{number / 1e9:,.1f} GB"
+    return f"{number / 1e6:,.0f} MB" if number >= 0.95e6 else f"{number / 1e3:,.0f} kB"
+
+
+def money(usd: float | None) -> str:
+    """`$12.34`, or that it is unknown."""
+    return UNKNOWN if usd is None else dollars(usd)
+
+
+def tokens(usage: Mapping[str, float]) -> str:
+    """`1,100 in (200 of them cached) and 320 out`; empty where none were told."""
+    return listed(
+        f"{usage[name]:,.0f} {word}{_of_them(usage, part, kind)}"
+        for name, word, part, kind in (
+            ("input_tokens", "in", "cached_tokens", "cached"),
+            ("output_tokens", "out", "reasoning_tokens", "reasoning"),
+        )
+        if name in usage
+    )
+
+
+def _of_them(usage: Mapping[str, float], part: str, kind: str) -> str:
+    return f" ({usage[part]:,.0f} of them {kind})" if usage.get(part) else ""
+
+
+def variant_label(variant: Variant) -> str:
+    """`small · with-tool`; empty without a matrix."""
+    return " · ".join(map(value_text, variant.values()))
+
+
+def trial_label(result: TrialResult) -> str:
+    """`hello · small · with-tool · #2`; the repeat only from the second on."""
+    repeat = f"#{result.repeat}" if result.repeat > 1 else ""
+    return " · ".join(filter(None, (result.case_id, variant_label(result.variant), repeat)))
+
+
+def reason(result: AttemptResult) -> str:
+    """Why a trial did not pass: the error's message, or what the graders missed.
+
+    How the model or agent ended its answer stands before it, where it did not just stop: an answer
+    that was cut is wrong in another way than one that was said to its end.
+    """
+    ends = [note for note in result.notes if note in _ENDINGS or note.startswith(CUT_OFF)]
+    why = _bare_reason(result)
+    return " ".join((*(f"[{note}]" for note in ends), why)).rstrip() if ends else why
+
+
+def _bare_reason(result: AttemptResult) -> str:
+    if result.error is not None:
+        return result.error.message or result.error.kind.value
+    if not result.outcome.is_judged:
+        return result.outcome.value
+    missed = [grade for grade in result.grades if not grade.passed]
+    return "; ".join(map(_grade_reason, missed)) or _score_reason(result.score)
+
+
+def _grade_reason(grade: Grade) -> str:
+    return grade.reason or f"{grade.grader or 'grader'}: {_score_reason(grade.score)}"
+
+
+def _score_reason(score: float | None) -> str:
+    return "" if score is None else f"score {score:.3g}"
