@@ -21,7 +21,7 @@ from paraval.cli.main import COMMANDS
 
 def main() -> None:
     for module in sorted({module for module, _ in COMMANDS.values()}):
-        importlib.import_module(f"paraval.cli.{module}")
+        importlib.import_module(f"paraval.cli.commands.{module}")
     if threading.active_count() > 1:
         sys.exit("a process with threads cannot be forked: who started one while loading?")
     gc.freeze()

@@ -48,7 +48,7 @@ import os, sys
 for name in sys.argv[1:]:
     child = os.fork()
     if not child:
-        __import__(f"paraval.cli.{name}")
+        __import__(f"paraval.cli.commands.{name}")
         os._exit(0)
     if os.waitpid(child, 0)[1]:
         sys.exit(f"{name} cannot be loaded alone")

@@ -15,7 +15,6 @@ from paraval.errors import ScenarioError
 from paraval.loopback.exchange import ErrorReply, ModelRequest
 from paraval.loopback.faults import latency_s
 from paraval.loopback.scenario import Scenario, bundled_names
-from paraval.loopback.scenario_forms import AccountState as AccountForm
 from paraval.loopback.scenario_forms import (
     AnswerRule,
     Fault,
@@ -28,6 +27,7 @@ from paraval.loopback.scenario_forms import (
     Storm,
     Tokens,
 )
+from paraval.loopback.scenario_forms import ScenarioAccount as AccountForm
 from paraval.loopback.simulated_models import (
     AccountState,
     Allowance,

@@ -1046,8 +1046,8 @@ def test_the_warden_s_own_interpreter_loads_only_light_modules() -> None:
         *(
             f"paraval.processes.{name}"
             for name in (
-                *("capture", "cgroups", "keeper", "launch", "light", "niceness", "tree"),
-                *("pinning", "warden", "wire"),
+                *("cgroups", "keeper", "launch", "light", "log_capture", "priority"),
+                *("tree", "warden", "wire"),
             )
         ),
     }

@@ -111,3 +111,8 @@ def _seconds(told: object) -> float | None:
 
 class RunBrokenOffError(StoreError):
     """The store failed in the middle of a run; what was recorded before is safe."""
+
+
+def why(error: Exception) -> str:
+    """In the system's words, without the path, which is told already."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

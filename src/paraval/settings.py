@@ -20,6 +20,8 @@ Parallel = int | Literal["auto"]
 STORE_FOLDER = ".paraval"
 STORE_VARIABLE = "PARAVAL_STORE"
 MODELS_VARIABLE = "TEST_MODELS"
+RACE = "race"
+"""By this key a run's selection tells that it is a race's."""
 TESTS = "pytest"
 """By this a run's selection tells that it is a session of tests: its arguments, its code."""
 
@@ -154,3 +156,8 @@ class Options:
     @property
     def resumes(self) -> bool:
         return self.resume is not None or self.retry_errors
+
+
+def is_race(selection: Mapping[str, Any]) -> bool:
+    """Whether a run with this selection, as its store has it, is a race."""
+    return RACE in selection

@@ -356,8 +356,11 @@ class ClaudeCode:
         return ()
 
     def read(
-        self, job: AgentJob, transcript: Transcript, files: Mapping[str, str]
-    ) -> TranscriptReading:  # noqa: ARG002 - it needs no files
+        self,
+        job: AgentJob,
+        transcript: Transcript,
+        files: Mapping[str, str],  # noqa: ARG002 - it needs no files
+    ) -> TranscriptReading:
         return read_stream(transcript, job.mcp)
 
 

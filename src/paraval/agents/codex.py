@@ -301,8 +301,11 @@ class Codex:
         return ()
 
     def read(
-        self, job: AgentJob, transcript: Transcript, files: Mapping[str, str]
-    ) -> TranscriptReading:  # noqa: ARG002 - it needs no files
+        self,
+        job: AgentJob,
+        transcript: Transcript,
+        files: Mapping[str, str],  # noqa: ARG002 - it needs no files
+    ) -> TranscriptReading:
         reading = read_stream(transcript, job.mcp)
         if job.endpoint is None:
             return reading

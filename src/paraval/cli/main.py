@@ -31,22 +31,22 @@ from paraval.errors import ParavalError, RequestError
 from paraval.threads import few_collections, made_to_stay, no_more_collections
 
 COMMANDS = {
-    "run": ("running", "Run a suite, in parallel, and report."),
-    "resume": ("running", "Go on with a run that was interrupted, killed or held back."),
+    "run": ("run", "Run a suite, in parallel, and report."),
+    "resume": ("run", "Go on with a run that was interrupted, killed or held back."),
     "race": ("race", "Race candidate changes to code: who is right, and fastest?"),
-    "plan": ("planning", "Tell what would run, in which order, and how long it would take."),
-    "runs": ("reading", "List the runs in the store."),
-    "report": ("reading", "Show a run's report, or write it to files."),
-    "compare": ("comparing", "Tell whether one run or variant is better than another."),
-    "baseline": ("baselines", "Set, show or clear the run that a suite is held against."),
+    "plan": ("plan", "Tell what would run, in which order, and how long it would take."),
+    "runs": ("report", "List the runs in the store."),
+    "report": ("report", "Show a run's report, or write it to files."),
+    "compare": ("compare", "Tell whether one run or variant is better than another."),
+    "baseline": ("baseline", "Set, show or clear the run that a suite is held against."),
     "history": ("history", "Show a suite's pass rate, cost and time over its runs."),
     "badge": ("badge", "Write a suite's latest figures into a prompt file or a JSON file."),
     "logs": ("logs", "Print what the attempts of a run and their graders wrote."),
-    "diff": ("changes", "Print what attempts changed in their workspaces."),
-    "init": ("starting", "Write a suite that runs, to begin with."),
-    "demo": ("starting", "Run a bundled suite: no key, no network."),
-    "schema": ("planning", "Print the JSON Schema of suite or race files, for editors."),
-    "loopback": ("serving", "Serve simulated models on this machine, for tests and agents."),
+    "diff": ("diff", "Print what attempts changed in their workspaces."),
+    "init": ("init", "Write a suite that runs, to begin with."),
+    "demo": ("init", "Run a bundled suite: no key, no network."),
+    "schema": ("plan", "Print the JSON Schema of suite or race files, for editors."),
+    "loopback": ("loopback", "Serve simulated models on this machine, for tests and agents."),
     "doctor": ("doctor", "Tell what is here and what is missing."),
 }
 
@@ -61,7 +61,7 @@ class LazyGroup(click.Group):
         if name not in COMMANDS:
             return None
         with made_to_stay():
-            module = importlib.import_module(f"paraval.cli.{COMMANDS[name][0]}")
+            module = importlib.import_module(f"paraval.cli.commands.{COMMANDS[name][0]}")
         command: click.Command = getattr(module, f"{name}_command")
         return command
 

@@ -1,9 +1,9 @@
 """The one loop that does what the scheduler decides, and tells it what happened.
 
 It owns the clock and the tasks. How an attempt is performed is attempts.py's; where results go is
-behind `RunLedger`; which trials come while a run goes on is a source's to say. An attempt starts only
-after its start is on disk, and a trial counts as done only when its result is: the end of one
-attempt and the start of the next share a commit.
+behind `RunLedger`; which trials come while a run goes on is a source's to say. An attempt starts
+only after its start is on disk, and a trial counts as done only when its result is: the end of
+one attempt and the start of the next share a commit.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from paraval.errors import ParavalError
 from paraval.execute.growth import Growth, NewTrials, SourceReader
+from paraval.execute.listeners import Decider, EarlyStopListener, RunNotices
 from paraval.execute.machine_watch import MachineWatch, Measure
 from paraval.execute.pace import Pace
 from paraval.records import (
-    WORKSPACE_NEED,
     Attempt,
     AttemptEnded,
     AttemptResult,
@@ -29,7 +30,6 @@ from paraval.records import (
     Failure,
     Happening,
     MachineReading,
-    Notice,
     Outcome,
     Spend,
     Trial,
@@ -59,8 +59,6 @@ from paraval.schedule.messages import (
     WakeAt,
 )
 from paraval.schedule.scheduler import Scheduler
-
-# What the scheduler is told of an attempt's end, and a person of what the scheduler decides.
 
 _NO_FAILURE = Failure(kind=Outcome.PASSED, message="")
 
@@ -96,50 +94,8 @@ def _cost_usd(attempt: Attempt, result: AttemptResult) -> float | None:
     return sum(costs) if len(costs) == len(spends) else None
 
 
-LIMIT = "limit"
-"""What stands before the name of a need that is a limit of the run's own."""
-
-
-def stop_words(stopped: NeedStopped) -> str:
-    reason = stopped.reason.rstrip(".")
-    kind, _, name = stopped.need.partition(":")
-    if stopped.need == WORKSPACE_NEED or kind == LIMIT:
-        return f"Stopped: {reason}. The trials are skipped; a resume runs them."
-    return f"Stopped {kind} '{name}': {reason}. Its trials are skipped; a resume runs them."
-
-
-def hold_words(held: AccountHeld, now: float) -> str:
-    name = held.account.partition(":")[2]
-    return f"Account '{name}' is rate limited; it waits {held.until - now:.0f} s."
-
-
-# Who says that enough has run, as the driver sees them.
-
-
-class Decider(Protocol):
-    """Hears how trials end, and says when the rest need not run."""
-
-    @property
-    def verdict(self) -> str | None:
-        """Why nothing more need run; None: it must. Once said, it is not taken back."""
-        ...
-
-    def hear(self, trial: Trial, outcome: Outcome) -> None:
-        """The result of a trial, which is on disk."""
-        ...
-
-
-def verdict_words(verdict: str) -> str:
-    """For a person to read, when it is said."""
-    return f"{verdict[:1].upper()}{verdict[1:]}. Nothing new starts; what runs may end, and counts."
-
-
 STOP_GRACE_S = 5.0
 """How long running attempts may go on after a stop was asked for, before they are ended."""
-SHORTEST_TOLD_HOLD_S = 2.0
-"""An account that is held back for less is nobody's concern."""
-HOLDS_TOLD_EVERY_S = 15.0
-"""For each account: a storm must not fill the terminal."""
 NO_ATTEMPT = 0
 """The number that tells the ledger that a trial was left out for good, by no attempt at it."""
 
@@ -203,6 +159,24 @@ class _TrialState:
         self.judging = spent_together(self.judging, result.judging)
 
 
+@dataclass(slots=True)
+class _Counts:
+    """How far a run is, in trials."""
+
+    total: int
+    done_before: int
+    done: int = 0
+    skipped: int = 0
+    left_out: int = 0
+    """Trials that will never run, and have that as their result."""
+    known: int = 0
+    """Trials that a source named, and that had a result already."""
+
+    @property
+    def done_in_all(self) -> int:
+        return self.done_before + self.known + self.done
+
+
 class Driver:
     """Runs the trials that the scheduler was given."""
 
@@ -220,19 +194,17 @@ class Driver:
         self._scheduler = scheduler
         self._performer = performer
         self._ledger = ledger
-        self._onlooker = tell
+        self._observer = tell
         self._pace = pace
-        self._courses: dict[int, _TrialState] = {}
+        self._states: dict[int, _TrialState] = {}
         self._starting: set[int] = set()
         """Trials whose next attempt waits for its start to be on disk."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._done_before = len(ledger.done)
-        self._done = 0
-        self._skipped = 0
-        self._left_out = 0
-        """Trials that will never run, and have that as their result."""
-        self._decider: Decider | None = None
-        self._told_verdict = False
+        self._counts = _Counts(
+            total=len(ledger.done) + len(self._trials), done_before=len(ledger.done)
+        )
+        self._notices = RunNotices(self._tell)
+        self._early_stop = EarlyStopListener(None, self._call_off)
         self._undurable = 0
         self._growing: SourceReader | None = None
         self._unasked = False
@@ -244,10 +216,8 @@ class Driver:
         self._over = False
         self._ends_early = False
         self._stopping = False
-        self._told_holds: dict[str, float] = {}
-        """Account -> when a person was last told that it waits."""
         self._failure: Exception | None = None
-        """What ends the run before its time: the store's, or an onlooker's."""
+        """What ends the run before its time: the store's, or an observer's."""
         self._finished = asyncio.Event()
         self._watch: MachineWatch | None = None
         self._loop = asyncio.get_running_loop()
@@ -257,30 +227,22 @@ class Driver:
     @property
     def done(self) -> int:
         """Trials whose result is on disk since this driver began."""
-        return self._done
+        return self._counts.done
 
     @property
     def skipped(self) -> int:
         """Trials that were left for later, on purpose."""
-        return self._skipped
+        return self._counts.skipped
 
     @property
     def left(self) -> int:
         """Trials that were neither done nor skipped."""
-        return self._total - self._done_in_all - self._skipped - self._left_out
-
-    @property
-    def _total(self) -> int:
-        return self._done_before + len(self._trials)
-
-    @property
-    def _done_in_all(self) -> int:
-        known = 0 if self._growing is None else self._growing.known
-        return self._done_before + known + self._done
+        counts = self._counts
+        return counts.total - counts.done_in_all - counts.skipped - counts.left_out
 
     def heed(self, decider: Decider) -> None:
         """Runs no more than it takes to decide. Once, before `run`."""
-        self._decider = decider
+        self._early_stop = EarlyStopListener(decider, self._call_off)
 
     def follow(self, growth: Growth) -> None:
         """Runs what a source names too. Once, before `run`."""
@@ -310,15 +272,14 @@ class Driver:
         async with self._group:
             watching: asyncio.Task[None] | None = None
             try:
-                verdict = None if self._decider is None else self._decider.verdict
-                self._handle(Begin(at=self._began_at, called_off=verdict))
+                self._handle(Begin(at=self._began_at, called_off=self._early_stop.verdict))
                 self._grow(SourceReader.begin)
                 self._unasked = False
                 self._finish_if_over()
                 watching = self._watching(measure)
                 await self._finished.wait()
             except asyncio.CancelledError:
-                self._stop_at_once()
+                self.end_now()
                 raise
             finally:
                 if watching is not None:
@@ -329,37 +290,32 @@ class Driver:
     def _watching(self, measure: Measure | None) -> asyncio.Task[None] | None:
         if not self._scheduler.wants_readings:
             return None
+
+        def measured(reading: MachineReading | None) -> None:
+            self._handle(MachineMeasured(at=self._loop.time(), reading=reading))
+
         if measure is None:
-            self._measured(None)
+            measured(None)
             return None
         self._watch = MachineWatch(
             measure,
-            on_reading=self._measured,
-            warn=lambda message: self._tell(Notice(message=message)),
+            on_reading=measured,
+            warn=self._notices.say,
         )
         return self._group.create_task(self._watch.run())
-
-    def _measured(self, reading: MachineReading | None) -> None:
-        self._handle(MachineMeasured(at=self._loop.time(), reading=reading))
-
-    def _stir(self) -> None:
-        if self._watch is not None:
-            self._watch.stir()
 
     def stop(self, reason: str) -> None:
         """Nothing new starts; what runs has its grace. A second call ends it at once."""
         if self._stopping:
-            self._tell(Notice(message="Killing what still runs."))
+            self._notices.say("Killing what still runs.")
             self._performer.kill()
             self._end_running()
             return
         self._stopping = True
         if self._tasks:
-            self._tell(
-                Notice(
-                    message=f"{reason}: nothing new starts; {len(self._tasks)} running have "
-                    f"{STOP_GRACE_S:g} s to end (Ctrl-C again kills them now)."
-                )
+            self._notices.say(
+                f"{reason}: nothing new starts; {len(self._tasks)} running have "
+                f"{STOP_GRACE_S:g} s to end (Ctrl-C again kills them now)."
             )
         self._loop.call_later(STOP_GRACE_S, self._end_running)
         self._handle(StopAsked(at=self._loop.time()))
@@ -369,7 +325,7 @@ class Driver:
         if self._failure is None:
             self._failure = error
             why = error.message if isinstance(error, ParavalError) else repr(error)
-            self._tell(Notice(message=f"{why}; nothing new starts."))
+            self._notices.say(f"{why}; nothing new starts.")
             self._stop_starting()
 
     def end_early(self) -> None:
@@ -379,9 +335,6 @@ class Driver:
 
     def end_now(self) -> None:
         """Nothing new starts, and what runs is called off."""
-        self._stop_at_once()
-
-    def _stop_at_once(self) -> None:
         self._stopping = True
         self._stop_starting()
         self._end_running()
@@ -394,9 +347,9 @@ class Driver:
             self._handle(Abandoned(at=now, index=index))
 
     def _tell(self, event: Happening) -> None:
-        """What an onlooker raises must not break the chain of events; it ends the run instead."""
+        """What an observer raises must not break the chain of events; it ends the run instead."""
         try:
-            self._onlooker(event)
+            self._observer(event)
         except Exception as error:  # noqa: BLE001 - it may be anything of the user's
             self.fail(error)
 
@@ -411,32 +364,28 @@ class Driver:
                     self._start(self._trials[index], event.at)
                 case Conclude():
                     assert ended is not None
-                    self._conclude(*ended)
+                    self._record(*ended, final=True, then=partial(self._concluded, *ended))
                 case RetryLater(delay_s=delay_s):
                     assert ended is not None
-                    self._put_off(*ended, delay_s)
+                    self._record(*ended, final=False, then=lambda: None)
+                    attempt, result = ended
+                    self._tell(AttemptEnded(attempt=attempt, result=result, retry_in_s=delay_s))
                 case Skip():
                     self._skip(instruction, ended)
                 case NeedStopped():
-                    self._tell(Notice(message=stop_words(instruction)))
-                case AccountHeld() if instruction.until - event.at >= SHORTEST_TOLD_HOLD_S:
-                    self._tell_of_hold(instruction, event.at)
+                    self._notices.need_stopped(instruction)
+                case AccountHeld():
+                    self._notices.account_held(instruction, event.at)
                 case CapacityChanged(at_once=at_once, wanted=wanted, held_by=held_by):
                     self._tell(Capacity(at_once=at_once, wanted=wanted, held_by=held_by))
                 case WakeAt(at=at):
-                    self._loop.call_at(at, self._tick)
+                    self._loop.call_at(at, lambda: self._handle(Tick(at=self._loop.time())))
                 case Over():
                     self._over = True
         self._finish_if_over()
 
-    def _tell_of_hold(self, held: AccountHeld, now: float) -> None:
-        last = self._told_holds.get(held.account)
-        if last is None or now - last >= HOLDS_TOLD_EVERY_S:
-            self._told_holds[held.account] = now
-            self._tell(Notice(message=hold_words(held, now)))
-
-    def _tick(self) -> None:
-        self._handle(Tick(at=self._loop.time()))
+    def _call_off(self, verdict: str) -> None:
+        self._handle(CallOff(at=self._loop.time(), reason=verdict))
 
     def _finish_if_over(self) -> None:
         is_waiting = self._unasked or (self._expects_more and not self._is_ending)
@@ -450,7 +399,7 @@ class Driver:
     # ---- what comes while the run goes on
 
     def _grow(self, ask: Callable[[SourceReader], NewTrials]) -> None:
-        """Asks the source. What it raises ends the run, like what an onlooker raises."""
+        """Asks the source. What it raises ends the run, like what an observer raises."""
         growing = self._growing
         if growing is None or self._failure is not None:
             return
@@ -459,6 +408,7 @@ class Driver:
         except Exception as error:  # noqa: BLE001 - it may be anything, and must not break the chain
             self.fail(error)
             return
+        self._counts.known = growing.known
         if named.trials:
             self._join(named)
 
@@ -466,6 +416,7 @@ class Driver:
         """After a stop too: what is left for a resume is recorded, and nothing of it starts."""
         now = self._loop.time()
         self._trials.update((trial.index, trial) for trial in named.trials)
+        self._counts.total += len(named.trials)
         self._ledger.add(named.trials)
         if not named.to_run:
             return
@@ -476,20 +427,21 @@ class Driver:
     # ---- the way of an attempt
 
     def _start(self, trial: Trial, now: float) -> None:
-        course = self._courses.get(trial.index)
-        if course is None:
-            course = self._courses[trial.index] = self._begun(trial, now)
-        course.attempts += 1
-        folder = self._ledger.attempt_folder(trial, course.attempts)
-        attempt = Attempt(trial=trial, number=course.attempts, folder=folder)
+        state = self._state_of(trial, now)
+        state.attempts += 1
+        folder = self._ledger.attempt_folder(trial, state.attempts)
+        attempt = Attempt(trial=trial, number=state.attempts, folder=folder)
         self._starting.add(trial.index)
         self._ledger.record_start(attempt, time.time(), lambda: self._launch(attempt))
 
-    def _begun(self, trial: Trial, now: float) -> _TrialState:
-        return _TrialState(
-            queued_s=now - self._named_at.pop(trial.index, self._began_at),
-            attempts=self._ledger.attempts_made(trial.index),
-        )
+    def _state_of(self, trial: Trial, now: float) -> _TrialState:
+        state = self._states.get(trial.index)
+        if state is None:
+            state = self._states[trial.index] = _TrialState(
+                queued_s=now - self._named_at.pop(trial.index, self._began_at),
+                attempts=self._ledger.attempts_made(trial.index),
+            )
+        return state
 
     def _launch(self, attempt: Attempt) -> None:
         index = attempt.trial.index
@@ -500,7 +452,8 @@ class Driver:
             self._handle(Abandoned(at=self._loop.time(), index=index))
             return
         self._tell(AttemptStarted(attempt=attempt))
-        self._stir()
+        if self._watch is not None:
+            self._watch.stir()
         self._tasks[index] = self._group.create_task(self._attempt(attempt))
 
     async def _attempt(self, attempt: Attempt) -> None:
@@ -512,14 +465,11 @@ class Driver:
             self._handle(Abandoned(at=self._loop.time(), index=index))
             return
         del self._tasks[index]
-        self._stir()
-        self._courses[index].add(result)
+        if self._watch is not None:
+            self._watch.stir()
+        self._states[index].add(result)
         self._pace.observe(attempt.trial, result)
         self._handle(end_of(attempt, result, self._loop.time()), (attempt, result))
-
-    def _put_off(self, attempt: Attempt, result: AttemptResult, delay_s: float) -> None:
-        self._record(attempt, result, final=False, then=lambda: None)
-        self._tell(AttemptEnded(attempt=attempt, result=result, retry_in_s=delay_s))
 
     def _skip(self, skip: Skip, ended: tuple[Attempt, AttemptResult] | None) -> None:
         """Left for a resume, or for good; an attempt that just ended, and decided nothing, is kept
@@ -528,12 +478,10 @@ class Driver:
         if ended is not None and ended[0].trial is trial:
             last = ended[1]
             self._record(*ended, final=False, then=lambda: None)
-        course = self._courses.get(trial.index)
-        if course is None:
-            course = self._courses[trial.index] = self._begun(trial, self._loop.time())
+        state = self._state_of(trial, self._loop.time())
         if skip.final:
-            self._tell_of_verdict(skip.reason)
-        number = NO_ATTEMPT if skip.final else course.attempts + 1
+            self._notices.called_off(skip.reason)
+        number = NO_ATTEMPT if skip.final else state.attempts + 1
         attempt = Attempt(
             trial=trial, number=number, folder=self._ledger.attempt_folder(trial, number)
         )
@@ -549,23 +497,14 @@ class Driver:
 
     def _skipped_now(self, skipped: TrialSkipped, *, final: bool) -> None:
         index = skipped.trial.index
-        del self._courses[index]
+        del self._states[index]
         self._performer.forget(index)
         if final:
-            self._left_out += 1
+            self._counts.left_out += 1
         else:
-            self._skipped += 1
+            self._counts.skipped += 1
         self._grow(lambda growing: growing.skipped(skipped.trial, skipped.reason))
         self._tell(skipped)
-
-    def _tell_of_verdict(self, verdict: str) -> None:
-        """Once, and only where it leaves something out."""
-        if not self._told_verdict:
-            self._told_verdict = True
-            self._tell(Notice(message=verdict_words(verdict)))
-
-    def _conclude(self, attempt: Attempt, result: AttemptResult) -> None:
-        self._record(attempt, result, final=True, then=lambda: self._concluded(attempt, result))
 
     def _record(
         self, attempt: Attempt, result: AttemptResult, *, final: bool, then: Callable[[], None]
@@ -577,14 +516,14 @@ class Driver:
             then()
             self._finish_if_over()
 
-        queued_s = self._courses[attempt.trial.index].queued_s
+        queued_s = self._states[attempt.trial.index].queued_s
         self._ledger.record_end(attempt, result, final=final, queued_s=queued_s, on_durable=durable)
 
     def _concluded(self, attempt: Attempt, result: AttemptResult) -> None:
         trial = attempt.trial
-        course = self._courses.pop(trial.index)
+        state = self._states.pop(trial.index)
         self._performer.forget(trial.index)
-        self._done += 1
+        self._counts.done += 1
         found = TrialResult(
             index=trial.index,
             case_id=trial.case.id,
@@ -592,10 +531,10 @@ class Driver:
             repeat=trial.repeat,
             result=result,
             attempts=attempt.number,
-            queued_s=course.queued_s,
-            total_s=course.total_s,
-            spend=course.spend,
-            judging=course.judging,
+            queued_s=state.queued_s,
+            total_s=state.total_s,
+            spend=state.spend,
+            judging=state.judging,
         )
         if self._growing is not None:
             # Before it is told, so that the total is right.
@@ -604,16 +543,9 @@ class Driver:
             TrialEnded(
                 trial=trial,
                 result=found,
-                done=self._done_in_all,
-                total=self._total,
+                done=self._counts.done_in_all,
+                total=self._counts.total,
                 eta_s=self._pace.eta_s(self._scheduler, self._loop.time()),
             )
         )
-        if self._decider is not None:
-            self._ask(self._decider, trial, result.outcome)
-
-    def _ask(self, decider: Decider, trial: Trial, outcome: Outcome) -> None:
-        was_open = decider.verdict is None
-        decider.hear(trial, outcome)
-        if was_open and decider.verdict is not None:
-            self._handle(CallOff(at=self._loop.time(), reason=decider.verdict))
+        self._early_stop.hear(trial, result.outcome)

@@ -43,7 +43,8 @@ class Command:
     """How much it yields to what else runs on the machine, from 0 to 19."""
     cpus: tuple[int, ...] = ()
     """By number: it and all that it starts run on these alone, as far as they don't choose others
-    for themselves. Where the system refuses it runs on any, which `ProcessEnd.pinned` tells. Empty: on
+    for themselves. Where the system refuses it runs on any, which `ProcessEnd.pinned` tells. Empty:
+    on
     any."""
     tag: int | None = None
     """By which `Warden.loads` tells of it: the trial's index. None: it does not."""

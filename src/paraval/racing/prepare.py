@@ -26,10 +26,10 @@ from paraval.racing.candidates.staging import STAGED_AT_ONCE
 from paraval.racing.course.steps import HOOKS, STEP, TESTS, Base, StepKind
 from paraval.racing.findings import Proposal
 from paraval.racing.request import RaceLimits, RaceRequest
-from paraval.racing.stored_race import RaceStart, as_selection, is_race, recalled
+from paraval.racing.stored_race import RaceStart, as_selection, recalled
 from paraval.records import Budget, Limits, Plan, RunInfo, Workspace, WorkspaceKind
 from paraval.runner.resume import Owner, run_of
-from paraval.settings import AUTO_MOST, Options, default_store
+from paraval.settings import AUTO_MOST, Options, default_store, is_race
 from paraval.store.store import Store
 from paraval.text.words import counted, listed
 from paraval.workspaces.changed_files import shown

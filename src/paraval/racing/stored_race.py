@@ -11,9 +11,8 @@ from paraval.errors import StoreError
 from paraval.racing.course.steps import Base, StepKind
 from paraval.racing.findings import Proposal, from_data, to_data
 from paraval.racing.request import RaceRequest
+from paraval.settings import RACE
 
-RACE = "race"
-"""By this a run's selection tells that it is a race's."""
 _HOOKS = (StepKind.GENERATE, StepKind.REPAIR, StepKind.REFINE)
 
 
@@ -34,10 +33,6 @@ class RaceStart:
 def as_selection(beginning: RaceStart) -> dict[str, str]:
     """As a text of ASCII alone: patches may hold bytes that are no characters."""
     return {RACE: json.dumps(to_data(beginning))}
-
-
-def is_race(selection: Mapping[str, Any]) -> bool:
-    return RACE in selection
 
 
 def recalled(selection: Mapping[str, Any]) -> RaceStart:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal, TextIO
 
-from paraval.errors import NotWrittenError, RequestError
+from paraval.errors import NotWrittenError, RequestError, why
 from paraval.report.contents import Contents, Format, RunSource
 from paraval.report.formats.csv import AsCsv
 from paraval.report.formats.json import AsJson, AsJsonLines, document
@@ -147,11 +147,6 @@ def _opened(path: Path, mode: Literal["x", "xb"]) -> IO[Any]:
 def _place(path: Path) -> Path:
     """Where the file really is: a link is written through, not replaced."""
     return path.resolve()
-
-
-def why(error: Exception) -> str:
-    """In the system's words, without the path, which is told already."""
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 # The report of a run: what users hold after one, and what the commands show.

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from paraval.documents.json import parse_strictly
 from paraval.documents.json_stream import MOST_IN_A_VALUE, JsonPieces
-from paraval.errors import RequestError
+from paraval.errors import RequestError, why
 from paraval.records import (
     Activity,
     AttemptRecord,
@@ -37,7 +37,6 @@ from paraval.records import (
     TrialResult,
 )
 from paraval.report.formats.json import SCHEMA
-from paraval.report.report import why
 from paraval.report.summary.costs import finite
 from paraval.text.terminal import one_line
 

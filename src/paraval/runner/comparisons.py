@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from paraval.errors import RequestError
-from paraval.racing.stored_race import is_race
 from paraval.records import RunInfo
 from paraval.report.compare.compare_report import ComparisonReport
 from paraval.report.compare.two_runs import ComparisonQuestion, ComparisonSide, SideComparison
@@ -19,7 +18,7 @@ from paraval.report.part import Choice, Part, choice_from, choice_text, require_
 from paraval.report.report import Report
 from paraval.report.report_file import ENDINGS, source_from_file
 from paraval.runner.stored_runs import StoredRun
-from paraval.settings import default_store
+from paraval.settings import default_store, is_race
 from paraval.store.store import Store
 from paraval.text.terminal import one_line
 

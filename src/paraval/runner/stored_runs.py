@@ -14,7 +14,13 @@ from typing import Any
 from paraval.errors import StoreError
 from paraval.records import AttemptRecord, Case, RunInfo, TrialResult
 from paraval.report.contents import Earlier, RunSource
-from paraval.report.history.history import Completeness, History, HistoryEntry, standing_of
+from paraval.report.history.history import (
+    Completeness,
+    EarlierRuns,
+    History,
+    HistoryEntry,
+    standing_of,
+)
 from paraval.settings import TESTS
 from paraval.store.store import Store
 from paraval.text.terminal import one_line
@@ -53,9 +59,6 @@ class StoredRun:
 
 def history_of(store: Store, suite: str, *, limit: int, choice: Mapping[str, str]) -> History:
     """The last runs of a suite. The others are listed, and not read."""
-    # Only here: every run loads this module, and few ask for a history.
-    from paraval.report.history.history import EarlierRuns  # noqa: PLC0415 - see above
-
     runs = [run for run in store.runs() if run.suite == suite]
     # One more, so that what is new in the oldest that is shown can be told.
     shown = list(islice(runs_of_suites(store, runs), limit + 1))

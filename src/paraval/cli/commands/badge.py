@@ -19,7 +19,7 @@ from paraval.cli.commands.history import chosen
 from paraval.cli.error_messages import talk
 from paraval.cli.options import store_option
 from paraval.cli.suites import named_suites, suite_named
-from paraval.errors import RequestError
+from paraval.errors import RequestError, why
 from paraval.records import RunInfo
 from paraval.report.badge import SHIELDS_ENDING, BadgeFigures, badge_json, is_badge
 from paraval.report.badge_front_matter import (
@@ -32,7 +32,7 @@ from paraval.report.badge_front_matter import (
 )
 from paraval.report.history.history import Completeness, EarlierRuns, HistoryEntry, standing_of
 from paraval.report.part import Choice, choice_text
-from paraval.report.report import check_place, not_written, opened_whole, why
+from paraval.report.report import check_place, not_written, opened_whole
 from paraval.runner.run import open_store
 from paraval.runner.stored_runs import StoredRun, chosen_variants, order, runs_of_suites
 from paraval.settings import Options

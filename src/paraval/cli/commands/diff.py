@@ -23,7 +23,6 @@ from paraval.plain_files import PlainFileError, open_plain_file
 from paraval.racing.course.steps import STEP, StepKind, finding_of
 from paraval.racing.report.race_report import RaceReport, report_of
 from paraval.racing.report.standings import CandidateStanding
-from paraval.racing.stored_race import is_race
 from paraval.records import (
     PATCH,
     AttemptRecord,
@@ -35,7 +34,7 @@ from paraval.records import (
 )
 from paraval.report.summary.attempt_lines import stat_lines
 from paraval.runner.run import open_store
-from paraval.settings import Options
+from paraval.settings import Options, is_race
 from paraval.store.reader import RunReader
 from paraval.store.store import Store
 from paraval.text.terminal import one_line, printable, to_ascii

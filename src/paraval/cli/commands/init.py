@@ -18,7 +18,7 @@ from paraval.errors import RequestError
 from paraval.runner.run import load_suite
 from paraval.settings import Options, Selection
 
-STARTER = Path(__file__).parent / "starter"
+STARTER = Path(__file__).parents[1] / "starter"
 DEMO_SUITE = Path(paraval.__file__).parent / "demo" / "suite.yaml"
 
 

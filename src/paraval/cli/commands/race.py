@@ -29,10 +29,9 @@ from paraval.racing.report.race_report import RaceReport
 from paraval.racing.report.standings import CandidateStanding
 from paraval.racing.request import RaceRequest
 from paraval.racing.run import OBJECTS, run_race_stoppably
-from paraval.racing.stored_race import is_race
 from paraval.records import RunInfo
 from paraval.runner.run import open_store
-from paraval.settings import Options
+from paraval.settings import Options, is_race
 from paraval.store.store import Store
 
 # The flags of a race: each declared once, with the key of a race file whose place it takes.

@@ -21,7 +21,6 @@ from paraval.cli.options import (
 )
 from paraval.cli.output import iso, print_report
 from paraval.errors import ParavalError, RequestError
-from paraval.racing.stored_race import RACE, is_race
 from paraval.records import RunInfo
 from paraval.report.contents import References, RunSource
 from paraval.report.formats.json import AsJson
@@ -29,7 +28,7 @@ from paraval.report.report import Report, check_output_paths, write_files
 from paraval.runner.baseline import resolve_baseline_for
 from paraval.runner.run import open_store, references_in
 from paraval.runner.stored_runs import earlier_in
-from paraval.settings import TESTS, Options, is_of_tests
+from paraval.settings import RACE, TESTS, Options, is_of_tests, is_race
 from paraval.store.store import Store
 from paraval.text.terminal import one_line
 from paraval.text.words import duration

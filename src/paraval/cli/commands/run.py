@@ -31,14 +31,13 @@ from paraval.cli.output import print_report
 from paraval.cli.progress.progress import MODES, choose
 from paraval.cli.suites import suite_from
 from paraval.errors import ParavalError, RequestError
-from paraval.racing.stored_race import is_race
 from paraval.records import RunInfo
 from paraval.report.contents import Contents
 from paraval.report.report import Report, check_output_paths, write_files
 from paraval.report.summary.summary import Summary, Tally
 from paraval.runner.resume import how_to_resume
 from paraval.runner.run import open_store, run_stoppably
-from paraval.settings import Options, Selection, is_of_tests
+from paraval.settings import Options, Selection, is_of_tests, is_race
 
 # How to go on with a run that left trials for later on purpose.
 

@@ -60,8 +60,8 @@ class FolderWorkspaceForm(WorkspaceForm):
     folder: Annotated[str | Literal[True] | None, PlainWords("the path of a folder, or true")] = (
         Field(
             None,
-            description="A template that is copied, without its `.git`; `true` or `null`: the folder is"
-            " empty.",
+            description="A template that is copied, without its `.git`; `true` or `null`: the"
+            " folder is empty.",
         )
     )
 

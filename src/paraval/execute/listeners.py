@@ -1,0 +1,96 @@
+"""What goes on beside the results of a run: notices for a person, and who may end it early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from paraval.records import WORKSPACE_NEED, Notice, Outcome, Trial
+from paraval.schedule.messages import AccountHeld, NeedStopped
+
+SHORTEST_TOLD_HOLD_S = 2.0
+"""An account that is held back for less is nobody's concern."""
+HOLDS_TOLD_EVERY_S = 15.0
+"""For each account: a storm must not fill the terminal."""
+LIMIT = "limit"
+"""What stands before the name of a need that is a limit of the run's own."""
+
+
+def stop_words(stopped: NeedStopped) -> str:
+    reason = stopped.reason.rstrip(".")
+    kind, _, name = stopped.need.partition(":")
+    if stopped.need == WORKSPACE_NEED or kind == LIMIT:
+        return f"Stopped: {reason}. The trials are skipped; a resume runs them."
+    return f"Stopped {kind} '{name}': {reason}. Its trials are skipped; a resume runs them."
+
+
+def hold_words(held: AccountHeld, now: float) -> str:
+    name = held.account.partition(":")[2]
+    return f"Account '{name}' is rate limited; it waits {held.until - now:.0f} s."
+
+
+def verdict_words(verdict: str) -> str:
+    """For a person to read, when it is said."""
+    return f"{verdict[:1].upper()}{verdict[1:]}. Nothing new starts; what runs may end, and counts."
+
+
+class RunNotices:
+    """Says in a sentence what the scheduler decided, none of it too often."""
+
+    def __init__(self, tell: Callable[[Notice], None]) -> None:
+        self._tell = tell
+        self._told_verdict = False
+        self._told_holds: dict[str, float] = {}
+        """Account -> when a person was last told that it waits."""
+
+    def say(self, message: str) -> None:
+        self._tell(Notice(message=message))
+
+    def need_stopped(self, stopped: NeedStopped) -> None:
+        self.say(stop_words(stopped))
+
+    def account_held(self, held: AccountHeld, now: float) -> None:
+        last = self._told_holds.get(held.account)
+        is_news = last is None or now - last >= HOLDS_TOLD_EVERY_S
+        if is_news and held.until - now >= SHORTEST_TOLD_HOLD_S:
+            self._told_holds[held.account] = now
+            self.say(hold_words(held, now))
+
+    def called_off(self, verdict: str) -> None:
+        """Once, and only where it leaves something out."""
+        if not self._told_verdict:
+            self._told_verdict = True
+            self.say(verdict_words(verdict))
+
+
+class Decider(Protocol):
+    """Hears how trials end, and says when the rest need not run."""
+
+    @property
+    def verdict(self) -> str | None:
+        """Why nothing more need run; None: it must. Once said, it is not taken back."""
+        ...
+
+    def hear(self, trial: Trial, outcome: Outcome) -> None:
+        """The result of a trial, which is on disk."""
+        ...
+
+
+class EarlyStopListener:
+    """Tells a decider of results, and calls the rest of a run off when it has decided."""
+
+    def __init__(self, decider: Decider | None, call_off: Callable[[str], None]) -> None:
+        self._decider = decider
+        self._call_off = call_off
+
+    @property
+    def verdict(self) -> str | None:
+        return None if self._decider is None else self._decider.verdict
+
+    def hear(self, trial: Trial, outcome: Outcome) -> None:
+        if self._decider is None:
+            return
+        was_open = self.verdict is None
+        self._decider.hear(trial, outcome)
+        if was_open and (verdict := self.verdict) is not None:
+            self._call_off(verdict)
