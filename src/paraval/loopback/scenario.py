@@ -2,131 +2,27 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
-import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from paraval.documents.json import parse_strictly
+from paraval.documents.files import read_document
+from paraval.documents.problems import Document, Location, shown, suggestion
+from paraval.documents.yaml import plain
 from paraval.errors import Problem, ScenarioError
 from paraval.loopback.scenario_forms import Behaviour, ScenarioAccount, ScenarioForm, ScenarioPart
 
-# A scenario's file as data, with the line of every key.
-
 Steps = tuple[str | int, ...]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScenarioSource:
-    """What someone wrote, and where."""
-
-    data: Any
-    file: str | None = None
-    lines: dict[Steps, int] = field(default_factory=dict)
-
-    def problem(self, message: str, steps: Steps = ()) -> Problem:
-        line = next((self.lines[inner] for inner in _outwards(steps) if inner in self.lines), None)
-        return Problem(message=message, file=self.file, line=line, key=key_of(steps) or None)
-
-
-def _outwards(steps: Steps) -> Iterator[Steps]:
-    return (steps[:length] for length in range(len(steps), -1, -1))
-
-
-def key_of(steps: Steps) -> str:
-    """`answers[2].text`."""
-    key = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
-    return key.removeprefix(".")
-
-
-def read(path: Path) -> ScenarioSource:
-    """The data of a file: JSON where its name says so, and else YAML."""
-    file = str(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-        if path.suffix == ".json":
-            return ScenarioSource(data=parse_strictly(text), file=file)
-        return _Yaml(file).read(text)
-    except OSError as error:
-        problem = Problem(file=file, message=f"cannot be read: {error.strerror}")
-    except yaml.MarkedYAMLError as error:
-        line = None if error.problem_mark is None else error.problem_mark.line + 1
-        problem = Problem(file=file, line=line, message=f"not valid YAML: {error.problem}")
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
-        told = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        problem = Problem(file=file, message=told.splitlines()[0])
-    raise ScenarioError([problem])
-
-
-class _Loader(yaml.CSafeLoader):
-    """Plain scalars by the rules of YAML 1.2: `no` and `12:30:00` are text."""
-
-    yaml_implicit_resolvers = {}  # noqa: RUF012 - PyYAML's own, laid empty
-
-
-for _tag, _pattern, _firsts in (
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    ("int", r"[-+]?[0-9]+", list("-+0123456789")),
-    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", list("-+.0123456789")),
-):
-    _Loader.add_implicit_resolver(
-        f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_pattern})\\Z"), _firsts
-    )
-
-
-class _Yaml:
-    """Turns nodes into data and notes their lines."""
-
-    def __init__(self, file: str) -> None:
-        self._written = ScenarioSource(data=None, file=file)
-        self._loader: _Loader
-
-    def read(self, text: str) -> ScenarioSource:
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=_Loader)):
-            # Aliases of aliases grow without bounds.
-            raise ValueError("aliases (*name) are not allowed; write it out")
-        self._loader = _Loader(text)
-        try:
-            node = self._loader.get_single_node()
-            data = {} if node is None else self._value(node, ())
-        finally:
-            self._loader.dispose()
-        return ScenarioSource(data=data, file=self._written.file, lines=self._written.lines)
-
-    def _value(self, node: yaml.Node, steps: Steps) -> Any:
-        self._written.lines.setdefault(steps, node.start_mark.line + 1)
-        if isinstance(node, yaml.MappingNode):
-            return dict(self._pairs(node, steps))
-        if isinstance(node, yaml.SequenceNode):
-            return [self._value(item, (*steps, index)) for index, item in enumerate(node.value)]
-        return self._loader.construct_object(node)
-
-    def _pairs(self, node: yaml.MappingNode, steps: Steps) -> Iterator[tuple[Hashable, Any]]:
-        seen: set[str] = set()
-        for name_node, value_node in node.value:
-            # Names are text as written, whatever they look like.
-            name = str(name_node.value)
-            line = name_node.start_mark.line + 1
-            if name in seen:
-                raise ValueError(f"line {line}: the key '{name}' is there twice")
-            seen.add(name)
-            self._written.lines[(*steps, name)] = line
-            yield name, self._value(value_node, (*steps, name))
-
-
 BUNDLED = Path(__file__).parent / "scenarios"
-SHOWN_CHARACTERS = 60
 
 
 def bundled_names() -> tuple[str, ...]:
@@ -146,16 +42,18 @@ class Scenario(ScenarioForm):
         Without a source: echo, at once. Raises ScenarioError with every problem.
         """
         written = _written(source)
-        if overrides and isinstance(written.data, Mapping):
-            data = {**written.data, **overrides}
-            written = ScenarioSource(data=data, file=written.file, lines=written.lines)
-        if not isinstance(written.data, Mapping):
-            raise ScenarioError([written.problem(f"must be a mapping, not {_shown(written.data)}")])
-        try:
-            return cls.model_validate(dict(written.data))
-        except ValidationError as error:
-            details = error.errors(include_url=False)
-        raise ScenarioError([_problem(detail, written) for detail in details])
+        spot, data = written.spot, plain(written.data)
+        if isinstance(data, Mapping):
+            data = {**data, **overrides}
+            try:
+                return cls.model_validate(data)
+            except ValidationError as error:
+                for detail in error.errors(include_url=False):
+                    steps = _steps_as_written(detail["loc"], data)
+                    spot.at(*steps).report(_sentence(detail, steps))
+        else:
+            spot.report(f"must be a mapping, not {shown(data)}")
+        raise ScenarioError(list(spot.problems))
 
     @cached_property
     def identity(self) -> str:
@@ -185,33 +83,22 @@ class Scenario(ScenarioForm):
         return None if self.keys is None else frozenset((*self.keys, *self.accounts_by_key))
 
 
-def _written(source: str | os.PathLike[str] | Mapping[str, Any] | None) -> ScenarioSource:
+def _written(source: str | os.PathLike[str] | Mapping[str, Any] | None) -> Document:
+    spot = Location(problems={})
     if source is None or isinstance(source, Mapping):
-        return ScenarioSource(data=source or {})
-    if source in bundled_names():
-        return read(BUNDLED / f"{source}.yaml")
-    path = Path(source)
-    if os.path.exists(path) or path.suffix:  # noqa: PTH110 - False for a name that is too long
-        return read(path)
-    hint = suggestion(str(source), bundled_names())
-    raise ScenarioError([Problem(message=f"there is no scenario '{source}'{hint}")])
-
-
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """`, did you mean 'fast'?`, or else what there is."""
-    names = list(known)
-    near = difflib.get_close_matches(name, names, n=1)
-    if near:
-        return f", did you mean '{near[0]}'?"
-    return f"; there is {', '.join(names)}" if names else ""
+        return Document(data=source or {}, spot=spot)
+    path = BUNDLED / f"{source}.yaml" if source in bundled_names() else Path(source)
+    if not os.path.exists(path) and not path.suffix:  # noqa: PTH110 - False for a name too long
+        hint = suggestion(str(source), bundled_names())
+        raise ScenarioError([Problem(message=f"there is no scenario '{source}'{hint}")])
+    spot = replace(spot, file=str(path))
+    document = read_document(path, spot)
+    if document is None:
+        raise ScenarioError(list(spot.problems))
+    return document
 
 
 # ---- problems in plain words
-
-
-def _problem(detail: ErrorDetails, written: ScenarioSource) -> Problem:
-    steps = _steps_as_written(detail["loc"], written.data)
-    return written.problem(_sentence(detail, steps), steps)
 
 
 def _steps_as_written(found: Steps, data: Any) -> Steps:
@@ -227,7 +114,7 @@ def _steps_as_written(found: Steps, data: Any) -> Steps:
 
 
 def _sentence(detail: ErrorDetails, steps: Steps) -> str:
-    shown = _shown(detail["input"])
+    value = shown(detail["input"])
     match detail["type"]:
         case "extra_forbidden":
             name = str(steps[-1]) if steps else ""
@@ -237,30 +124,23 @@ def _sentence(detail: ErrorDetails, steps: Steps) -> str:
         case "value_error":
             return str(detail["ctx"]["error"])
         case "pattern_regex" | "pattern_type":
-            return f"must be a regular expression, not {shown}"
+            return f"must be a regular expression, not {value}"
         case "dict_type" | "model_type" | "model_attributes_type":
-            return f"must be a mapping, not {shown}"
+            return f"must be a mapping, not {value}"
         case "too_short":
             return "must not be empty"
         case "list_type":
-            return f"must be a list, not {shown}"
+            return f"must be a list, not {value}"
         case "string_type":
-            return f"must be text, not {shown}"
+            return f"must be text, not {value}"
         case "bool_type":
-            return f"must be true or false, not {shown}"
+            return f"must be true or false, not {value}"
         case "int_type" | "int_from_float":
-            return f"must be a whole number, not {shown}"
+            return f"must be a whole number, not {value}"
         case "float_type":
-            return f"must be a number, not {shown}"
+            return f"must be a number, not {value}"
     said = detail["msg"].removeprefix("Input should be ")
-    return f"must be {said}, not {shown}"
-
-
-def _shown(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return {None: "nothing", True: "true", False: "false"}[value]
-    text = repr(value)
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+    return f"must be {said}, not {value}"
 
 
 def _keys_at(steps: Steps) -> list[str]:
