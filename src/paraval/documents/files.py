@@ -94,7 +94,7 @@ def read_document(path: Path, spot: Location) -> Document | None:
         ".yaml": _read_yaml,
         ".yml": _read_yaml,
         ".json": read_json,
-        ".toml": _read_toml,
+        ".toml": read_toml,
     }
     reader = readers.get(path.suffix.lower())
     if reader is None:
@@ -110,15 +110,10 @@ def read_document(path: Path, spot: Location) -> Document | None:
 
 
 def _read_yaml(text: str, spot: Location) -> Document | None:
-    # Only here, as below: the libraries are slow to load, and a suite is in one language.
+    # Only here: the library is slow to load, and a suite is in one language.
     from paraval.documents.yaml import read_yaml  # noqa: PLC0415 - see above
 
     return read_yaml(text, spot)
-
-
-def _read_toml(text: str, spot: Location) -> Document | None:
-
-    return read_toml(text, spot)
 
 
 def read_beside(name: str, spot: Location, folder: Path) -> Document | None:

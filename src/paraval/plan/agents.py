@@ -63,14 +63,19 @@ class AgentRequest:
     for others, all the same."""
 
 
-def known_agent(named: AxisText) -> AgentProgram | None:
-    """The agent of this name; None after telling that there is none."""
-    # Only here: most suites have no agents.
+def agents_by_name() -> Mapping[str, AgentProgram]:
+    """The agents that suites can name; loaded only when asked for: most suites have none."""
     from paraval.agents.catalogue import AGENTS  # noqa: PLC0415 - see above
 
-    if named.text not in AGENTS:
-        named.spot.report(f"there is no agent '{named.text}'{suggestion(named.text, AGENTS)}")
-    return AGENTS.get(named.text)
+    return AGENTS
+
+
+def known_agent(named: AxisText) -> AgentProgram | None:
+    """The agent of this name; None after telling that there is none."""
+    agents = agents_by_name()
+    if named.text not in agents:
+        named.spot.report(f"there is no agent '{named.text}'{suggestion(named.text, agents)}")
+    return agents.get(named.text)
 
 
 def can_speak(program: AgentProgram, model: Model) -> bool:
@@ -135,19 +140,18 @@ def check_shared_keys(used: Iterable[tuple[AgentRequest, str]]) -> None:
 
     One place in a file may be for several agents, of which some take it: `max_turns` bounds those.
     """
-    from paraval.agents.catalogue import AGENTS  # noqa: PLC0415 - see known_agent
-
+    agents = agents_by_name()
     places: dict[tuple[str | None, tuple[object, ...]], _SharedKey] = {}
     for asked, agent in used:
         for key in ("max_turns", "program", *CUSTOMS_OWN):
-            if key in asked.keys and agent in AGENTS:
+            if key in asked.keys and agent in agents:
                 spot = asked.locate((key,))
                 shared = places.setdefault((spot.file, spot.path), _SharedKey(key, spot, []))
                 if agent not in shared.agents:
                     shared.agents.append(agent)
     for shared in places.values():
         problem = _shared_problem(shared, [agent for agent in shared.agents if agent == "custom"])
-        takes = any(shared.key in AGENTS[agent].takes for agent in shared.agents)
+        takes = any(shared.key in agents[agent].takes for agent in shared.agents)
         if shared.key == "max_turns" and not takes:
             problem = f"{listed(shared.agents)} cannot be told a number of turns; use timeout"
         if problem:
@@ -179,9 +183,8 @@ def unbounded_agents(plan: Plan) -> tuple[str, ...]:
     bounded = {target.agent for target in targets if target.max_turns is not None}
     if not bounded:
         return ()
-    from paraval.agents.catalogue import AGENTS  # noqa: PLC0415 - see known_agent
-
-    return tuple(sorted(name for name in bounded if "max_turns" not in AGENTS[name].takes))
+    agents = agents_by_name()
+    return tuple(sorted(name for name in bounded if "max_turns" not in agents[name].takes))
 
 
 CUSTOM = "custom"
@@ -417,9 +420,8 @@ def _read_output(written: Any, locate: Locate) -> CustomOutputForm | None:
 
 
 def _check_like(name: str, spot: Location) -> None:
-    from paraval.agents.catalogue import AGENTS  # noqa: PLC0415 - see agent_fit
-
-    known = [agent for agent in AGENTS if agent != CUSTOM]
+    agents = agents_by_name()
+    known = [agent for agent in agents if agent != CUSTOM]
     if name not in known:
         near = suggestion(name, [*Reads, *known])
         spot.report(f"there is no agent '{name}' whose output could be read{near}")

@@ -9,19 +9,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paraval.documents.forms import check, keys_of
 from paraval.documents.problems import Location, nearest, shown, suggestion
 from paraval.errors import ParavalError, Problem, RequestError, SuiteError
+from paraval.git.repositories import Repository, find_repository, has_folder, resolve, tree_of
+from paraval.git.run_git import run_git
 from paraval.plan.schema.target_forms import FolderWorkspaceForm, GitWorkspaceForm, WorkspaceForm
 from paraval.plan.suite_folder import check_executable, placed, search_path
 from paraval.plan.targets import VariantTarget
 from paraval.records import AgentTarget, CommandTarget, Variant, Workspace, WorkspaceKind
-
-if TYPE_CHECKING:
-    from paraval.git.repositories import Repository
-
 
 # What a workspace stands for: the commit and the tree that attempts begin with, and what is
 # there.
@@ -46,7 +44,7 @@ def stands_for(asked: Workspace, spot: Location, noted: RecordedStart | None = N
         case WorkspaceKind.GIT:
             return _git(asked, spot, noted)
         case WorkspaceKind.FOLDER if asked.source is not None:
-            # Only here, as below: most suites have no workspace.
+            # Only here: few suites copy a folder.
             from paraval.git.folders import folder_tree  # noqa: PLC0415 - see above
 
             with _telling(spot.at("folder")):
@@ -64,7 +62,6 @@ def tell_what_is_wrong(asked: Workspace, spot: Location) -> None:
 
 
 def _git(asked: Workspace, spot: Location, noted: RecordedStart | None) -> Workspace:
-    from paraval.git.repositories import has_folder, tree_of  # noqa: PLC0415 - see stands_for
     from paraval.git.snapshots import snapshot_tree  # noqa: PLC0415 - see stands_for
 
     repository, commit = _found(asked, spot, noted)
@@ -82,8 +79,6 @@ def _git(asked: Workspace, spot: Location, noted: RecordedStart | None) -> Works
 
 
 def _found(asked: Workspace, spot: Location, noted: RecordedStart | None) -> tuple[Repository, str]:
-    from paraval.git.repositories import find_repository, resolve  # noqa: PLC0415 - see stands_for
-
     assert asked.source is not None
     with _telling(spot.at("git")):
         repository = find_repository(asked.source)
@@ -105,8 +100,6 @@ def _without_gits_words(error: ParavalError, repository: Repository, ref: str) -
 
 
 def _noted_commit(repository: Repository, commit: str) -> str:
-    from paraval.git.repositories import resolve  # noqa: PLC0415 - see stands_for
-
     try:
         return resolve(repository, commit)
     except ParavalError as error:
@@ -169,15 +162,11 @@ def _is_there(workspace: Workspace, path: str) -> bool:
         return False
     if workspace.kind is WorkspaceKind.FOLDER:
         return os.path.lexists(Path(workspace.source, path))
-    from paraval.git.repositories import find_repository  # noqa: PLC0415 - see stands_for
-
     return _has(workspace, find_repository(workspace.source), path)
 
 
 def _has(workspace: Workspace, repository: Repository, path: str) -> bool:
     """Whether a file or a folder is in the tree that attempts begin with."""
-    from paraval.git.run_git import run_git  # noqa: PLC0415 - see stands_for
-
     git_dir = f"--git-dir={repository.git_dir}"
     if not workspace.uncommitted:
         return run_git([git_dir, "cat-file", "-e", f"{workspace.tree}:{path}"]).is_well
