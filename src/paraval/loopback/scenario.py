@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +19,7 @@ from pydantic_core import ErrorDetails
 from paraval.documents.json import parse_strictly
 from paraval.errors import Problem, ScenarioError
 from paraval.loopback.scenario_forms import Behaviour, ScenarioAccount, ScenarioForm, ScenarioPart
+from paraval.text.suggest import suggestion
 
 # A scenario's file as data, with the line of every key.
 
@@ -195,15 +195,6 @@ def _written(source: str | os.PathLike[str] | Mapping[str, Any] | None) -> Scena
         return read(path)
     hint = suggestion(str(source), bundled_names())
     raise ScenarioError([Problem(message=f"there is no scenario '{source}'{hint}")])
-
-
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """`, did you mean 'fast'?`, or else what there is."""
-    names = list(known)
-    near = difflib.get_close_matches(name, names, n=1)
-    if near:
-        return f", did you mean '{near[0]}'?"
-    return f"; there is {', '.join(names)}" if names else ""
 
 
 # ---- problems in plain words

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paraval.documents.forms import check, keys_of
-from paraval.documents.problems import Location, nearest, shown, suggestion
+from paraval.documents.problems import Location, shown
 from paraval.errors import ParavalError, Problem, RequestError, SuiteError
 from paraval.plan.schema.target_forms import FolderWorkspaceForm, GitWorkspaceForm, WorkspaceForm
 from paraval.plan.suite_folder import check_executable, placed, search_path
 from paraval.plan.targets import VariantTarget
 from paraval.records import AgentTarget, CommandTarget, Variant, Workspace, WorkspaceKind
+from paraval.text.suggest import nearest, suggestion
 
 if TYPE_CHECKING:
     from paraval.git.repositories import Repository

@@ -12,8 +12,9 @@ from typing import Any
 import click
 
 import paraval
-from paraval.cli.commands.run import RunOutput, progress_option, report_and_code, verbose_option
+from paraval.cli.commands.run import progress_option, report_and_code, verbose_option
 from paraval.cli.options import output_option, store_option
+from paraval.cli.progress.progress import Showing
 from paraval.errors import RequestError
 from paraval.runner.run import load_suite
 from paraval.settings import Options, Selection
@@ -78,7 +79,7 @@ def demo_command(parallel: int, store: Path | None, **given: Any) -> int:
         load_suite(DEMO_SUITE),
         Selection(parallel=parallel),
         Options(store=store),
-        RunOutput.from_options(given),
+        Showing.from_options(given),
     )
     click.echo(
         f"\nNext: {own_name()} report {report.run.id} -o report.html, or {own_name()} init",
