@@ -21,7 +21,7 @@ from typing import Any, TextIO
 import pyte
 import pytest
 
-from paraval.cli.progress.progress import ProgressObserver, choose
+from paraval.cli.progress.progress import ProgressView, choose
 from paraval.errors import RequestError
 from paraval.records import (
     Attempt,
@@ -498,7 +498,7 @@ class Watched:
     ) -> None:
         self.terminal = terminal
         self.clock = Clock()
-        self.observer: ProgressObserver = choose(
+        self.observer: ProgressView = choose(
             "auto",
             terminal.stream,
             verbose,

@@ -21,9 +21,15 @@ import pyte
 import pytest
 
 from paraval.pytest_plugin.options import ProgressForm
-from paraval.pytest_plugin.progress.progress import Silence, letter_of, names_of, progress_for
-from paraval.pytest_plugin.progress.terminal_line import CLEAR_TO_LINE_END, Footer, Line
+from paraval.pytest_plugin.progress.progress import (
+    Line,
+    Progress,
+    letter_of,
+    names_of,
+    progress_for,
+)
 from paraval.records import Failure, Outcome
+from paraval.text.progress import CLEAR_TO_LINE_END, Footer
 from paraval.text.words import rough_time
 
 DRIVER = """
@@ -32,8 +38,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from paraval.pytest_plugin.progress import terminal_line as progress_line
+from paraval.pytest_plugin.progress import progress as progress_line
 from paraval.pytest_plugin.progress.progress import progress_for
+from paraval.text import progress as display
 from paraval.pytest_plugin.options import ProgressForm
 from paraval.records import Failure, Outcome
 
@@ -41,7 +48,7 @@ REFUSALS = (
     Failure(kind=Outcome.RATE_LIMITED, message="HTTP 429", account="account:openai"),
     Failure(kind=Outcome.INFRA_ERROR, message="nobody there"),
 )
-progress_line.REDRAW_S = progress_line.LONG_S = 0.0
+display.REDRAW_S = progress_line.LONG_S = 0.0
 reports = []
 
 
@@ -223,7 +230,7 @@ def test_nothing_is_drawn_where_it_would_disturb(
     progress = progress_for(
         config, ProgressForm.AUTO, ["a::b"], environ={"TERM": "xterm", **environ}
     )
-    assert isinstance(progress, Line if is_shown else Silence)
+    assert type(progress) is (Line if is_shown else Progress)
     progress.close()
     assert reporter._tw._file is paper
 
@@ -376,6 +383,16 @@ def test_a_terminal_without_a_size_has_that_of_columns(monkeypatch: pytest.Monke
     finally:
         os.close(ours)
         os.close(theirs)
+
+
+def test_a_footer_in_ascii_is_cut_in_ascii() -> None:
+    class Plain(io.StringIO):
+        encoding = "ascii"
+
+    paper = Plain()
+    Footer(paper, lambda: 20).show("a text · of more than twenty columns")
+    assert paper.getvalue().isascii()
+    assert paper.getvalue().startswith("a text - of more...\x1b[K")
 
 
 def test_a_footer_is_the_file_for_all_else() -> None:

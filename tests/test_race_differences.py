@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraval.cli.progress.race_story import why_failed
+from paraval.cli.progress.race_progress import why_failed
 from paraval.racing import findings
 from paraval.racing.correctness import outputs as comparing
 from paraval.racing.correctness.differences import (

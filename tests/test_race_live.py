@@ -10,9 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from paraval.cli.progress.progress import ProgressObserver
-from paraval.cli.progress.race_progress import choose_for_race
-from paraval.cli.progress.race_story import RacePhase, RaceStory
+from paraval.cli.progress.progress import ProgressView
+from paraval.cli.progress.race_progress import Phase, RaceStory, choose_for_race
 from paraval.racing.course.recorded import recorded_in
 from paraval.racing.course.replay import RaceSource
 from paraval.racing.course.steps import Step
@@ -71,7 +70,7 @@ class Counts(RaceStory):
 
     def __init__(self) -> None:
         super().__init__(ascii_only=True)
-        self.phases: list[RacePhase] = []
+        self.phases: list[Phase] = []
         """Whenever a step began."""
 
     def __call__(self, event: Happening) -> None:
@@ -94,7 +93,7 @@ class LiveRace:
         self.known: dict[str, TrialResult] = {}
         """By the keys of their trials: what engines have done so far."""
 
-    def run(self, observer: ProgressObserver, most: int | None = None) -> Standings:
+    def run(self, observer: ProgressView | Counts, most: int | None = None) -> Standings:
         """Another engine, which goes on from what is known; `most`: of steps, then it ends."""
         gone = course(self._asked, self._given, recorded_in(self.known))
         known, done = {**self.known}, len(self.known)

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraval.cli.progress.progress import ProgressObserver
-from paraval.cli.progress.race_progress import choose_for_race
-from paraval.cli.progress.race_story import RaceStory
+from paraval.cli.progress.progress import ProgressView
+from paraval.cli.progress.race_progress import RaceStory, choose_for_race
 from paraval.racing import findings  # its Tested looks like a test to pytest
 from paraval.racing.candidates.duplicates import BASE_NORMAL
 from paraval.racing.findings import (
@@ -382,7 +381,7 @@ class Terminal(io.StringIO):
         return [line.rstrip() for line in self.screen.display if line.strip()]
 
 
-def shown_on(terminal: Terminal, told: list[Happening]) -> ProgressObserver:
+def shown_on(terminal: Terminal, told: list[Happening]) -> ProgressView:
     clock = Clock()
     observer = choose_for_race("auto", terminal, False, clock=clock, environ={"TERM": "xterm"})
     observer(RunStarted(run=RUN, total=0, already_done=0))

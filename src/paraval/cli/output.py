@@ -6,9 +6,12 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import TextIO
 
+from paraval.cli.error_messages import let_go_of_stdout, talk
 from paraval.report.formats.terminal import summary_text
 from paraval.report.report import Report
 
@@ -42,14 +45,27 @@ def width_of(stream: TextIO) -> int:
 
 
 def print_report(report: Report) -> None:
+    _print(partial(summary_text, report))
+
+
+def print_at_end(text: Callable[..., str]) -> None:
+    """A reader who has gone, or a full disk, must not hide how a run ended."""
+    try:
+        _print(text)
+    except OSError as error:
+        let_go_of_stdout()
+        if not isinstance(error, BrokenPipeError):
+            talk(f"note: the report could not be printed: {error.strerror}")
+
+
+def _print(text: Callable[..., str]) -> None:
+    """`text` is asked for a width, and whether there are colours and Unicode."""
     stream = sys.stdout
     if stream is None:
         # Started with stdout closed: there is nowhere to print to.
         return
-    text = summary_text(
-        report, width=width_of(stream), colour=has_colour(stream), unicode=has_unicode(stream)
-    )
-    stream.write(f"{text}\n")
+    unicode = has_unicode(stream)
+    stream.write(f"{text(width=width_of(stream), colour=has_colour(stream), unicode=unicode)}\n")
     stream.flush()
 
 

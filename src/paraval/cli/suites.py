@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import shlex
 import sys
@@ -15,7 +14,9 @@ from paraval.errors import RequestError, SuiteError
 from paraval.records import RunInfo
 from paraval.runner.run import load_suite
 from paraval.store.store import Store
+from paraval.text.suggest import nearest
 from paraval.text.terminal import one_line
+from paraval.text.words import some
 
 
 def suite_from(path: Path) -> Suite:
@@ -63,16 +64,14 @@ def suite_named(text: str, runs: Sequence[RunInfo], store: Store) -> str:
 
 def named_suites(names: Iterable[str]) -> str:
     """`'a', 'b' and 3 more`."""
-    distinct = list(dict.fromkeys(names))
-    shown = ", ".join(f"'{one_line(name, _LONGEST_NAME)}'" for name in distinct[:_MOST_NAMED])
-    more = len(distinct) - _MOST_NAMED
-    return f"{shown} and {more:,} more" if more > 0 else shown
+    distinct = dict.fromkeys(names)
+    return some([f"'{one_line(name, _LONGEST_NAME)}'" for name in distinct], _MOST_NAMED)
 
 
 def _what_there_is(name: str, names: Sequence[str]) -> str:
     if not names:
         return "it has no runs yet; start one: paraval run SUITE"
-    near = difflib.get_close_matches(name, dict.fromkeys(names), n=1)
+    near = nearest(name, names)
     if near:
         return f"did you mean '{one_line(near[0], _LONGEST_NAME)}'?"
     return f"it has runs of {named_suites(names)}"

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from paraval.documents.json import read_json
-from paraval.documents.problems import Document, LineMap, Location, shown, suggestion
+from paraval.documents.problems import Document, LineMap, Location, shown
+from paraval.text.suggest import suggestion
 
 # Reading TOML, with the lines of its tables and keys as far as they can be told.
 

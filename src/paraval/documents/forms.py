@@ -18,8 +18,9 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails, core_schema
 
-from paraval.documents.problems import Location, Step, shown, suggestion
+from paraval.documents.problems import Location, Step, shown
 from paraval.documents.yaml import scalar_text
+from paraval.text.suggest import suggestion
 
 # Amounts of memory as people write them: `500MB`, `2 GB`, `1.5GiB`, or plain bytes.
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -103,29 +102,3 @@ def _as_json(value: Any) -> str:
 
 def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 4]}...{text[-1]}"
-
-
-def listed(names: Iterable[Any], limit: int = 20) -> str:
-    """`'a', 'b' and 'c'`; long lists are cut."""
-    quoted = [f"'{name}'" for name in names]
-    if len(quoted) > limit:
-        return f"{', '.join(quoted[:limit])} and {len(quoted) - limit} more"
-    if len(quoted) < 2:
-        return "".join(quoted)
-    return f"{', '.join(quoted[:-1])} and {quoted[-1]}"
-
-
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """`, did you mean 'timeout'?`, or else what there is to choose from."""
-    names = list(known)
-    near = nearest(name, names)
-    if near:
-        return f", did you mean '{near[0]}'?"
-    return f"; there is {listed(names)}" if names else ""
-
-
-def nearest(name: str, known: Sequence[str]) -> list[str]:
-    """The names most like this one, best first; upper and lower case don't matter."""
-    by_folded = {other.casefold(): other for other in known}
-    near = difflib.get_close_matches(name.casefold(), by_folded, n=3, cutoff=0.6)
-    return [by_folded[folded] for folded in near]

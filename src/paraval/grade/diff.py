@@ -11,6 +11,7 @@ from typing import Any
 
 from paraval.grade.grader import CannotGrade, Subject
 from paraval.records import Change, Grade, GraderSpec
+from paraval.text.words import some
 
 # Whether a path fits a glob, as git's ignore files have them.
 
@@ -139,5 +140,4 @@ def _count(number: int, noun: str) -> str:
 
 
 def _listed(items: Sequence[str]) -> str:
-    shown = ", ".join(items[:TOLD_PATHS])
-    return shown if len(items) <= TOLD_PATHS else f"{shown} and {len(items) - TOLD_PATHS} more"
+    return some(items, TOLD_PATHS)

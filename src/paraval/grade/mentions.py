@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from paraval.grade.grader import CannotGrade, Subject, quoted
 from paraval.records import Case, Grade, GraderSpec
+from paraval.text.words import some
 from paraval.threads import Threads
 
 # What an answer affirms: its text, with what it denies blanked out.
@@ -507,7 +508,4 @@ def _numbers(text: str) -> Iterable[int]:
 
 
 def _listed(items: Sequence[str]) -> str:
-    shown = ", ".join(
-        item if len(item) <= 100 else f"{item[:100]}…" for item in items[:TOLD_MISSING]
-    )
-    return shown if len(items) <= TOLD_MISSING else f"{shown} and {len(items) - TOLD_MISSING} more"
+    return some([one if len(one) <= 100 else f"{one[:100]}…" for one in items], TOLD_MISSING)

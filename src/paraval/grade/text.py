@@ -15,6 +15,7 @@ from paraval.documents.json import parse_strictly
 from paraval.errors import ParavalError
 from paraval.grade.grader import CannotGrade, Subject, expected_of, quoted
 from paraval.records import Grade, GraderSpec
+from paraval.text.words import some
 from paraval.threads import Threads
 
 # A bound for work that nothing else can interrupt: matching a pattern, above all.
@@ -425,5 +426,4 @@ def _common_start(one: str, other: str) -> int:
 
 
 def _listed(texts: list[str]) -> str:
-    shown = ", ".join(quoted(text) for text in texts[:3])
-    return shown if len(texts) <= 3 else f"{shown} and {len(texts) - 3} more"
+    return some([quoted(text) for text in texts], 3)

@@ -15,10 +15,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from paraval.documents.files import read_document
-from paraval.documents.problems import Document, Location, shown, suggestion
+from paraval.documents.problems import Document, Location, shown
 from paraval.documents.yaml import plain
 from paraval.errors import Problem, ScenarioError
 from paraval.loopback.scenario_forms import Behaviour, ScenarioAccount, ScenarioForm, ScenarioPart
+from paraval.text.suggest import suggestion
 
 Steps = tuple[str | int, ...]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paraval.documents.forms import Locate, check, pattern_problem
-from paraval.documents.problems import Location, listed, shown, suggestion
+from paraval.documents.problems import Location, shown
 from paraval.errors import Problem
 from paraval.plan.chat import STAND_IN, Prompt, read_prompt
 from paraval.plan.limits import read_target_limits
@@ -34,6 +34,7 @@ from paraval.plan.suite_folder import (
     search_path,
 )
 from paraval.records import AgentTarget, CustomAgent, Home, McpServer, Model, Plan, Reads
+from paraval.text.suggest import quoted, suggestion
 
 if TYPE_CHECKING:
     from paraval.agents.program import AgentProgram
@@ -87,7 +88,7 @@ def check_speech(program: AgentProgram, model: Model, spot: Location) -> None:
     """Tells where an agent cannot send its requests to a model of the registry."""
     if not can_speak(program, model):
         speaks = sorted(program.speaks)
-        others = f"it speaks {listed(speaks)}" if speaks else "it speaks to its own provider alone"
+        others = f"it speaks {quoted(speaks)}" if speaks else "it speaks to its own provider alone"
         spot.report(
             f"{program.name} cannot be sent to '{model.name}' of the provider '{model.provider}';"
             f" {others}"
@@ -127,7 +128,7 @@ def note_absence(program: AgentProgram, asked: AgentRequest, named: AxisText) ->
         check_executable(first, str(Path.cwd()), path, spot)
     elif find_program(program, path) is None:
         replace(named.spot, problems=noted).report(
-            f"{named.text} is not installed: there is no program {listed(program.programs)} on"
+            f"{named.text} is not installed: there is no program {quoted(program.programs)} on"
             f" PATH; get it with: {program.install}; or name it with program:"
         )
 
@@ -153,7 +154,7 @@ def check_shared_keys(used: Iterable[tuple[AgentRequest, str]]) -> None:
         problem = _shared_problem(shared, [agent for agent in shared.agents if agent == "custom"])
         takes = any(shared.key in agents[agent].takes for agent in shared.agents)
         if shared.key == "max_turns" and not takes:
-            problem = f"{listed(shared.agents)} cannot be told a number of turns; use timeout"
+            problem = f"{quoted(shared.agents)} cannot be told a number of turns; use timeout"
         if problem:
             shared.spot.report(problem)
 
@@ -166,7 +167,7 @@ class _SharedKey:
 
 
 def _shared_problem(shared: _SharedKey, customs: Sequence[str]) -> str | None:
-    agents = listed(shared.agents)
+    agents = quoted(shared.agents)
     if shared.key in CUSTOMS_OWN and not customs:
         use = "; to start it from another place, use program" if shared.key == "command" else ""
         return f"is for agent: custom, not for {agents}{use}"

@@ -8,7 +8,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from paraval.documents.problems import listed, nearest, suggestion
 from paraval.documents.yaml import scalar_text
 from paraval.errors import Problem, RequestError, SuiteError
 from paraval.plan.limits import limit_name
@@ -50,6 +49,7 @@ from paraval.records import (
     model_need,
 )
 from paraval.settings import AUTO_MOST, DEFAULT_PARALLEL, Parallel, Selection
+from paraval.text.suggest import nearest, quoted, suggestion
 
 
 def build_plan(suite: Suite, selection: Selection) -> Plan:
@@ -197,7 +197,7 @@ def _select_cases(cases: tuple[Case, ...], selection: Selection) -> tuple[Case, 
     )
     if not chosen:
         raise RequestError(
-            f"no case fits both {listed(selection.cases)} and the tags {listed(selection.tags)}"
+            f"no case fits both {quoted(selection.cases)} and the tags {quoted(selection.tags)}"
         )
     return chosen
 
@@ -211,7 +211,7 @@ def _matching_ids(cases: tuple[Case, ...], globs: tuple[str, ...]) -> set[str] |
         found = [name for name in ids if fnmatch.fnmatchcase(name, pattern)]
         if not found:
             near = nearest(pattern.strip("*"), ids)
-            hint = f"near ones: {', '.join(near)}" if near else f"there is {listed(ids)}"
+            hint = f"near ones: {', '.join(near)}" if near else f"there is {quoted(ids)}"
             raise RequestError(f"no case matches '{pattern}'", hint=hint)
         chosen.update(found)
     return chosen
@@ -244,7 +244,7 @@ def _select_variants(
         if all(scalar_text(variant[axis]) in texts for axis, texts in wanted.items())
     ]
     if not chosen:
-        asked = listed(f"{axis}={value}" for axis, value in selection.variants)
+        asked = quoted(f"{axis}={value}" for axis, value in selection.variants)
         raise RequestError(f"no variant fits {asked}", hint="the suite excludes such variants")
     return chosen
 

@@ -7,7 +7,6 @@ kept in a small tuple that becomes a Spot only when something is wrong there.
 from __future__ import annotations
 
 import csv
-import difflib
 import glob
 import itertools
 import json
@@ -22,13 +21,14 @@ from typing import Any
 from paraval.documents.files import read_document, read_text, why_unreadable
 from paraval.documents.forms import check, unknown_key
 from paraval.documents.json import decode_json
-from paraval.documents.problems import Document, Location, Step, shown, suggestion
+from paraval.documents.problems import Document, Location, Step, shown
 from paraval.documents.yaml import loses_digits, plain, scalar_text
 from paraval.errors import Problem
 from paraval.functions import is_async
 from paraval.plan.schema.suite_form import LOCK_NAME, CaseForm, FunctionCasesForm
 from paraval.plan.suite_folder import SuiteFolder
 from paraval.records import Case
+from paraval.text.suggest import nearest, suggestion
 
 # Cases as other programs keep them: prompts with a ground truth, and a prompt a file.
 
@@ -527,7 +527,7 @@ def _near_misses(names: list[str]) -> Iterator[tuple[str, str]]:
     for name in names:
         start, dot, rest = name.partition(".")
         words = "".join(start.casefold().split())
-        near = difflib.get_close_matches(words, absent, n=1, cutoff=NEAR_MISS)
+        near = nearest(words, absent, NEAR_MISS)
         # `id` is so short that `uid` and `bid` are near it; only its own letters are a slip.
         if near and (near[0] != "id" or words == "id") and (not dot or near[0] == "input"):
             yield name, f"{near[0]}{dot}{rest}"

@@ -14,7 +14,7 @@ from referencing.jsonschema import EMPTY_REGISTRY, specification_with
 
 from paraval.documents.files import read_beside
 from paraval.documents.forms import check, pattern_problem
-from paraval.documents.problems import Location, Step, listed, shown, suggestion
+from paraval.documents.problems import Location, Step, shown
 from paraval.documents.yaml import plain
 from paraval.plan.cases import CaseList
 from paraval.plan.chat import read_prompt
@@ -34,6 +34,7 @@ from paraval.plan.schema.grader_forms import (
 from paraval.plan.suite_folder import SuiteFolder, check_executable, placed, search_path
 from paraval.plan.targets import check_function
 from paraval.records import GraderSpec, Model
+from paraval.text.suggest import quoted, suggestion
 
 # Whether a JSON Schema is one, and holds all that it refers to: asked when a suite is loaded.
 
@@ -198,7 +199,7 @@ def read_graders(written: Any, spot: Location, around: SuiteFolder) -> tuple[Gra
             specs.append(_named(spec, {other.name for other in specs}, spot.at(number)))
     weighted = [spec for spec in specs if spec.weight is not None]
     if weighted and len(weighted) < len(specs):
-        without = listed(spec.name for spec in specs if spec.weight is None)
+        without = quoted(spec.name for spec in specs if spec.weight is None)
         spot.report(f"no weight for {without}; give every grader a weight, or none")
     return tuple(specs)
 
@@ -250,7 +251,7 @@ def _kind_and_options(written: Any, spot: Location) -> tuple[str, Mapping[str, A
     if isinstance(written, str):
         written = {written: None}
     if not isinstance(written, Mapping) or len(written) != 1:
-        spot.report(f"must be one of {listed(kinds)}, alone or with options; not {shown(written)}")
+        spot.report(f"must be one of {quoted(kinds)}, alone or with options; not {shown(written)}")
         return None
     [(kind, value)] = written.items()
     if kind not in GRADER_FORMS:
@@ -309,7 +310,7 @@ def _check_diff(options: Mapping[str, Any], spot: Location, around: SuiteFolder)
     if not around.has_workspace:
         spot.report("there is nothing to compare without a workspace; add workspace: to the suite")
     if not options:
-        spot.report(f"says nothing to check; give any of {listed(DIFF_CHECKS)}")
+        spot.report(f"says nothing to check; give any of {quoted(DIFF_CHECKS)}")
     if options.get("empty") and options.get("max_files", options.get("max_lines")) is not None:
         spot.at("empty").report("says that nothing may change; leave max_files and max_lines out")
 

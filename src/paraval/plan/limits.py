@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paraval.documents.forms import Locate, check
-from paraval.documents.problems import Location, suggestion
+from paraval.documents.problems import Location
 from paraval.documents.yaml import scalar_text
 from paraval.plan.matrix import Axis, find_value
 from paraval.plan.schema.suite_form import BudgetForm, LimitsForm, RetryForm, StopForm
 from paraval.plan.schema.target_forms import TargetLimitsForm
 from paraval.records import Budget, Outcome, RetryPolicy, Scalar, StopRule, TargetLimits
 from paraval.settings import Parallel
+from paraval.text.suggest import suggestion
 
 # What one attempt may take of the machine, as a target says it.
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from paraval.documents.problems import Location, shown, suggestion
+from paraval.documents.problems import Location, shown
 from paraval.documents.yaml import loses_digits, plain, scalar_text
 from paraval.plan.schema.suite_form import AXIS_NAME
 from paraval.records import Scalar, Variant
 from paraval.templates import Field, TemplateError, TemplateFields, field_names, fill, parse
+from paraval.text.suggest import suggestion
 
 VARIANT_LIMIT = 100_000
 RESERVED = frozenset(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from paraval.documents.problems import Location, listed, nearest
+from paraval.documents.problems import Location
 from paraval.documents.yaml import scalar_text
 from paraval.errors import RequestError
 from paraval.plan.matrix import RESERVED, Axis, AxisValue, lone_field
@@ -21,6 +21,7 @@ from paraval.plan.registry import Registry
 from paraval.plan.schema.suite_form import AXIS_NAME
 from paraval.records import AgentTarget, Target, Variant
 from paraval.templates import TemplateError, field_names
+from paraval.text.suggest import nearest, quoted
 
 # Whether the axes that list models and agents change anything.
 
@@ -260,7 +261,7 @@ def fitting_models(names: list[str], patterns: Sequence[str]) -> list[str]:
         found = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
         if not found:
             near = nearest(pattern.strip("*"), names)
-            hint = f"near ones: {', '.join(near)}" if near else f"there is {listed(names)}"
+            hint = f"near ones: {', '.join(near)}" if near else f"there is {quoted(names)}"
             raise RequestError(f"no model of the registry matches '{pattern}'", hint=hint)
         chosen.update(found)
     return [name for name in names if name in chosen]
@@ -270,8 +271,8 @@ def _check_listed(model_axis: ModelAxis, names: Sequence[str]) -> None:
     others = [name for name in names if name not in model_axis.usual]
     if model_axis.overlays and others:
         raise RequestError(
-            f"axis '{model_axis.name}' of the matrix has keys for {listed(model_axis.usual)} alone,"
-            f" so {listed(others)} cannot be chosen",
+            f"axis '{model_axis.name}' of the matrix has keys for {quoted(model_axis.usual)} alone,"
+            f" so {quoted(others)} cannot be chosen",
             hint="add them to the matrix, or choose among those it has",
         )
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from paraval.documents.forms import Form, Locate, check, keys_of
-from paraval.documents.problems import Location, Step, nearest, shown, suggestion
+from paraval.documents.problems import Location, Step, shown
 from paraval.errors import ParavalError, Problem
 from paraval.functions import load_function, positional_arguments
 from paraval.plan.agents import (
@@ -36,6 +36,7 @@ from paraval.plan.suite_folder import (
     search_path,
 )
 from paraval.records import CommandTarget, FunctionTarget, Home, OutputForm, Target
+from paraval.text.suggest import nearest, suggestion
 
 MERGED = ("env", "mcp", "chat")
 """Keys of a target that an overlay adds to; any other it replaces."""

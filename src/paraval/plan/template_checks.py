@@ -13,7 +13,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
-from paraval.documents.problems import Location, Step, nearest, shown, suggestion
+from paraval.documents.problems import Location, Step, shown
 from paraval.plan.cases import CaseList
 from paraval.plan.chat import Prompt, names_a_file
 from paraval.plan.matrix import Axis, AxisValue, lone_field
@@ -39,6 +39,7 @@ from paraval.templates import (
     input_value,
     misplaced_fields,
 )
+from paraval.text.suggest import nearest, suggestion
 
 ARGUMENT_LIMIT_BYTES = 131_071
 """Linux takes no longer argument or variable (MAX_ARG_STRLEN)."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from paraval.documents.forms import check, keys_of
-from paraval.documents.problems import Location, nearest, shown, suggestion
+from paraval.documents.problems import Location, shown
 from paraval.errors import ParavalError, Problem, RequestError, SuiteError
 from paraval.git.repositories import Repository, find_repository, has_folder, resolve, tree_of
 from paraval.git.run_git import run_git
@@ -20,6 +20,7 @@ from paraval.plan.schema.target_forms import FolderWorkspaceForm, GitWorkspaceFo
 from paraval.plan.suite_folder import check_executable, placed, search_path
 from paraval.plan.targets import VariantTarget
 from paraval.records import AgentTarget, CommandTarget, Variant, Workspace, WorkspaceKind
+from paraval.text.suggest import nearest, suggestion
 
 # What a workspace stands for: the commit and the tree that attempts begin with, and what is
 # there.

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from paraval.documents.problems import nearest
 from paraval.errors import ParavalError, RequestError
 from paraval.git.repositories import Repository, find_repository, has_folder, resolve, tree_of
 from paraval.git.run_git import run_git
@@ -31,6 +30,7 @@ from paraval.records import Budget, Limits, Plan, RunInfo, Workspace, WorkspaceK
 from paraval.runner.resume import Owner, run_of
 from paraval.settings import AUTO_MOST, Options, default_store, is_race
 from paraval.store.store import Store
+from paraval.text.suggest import nearest
 from paraval.text.words import counted, listed
 from paraval.workspaces.changed_files import shown
 

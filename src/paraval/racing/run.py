@@ -44,7 +44,7 @@ from paraval.settings import Options
 from paraval.targets.command import ProcessRoom
 from paraval.workspaces.pool import Pool
 
-# Onlookers who know what earlier engines of a race did: they are told of every result in the
+# Observers who know what earlier engines of a race did: they are told of every result in the
 # store that the race goes on from, as its course comes to it.
 
 

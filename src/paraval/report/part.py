@@ -4,7 +4,6 @@ told, so that the parts of two runs can lie side by side.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from paraval.errors import RequestError
 from paraval.records import AttemptRecord, RunInfo, TrialResult, Variant, value_text
 from paraval.report.compare.variants import axes_of
 from paraval.report.contents import RunSource
+from paraval.text.suggest import nearest
 from paraval.text.terminal import one_line
 from paraval.text.words import listed
 
@@ -116,7 +116,7 @@ def require_trials(part: Part, name: str) -> None:
     for axis, value in part.choice.items():
         values = [value_text(one) for one in axes.get(axis, ())]
         if value not in values:
-            near = difflib.get_close_matches(value, values, n=1)
+            near = nearest(value, values)
             hint = f"did you mean {axis}={_shown(near[0])}?" if near else f"it has {_some(values)}"
             raise RequestError(f"the axis '{axis}' of {name} has no value '{value}'", hint=hint)
     raise RequestError(f"{name} has no trial with {choice_text(part.choice)}")
@@ -137,7 +137,7 @@ def _no_such_axis(item: str, axes: Sequence[str], name: str) -> RequestError:
     if not (axis and equals):
         message = f"'{item}' chooses no part of {name}: write AXIS=VALUE"
         return RequestError(message, hint=f"its axes are {_some(axes)}")
-    near = difflib.get_close_matches(axis, axes, n=1)
+    near = nearest(axis, axes)
     hint = f"did you mean {_shown(near[0])}?" if near else f"its axes are {_some(axes)}"
     return RequestError(f"{name} has no axis '{axis}'", hint=hint)
 

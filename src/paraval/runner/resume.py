@@ -18,6 +18,7 @@ from paraval.plan.suite import Suite
 from paraval.records import Plan, RunInfo
 from paraval.settings import Options, Selection, default_store
 from paraval.store.store import Store
+from paraval.text.words import some
 
 # Which files of a working tree differ from its index: for a message, as far as it is known.
 
@@ -164,8 +165,7 @@ def resumed_plan(
 
 def _other_tree(source: str, run: RunInfo | None) -> RequestError:
     newer = changed_files(source, since=None if run is None else run.started_at)
-    more = f" and {len(newer) - MOST_NAMED} more" if len(newer) > MOST_NAMED else ""
-    which = f" ({', '.join(newer[:MOST_NAMED])}{more})" if newer else ""
+    which = f" ({some(newer, MOST_NAMED)})" if newer else ""
     results = "its results were" if run is None else _results(run)
     began = "the run" if run is None else f"run {run.id}"
     return RequestError(

@@ -65,11 +65,13 @@ class Observer(Protocol):
 
 
 class NullObserver:
-    """Looks on, and says nothing."""
+    """Is told, and says nothing."""
 
     def __call__(self, event: Happening) -> None: ...
 
     def tick(self, now: float) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class RunEnd(Enum):

@@ -5,7 +5,6 @@ What happens in a run is written by its Ledger and read by a RunReader, both mad
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import secrets
@@ -38,6 +37,8 @@ from paraval.store.ledger import Ledger
 from paraval.store.locks import Identity, RunLock
 from paraval.store.reader import RunReader, last_sign_of_life
 from paraval.store.writer import RunHold
+from paraval.text.suggest import nearest
+from paraval.text.words import some
 
 _BEFORE_LAST = re.compile(r"last~(\d{1,9})", re.ASCII)
 
@@ -164,7 +165,7 @@ class Store:
             return fitting[0]
         if fitting:
             raise RequestError(
-                f"several runs begin with '{name}': {_listed([run.id for run in fitting])}",
+                f"several runs begin with '{name}': {some([run.id for run in fitting], 5)}",
                 hint="write more of the one you mean",
             )
         raise self._unknown(name)
@@ -240,10 +241,10 @@ class Store:
         ids = [run.id for run in self.runs()]
         if not ids:
             return RequestError(f"there is no run '{name}': the store {self.root} has no runs yet")
-        near = difflib.get_close_matches(name, ids, n=3) or ids[:3]
+        near = nearest(name, ids) or ids[:3]
         return RequestError(
             f"there is no run '{name}' in {self.root}",
-            hint=f"the nearest are {_listed(near)}; `paraval runs` lists all",
+            hint=f"the nearest are {some(near, 5)}; `paraval runs` lists all",
         )
 
 
@@ -276,8 +277,3 @@ def _bury_dead_session(connection: sqlite3.Connection) -> None:
             "UPDATE session SET ended_at = ?, wall_s = ?, reason = 'died' WHERE number = ?",
             (ended_at, ended_at - started_at, number),
         )
-
-
-def _listed(ids: list[str]) -> str:
-    shown = ", ".join(ids[:5])
-    return shown if len(ids) <= 5 else f"{shown} and {len(ids) - 5} more"

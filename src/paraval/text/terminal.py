@@ -42,6 +42,10 @@ _PLAIN = str.maketrans(
 # Accents take no column, and thousands of them on one letter cover the lines around it.
 _MOST_SIGNS_A_COLUMN = 6
 _JOINER, _EMOJI_STYLE = "\u200d", "\ufe0f"
+SIGNS = "✓✗–·…→↻━─"  # noqa: RUF001 - the dash is meant
+"""Signs of our own. Each takes one column, so that nothing needs to be looked up."""
+_SIMPLE = re.compile(f"[ -~{SIGNS}]*")
+_SIMPLE_LINE = re.compile(f"[!-~{SIGNS}]+(?: [!-~{SIGNS}]+)*")
 
 
 def well_formed(text: str) -> str:
@@ -67,6 +71,8 @@ def printable(text: str) -> str:
 
 def one_line(text: str, limit: int) -> str:
     """The text on one line of at most `limit` columns; where it is cut, it ends in an ellipsis."""
+    if len(text) <= limit and _SIMPLE_LINE.fullmatch(text):
+        return text
     # Past this much, more text cannot change the line, but an answer may be a megabyte of it.
     near = text[: limit * 20 + 2000]
     line = " ".join(printable(near).split())
@@ -78,7 +84,8 @@ def one_line(text: str, limit: int) -> str:
 
 def columns(text: str) -> int:
     """How many columns of a terminal a line takes."""
-    return len(text) if text.isascii() else sum(_widths(text))
+    is_simple = text.isascii() or _SIMPLE.fullmatch(text)
+    return len(text) if is_simple else sum(_widths(text))
 
 
 def cut(text: str, limit: int, mark: str = ELLIPSIS) -> str:

@@ -1,13 +1,11 @@
-"""Numbers, names and reasons in words: the same in the terminal, in Markdown and in messages."""
+"""Amounts of money and time as people read them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from paraval.agents.program import CUT_OFF
-from paraval.models.response_reader import ending_notes
-from paraval.records import AttemptResult, Grade, TrialResult, Variant, value_text
+from paraval.records import TrialResult, Variant, value_text
 
 
 def dollars(usd: float) -> str:
@@ -30,14 +28,9 @@ def rough_time(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else "{} h {:02} min".format(*divmod(minutes, 60))
 
 
-UNKNOWN = "-"
+# Numbers and names in words: the same in the terminal, in Markdown and in messages.
 
-_ENDINGS = frozenset(
-    note
-    for finish in ("max_tokens", "model_context_window_exceeded", "content_filter", "refusal")
-    for note in ending_notes(finish, refused=False)
-)
-"""Notes that may tell why an answer is wrong. Others tell of costs, logs and processes."""
+UNKNOWN = "-"
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
@@ -49,6 +42,13 @@ def listed(parts: Iterable[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     *before, last = [*parts] or [""]
     return f"{', '.join(before)} and {last}" if before else last
+
+
+def some(names: Sequence[str], most: int) -> str:
+    """`a, b and 3 more`; all of them where they are not more than that."""
+    more = len(names) - most
+    shown = ", ".join(names[:most])
+    return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 def percent(share: float) -> str:
@@ -118,31 +118,3 @@ def trial_label(result: TrialResult) -> str:
     """`hello · small · with-tool · #2`; the repeat only from the second on."""
     repeat = f"#{result.repeat}" if result.repeat > 1 else ""
     return " · ".join(filter(None, (result.case_id, variant_label(result.variant), repeat)))
-
-
-def reason(result: AttemptResult) -> str:
-    """Why a trial did not pass: the error's message, or what the graders missed.
-
-    How the model or agent ended its answer stands before it, where it did not just stop: an answer
-    that was cut is wrong in another way than one that was said to its end.
-    """
-    ends = [note for note in result.notes if note in _ENDINGS or note.startswith(CUT_OFF)]
-    why = _bare_reason(result)
-    return " ".join((*(f"[{note}]" for note in ends), why)).rstrip() if ends else why
-
-
-def _bare_reason(result: AttemptResult) -> str:
-    if result.error is not None:
-        return result.error.message or result.error.kind.value
-    if not result.outcome.is_judged:
-        return result.outcome.value
-    missed = [grade for grade in result.grades if not grade.passed]
-    return "; ".join(map(_grade_reason, missed)) or _score_reason(result.score)
-
-
-def _grade_reason(grade: Grade) -> str:
-    return grade.reason or f"{grade.grader or 'grader'}: {_score_reason(grade.score)}"
-
-
-def _score_reason(score: float | None) -> str:
-    return "" if score is None else f"score {score:.3g}"

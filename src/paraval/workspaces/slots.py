@@ -16,6 +16,7 @@ from typing import NamedTuple
 from paraval.errors import ParavalError
 from paraval.records import Change
 from paraval.scratch import MOUNTS, remove_tree, unmount_below
+from paraval.text.words import some
 from paraval.workspaces.changed_files import GITIGNORE, WorkspaceState, not_ignored, shown
 from paraval.workspaces.inventory import (
     Inventory,
@@ -472,5 +473,4 @@ def _check_layout(layout: Layout, stock: Inventory) -> None:
 
 
 def _some(paths: list[bytes]) -> str:
-    first = ", ".join(shown(path) for path in sorted(paths)[:3])
-    return first + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
+    return some([shown(path) for path in sorted(paths)], 3)

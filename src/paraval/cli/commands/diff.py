@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import os
 import re
@@ -32,13 +31,15 @@ from paraval.records import (
     TrialResult,
     value_text,
 )
+from paraval.report.reasons import reason
 from paraval.report.summary.attempt_lines import stat_lines
 from paraval.runner.run import open_store
 from paraval.settings import Options, is_race
 from paraval.store.reader import RunReader
 from paraval.store.store import Store
+from paraval.text.suggest import nearest
 from paraval.text.terminal import one_line, printable, to_ascii
-from paraval.text.words import reason, variant_label
+from paraval.text.words import variant_label
 
 # A kept patch on its way out: byte for byte, or coloured and harmless on a terminal.
 
@@ -148,7 +149,7 @@ def _named(report: RaceReport, case: str) -> list[CandidateStanding]:
     ]
     if not fitting:
         names = [one.name for one in report]
-        near = difflib.get_close_matches(case, names, n=MOST_NAMED) or names[:MOST_NAMED]
+        near = nearest(case, names) or names[:MOST_NAMED]
         there = ", ".join(one_line(name, LONGEST_NAME) for name in near)
         raise RequestError(
             f"race {report.run.id} has no candidate '{case}'",
@@ -308,14 +309,14 @@ def _all(reader: RunReader, wanted: _TrialFilter) -> Iterator[Found]:
 
 
 def _no_such_case(info: RunInfo, case: str, cases: list[str]) -> RequestError:
-    near = difflib.get_close_matches(case, cases, n=3) or cases[:3]
+    near = nearest(case, cases) or cases[:3]
     hint = f"it has {', '.join(one_line(name, LONGEST_LABEL) for name in near)}" if near else None
     return RequestError(f"run {info.id} has no case '{case}'", hint=hint)
 
 
 def _no_such_value(info: RunInfo, asked: str, values: dict[str, dict[str, None]]) -> RequestError:
     there = [f"{axis}={value}" for axis, known in values.items() for value in known]
-    near = difflib.get_close_matches(asked, there, n=3) or there[:3]
+    near = nearest(asked, there) or there[:3]
     hint = f"it has {', '.join(near)}" if near else "it has no variants"
     return RequestError(f"run {info.id} has no variant with {asked}", hint=one_line(hint, 500))
 

@@ -12,8 +12,9 @@ from typing import Any
 import click
 
 import paraval
-from paraval.cli.commands.run import RunOutput, progress_option, report_and_code, verbose_option
+from paraval.cli.commands.run import progress_option, report_and_code, verbose_option
 from paraval.cli.options import output_option, store_option
+from paraval.cli.progress.progress import RunOutput
 from paraval.errors import RequestError
 from paraval.runner.run import load_suite
 from paraval.settings import Options, Selection

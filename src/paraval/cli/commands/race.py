@@ -13,12 +13,8 @@ import click
 from paraval.cli.commands.run import progress_option, verbose_option
 from paraval.cli.error_messages import talk
 from paraval.cli.options import files_option, store_option
-from paraval.cli.progress.race_showing import (
-    RaceOutput,
-    exit_code_after,
-    go_on_with_race,
-    race_and_show,
-)
+from paraval.cli.progress.progress import RunOutput
+from paraval.cli.progress.race_showing import exit_code_after, go_on_with_race, race_and_show
 from paraval.errors import RequestError
 from paraval.racing.apply import apply_winner, check_can_apply
 from paraval.racing.candidates.names import path_of
@@ -328,7 +324,7 @@ def race_command(named: tuple[str, ...], **given: Any) -> int:
 
     COMMANDs are split as a shell would, and run without one.
     """
-    showing = RaceOutput.from_options(given)
+    showing = RunOutput.from_options(given)
     options = Options(
         store=given["store"],
         seed=given["seed"],

@@ -7,14 +7,14 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from paraval import Suite
-from paraval.cli.error_messages import EXIT_CANNOT_TELL, complain, let_go_of_stdout, talk
+from paraval.cli.error_messages import EXIT_CANNOT_TELL, complain, talk
 from paraval.cli.github import tell_github
 from paraval.cli.options import (
     baseline_from,
@@ -27,12 +27,13 @@ from paraval.cli.options import (
     store_option,
     suite_argument,
 )
-from paraval.cli.output import print_report
-from paraval.cli.progress.progress import MODES, choose
+from paraval.cli.output import print_at_end
+from paraval.cli.progress.progress import MODES, RunOutput, choose, shown_by
 from paraval.cli.suites import suite_from
 from paraval.errors import ParavalError, RequestError
 from paraval.records import RunInfo
 from paraval.report.contents import Contents
+from paraval.report.formats.terminal import summary_text
 from paraval.report.report import Report, check_output_paths, write_files
 from paraval.report.summary.summary import Summary, Tally
 from paraval.runner.resume import how_to_resume
@@ -109,23 +110,6 @@ def _rounded_up(usd: float) -> float:
     return round(math.ceil(usd / step - 1e-9) * step, 12)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOutput:
-    """Where a run is shown: while it lasts, and after."""
-
-    progress: str = "auto"
-    verbose: bool = False
-    outputs: tuple[Path, ...] = ()
-
-    @classmethod
-    def from_options(cls, given: dict[str, Any]) -> RunOutput:
-        return cls(
-            progress=given["progress"],
-            verbose=given["verbose"],
-            outputs=tuple(path.absolute() for path in given["outputs"]),
-        )
-
-
 def run_and_show(suite: Suite, selection: Selection, options: Options, showing: RunOutput) -> int:
     """Runs a suite, shows it, and gives the exit code."""
     _, code = report_and_code(suite, selection, options, showing)
@@ -137,28 +121,13 @@ def report_and_code(
 ) -> tuple[Report, int]:
     """Runs a suite and shows it."""
     check_output_paths(showing.outputs)
-    observer = choose(showing.progress, sys.stderr, verbose=showing.verbose)
-    try:
+    with shown_by(choose(showing.progress, sys.stderr, verbose=showing.verbose)) as observer:
         report = run_stoppably(suite, selection=selection, options=options, observer=observer)
-    finally:
-        observer.close()
-    if showing.progress not in ("json", "none"):
-        talk("")
     code = _write(report, showing.outputs)
-    _print(report)
+    print_at_end(partial(summary_text, report))
     _say_how_to_go_on(report)
     tell_github(report)
     return report, code
-
-
-def _print(report: Report) -> None:
-    """A reader who has gone, or a full disk, must not hide how the run ended."""
-    try:
-        print_report(report)
-    except OSError as error:
-        let_go_of_stdout()
-        if not isinstance(error, BrokenPipeError):
-            talk(f"note: the report could not be printed: {error.strerror}")
 
 
 def _write(report: Report, outputs: tuple[Path, ...]) -> int:
@@ -281,6 +250,6 @@ def _go_on_with_race(
             hint=f"leave out what is for suites: {', '.join(sorted(asked))}",
         )
     parallel = None if selection.parallel == "auto" else selection.parallel
-    showing = race_showing.RaceOutput.from_options(given)
+    showing = RunOutput.from_options(given)
     report = race_showing.go_on_with_race(info, options, showing, parallel)
     return race_showing.exit_code_after(report, showing)

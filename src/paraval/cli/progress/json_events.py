@@ -29,13 +29,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TextIO
 
-from paraval.cli.progress.counts import whole_cost
-from paraval.cli.progress.lines import Pen
 from paraval.records import (
     Attempt,
     AttemptEnded,
+    AttemptResult,
     AttemptStarted,
     Capacity,
     Failure,
@@ -47,13 +46,14 @@ from paraval.records import (
     TrialEnded,
     TrialSkipped,
 )
+from paraval.text.progress import SafeStream
 
 
 class JsonEvents:
     """Writes each event as a line of JSON."""
 
-    def __init__(self, pen: Pen) -> None:
-        self._pen = pen
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = SafeStream(stream)
 
     def __call__(self, event: Happening) -> None:
         told = as_mapping(event)
@@ -61,7 +61,7 @@ class JsonEvents:
             line = json.dumps(told, allow_nan=False)
         except ValueError:
             line = json.dumps(_without_nan(told))
-        self._pen.write(f"{line}\n")
+        self._stream.write(f"{line}\n")
 
     def tick(self, now: float) -> None:
         """Nothing happened: nothing is said."""
@@ -74,102 +74,75 @@ def as_mapping(event: Happening) -> dict[str, Any]:
     """An event as the line that tells of it."""
     match event:
         case TrialEnded():
-            return _trial_ended(event)
+            return {"event": "trial_ended", **_trial_ended(event)}
         case AttemptStarted():
             return {"event": "attempt_started", **_attempt(event.attempt)}
         case AttemptEnded():
-            return {
-                "event": "attempt_retried",
-                **_attempt(event.attempt),
-                "outcome": event.result.outcome,
-                "error": _error(event.result.error),
-                "duration_s": event.result.duration_s,
-                "cost_usd": whole_cost(event.result),
-                "retry_in_s": event.retry_in_s,
-            }
+            ended = _attempt(event.attempt) | _ended(event.result)
+            return {"event": "attempt_retried", **ended, "retry_in_s": event.retry_in_s}
         case TrialSkipped():
-            return {
-                "event": "trial_skipped",
-                **_trial(event.trial),
-                "reason": event.reason,
-                "cost_usd": None if event.last is None else whole_cost(event.last),
-            }
+            cost = None if event.last is None else _whole_cost(event.last)
+            skipped = _trial(event.trial) | {"reason": event.reason, "cost_usd": cost}
+            return {"event": "trial_skipped", **skipped}
         case Notice():
             return {"event": "notice", "message": event.message}
         case Capacity():
-            return {
-                "event": "capacity",
-                "at_once": event.at_once,
-                "wanted": event.wanted,
-                "held_by": event.held_by,
-            }
+            return {"event": "capacity", **_some(event, "at_once", "wanted", "held_by")}
         case RunStarted():
-            return _run_started(event)
-        case RunEnded():
-            return _run_ended(event)
-
-
-def _run_started(event: RunStarted) -> dict[str, Any]:
-    return {
-        "event": "run_started",
-        "run": event.run.id,
-        "suite": event.run.suite,
-        "folder": event.run.folder,
-        "total": event.total,
-        "already_done": event.already_done,
-        "parallel": event.run.parallel,
-        "budget_usd": event.budget_usd,
-        "spent_usd": event.spent_usd,
-        "spent_unknown": event.spent_unknown,
-    }
-
-
-def _run_ended(event: RunEnded) -> dict[str, Any]:
-    return {
-        "event": "run_ended",
-        "run": event.run.id,
-        "total": event.run.trials,
-        "done": event.run.done,
-        "wall_s": event.run.wall_s,
-        "interrupted": event.run.interrupted,
-        "held_back": event.run.held_back,
-    }
+            run = {"run": event.run.id, **_some(event.run, "suite", "folder", "parallel")}
+            counts = _some(event, "total", "already_done")
+            money = _some(event, "budget_usd", "spent_usd", "spent_unknown")
+            return {"event": "run_started", **run, **counts, **money}
+        case RunEnded(run=info):
+            run = {"run": info.id, "total": info.trials}
+            ended = _some(info, "done", "wall_s", "interrupted", "held_back")
+            return {"event": "run_ended", **run, **ended}
 
 
 def _trial_ended(event: TrialEnded) -> dict[str, Any]:
     result = event.result.result
     return {
-        "event": "trial_ended",
         **_trial(event.trial),
-        "outcome": result.outcome,
+        **_ended(result),
         "passed": result.outcome == "passed" if result.outcome.is_judged else None,
         "score": result.score,
         "attempts": event.result.attempts,
-        "duration_s": result.duration_s,
-        "error": _error(result.error),
-        "cost_usd": whole_cost(result),
         "cached": result.spend is not None and result.spend.cached > 0 and not result.spend.calls,
-        "done": event.done,
-        "total": event.total,
-        "eta_s": event.eta_s,
+        **_some(event, "done", "total", "eta_s"),
     }
+
+
+def _some(record: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in names}
 
 
 def _trial(trial: Trial) -> dict[str, Any]:
-    return {
-        "index": trial.index,
-        "case": trial.case.id,
-        "variant": dict(trial.variant),
-        "repeat": trial.repeat,
-    }
+    variant = dict(trial.variant)
+    return {"index": trial.index, "case": trial.case.id, "variant": variant, "repeat": trial.repeat}
 
 
 def _attempt(attempt: Attempt) -> dict[str, Any]:
     return {**_trial(attempt.trial), "attempt": attempt.number}
 
 
+def _ended(result: AttemptResult) -> dict[str, Any]:
+    return {
+        **_some(result, "outcome", "duration_s"),
+        "error": _error(result.error),
+        "cost_usd": _whole_cost(result),
+    }
+
+
 def _error(error: Failure | None) -> dict[str, str] | None:
     return None if error is None else {"kind": error.kind, "message": error.message}
+
+
+def _whole_cost(result: AttemptResult) -> float | None:
+    """What an attempt cost, judges included; None where it told none, or not all is known."""
+    spends = [spend for spend in (result.spend, result.judging) if spend is not None]
+    known = [spend.cost_usd for spend in spends if spend.cost_usd is not None]
+    is_known = spends and len(known) == len(spends) and all(map(math.isfinite, known))
+    return math.fsum(known) if is_known else None
 
 
 def _without_nan(value: Any) -> Any:

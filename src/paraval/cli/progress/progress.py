@@ -1,48 +1,156 @@
 """What a person or a program sees of a run while it goes on: a bar, lines, or JSON.
 
-An onlooker is told each Happening and, several times a second, the time. It writes to one stream
-and decides nothing; what the run came to is the report's business.
+`RunProgress` is told each Happening and, several times a second, the time. It counts, and hands
+lines and rows to a `Display`. What there is to say of an event is for a `Story`: that of a suite is
+here, that of a race in `race_progress`. What the run came to is the report's business.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from collections.abc import Callable, Mapping
-from typing import Protocol, TextIO
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TextIO
 
-from paraval.cli.progress.bar import Bar
+from paraval.cli.error_messages import talk
 from paraval.cli.progress.json_events import JsonEvents
-from paraval.cli.progress.lines import Pen, ProgressLines
 from paraval.errors import RequestError
-from paraval.records import Happening
+from paraval.records import (
+    AttemptEnded,
+    AttemptResult,
+    AttemptStarted,
+    Capacity,
+    Happening,
+    Notice,
+    Outcome,
+    RunEnded,
+    RunStarted,
+    Trial,
+    TrialEnded,
+    TrialResult,
+    TrialSkipped,
+)
+from paraval.report.reasons import reason
+from paraval.runner.session import NullObserver
+from paraval.text.progress import Display, ResultLines, Running, eta, fit, place, shows_rows
+from paraval.text.terminal import columns, one_line
+from paraval.text.words import counted, duration, money, rough_time
 
 MODES = ("auto", "bar", "lines", "json", "none")
+QUIET_S = 60.0
+"""After so long without a line, one tells that the run is alive."""
+HELD_S = 5.0
+"""What holds a run back is worth a line in a log once it has lasted for so long."""
+SKIPS_TOGETHER_S = 1.0
+"""Trials that are skipped within so long of one another are told in one line."""
+LONGEST_LABEL = 60
+LONGEST_REASON = 160
+LONGEST_NOTICE = 1000
+LONGEST_BAR = 40
+SHORTEST_BAR = 8
+GREEN, RED, YELLOW, DIM, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
+
+MARKS = {
+    "passed": "✓",
+    "failed": "✗",
+    "error": "!",
+    "skipped": "–",  # noqa: RUF001 - the dash is meant
+    "start": "→",
+    "again": "↻",
+    "new": "→",
+    "measured": "·",
+}
+ASCII_MARKS = {
+    "passed": "ok  ",
+    "failed": "FAIL",
+    "error": "ERR ",
+    "skipped": "skip",
+    "start": "run ",
+    "again": "again",
+    "new": "new ",
+    "measured": "    ",
+}
 
 
-class ProgressObserver(Protocol):
-    """Someone who is told what happens. Nothing that it does can disturb the run."""
+class StoryLine(NamedTuple):
+    """Something to say."""
 
-    def __call__(self, event: Happening) -> None: ...
-
-    def tick(self, now: float) -> None:
-        """Called several times a second, with the time of the clock that `choose` was given."""
-
-    def close(self) -> None:
-        """Leave the stream as it was found. May be called again."""
+    mark: str
+    """Of `MARKS`."""
+    text: str
 
 
-class NullObserver:
-    """Shows nothing."""
+class CountPart(NamedTuple):
+    """A part of the row of counts, and its colour."""
 
-    def __call__(self, event: Happening) -> None:
-        """Nothing is said."""
+    text: str
+    colour: str = ""
 
-    def tick(self, now: float) -> None:
-        """Nothing is said."""
 
-    def close(self) -> None:
-        """Nothing was changed."""
+class Story(Protocol):
+    """What there is to say of a run."""
+
+    minor: frozenset[str]
+    """Marks of lines that a live terminal does without, unless asked for: the counts tell."""
+    hidden: frozenset[str]
+    """Marks of lines that are not wanted."""
+    noun: str
+    """`run`."""
+    tells_retries: bool
+    """In every log, not only where it is asked for."""
+    tells_holds: bool
+    """What holds the run back, in a log."""
+
+    def tell(self, event: Happening, standing: str = "") -> Iterable[StoryLine]:
+        """Of what began or ended; `standing`: ETA and costs, for the lines of a log."""
+
+    def recall(self, trial: Trial, result: TrialResult) -> None:
+        """What an earlier engine of the run did."""
+
+    def prefix(self, mark: str) -> str:
+        """What a line about a trial begins with."""
+
+    def note(self, words: str) -> str:
+        """A line about the run as a whole."""
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """How many are done, and of how many: what the bar shows."""
+
+    def counts(self, elapsed_s: float) -> list[CountPart]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOutput:
+    """Where a run is shown: while it lasts, and after."""
+
+    progress: str = "auto"
+    verbose: bool = False
+    outputs: tuple[Path, ...] = ()
+
+    @classmethod
+    def from_options(cls, given: dict[str, Any]) -> RunOutput:
+        return cls(
+            progress=given["progress"],
+            verbose=given["verbose"],
+            outputs=tuple(path.absolute() for path in given["outputs"]),
+        )
+
+
+@contextmanager
+def shown_by(view: ProgressView) -> Iterator[ProgressView]:
+    """Closes it in the end, with an empty line between what a person has seen and what follows."""
+    try:
+        yield view
+    finally:
+        view.close()
+    if isinstance(view, RunProgress):
+        talk("")
 
 
 def choose(
@@ -52,24 +160,31 @@ def choose(
     *,
     clock: Callable[[], float] = time.monotonic,
     environ: Mapping[str, str] | None = None,
-) -> ProgressObserver:
-    """The onlooker for a mode: `auto` is a bar on a terminal that can show one, else lines."""
+    story: Callable[[bool], Story] | None = None,
+) -> ProgressView:
+    """What shows a run: `auto` is a bar on a terminal that can show one, else lines.
+
+    `story` is given whether the stream takes only ASCII; None: that of a suite.
+    """
     if mode not in MODES:
         raise RequestError(f"there is no progress '{mode}'", hint=f"choose {', '.join(MODES)}")
     environ = os.environ if environ is None else environ
-    pen = Pen(stream)
     if mode == "none":
         return NullObserver()
     if mode == "json":
-        return JsonEvents(pen)
-    if _shows_a_bar(mode, stream, environ):
-        colour = not environ.get("NO_COLOR")
-        return Bar(pen, verbose=verbose, colour=colour, clock=clock)
-    return ProgressLines(pen, verbose=verbose, clock=clock)
+        return JsonEvents(stream)
+    display = Display(stream, is_live=_shows_a_bar(mode, stream, environ), clock=clock)
+    return RunProgress(
+        display,
+        (story or SuiteStory)(display.is_ascii),
+        verbose=verbose,
+        colour=not environ.get("NO_COLOR"),
+        clock=clock,
+    )
 
 
 def _shows_a_bar(mode: str, stream: TextIO, environ: Mapping[str, str]) -> bool:
-    if mode == "lines" or environ.get("TERM", "") in {"", "dumb"}:
+    if mode == "lines" or not shows_rows(environ):
         return False
     try:
         is_terminal = stream.isatty()
@@ -77,3 +192,348 @@ def _shows_a_bar(mode: str, stream: TextIO, environ: Mapping[str, str]) -> bool:
         return False
     # CI services lend a terminal, and keep a log of it.
     return is_terminal and (mode == "bar" or not environ.get("CI"))
+
+
+class RunProgress:
+    """Tells a display what happens in a run: in lines, or in a bar with counts and what runs now.
+
+    Above a bar, only what did not pass is told; a log gets a line for each trial that ended, and
+    one a minute when none does.
+    """
+
+    def __init__(
+        self,
+        display: Display,
+        story: Story,
+        *,
+        verbose: bool,
+        colour: bool,
+        clock: Callable[[], float],
+    ) -> None:
+        self._display = display
+        self._story = story
+        self._verbose = verbose
+        self._colour = colour
+        self._clock = clock
+        story.hidden = story.minor if display.is_live and not verbose else frozenset()
+        self._tells_retries = verbose or (story.tells_retries and not display.is_live)
+        self._running = Running[Trial]()
+        self._holds = Holds()
+        self._skips = Skips()
+        self._spending = Spending()
+        self._eta_s: float | None = None
+        self._began_at = clock()
+
+    def __call__(self, event: Happening) -> None:
+        now = self._clock()
+        self._spending.watch(event)
+        for line in self._story.tell(event, self._standing(event)):
+            self._display.line(line.text)
+        match event:
+            case TrialEnded():
+                self._eta_s = event.eta_s
+                self._running.end(event.trial.index)
+            case TrialSkipped():
+                self._running.end(event.trial.index)
+                self._say_skipped(event, now)
+            case AttemptStarted(attempt=attempt):
+                self._running.begin(attempt.trial.index, attempt.trial, now)
+                if self._verbose:
+                    again = f"(attempt {attempt.number})" if attempt.number > 1 else ""
+                    self._say_of(attempt.trial, "start", again)
+            case AttemptEnded():
+                self._running.end(event.attempt.trial.index)
+                if self._tells_retries:
+                    why = f"{how_it_ended(event.result)}; again in {duration(event.retry_in_s)}"
+                    self._say_of(event.attempt.trial, "again", why)
+            case Capacity():
+                self._holds.watch(event, now)
+            case Notice():
+                self._display.line(one_line(event.message, LONGEST_NOTICE), is_cut=False)
+            case RunStarted():
+                self._began_at = now
+                self._display.begin(self._rows)
+            case RunEnded():
+                self.close()
+        self._display.tick(now)
+
+    def recall(self, trial: Trial, result: TrialResult) -> None:
+        """What an earlier engine of the run did."""
+        self._story.recall(trial, result)
+
+    def tick(self, now: float) -> None:
+        """Called several times a second, with the time of the clock that `choose` was given."""
+        if not self._display.is_live:
+            self._say_more_skipped(now)
+            if self._display.is_begun:
+                self._say_how_it_goes(now)
+        self._display.tick(now)
+
+    def close(self) -> None:
+        """Leave the stream as it was found. May be called again."""
+        self._say_more_skipped(math.inf)
+        self._display.close()
+
+    # ---- lines
+
+    def _standing(self, event: Happening) -> str:
+        """`ETA 8 s, $0.12 of $5.00`: of the whole run, for the line of a trial in a log."""
+        if self._display.is_live or not isinstance(event, TrialEnded):
+            return ""
+        left = eta(event.eta_s, event.done, event.total)
+        return ", ".join(filter(None, (left, str(self._spending))))
+
+    def _say_of(self, trial: Trial, mark: str, words: str) -> None:
+        self._display.line(f"{self._story.prefix(mark)}{_label(trial)}  {words}".rstrip())
+
+    def _say_skipped(self, event: TrialSkipped, now: float) -> None:
+        # Very many may come at once, for one reason: above a bar, they are only counted.
+        if not self._display.is_live and self._skips.is_first(event.reason, now):
+            self._say_of(event.trial, "skipped", _skipped(event.reason, LONGEST_REASON))
+
+    def _say_more_skipped(self, now: float) -> None:
+        for number, why in self._skips.take(now):
+            words = f"{number:,} more {_skipped(why, LONGEST_LABEL)}"
+            self._display.line(self._story.prefix("skipped") + words)
+
+    def _say_how_it_goes(self, now: float) -> None:
+        story = self._story
+        if story.tells_holds and (told := self._holds.take(now)) is not None:
+            words = f"nothing holds the {story.noun} back any more"
+            if told.held_by:
+                at_once = f"{told.at_once:,} of {told.wanted:,} at once"
+                words = f"{at_once}: {told.held_by} holds back the others"
+            self._display.line(story.note(words))
+        if now - self._display.last_line_at >= QUIET_S:
+            words = f"nothing runs just now, and the {story.noun} waits"
+            if (longest := self._running.longest(now)) is not None:
+                trial, for_s = longest
+                words = (
+                    f"{len(self._running)} running{self._holds}, "
+                    f"longest {_label(trial)} for {rough_time(for_s)}"
+                )
+            self._display.line(story.note(words))
+
+    # ---- rows
+
+    def _rows(self, width: int) -> tuple[str, str]:
+        return self._counts(width), self._what_runs(width)
+
+    def _counts(self, width: int) -> str:
+        done, total = self._story.position
+        parts = [
+            *self._story.counts(self._clock() - self._began_at),
+            CountPart(eta(self._eta_s, done, total)),
+            CountPart(str(self._spending)),
+        ]
+        said = "  ".join(part.text for part in parts if part.text)
+        room = width - columns(said) - 2
+        if room < SHORTEST_BAR:
+            return self._fitted(said, width)
+        painted = "  ".join(self._paint(*part) for part in parts if part.text)
+        return f"{self._bar(done / total if total else 1.0, min(room, LONGEST_BAR))}  {painted}"
+
+    def _bar(self, share: float, width: int) -> str:
+        if self._display.is_ascii:
+            filled = int(share * (width - 2))
+            return f"[{'#' * filled}{'-' * (width - 2 - filled)}]"
+        filled = int(share * width)
+        return self._paint("━" * filled, GREEN) + self._paint("─" * (width - filled), DIM)
+
+    def _what_runs(self, width: int) -> str:
+        if not self._running:
+            return ""
+        # Names beyond the row's end are not worth making.
+        most = width // 3
+        names = ", ".join(map(_label, self._running.first(most)))
+        more = ", …" if len(self._running) > most else ""
+        row = f"{len(self._running)} running{self._holds}: {names}{more}"
+        return self._paint(self._fitted(row, width), DIM)
+
+    def _fitted(self, row: str, width: int) -> str:
+        return fit(row, width, is_ascii=self._display.is_ascii)
+
+    def _paint(self, text: str, colour: str) -> str:
+        return f"{colour}{text}{PLAIN}" if colour and self._colour and text else text
+
+
+ProgressView = RunProgress | JsonEvents | NullObserver
+
+
+def _label(trial: Trial) -> str:
+    return one_line(trial.label, LONGEST_LABEL)
+
+
+def _skipped(why: str, longest: int) -> str:
+    return f"skipped: {one_line(why, longest)}"
+
+
+def how_it_ended(result: AttemptResult) -> str:
+    """`timeout: not done after 10 s`."""
+    why = one_line(reason(result), LONGEST_REASON)
+    return str(result.outcome) if why in ("", result.outcome) else f"{result.outcome}: {why}"
+
+
+class SuiteStory:
+    """What there is to say of a run of a suite: one line for each trial that ended."""
+
+    minor = frozenset(("passed", "skipped"))
+    noun = "run"
+    tells_retries = False
+    tells_holds = True
+
+    def __init__(self, ascii_only: bool) -> None:
+        self.hidden = frozenset[str]()
+        self.position = (0, 0)
+        self._marks = ASCII_MARKS if ascii_only else MARKS
+        self._counts = Counter[str]()
+        self._lines = ResultLines()
+
+    def tell(self, event: Happening, standing: str = "") -> Iterable[StoryLine]:
+        match event:
+            case TrialEnded(result=result):
+                mark = "error" if result.outcome.is_error else str(result.outcome)
+                self._counts[mark] += 1
+                self.position = (event.done, event.total)
+                if mark not in self.hidden:
+                    return (StoryLine(mark, self._ended(event, mark, standing)),)
+            case TrialSkipped():
+                self._counts["skipped"] += 1
+            case RunStarted():
+                self.position = (event.already_done, event.total)
+        return ()
+
+    def recall(self, trial: Trial, result: TrialResult) -> None:
+        """Of trials that are done, the number is told as a run begins."""
+
+    def prefix(self, mark: str) -> str:
+        return f"{place(*self.position)} {self._marks[mark]} "
+
+    def note(self, words: str) -> str:
+        return f"{place(*self.position)} … {words}"
+
+    def counts(self, elapsed_s: float) -> list[CountPart]:  # noqa: ARG002 - a race tells it
+        done, total = self.position
+        number = self._counts
+        parts = [
+            CountPart(f"{done:>{len(str(total))}}/{total}"),
+            CountPart(f"{number['passed']} passed", GREEN if number["passed"] else ""),
+            CountPart(f"{number['failed']} failed", RED if number["failed"] else ""),
+            CountPart(counted(number["error"], "error"), YELLOW if number["error"] else ""),
+        ]
+        if number["skipped"]:
+            parts.append(CountPart(f"{number['skipped']} skipped", DIM))
+        return parts
+
+    def _ended(self, event: TrialEnded, mark: str, standing: str) -> str:
+        result = event.result.result
+        took = "" if result.outcome is Outcome.SKIPPED else duration(result.duration_s)
+        why = "" if result.outcome is Outcome.PASSED else how_it_ended(result)
+        if result.outcome is Outcome.FAILED:
+            why = one_line(reason(result), LONGEST_REASON)
+        told = f"({standing})" if standing else ""
+        return self.prefix(mark) + self._lines.line(_label(event.trial), took, told, why)
+
+
+# ---- what is counted
+
+
+class Holds:
+    """How many the machine lets run at once, and what holds back more."""
+
+    def __init__(self) -> None:
+        self._capacity: Capacity | None = None
+        self._since = 0.0
+        self._told: str | None = None
+
+    def watch(self, capacity: Capacity, now: float) -> None:
+        before, self._capacity = self._held_by, capacity
+        if self._held_by != before:
+            self._since = now
+
+    def take(self, now: float) -> Capacity | None:
+        """What to tell in a log: another hold than the one told last, and not just a moment's."""
+        if self._held_by == self._told or now - self._since < HELD_S:
+            return None
+        self._told = self._held_by
+        return self._capacity
+
+    @property
+    def _held_by(self) -> str | None:
+        return (self._capacity and self._capacity.held_by) or None
+
+    def __str__(self) -> str:
+        """` (6 of 20, memory)`, to stand behind what runs; empty where nothing holds it back."""
+        told = self._capacity
+        if told is None or not told.held_by:
+            return ""
+        return f" ({told.at_once:,} of {told.wanted:,}, {told.held_by})"
+
+
+class Skips:
+    """Trials that were left for later: the first for a reason is told at once, others together."""
+
+    def __init__(self) -> None:
+        self._untold: dict[str, int] = {}
+        self._last_at = 0.0
+
+    def is_first(self, reason: str, now: float) -> bool:
+        """Counts one more; True where none was skipped for this reason before."""
+        is_first = reason not in self._untold
+        self._untold[reason] = 0 if is_first else self._untold[reason] + 1
+        self._last_at = now
+        return is_first
+
+    def take(self, now: float) -> list[tuple[int, str]]:
+        """Those not told yet and why, once no more come for a while."""
+        if now - self._last_at < SKIPS_TOGETHER_S:
+            return []
+        taken = [(number, reason) for reason, number in self._untold.items() if number]
+        self._untold.update(dict.fromkeys(self._untold, 0))
+        return taken
+
+
+class Spending:
+    """Dollars so far, of this engine and of those before it."""
+
+    def __init__(self) -> None:
+        self._usd = 0.0
+        self._budget_usd: float | None = None
+        self._is_told = False
+        self._is_partly_unknown = False
+
+    def watch(self, event: Happening) -> None:
+        match event:
+            case TrialEnded():
+                # Only of the attempt that decided: those before it were told as they ended.
+                self._add(event.result.result)
+            case AttemptEnded():
+                self._add(event.result)
+            case TrialSkipped(last=AttemptResult() as last):
+                self._add(last)
+            case RunStarted():
+                self._budget_usd = event.budget_usd
+                self._usd = event.spent_usd
+                self._is_partly_unknown = event.spent_unknown
+                self._is_told = (
+                    event.spent_usd > 0 or event.spent_unknown or event.budget_usd is not None
+                )
+
+    def _add(self, result: AttemptResult) -> None:
+        for spend in (result.spend, result.judging):
+            if spend is None:
+                continue
+            self._is_told = True
+            if spend.cost_usd is None or not math.isfinite(spend.cost_usd):
+                self._is_partly_unknown = True
+            if math.isfinite(spend.known_usd):
+                self._usd += spend.known_usd
+
+    def __str__(self) -> str:
+        """`$0.12`, `$0.12 of $5.00`, `at least $0.12`; empty where nothing costs anything."""
+        if not self._is_told:
+            return ""
+        if self._is_partly_unknown and not self._usd:
+            return "cost unknown"
+        said = f"at least {money(self._usd)}" if self._is_partly_unknown else money(self._usd)
+        return said if self._budget_usd is None else f"{said} of {money(self._budget_usd)}"

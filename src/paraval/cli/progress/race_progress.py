@@ -1,41 +1,63 @@
-"""What is seen of a race while it goes on: a bar with its phase, lines in a log, or JSON."""
+"""What is seen of a race while it goes on: who passed, who failed and how, who is a duplicate, how
+fast each is after a round. Not one line for each block.
+"""
 
 from __future__ import annotations
 
-import math
-import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
 from typing import TextIO
 
-from paraval.cli.progress.bar import GREEN, RED, YELLOW, Bar
-from paraval.cli.progress.counts import MachineRoom, RunningTrials, Skips
-from paraval.cli.progress.lines import (
+from paraval.cli.progress.progress import (
+    ASCII_MARKS,
+    GREEN,
     LONGEST_LABEL,
-    LONGEST_NOTICE,
     LONGEST_REASON,
-    QUIET_S,
-    Pen,
-    ProgressLines,
-    shown_label,
+    MARKS,
+    RED,
+    YELLOW,
+    CountPart,
+    ProgressView,
+    StoryLine,
+    choose,
+    how_it_ended,
 )
-from paraval.cli.progress.progress import ProgressObserver, choose
-from paraval.cli.progress.race_story import RaceStory
+from paraval.errors import StoreError
+from paraval.racing.candidates.duplicates import BASE_NORMAL
+from paraval.racing.correctness.differences import tests_run
+from paraval.racing.course.steps import BASELINE, STEP, StepKind, finding_of
+from paraval.racing.course.verdicts import FIRST_BLOCKS, one_of, speedup_of
+from paraval.racing.findings import (
+    Block,
+    CorrectnessFinding,
+    Origin,
+    Speedup,
+    StepFinding,
+    TestStatus,
+)
+from paraval.racing.report.race_words import is_bounded, speedup_cell, times
+from paraval.racing.request import TOTAL
 from paraval.records import (
-    AttemptEnded,
     AttemptStarted,
-    Capacity,
     Happening,
-    Notice,
+    Outcome,
     RunEnded,
-    RunStarted,
     Trial,
     TrialEnded,
     TrialResult,
-    TrialSkipped,
 )
-from paraval.text.terminal import one_line
-from paraval.text.words import counted, duration, reason, rough_time
+from paraval.report.reasons import reason
+from paraval.text.terminal import columns, one_line
+from paraval.text.words import counted, duration, listed, rough_time
+
+WIDEST_NAMES = 32
+"""What comes after names stands below one another, but one long name moves no line but its own."""
+SHOWN_TESTS = 3
+LEAST_BLOCKS = 2
+"""The first round begins with one block of each, to see that it works: that shows no speed yet."""
+_BLOCKS = {StepKind.SCREEN: "block", StepKind.FINAL: "fresh block"}
 
 
 def choose_for_race(
@@ -46,164 +68,507 @@ def choose_for_race(
     confidence: float = 0.95,
     clock: Callable[[], float] = time.monotonic,
     environ: Mapping[str, str] | None = None,
-) -> ProgressObserver:
-    """The onlooker for a mode, as `progress.choose` has them; `confidence`: of intervals."""
-    chosen = choose(mode, stream, verbose, clock=clock, environ=environ)
-    pen = Pen(stream)
-    story = RaceStory(ascii_only=pen.is_ascii, confidence=confidence)
-    if isinstance(chosen, Bar):
-        colour = not (os.environ if environ is None else environ).get("NO_COLOR")
-        return RaceBar(pen, story, verbose=verbose, colour=colour, clock=clock)
-    if isinstance(chosen, ProgressLines):
-        return RaceLines(pen, story, verbose=verbose, clock=clock)
-    return chosen
+) -> ProgressView:
+    """What shows a race, by the modes of `progress.choose`; `confidence`: of intervals."""
+
+    def story(ascii_only: bool) -> RaceStory:
+        return RaceStory(ascii_only=ascii_only, confidence=confidence)
+
+    return choose(mode, stream, verbose, clock=clock, environ=environ, story=story)
 
 
-class RaceBar(Bar):
-    """The bar of a phase, how many candidates passed, and what runs now."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """Where a race is."""
 
-    def __init__(
-        self,
-        pen: Pen,
-        story: RaceStory,
-        *,
-        verbose: bool,
-        colour: bool,
-        clock: Callable[[], float],
-    ) -> None:
-        super().__init__(pen, verbose=verbose, colour=colour, clock=clock)
-        self._story = story
-        self._began_at = clock()
+    word: str = "starting"
+    unit: str = ""
+    done: int = 0
+    total: int = 0
 
-    def __call__(self, event: Happening) -> None:
-        if isinstance(event, RunStarted):
-            self._began_at = self._clock()
-        if not isinstance(event, TrialEnded):
-            # Before the block is taken away; of trials that ended, `_count` tells.
-            self._tell(event)
-        super().__call__(event)
+    def __str__(self) -> str:
+        """`testing 12 of 20`, `measuring 7 of 24 blocks`."""
+        if not self.total:
+            return self.word
+        return f"{self.word} {self.done:,} of {self.total:,}{self.unit and ' ' + self.unit}"
 
-    def recall(self, trial: Trial, result: TrialResult) -> None:
-        """What an earlier engine of the race did."""
-        self._story.recall(trial, result)
-        self._follow()
 
-    def _begin(self, event: RunStarted) -> None:
-        super()._begin(event)
-        self._follow()
+@dataclass(slots=True, kw_only=True)
+class _Known:
+    """What was heard of one candidate."""
 
-    def _count(self, event: TrialEnded) -> None:
-        self._running.end(event.trial)
-        self._eta_s = event.eta_s
-        self._tell(event)
+    index: int
+    """Of the trial that staged it: in the order of proposal."""
+    normal: str | None = None
+    """None: not staged yet, or no candidate at all."""
+    is_settled: bool = False
+    """Its tests began, or it was told why they never will."""
+    is_over: bool = False
+    """Its tests ended, or never will begin."""
 
-    def _tell(self, event: Happening) -> None:
-        for line in self._story.tell(event):
-            # Who passed is counted, and the report names them.
-            if self._verbose or line.mark != "passed":
-                self._say(line.text)
-        self._follow()
 
-    def _follow(self) -> None:
-        phase = self._story.phase
-        self._done, self._total = (phase.done, phase.total) if phase.total else (0, 1)
+class RaceStory:
+    """Is told each Happening, and answers with the lines that it is worth."""
 
-    def _count_parts(self) -> list[tuple[str, str]]:
-        story = self._story
-        parts = [
-            (str(story.phase), ""),
-            (f"{story.passed:,} passed", GREEN if story.passed else ""),
-            (f"{story.failed:,} failed", RED if story.failed else ""),
+    # Who passed is counted, and the report names them.
+    minor = frozenset(("passed",))
+    noun = "race"
+    # A step that fails for no fault of its candidate is worth a look.
+    tells_retries = True
+    tells_holds = False
+
+    def __init__(self, *, ascii_only: bool, confidence: float = 0.95) -> None:
+        self.hidden = frozenset[str]()
+        self._marks = ASCII_MARKS if ascii_only else MARKS
+        self.passed = self.failed = self.errors = 0
+        """Candidates."""
+        self._known: dict[str, _Known] = {}
+        self._why_the_baseline_failed: str | None = None
+        self._rounds = Rounds(confidence)
+        self._word = "starting"
+        self._total = 0
+        """Of trials, as far as they were known at the event before ..."""
+        self._done = 0
+        """... and how many had ended."""
+        self._width = 0
+
+    @property
+    def phase(self) -> Phase:
+        if self._word == "testing":
+            over = sum(one.is_over for one in self._known.values())
+            return Phase(word="testing", done=over, total=len(self._known))
+        if self._word in ("measuring", "finals"):
+            rounds = self._rounds
+            return Phase(word=self._word, unit="blocks", done=rounds.done, total=rounds.total)
+        return Phase(word=self._word)
+
+    @property
+    def position(self) -> tuple[int, int]:
+        phase = self.phase
+        return (phase.done, phase.total) if phase.total else (0, 1)
+
+    def counts(self, elapsed_s: float) -> list[CountPart]:
+        return [
+            CountPart(str(self.phase)),
+            CountPart(f"{self.passed:,} passed", GREEN if self.passed else ""),
+            CountPart(f"{self.failed:,} failed", RED if self.failed else ""),
+            CountPart(counted(self.errors, "error") if self.errors else "", YELLOW),
+            CountPart(rough_time(elapsed_s)),
         ]
-        if story.errors:
-            parts.append((counted(story.errors, "error"), YELLOW))
-        parts.append((rough_time(self._clock() - self._began_at), ""))
-        if self._eta_s is not None and self._done < self._total:
-            parts.append((f"ETA {rough_time(self._eta_s)}", ""))
-        if spent := str(self._spending):
-            parts.append((spent, ""))
-        return parts
 
+    def prefix(self, mark: str) -> str:
+        return f"{self._marks[mark]} " if mark == "start" else ""
 
-class RaceLines:
-    """A line for each thing that a person cares about, and one a minute when there is none."""
+    def note(self, words: str) -> str:
+        return f"… {self.phase}: {words}"
 
-    def __init__(
-        self, pen: Pen, story: RaceStory, *, verbose: bool, clock: Callable[[], float]
-    ) -> None:
-        self._pen = pen
-        self._story = story
-        self._verbose = verbose
-        self._clock = clock
-        self._running = RunningTrials()
-        self._room = MachineRoom()
-        self._skips = Skips()
-        self._last_line_at = clock()
-        self._goes_on = False
+    def tell(self, event: Happening, standing: str = "") -> list[StoryLine]:  # noqa: ARG002 - for suites
+        return [line for line in self._told(event) if line.mark not in self.hidden]
 
-    def __call__(self, event: Happening) -> None:
-        for line in self._story.tell(event):
-            self._say(line.text)
+    def _told(self, event: Happening) -> Iterator[StoryLine]:
         match event:
-            case TrialEnded():
-                self._running.end(event.trial)
-            case TrialSkipped():
-                self._running.end(event.trial)
-                if self._skips.is_first(event.reason, self._clock()):
-                    why = one_line(event.reason, LONGEST_REASON)
-                    self._say(f"{shown_label(event.trial)}  skipped: {why}")
             case AttemptStarted():
-                self._running.begin(event.attempt.trial, self._clock())
-                if self._verbose:
-                    self._say(f"  {shown_label(event.attempt.trial)} begins")
-            case AttemptEnded():
-                self._running.end(event.attempt.trial)
-                self._say(_again(event))
-            case Capacity():
-                self._room.watch(event, self._clock())
-            case Notice():
-                self._say(one_line(event.message, LONGEST_NOTICE))
-            case RunStarted():
-                self._last_line_at = self._clock()
-                self._goes_on = True
+                yield from self._started(event.attempt.trial, event.attempt.number)
+            case TrialEnded():
+                yield from self._ended(event)
             case RunEnded():
-                self.close()
+                yield from self._duplicates(None)
+                yield from self._measured(self._rounds.finish())
 
     def recall(self, trial: Trial, result: TrialResult) -> None:
-        """What an earlier engine of the race did."""
-        self._story.recall(trial, result)
-
-    def tick(self, now: float) -> None:
-        self._say_more_skipped(now)
-        if self._goes_on and now - self._last_line_at >= QUIET_S:
-            self._say(self._alive(now))
-
-    def close(self) -> None:
-        self._goes_on = False
-        self._say_more_skipped(math.inf)
-
-    def _alive(self, now: float) -> str:
-        longest = self._running.longest(now)
-        if longest is None:
-            return f"… {self._story.phase}: nothing runs just now, and the race waits"
-        trial, for_s = longest
-        return (
-            f"… {self._story.phase}: {len(self._running)} running{self._room}, "
-            f"longest {shown_label(trial)} for {rough_time(for_s)}"
+        """What an earlier engine of the race did counts, and was told then."""
+        kind = _kind(trial)
+        ended = TrialEnded(
+            trial=trial, result=result, done=self._done, total=self._total, eta_s=None
         )
+        if kind in (StepKind.SCREEN, StepKind.FINAL):
+            block = _block(result)
+            self._rounds.recall(kind, trial.case.id, trial.repeat, block)
+            told = (*self._duplicates(None), *self._broken(ended, block))
+        else:
+            told = (*self._started(trial, 1), *self._ended(ended))
+        del told  # All of it has been said.
 
-    def _say_more_skipped(self, now: float) -> None:
-        for number, why in self._skips.take(now):
-            self._say(f"{number:,} more skipped: {one_line(why, LONGEST_LABEL)}")
+    # ---- what starts
 
-    def _say(self, line: str) -> None:
-        self._pen.line(line)
-        self._last_line_at = self._clock()
+    def _started(self, trial: Trial, number: int) -> Iterator[StoryLine]:
+        kind, name = _kind(trial), trial.case.id
+        match kind:
+            case StepKind.STAGE:
+                self._word = "testing"
+                self._known.setdefault(name, _Known(index=trial.index))
+                if number == 1:
+                    yield from self._arrived(trial)
+            case StepKind.TEST:
+                self._word = "testing"
+                if (known := self._known.get(name)) is not None:
+                    # All that were proposed before it are staged: who is equal to whom is known.
+                    yield from self._duplicates(known.index)
+                    known.is_settled = True
+            case StepKind.SCREEN | StepKind.FINAL:
+                yield from self._duplicates(None)
+                left = max(0, self._total - self._done)
+                yield from self._measured(self._rounds.begin(kind, name, trial.repeat, left))
+                self._word = "measuring" if kind is StepKind.SCREEN else "finals"
+            case StepKind.CALIBRATE:
+                self._word = "measuring the baseline"
+            case StepKind.CANARY:
+                self._word = "checking the tests"
+            case StepKind.PROFILE:
+                self._word = "profiling"
+
+    def _arrived(self, trial: Trial) -> Iterator[StoryLine]:
+        """Only of those that nobody gave: the others are known to who asked for the race."""
+        origin = trial.case.metadata.get("origin", Origin.GIVEN)
+        if origin == Origin.GENERATE:
+            yield self._line("new", trial.case.id, "generated")
+        elif origin != Origin.GIVEN:
+            parent = one_line(str(trial.case.metadata.get("parent")), LONGEST_LABEL)
+            yield self._line("new", trial.case.id, f"{origin} of {parent}")
+
+    def _duplicates(self, before: int | None) -> Iterator[StoryLine]:
+        """Of those that were proposed before this one; None: of all that can be told by now."""
+        first: dict[str, str] = {BASE_NORMAL: BASELINE}
+        for name, one in sorted(self._known.items(), key=lambda known: known[1].index):
+            if before is not None and one.index >= before:
+                break
+            if one.normal is None and not one.is_settled:
+                # It is not staged yet: those after it may turn out to be equal to it.
+                break
+            original = name if one.normal is None else first.setdefault(one.normal, name)
+            if original != name and not one.is_settled:
+                one.is_settled = one.is_over = True
+                what = f"duplicate of {one_line(original, LONGEST_LABEL)}"
+                yield self._line("skipped", name, what)
+
+    # ---- what ended
+
+    def _ended(self, event: TrialEnded) -> Iterator[StoryLine]:
+        kind, finding = _kind(event.trial), _finding(event.result)
+        is_last = event.done >= self._total > 0
+        self._done, self._total = event.done, event.total
+        match kind:
+            case StepKind.STAGE:
+                yield from self._staged(event, finding)
+            case StepKind.TEST:
+                yield from self._tested(event, finding.tested or CorrectnessFinding())
+            case StepKind.SCREEN | StepKind.FINAL:
+                yield from self._block_ended(event, kind, is_last=is_last)
+            case StepKind.CALIBRATE:
+                yield from self._calibrated(event, finding)
+            case StepKind.GENERATE | StepKind.REPAIR | StepKind.REFINE:
+                yield from self._asked(event, kind, finding)
+
+    def _staged(self, event: TrialEnded, finding: StepFinding) -> Iterator[StoryLine]:
+        name = event.trial.case.id
+        known = self._known.setdefault(name, _Known(index=event.trial.index))
+        staged = finding.staged
+        if event.result.outcome is Outcome.PASSED and staged is not None and not staged.flags:
+            known.normal = staged.normal
+            return
+        known.is_settled = known.is_over = True
+        if staged is not None and staged.flags:
+            self.failed += 1
+            yield self._line("failed", name, f"invalid: {'; '.join(staged.flags)}")
+        elif event.result.outcome is Outcome.FAILED:
+            self.failed += 1
+            yield self._line("failed", name, f"invalid: {_reason(event.result)}")
+        else:
+            yield self._error(event)
+
+    def _tested(self, event: TrialEnded, tested: CorrectnessFinding) -> Iterator[StoryLine]:
+        name, outcome = event.trial.case.id, event.result.outcome
+        took = duration(event.result.result.duration_s)
+        if (known := self._known.get(name)) is not None:
+            known.is_settled = known.is_over = True
+        if outcome is Outcome.PASSED and not tested.flags:
+            if name == BASELINE and event.trial.repeat > 1:
+                return
+            self.passed += name != BASELINE
+            number = "" if tested.counts is None else f" ({tested.counts.passed:,})"
+            yield self._line("passed", name, f"tests passed{number}  {took}")
+        elif outcome.is_judged:
+            self.failed += name != BASELINE
+            why = why_failed(tested) or _reason(event.result) or "its tests"
+            # It is tested twice, and mostly fails twice for the same.
+            if name != BASELINE or why != self._why_the_baseline_failed:
+                yield self._line("failed", name, f"failed: {why}")
+            if name == BASELINE:
+                self._why_the_baseline_failed = why
+        else:
+            yield self._error(event)
+
+    def _calibrated(self, event: TrialEnded, finding: StepFinding) -> Iterator[StoryLine]:
+        found = finding.calibration
+        if event.result.outcome is not Outcome.PASSED or found is None or not found.samples:
+            yield self._error(event)
+            return
+        # What counts, as the report tells it: not the whole process, where it measures itself.
+        took = duration(median(one[TOTAL] for one in found.samples))
+        yield self._line("passed", BASELINE, f"benchmark {took} a run")
+
+    def _block_ended(
+        self, event: TrialEnded, kind: StepKind, *, is_last: bool
+    ) -> Iterator[StoryLine]:
+        block = _block(event.result)
+        yield from self._broken(event, block)
+        left, name = max(0, event.total - event.done), event.trial.case.id
+        yield from self._measured(self._rounds.end(kind, name, block, left, is_last=is_last))
+
+    def _broken(self, event: TrialEnded, block: Block | None) -> Iterator[StoryLine]:
+        if block is None and event.result.outcome is not Outcome.SKIPPED:
+            yield self._error(event)
+
+    def _measured(self, speeds: Iterable[tuple[str, str]]) -> Iterator[StoryLine]:
+        for name, words in speeds:
+            yield self._line("measured", name, words)
+
+    def _asked(
+        self, event: TrialEnded, kind: StepKind, finding: StepFinding
+    ) -> Iterator[StoryLine]:
+        name = event.trial.case.id
+        who = "" if kind is StepKind.GENERATE else f"{kind.value} "
+        if event.result.outcome not in (Outcome.PASSED, Outcome.SKIPPED):
+            yield self._error(event, who=who)
+        if finding.asked is None:
+            return
+        if not finding.asked.proposals and event.result.outcome is Outcome.PASSED:
+            # What it does propose is told as it arrives, which may be long before it ends.
+            took = duration(event.result.result.duration_s)
+            yield self._line("new", name, f"{who}proposes nothing  {took}")
+        if complaints := finding.asked.complaints:
+            noun = "item" if complaints[0].startswith("item ") else "line"
+            left_out = counted(len(complaints) + finding.asked.more_complaints, noun)
+            yield self._line("error", name, f"{left_out} left out: {complaints[0]}")
+        for remark in finding.asked.remarks:
+            yield self._line("error", name, remark)
+
+    # ---- words
+
+    def _error(self, event: TrialEnded, who: str | None = None) -> StoryLine:
+        """`! hangs  timeout: not done after 10 s`; `who`: a hook's, not the candidate's own."""
+        self.errors += who is None and event.trial.case.id != BASELINE
+        words = f"{who or ''}{how_it_ended(event.result.result)}"
+        return self._line("error", event.trial.case.id, words)
+
+    def _line(self, mark: str, name: str, words: str) -> StoryLine:
+        shown = one_line(name, LONGEST_LABEL)
+        if columns(shown) <= WIDEST_NAMES:
+            self._width = max(self._width, columns(shown))
+        padding = " " * (self._width - columns(shown))
+        # Words of ours have two spaces between them that one_line would take away.
+        said = "  ".join(one_line(part, LONGEST_REASON) for part in words.split("  "))
+        return StoryLine(mark, f"{self._marks[mark]} {shown}{padding}  {said}".rstrip())
 
 
-def _again(event: AttemptEnded) -> str:
-    """It is told in any log: a step that fails for no fault of its candidate is worth a look."""
-    why = one_line(reason(event.result), LONGEST_REASON)
-    outcome = event.result.outcome.value
-    told = outcome if why in ("", outcome) else f"{outcome}: {why}"
-    return f"{shown_label(event.attempt.trial)}  {told}; again in {duration(event.retry_in_s)}"
+def _kind(trial: Trial) -> StepKind | None:
+    try:
+        return StepKind(str(trial.variant.get(STEP)))
+    except ValueError:
+        return None
+
+
+def _finding(result: TrialResult) -> StepFinding:
+    try:
+        return finding_of(result.result)
+    except StoreError:
+        # A finding of another version: nothing is known of it, and nobody is disturbed.
+        return StepFinding()
+
+
+def _block(result: TrialResult) -> Block | None:
+    """None: it came to no end."""
+    return _finding(result).block if result.outcome is Outcome.PASSED else None
+
+
+def _reason(result: TrialResult) -> str:
+    return one_line(reason(result.result), LONGEST_REASON)
+
+
+# ---- rounds
+
+
+@dataclass(slots=True, kw_only=True)
+class _Round:
+    """The blocks that are measured now."""
+
+    kind: StepKind | None = None
+    done: int = 0
+    left: int = 0
+    """Named, and not done."""
+    measured: set[str] = field(default_factory=set)
+    """Whose speed was not told since."""
+
+
+class Rounds:
+    """Is told of each block, and tells how fast candidates are."""
+
+    def __init__(self, confidence: float) -> None:
+        self._confidence = confidence
+        self._blocks: dict[tuple[StepKind, str], list[Block]] = {}
+        self._finalists: set[str] = set()
+        self._recalled: set[tuple[StepKind, str]] = set()
+        """Who has blocks of earlier engines."""
+        self._broken: set[str] = set()
+        """A block of theirs came to no end: they are out, however fast the others were."""
+        self._beginners: set[str] = set()
+        """Whose first block was measured: the rest of their first round is not named yet."""
+        self._is_first_pass = False
+        self._round = _Round()
+
+    @property
+    def done(self) -> int:
+        return self._round.done
+
+    @property
+    def total(self) -> int:
+        """Of this round, with what is not named yet and sure to come; 0: nobody knows yet."""
+        ahead = 0
+        if self._is_first_pass and (self._round.done or self._round.left):
+            ahead = (FIRST_BLOCKS - 1) * (len(self._beginners) + self._round.left)
+        return self._round.done + self._round.left + ahead
+
+    # ---- what happens
+
+    def begin(self, kind: StepKind, name: str, number: int, left: int) -> Iterator[tuple[str, str]]:
+        """A block begins; the speeds of a round that is over by that."""
+        if kind is not self._round.kind:
+            yield from self.speeds()
+            self._round = _Round(kind=kind, left=left)
+        if kind is StepKind.FINAL:
+            self._finalists.add(name)
+        self._is_first_pass = kind is StepKind.SCREEN and number == 1
+        if not self._is_first_pass:
+            self._beginners.clear()
+
+    def end(
+        self, kind: StepKind, name: str, block: Block | None, left: int, *, is_last: bool
+    ) -> Iterator[tuple[str, str]]:
+        """A block has ended, without one where it broke; the speeds of a round that it ends.
+
+        `left`: blocks that are named and not done. `is_last`: nothing else was named when it began;
+        what is named now is another round.
+        """
+        self._take(kind, name, block, is_first=self._is_first_pass)
+        self._round.kind = kind
+        self._round.done += 1
+        self._round.left = left
+        self._round.measured.add(name)
+        if is_last:
+            yield from self.speeds(least=LEAST_BLOCKS)
+            if not self._is_first_pass:
+                self._round.done = 0
+            self._is_first_pass = False
+
+    def recall(self, kind: StepKind, name: str, number: int, block: Block | None) -> None:
+        """A block of an earlier engine."""
+        self._recalled.add((kind, name))
+        if kind is StepKind.FINAL:
+            self._finalists.add(name)
+        if number > 1:
+            self._beginners.clear()
+        self._take(kind, name, block, is_first=kind is StepKind.SCREEN and number == 1)
+
+    def _take(self, kind: StepKind, name: str, block: Block | None, *, is_first: bool) -> None:
+        if block is None:
+            self._broken.add(name)
+            return
+        self._blocks.setdefault((kind, name), []).append(block)
+        if is_first:
+            self._beginners.add(name)
+
+    def finish(self) -> Iterator[tuple[str, str]]:
+        """Finals that were broken off say nothing: the report goes by the rounds before, then."""
+        if not (self._round.kind is StepKind.FINAL and self._round.left):
+            yield from self.speeds()
+
+    # ---- how fast
+
+    def speeds(self, least: int = 1) -> Iterator[tuple[str, str]]:
+        """Of each candidate that was measured since it was told last, the fastest first.
+
+        One with fewer blocks waits.
+        """
+        kind = self._round.kind
+        if kind is None:
+            return
+        self._round.measured |= self._others_of_the_round(kind)
+        self._round.measured -= self._broken
+        names = [
+            one for one in self._round.measured if len(self._blocks.get((kind, one), ())) >= least
+        ]
+        self._round.measured.difference_update(names)
+        told = [(*self._speed(kind, name), name) for name in sorted(names)]
+        for _, words, name in sorted(told, key=lambda one: -one[0]):
+            yield name, words
+
+    def _others_of_the_round(self, kind: StepKind) -> set[str]:
+        """Whom an earlier engine measured in the round that was gone on with, and did not end: they
+        have as many blocks as those that were measured since."""
+        done = {len(self._blocks.get((kind, name), ())) for name in self._round.measured}
+        others = {name for of, name in self._recalled if of is kind}
+        self._recalled = {one for one in self._recalled if not done}
+        return {name for name in others if len(self._blocks.get((kind, name), ())) in done}
+
+    def _speed(self, kind: StepKind, name: str) -> tuple[float, str]:
+        blocks = self._blocks[kind, name]
+        after = f"after {counted(len(blocks), _BLOCKS[kind])}"
+        if any(block.noisy for of in _BLOCKS for block in self._blocks.get((of, name), ())):
+            after += "  (noisy)"
+        try:
+            speedup = speedup_of(blocks, self._confidence_of(kind))
+        except ValueError:
+            speedup = None
+        if speedup is None:
+            return 0.0, f"no speed {after}"
+        return speedup.estimate, f"{_speedup_words(speedup)} {after}"
+
+    def _confidence_of(self, kind: StepKind) -> float:
+        if kind is StepKind.FINAL:
+            return one_of(len(self._finalists), self._confidence)
+        return self._confidence
+
+
+def _speedup_words(speedup: Speedup) -> str:
+    if is_bounded(speedup):
+        return speedup_cell(speedup)
+    return f"{times(speedup.estimate)}, interval unknown,"
+
+
+# ---- failures
+
+
+def why_failed(tested: CorrectnessFinding) -> str:
+    """`1 of 12 tests: test_cycle`, `stdout is different`; empty: nobody can tell."""
+    if tested.flags:
+        return "; ".join(tested.flags)
+    tests = [one for one in tested.differences if one.scope == "test"]
+    left_out = [one for one in tests if one.status in (TestStatus.SKIPPED, TestStatus.MISSING)]
+    names = [_short_name(one.name) for one in tests if one not in left_out]
+    names = names or [_short_name(name) for name in tested.failing]
+    # Those that fail come first: where others are told, there is no more of them.
+    number = len(names) + (0 if left_out else tested.more)
+    parts = [_of_those_that_ran(number, names, tested)] if names else []
+    if left_out:
+        more = len(left_out) + tested.more
+        which = _first_of(more, [_short_name(one.name) for one in left_out])
+        parts.append(f"{counted(more, 'test')} did not run: {which}")
+    others = [f"{one.name} is {one.status}" for one in tested.differences if one.scope != "test"]
+    parts += others[:SHOWN_TESTS]
+    return "; ".join(parts)
+
+
+def _of_those_that_ran(number: int, names: Sequence[str], tested: CorrectnessFinding) -> str:
+    ran = tests_run(tested.counts)
+    all_of_them = f"{number:,} of {ran:,} tests" if ran >= number else counted(number, "test")
+    return f"{all_of_them}: {_first_of(number, names)}"
+
+
+def _first_of(number: int, names: Sequence[str]) -> str:
+    more = [f"{number - SHOWN_TESTS:,} more"] if number > SHOWN_TESTS else []
+    return listed((*names[:SHOWN_TESTS], *more))
+
+
+def _short_name(name: str) -> str:
+    """`test_cycle`, of its whole id."""
+    return name.rpartition("::")[2]

@@ -5,22 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
-from paraval.cli.error_messages import (
-    EXIT_CANNOT_TELL,
-    EXIT_INTERRUPTED,
-    complain,
-    let_go_of_stdout,
-    talk,
-)
+from paraval.cli.error_messages import EXIT_CANNOT_TELL, EXIT_INTERRUPTED, complain, talk
 from paraval.cli.github import append_summary
-from paraval.cli.output import has_colour, has_unicode, width_of
-from paraval.cli.progress.progress import ProgressObserver
+from paraval.cli.output import print_at_end
+from paraval.cli.progress.progress import RunOutput, shown_by
 from paraval.cli.progress.race_progress import choose_for_race
 from paraval.errors import ParavalError
 from paraval.racing.report.race_report import RaceReport, check_race_outputs, report_of
@@ -29,60 +21,35 @@ from paraval.racing.run import resume_race
 from paraval.racing.stored_race import recalled
 from paraval.records import RunInfo
 from paraval.runner.run import open_store
+from paraval.runner.session import Observer
 from paraval.settings import Options
 from paraval.store.store import Store
 
 OF_THE_WINNER = (".patch", ".diff")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RaceOutput:
-    """Where a race is shown: while it lasts, and after."""
-
-    progress: str = "auto"
-    verbose: bool = False
-    outputs: tuple[Path, ...] = ()
-
-    @classmethod
-    def from_options(cls, given: dict[str, Any]) -> RaceOutput:
-        return cls(
-            progress=given["progress"],
-            verbose=given["verbose"],
-            outputs=tuple(path.absolute() for path in given["outputs"]),
-        )
-
-
 def race_and_show(
-    request: RaceRequest, start: Callable[[ProgressObserver], RaceReport], showing: RaceOutput
+    request: RaceRequest, start: Callable[[Observer], RaceReport], showing: RunOutput
 ) -> RaceReport:
     """Starts a race, and shows what happens until its end."""
     check_race_outputs(showing.outputs)
-    observer = choose_for_race(
-        showing.progress,
-        sys.stderr,
-        verbose=showing.verbose,
-        confidence=request.accept.confidence,
-    )
-    try:
-        report = start(observer)
-    finally:
-        observer.close()
-    if showing.progress not in ("json", "none"):
-        talk("")
-    return report
+    confidence = request.accept.confidence
+    view = choose_for_race(showing.progress, sys.stderr, showing.verbose, confidence=confidence)
+    with shown_by(view) as observer:
+        return start(observer)
 
 
-def exit_code_after(report: RaceReport, showing: RaceOutput) -> int:
+def exit_code_after(report: RaceReport, showing: RunOutput) -> int:
     """Prints and writes it, and gives the exit code."""
     code = EXIT_INTERRUPTED if report.run.interrupted else report.exit_code
     is_written = _write(report, showing.outputs)
-    _print(report)
+    print_at_end(report.text)
     append_summary(report.markdown)
     return code if is_written else code or EXIT_CANNOT_TELL
 
 
 def go_on_with_race(
-    run: RunInfo, options: Options, showing: RaceOutput, parallel: int | None = None
+    run: RunInfo, options: Options, showing: RunOutput, parallel: int | None = None
 ) -> RaceReport:
     """A race that was interrupted or killed, as it was asked for."""
     return race_and_show(
@@ -99,26 +66,10 @@ def show_recorded(store: Store, run: RunInfo, outputs: Sequence[Path], *, as_jso
     if as_json:
         click.echo(json.dumps(report.as_json(), ensure_ascii=False, indent=2))
     else:
-        _print(report)
+        print_at_end(report.text)
     append_summary(report.markdown)
     code = EXIT_INTERRUPTED if report.run.interrupted else report.exit_code
     return code if _write(report, outputs) else code or EXIT_CANNOT_TELL
-
-
-def _print(report: RaceReport) -> None:
-    """A reader who has gone, or a full disk, must not hide how the race ended."""
-    stream = sys.stdout
-    if stream is None:
-        # Started with stdout closed: there is nowhere to print to.
-        return
-    try:
-        text = report.text(width_of(stream), colour=has_colour(stream), unicode=has_unicode(stream))
-        stream.write(f"{text}\n")
-        stream.flush()
-    except OSError as error:
-        let_go_of_stdout()
-        if not isinstance(error, BrokenPipeError):
-            talk(f"note: the report could not be printed: {error.strerror}")
 
 
 def _write(report: RaceReport, outputs: Sequence[Path]) -> bool:

@@ -7,22 +7,38 @@ pytest's own reporter, at the end.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from paraval.pytest_plugin.models.test_outcomes import crash_line
 from paraval.pytest_plugin.options import ProgressForm
+from paraval.records import Outcome
+from paraval.text.progress import Footer, ResultLines, Running, can_show, eta, place, shows_rows
+from paraval.text.terminal import columns, cut_middle, one_line, printable, to_ascii
+from paraval.text.words import counted, duration, rough_time
 
 if TYPE_CHECKING:
-    import pytest
-
     from paraval.pytest_plugin.running.protocol import ItemEnd
     from paraval.records import Failure
 
 LONGEST_NAME = 60
+LONGEST_REASON = 160
+LONG_S = 2.0
+"""Which test runs longest is said from here on."""
+_SIGNS = {".": "✓", "F": "✗"}
+_COLOURS = {".": "green", "F": "red", "E": "red"}
+"""What is neither passed nor failed is yellow, as pytest has it."""
 
 
-class Progress(Protocol):
-    """Someone who is told how far the tests are."""
+class Progress:
+    """Is told how far the tests are; this one shows nothing."""
+
+    tells_starts = False
+    """Whether it matters to it that a test has started."""
 
     def started(self, nodeid: str) -> None: ...
 
@@ -42,28 +58,6 @@ class Progress(Protocol):
         """Leave the terminal as it was found. May be called again."""
 
 
-class Silence:
-    """Shows nothing."""
-
-    def started(self, nodeid: str) -> None:
-        """Nothing is said."""
-
-    def waits(self, nodeid: str, failure: Failure, seconds: float) -> None:
-        """Nothing is said."""
-
-    def ended(self, end: ItemEnd, eta_s: float | None) -> None:
-        """Nothing is said."""
-
-    def put_off(self, nodeid: str) -> None:
-        """Nothing is said."""
-
-    def tick(self) -> None:
-        """Nothing is said."""
-
-    def close(self) -> None:
-        """Nothing was changed."""
-
-
 def progress_for(
     config: pytest.Config,
     form: ProgressForm,
@@ -74,23 +68,19 @@ def progress_for(
     """In the form that was asked for, as far as there is a reporter that can show it."""
     reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None or form is ProgressForm.NONE:
-        return Silence()
+        return Progress()
     if form is ProgressForm.LINES:
-        from paraval.pytest_plugin.progress.lines import Lines
-
         return Lines(reporter, nodeids)
-    if not _can_show_a_line(config, reporter, os.environ if environ is None else environ):
-        return Silence()
-    from paraval.pytest_plugin.progress.terminal_line import Line
-
-    return Line(reporter, nodeids)
+    if _can_show_a_line(config, reporter, os.environ if environ is None else environ):
+        return Line(reporter, nodeids)
+    return Progress()
 
 
 def _can_show_a_line(config: pytest.Config, reporter: Any, environ: Mapping[str, str]) -> bool:
     # CI services lend a terminal, and keep a log of it. With -s, tests write there as they like.
     return (
         _is_terminal(reporter)
-        and environ.get("TERM", "") not in {"", "dumb"}
+        and shows_rows(environ)
         and not environ.get("NO_COLOR")
         and not environ.get("CI")
         and config.getoption("capture", "no") != "no"
@@ -103,12 +93,213 @@ def _is_terminal(reporter: Any) -> bool:
     return bool(is_one() if callable(is_one) else is_one)
 
 
+# ---- one line at the bottom of a terminal
+
+
+class Line(Progress):
+    """A line below pytest's own, gone at the end: `12/200 · 15 running · 2 wait for openai (4 s)
+    · 1 failed · 0:04 · ETA 8 s · longest: test_x 6 s`."""
+
+    tells_starts = True
+
+    def __init__(
+        self,
+        reporter: Any,
+        nodeids: Sequence[str],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        width: Callable[[], int] | None = None,
+    ) -> None:
+        # Private, but so for many years, and there is no public way to what the reporter writes.
+        self._writer: Any = reporter._tw
+        self._footer = Footer(self._writer._file, width)
+        self._writer._file = self._footer
+        self._names = names_of(nodeids)
+        self._clock = clock
+        self._began = clock()
+        self._running = Running[str]()
+        self._waiting: dict[str, tuple[str, float]] = {}
+        """By node id: for whom, and until when."""
+        self._done = 0
+        self._letters = Counter[str]()
+        self._eta_s: float | None = None
+        self._told_at = self._began
+        self._is_closed = False
+
+    def started(self, nodeid: str) -> None:
+        self._waiting.pop(nodeid, None)
+        self._running.begin(nodeid, nodeid, self._clock())
+        self.tick()
+
+    def waits(self, nodeid: str, failure: Failure, seconds: float) -> None:
+        self._running.end(nodeid)
+        self._waiting[nodeid] = (refuser_in(failure), self._clock() + seconds)
+        self.tick()
+
+    def ended(self, end: ItemEnd, eta_s: float | None) -> None:
+        self._running.end(end.item.nodeid)
+        self._waiting.pop(end.item.nodeid, None)
+        self._done += 1
+        self._letters[letter_of(end)] += 1
+        self._eta_s, self._told_at = eta_s, self._clock()
+        self.tick()
+
+    def put_off(self, nodeid: str) -> None:
+        self._running.end(nodeid)
+        self.tick()
+
+    def tick(self) -> None:
+        now = self._clock()
+        if not self._is_closed and self._footer.is_due(now):
+            self._footer.show(" · ".join(filter(None, self._parts(now))))
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._footer.show()
+            self._writer._file = self._footer.file
+
+    def _parts(self, now: float) -> Iterator[str]:
+        yield f"{self._done}/{len(self._names)}"
+        yield f"{len(self._running)} running"
+        yield from self._waits(now)
+        if failed := self._letters["F"]:
+            yield f"{failed} failed"
+        if errors := self._letters["E"]:
+            yield counted(errors, "error")
+        yield "{}:{:02}".format(*divmod(int(now - self._began), 60))
+        if self._eta_s is not None:
+            left_s = max(self._eta_s - (now - self._told_at), 0.0)
+            yield eta(left_s, self._done, len(self._names))
+        longest = self._running.longest(now)
+        if longest is not None and longest[1] >= LONG_S:
+            nodeid, for_s = longest
+            name = cut_middle(printable(self._names.get(nodeid, nodeid)), LONGEST_NAME)
+            yield f"longest: {name} {int(for_s)} s"
+
+    def _waits(self, now: float) -> Iterator[str]:
+        """For each that tests wait for: how many do, and when the first goes on."""
+        untils: dict[str, list[float]] = {}
+        for refuser, until in self._waiting.values():
+            untils.setdefault(refuser, []).append(until)
+        for refuser, times in untils.items():
+            wait = "waits" if len(times) == 1 else "wait"
+            whom = refuser and f" for {printable(refuser)}"
+            yield f"{len(times)} {wait}{whom} ({rough_time(max(min(times) - now, 0.0))})"
+
+
+# ---- one line for each test
+
+
+class Lines(Progress):
+    """A line for each test that ended, in the place of pytest's dots: for logs.
+
+    `[ 3/20] ✓ test_basic  1.9 s  (ETA 8 s)`, and before that, of one that has to wait,
+    `test_basic: refused by openai (rate limit), again in 4 s`. pytest's reporter still counts, and
+    sums up at the end.
+    """
+
+    def __init__(self, reporter: Any, nodeids: Sequence[str]) -> None:
+        self._reporter = reporter
+        self._is_ascii = not can_show("✓✗…", reporter._tw._file)
+        self._names = {nodeid: self._spelt(name) for nodeid, name in names_of(nodeids).items()}
+        self._lines = ResultLines(max(map(columns, self._names.values()), default=0))
+        self._done = 0
+        self._is_begun = False
+        self._refusals = Counter[str]()
+        """By node id: how often it was put off."""
+        self._dots = _Dots(reporter)
+
+    def waits(self, nodeid: str, failure: Failure, seconds: float) -> None:
+        self._refusals[nodeid] += 1
+        why = failure.message
+        if failure.kind is Outcome.RATE_LIMITED:
+            why = f"refused by {refuser_in(failure) or 'a service'} (rate limit)"
+        self._begin()
+        told = f"{self._name(nodeid)}: {self._spelt_line(why)}, again in {rough_time(seconds)}\n"
+        self._reporter.write(told, flush=True)
+
+    def ended(self, end: ItemEnd, eta_s: float | None) -> None:
+        self._done += 1
+        letter, nodeid, total = letter_of(end), end.item.nodeid, len(self._names)
+        left = eta(eta_s, self._done, total)
+        tries = self._refusals[nodeid] + 1
+        why = ""
+        if letter in "FE":
+            failed = next(phase.report for phase in end.phases if phase.report.failed)
+            why = self._spelt_line(crash_line(failed))
+        rest = self._lines.line(
+            self._name(nodeid),
+            duration(end.result.duration_s),
+            f"({left})" if left else "",
+            f"(try {tries})" if tries > 1 else "",
+            why,
+        )
+        sign = letter if self._is_ascii else _SIGNS.get(letter, letter)
+        self._begin()
+        self._reporter.write(f"{place(self._done, total)} ")
+        self._reporter.write(sign, **{_COLOURS.get(letter, "yellow"): True})
+        self._reporter.write(f" {rest}\n", flush=True)
+
+    def close(self) -> None:
+        self._dots.bring_back()
+
+    def _name(self, nodeid: str) -> str:
+        return self._names.get(nodeid) or self._spelt(nodeid)
+
+    def _spelt(self, name: str) -> str:
+        shown = printable(name)
+        mark = "..." if self._is_ascii else "…"
+        return cut_middle(to_ascii(shown) if self._is_ascii else shown, LONGEST_NAME, mark)
+
+    def _spelt_line(self, why: str) -> str:
+        line = one_line(why, LONGEST_REASON)
+        return to_ascii(line) if self._is_ascii else line
+
+    def _begin(self) -> None:
+        if not self._is_begun:
+            self._is_begun = True
+            self._reporter.write_line("")
+
+
+class _Dots:
+    """pytest's own marks of progress, which are silent until they are brought back."""
+
+    NAME = "paraval-no-dots"
+
+    def __init__(self, reporter: Any) -> None:
+        self._reporter = reporter
+        self._manager: pytest.PytestPluginManager = reporter.config.pluginmanager
+        self._manager.register(self, self.NAME)
+        # Neither of the two can be turned off in public without turning off more: the percentage
+        # at the end of a line, and the names that are written as a test begins.
+        reporter._show_progress_info = False
+        self._begins: Any = self._manager.hook.pytest_runtest_logstart
+        self._told = [one for one in self._begins.get_hookimpls() if one.plugin is reporter]
+        if self._told:
+            self._begins._remove_plugin(reporter)
+
+    def bring_back(self) -> None:
+        if self._manager.has_plugin(self.NAME):
+            self._manager.unregister(self)
+            for one in self._told:
+                self._begins._add_hookimpl(one)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_report_teststatus(self) -> Generator[None, Any, Any]:
+        """Counted, but not shown."""
+        status = yield
+        return (status[0], "", "") if status else status
+
+
+# ---- words
+
+
 def names_of(nodeids: Sequence[str]) -> dict[str, str]:
     """`test_basic` for `tests/test_x.py::test_basic`, unless that could be another test, too."""
     short = {nodeid: nodeid.partition("::")[2] or nodeid for nodeid in nodeids}
-    seen: set[str] = set()
-    twice = {name for name in short.values() if name in seen or seen.add(name)}  # type: ignore[func-returns-value]  # it adds, and is None
-    return {nodeid: nodeid if name in twice else name for nodeid, name in short.items()}
+    number = Counter(short.values())
+    return {nodeid: nodeid if number[name] > 1 else name for nodeid, name in short.items()}
 
 
 def refuser_in(failure: Failure) -> str:

@@ -18,7 +18,7 @@ from _pytest.junitxml import xml_key
 
 from paraval.pytest_plugin.fixtures.setup_tree import SharedSetup
 from paraval.pytest_plugin.isolation import test_warnings
-from paraval.pytest_plugin.progress.progress import Silence
+from paraval.pytest_plugin.progress.progress import Progress
 from paraval.pytest_plugin.running import attempts
 from paraval.pytest_plugin.running.protocol import ItemEnd, PhaseEnd
 from paraval.pytest_plugin.session.engine import Company, Engine, Programme
@@ -36,7 +36,6 @@ from paraval.records import (
 )
 
 if TYPE_CHECKING:
-    from paraval.pytest_plugin.progress.progress import Progress
     from paraval.pytest_plugin.running.current_test import Turn
     from paraval.pytest_plugin.running.performer import Tests
     from paraval.pytest_plugin.session.planning import Assignment
@@ -142,7 +141,7 @@ class ParallelRun:
 
     def _heard(self, event: Happening) -> None:
         match event:
-            case AttemptStarted(attempt=attempt) if not isinstance(self._progress, Silence):
+            case AttemptStarted(attempt=attempt) if self._progress.tells_starts:
                 self._stage.post(partial(self._progress.started, attempt.trial.case.id))
             case AttemptEnded(attempt=attempt, result=result, retry_in_s=seconds):
                 self._tests.take_end(attempt.trial.index)

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from paraval.documents.json import parse_strictly
-from paraval.documents.problems import shown, suggestion
+from paraval.documents.problems import shown
 from paraval.racing.candidates.names import why_no_name
 from paraval.racing.findings import HookAnswer, Origin, Proposal
+from paraval.text.suggest import suggestion
 
 MOST_LINES = 1000
 LONGEST_LINE = 1 << 20

@@ -8,10 +8,10 @@ import re
 import unicodedata
 from pathlib import Path
 
-from paraval.documents.problems import nearest
 from paraval.errors import ParavalError
 from paraval.git.repositories import Repository, names_of_refs, resolve
 from paraval.racing.course.steps import BASELINE
+from paraval.text.suggest import nearest
 
 LONGEST_NAME = 100
 _UNSHOWN = ("Cc", "Cf", "Cs", "Zl", "Zp")

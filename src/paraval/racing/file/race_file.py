@@ -17,7 +17,7 @@ from typing import Any
 
 from paraval.documents.files import read_document
 from paraval.documents.forms import check
-from paraval.documents.problems import Location, shown, suggestion
+from paraval.documents.problems import Location, shown
 from paraval.errors import ParavalError, RequestError
 from paraval.git.repositories import Repository, find_repository, resolve
 from paraval.plan.suite_folder import check_executable, search_path
@@ -54,6 +54,7 @@ from paraval.racing.request import (
     RaceRequest,
     TestSpec,
 )
+from paraval.text.suggest import suggestion
 
 # Commands as people write them: a list, or one text, which is split as a shell would.
 

@@ -28,9 +28,10 @@ from paraval.report.compare.early_claims import TwoBooks, compared_at_any_time
 from paraval.report.compare.sentences import Quote
 from paraval.report.contents import Contents, order_seed_of
 from paraval.report.part import Choice
+from paraval.report.reasons import reason
 from paraval.report.summary.columns import WITHOUT_MATRIX
 from paraval.report.summary.summary import Summary
-from paraval.text.words import counted, listed, reason, variant_label
+from paraval.text.words import counted, listed, variant_label
 
 
 class ComparedMetric(StrEnum):

@@ -15,11 +15,11 @@ from typing import TextIO
 
 from paraval.records import Activity, AttemptResult, Change, Outcome, Scalar, Spend, TrialResult
 from paraval.report.contents import Contents
+from paraval.report.reasons import reason
 from paraval.report.summary.costs import finite, is_known, seconds, spend_of, told_usd, usage_of
 from paraval.report.summary.summary import Summary, tokens_in
 from paraval.report.summary.tool_activity import ToolActivity
 from paraval.text.terminal import printable
-from paraval.text.words import reason
 
 # Cells of a spreadsheet: text in them is shown, and does nothing.
 

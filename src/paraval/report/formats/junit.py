@@ -17,11 +17,12 @@ from typing import BinaryIO, TextIO
 
 from paraval.records import AttemptResult, Outcome, TrialResult
 from paraval.report.contents import Contents
+from paraval.report.reasons import reason
 from paraval.report.summary.costs import Costs, finite
 from paraval.report.summary.summary import Summary, VariantSummary, variant_key
 from paraval.report.summary.tool_activity import ToolActivity
 from paraval.text.terminal import one_line, printable
-from paraval.text.words import reason, variant_label
+from paraval.text.words import variant_label
 
 _MOST_OUTPUT_BYTES = 10_000
 _LONGEST_NAME = 300

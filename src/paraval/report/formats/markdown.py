@@ -16,6 +16,7 @@ from paraval.report.compare.comparison import Comparison
 from paraval.report.compare.sentences import details, heading, not_made, notes, sentence
 from paraval.report.compare.variants import number_left_out
 from paraval.report.contents import Contents
+from paraval.report.reasons import reason
 from paraval.report.summary.closing import (
     closing_sentences,
     deed_sections,
@@ -26,7 +27,7 @@ from paraval.report.summary.closing import (
 from paraval.report.summary.columns import Column, columns_of, rows_of
 from paraval.report.summary.summary import Summary, Tally
 from paraval.text.terminal import cut_middle, one_line
-from paraval.text.words import reason, trial_label
+from paraval.text.words import trial_label
 
 # GitHub takes 65,536 characters in a comment; each part has its share of the bytes below that.
 _TABLE_BYTES = 14_000

@@ -19,6 +19,7 @@ from paraval.report.compare.sentences import details, heading, not_made, notes, 
 from paraval.report.compare.variants import number_left_out
 from paraval.report.contents import Contents
 from paraval.report.gate import GateVerdict
+from paraval.report.reasons import reason
 from paraval.report.summary.closing import (
     closing_sentences,
     deed_sections,
@@ -29,7 +30,7 @@ from paraval.report.summary.closing import (
 from paraval.report.summary.columns import Column, columns_of, rows_of
 from paraval.report.summary.summary import Summary, Tally
 from paraval.text.terminal import columns, cut, cut_middle, one_line, to_ascii
-from paraval.text.words import reason, trial_label
+from paraval.text.words import trial_label
 
 _MOST_LISTED = 20
 NARROWEST = 40

@@ -15,6 +15,7 @@ from paraval.report.compare.case_results import CaseBook, Cell
 from paraval.report.contents import Contents
 from paraval.report.page.artifacts import kept_for
 from paraval.report.page.charts.data import Durations, HeatCell, HeatRow, RateRow, Span, TimeCost
+from paraval.report.reasons import reason
 from paraval.report.summary.columns import WITHOUT_MATRIX, label_of
 from paraval.report.summary.costs import (
     finite,
@@ -25,7 +26,7 @@ from paraval.report.summary.costs import (
 )
 from paraval.report.summary.summary import Summary, Tally, variant_key
 from paraval.text.terminal import one_line
-from paraval.text.words import reason, trial_label, variant_label
+from paraval.text.words import trial_label, variant_label
 
 _MOST_HEAT_CELLS = 20_000
 _MOST_HEAT_ROWS = 2_000

@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 from paraval.records import AttemptRecord, AttemptResult, Grade, Outcome, TrialResult
 from paraval.report.page.artifacts import Excerpt, LogExcerpt, beginning, logs_in, patch_in
+from paraval.report.reasons import reason
 from paraval.report.summary.attempt_lines import deeds_in_lines
 from paraval.report.summary.costs import is_known, spend_of, told_usd
 from paraval.text.terminal import one_line
-from paraval.text.words import duration, money, reason, variant_label
+from paraval.text.words import duration, money, variant_label
 
 # A patch as runs of lines of one kind, so that a page can colour them; text alone.
 

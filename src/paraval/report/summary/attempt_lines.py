@@ -7,9 +7,10 @@ from typing import Any
 
 from paraval.records import Activity, AttemptResult, Change, FileChange, Outcome, Spend
 from paraval.report.formats.json import attempt_deeds
+from paraval.report.reasons import reason
 from paraval.report.summary.costs import NO_PRICE, is_known, told_usd
 from paraval.text.terminal import columns, one_line
-from paraval.text.words import counted, money, reason, tokens
+from paraval.text.words import counted, money, tokens
 
 _LONGEST_PATH = 100
 _LONGEST_LINE = 300

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from paraval.models.response_reader import CUT
 from paraval.records import Outcome, RunInfo, TrialResult, Variant
+from paraval.report.reasons import reason
 from paraval.report.summary.costs import (
     CostCount,
     Costs,
@@ -31,7 +32,6 @@ from paraval.report.summary.costs import (
 from paraval.report.summary.tool_activity import ActivityCount, ToolActivity
 from paraval.statistics.means import mean_interval, quantile
 from paraval.statistics.rates import clustered_rate_interval
-from paraval.text.words import reason
 
 # Rates and scores with the case as unit: the repeats of a case go together, as a cluster.
 

@@ -1,0 +1,42 @@
+"""Why a trial did not pass, in words: the same in every report and while a run goes on."""
+
+from __future__ import annotations
+
+from paraval.agents.program import CUT_OFF
+from paraval.models.response_reader import ending_notes
+from paraval.records import AttemptResult, Grade
+
+_ENDINGS = frozenset(
+    note
+    for finish in ("max_tokens", "model_context_window_exceeded", "content_filter", "refusal")
+    for note in ending_notes(finish, refused=False)
+)
+"""Notes that may tell why an answer is wrong. Others tell of costs, logs and processes."""
+
+
+def reason(result: AttemptResult) -> str:
+    """Why a trial did not pass: the error's message, or what the graders missed.
+
+    How the model or agent ended its answer stands before it, where it did not just stop: an answer
+    that was cut is wrong in another way than one that was said to its end.
+    """
+    ends = [note for note in result.notes if note in _ENDINGS or note.startswith(CUT_OFF)]
+    why = _bare_reason(result)
+    return " ".join((*(f"[{note}]" for note in ends), why)).rstrip() if ends else why
+
+
+def _bare_reason(result: AttemptResult) -> str:
+    if result.error is not None:
+        return result.error.message or result.error.kind.value
+    if not result.outcome.is_judged:
+        return result.outcome.value
+    missed = [grade for grade in result.grades if not grade.passed]
+    return "; ".join(map(_grade_reason, missed)) or _score_reason(result.score)
+
+
+def _grade_reason(grade: Grade) -> str:
+    return grade.reason or f"{grade.grader or 'grader'}: {_score_reason(grade.score)}"
+
+
+def _score_reason(score: float | None) -> str:
+    return "" if score is None else f"score {score:.3g}"
