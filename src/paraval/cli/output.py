@@ -6,11 +6,14 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TextIO
 
-from paraval.report.formats.terminal import summary_text
+from paraval.report.formats.run_text import run_text
 from paraval.report.report import Report
+from paraval.text.document import NARROWEST
+from paraval.text.tables import Page
 
 WIDTH_OF_A_LOG = 100
 WIDEST = 120
@@ -41,16 +44,23 @@ def width_of(stream: TextIO) -> int:
     return min(int(asked), WIDEST) if _WIDTH.fullmatch(asked) else WIDTH_OF_A_LOG
 
 
-def print_report(report: Report) -> None:
-    stream = sys.stdout
-    if stream is None:
-        # Started with stdout closed: there is nowhere to print to.
-        return
-    text = summary_text(
-        report, width=width_of(stream), colour=has_colour(stream), unicode=has_unicode(stream)
+def page_on(stream: TextIO) -> Page:
+    return Page(
+        width=max(width_of(stream), NARROWEST),
+        colour=has_colour(stream),
+        unicode=has_unicode(stream),
     )
-    stream.write(f"{text}\n")
-    stream.flush()
+
+
+def print_shown(text: Callable[[Page], str]) -> None:
+    """To stdout, as fits there; nothing where the program was started with it closed."""
+    if sys.stdout is not None:
+        sys.stdout.write(f"{text(page_on(sys.stdout))}\n")
+        sys.stdout.flush()
+
+
+def print_report(report: Report) -> None:
+    print_shown(lambda page: run_text(report, page))
 
 
 def iso(at: float) -> str:

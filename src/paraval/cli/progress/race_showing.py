@@ -19,7 +19,7 @@ from paraval.cli.error_messages import (
     talk,
 )
 from paraval.cli.github import append_summary
-from paraval.cli.output import has_colour, has_unicode, width_of
+from paraval.cli.output import print_shown
 from paraval.cli.progress.progress import ProgressObserver
 from paraval.cli.progress.race_progress import choose_for_race
 from paraval.errors import ParavalError
@@ -107,14 +107,8 @@ def show_recorded(store: Store, run: RunInfo, outputs: Sequence[Path], *, as_jso
 
 def _print(report: RaceReport) -> None:
     """A reader who has gone, or a full disk, must not hide how the race ended."""
-    stream = sys.stdout
-    if stream is None:
-        # Started with stdout closed: there is nowhere to print to.
-        return
     try:
-        text = report.text(width_of(stream), colour=has_colour(stream), unicode=has_unicode(stream))
-        stream.write(f"{text}\n")
-        stream.flush()
+        print_shown(report.text_on)
     except OSError as error:
         let_go_of_stdout()
         if not isinstance(error, BrokenPipeError):
