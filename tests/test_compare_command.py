@@ -625,7 +625,7 @@ def test_with_stdout_closed_the_exit_code_and_the_files_tell(
     compare: Compare, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = made(folder, "a.json", *outcomes("pf")), made(folder, "b.json", *outcomes("pp"))
-    monkeypatch.setattr("paraval.cli.commands.compare.sys", SimpleNamespace(stdout=None))
+    monkeypatch.setattr("paraval.cli.output.sys", SimpleNamespace(stdout=None))
     assert compare(*names, "-o", "c.md").code == 0
     assert compare(*names, "--json").code == 0
     assert (folder / "c.md").exists()

@@ -21,10 +21,10 @@ from paraval.report.compare.comparison import Comparison, Finding, Method
 from paraval.report.compare.variants import comparisons_of, number_left_out
 from paraval.report.formats import json as as_json
 from paraval.report.formats.json import AsJson
-from paraval.report.formats.markdown import AsMarkdown
-from paraval.report.formats.terminal import summary_text
+from paraval.report.formats.run_text import AsMarkdown, run_text
 from paraval.report.report import Report
 from paraval.statistics.anytime import drawn_order
+from paraval.text.tables import Page
 from tests.comparing_kit import book_of, by_mode, run_info, trial, trials_of
 from tests.test_report import HOSTILE
 
@@ -193,7 +193,7 @@ def report_of(ends: Mapping[Scalar, Iterable[str]], axis: str = "mode", **info: 
 
 
 def shown(report: Report, width: int = 80, *, unicode: bool = True) -> str:
-    return summary_text(report, width=width, colour=False, unicode=unicode)
+    return run_text(report, Page(width=width, colour=False, unicode=unicode))
 
 
 def written(report: Report, form: AsJson | AsMarkdown) -> str:
@@ -215,7 +215,7 @@ def test_the_terminal_shows_the_comparison_between_the_table_and_the_lists() -> 
         "    mended: c0, c1, c2 and 5 more"
     )
     assert blocks[2].startswith("9 wrong answers")
-    coloured = summary_text(report, width=80, colour=True, unicode=True)
+    coloured = run_text(report, Page(width=80, colour=True, unicode=True))
     assert "\x1b[32m  with-mcp passes 35 points more" in coloured
 
 

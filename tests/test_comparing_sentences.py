@@ -37,7 +37,7 @@ from paraval.report.compare.sentences import (
     times,
     turned_lines,
 )
-from paraval.report.formats.markdown import code
+from paraval.text.document import code
 
 
 def plain(text: str) -> str:

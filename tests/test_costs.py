@@ -34,13 +34,14 @@ from paraval.records import (
     Spend,
     TrialResult,
 )
-from paraval.report.formats.terminal import summary_text
+from paraval.report.formats.run_text import run_text
 from paraval.report.report import Report
 from paraval.report.summary.attempt_lines import end_in_lines
 from paraval.runner.forecast import Forecast
 from paraval.schedule.simulation import Bound
 from paraval.store.encoding import from_columns, to_columns
 from paraval.store.store import Store
+from paraval.text.tables import Page
 from tests.test_report import HOSTILE, Made, ended, report_of
 from tests.test_store import Desk, _execute, finish, judged, make_plan, results_of
 
@@ -471,7 +472,7 @@ def trial(
 
 
 def text_of(report: Report, width: int = 100) -> str:
-    return summary_text(report, width=width, colour=False, unicode=True)
+    return run_text(report, Page(width=width, colour=False, unicode=True))
 
 
 def files_of(report: Report, folder: Path) -> Iterator[str]:

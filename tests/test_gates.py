@@ -34,12 +34,12 @@ from paraval.records import (
 from paraval.report.baseline_gate import drop_as_dict, judge_drop
 from paraval.report.compare.case_results import CaseBook
 from paraval.report.contents import Contents, RunSource, order_seed_of
-from paraval.report.formats.markdown import AsMarkdown
-from paraval.report.formats.terminal import summary_text
+from paraval.report.formats.run_text import AsMarkdown, run_text
 from paraval.report.gate import DropVerdict, GateVerdict
 from paraval.report.report import Report
 from paraval.runner.baseline import check_baseline
 from paraval.statistics.anytime import drawn_order
+from paraval.text.tables import Page
 from tests.conftest import Paraval, WriteSuite
 from tests.test_store import make_plan
 
@@ -577,7 +577,7 @@ def test_a_baseline_of_which_nothing_but_its_trials_is_known_tells_by_them_that_
 
 def test_every_form_tells_the_gate(tmp_path: Path) -> None:
     report: Contents = report_of("+" * 80, "+" * 80)
-    text = summary_text(report, width=40, colour=False, unicode=False)
+    text = run_text(report, Page(width=40, colour=False, unicode=False))
     assert text.isascii()
     assert all(len(line) <= 40 for line in text.splitlines())
     with (tmp_path / "report.md").open("w+") as file:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from paraval.records import Failure, Outcome, StopRule
-from paraval.report.compare.compare_text import paper
 from paraval.report.compare.two_runs import ComparisonQuestion, ComparisonSide, SideComparison
 from paraval.report.contents import Contents
 from paraval.report.formats.json import to_json
@@ -22,14 +21,17 @@ from paraval.report.history.history import (
     HistoryEntry,
     shifts_between,
 )
-from paraval.report.history.history_formats import (
-    history_as_dict,
-    history_csv,
+from paraval.report.history.history_formats import history_as_dict, history_csv
+from paraval.report.history.history_html import history_page
+from paraval.report.history.history_table import (
+    columns_of,
     history_markdown,
     history_text,
+    notes,
+    points_of,
+    rows_of,
 )
-from paraval.report.history.history_html import history_page
-from paraval.report.history.history_table import cell_of, columns_of, notes, points_of, rows_of
+from paraval.text.tables import Page
 from paraval.text.terminal import columns
 from tests.history_kit import PARTS, entries_of, history_of_made, made_run
 from tests.page_kit import PAYLOADS, MadeRun
@@ -43,7 +45,7 @@ def told(entry: Any) -> list[str]:
 
 
 def text_of(history: History, width: int = 100, *, unicode: bool = True) -> str:
-    return history_text(history, paper(width, unicode=unicode))
+    return history_text(history, Page(width=width, unicode=unicode))
 
 
 # ---- what changed
@@ -244,7 +246,7 @@ def test_what_an_early_stop_left_out_is_not_told_as_run(why: str, cells: list[st
 def trials_told(entry: HistoryEntry) -> list[str]:
     table = columns_of(History(suite="greetings", entries=(entry,)))
     (trials,) = (column for column in table if column.heading == "trials")
-    return [cell_of(trials, row) for row in rows_of(entry)]
+    return [trials.cell(row) for row in rows_of(entry)]
 
 
 # ---- a part of the runs

@@ -131,7 +131,7 @@ def test_a_comparison_is_a_page_with_all_that_the_text_tells(tmp_path: Path) -> 
     words = words_of(text)
     story = story_of(versus, str, most=None, drop=None)
     told = [story.reference, story.subject, *story.figures, *story.notices]
-    told += [cell for row in story.rows for cell in row]
+    told += [cell for row in story.table.rows for cell in (row.label, *row.cells)]
     told += [part for one in story.lists for part in (one.heading, *sum(one.cases, ()))]
     assert [part for part in told if part not in words] == []
     assert found(text, "//p[@class='headline']/text()") == [

@@ -27,7 +27,6 @@ from wcwidth import wcswidth
 
 from paraval.cli.error_messages import EXIT_INPUT_OUTPUT, exit_code_of
 from paraval.errors import NotWrittenError, RequestError
-from paraval.racing.report.race_report import write_whole as write_race
 from paraval.records import (
     AttemptRecord,
     AttemptResult,
@@ -39,13 +38,13 @@ from paraval.records import (
     TrialResult,
     Variant,
 )
-from paraval.report.compare.compare_report import write_whole as write_comparison
 from paraval.report.formats.csv import inert
-from paraval.report.formats.markdown import code
-from paraval.report.formats.terminal import summary_text
+from paraval.report.formats.run_text import run_text
 from paraval.report.gate import GateVerdict
-from paraval.report.report import FORMATS, Report, check_output_paths, write_files
+from paraval.report.report import FORMATS, Report, check_output_paths, write_files, write_whole
 from paraval.statistics.rates import wilson
+from paraval.text.document import code
+from paraval.text.tables import Page
 from paraval.text.terminal import columns, cut, cut_middle, one_line, printable, well_formed
 from paraval.text.words import duration, money, percent, percent_range
 
@@ -165,7 +164,7 @@ def written(report: Report, ending: str) -> str:
 
 
 def plain(report: Report, width: int = 80, *, unicode: bool = True) -> str:
-    return summary_text(report, width=width, colour=False, unicode=unicode)
+    return run_text(report, Page(width=width, colour=False, unicode=unicode))
 
 
 def small_report() -> Report:
@@ -725,7 +724,7 @@ def test_the_terminal_shows_a_small_report_like_this() -> None:
 
 
 def test_colour_adds_nothing_but_colour() -> None:
-    coloured = summary_text(small_report(), width=80, colour=True, unicode=True)
+    coloured = run_text(small_report(), Page(width=80, colour=True, unicode=True))
     assert "\x1b[31m" in coloured
     assert re.sub(r"\x1b\[\d+m", "", coloured) == GOLDEN
 
@@ -955,17 +954,16 @@ def test_a_full_disk_is_no_wrong_request(
     assert exit_code_of(raised.value) == code
 
 
-@pytest.mark.parametrize("write", [write_comparison, write_race])
+@pytest.mark.parametrize("data", ["", b""])
 def test_comparisons_and_races_that_cannot_be_written_are_no_wrong_request(
-    write: Callable[[Path, Any], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    data: str | bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def fail(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("os.fsync", fail)
-    text: str | bytes = b"" if write is write_race else ""
     with pytest.raises(NotWrittenError, match="No space left"):
-        write(tmp_path / "it.json", text)
+        write_whole(tmp_path / "it.json", data)
     assert not list(tmp_path.iterdir())
 
 

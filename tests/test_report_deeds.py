@@ -25,8 +25,9 @@ from paraval.records import (
     TrialResult,
     Variant,
 )
-from paraval.report.formats.terminal import summary_text
+from paraval.report.formats.run_text import run_text
 from paraval.report.report import Report
+from paraval.text.tables import Page
 from paraval.text.words import size
 from tests.test_report import HOSTILE, ended, junit_schema, plain, report_of, small_report, written
 
@@ -69,7 +70,7 @@ def tools_of(report: Report, width: int = 100) -> list[str]:
 
 
 def red(report: Report) -> list[str]:
-    text = summary_text(report, width=200, colour=True, unicode=True)
+    text = run_text(report, Page(width=200, colour=True, unicode=True))
     return [
         line[5:-4].strip()
         for line in text.split("\n")

@@ -18,7 +18,7 @@ from wcwidth import wcswidth
 from paraval.records import Activity, Outcome, Spend, ToolUse, TrialResult, Variant
 from paraval.report.compare.case_results import CaseBook, Cell
 from paraval.report.report import Report
-from paraval.report.summary.columns import columns_of, rows_of
+from paraval.report.summary.columns import columns_of, label_of
 from paraval.report.summary.summary import Clusters, summarise, tokens_in
 from paraval.statistics.rates import clustered_rate_interval, wilson
 from tests.test_report import HOSTILE, Made, counts, ended, plain, report_of, small_report, written
@@ -316,7 +316,8 @@ def test_a_wider_page_shows_more_columns_never_others() -> None:
 
 
 def test_the_cells_of_a_full_table_read_well() -> None:
-    (label, first), *_ = rows_of(full_report().summary)
+    first, *_ = full_report().summary.variants
+    label = label_of(first)
     cells = {column.heading: column.cell(first) for column in columns_of(full_report().summary)}
     assert label == "large-model · with-mcp"
     assert cells == {

@@ -5,7 +5,6 @@ What keeps text of others from being a command there is in `inert_streams`.
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -15,8 +14,9 @@ from pathlib import Path
 from paraval.cli.error_messages import talk
 from paraval.cli.inert_streams import InertStream, is_on_actions
 from paraval.report.contents import Contents
-from paraval.report.formats.markdown import AsMarkdown
+from paraval.report.formats.run_text import run_text
 from paraval.report.gate import GateVerdict
+from paraval.text.document import Markdown
 from paraval.text.terminal import one_line
 from paraval.text.words import counted, listed
 
@@ -28,7 +28,7 @@ LONGEST_NAME = 100
 
 def tell_github(contents: Contents) -> None:
     """Where a job of GitHub's runs this; nothing elsewhere. No run fails because of it."""
-    append_summary(lambda: _markdown(contents))
+    append_summary(lambda: run_text(contents, Markdown()))
     if is_on_actions():
         for line in gate_annotations(contents):
             _command(line)
@@ -62,12 +62,6 @@ def _why_not(file: Path, size: int) -> str | None:
     return (
         f"{taken:,} bytes are there already, and GitHub shows no more than 1 MiB" if full else None
     )
-
-
-def _markdown(contents: Contents) -> str:
-    page = io.StringIO()
-    AsMarkdown().write(contents, page)
-    return page.getvalue()
 
 
 def gate_annotations(contents: Contents) -> Iterator[str]:

@@ -8,12 +8,13 @@ import shutil
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
 from typing import TextIO
 
 from paraval.cli.error_messages import let_go_of_stdout, talk
-from paraval.report.formats.terminal import summary_text
+from paraval.report.formats.run_text import run_text
 from paraval.report.report import Report
+from paraval.text.document import NARROWEST
+from paraval.text.tables import Page
 
 WIDTH_OF_A_LOG = 100
 WIDEST = 120
@@ -44,29 +45,33 @@ def width_of(stream: TextIO) -> int:
     return min(int(asked), WIDEST) if _WIDTH.fullmatch(asked) else WIDTH_OF_A_LOG
 
 
-def print_report(report: Report) -> None:
-    _print(partial(summary_text, report))
+def page_on(stream: TextIO) -> Page:
+    return Page(
+        width=max(width_of(stream), NARROWEST),
+        colour=has_colour(stream),
+        unicode=has_unicode(stream),
+    )
 
 
-def print_at_end(text: Callable[..., str]) -> None:
+def print_shown(text: Callable[[Page], str]) -> None:
+    """To stdout, as fits there; nothing where the program was started with it closed."""
+    if sys.stdout is not None:
+        sys.stdout.write(f"{text(page_on(sys.stdout))}\n")
+        sys.stdout.flush()
+
+
+def print_at_end(text: Callable[[Page], str]) -> None:
     """A reader who has gone, or a full disk, must not hide how a run ended."""
     try:
-        _print(text)
+        print_shown(text)
     except OSError as error:
         let_go_of_stdout()
         if not isinstance(error, BrokenPipeError):
             talk(f"note: the report could not be printed: {error.strerror}")
 
 
-def _print(text: Callable[..., str]) -> None:
-    """`text` is asked for a width, and whether there are colours and Unicode."""
-    stream = sys.stdout
-    if stream is None:
-        # Started with stdout closed: there is nowhere to print to.
-        return
-    unicode = has_unicode(stream)
-    stream.write(f"{text(width=width_of(stream), colour=has_colour(stream), unicode=unicode)}\n")
-    stream.flush()
+def print_report(report: Report) -> None:
+    print_shown(lambda page: run_text(report, page))
 
 
 def iso(at: float) -> str:

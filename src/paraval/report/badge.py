@@ -1,6 +1,10 @@
-"""What a badge tells of a run: the pass rate with its interval, what it rests on, what it cost.
+"""What a badge tells of a run: the pass rate with its interval, what it rests on, what it cost; and
+that as a JSON file, with the fields that shields.io asks of an endpoint.
 
 Only complete runs are told, and an outage is none: whoever picks the run sees to that.
+shields.io takes its own fields and no other: a badge with more is drawn as "invalid properties". So
+a file named `.shields.json` has those alone; any other `.json` has all, for programs, and for
+badges that are drawn from one field of a file.
 """
 
 from __future__ import annotations
@@ -20,6 +24,16 @@ from paraval.text.terminal import one_line, well_formed
 from paraval.text.words import percent, percent_range
 
 MODEL_AXIS = "model"
+SHIELDS_ENDING = ".shields.json"
+_LONGEST_LABEL = 60
+_COLOURS = (
+    (0.95, "brightgreen"),
+    (0.9, "green"),
+    (0.85, "yellowgreen"),
+    (0.7, "yellow"),
+    (0.5, "orange"),
+)
+"""From which pass rate on; below all, red."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,18 +97,7 @@ def mean_of(accuracies: Sequence[float]) -> float:
     return points(fmean(accuracies) / 100)
 
 
-# A badge as a JSON file: our figures, and the fields that shields.io asks of an endpoint.
-
-SHIELDS_ENDING = ".shields.json"
-_LONGEST_LABEL = 60
-_COLOURS = (
-    (0.95, "brightgreen"),
-    (0.9, "green"),
-    (0.85, "yellowgreen"),
-    (0.7, "yellow"),
-    (0.5, "orange"),
-)
-"""From which pass rate on; below all, red."""
+# ---- as a JSON file
 
 
 def badge_json(figures: BadgeFigures, *, for_shields: bool) -> str:

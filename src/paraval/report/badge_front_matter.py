@@ -10,7 +10,7 @@ import hashlib
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
@@ -93,21 +93,21 @@ def values_in(front: FrontMatter, keys: Collection[str]) -> dict[str, Told]:
 def with_values(front: FrontMatter, values: Mapping[str, Value]) -> str:
     """The text with these values at these keys; those that are there already are left alone."""
     there = {key: (name, value) for key, name, value in _items(front)}
-    edits = [
-        _edit(front.yaml, *there[key], _in_yaml(value))
-        for key, value in values.items()
-        if key in there and not _is_same(_told(there[key][1]), value)
-    ]
     edited = front.yaml
-    for start, end, text in sorted(edits, reverse=True):
-        edited = edited[:start] + text + edited[end:]
-    indent = " " * _column(front)
-    added = [
-        f"{indent}{key}: {_in_yaml(value)}{front.newline}"
-        for key, value in values.items()
-        if key not in there
-    ]
-    new = _replaced(front, edited + "".join(added))
+    for key in sorted(there, key=lambda key: -there[key][0].start_mark.index):
+        if key in values and not _is_same(there[key][1], values[key]):
+            start, end, text = _edit(front.yaml, *there[key], _in_yaml(values[key]))
+            edited = edited[:start] + text + edited[end:]
+    root = _root(front)
+    indent = " " * (0 if root is None else root.start_mark.column)
+    for key in values:
+        if key not in there:
+            edited += f"{indent}{key}: {_in_yaml(values[key])}{front.newline}"
+    new = replace(front, yaml=edited)
+    if not front.is_there:
+        mark = _BYTE_ORDER_MARK if front.tail.startswith(_BYTE_ORDER_MARK) else ""
+        line = f"---{front.newline}"
+        new = replace(new, head=mark + line, tail=line + front.tail.removeprefix(mark))
     _check(front, new, values)
     return new.head + new.yaml + new.tail
 
@@ -125,35 +125,19 @@ def _in_yaml(value: Value) -> str:
     return f"[{', '.join(map(repr, value))}]"
 
 
-def _is_same(told: Told, value: Value) -> bool:
-    if isinstance(value, str) or value is None:
+def _is_same(node: yaml.Node, value: Value) -> bool:
+    """Whatever way it is written."""
+    told = _told(node)
+    if value is None or isinstance(value, str):
         return told == value
     if isinstance(value, int | float):
-        return isinstance(told, str) and _numbers([told]) == [value]
-    return isinstance(told, list) and _numbers(told) == list(value)
-
-
-def _numbers(told: Sequence[str]) -> list[float] | None:
+        numbers, texts = [value], [told] if isinstance(told, str) else None
+    else:
+        numbers, texts = list(value), told if isinstance(told, list) else None
     try:
-        return [float(text) for text in told]
+        return texts is not None and [float(text) for text in texts] == numbers
     except ValueError:
-        return None
-
-
-def _replaced(front: FrontMatter, text: str) -> FrontMatter:
-    if front.is_there:
-        return FrontMatter(
-            name=front.name, head=front.head, yaml=text, tail=front.tail, newline=front.newline
-        )
-    mark = _BYTE_ORDER_MARK if front.tail.startswith(_BYTE_ORDER_MARK) else ""
-    line = f"---{front.newline}"
-    return FrontMatter(
-        name=front.name,
-        head=mark + line,
-        yaml=text,
-        tail=line + front.tail.removeprefix(mark),
-        newline=front.newline,
-    )
+        return False
 
 
 # ---- the YAML
@@ -178,12 +162,10 @@ def _root(front: FrontMatter) -> yaml.MappingNode | None:
     """None where it holds nothing, or comments alone."""
     try:
         root = yaml.compose(front.yaml, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        problem = error.problem or "it is not valid YAML"
-        raise _wrong(front, problem, error.problem_mark or error.context_mark) from None
     except (yaml.YAMLError, RecursionError) as error:
-        why = "nested too deeply" if isinstance(error, RecursionError) else "it is not valid YAML"
-        raise _wrong(front, why, None) from None
+        marks = (getattr(error, name, None) for name in ("problem_mark", "context_mark"))
+        problem = getattr(error, "problem", None) or "it is not valid YAML"
+        raise _wrong(front, problem, next(filter(None, marks), None)) from None
     if root is None:
         return None
     if not isinstance(root, yaml.MappingNode) or root.flow_style:
@@ -244,16 +226,11 @@ def _end(text: str, node: yaml.Node) -> int:
     return end
 
 
-def _column(front: FrontMatter) -> int:
-    root = _root(front) if front.is_there else None
-    return 0 if root is None else root.start_mark.column
-
-
 def _check(front: FrontMatter, new: FrontMatter, values: Mapping[str, Value]) -> None:
     """Whatever YAML allows (anchors, keys in quotes, blocks): ours must read as meant, and nothing
     else otherwise than before."""
-    told = values_in(new, values)
-    is_meant = all(key in told and _is_same(told[key], values[key]) for key in values)
+    told = {key: value for key, _, value in _items(new)}
+    is_meant = all(key in told and _is_same(told[key], value) for key, value in values.items())
     if not is_meant or _others(front, values) != _others(new, values):
         raise _wrong(front, "our keys cannot be written without touching others", None)
 

@@ -7,28 +7,25 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from statistics import fmean
+from statistics import NormalDist, fmean, variance
 
 from paraval.records import Plan, Variant
 from paraval.report.compare.case_results import CaseBook, Cell
 from paraval.report.compare.variants import axes_of, value_pairs
 from paraval.report.summary.summary import variant_key
+from paraval.statistics.distributions import normal_quantile
 from paraval.statistics.means import apart, repeats_step
 from paraval.statistics.pairs import adjust_sums
-from paraval.statistics.power import (
-    detectable_at_least,
-    detectable_difference,
-    pairs_needed,
-    pairs_needed_at_least,
-)
 from paraval.statistics.rates import wilson
 
-# How much cases and their repeats vary, as far as they pass or not: assumed, or measured in a
-# run.
-
+CONFIDENCE = 0.95
+POWER = 0.8
+MOST_REPEATS = 100
+"""Who would need more of each case has other troubles."""
+WORTH_SHOWING = (0.10, 0.05, 0.02, 0.01)
 FEWEST_MEASURED = 5
 """Fewer cases, or repeats of cases, tell less of how much they vary than a usual guess."""
 FEWEST_DIFFERING = 20
@@ -52,132 +49,6 @@ class Spread:
     """What it was measured on; 0: it is assumed."""
     is_split: bool = False
     """Whether repeats told `between` and `within` apart; else only their sum is measured."""
-
-
-def spread_in(book: CaseBook, plan: Plan) -> Spread | None:
-    """How much a plan's cases and variants varied in an earlier run; None where too few of them
-    were judged in it."""
-    cases = {trial.case.id for trial in plan.trials}
-    seen = _EarlierRun(list(islice(_compared(plan.variants), MOST_PAIRS)))
-    keys = {variant_key(variant) for variant in plan.variants}
-    for case, cells in book.rows():
-        if case in cases:
-            seen.add({key: cell for key, cell in cells.items() if key in keys and cell.judged})
-    return seen.spread() if len(plan.variants) > 1 else seen.spread_of_one()
-
-
-def _compared(variants: Sequence[Variant]) -> Iterator[tuple[str, str]]:
-    """Keys of variants that differ in one axis alone, by values that are compared."""
-    keys = {variant_key(variant) for variant in variants}
-    for axis, subject, reference in value_pairs(axes_of(variants)):
-        for variant in variants:
-            # As texts: 1, 1.0 and True are values of their own.
-            if axis in variant and repr(variant[axis]) == repr(subject):
-                one, other = variant_key(variant), variant_key({**variant, axis: reference})
-                if other in keys:
-                    yield one, other
-
-
-class _VariantDifferences:
-    """Of two variants, added up over cases."""
-
-    def __init__(self) -> None:
-        self.cases = 0
-        self._differing = 0
-        self._total = self._squares = self._noise = self._apart = 0.0
-
-    def add(self, one: Cell, other: Cell) -> None:
-        rate, other_rate = one.passed / one.judged, other.passed / other.judged
-        difference = rate - other_rate
-        self._apart += apart(rate, other_rate)
-        self.cases += 1
-        self._differing += difference != 0
-        self._total += difference
-        self._squares += difference * difference
-        self._noise += 1 / one.judged + 1 / other.judged
-
-    @property
-    def variance(self) -> float:
-        """Where few pairs differ, as the interval of the comparison has it: with two made-up pairs,
-        so that it is never 0. Where many do, without: the usual guess has none either, and a first
-        run would make a plan look worse by what nobody saw."""
-        if self._differing >= FEWEST_DIFFERING:
-            return (self._squares - self._total * self._total / self.cases) / (self.cases - 1)
-        step = repeats_step(self._squares, self._apart)
-        error = adjust_sums(self.cases, self._total, self._squares, step=step).error
-        return error * error * (self.cases + 2)
-
-    @property
-    def noise(self) -> float:
-        """How many times the variance of a repeat is in it."""
-        return self._noise / self.cases
-
-
-class _EarlierRun:
-    """What an earlier run tells, while its cases pass by."""
-
-    def __init__(self, compared: Sequence[tuple[str, str]]) -> None:
-        self._pairs = {pair: _VariantDifferences() for pair in compared}
-        self._cases = self._cells = 0
-        self._rates = self._squares = 0.0
-        self._again = 0
-
-    def add(self, cells: Mapping[str, Cell]) -> None:
-        self._cases += bool(cells)
-        for cell in cells.values():
-            self._cells += 1
-            self._rates += cell.passed / cell.judged
-            self._squares += cell.passed * cell.failed / cell.judged
-            self._again += cell.judged - 1
-        for (one, other), differences in self._pairs.items():
-            if one in cells and other in cells:
-                differences.add(cells[one], cells[other])
-
-    def _within(self) -> float | None:
-        """None where too few cases were repeated."""
-        return self._squares / self._again if self._again >= FEWEST_MEASURED else None
-
-    def spread_of_one(self) -> Spread | None:
-        if self._cases < FEWEST_MEASURED:
-            return None
-        rate, within = self._rates / self._cells, self._within()
-        usual = Spread()
-        # Without repeats, as large a part of the whole as is assumed.
-        part = usual.within / (usual.rate * (1 - usual.rate))
-        return Spread(
-            within=part * rate * (1 - rate) if within is None else within,
-            rate=rate,
-            cases=self._cases,
-            is_split=within is not None,
-        )
-
-    def spread(self) -> Spread | None:
-        known = [pair for pair in self._pairs.values() if pair.cases >= FEWEST_MEASURED]
-        if not known:
-            return None
-        variance = fmean(pair.variance for pair in known)
-        noise = fmean(pair.noise for pair in known)
-        within = self._within()
-        if within is None:
-            usual = Spread()
-            within = variance * usual.within / (usual.between + usual.within * noise)
-            is_split = False
-        else:
-            is_split = True
-        return Spread(
-            between=max(0.0, variance - within * noise),
-            within=within,
-            rate=self._rates / self._cells,
-            cases=max(pair.cases for pair in known),
-            is_split=is_split,
-        )
-
-
-CONFIDENCE = 0.95
-POWER = 0.8
-MOST_REPEATS = 100
-"""Who would need more of each case has other troubles."""
-WORTH_SHOWING = (0.10, 0.05, 0.02, 0.01)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,30 +130,31 @@ def _difference(size: PlanSize, spread: Spread) -> float | None:
     return None if size.cases < fewest_cases(size) or found >= 1 else found
 
 
+def _reach(size: PlanSize) -> float:
+    """How many standard errors away a difference must be, squared."""
+    return (normal_quantile(_confidence(size)) + NormalDist().inv_cdf(POWER)) ** 2
+
+
+def _variance(size: PlanSize, spread: Spread) -> float:
+    """Of the difference of two variants in one case."""
+    return spread.between + 2 * spread.within / size.repeats
+
+
 def _smallest(size: PlanSize, spread: Spread) -> float:
-    by_spread = detectable_difference(
-        size.cases,
-        spread=spread.between,
-        within=(spread.within, spread.within),
-        repeats=(size.repeats, size.repeats),
-        confidence=_confidence(size),
-        power=POWER,
-    )
-    # Where hardly anything varied, as between runs of the same, a difference brings its own spread.
-    at_least = detectable_at_least(
-        size.cases, confidence=_confidence(size), power=POWER, floor=_floor(size, spread)
-    )
-    return max(by_spread, at_least)
+    """Where cases * d^2 = reach * variance, the larger of the two that `_cases_for` has."""
+    reach = _reach(size)
+    by_spread = math.sqrt(reach * _variance(size, spread) / size.cases)
+    return max(by_spread, _floor(size, spread) * reach / (size.cases + reach))
 
 
 def _floor(size: PlanSize, spread: Spread) -> float:
     """How much of its own spread a difference keeps with so many repeats: 1 where cases turn as a
     whole, down to 1 / repeats where nothing but repeats varies."""
-    once = spread.between + 2 * spread.within
+    once = _variance(replace(size, repeats=1), spread)
     if not once or (spread.cases and not spread.is_split):
         # Nobody saw that repeats of these cases vary.
         return 1.0
-    return (spread.between + 2 * spread.within / size.repeats) / once
+    return _variance(size, spread) / once
 
 
 def fewest_cases(size: PlanSize) -> int:
@@ -306,19 +178,11 @@ def _wanted(size: PlanSize, spread: Spread) -> RequiredSize | None:
 
 
 def _cases_for(difference: float, size: PlanSize, spread: Spread) -> int:
-    confidence = _confidence(size)
-    by_spread = pairs_needed(
-        difference,
-        spread=spread.between,
-        within=(spread.within, spread.within),
-        repeats=(size.repeats, size.repeats),
-        confidence=confidence,
-        power=POWER,
-    )
-    at_least = pairs_needed_at_least(
-        difference, confidence=confidence, power=POWER, floor=_floor(size, spread)
-    )
-    return max(math.ceil(by_spread), math.ceil(at_least), fewest_cases(size))
+    # Where hardly anything varied, as between runs of the same, a difference d brings a variance of
+    # its own: where a share d of the cases turns, and no other, d - d^2.
+    own = _floor(size, spread) * difference - difference**2
+    most = max(_variance(size, spread), own)
+    return max(math.ceil(_reach(size) * most / difference**2), fewest_cases(size))
 
 
 def _repeats_for(difference: float, size: PlanSize, spread: Spread) -> int | None:
@@ -334,8 +198,97 @@ def _repeats_for(difference: float, size: PlanSize, spread: Spread) -> int | Non
 
 def _half_width(size: PlanSize, spread: Spread) -> float:
     """Of Wilson's interval, for as many cases as would tell as much without repeats."""
-    variance = spread.rate * (1 - spread.rate)
-    share = min(1.0, spread.within / variance) if variance else 0.0
+    whole = spread.rate * (1 - spread.rate)
+    share = min(1.0, spread.within / whole) if whole else 0.0
     effective = max(1, round(size.cases / (1 - share + share / size.repeats)))
     low, high = wilson(spread.rate * effective, effective)
     return (high - low) / 2
+
+
+# ---- measured in an earlier run
+
+
+def spread_in(book: CaseBook, plan: Plan) -> Spread | None:
+    """How much a plan's cases and variants varied in an earlier run; None where too few of them
+    were judged in it."""
+    cases = {trial.case.id for trial in plan.trials}
+    keys = {variant_key(variant) for variant in plan.variants}
+    judged = (
+        {key: cell for key, cell in cells.items() if key in keys and cell.judged}
+        for case, cells in book.rows()
+        if case in cases
+    )
+    rows = [row for row in judged if row]
+    if len(rows) < FEWEST_MEASURED:
+        return None
+    cells = [cell for row in rows for cell in row.values()]
+    rate, within = fmean(map(_rate, cells)), _within(cells)
+    usual = Spread()
+    if len(plan.variants) == 1:
+        between, number = usual.between, len(rows)
+        # Without repeats, as large a part of the whole as is assumed.
+        assumed = rate * (1 - rate) * usual.within / (usual.rate * (1 - usual.rate))
+    else:
+        compared = (
+            [(row[one], row[other]) for row in rows if one in row and other in row]
+            for one, other in islice(_compared(plan.variants), MOST_PAIRS)
+        )
+        known = [pairs for pairs in compared if len(pairs) >= FEWEST_MEASURED]
+        if not known:
+            return None
+        seen, noise = fmean(map(_seen_variance, known)), fmean(map(_noise, known))
+        assumed = seen * usual.within / (usual.between + usual.within * noise)
+        between = max(0.0, seen - (assumed if within is None else within) * noise)
+        number = max(map(len, known))
+    return Spread(
+        between=between,
+        within=assumed if within is None else within,
+        rate=rate,
+        cases=number,
+        is_split=within is not None,
+    )
+
+
+def _compared(variants: Sequence[Variant]) -> Iterator[tuple[str, str]]:
+    """Keys of variants that differ in one axis alone, by values that are compared."""
+    keys = {variant_key(variant) for variant in variants}
+    for axis, subject, reference in value_pairs(axes_of(variants)):
+        for variant in variants:
+            # As texts: 1, 1.0 and True are values of their own.
+            if axis in variant and repr(variant[axis]) == repr(subject):
+                one, other = variant_key(variant), variant_key({**variant, axis: reference})
+                if other in keys:
+                    yield one, other
+
+
+def _rate(cell: Cell) -> float:
+    return cell.passed / cell.judged
+
+
+def _within(cells: Sequence[Cell]) -> float | None:
+    """The variance of repeats; None where too few cases were repeated."""
+    again = sum(cell.judged - 1 for cell in cells)
+    squares = sum(cell.passed * cell.failed / cell.judged for cell in cells)
+    return squares / again if again >= FEWEST_MEASURED else None
+
+
+Pairs = Sequence[tuple[Cell, Cell]]
+"""The cells of two variants, case by case."""
+
+
+def _seen_variance(pairs: Pairs) -> float:
+    """Of their difference. Where few pairs differ, as the interval of the comparison has it: with
+    two made-up pairs, so that it is never 0. Where many do, without: the usual guess has none
+    either, and a first run would make a plan look worse by what nobody saw."""
+    differences = [_rate(one) - _rate(other) for one, other in pairs]
+    if sum(map(bool, differences)) >= FEWEST_DIFFERING:
+        return variance(differences)
+    squares = sum(difference * difference for difference in differences)
+    step = repeats_step(squares, sum(apart(_rate(one), _rate(other)) for one, other in pairs))
+    error = adjust_sums(len(pairs), sum(differences), squares, step=step).error
+    return error * error * (len(pairs) + 2)
+
+
+def _noise(pairs: Pairs) -> float:
+    """How many times the variance of a repeat is in that."""
+    return fmean(1 / one.judged + 1 / other.judged for one, other in pairs)

@@ -9,7 +9,7 @@ import errno
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal, TextIO
 
@@ -18,8 +18,8 @@ from paraval.report.contents import Contents, Format, RunSource
 from paraval.report.formats.csv import AsCsv
 from paraval.report.formats.json import AsJson, AsJsonLines, document
 from paraval.report.formats.junit import AsJUnit
-from paraval.report.formats.markdown import AsMarkdown
-from paraval.report.formats.terminal import summary_text
+from paraval.report.formats.run_text import AsMarkdown, run_text
+from paraval.text.tables import Page
 
 # The page as a form of report: loaded with every run, so that what draws it is not.
 
@@ -53,6 +53,16 @@ def check_output_paths(paths: Sequence[str | Path]) -> None:
         check_place(path)
 
 
+def check_endings(paths: Sequence[Path], what: str, endings: Collection[str], hint: str) -> None:
+    """RequestError for what could not be written later. No file is changed by asking."""
+    known = ", ".join(endings)
+    for path in paths:
+        if path.suffix.lower() not in endings:
+            told = f"the ending of '{path}' names no form of {what}; known: {known}"
+            raise RequestError(told, hint=hint)
+        check_place(path)
+
+
 def check_place(path: Path) -> None:
     """RequestError where no file could be written. No file is changed by asking."""
     try:
@@ -74,7 +84,8 @@ def write_files(contents: Contents, paths: Sequence[str | Path]) -> None:
     failures = []
     for path, form in todo:
         try:
-            _write_whole(contents, form, path)
+            with opened_whole(path, "x") as file:
+                form.write(contents, file)
         except OSError as error:
             failures.append(not_written(path, error).message)
     if failures:
@@ -115,9 +126,13 @@ def _look_at_place(path: Path) -> None:
         pass
 
 
-def _write_whole(contents: Contents, form: Format, path: Path) -> None:
-    with opened_whole(path, "x") as file:
-        form.write(contents, file)
+def write_whole(path: Path, data: str | bytes) -> None:
+    """NotWrittenError where it cannot be; what stood there before then still does."""
+    try:
+        with opened_whole(path, "x" if isinstance(data, str) else "xb") as file:
+            file.write(data)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise not_written(path, error) from error
 
 
 @contextlib.contextmanager
@@ -176,7 +191,7 @@ class Report(Contents):
         return document(self)
 
     def __str__(self) -> str:
-        return summary_text(self, width=80, colour=False, unicode=True)
+        return run_text(self, Page())
 
     def __repr__(self) -> str:
         summary = self.summary

@@ -1,7 +1,4 @@
-"""How much a number of cases can tell, before and after they ran (Miller 2024).
-
-What the spread is, or is guessed to be, is decided by those who call.
-"""
+"""How much cases that ran could have shown; of a plan, `report.plan_power` tells it before."""
 
 from __future__ import annotations
 
@@ -19,73 +16,6 @@ from paraval.statistics.distributions import (
 from paraval.statistics.pairs import adjust_sums, check_differences, is_pass_fail
 
 _FINE = 1e-6
-
-
-def pairs_needed(
-    difference: float,
-    *,
-    spread: float,
-    within: tuple[float, float] = (0.0, 0.0),
-    repeats: tuple[int, int] = (1, 1),
-    confidence: float = 0.95,
-    power: float = 0.8,
-) -> float:
-    """How many cases show a true difference with this power.
-
-    `spread` is the variance of the true difference between cases, `within` that of the repeats of
-    one case on either side. Where that may be small, `pairs_needed_at_least` says more.
-    """
-    if difference == 0 or not math.isfinite(difference):
-        raise ValueError(f"a difference to be shown is not 0, and finite, not {difference}")
-    variance = _pair_variance(spread, within, repeats)
-    return _reach(confidence, power) ** 2 * variance / difference**2
-
-
-def detectable_difference(
-    pairs: int,
-    *,
-    spread: float,
-    within: tuple[float, float] = (0.0, 0.0),
-    repeats: tuple[int, int] = (1, 1),
-    confidence: float = 0.95,
-    power: float = 0.8,
-) -> float:
-    """The smallest true difference that so many cases show with this power.
-
-    Where the spread may be small, `detectable_at_least` says more.
-    """
-    if pairs < 1:
-        raise ValueError(f"a difference is shown by at least one pair, not {pairs}")
-    variance = _pair_variance(spread, within, repeats)
-    return _reach(confidence, power) * math.sqrt(variance / pairs)
-
-
-def detectable_at_least(
-    pairs: int, *, confidence: float = 0.95, power: float = 0.8, floor: float = 1.0
-) -> float:
-    """What so many cases can show at the very best: take it where `detectable_difference` says
-    less.
-
-    A true difference d brings a variance of its own, however small the spread was without it: where
-    a share d of the cases turns, and no other, d - d^2. `floor` is how much of that there is, as
-    floor * d - d^2: 1 for cases that turn as a whole, 1 / K where one of K repeats does.
-    """
-    if pairs < 1:
-        raise ValueError(f"a difference is shown by at least one pair, not {pairs}")
-    # pairs * d^2 = square * (floor * d - d^2), solved for d.
-    square = _reach(confidence, power) ** 2
-    return _check_floor(floor) * square / (pairs + square)
-
-
-def pairs_needed_at_least(
-    difference: float, *, confidence: float = 0.95, power: float = 0.8, floor: float = 1.0
-) -> float:
-    """The other way round: take it where `pairs_needed` says less."""
-    if not 0 < abs(difference) <= 1:
-        raise ValueError(f"a difference of rates is not 0, and within -1 and 1, not {difference}")
-    size = abs(difference)
-    own = max(0.0, _check_floor(floor) * size - size * size)
-    return _reach(confidence, power) ** 2 * own / size**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,29 +135,7 @@ def interval_quantile(pairs: int, confidence: float, *, is_normal: bool) -> floa
     return student_quantile(0.5 + confidence / 2, max(1, pairs - 1))
 
 
-def _pair_variance(spread: float, within: tuple[float, float], repeats: tuple[int, int]) -> float:
-    for variance in (spread, *within):
-        if not 0 <= variance < math.inf:
-            raise ValueError(f"a variance is at least 0 and finite, not {variance}")
-    for count in repeats:
-        if count < 1:
-            raise ValueError(f"a side has at least one repeat, not {count}")
-    return spread + within[0] / repeats[0] + within[1] / repeats[1]
-
-
-def _reach(confidence: float, power: float) -> float:
-    """How many standard errors away a difference must be."""
-    check_confidence(confidence)
-    return normal_quantile(confidence) + NormalDist().inv_cdf(_check_power(power))
-
-
 def _check_power(power: float) -> float:
     if not 0 < power < 1:
         raise ValueError(f"a power lies between 0 and 1, not at {power}")
     return power
-
-
-def _check_floor(floor: float) -> float:
-    if not 0 <= floor <= 1:
-        raise ValueError(f"a floor lies within 0 and 1, not at {floor}")
-    return floor

@@ -1,6 +1,6 @@
 """`paraval badge`: the latest figures of a suite, in a text's front matter or a JSON file.
 
-Which run they are of is picked in `badge_runs`; what is written, and how, is the report's.
+Picked is a complete run in which something was judged; what is written, and how, is the report's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from paraval.report.badge_front_matter import (
 )
 from paraval.report.history.history import Completeness, EarlierRuns, HistoryEntry, standing_of
 from paraval.report.part import Choice, choice_text
-from paraval.report.report import check_place, not_written, opened_whole
+from paraval.report.report import check_place, write_whole
 from paraval.runner.run import open_store
 from paraval.runner.stored_runs import StoredRun, chosen_variants, order, runs_of_suites
 from paraval.settings import Options
@@ -40,138 +40,12 @@ from paraval.store.store import Store
 from paraval.text.terminal import one_line, printable
 from paraval.text.words import counted
 
-# Which run a badge tells of: a complete one in which something was judged.
-
-_MOST_LOOKED_AT = 50
-"""Runs from the newest on; each that will not do is said."""
-
-
-def suite_of(store: Store, asked: str | None) -> str:
-    """The one that is asked for, or the only one; races are none."""
-    runs = store.runs()
-    if asked is not None:
-        return suite_named(asked, runs, store)
-    names = list(dict.fromkeys(run.suite for run in runs_of_suites(store, _one_of_each(runs))))
-    if len(names) == 1:
-        return names[0]
-    if not names:
-        raise RequestError(f"the store {store.root} has no run of a suite yet")
-    raise RequestError(
-        f"the store {store.root} has runs of several suites: {named_suites(names)}",
-        hint="choose one with --suite",
-    )
-
-
-def _one_of_each(runs: list[RunInfo]) -> list[RunInfo]:
-    """The newest run of each name: to tell races apart, each run would have to be opened."""
-    return list({run.suite: run for run in reversed(runs)}.values())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunPicker:
-    """Picks runs that may be told, and says why others may not."""
-
-    store: Store
-    choice: Choice
-
-    def newest_of(self, suite: str) -> BadgeFigures:
-        for run in islice(self._runs(suite), _MOST_LOOKED_AT):
-            try:
-                return self._figures(run)
-            except UnfitRunError as error:
-                talk(f"note: run {run.id} is passed over: {error.why}")
-        raise RequestError(
-            f"there is no complete run of suite '{one_line(suite, 60)}' to tell of",
-            hint="run it to its end: paraval run SUITE, or paraval resume; of a run over chosen"
-            " variants, --variant AXIS=VALUE tells",
-        )
-
-    def of_run(self, name: str) -> BadgeFigures:
-        run = next(runs_of_suites(self.store, [self.store.find(name)]), None)
-        if run is None:
-            raise RequestError(f"run {name} is a race, and has no pass rate")
-        try:
-            return self._figures(run, any_extent=True)
-        except UnfitRunError as error:
-            raise RequestError(f"run {run.id} cannot be told of: {error.why}") from None
-
-    def since(
-        self, figures: BadgeFigures, last: str | None, *, written_at: float = 0.0
-    ) -> list[BadgeFigures]:
-        """Runs of the same prompt and cases after the last that is known, up to this one; the
-        oldest first, and no more than are kept. None began before the text was written."""
-        found = [figures]
-        alike = _made_of(figures.run)
-        # Ids tell which run came first to the second; the store knows better, if it has the run.
-        is_here = any(run.id == last for run in self.store.runs())
-        for run in self._runs(figures.run.suite):
-            is_known = run.id == last or (last is not None and not is_here and run.id <= last)
-            if len(found) == MOST_RUNS or is_known or alike is None:
-                break
-            if order(run) < order(figures.run):
-                if _made_of(run) != alike or run.started_at < written_at:
-                    break
-                with contextlib.suppress(UnfitRunError):
-                    found.insert(0, self._figures(run))
-        return found
-
-    def _runs(self, suite: str) -> Iterator[RunInfo]:
-        """Newest first."""
-        of_suite = (run for run in self.store.runs() if run.suite == suite)
-        return runs_of_suites(self.store, of_suite)
-
-    def _figures(self, run: RunInfo, *, any_extent: bool = False) -> BadgeFigures:
-        standing = standing_of(run)
-        if standing is not Completeness.COMPLETE:
-            how = standing.value.replace("_", " ")
-            raise UnfitRunError(f"it is not complete ({how})")
-        entry = self._read(run)
-        if not entry.has_verdicts:
-            errors = counted(entry.summary.errors, "error")
-            raise UnfitRunError(f"nothing was judged ({errors}), which is no pass rate of 0")
-        partial = self._extent(entry)
-        if partial is not None and not any_extent:
-            raise UnfitRunError(f"it is of {partial}")
-        if partial is not None:
-            talk(f"note: run {run.id} is of {partial}")
-        return BadgeFigures(run=run, summary=entry.summary, choice=self.choice)
-
-    def _extent(self, entry: HistoryEntry) -> str | None:
-        """None: it is over all of the suite, or of what was chosen of it."""
-        whole = entry.suite_cases
-        if whole is not None and entry.cases < whole:
-            return f"{entry.cases:,} of {counted(whole, 'case')} alone"
-        chosen = chosen_variants(self.store, entry.run, self.choice)
-        return f"chosen variants alone ({chosen})" if chosen else None
-
-    def _read(self, run: RunInfo) -> HistoryEntry:
-        past = EarlierRuns(choice=self.choice, tells_shifts=False)
-        entry = next(past.entries([StoredRun(self.store, run)]), None)
-        if entry is not None:
-            return entry
-        if run.id in past.unreadable:
-            raise UnfitRunError(past.unreadable[run.id])
-        raise UnfitRunError(f"it has no trial with {choice_text(self.choice)}")
-
-
-class UnfitRunError(Exception):
-    """A run that may not be told."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
-
-
-def _made_of(run: RunInfo) -> tuple[str, str] | None:
-    """What must be the same for runs to be of one version; None where nobody noted it."""
-    prompt, cases = run.parts.get("prompt"), run.parts.get("cases")
-    return None if prompt is None or cases is None else (prompt, cases)
-
-
 MOST_BYTES = 4_000_000
 _PROSE = frozenset((".md", ".markdown", ".mdx", ".txt", ".prompt", ".prompty"))
 """Endings of files that may get front matter where they have none."""
 EXIT_WOULD_CHANGE = 1
+_MOST_LOOKED_AT = 50
+"""Runs from the newest on; each that will not do is said."""
 
 
 @click.command("badge")
@@ -214,7 +88,7 @@ def badge_command(  # noqa: PLR0913 - an argument for each option
     if suite is not None and run is not None:
         raise RequestError("--suite and --run cannot go together")
     opened = open_store(Options(store=store))
-    picking = RunPicker(store=opened, choice=chosen(variants))
+    picking = Picking(store=opened, choice=chosen(variants))
     before = _read(file)
     figures = picking.of_run(run) if run is not None else picking.newest_of(suite_of(opened, suite))
     after = _text_with(file, before, figures, picking, only=run is not None)
@@ -227,7 +101,7 @@ def badge_command(  # noqa: PLR0913 - an argument for each option
     if dry_run or check:
         talk(f"{file} would change: {figures.message}, run {figures.run.id}")
         return EXIT_WOULD_CHANGE if check else 0
-    _write(file, after)
+    write_whole(file, after.encode())
     cases = counted(figures.summary.cases, "case")
     talk(f"{file}: {figures.message}, {cases}, run {figures.run.id}")
     return 0
@@ -243,7 +117,7 @@ def _tell_variants(figures: BadgeFigures) -> None:
 
 
 def _text_with(
-    file: Path, before: str | None, figures: BadgeFigures, picking: RunPicker, *, only: bool
+    file: Path, before: str | None, figures: BadgeFigures, picking: Picking, *, only: bool
 ) -> str:
     """`only`: the run was asked for by its name, and those before it were not."""
     name = file.name.lower()
@@ -309,14 +183,6 @@ def _read(file: Path) -> str | None:
     return text
 
 
-def _write(file: Path, text: str) -> None:
-    try:
-        with opened_whole(file, "xb") as beside:
-            beside.write(text.encode())
-    except OSError as error:
-        raise not_written(file, error) from error
-
-
 def _print_diff(file: Path, before: str, after: str) -> None:
     lines = difflib.unified_diff(
         before.splitlines(), after.splitlines(), str(file), str(file), lineterm=""
@@ -324,3 +190,128 @@ def _print_diff(file: Path, before: str, after: str) -> None:
     if sys.stdout is not None:
         sys.stdout.writelines(f"{printable(line)}\n" for line in lines)
         sys.stdout.flush()
+
+
+# ---- the run
+
+
+def suite_of(store: Store, asked: str | None) -> str:
+    """The one that is asked for, or the only one; races are none."""
+    runs = store.runs()
+    if asked is not None:
+        return suite_named(asked, runs, store)
+    names = list(dict.fromkeys(run.suite for run in runs_of_suites(store, _one_of_each(runs))))
+    if len(names) == 1:
+        return names[0]
+    if not names:
+        raise RequestError(f"the store {store.root} has no run of a suite yet")
+    raise RequestError(
+        f"the store {store.root} has runs of several suites: {named_suites(names)}",
+        hint="choose one with --suite",
+    )
+
+
+def _one_of_each(runs: list[RunInfo]) -> list[RunInfo]:
+    """The newest run of each name: to tell races apart, each run would have to be opened."""
+    return list({run.suite: run for run in reversed(runs)}.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picking:
+    """Picks runs that may be told, and says why others may not."""
+
+    store: Store
+    choice: Choice
+
+    def newest_of(self, suite: str) -> BadgeFigures:
+        for run in islice(self._runs(suite), _MOST_LOOKED_AT):
+            try:
+                return self._figures(run)
+            except PassedOverError as error:
+                talk(f"note: run {run.id} is passed over: {error.why}")
+        raise RequestError(
+            f"there is no complete run of suite '{one_line(suite, 60)}' to tell of",
+            hint="run it to its end: paraval run SUITE, or paraval resume; of a run over chosen"
+            " variants, --variant AXIS=VALUE tells",
+        )
+
+    def of_run(self, name: str) -> BadgeFigures:
+        run = next(runs_of_suites(self.store, [self.store.find(name)]), None)
+        if run is None:
+            raise RequestError(f"run {name} is a race, and has no pass rate")
+        try:
+            return self._figures(run, any_extent=True)
+        except PassedOverError as error:
+            raise RequestError(f"run {run.id} cannot be told of: {error.why}") from None
+
+    def since(
+        self, figures: BadgeFigures, last: str | None, *, written_at: float = 0.0
+    ) -> list[BadgeFigures]:
+        """Runs of the same prompt and cases after the last that is known, up to this one; the
+        oldest first, and no more than are kept. None began before the text was written."""
+        found = [figures]
+        alike = _made_of(figures.run)
+        # Ids tell which run came first to the second; the store knows better, if it has the run.
+        is_here = any(run.id == last for run in self.store.runs())
+        for run in self._runs(figures.run.suite):
+            is_known = run.id == last or (last is not None and not is_here and run.id <= last)
+            if len(found) == MOST_RUNS or is_known or alike is None:
+                break
+            if order(run) < order(figures.run):
+                if _made_of(run) != alike or run.started_at < written_at:
+                    break
+                with contextlib.suppress(PassedOverError):
+                    found.insert(0, self._figures(run))
+        return found
+
+    def _runs(self, suite: str) -> Iterator[RunInfo]:
+        """Newest first."""
+        of_suite = (run for run in self.store.runs() if run.suite == suite)
+        return runs_of_suites(self.store, of_suite)
+
+    def _figures(self, run: RunInfo, *, any_extent: bool = False) -> BadgeFigures:
+        standing = standing_of(run)
+        if standing is not Completeness.COMPLETE:
+            how = standing.value.replace("_", " ")
+            raise PassedOverError(f"it is not complete ({how})")
+        entry = self._read(run)
+        if not entry.has_verdicts:
+            errors = counted(entry.summary.errors, "error")
+            raise PassedOverError(f"nothing was judged ({errors}), which is no pass rate of 0")
+        partial = self._extent(entry)
+        if partial is not None and not any_extent:
+            raise PassedOverError(f"it is of {partial}")
+        if partial is not None:
+            talk(f"note: run {run.id} is of {partial}")
+        return BadgeFigures(run=run, summary=entry.summary, choice=self.choice)
+
+    def _extent(self, entry: HistoryEntry) -> str | None:
+        """None: it is over all of the suite, or of what was chosen of it."""
+        whole = entry.suite_cases
+        if whole is not None and entry.cases < whole:
+            return f"{entry.cases:,} of {counted(whole, 'case')} alone"
+        chosen = chosen_variants(self.store, entry.run, self.choice)
+        return f"chosen variants alone ({chosen})" if chosen else None
+
+    def _read(self, run: RunInfo) -> HistoryEntry:
+        past = EarlierRuns(choice=self.choice, tells_shifts=False)
+        entry = next(past.entries([StoredRun(self.store, run)]), None)
+        if entry is not None:
+            return entry
+        if run.id in past.unreadable:
+            raise PassedOverError(past.unreadable[run.id])
+        raise PassedOverError(f"it has no trial with {choice_text(self.choice)}")
+
+
+class PassedOverError(Exception):
+    """A run that may not be told."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+def _made_of(run: RunInfo) -> tuple[str, str] | None:
+    """What must be the same for runs to be of one version; None where nobody noted it."""
+    prompt, cases = run.parts.get("prompt"), run.parts.get("cases")
+    return None if prompt is None or cases is None else (prompt, cases)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,32 +11,26 @@ import click
 from paraval.cli.error_messages import EXIT_CANNOT_TELL
 from paraval.cli.github import append_summary
 from paraval.cli.options import ShareParam, files_option, json_option, store_option
-from paraval.cli.output import has_unicode, width_of
+from paraval.cli.output import print_shown
 from paraval.errors import RequestError
 from paraval.records import Baseline
 from paraval.report.baseline_gate import judge_drop
 from paraval.report.compare.compare_json import versus_as_dict, within_as_dict
 from paraval.report.compare.compare_report import (
     check_comparison_outputs,
-    versus_markdown,
     write_versus,
     write_within,
 )
-from paraval.report.compare.compare_text import ComparisonStyle, paper, story_text
-from paraval.report.compare.outline import MOST_CASES, story_of
+from paraval.report.compare.outline import versus_text
 from paraval.report.compare.two_runs import ComparedMetric, ComparisonQuestion, SideComparison
 from paraval.report.compare.variants import USUAL_CONFIDENCE
-from paraval.report.compare.within_run import (
-    VariantComparisons,
-    within_markdown,
-    within_run,
-    within_text,
-)
+from paraval.report.compare.within_run import VariantComparisons, within_run, within_text
 from paraval.report.formats.json import to_json
 from paraval.report.gate import DropVerdict, GateVerdict
 from paraval.runner.comparisons import SideFinder, alone, held_against
 from paraval.runner.run import open_store
 from paraval.settings import Options
+from paraval.text.document import Markdown
 
 _EXIT_CODES = {GateVerdict.MET: 0, GateVerdict.MISSED: 1, GateVerdict.UNKNOWN: EXIT_CANNOT_TELL}
 
@@ -49,10 +42,6 @@ class _ComparisonOutput:
     outputs: tuple[Path, ...]
     as_json: bool
     every_case: bool
-
-    @property
-    def most(self) -> int | None:
-        return None if self.every_case else MOST_CASES
 
 
 @click.command("compare")
@@ -126,11 +115,10 @@ def _show(versus: SideComparison, max_drop: float | None, showing: _ComparisonOu
     for path in showing.outputs:
         write_versus(path, versus, drop)
     if showing.as_json:
-        _print(to_json(versus_as_dict(versus, drop)))
-    elif (page := _page()) is not None:
-        story = story_of(versus, page.safe, most=showing.most, drop=drop)
-        _print(story_text(story, page))
-    append_summary(lambda: versus_markdown(versus, drop))
+        print_shown(lambda _: to_json(versus_as_dict(versus, drop)))
+    else:
+        print_shown(lambda page: versus_text(versus, page, drop, every_case=showing.every_case))
+    append_summary(lambda: versus_text(versus, Markdown(), drop))
     if not versus.comparison.cases:
         return EXIT_CANNOT_TELL
     return 0 if drop is None else _EXIT_CODES[drop.verdict]
@@ -154,21 +142,8 @@ def _show_within(within: VariantComparisons, showing: _ComparisonOutput) -> int:
     for path in showing.outputs:
         write_within(path, within)
     if showing.as_json:
-        _print(to_json(within_as_dict(within)))
-    elif (page := _page()) is not None:
-        _print(within_text(within, page, most=showing.most))
-    append_summary(lambda: within_markdown(within))
+        print_shown(lambda _: to_json(within_as_dict(within)))
+    else:
+        print_shown(lambda page: within_text(within, page, every_case=showing.every_case))
+    append_summary(lambda: within_text(within, Markdown()))
     return 0 if any(one.cases for one in within.comparisons) else EXIT_CANNOT_TELL
-
-
-def _page() -> ComparisonStyle | None:
-    """None where stdout is closed: there is nowhere to print to."""
-    if sys.stdout is None:
-        return None
-    return paper(width_of(sys.stdout), unicode=has_unicode(sys.stdout))
-
-
-def _print(text: str) -> None:
-    if sys.stdout is not None:
-        sys.stdout.write(f"{text}\n")
-        sys.stdout.flush()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import os
-import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +15,7 @@ import click
 
 from paraval.cli.error_messages import EXIT_WRONG_REQUEST, talk
 from paraval.cli.options import axis_and_value, run_argument, store_option
-from paraval.cli.output import has_colour, has_unicode
+from paraval.cli.output import has_unicode, page_on
 from paraval.errors import RequestError
 from paraval.plain_files import PlainFileError, open_plain_file
 from paraval.racing.course.steps import STEP, StepKind, finding_of
@@ -37,20 +36,15 @@ from paraval.runner.run import open_store
 from paraval.settings import Options, is_race
 from paraval.store.reader import RunReader
 from paraval.store.store import Store
+from paraval.text.document import patch_style
 from paraval.text.suggest import nearest
-from paraval.text.terminal import one_line, printable, to_ascii
+from paraval.text.terminal import one_line, to_ascii
 from paraval.text.words import variant_label
 
 # A kept patch on its way out: byte for byte, or coloured and harmless on a terminal.
 
 PIECE_BYTES = 1 << 16
 """A line without end is shown in pieces."""
-
-_BOLD, _RED, _GREEN, _CYAN, _PLAIN = "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[36m", "\x1b[0m"
-_IN_A_HUNK = {b"+": _GREEN, b"-": _RED}
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
-"""All but tab and line end. What ends a line elsewhere would forge one here, and what a terminal
-would swallow may be what the patch is about."""
 
 
 def put_patch(run: RunInfo, path: str, heading: Callable[[], None] = lambda: None) -> str | None:
@@ -73,33 +67,15 @@ def put_patch(run: RunInfo, path: str, heading: Callable[[], None] = lambda: Non
 
 def _show_patch(file: BinaryIO, stream: TextIO) -> None:
     """For a person: colours where they are wanted, and nothing that acts on the terminal."""
-    is_painted, is_plain = has_colour(stream), not has_unicode(stream)
-    for piece, style in _styled(file):
-        text = printable(_CONTROLS.sub(_escaped, piece.decode(errors="replace")))
-        shown = to_ascii(text) if is_plain else text
-        body, end = (shown[:-1], "\n") if shown.endswith("\n") else (shown, "")
-        stream.write(f"{style}{body}{_PLAIN}{end}" if is_painted and style else shown)
-    stream.flush()
-
-
-def _escaped(control: re.Match[str]) -> str:
-    return control[0].encode("unicode_escape").decode("ascii")
-
-
-def _styled(file: BinaryIO) -> Iterator[tuple[bytes, str]]:
-    """Lines, the longest in pieces, each with the style that its first bytes ask for."""
+    page = page_on(stream)
     in_hunk, style, is_start = False, "", True
     while piece := file.readline(PIECE_BYTES):
+        text = piece.decode(errors="replace")
         if is_start:
-            if piece.startswith((b"diff --git ", b"@@ ")):
-                in_hunk = piece.startswith(b"@@ ")
-                style = _CYAN if in_hunk else _BOLD
-            elif in_hunk:
-                style = _IN_A_HUNK.get(piece[:1], "")
-            else:
-                style = _BOLD if piece.startswith((b"--- ", b"+++ ")) else ""
-        yield piece, style
-        is_start = piece.endswith(b"\n")
+            style, in_hunk = patch_style(text, in_hunk=in_hunk)
+        is_start = text.endswith("\n")
+        stream.write(page.paint(page.verbatim(text.removesuffix("\n")), style) + "\n" * is_start)
+    stream.flush()
 
 
 # `paraval diff` of a race: the patches of its candidates, losers too.

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
 from paraval.cli.error_messages import talk
 from paraval.cli.options import axis_and_value, files_option, json_option, store_option
-from paraval.cli.output import has_unicode, width_of
+from paraval.cli.output import print_shown
 from paraval.cli.suites import suite_named
 from paraval.errors import RequestError
-from paraval.report.compare.compare_text import paper
 from paraval.report.formats.json import to_json
 from paraval.report.history.history import History
 from paraval.report.history.history_formats import (
     check_history_outputs,
     history_as_dict,
-    history_text,
     write_history,
 )
+from paraval.report.history.history_table import history_text
 from paraval.report.part import Choice, Part, axes_in, require_trials
 from paraval.runner.run import open_store
 from paraval.runner.stored_runs import StoredRun, history_of
@@ -76,10 +74,9 @@ def history_command(
         talk(f"note: run {run_id} cannot be shown: {one_line(why, 500)}")
     write_history(history, outputs)
     if as_json:
-        _print(to_json(history_as_dict(history)))
+        print_shown(lambda _: to_json(history_as_dict(history)))
     else:
-        page = paper(width_of(sys.stdout), unicode=has_unicode(sys.stdout)) if sys.stdout else None
-        _print(history_text(history, page) if page else "")
+        print_shown(lambda page: history_text(history, page))
 
 
 def chosen(variants: tuple[str, ...]) -> Choice:
@@ -105,10 +102,3 @@ def _require_entries(history: History, store: Store) -> None:
     source = StoredRun(store, last)
     require_trials(Part(source=source, choice=history.choice, axes=axes_in(source)), last.id)
     raise RequestError(f"no trial of the last runs of '{name}' fits what --variant asks for")
-
-
-def _print(text: str) -> None:
-    if sys.stdout is not None:
-        # Where stdout is closed, there is nowhere to print to.
-        sys.stdout.write(f"{text}\n")
-        sys.stdout.flush()

@@ -18,12 +18,11 @@ from paraval.cli.options import (
     store_option,
     suite_argument,
 )
-from paraval.cli.output import width_of
+from paraval.cli.output import page_on
 from paraval.cli.suites import suite_from
 from paraval.errors import StoreError
 from paraval.records import Limits, Plan, RunInfo, Workspace, WorkspaceKind, account_need
 from paraval.report.compare.case_results import CaseBook
-from paraval.report.formats.terminal import NARROWEST, wrapped
 from paraval.report.plan_power import (
     CONFIDENCE,
     FEWEST_MEASURED,
@@ -313,9 +312,9 @@ def _print_sentences(told: Iterable[str]) -> None:
     if sys.stdout is None:
         # Started with stdout closed: there is nowhere to print to.
         return
-    width = max(width_of(sys.stdout), NARROWEST)
+    page = page_on(sys.stdout)
     for sentence in told:
-        click.echo(wrapped(sentence, width))
+        click.echo("\n".join(page.wrapped(sentence)))
 
 
 def _at_once(limits: Limits) -> str:

@@ -33,7 +33,7 @@ from paraval.cli.suites import suite_from
 from paraval.errors import ParavalError, RequestError
 from paraval.records import RunInfo
 from paraval.report.contents import Contents
-from paraval.report.formats.terminal import summary_text
+from paraval.report.formats.run_text import run_text
 from paraval.report.report import Report, check_output_paths, write_files
 from paraval.report.summary.summary import Summary, Tally
 from paraval.runner.resume import how_to_resume
@@ -124,7 +124,7 @@ def report_and_code(
     with shown_by(choose(showing.progress, sys.stderr, verbose=showing.verbose)) as observer:
         report = run_stoppably(suite, selection=selection, options=options, observer=observer)
     code = _write(report, showing.outputs)
-    print_at_end(partial(summary_text, report))
+    print_at_end(partial(run_text, report))
     _say_how_to_go_on(report)
     tell_github(report)
     return report, code

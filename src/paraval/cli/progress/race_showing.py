@@ -43,7 +43,7 @@ def exit_code_after(report: RaceReport, showing: RunOutput) -> int:
     """Prints and writes it, and gives the exit code."""
     code = EXIT_INTERRUPTED if report.run.interrupted else report.exit_code
     is_written = _write(report, showing.outputs)
-    print_at_end(report.text)
+    print_at_end(report.text_on)
     append_summary(report.markdown)
     return code if is_written else code or EXIT_CANNOT_TELL
 
@@ -66,7 +66,7 @@ def show_recorded(store: Store, run: RunInfo, outputs: Sequence[Path], *, as_jso
     if as_json:
         click.echo(json.dumps(report.as_json(), ensure_ascii=False, indent=2))
     else:
-        print_at_end(report.text)
+        print_at_end(report.text_on)
     append_summary(report.markdown)
     code = EXIT_INTERRUPTED if report.run.interrupted else report.exit_code
     return code if _write(report, outputs) else code or EXIT_CANNOT_TELL

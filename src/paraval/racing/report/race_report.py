@@ -11,47 +11,16 @@ from paraval.errors import RequestError
 from paraval.plain_files import PlainFileError, read_plain_file
 from paraval.racing.course.replay import standings_of
 from paraval.racing.report.race_json import race_document
-from paraval.racing.report.race_markdown import race_markdown
-from paraval.racing.report.race_text import RaceView, TextStyle, race_text
+from paraval.racing.report.race_text import Shown, race_text
 from paraval.racing.report.race_words import verdict_sentence, winner_of
 from paraval.racing.report.standings import CandidateStanding, Standings
 from paraval.racing.request import RaceRequest
 from paraval.records import RunInfo
-from paraval.report.report import check_place, not_written, opened_whole
+from paraval.report.report import check_endings, write_whole
 from paraval.store.store import Store
+from paraval.text.document import NARROWEST, Markdown
+from paraval.text.tables import Medium, Page
 from paraval.text.terminal import one_line
-
-# A race's report as files: which endings there are. How one is written, `report.report` knows.
-
-ENDINGS = (".json", ".patch", ".diff", ".md", ".txt")
-
-
-def check_race_outputs(paths: Sequence[str | Path]) -> None:
-    """RequestError for what could not be written later. No file is changed by asking."""
-    for path in map(Path, paths):
-        ending_of(path)
-        check_place(path)
-
-
-def ending_of(path: Path) -> str:
-    ending = path.suffix.lower()
-    if ending not in ENDINGS:
-        known = ", ".join(ENDINGS)
-        raise RequestError(
-            f"the ending of '{path}' names no form of a race's report; known: {known}",
-            hint="race.json for programs, winner.patch for the winner, race.md for a pull request",
-        )
-    return ending
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """NotWrittenError where it cannot be; what stood there before then still does."""
-    try:
-        with opened_whole(path, "xb") as file:
-            file.write(data)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise not_written(path, error) from error
-
 
 MOST_PATCH_BYTES = 256_000_000
 WIDTH_OF_A_FILE = 100
@@ -140,7 +109,11 @@ class RaceReport:
 
     def text(self, width: int = 80, *, colour: bool = False, unicode: bool = True) -> str:
         """What is printed after a race; ends without a newline."""
-        return race_text(self._shown(), TextStyle(width=width, colour=colour, unicode=unicode))
+        return self.text_on(Page(width=max(width, NARROWEST), colour=colour, unicode=unicode))
+
+    def text_on(self, out: Medium) -> str:
+        """The same, as fits there."""
+        return race_text(self._shown(), out)
 
     def as_json(self) -> dict[str, Any]:
         """The document of `-o race.json`."""
@@ -148,7 +121,7 @@ class RaceReport:
 
     def markdown(self) -> str:
         """The document of `-o race.md`."""
-        return race_markdown(self._shown())
+        return self.text_on(Markdown())
 
     def write(self, path: str | Path) -> None:
         """Writes a file in the form that its ending names; whole, or not at all.
@@ -160,7 +133,7 @@ class RaceReport:
         write_whole(path, self._written(path))
 
     def _written(self, path: Path) -> bytes:
-        match ending_of(path):
+        match path.suffix.lower():
             case ".json":
                 text = json.dumps(self.as_json(), ensure_ascii=False, indent=1, allow_nan=False)
                 return f"{text}\n".encode()
@@ -173,14 +146,14 @@ class RaceReport:
             raise RequestError(f"cannot write {path}: there is no winner whose patch it could hold")
         return patch
 
-    def _shown(self) -> RaceView:
+    def _shown(self) -> Shown:
         patch: bytes | str | None
         try:
             patch = self.winner_patch()
         except RequestError as error:
             # All the rest can be shown without it.
             patch = error.message
-        return RaceView(
+        return Shown(
             standings=self.standings,
             run=self.run,
             request=self.request,
@@ -193,6 +166,13 @@ class RaceReport:
     def __repr__(self) -> str:
         said = verdict_sentence(self.standings, self.request, lambda text: one_line(text, 80))
         return f"<RaceReport of {self.run.id}: {said}>"
+
+
+def check_race_outputs(paths: Sequence[str | Path]) -> None:
+    """RequestError for what could not be written later. No file is changed by asking."""
+    hint = "race.json for programs, winner.patch for the winner, race.md for a pull request"
+    endings = (".json", ".patch", ".diff", ".md", ".txt")
+    check_endings([Path(path) for path in paths], "a race's report", endings, hint)
 
 
 def report_of(store: Store, run: RunInfo) -> RaceReport:

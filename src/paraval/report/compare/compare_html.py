@@ -58,7 +58,7 @@ def versus_page(versus: SideComparison, drop: DropVerdict | None) -> str:
         answer=replace(_answer(versus.comparison, metric), details=()),
         forest=forest(whole, reach),
         notices=story.notices,
-        rows=story.rows,
+        table=story.table,
         figures=story.figures,
         by_variant=variants[:IN_PLAIN_SIGHT],
         more_variants=variants[IN_PLAIN_SIGHT:],

@@ -6,50 +6,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from paraval.errors import RequestError
 from paraval.records import Variant
 from paraval.report.compare.compare_json import versus_as_dict, within_as_dict
-from paraval.report.compare.compare_text import paper, story_markdown, story_text
 from paraval.report.compare.comparison import Comparison
-from paraval.report.compare.outline import MOST_CASES, story_of
+from paraval.report.compare.outline import versus_text
 from paraval.report.compare.two_runs import SideComparison
-from paraval.report.compare.within_run import VariantComparisons, within_markdown
+from paraval.report.compare.within_run import VariantComparisons, within_text
 from paraval.report.formats.json import to_json
-from paraval.report.formats.markdown import code
 from paraval.report.gate import DropVerdict
-from paraval.report.report import check_place, not_written, opened_whole
+from paraval.report.report import check_endings, write_whole
+from paraval.text.document import Markdown
+from paraval.text.tables import Page
 
-# A comparison as files: which endings there are. How one is written, `report.report` knows.
+# A comparison written to a file: as JSON, Markdown or a page, by its ending.
 
-ENDINGS = (".json", ".md", ".html")
+_HINT = "comparison.html for people, comparison.json for programs, comparison.md for a pull request"
 
 
 def check_comparison_outputs(paths: Sequence[Path]) -> None:
     """RequestError for what could not be written later. No file is changed by asking."""
-    for path in paths:
-        if path.suffix.lower() not in ENDINGS:
-            known = ", ".join(ENDINGS)
-            raise RequestError(
-                f"the ending of '{path}' names no form of a comparison; known: {known}",
-                hint="comparison.html for people, comparison.json for programs, comparison.md for a"
-                " pull request",
-            )
-        check_place(path)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """NotWrittenError where it cannot be; what stood there before then still does."""
-    try:
-        with opened_whole(path, "x") as file:
-            file.write(text)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise not_written(path, error) from error
-
-
-# A comparison written to a file: as JSON, Markdown or a page, by its ending.
-
-_MOST_CASES = 500
-"""Of each list in Markdown."""
+    check_endings(paths, "a comparison", (".json", ".md", ".html"), _HINT)
 
 
 def write_versus(path: Path, versus: SideComparison, drop: DropVerdict | None) -> None:
@@ -62,7 +38,7 @@ def write_versus(path: Path, versus: SideComparison, drop: DropVerdict | None) -
 
             text = versus_page(versus, drop)
         case _:
-            text = versus_markdown(versus, drop)
+            text = versus_text(versus, Markdown(), drop)
     write_whole(path, text)
 
 
@@ -75,16 +51,8 @@ def write_within(path: Path, within: VariantComparisons) -> None:
 
             text = within_page(within)
         case _:
-            text = within_markdown(within)
+            text = within_text(within, Markdown())
     write_whole(path, text)
-
-
-def versus_markdown(versus: SideComparison, drop: DropVerdict | None) -> str:
-    """Fits a comment on a pull request."""
-    return story_markdown(story_of(versus, code, most=_MOST_CASES, drop=drop))
-
-
-_WIDTH = 80
 
 
 class ComparisonReport:
@@ -118,8 +86,7 @@ class ComparisonReport:
         return versus_as_dict(self._versus, None)
 
     def __str__(self) -> str:
-        page = paper(_WIDTH, unicode=True)
-        return story_text(story_of(self._versus, page.safe, most=MOST_CASES, drop=None), page)
+        return versus_text(self._versus, Page())
 
     def __repr__(self) -> str:
         comparison = self.comparison

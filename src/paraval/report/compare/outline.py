@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from paraval.report.compare.comparison import Comparison, Difference, Finding, Method
 from paraval.report.compare.compute import finding_of
@@ -29,22 +28,19 @@ from paraval.report.compare.two_runs import (
 )
 from paraval.report.gate import DropVerdict
 from paraval.report.part import choice_text
-from paraval.report.summary.columns import taken
+from paraval.report.summary.columns import mean_score, rates_with_errors, share, taken
 from paraval.report.summary.summary import Tally
+from paraval.text.document import Paragraph, Part, Subheading, TextDocument, render
+from paraval.text.tables import Column, Medium, Table, TableRow, list_of
 from paraval.text.words import UNKNOWN, counted, percent, percent_range, variant_label
 
-MOST_CASES = 20
+_MOST_CASES = 20
 """Of each list, unless all are asked for."""
+_MOST_IN_MARKDOWN = 500
+_LONGEST_REASON = 300
+_SIDES = [Column(heading=name, cell=str) for name in "AB"]
 _SCORES_SAY_NOTHING = "nothing that pass and fail don't say"
 _NO_SCORES_AT_ANY_TIME = "not compared where a run may stop early"
-
-
-class FigureRow(NamedTuple):
-    """A figure of both sides."""
-
-    heading: str
-    reference: str
-    subject: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +64,8 @@ class ComparisonOutline:
     reference: str
     """Which it is, in words."""
     subject: str
-    rows: tuple[FigureRow, ...]
+    table: Table
+    """The figures of both."""
     figures: tuple[str, ...]
     by_variant: tuple[str, ...]
     lists: tuple[ChangedCases, ...]
@@ -84,13 +81,54 @@ def story_of(
         headline=headline(versus.comparison, versus.question.metric, quote),
         reference=_which(versus.reference, quote),
         subject=_which(versus.subject, quote),
-        rows=tuple(_rows(versus)),
+        table=Table(rows=list(_rows(versus)), columns=_SIDES),
         figures=tuple(_figures(versus, quote)),
         by_variant=tuple(_by_variant(versus, quote)),
         lists=tuple(_lists(versus, quote, most)),
         notices=tuple(notices_of(versus, quote)),
         gate=None if drop is None else drop.sentence,
     )
+
+
+# ---- as text
+
+
+def versus_text(
+    versus: SideComparison,
+    out: Medium,
+    drop: DropVerdict | None = None,
+    *,
+    every_case: bool = False,
+) -> str:
+    most = None if every_case else out.most(_MOST_CASES, _MOST_IN_MARKDOWN)
+    story = story_of(versus, out.quote, most=most, drop=drop)
+    variants: list[Part] = [Subheading("By variant:", ""), list_of(story.by_variant)]
+    document = TextDocument(
+        title="paraval: comparison",
+        sections=[
+            [Paragraph(story.headline, strong=True)],
+            [Paragraph(f"A: {story.reference}"), Paragraph(f"B: {story.subject}")],
+            [story.table],
+            list(map(Paragraph, story.figures)),
+            variants if story.by_variant else [],
+            *(_case_section(one, out) for one in story.lists),
+            list(map(Paragraph, story.notices)),
+            [] if story.gate is None else [Paragraph(story.gate)],
+        ],
+    )
+    return render(document, out)
+
+
+def _case_section(one: ChangedCases, out: Medium) -> list[Part]:
+    rows = [
+        TableRow(label=out.quote(name), beside=out.quote(why, _LONGEST_REASON) if why else "")
+        for name, why in one.cases
+    ]
+    hint, most = (": --all shows them", 1) if out.is_terminal else ("", None)
+    if out.is_terminal and not any(row.beside for row in rows):
+        rows, most = [TableRow(beside=", ".join(row.label for row in rows))], None
+    table = Table(rows=rows, label_share=0.45, beside_lines=most, unshown=one.more, hint=hint)
+    return [Subheading(one.heading, ""), table]
 
 
 # ---- the result
@@ -161,51 +199,32 @@ def _which(held: ComparisonSide, quote: Quote) -> str:
     return f"{quote(held.name)}{chosen}{suite}"
 
 
-def _rows(versus: SideComparison) -> Iterator[FigureRow]:
+def _rows(versus: SideComparison) -> Iterator[TableRow]:
     one, other = versus.reference.summary, versus.subject.summary
     if versus.leaves_out:
         # Else it would be the rate below once more.
         comparison = versus.comparison
-        rates = map(_share, (comparison.rate_reference, comparison.rate_subject))
-        yield FigureRow("compared", *rates)
+        rates = share(comparison.rate_reference), share(comparison.rate_subject)
+        yield TableRow(label="compared", cells=rates)
     for heading, cell, is_shown in (
-        ("pass rate", _rate, True),
+        ("pass rate", lambda tally: share(tally.pass_rate), True),
         ("95 %", _rate_interval, True),
         ("cases", lambda tally: f"{tally.cases:,}", True),
         ("errors", lambda tally: f"{tally.errors:,}", True),
-        ("could be", _rate_with_errors, bool(one.errors or other.errors)),
+        ("could be", rates_with_errors, bool(one.errors or other.errors)),
         ("skipped", lambda tally: f"{tally.skipped:,}", bool(one.skipped or other.skipped)),
-        ("score", _score, one.is_scored or other.is_scored),
+        ("score", mean_score, one.is_scored or other.is_scored),
         ("cost", lambda tally: str(tally.target), one.target.is_told or other.target.is_told),
         ("median", lambda tally: taken(tally.median_s, tally), True),
         ("p95", lambda tally: taken(tally.p95_s, tally), True),
     ):
         if is_shown:
-            yield FigureRow(heading, cell(one), cell(other))
-
-
-def _rate(tally: Tally) -> str:
-    return _share(tally.pass_rate)
-
-
-def _share(rate: float | None) -> str:
-    return UNKNOWN if rate is None else percent(rate)
+            yield TableRow(label=heading, cells=(cell(one), cell(other)))
 
 
 def _rate_interval(tally: Tally) -> str:
     interval = tally.pass_rate_interval
     return UNKNOWN if interval is None else percent_range(*interval)
-
-
-def _rate_with_errors(tally: Tally) -> str:
-    worst, best = tally.rate_if_errors_failed, tally.rate_if_errors_passed
-    if not tally.errors or worst is None or best is None:
-        return UNKNOWN
-    return percent_range(worst, best)
-
-
-def _score(tally: Tally) -> str:
-    return UNKNOWN if tally.score is None else f"{tally.score:.2f}"
 
 
 # ---- cases

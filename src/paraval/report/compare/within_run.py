@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from paraval.errors import RequestError
 from paraval.records import RunInfo
-from paraval.report.compare.compare_text import ComparisonStyle
 from paraval.report.compare.comparison import Comparison
 from paraval.report.compare.outline import headline, other_metric
 from paraval.report.compare.sentences import Quote, figure_lines, not_made, notes, turned_lines
 from paraval.report.compare.two_runs import ComparedMetric
 from paraval.report.compare.variants import comparisons_of, number_left_out
 from paraval.report.contents import Contents
-from paraval.report.formats.markdown import code
+from paraval.text.document import Paragraph, Part, Subheading, TextDocument, render
+from paraval.text.tables import Medium, Table, TableRow
 
-_MOST_BYTES = 50_000
-"""Of Markdown: GitHub takes 65,536 characters in a comment."""
 _MOST_NAMED = 20
 _EVERY = 1 << 62
 
@@ -63,33 +61,30 @@ def within_run(
     )
 
 
-def within_text(within: VariantComparisons, page: ComparisonStyle, *, most: int | None) -> str:
-    """For a terminal; ends without a newline."""
-    blocks = []
+def within_text(within: VariantComparisons, out: Medium, *, every_case: bool = False) -> str:
+    most = None if every_case else _MOST_NAMED
+    sections: list[Sequence[Part]] = []
     for axis, family in groupby(within.comparisons, key=lambda one: one.axis):
-        lines = page.wrapped(f"Compared by {page.safe(axis or '')}:")
-        for comparison in family:
-            lines += page.wrapped(headline(comparison, within.metric, page.safe), "  ")
-            for detail in details_of(comparison, within.metric, page.safe, most):
-                lines += page.wrapped(detail, "    ")
-        blocks.append(lines)
+        rows = [
+            TableRow(
+                beside=headline(comparison, within.metric, out.quote),
+                below=tuple(details_of(comparison, within.metric, out.quote, most)),
+                strong=True,
+            )
+            for comparison in family
+        ]
+        by = "Compared by" if out.is_terminal else "By"
+        sections.append(
+            [Subheading(f"{by} {out.quote(axis or '')}:", ""), Table(rows=rows, most_bytes=50_000)]
+        )
     if within.not_made:
-        blocks.append(page.wrapped(not_made(within.not_made)))
-    return "\n\n".join("\n".join(block) for block in blocks)
-
-
-def within_markdown(within: VariantComparisons) -> str:
-    parts = [f"## paraval: {code(within.run.suite)}, compared\n\n"]
-    for axis, family in groupby(within.comparisons, key=lambda one: one.axis):
-        parts.append(f"### By {code(axis or '')}\n\n")
-        for comparison in family:
-            details = details_of(comparison, within.metric, code, _MOST_NAMED)
-            parts.append(f"- **{headline(comparison, within.metric, code)}**\n")
-            parts += (f"  - {detail}\n" for detail in details)
-        parts.append("\n")
-    if within.not_made:
-        parts.append(f"{not_made(within.not_made)}\n\n")
-    return f"{_within_bytes(parts)}Run {code(within.name)}.\n"
+        sections.append([Paragraph(not_made(within.not_made))])
+    document = TextDocument(
+        title=f"paraval: {out.quote(within.run.suite)}, compared",
+        sections=sections,
+        closing=f"Run {out.quote(within.name)}.",
+    )
+    return render(document, out)
 
 
 def details_of(
@@ -100,12 +95,3 @@ def details_of(
     yield from figure_lines(comparison, quote)
     yield from notes(comparison, quote)
     yield from turned_lines(comparison, quote, _EVERY if most is None else most)
-
-
-def _within_bytes(parts: list[str]) -> str:
-    room = _MOST_BYTES
-    for place, part in enumerate(parts):
-        room -= len(part.encode())
-        if room < 0:
-            return "".join(parts[:place]) + "\n… and more, that is too long for a comment\n\n"
-    return "".join(parts)

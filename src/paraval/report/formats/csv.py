@@ -2,18 +2,19 @@
 
 Text is always quoted, numbers never, so that nothing in an answer opens a cell of its own. (A
 spreadsheet told to split at something else than commas reads other cells, and can't be helped.)
-`tokens` are the target's, input and output together; empty where it told none.
+`tokens` are the target's, input and output together; empty where it told none. What agents did has
+columns where a run has something for them.
 Long text is cut to what a spreadsheet's cell holds; the JSON report has it whole.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TextIO
 
-from paraval.records import Activity, AttemptResult, Change, Outcome, Scalar, Spend, TrialResult
+from paraval.records import Activity, Change, Outcome, Scalar, Spend, TrialResult, Variant
 from paraval.report.contents import Contents
 from paraval.report.reasons import reason
 from paraval.report.summary.costs import finite, is_known, seconds, spend_of, told_usd, usage_of
@@ -38,55 +39,122 @@ def inert(text: str) -> str:
     return f"'{text}" if acts else text
 
 
-# The columns of a CSV that tell what trials did: only those that a run has something for.
+def axis_cell(value: Scalar | None) -> Cell:
+    """It names a variant, also where it is no number that a spreadsheet knows."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return inert(value)
+    return finite(value) if value is None or finite(value) is not None else str(value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActivityColumns:
-    """Which of them a run has."""
+def axes_in(variants: Iterable[Variant]) -> list[str]:
+    """In the order of the matrix; some variants may lack one."""
+    return list(dict.fromkeys(axis for variant in variants for axis in variant))
 
-    agents: bool
-    servers: tuple[str, ...]
-    changes: bool
-    machine: bool
 
-    @classmethod
-    def of(cls, deeds: ToolActivity) -> ActivityColumns:
-        return cls(
-            agents=deeds.agents > 0,
-            servers=tuple(deeds.servers),
-            changes=deeds.changes is not None,
-            machine=deeds.cpu_s is not None or deeds.most_memory_bytes is not None,
+_PASSED = {Outcome.PASSED: "true", Outcome.FAILED: "false"}
+
+Columns = tuple[Iterable[str], Callable[[TrialResult], Iterable[Cell]]]
+"""Headings, and the cells of a trial under them."""
+
+
+class AsCsv:
+    def write(self, contents: Contents, file: TextIO) -> None:
+        rows = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+        columns = list(_columns(contents.summary))
+        rows.writerow([heading for headings, _ in columns for heading in headings])
+        for result in contents.trials:
+            rows.writerow([cell for _, cells in columns for cell in cells(result)])
+
+
+def _columns(summary: Summary) -> Iterator[Columns]:
+    yield ("index", "case"), lambda one: (one.index, inert(one.case_id))
+    axes = axes_in(one.variant for one in summary.variants)
+    yield (
+        [inert(f"variant.{axis}") for axis in axes],
+        lambda one: [axis_cell(one.variant.get(axis)) for axis in axes],
+    )
+    yield ("repeat", "outcome", "passed", "score", "attempts", "duration_s", "queued_s"), _end
+    yield ("cost_usd", "cost_unknown"), lambda one: _cost(spend_of(one))
+    yield ("judging_cost_usd", "judging_cost_unknown"), lambda one: _cost(one.judging)
+    yield ("cached", "retries", "tokens"), _counts
+    yield _usage("usage", summary.usage, usage_of)
+    yield _usage(
+        "judging_usage",
+        summary.judging.usage,
+        lambda one: {} if one.judging is None else one.judging.usage,
+    )
+    yield from _deeds(summary.deeds)
+    yield ("reason", "notes", "output"), _texts
+
+
+def _end(result: TrialResult) -> list[Cell]:
+    end = result.result
+    return [
+        result.repeat,
+        end.outcome.value,
+        _PASSED.get(end.outcome),
+        finite(end.score),
+        result.attempts,
+        seconds(result.total_s),
+        seconds(result.queued_s),
+    ]
+
+
+def _cost(spend: Spend | None) -> list[Cell]:
+    """What is known of a cost, so that a column adds up, and whether there is more to it."""
+    unknown = spend is not None and not is_known(spend)
+    return [told_usd(spend), str(unknown).lower()]
+
+
+def _counts(result: TrialResult) -> list[Cell]:
+    spends = [spend for spend in (spend_of(result), result.judging) if spend is not None]
+    cached = sum(spend.cached for spend in spends)
+    return [cached, sum(result.retries.values()), tokens_in(usage_of(result))]
+
+
+def _usage(
+    what: str, names: Iterable[str], usage: Callable[[TrialResult], Mapping[str, float]]
+) -> Columns:
+    def cells(result: TrialResult) -> list[Cell]:
+        told = usage(result)
+        return [finite(told.get(name)) for name in names]
+
+    return [inert(f"{what}.{name}") for name in names], cells
+
+
+def _texts(result: TrialResult) -> list[Cell]:
+    end = result.result
+    return [
+        "" if end.outcome is Outcome.PASSED else inert(reason(end)),
+        inert("; ".join(end.notes)),
+        "" if end.output is None else inert(end.output.text),
+    ]
+
+
+# ---- what trials did
+
+
+def _deeds(deeds: ToolActivity) -> Iterator[Columns]:
+    if deeds.agents:
+        yield ("turns", "tool_calls", "tool_errors"), lambda one: _calls(one.result.activity)
+    for server in deeds.servers:
+        headings = inert(f"mcp.{server}"), inert(f"mcp_calls.{server}")
+        yield headings, partial(_server, server)
+    if deeds.changes is not None:
+        yield (
+            ("files_changed", "lines_added", "lines_deleted", "tampering", "change_unknown"),
+            lambda one: _change(one.result.change),
+        )
+    if deeds.cpu_s is not None or deeds.most_memory_bytes is not None:
+        yield (
+            ("cpu_s", "memory_bytes"),
+            lambda one: (seconds(one.result.cpu_s), one.result.memory_bytes),
         )
 
-    @property
-    def headings(self) -> list[str]:
-        found = []
-        if self.agents:
-            found += ["turns", "tool_calls", "tool_errors"]
-        for server in self.servers:
-            found += [inert(f"mcp.{server}"), inert(f"mcp_calls.{server}")]
-        if self.changes:
-            found += ["files_changed", "lines_added", "lines_deleted", "tampering"]
-            found += ["change_unknown"]
-        if self.machine:
-            found += ["cpu_s", "memory_bytes"]
-        return found
 
-    def cells(self, end: AttemptResult) -> list[Cell]:
-        found: list[Cell] = []
-        if self.agents:
-            found += _turns_and_calls(end.activity)
-        for server in self.servers:
-            found += _server(end.activity, server)
-        if self.changes:
-            found += _change(end.change)
-        if self.machine:
-            found += [seconds(end.cpu_s), end.memory_bytes]
-        return found
-
-
-def _turns_and_calls(activity: Activity | None) -> list[Cell]:
+def _calls(activity: Activity | None) -> list[Cell]:
     if activity is None:
         return [None, None, None]
     if not activity.tells_tools:
@@ -96,8 +164,9 @@ def _turns_and_calls(activity: Activity | None) -> list[Cell]:
     return [finite(activity.turns), calls, failed]
 
 
-def _server(activity: Activity | None, server: str) -> list[Cell]:
+def _server(server: str, result: TrialResult) -> list[Cell]:
     """Whether it was connected, and the calls without an error; empty where nobody tells."""
+    activity = result.result.activity
     if activity is None:
         return [None, None]
     state = activity.mcp.get(server)
@@ -108,111 +177,10 @@ def _server(activity: Activity | None, server: str) -> list[Cell]:
 def _change(change: Change | None) -> list[Cell]:
     """Numbers only where they are known: a lower bound in a column would be taken for one."""
     if change is None:
-        return [None, None, None, None, None]
+        return [None] * 5
     numbers: list[Cell] = [change.files_in_all, change.lines_added, change.lines_deleted]
     return [
         *(numbers if change.unknown is None else (None, None, None)),
         inert("; ".join(change.tampering)),
         inert(change.unknown or ""),
     ]
-
-
-_PASSED = {Outcome.PASSED: "true", Outcome.FAILED: "false"}
-
-
-class AsCsv:
-    def write(self, contents: Contents, file: TextIO) -> None:
-        rows = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
-        columns = _Columns.of(contents.summary)
-        rows.writerow(
-            ["index", "case"]
-            + [inert(f"variant.{axis}") for axis in columns.axes]
-            + ["repeat", "outcome", "passed", "score", "attempts", "duration_s", "queued_s"]
-            + [*_COST_COLUMNS, "cached", "retries", "tokens"]
-            + [inert(f"usage.{name}") for name in columns.usages]
-            + [inert(f"judging_usage.{name}") for name in columns.judging_usages]
-            + columns.deeds.headings
-            + ["reason", "notes", "output"]
-        )
-        for result in contents.trials:
-            rows.writerow(_row(result, columns))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Columns:
-    """Those that differ from run to run."""
-
-    axes: tuple[str, ...]
-    usages: tuple[str, ...]
-    judging_usages: tuple[str, ...]
-    deeds: ActivityColumns
-
-    @classmethod
-    def of(cls, summary: Summary) -> _Columns:
-        return cls(
-            axes=_axes(summary),
-            usages=tuple(summary.usage),
-            judging_usages=tuple(summary.judging.usage),
-            deeds=ActivityColumns.of(summary.deeds),
-        )
-
-
-def _row(result: TrialResult, columns: _Columns) -> list[Cell]:
-    end = result.result
-    usage, judging = usage_of(result), result.judging
-    judging_usage = {} if judging is None else judging.usage
-    return [
-        result.index,
-        inert(result.case_id),
-        *(_scalar(result.variant.get(axis)) for axis in columns.axes),
-        result.repeat,
-        end.outcome.value,
-        _PASSED.get(end.outcome),
-        finite(end.score),
-        result.attempts,
-        seconds(result.total_s),
-        seconds(result.queued_s),
-        *_costs(spend_of(result)),
-        *_costs(judging),
-        *_counts(result),
-        tokens_in(usage),
-        *(finite(usage.get(name)) for name in columns.usages),
-        *(finite(judging_usage.get(name)) for name in columns.judging_usages),
-        *columns.deeds.cells(end),
-        "" if end.outcome is Outcome.PASSED else inert(reason(end)),
-        inert("; ".join(end.notes)),
-        "" if end.output is None else inert(end.output.text),
-    ]
-
-
-_COST_COLUMNS = ("cost_usd", "cost_unknown", "judging_cost_usd", "judging_cost_unknown")
-
-
-def _costs(spend: Spend | None) -> list[Cell]:
-    """What is known of a cost, so that a column adds up, and whether there is more to it."""
-    unknown = spend is not None and not is_known(spend)
-    return [told_usd(spend), str(unknown).lower()]
-
-
-def _counts(result: TrialResult) -> list[Cell]:
-    spends = [spend for spend in (spend_of(result), result.judging) if spend is not None]
-    return [sum(spend.cached for spend in spends), sum(result.retries.values())]
-
-
-def _scalar(value: Scalar | None) -> Cell:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return inert(value)
-    # An axis value names a variant, also where it is no number that a spreadsheet knows.
-    return finite(value) if value is None or finite(value) is not None else str(value)
-
-
-def _axes(summary: Summary) -> tuple[str, ...]:
-    """In the order of the matrix; some variants may lack one."""
-
-    def every() -> Iterator[str]:
-        for one in summary.variants:
-            yield from one.variant
-
-    return tuple(dict.fromkeys(every()))

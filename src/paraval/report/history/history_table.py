@@ -1,6 +1,5 @@
-"""The table of a history: a row a run, and below it one a variant where there are several.
-
-How it is drawn is left to the terminal, to Markdown and to the page.
+"""A history as a table, a row a run and below it one a variant where there are several; and as
+text, on a terminal or in Markdown.
 """
 
 from __future__ import annotations
@@ -14,19 +13,12 @@ from paraval.report.contents import early_stops
 from paraval.report.history.history import Completeness, History, HistoryEntry, Shift
 from paraval.report.page.charts.data import TrendPoint
 from paraval.report.part import choice_text
-from paraval.report.summary.columns import label_of, taken
+from paraval.report.summary.columns import RATE_HEADING, label_of, rate_with_interval, taken
 from paraval.report.summary.costs import NO_PRICE
 from paraval.report.summary.summary import Tally, VariantSummary
-from paraval.text.words import (
-    UNKNOWN,
-    counted,
-    duration,
-    listed,
-    money,
-    percent,
-    percent_range,
-    variant_label,
-)
+from paraval.text.document import Markdown, Paragraph, TextDocument, render
+from paraval.text.tables import Column, Medium, Table, TableRow
+from paraval.text.words import UNKNOWN, counted, duration, listed, money, percent, variant_label
 
 # What stands beside a run's figures, in words: how it ended, what changed, what got better or
 # worse. Names are others': whoever shows the words says how to show those.
@@ -55,14 +47,14 @@ def notes(entry: HistoryEntry, quote: Quote) -> list[str]:
     return [*_ending(entry), *_extent(entry, quote), *_changes(entry), *_shifts(entry, quote)]
 
 
-def left_out(history: History) -> list[str]:
+def left_out(history: History, quote: Quote) -> list[str]:
     """What is not shown, in sentences."""
     sentences = []
     if history.older:
         have = "is" if history.older == 1 else "are"
         sentences.append(f"{counted(history.older, 'older run')} {have} left out: --limit N.")
     if history.unfitting:
-        chosen = choice_text(history.choice)
+        chosen = quote(choice_text(history.choice))
         has = "has" if history.unfitting == 1 else "have"
         sentences.append(f"{counted(history.unfitting, 'run')} {has} no trial with {chosen}.")
     return sentences
@@ -157,7 +149,7 @@ def _usd_a_trial(one: VariantSummary) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunRow:
+class HistoryRow:
     """A run, or a variant of one."""
 
     label: str
@@ -166,47 +158,77 @@ class RunRow:
     is_run: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryColumn:
-    """A heading and what stands under it."""
-
-    heading: str
-    cell: Callable[[RunRow], str]
-    of_runs: bool = False
-    """True: it says nothing of a variant."""
-
-
-def rows_of(entry: HistoryEntry) -> Iterator[RunRow]:
+def rows_of(entry: HistoryEntry) -> Iterator[HistoryRow]:
     """A run with one variant is told by its own row."""
-    yield RunRow(label=entry.run.id, entry=entry, tally=entry.summary, is_run=True)
+    yield HistoryRow(label=entry.run.id, entry=entry, tally=entry.summary, is_run=True)
     if len(entry.summary.variants) > 1:
         for one in entry.summary.variants:
-            yield RunRow(label=label_of(one), entry=entry, tally=one, is_run=False)
+            yield HistoryRow(label=label_of(one), entry=entry, tally=one, is_run=False)
 
 
-def columns_of(history: History, *, intervals: bool = True) -> list[HistoryColumn]:
+def columns_of(history: History) -> list[Column[HistoryRow]]:
     """Those that are missed least stand last; a narrow page does without them."""
-    entries = history.entries
-    rate = HistoryColumn(heading="pass rate (95 %)", cell=_rate_with_interval)
-    columns = [
-        rate if intervals else HistoryColumn(heading="rate", cell=_rate),
-        HistoryColumn(heading="errors", cell=lambda row: f"{row.tally.errors:,}"),
-        HistoryColumn(heading="trials", cell=_trials),
+    has_cost = any(entry.summary.total_cost_usd is not None for entry in history.entries)
+    spare: list[tuple[str, Callable[[HistoryRow], str]]] = [
+        ("trials", _trials),
+        *([("cost", cost)] if has_cost else []),
+        ("median", lambda row: taken(row.tally.median_s, row.tally)),
+        # Both say nothing of a variant.
+        ("took", lambda row: duration(row.entry.run.wall_s) if row.is_run else ""),
+        ("began (UTC)", lambda row: began(row.entry) if row.is_run else ""),
     ]
-    if any(entry.summary.total_cost_usd is not None for entry in entries):
-        columns.append(HistoryColumn(heading="cost", cell=cost))
     return [
-        *columns,
-        HistoryColumn(heading="median", cell=lambda row: taken(row.tally.median_s, row.tally)),
-        HistoryColumn(
-            heading="took", cell=lambda row: duration(row.entry.run.wall_s), of_runs=True
-        ),
-        HistoryColumn(heading="began (UTC)", cell=lambda row: began(row.entry), of_runs=True),
+        Column(heading=RATE_HEADING, narrow="rate", cell=_rate),
+        Column(heading="errors", cell=lambda row: f"{row.tally.errors:,}"),
+        *(Column(heading=heading, cell=cell, is_spare=True) for heading, cell in spare),
     ]
 
 
-def cell_of(column: HistoryColumn, row: RunRow) -> str:
-    return "" if column.of_runs and not row.is_run else column.cell(row)
+def closing_of(history: History, quote: Quote) -> list[str]:
+    """Sentences."""
+    partial = [PARTIAL_LEGEND] if any(entry.is_partial for entry in history.entries) else []
+    return [*partial, *left_out(history, quote)]
+
+
+def history_markdown(history: History) -> str:
+    return history_text(history, Markdown())
+
+
+def history_text(history: History, out: Medium) -> str:
+    head = heading(history, out.quote)
+    document = TextDocument(
+        title=f"paraval: {head}",
+        sections=[
+            [Paragraph(head)] if out.is_terminal else [],
+            [history_table(history, out)],
+            [Paragraph(sentence) for sentence in closing_of(history, out.quote)],
+        ],
+    )
+    return render(document, out)
+
+
+def history_table(history: History, out: Medium) -> Table:
+    shown = columns_of(history)
+    rows = [
+        TableRow(
+            label=out.quote(row.label),
+            cells=tuple(column.cell(row) for column in shown),
+            below=tuple(notes(row.entry, out.quote)) if row.is_run else (),
+            is_part=not row.is_run,
+            strong=row.is_run,
+        )
+        for entry in history.entries
+        for row in rows_of(entry)
+    ]
+    return Table(
+        label="run",
+        columns=shown,
+        rows=rows,
+        noun="older run",
+        hint=" not shown.",
+        keeps_last=True,
+        most_bytes=50_000,
+    )
 
 
 def began(entry: HistoryEntry) -> str:
@@ -214,7 +236,7 @@ def began(entry: HistoryEntry) -> str:
     return f"{datetime.fromtimestamp(entry.run.started_at, UTC):%Y-%m-%d %H:%M}"
 
 
-def cost(row: RunRow) -> str:
+def cost(row: HistoryRow) -> str:
     """Judges included; `$0.12+` where some of it is unknown."""
     tally = row.tally
     unknown = tally.target.is_partly_unknown or tally.judging.is_partly_unknown
@@ -223,19 +245,12 @@ def cost(row: RunRow) -> str:
     return money(tally.total_cost_usd) + "+" * unknown
 
 
-def _rate(row: RunRow) -> str:
-    rate = row.tally.pass_rate
-    if rate is None:
-        return UNKNOWN
-    return f"{PARTIAL_SIGN if row.entry.is_partial else ''}{percent(rate)}"
+def _rate(row: HistoryRow) -> str:
+    is_partial = row.entry.is_partial and row.tally.pass_rate is not None
+    return f"{PARTIAL_SIGN if is_partial else ''}{rate_with_interval(row.tally)}"
 
 
-def _rate_with_interval(row: RunRow) -> str:
-    interval = row.tally.pass_rate_interval
-    return _rate(row) if interval is None else f"{_rate(row)} ({percent_range(*interval)})"
-
-
-def _trials(row: RunRow) -> str:
+def _trials(row: HistoryRow) -> str:
     """Those that came to an end by themselves, of those planned, where others did not."""
     run, tally = row.entry.run, row.tally
     early = early_stops(tally)

@@ -48,7 +48,7 @@ from paraval.report.page.figures import (
     figures_of,
 )
 from paraval.report.page.heading import heading_of, rate_of
-from paraval.report.page.rendering import policy, rendered, rendered_in_pieces, style
+from paraval.report.page.rendering import HtmlPage, policy, rendered, rendered_in_pieces, style
 from paraval.report.page.trials import SIGNS
 from paraval.report.report_file import ReportFile
 from paraval.report.summary.closing import (
@@ -57,8 +57,9 @@ from paraval.report.summary.closing import (
     errors_heading,
     wrong_heading,
 )
-from paraval.report.summary.columns import TOTAL, columns_of, rows_of
+from paraval.report.summary.columns import summary_table
 from paraval.report.summary.summary import Summary
+from paraval.text.tables import Table
 from paraval.text.terminal import one_line
 from paraval.text.words import variant_label
 
@@ -206,7 +207,7 @@ _IN_PLAIN_SIGHT = 20
 """Of a list: timings and charts stand below it."""
 
 
-_UNITS = {
+UNITS = {
     "pass rate (95 %)": "of what was judged",
     "errors": "trials",
     "could be": "with errors",
@@ -221,30 +222,6 @@ _UNITS = {
     "tokens": "in all",
 }
 """What the figures under a heading of the table count."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnHeading:
-    """Of a column."""
-
-    name: str
-    unit: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableRow:
-    label: str
-    cells: tuple[str, ...]
-    is_total: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """The summary's figures by variant."""
-
-    headings: tuple[ColumnHeading, ...]
-    rows: tuple[TableRow, ...]
-    left_out: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,24 +253,9 @@ class ActivityList:
 
 
 def table_of(summary: Summary) -> Table:
-    columns = columns_of(summary)
-    rows = rows_of(summary) if summary.variants else []
-    shown = rows if len(rows) <= _MOST_ROWS else [*rows[: _MOST_ROWS - 1], rows[-1]]
-    return Table(
-        headings=tuple(
-            ColumnHeading(name=column.heading, unit=_UNITS.get(column.heading, ""))
-            for column in columns
-        ),
-        rows=tuple(
-            TableRow(
-                label=one_line(label, _LONGEST_LABEL),
-                cells=tuple(column.cell(tally) for column in columns),
-                is_total=tally is summary and label == TOTAL,
-            )
-            for label, tally in shown
-        ),
-        left_out=len(rows) - len(shown),
-    )
+    table = summary_table(summary, HtmlPage())
+    rows = table.rows[:_MOST_ROWS]
+    return replace(table, rows=rows, unshown=len(table.rows) - len(rows))
 
 
 def lists_of(summary: Summary, figures: PageFigures) -> Iterator[UnpassedList]:
@@ -370,6 +332,7 @@ def _top(
         "links": [*first, *links],
         "rates": rate_bars(figures.rates),
         "table": table_of(summary),
+        "units": UNITS,
         "elsewhere": f"paraval report {contents.run.id} -o report.json",
         "closing": closing,
         "deeds": deeds,

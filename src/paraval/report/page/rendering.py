@@ -18,7 +18,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from paraval.report.page.charts.svg import chart_styles
-from paraval.text.terminal import printable
+from paraval.text.tables import Medium
+from paraval.text.terminal import one_line, printable
 
 _HERE = Path(__file__).parent
 _NAME_OF_A_KEY = re.compile("`([^`\n]{1,80})`")
@@ -49,6 +50,16 @@ def marked(sentence: str) -> Markup:
     """A sentence that every form of report has, with its `keys` set apart as a page does."""
     shown = escape(printable(sentence))
     return Markup(_NAME_OF_A_KEY.sub(r"<code>\1</code>", str(shown)))  # noqa: S704 - escaped above
+
+
+class HtmlPage(Medium):
+    """Templates escape what is quoted here."""
+
+    def quote(self, text: str, limit: int = 300) -> str:
+        return one_line(text, limit)
+
+    def name(self, text: str) -> str:
+        return self.quote(text, 80)
 
 
 def rendered(name: str, **values: Any) -> str:

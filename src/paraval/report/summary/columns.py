@@ -1,44 +1,53 @@
-"""The table of a summary: which columns it has and what stands in them.
-
-How it is drawn is left to the terminal and to Markdown.
-"""
+"""The table of a summary: which columns it has and what stands in them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from paraval.report.summary.summary import Summary, Tally, VariantSummary
+from paraval.text.tables import Column, Medium, Table, TableRow
 from paraval.text.words import UNKNOWN, duration, percent, percent_range, variant_label
 
 TOTAL = "total"
 WITHOUT_MATRIX = "all trials"
+RATE_HEADING = "pass rate (95 %)"
+_STYLES = {"passed": "green", "failed": "red"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """A heading and what stands under it."""
+def summary_table(summary: Summary, out: Medium) -> Table:
+    """A row a variant, in plan order, and the total where there are several."""
+    shown = columns_of(summary)
+    rows = [_row(label_of(one), one, shown, out) for one in summary.variants]
+    return Table(
+        label="variant",
+        columns=shown,
+        rows=rows,
+        total=_row(TOTAL, summary, shown, out) if len(rows) > 1 else None,
+        most_bytes=14_000,
+    )
 
-    heading: str
-    cell: Callable[[Tally], str]
-    is_spare: bool = False
-    """True: a narrow page does without."""
+
+def _row(label: str, tally: Tally, shown: list[Column[Tally]], out: Medium) -> TableRow:
+    return TableRow(label=out.quote(label), cells=tuple(column.cell(tally) for column in shown))
 
 
-def columns_of(summary: Summary, *, intervals: bool = True) -> list[Column]:
+def columns_of(summary: Summary) -> list[Column[Tally]]:
     """The columns that say something about this run.
 
     What a reader wants first stands first: a narrow page does without the last ones, and without
     intervals only after all that can be spared.
     """
-    rate = Column(heading="pass rate (95 %)", cell=_rate_with_interval)
     columns = [
-        rate if intervals else Column(heading="rate", cell=_rate),
-        Column(heading="errors", cell=lambda tally: f"{tally.errors:,}"),
+        Column(heading=RATE_HEADING, narrow="rate", cell=rate_with_interval),
+        Column(heading="errors", cell=lambda tally: f"{tally.errors:,}", style="yellow"),
     ]
     if summary.errors:
-        columns.append(Column(heading="could be", cell=_rates_with_errors))
-    return [*columns, *(_spare(*each) for each in _figures_of(summary))]
+        columns.append(Column(heading="could be", cell=rates_with_errors))
+    spare = (
+        Column(heading=heading, cell=cell, is_spare=True, style=_STYLES.get(heading, ""))
+        for heading, cell in _figures_of(summary)
+    )
+    return [*columns, *spare]
 
 
 def _figures_of(summary: Summary) -> Iterator[tuple[str, Callable[[Tally], str]]]:
@@ -47,7 +56,7 @@ def _figures_of(summary: Summary) -> Iterator[tuple[str, Callable[[Tally], str]]
         yield "cost", lambda tally: str(tally.target)
     yield "median", lambda tally: taken(tally.median_s, tally)
     if summary.is_scored:
-        yield "score", _score
+        yield "score", mean_score
     yield "passed", lambda tally: f"{tally.passed:,}"
     yield "failed", lambda tally: f"{tally.failed:,}"
     if summary.skipped:
@@ -61,31 +70,22 @@ def _figures_of(summary: Summary) -> Iterator[tuple[str, Callable[[Tally], str]]
         yield "calls a trial", _calls_a_trial
 
 
-def _spare(heading: str, cell: Callable[[Tally], str]) -> Column:
-    return Column(heading=heading, cell=cell, is_spare=True)
-
-
-def rows_of(summary: Summary) -> list[tuple[str, Tally]]:
-    """A row a variant, in plan order, and the total where there are several."""
-    rows: list[tuple[str, Tally]] = [(label_of(one), one) for one in summary.variants]
-    return rows if len(rows) == 1 else [*rows, (TOTAL, summary)]
-
-
 def label_of(one: VariantSummary) -> str:
     """What a variant is called beside its figures."""
     return variant_label(one.variant) or WITHOUT_MATRIX
 
 
-def _rate(tally: Tally) -> str:
-    return UNKNOWN if tally.pass_rate is None else percent(tally.pass_rate)
+def share(rate: float | None) -> str:
+    return UNKNOWN if rate is None else percent(rate)
 
 
-def _rate_with_interval(tally: Tally) -> str:
+def rate_with_interval(tally: Tally) -> str:
     interval = tally.pass_rate_interval
-    return _rate(tally) if interval is None else f"{_rate(tally)} ({percent_range(*interval)})"
+    beside = "" if interval is None else f" ({percent_range(*interval)})"
+    return share(tally.pass_rate) + beside
 
 
-def _rates_with_errors(tally: Tally) -> str:
+def rates_with_errors(tally: Tally) -> str:
     """The worst and the best rate that errors hide; nothing where there are none."""
     worst, best = tally.rate_if_errors_failed, tally.rate_if_errors_passed
     if not tally.errors or worst is None or best is None:
@@ -98,7 +98,7 @@ def taken(seconds: float | None, tally: Tally) -> str:
     return UNKNOWN if seconds is None else duration(seconds) + "+" * bool(tally.timeouts)
 
 
-def _score(tally: Tally) -> str:
+def mean_score(tally: Tally) -> str:
     return UNKNOWN if tally.score is None else f"{tally.score:.2f}"
 
 
