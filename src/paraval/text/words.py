@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from paraval.agents.program import CUT_OFF
 from paraval.models.response_reader import ending_notes
@@ -49,6 +49,12 @@ def listed(parts: Iterable[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     *before, last = [*parts] or [""]
     return f"{', '.join(before)} and {last}" if before else last
+
+
+def some(names: Sequence[str], most: int, number: int = 0) -> str:
+    """`a, b, c and 2 more`; `number`: of all that there are, if more than these."""
+    more = max(number, len(names)) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def percent(share: float) -> str:
