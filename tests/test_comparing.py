@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paraval.records import TrialResult
-from paraval.report.compare.case_pairs import UnpairableError, pair_books, part_of
+from paraval.report.compare.case_pairs import UnpairableError, pair_books
 from paraval.report.compare.case_results import CaseBook
 from paraval.report.compare.comparison import (
     CaseChanges,
@@ -455,26 +455,6 @@ def test_books_without_a_variant_in_common_cannot_be_paired() -> None:
         pair_books(book_of(variants_of(m_x="P", m_y="P")), book_of(variants_of(n_x="P")))
     with pytest.raises(UnpairableError):
         pair_books(CaseBook(), CaseBook())
-
-
-def test_a_part_is_chosen_by_values_and_stands_against_another_part() -> None:
-    book = book_of(variants_of(m_x="PP", m_y="FP", n_x="PF", n_y="FF"))
-    parts = [part_of(book, {"mode": mode}) for mode in "xy"]
-    books = pair_books(*parts)
-    assert [dict(one) for one in books.shared] == [{"model": "m"}, {"model": "n"}]
-    assert list(books.pairs.differences) == [1.0, 0.0]
-    one = part_of(book, {"mode": "y", "model": "m"})
-    assert list(one.variants.values()) == [{}]
-    assert [cells["()"].passed for _, cells in one.rows()] == [0, 1]
-
-
-def test_a_part_that_is_not_there_is_named_with_what_is() -> None:
-    book = book_of([*variants_of(m_x="P"), trial("c0", {"model": True, "mode": "x"}, "P")])
-    with pytest.raises(UnpairableError, match="no axis 'speed'; known: model and mode"):
-        part_of(book, {"speed": "x"})
-    with pytest.raises(UnpairableError, match="'model' has no value 'q'; known: m and true"):
-        part_of(book, {"model": "q"})
-    assert len(part_of(book, {"model": "true"}).variants) == 1
 
 
 def test_cases_that_only_one_side_has_are_said_and_left_out() -> None:

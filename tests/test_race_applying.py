@@ -18,7 +18,7 @@ from paraval.git.snapshots import snapshot, snapshot_tree
 from paraval.processes.quick import QuickResult
 from paraval.racing.apply import apply_winner, check_can_apply
 from paraval.racing.course.steps import Base
-from paraval.racing.integrity.user_repo import UserTree, in_words
+from paraval.racing.integrity.user_repo import UserRepo, changes, in_words
 
 from .test_race_staging import request_for
 from .workspace_kit import contents, fingerprint, git, repository_fixture  # noqa: F401 - a fixture
@@ -205,7 +205,7 @@ def test_what_the_race_wrote_itself_does_not_keep_the_winner_off_the_tree(
 
 
 def test_whatever_is_written_to_the_users_tree_is_seen(repository: Path) -> None:
-    tree = UserTree(str(repository))
+    tree = UserRepo(str(repository))
     deeds: dict[str, Callable[[], object]] = {
         "a.txt": lambda: (repository / "a.txt").write_text("eno\nowt\n"),
         "src/new.py": lambda: (repository / "src" / "new.py").write_text("x"),
@@ -218,11 +218,11 @@ def test_whatever_is_written_to_the_users_tree_is_seen(repository: Path) -> None
         ".git/HEAD": lambda: git(repository, "symbolic-ref", "HEAD", "refs/heads/other"),
     }
     before = tree.look()
-    assert tree.changes(before, tree.look()) == ()
+    assert changes(before, tree.look()) == ()
     for what, deed in deeds.items():
         before = tree.look()
         deed()
-        assert tree.changes(before, tree.look()) == (what,)
+        assert changes(before, tree.look()) == (what,)
 
 
 def _write(path: Path) -> None:
@@ -235,7 +235,7 @@ def test_what_others_write_all_the_time_is_not_told(repository: Path) -> None:
     store = repository / ".paraval"
     store.mkdir()
     (repository / "build").mkdir()
-    tree = UserTree(str(repository), [store])
+    tree = UserRepo(str(repository), [store])
     before = tree.look()
     (store / "x").write_text("x")
     (repository / "build" / "x").write_text("x")
@@ -244,7 +244,7 @@ def test_what_others_write_all_the_time_is_not_told(repository: Path) -> None:
     (repository / "src" / "__pycache__" / "b.pyc").write_text("x")
     os.utime(repository / ".git" / "index")
     git(repository, "update-index", "--force-write-index")
-    assert tree.changes(before, tree.look()) == ()
+    assert changes(before, tree.look()) == ()
 
 
 def test_the_words_are_fair() -> None:

@@ -728,29 +728,6 @@ def test_an_end_that_nobody_waits_for_is_left_alone() -> None:
     assert gone.course.skipped(gone.named[0], "late") == []
 
 
-def test_progress_tells_the_phase_and_counts() -> None:
-    fates = {"a": Fate(speed=2.0), "b": Fate(test=FAILED)}
-    one, world = course(request(blocks=5), fates), World(fates=fates)
-    assert one.progress.phase == "not begun"
-    out, phases = one.begin(), list[str]()
-    while out:
-        if one.progress.phase not in phases:
-            phases.append(one.progress.phase)
-        out += one.handle(world.end(out.pop(0)), 0.0)
-        assert 0 <= one.progress.blocks_done <= one.progress.blocks
-    assert phases == [
-        "testing the baseline",
-        "measuring the baseline",
-        "testing",
-        "measuring",
-        "finals",
-    ]
-    end = one.progress
-    assert (end.phase, end.candidates, end.staged, end.tested) == ("over", 2, 2, 2)
-    assert (end.passed, end.measured, end.round) == (1, 1, 1)
-    assert (end.blocks_done, end.blocks) == (8, 8)
-
-
 def test_standings_can_be_had_at_any_time_and_no_winner_is_told_too_early() -> None:
     fates = {"a": Fate(speed=2.0), "b": Fate(speed=1.5)}
     one, world = course(request(), fates), World(fates=fates)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tracemalloc
 from pathlib import Path
 
@@ -22,9 +20,8 @@ from paraval.racing.correctness.differences import (
     differences_between,
     exit_difference,
     in_words,
-    told_of_values,
 )
-from paraval.racing.correctness.junit_results import JunitReport, SingleTest, read_junit_file
+from paraval.racing.correctness.junit_results import JunitReport, SingleTest
 from paraval.racing.correctness.outputs import (
     NOWHERE,
     WORKTREE,
@@ -339,25 +336,6 @@ def test_what_was_kept_and_is_another_by_now_is_not_used(tmp_path: Path) -> None
 # ---- expected and actual
 
 PYTEST_LONG = "AssertionError: assert {'a': 1, 'b':...4, 5, ...]} == {'a': 2, 'b':...4, 5, ...]}"
-SHORTENED = """AssertionError: assert 'packaging.re...~~~~^' == 'packaging.re...~~~~^'
-
-  Skipping 42 identical leading characters in diff, use -v to show
-  -  expected start
-  +  expected end
-    ~~~~^"""
-NUMPY = """
-Arrays are not equal
-
-Mismatched elements: 1 / 3 (33.3%)
- ACTUAL: array([[1, 2],
-       [3, 4]])
- DESIRED: array([[1, 2],
-       [3, 5]])"""
-JEST = """Error: expect(received).toBe(expected) // Object.is equality
-
-Expected: 4
-Received: 3
-    at Object.<anonymous> (a.test.js:2:1)"""
 
 
 @pytest.mark.parametrize(
@@ -373,24 +351,15 @@ Received: 3
         ("AssertionError: 1 != 2", "2", "1"),
         ("AssertionError: 1 != 2 : the message != this", "2", "1"),
         ("AssertionError: Lists differ: [1, 2] != [1, 3]\n\nFirst", "[1, 3]", "[1, 2]"),
-        ("AssertionError: {'a': 1} != {'a' : 2} : x", "{'a' : 2}", "{'a': 1}"),
         ("AssertionError: 1.1 != 1.2 within 7 places (0.1 difference)", "1.2", "1.1"),
-        ("AssertionError: False is not true", "true", "False"),
-        (NUMPY, "array([[1, 2],\n[3, 5]])", "array([[1, 2],\n[3, 4]])"),
-        (" x: array([1])\n y: array([2])", "array([2])", "array([1])"),
-        ("[left]:  [1, 2]\n[right]: [1, 3]", "[1, 3]", "[1, 2]"),
-        (JEST, "4", "3"),
-        ("expected:<4> but was:<3>", "4", "3"),
         ("Add(1, 2) = 4, want 3", None, None),
-        ("got 4, want 3", "3", "4"),
+        ("Expected: 4\nReceived: 3", None, None),
         ("assert not 1 == 1", None, None),
         ("assert 1 in [2]", None, None),
         ("assert (1 == 2 or 3 == 4)", None, None),
         ("assert False\n +  where False = is_ok()", None, None),
         ("KeyError: 'x'", None, None),
         ("", None, None),
-        (SHORTENED, "expected start", "expected end"),
-        ("assert [0, 1, ...] == [0, 1, ...]\n  \n  At index 9 diff: 1 != 2\n  Use -v", "2", "1"),
         ("assert nan == nan", None, None),
         ("AssertionError: 'a[9 chars]c' != 'a[9 chars]c'", None, None),
     ],
@@ -424,86 +393,10 @@ def test_lines_that_pytest_marks_are_read_and_lines_of_the_program_are_not() -> 
     )
 
 
-HELPERS = """
-def check(result, expected):
-    assert result == expected
-def check_locals(got, wanted=7):
-    expected = {"a": [1, "x, y = 3"]}
-    assert got == expected, got
-def check_literal(x):
-    assert 3 == x
-def check_turned(value, expected):
-    assert expected == value, "no"
-def check_close(result, expected):
-    assert all(abs(a - b) < 1 for a, b in zip(result, expected))
-def check_truth(x, y):
-    assert x.startswith(y)
-"""
-HELPED = """
-import unittest
-from helpers import *
-def test_args(): check([1, "a, expected = 7"], {"k": (3, 4)})
-def test_locals(): check_locals(5)
-def test_literal(): check_literal(4)
-def test_turned(): check_turned(1, 2)
-def test_truth(): check_truth("abc", "x")
-def test_close(): check_close([1], [3])
-def test_long(): check("x" * 300, "y" * 300)
-class T(unittest.TestCase):
-    def test_in_a_class(self): check(1, 2)
-"""
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ((), {"args", "literal", "turned", "close", "long", "in_a_class"}),
-        (("--showlocals",), {"args", "locals", "literal", "turned", "close", "long", "in_a_class"}),
-        (("--tb=short",), set()),
-    ],
-)
-def test_what_a_helper_asserts_is_told_though_pytest_does_not_rewrite_it(
-    tmp_path: Path, options: tuple[str, ...], told: set[str]
-) -> None:
-    (tmp_path / "helpers.py").write_text(HELPERS)
-    (tmp_path / "test_helped.py").write_text(HELPED)
-    report = tmp_path / "report.xml"
-    command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull)
-    subprocess.run(
-        (*command, f"--rootdir={tmp_path}", f"--junitxml={report}", *options, "test_helped.py"),
-        cwd=tmp_path,
-        capture_output=True,
-        check=False,
-    )
-    candidate = CommandRunRecord(exit_code=1, report=read_junit_file(str(report)))
-    found = {
-        one.name.rpartition("::test_")[2]: one
-        for one in differences_between(account(other=PASSED), candidate).differences
-        if one.status == "failed"
-    }
-    assert len(found) == 8
-    sides = {name: (one.expected, one.actual) for name, one in found.items()}
-    assert {name for name, (expected, _) in sides.items() if expected is not None} == told
-    first = {name: one.message.partition("\n")[0] for name, one in found.items()}
-    for name in found.keys() - {"locals"}:
-        assert first[name].startswith("AssertionError: "), name
-    assert "x.startswith(y)" in first["truth"]
-    if told:
-        assert sides["args"] == ("{'k': (3, 4)}", "[1, 'a, expected = 7']")
-        assert sides["literal"] == ("3", "4")
-        assert sides["turned"] == ("2", "1")
-        assert sides["close"] == ("[3]", "[1]")
-        assert sides["in_a_class"] == ("2", "1")
-        assert first["truth"].endswith("(x = 'abc', y = 'x')")
-    if "locals" in told:
-        assert sides["locals"] == ("{'a': [1, 'x, y = 3']}", "5")
-
-
 @given(st.text(alphabet="ab'\"()[]{}\\ =!:<>+\nE._,", max_size=200))
 def test_no_message_is_too_odd_to_be_looked_at(text: str) -> None:
     asserted_in(f"assert {text}", text)
     asserted_in("AssertionError", f"a = 1, {text}\n>  assert {text}")
-    assert told_of_values("AssertionError", f"a = {text}\n>  assert a {text}")
     asserted_in(f"AssertionError: {text} != {text}")
 
 

@@ -19,7 +19,6 @@ from paraval.racing.findings import to_data
 from paraval.racing.report.race_words import speedup_cell
 from paraval.racing.report.standings import Standings, Status
 from paraval.racing.request import HookSpec, RaceRequest
-from paraval.racing.run import recalled_by
 from paraval.records import (
     Attempt,
     AttemptResult,
@@ -97,8 +96,7 @@ class LiveRace:
         """Another engine, which goes on from what is known; `most`: of steps, then it ends."""
         gone = course(self._asked, self._given, recorded_in(self.known))
         known, done = {**self.known}, len(self.known)
-        own = RaceSource(gone, self._asked, BASE, {})
-        source = recalled_by(observer, own, known)
+        source = own = RaceSource(gone, self._asked, BASE, {}, known=known, observer=observer)
         observer(RunStarted(run=RUN, total=done, already_done=done))
         out, left = deque[Trial](), most
         named = deque(source.begin())

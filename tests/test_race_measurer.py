@@ -9,7 +9,6 @@ import itertools
 import math
 import os
 import random
-import re
 import shutil
 import sys
 from collections.abc import Awaitable, Callable
@@ -32,7 +31,7 @@ from paraval.racing.course.steps import (
     trial_of,
 )
 from paraval.racing.findings import Block, Calibration, StepFinding
-from paraval.racing.integrity.leftover_files import only_with
+from paraval.racing.integrity.benchmark_checks import only_with
 from paraval.racing.request import TOTAL, BenchMetric, BenchSpec, RaceRequest, TestSpec
 from paraval.racing.speed import measurement_worktrees as stands_module
 from paraval.racing.speed.benchmark_process import (
@@ -647,50 +646,6 @@ def test_a_candidate_whose_benchmark_prints_something_else_is_flagged(
     """Where the baseline's prints the same in every process; times may be others."""
     base = {"bench.py": bench, "code_.py": "x = 42"}
     assert forging_block(Race(tmp_path, {BASE_TREE: base, "b": {"code_.py": code}})).flags == flags
-
-
-TELLS = """
-import json, time
-import code_
-began = time.perf_counter()
-code_.work()
-json.dump({"a": (time.perf_counter() - began) * getattr(code_, "SCALE", 1)}, open("b.json", "w"))
-"""
-SLOW = "import time\ndef work(): time.sleep(0.15)\n"
-SLOWER = SLOW.replace("0.15", "1.0")
-"""Long beside the start of a process, which takes its time where the machine is busy."""
-
-
-@pytest.mark.parametrize(
-    ("code", "is_forged"),
-    [
-        (SLOWER + "real = time.perf_counter\ntime.perf_counter = lambda: real() / 100\n", True),
-        (SLOWER.replace("1.0", "0.2"), False),
-        (SLOWER.replace("1.0", "1.2"), False),
-    ],
-    ids=["forged", "faster", "slower"],
-)
-def test_a_candidate_that_sets_the_clock_is_flagged(
-    tmp_path: Path, code: str, is_forged: bool
-) -> None:
-    trees = {BASE_TREE: {"bench.py": TELLS, "code_.py": SLOWER}, "b": {"code_.py": code}}
-    race = Race(tmp_path, trees, metric=BenchMetric.FILE, file="b.json")
-    flags = block_of(race.results(screen("b"))[0]).flags
-    assert bool(flags) is is_forged
-    told = r"it tells to be [\d,]{3,} ms faster, and its processes are (not|only .+ faster)"
-    assert all(re.fullmatch(told, flag) for flag in flags)
-
-
-def test_told_times_that_do_not_fit_into_their_processes_are_not_held_against_the_clock(
-    tmp_path: Path,
-) -> None:
-    """A thousand calls, of which a few were timed."""
-    trees = {
-        BASE_TREE: {"bench.py": TELLS, "code_.py": SLOW + "SCALE = 1000"},
-        "b": {"code_.py": SLOW + "SCALE = 10"},
-    }
-    race = Race(tmp_path, trees, metric=BenchMetric.FILE, file="b.json")
-    assert block_of(race.results(screen("b"))[0]).flags == ()
 
 
 def test_what_python_compiles_of_a_candidate_s_own_modules_is_no_flag(tmp_path: Path) -> None:

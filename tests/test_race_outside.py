@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from paraval.racing.integrity import user_repo as outside
-from paraval.racing.integrity.user_repo import Fingerprint, UserRepoWatch, UserTree
+from paraval.racing.integrity import user_repo
+from paraval.racing.integrity.user_repo import Fingerprint, RepoWatch, UserRepo
 
 from .workspace_kit import repository_fixture  # noqa: F401 - a fixture
 
@@ -24,28 +24,27 @@ def looks_fixture(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """When looks began, at a repository that is as slow to look at as a large one."""
     began: list[float] = []
 
-    class Large(UserTree):
+    class Large(UserRepo):
         def look(self) -> Fingerprint:
             began.append(time.monotonic())
             time.sleep(TAKES_S)
             return super().look()
 
-    monkeypatch.setattr(outside, "UserTree", Large)
+    monkeypatch.setattr(user_repo, "UserRepo", Large)
     return began
 
 
-def watching(repository: Path, work: Callable[[UserRepoWatch], Coroutine[Any, Any, None]]) -> None:
+def watching(repository: Path, work: Callable[[RepoWatch], Coroutine[Any, Any, None]]) -> None:
     async def whole() -> None:
-        watch = UserRepoWatch(str(repository), [])
+        watch = RepoWatch(str(repository), [])
         await watch.begin()
         await work(watch)
-        await watch.close()
 
     asyncio.run(whole())
 
 
 def test_steps_that_end_together_share_a_look(repository: Path, looks: list[float]) -> None:
-    async def work(watch: UserRepoWatch) -> None:
+    async def work(watch: RepoWatch) -> None:
         for index in range(40):
             watch.started(index)
         (repository / "new").write_text("x")
@@ -61,7 +60,7 @@ def test_steps_that_end_one_by_one_wait_a_little_for_one_another(
 ) -> None:
     """Or all the time would be spent on looking."""
 
-    async def work(watch: UserRepoWatch) -> None:
+    async def work(watch: RepoWatch) -> None:
         async def step(index: int) -> None:
             watch.started(index)
             await asyncio.sleep(0.01 * index)
@@ -79,7 +78,7 @@ def test_steps_that_end_one_by_one_wait_a_little_for_one_another(
 def test_one_that_runs_alone_is_looked_after_at_once(repository: Path, looks: list[float]) -> None:
     """As all that is measured does: nobody waits, and nobody looks while the next one runs."""
 
-    async def work(watch: UserRepoWatch) -> None:
+    async def work(watch: RepoWatch) -> None:
         for index in range(5):
             watch.started(index)
             (repository / f"new-{index}").write_text("x")
@@ -97,7 +96,7 @@ def test_one_that_runs_alone_is_looked_after_at_once(repository: Path, looks: li
 def test_a_change_is_told_to_all_that_ran_then_and_to_none_that_came_later(
     repository: Path, looks: list[float]
 ) -> None:
-    async def work(watch: UserRepoWatch) -> None:
+    async def work(watch: RepoWatch) -> None:
         watch.started(1)
         watch.started(2)
         (repository / "new").write_text("x")
@@ -113,7 +112,7 @@ def test_a_change_is_told_to_all_that_ran_then_and_to_none_that_came_later(
 def test_a_step_that_is_cancelled_leaves_the_look_to_the_others(
     repository: Path, looks: list[float]
 ) -> None:
-    async def work(watch: UserRepoWatch) -> None:
+    async def work(watch: RepoWatch) -> None:
         for index in range(3):
             watch.started(index)
         (repository / "new").write_text("x")
@@ -125,4 +124,4 @@ def test_a_step_that_is_cancelled_leaves_the_look_to_the_others(
         assert len(found[1]) == len(found[2]) == 1  # type: ignore[arg-type]  # no errors
 
     watching(repository, work)
-    assert len(looks) == 2
+    assert len(looks) == 3, "its own is given up, and the two others share one"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from paraval.processes.children import Warden
 from paraval.racing.course.steps import Base, Step, StepEnd, StepKind, finding_of, trial_of
 from paraval.racing.findings import ProfileFinding, StagedCandidate, StepFinding
-from paraval.racing.profile.profiler import Profiler, profile_told
+from paraval.racing.profile.profiler import Profiler, program_place, read_profile
 from paraval.racing.request import BenchSpec, Profile, ProfileSpec, RaceRequest, TestSpec
 from paraval.racing.step_performer import RaceContext
 from paraval.records import Attempt, AttemptResult, FileChange, Outcome
@@ -235,17 +235,6 @@ def test_a_module_that_is_run_itself_is_profiled_too(race: Race, command: tuple[
     assert hits(profiled(race.profile()))["sums:total"] == {15: 1, 18: 1, 19: 3, 20: 2, 21: 1}
 
 
-def test_all_pythons_of_a_benchmark_are_put_together(race: Race) -> None:
-    race.files["bench.py"] = (
-        "import subprocess, sys, sums\n"
-        "sums.total([1])\n"
-        "line = 'import sums; sums.total([1, 2])'\n"
-        "subprocess.run([sys.executable, '-c', line], check=True)\n"
-    )
-    race.asks("sums:total")
-    assert hits(profiled(race.profile()))["sums:total"][20] == 3
-
-
 def test_a_script_sees_what_it_sees_otherwise(race: Race) -> None:
     """Its name, its file, its arguments, its path, and the sitecustomize that was there before."""
     other = race.repository.parent / "other"
@@ -284,10 +273,6 @@ def not_python(race: Race) -> None:
     race.asks(command=("true",))
 
 
-def closed_python(race: Race) -> None:
-    race.asks(command=(sys.executable, "-I", "-c", "1"))
-
-
 def no_python_file(race: Race) -> None:
     race.changed = ["README.md"]
 
@@ -319,21 +304,25 @@ def hangs(race: Race) -> None:
 
 def tells_lies(race: Race) -> None:
     race.files["bench.py"] = (
-        "import atexit, json, os, pathlib, sums\n"
+        "import json, os, pathlib, sums\n"
         "request = json.loads(pathlib.Path(os.environ['PARAVAL_PROFILE']).read_text())\n"
-        "pathlib.Path(request['into'], '1.json').write_text('[[[')\n"
-        "os.mkfifo(os.path.join(request['into'], '2.json'))\n"
-        "os.symlink('/dev/zero', os.path.join(request['into'], '3.json'))\n"
+        "pathlib.Path(request['into']).write_text('[[[')\n"
         "os._exit(0)\n"
     )
+
+
+def tells_without_end(race: Race) -> None:
+    tells_lies(race)
+    written = "pathlib.Path(request['into']).write_text('[[[')"
+    endless = "os.symlink('/dev/zero', request['into'])"
+    race.files["bench.py"] = race.files["bench.py"].replace(written, endless)
 
 
 @pytest.mark.parametrize(
     ("arrange", "problem"),
     [
         (without_line_profiler, "-m pip install line_profiler"),
-        (not_python, "started no Python that could be profiled"),
-        (closed_python, "started no Python that could be profiled"),
+        (not_python, "`python bench.py`, `python -m module`"),
         (no_python_file, "it changes no Python file"),
         (nothing_called, "called no function of the files that it changes"),
         (no_such_function, "there is no function sums:nothing"),
@@ -342,6 +331,7 @@ def tells_lies(race: Race) -> None:
         (leaves_at_once, "ended before it could tell"),
         (hangs, "not done after 0.5 s"),
         (tells_lies, "ended before it could tell"),
+        (tells_without_end, "ended before it could tell"),
     ],
 )
 def test_where_there_is_no_profile_the_reason_is_told_and_the_race_goes_on(
@@ -398,14 +388,24 @@ anything = st.recursive(
 def test_nothing_that_a_process_writes_can_break_the_reading(
     tmp_path_factory: pytest.TempPathFactory, functions: Any, missing: Any, problem: Any
 ) -> None:
-    folder = tmp_path_factory.mktemp("told")
-    data = {
-        "python": "python",
-        "problem": problem,
-        "missing": missing,
-        "not_loaded": [],
-        "functions": functions,
-    }
-    (folder / "1.json").write_text(json.dumps(data))
-    found, _ = profile_told(folder, ("a:b",))
+    file = tmp_path_factory.mktemp("seen") / "seen.json"
+    data = {"no_profiler": problem, "loaded": missing, "found": [], "functions": functions}
+    file.write_text(json.dumps(data))
+    found, _ = read_profile(file, ("a:b",))
     assert bool(found.functions) != bool(found.problem)
+
+
+@pytest.mark.parametrize(
+    ("command", "place"),
+    [
+        ("python bench.py", 1),
+        ("uv run python3.12 -X dev -u bench.py", 6),
+        ("/usr/bin/python3 -m bench", 1),
+        ("python -c 1", 1),
+        ("python", None),
+        ("pytest bench.py", None),
+        ("make bench", None),
+    ],
+)
+def test_which_commands_can_be_profiled(command: str, place: int | None) -> None:
+    assert program_place(command.split()) == place

@@ -733,58 +733,6 @@ def test_what_the_baseline_does_in_either_run_is_usual_and_where_they_differ_all
     assert (unusual(told, habits) == ()) is is_usual
 
 
-HIDES = """
-    import atexit, os, pathlib
-
-    PATH = pathlib.Path("tests/test_mod.py")
-    if {when}:
-        text, mark = PATH.read_text(), PATH.stat()
-        PATH.write_text("def test_double(): pass")
-
-        def put_back():
-            PATH.write_text(text)
-            os.utime(PATH, ns=(mark.st_atime_ns, mark.st_mtime_ns))
-
-        atexit.register(put_back)
-
-    def double(x):
-        return 2 * x
-"""
-
-
-@pytest.mark.parametrize("is_usual", [False, True])
-def test_a_test_that_is_another_while_it_runs_and_is_put_back_is_told(
-    place: Path, is_usual: bool
-) -> None:
-    """Unless the tests do so with the baseline, too."""
-    usual = {"mod.py": HIDES.format(when="True")} if is_usual else {}
-    repository = project(place, **usual)
-    candidates: dict[str, dict[str, str | None]] = {
-        "hides": {"mod.py": HIDES.format(when="1 == 1")},
-        "right": {"mod.py": "def double(x):\n    return x + x\n"},
-    }
-
-    async def work() -> dict[str, AttemptResult]:
-        async with opened(repository, asked(repository)) as race:
-            return await results_of(race, candidates)
-
-    results = run(work())
-    told = "changed tests/test_mod.py while it ran, and put it back"
-    assert evidence(results["hides"]).flags == (() if is_usual else (told,))
-    assert evidence(results["right"]).flags == ()
-
-
-@pytest.mark.parametrize(
-    ("flag", "habit", "is_usual"),
-    [
-        ("changed a.db while it ran, and put it back", "changed a.db while it ran", True),
-        ("changed a.db while it ran", "changed a.db while it ran, and put it back", False),
-    ],
-)
-def test_to_put_back_is_no_more_than_to_change(flag: str, habit: str, is_usual: bool) -> None:
-    assert (unusual([flag], [[habit], [habit]]) == ()) is is_usual
-
-
 def test_what_is_no_file_is_usual_only_as_it_is() -> None:
     assert unusual(["deleted .git"], [["changed .git/config"], []]) == ("deleted .git",)
     assert unusual(["deleted .git"], [[], ["deleted .git"]]) == ()

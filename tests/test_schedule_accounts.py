@@ -31,13 +31,14 @@ from paraval.schedule.messages import (
     Tick,
     WakeAt,
     Work,
+    draws_of,
 )
 from paraval.schedule.scheduler import Scheduler
 from paraval.schedule.simulation import (
     Bound,
+    Imagine,
     SimulatedEnd,
     Trace,
-    as_expected,
     bounds,
     simulate,
     simulate_at,
@@ -791,6 +792,21 @@ def test_the_remaining_time_knows_rates_and_holds() -> None:
     silent.handle(Begin(at=0))
     silent.handle(refusal(1, 0, retry_after=100))
     assert silent.remaining_s(1) >= 100
+
+
+def as_expected(works: Sequence[Work]) -> Imagine:
+    """Every attempt goes as it is thought to, and takes of its accounts what it draws."""
+    ends = {
+        work.index: SimulatedEnd(
+            duration_s=work.expected_s,
+            uses=tuple(
+                AccountUse(account=draw.account, requests=draw.requests, tokens=draw.tokens)
+                for draw in draws_of(work)
+            ),
+        )
+        for work in works
+    }
+    return lambda index, _: ends[index]
 
 
 def test_a_plan_is_simulated_with_what_it_draws() -> None:

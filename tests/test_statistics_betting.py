@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paraval.statistics.anytime import MeanTest, betting_interval
-from paraval.statistics.sequential import sign_e_value
+from tests.test_statistics_sequential import sign_e_value
 
 signs = st.lists(st.sampled_from([-1.0, 0.0, 1.0]), min_size=1, max_size=60)
 

@@ -20,11 +20,8 @@ from scipy.stats import (  # type: ignore[import-untyped]  # scipy ships no type
 from paraval.statistics.rates import (
     clopper_pearson,
     clustered_rate_interval,
-    clustered_se,
     pass_at_k,
     pass_hat_k,
-    probability_better,
-    probability_higher,
     wilson,
 )
 
@@ -266,27 +263,7 @@ def test_ten_repeats_hold_the_truth_as_often_as_they_say(cases: int) -> None:
         assert held / runs >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / runs), (rate, correlation)
 
 
-REPEATS = [[1, 1, 1], [0, 0, 1], [1, 1, 0], [0, 0, 0]]
-
-
-def test_the_clustered_error_is_the_published_one() -> None:
-    assert clustered_se(REPEATS, correction=False) == pytest.approx(0.186339, abs=5e-7)
-    assert clustered_se(REPEATS, correction=True) == pytest.approx(0.215166, abs=5e-7)
-
-
-def test_the_clustered_error_of_cases_without_repeats_is_the_plain_one() -> None:
-    assert clustered_se([[1], [0], [1], [1]], correction=True) == pytest.approx(0.25)
-
-
-@pytest.mark.parametrize(
-    ("clusters", "correction"), [([], False), ([[1.0]], True), ([[math.nan], [1]], False)]
-)
-def test_an_error_of_nothing_is_refused(clusters: list[list[float]], correction: bool) -> None:
-    with pytest.raises(ValueError, match="clustered error needs"):
-        clustered_se(clusters, correction=correction)
-
-
-# ---- several repeats, and which side is better
+# ---- several repeats
 
 
 @pytest.mark.parametrize(
@@ -316,27 +293,3 @@ def test_more_repeats_than_there_are_cannot_be_drawn(n: int, c: int, k: int) -> 
     for ours in (pass_at_k, pass_hat_k):
         with pytest.raises(ValueError, match=r"cannot be drawn|not possible"):
             ours(n, c, k)
-
-
-def test_the_better_side_is_as_likely_as_published() -> None:
-    assert probability_better(9, 2) == pytest.approx(0.98071, abs=5e-6)
-    assert probability_higher((18, 20), (14, 20)) == pytest.approx(0.93499, abs=5e-6)
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 60), st.integers(0, 60))
-def test_one_of_two_sides_is_the_better_one(wins: int, losses: int) -> None:
-    assert probability_better(wins, losses) + probability_better(losses, wins) == pytest.approx(1)
-
-
-@settings(max_examples=25, deadline=None)
-@given(COUNTS, COUNTS)
-def test_one_of_two_rates_is_the_higher_one(a: tuple[int, int], b: tuple[int, int]) -> None:
-    assert probability_higher(a, b) + probability_higher(b, a) == pytest.approx(1)
-
-
-def test_impossible_wins_are_refused() -> None:
-    with pytest.raises(ValueError, match="not possible"):
-        probability_better(-1, 3)
-    with pytest.raises(ValueError, match="not possible"):
-        probability_higher((3, 2), (1, 2))

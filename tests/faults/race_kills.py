@@ -38,7 +38,12 @@ RACE = """
 name: killed
 repo: repository
 test: {{command: [sh, {work}/test.sh], timeout: 60}}
-bench: {{command: [sh, {work}/bench.sh], metric: {{file: m.json}}, quiet: 0, blocks: 3, cpus: 0}}
+bench:
+  command: ["{{python}}", -c, "import subprocess; subprocess.check_call(['sh', '{work}/bench.sh'])"]
+  metric: {{file: m.json}}
+  quiet: 0
+  blocks: 3
+  cpus: 0
 candidates: candidates.jsonl
 generate: [sh, {work}/generate.sh]
 repair: [sh, {work}/repair.sh]

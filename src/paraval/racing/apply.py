@@ -24,6 +24,7 @@ from paraval.racing.course.steps import Base
 from paraval.racing.report.race_report import MOST_PATCH_BYTES
 from paraval.racing.request import RaceRequest
 from paraval.scratch import scratch_folder
+from paraval.text.words import some
 from paraval.workspaces.changed_files import shown
 from paraval.workspaces.workspace import AS_TEXT
 
@@ -192,10 +193,7 @@ def _meet(one: bytes, other: bytes) -> bool:
 
 
 def _in_brackets(paths: Sequence[bytes]) -> str:
-    if not paths:
-        return ""
-    others = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
-    return f" ({', '.join(map(shown, paths[:_SHOWN]))}{others})"
+    return f" ({some([*map(shown, paths)], _SHOWN)})" if paths else ""
 
 
 class _PathBackup:

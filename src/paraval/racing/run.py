@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import Protocol, runtime_checkable
 
 from paraval.execute.driver import Performer
 from paraval.execute.event_loop import Stopping, run_in_a_loop, stopping_on_signals
@@ -20,17 +19,12 @@ from paraval.racing.candidates.staging import Stager
 from paraval.racing.correctness.canary import CanaryTester
 from paraval.racing.correctness.tester import Tester
 from paraval.racing.course.course import Course
-from paraval.racing.course.recorded import recorded_in
-from paraval.racing.course.replay import (
-    RaceSource,
-    SigningPerformer,
-    standings_of,
-    with_their_steps,
-)
+from paraval.racing.course.recorded import recorded_in, with_their_steps
+from paraval.racing.course.replay import RaceSource, standings_of
 from paraval.racing.course.steps import STEP, Step, StepKind
 from paraval.racing.findings import Proposal
 from paraval.racing.hooks.hook_runner import HookRunner
-from paraval.racing.integrity.user_repo import UserRepoWatch
+from paraval.racing.integrity.user_repo import RepoWatch
 from paraval.racing.prepare import Functions, Race, places_beside, race_as_asked, race_as_recorded
 from paraval.racing.profile.profiler import Profiler
 from paraval.racing.report.race_report import RaceReport
@@ -38,58 +32,11 @@ from paraval.racing.request import RaceRequest
 from paraval.racing.speed.measurement_worktrees import MOST_STANDS
 from paraval.racing.speed.measurer import Measurer
 from paraval.racing.step_performer import Ends, RaceContext, RacePerformer, StepPerformer
-from paraval.records import Notice, RunInfo, Trial, TrialResult, Variant
+from paraval.records import Notice, RunInfo, Variant
 from paraval.runner.session import NullObserver, Observer, OpenEndedRun, RunContext, conduct
 from paraval.settings import Options
 from paraval.targets.command import ProcessRoom
 from paraval.workspaces.pool import Pool
-
-# Observers who know what earlier engines of a race did: they are told of every result in the
-# store that the race goes on from, as its course comes to it.
-
-
-@runtime_checkable
-class RecallingObserver(Protocol):
-    """What an onlooker may be, too."""
-
-    def recall(self, trial: Trial, result: TrialResult) -> None:
-        """A step of an earlier engine: quick, and never raising."""
-        ...
-
-
-def recalled_by(observer: object, source: TrialSource, known: Collection[str]) -> TrialSource:
-    """The source, with the onlooker told of what is known by its key; others hear of no such."""
-    return (
-        RecallingSource(source, known, observer.recall)
-        if isinstance(observer, RecallingObserver)
-        else source
-    )
-
-
-class RecallingSource:
-    """A source whose results of earlier engines are told to someone else, too."""
-
-    def __init__(
-        self,
-        source: TrialSource,
-        known: Collection[str],
-        recall: Callable[[Trial, TrialResult], None],
-    ) -> None:
-        self._source = source
-        self._known = known
-        self._recall = recall
-
-    def begin(self) -> Sequence[Trial]:
-        return self._source.begin()
-
-    def ended(self, trial: Trial, result: TrialResult) -> Sequence[Trial]:
-        if trial.key in self._known:
-            self._recall(trial, result)
-        return self._source.ended(trial, result)
-
-    def skipped(self, trial: Trial, reason: str) -> Sequence[Trial]:
-        return self._source.skipped(trial, reason)
-
 
 NICE = 5
 """How much tests yield to what else runs on the machine, this engine included."""
@@ -194,7 +141,7 @@ class _RaceOpening:
             hooks=beginning.hooks,
             recorded=recorded_in(with_their_steps(known)),
         )
-        source = RaceSource(course, request, base, ends)
+        source = RaceSource(course, request, base, ends, known=known, observer=self._onlooker)
 
         def propose(step: Step, proposals: tuple[Proposal, ...]) -> None:
             context.add(source.proposed(step, proposals))
@@ -210,9 +157,8 @@ class _RaceOpening:
             elapsed_s=lambda: before_s + time.monotonic() - began,
         )
         try:
-            yield recalled_by(self._onlooker, source, known), SigningPerformer(performer)
+            yield source, performer
         finally:
-            await room.outside.close()
             await performer.close()
 
     def _room(
@@ -241,7 +187,7 @@ class _RaceOpening:
             functions=self._race.functions,
             propose=propose,
             say=lambda words: self._onlooker(Notice(message=words)),
-            outside=UserRepoWatch(beginning.request.repo, [self._race.store.root]),
+            outside=RepoWatch(beginning.request.repo, [self._race.store.root]),
         )
 
 

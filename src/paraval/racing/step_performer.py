@@ -13,14 +13,26 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from paraval.environment import child_environment
 from paraval.plain_files import is_plain_file
+from paraval.processes.children import Command
 from paraval.racing.course.recorded import RaceTime
-from paraval.racing.course.steps import ELAPSED, FINDING, TIME_NEED, Base, Step, StepEnd, StepKind
+from paraval.racing.course.steps import (
+    ELAPSED,
+    FINDING,
+    SIGNATURE,
+    TIME_NEED,
+    Base,
+    Step,
+    StepEnd,
+    StepKind,
+)
 from paraval.racing.findings import Proposal, StepFinding, to_data
-from paraval.racing.integrity.user_repo import UserRepoWatch
+from paraval.racing.integrity.user_repo import RepoWatch
 from paraval.racing.request import RaceRequest
-from paraval.records import Attempt, AttemptResult, Failure, Outcome, Output, Spend
-from paraval.targets.command import ProcessRoom
+from paraval.records import Attempt, AttemptResult, CommandTarget, Failure, Outcome, Output, Spend
+from paraval.scratch import OwnHome
+from paraval.targets.command import ProcessRoom, attempt_marks, own_places
 from paraval.workspaces.pool import Pool
 
 Ends = dict[tuple[StepKind, str, int], StepEnd]
@@ -46,7 +58,7 @@ class RaceContext:
     """Told by a hook that still runs: what it has proposed so far joins the race at once."""
     say: Callable[[str], None] = lambda _words: None
     """Tells a person of what takes long."""
-    outside: UserRepoWatch | None = None
+    outside: RepoWatch | None = None
     """None: nobody looks whether the user's repository changes meanwhile."""
 
     def artifact(self, end: StepEnd, name: str) -> Path | None:
@@ -85,6 +97,33 @@ def broke(
     return AttemptResult(outcome=outcome, output=output, error=error, **more)
 
 
+def step_command(
+    processes: ProcessRoom, attempt: Attempt, own: OwnHome | None, **more: Any
+) -> Command:
+    """The command of a step's target, in its worktree if it has one; `more`: further fields of it,
+    or others."""
+    target = attempt.trial.target
+    assert isinstance(target, CommandTarget)
+    command = Command(
+        argv=target.command,
+        env=child_environment(
+            {**own_places(own, target.home), **target.env},
+            target.pass_env,
+            attempt_marks(processes.run_id, attempt),
+        ),
+        cwd=attempt.workspace or target.cwd,
+        stdout=f"{attempt.folder}/stdout.log",
+        stderr=f"{attempt.folder}/stderr.log",
+        timeout=target.timeout,
+        grace=target.grace,
+        limits=target.limits,
+        nice=processes.nice,
+        tag=attempt.trial.index,
+        sandbox=processes.sandbox_for(attempt, own),
+    )
+    return replace(command, **more)
+
+
 class RacePerformer:
     """What the driver calls: finds the performer for a step, and keeps paths relative."""
 
@@ -104,19 +143,16 @@ class RacePerformer:
 
     async def perform(self, attempt: Attempt) -> AttemptResult:
         step = self._steps[attempt.trial.index]
+        # A store knows results by their keys alone, and a resume names its trials anew.
+        signature = {"kind": step.kind.value, "case": attempt.trial.case.id, "number": step.number}
         if step.kind.is_timed and self._is_late:
-            return self._too_late()
+            return _with_metadata(self._too_late(), {SIGNATURE: signature})
         try:
             result = await self._watched(attempt, step)
         except Exception as error:  # noqa: BLE001 - a bug of ours must not cost the other candidates
             result = _our_own_bug(error)
-        output = result.output or Output()
-        metadata = {**output.metadata, ELAPSED: self._elapsed_s()}
-        return replace(
-            result,
-            output=replace(output, metadata=metadata),
-            artifacts=self._relative(result.artifacts),
-        )
+        result = replace(result, artifacts=self._relative(result.artifacts))
+        return _with_metadata(result, {ELAPSED: self._elapsed_s(), SIGNATURE: signature})
 
     @property
     def _is_late(self) -> bool:
@@ -165,9 +201,13 @@ class RacePerformer:
 
 
 def _with_outside(result: AttemptResult, changed: tuple[str, ...]) -> AttemptResult:
+    finding = {} if result.output is None else result.output.metadata.get(FINDING, {})
+    return _with_metadata(result, {FINDING: {**finding, "outside": changed}})
+
+
+def _with_metadata(result: AttemptResult, more: Mapping[str, Any]) -> AttemptResult:
     output = result.output or Output()
-    finding = {**output.metadata.get(FINDING, {}), "outside": changed}
-    return replace(result, output=replace(output, metadata={**output.metadata, FINDING: finding}))
+    return replace(result, output=replace(output, metadata={**output.metadata, **more}))
 
 
 def _our_own_bug(error: Exception) -> AttemptResult:

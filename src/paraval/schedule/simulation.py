@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from paraval.records import AccountLimits, AccountUse, Limits, Outcome
@@ -152,22 +152,6 @@ ImagineAt = Callable[[float, int, int], SimulatedEnd]
 
 More = Callable[[int], Sequence[Work]]
 """A trial's index -> what is added when it has ended or was skipped."""
-
-
-def as_expected(works: Iterable[Work]) -> Imagine:
-    """Every attempt goes as it is thought to, and takes of its accounts what it draws."""
-    ends = {
-        work.index: SimulatedEnd(
-            duration_s=work.expected_s,
-            uses=tuple(
-                AccountUse(account=draw.account, requests=draw.requests, tokens=draw.tokens)
-                for draw in draws_of(work)
-            ),
-            cost_usd=work.cost_usd,
-        )
-        for work in works
-    }
-    return lambda index, _: ends[index]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ the means against which it did are ruled out. All shares are staked at once, in 
 needs no foresight and makes the order of the values irrelevant: they may be counted.
 
 The test is the bet against a mean of 0, so that what it decides and what the interval leaves out
-are the same. For values of -1, 0 and 1 its capital has a closed form: `sequential.sign_e_value`.
+are the same. For values of -1, 0 and 1 its capital has a closed form, which tests hold it against.
 """
 
 from __future__ import annotations

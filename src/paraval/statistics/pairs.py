@@ -277,14 +277,6 @@ class Adjusted(NamedTuple):
     error: float
 
 
-def mcnemar_exact(wins: int, losses: int) -> float:
-    """How likely so uneven a split, or one more uneven, is by chance: the two-sided exact p."""
-    _check_split(wins, losses)
-    if wins == losses:
-        return 1.0
-    return min(1.0, 2 * coin_tail(min(wins, losses), wins + losses))
-
-
 def mcnemar_mid_p(wins: int, losses: int) -> float:
     """The exact p, less half of how likely this very split is.
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from paraval.statistics.distributions import (
     beta_quantile,
     check_confidence,
-    incomplete_beta,
     normal_quantile,
     student_quantile,
 )
@@ -77,21 +76,6 @@ def clustered_rate_interval(
     return _score_interval(rate, _effective_trials(judged, rate, confidence), confidence)
 
 
-def clustered_se(clusters: Sequence[Sequence[float]], *, correction: bool) -> float:
-    """The standard error of the mean of all values, where those of a cluster go together
-    (Miller 2024); with the correction C / (C - 1) for few clusters, C of them."""
-    filled = [values for values in clusters if values]
-    if len(filled) < (2 if correction else 1):
-        raise ValueError(f"a clustered error needs clusters with values, not {len(filled)}")
-    total = sum(len(values) for values in filled)
-    mean = math.fsum(value for values in filled for value in values) / total
-    between = math.fsum((math.fsum(values) - mean * len(values)) ** 2 for values in filled)
-    if not math.isfinite(between):
-        raise ValueError("a clustered error needs finite values")
-    factor = len(filled) / (len(filled) - 1) if correction else 1.0
-    return math.sqrt(factor * between) / total
-
-
 def pass_at_k(n: int, c: int, k: int) -> float:
     """How likely at least one of `k` repeats of a case passes, when `c` of `n` did; unbiased."""
     _check_draws(n, c, k)
@@ -102,28 +86,6 @@ def pass_hat_k(n: int, c: int, k: int) -> float:
     """How likely all of `k` repeats of a case pass, when `c` of `n` did; unbiased."""
     _check_draws(n, c, k)
     return math.comb(c, k) / math.comb(n, k)
-
-
-def probability_better(wins: int, losses: int) -> float:
-    """How likely the first of a pair is the better one, after so many wins and losses, when
-    nothing was known before (Dirichlet(1): ties say nothing of who is better)."""
-    if wins < 0 or losses < 0:
-        raise ValueError(f"{wins} wins and {losses} losses are not possible")
-    return incomplete_beta(losses + 1, wins + 1, 0.5)
-
-
-def probability_higher(first: tuple[int, int], second: tuple[int, int]) -> float:
-    """How likely the first rate is the higher one, from (successes, n) of two that have no
-    cases in common, when nothing was known before (Beta(1, 1) each)."""
-    for successes, n in (first, second):
-        _check_counts(successes, n)
-    a, b = first[0] + 1, first[1] - first[0] + 1
-    c, d = second[0] + 1, second[1] - second[0] + 1
-    # One term for each success of the first side (and one more): how likely the second stays below.
-    return math.fsum(
-        math.exp(_log_beta(c + i, d + b) - math.log(b + i) - _log_beta(1 + i, b) - _log_beta(c, d))
-        for i in range(a)
-    )
 
 
 def _score_interval(rate: float, n: float, confidence: float) -> tuple[float, float]:
@@ -167,7 +129,3 @@ def _check_draws(n: int, c: int, k: int) -> None:
     _check_counts(c, n)
     if not 1 <= k <= n:
         raise ValueError(f"of {n} repeats, {k} cannot be drawn")
-
-
-def _log_beta(a: float, b: float) -> float:
-    return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)

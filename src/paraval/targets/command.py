@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,10 @@ class ProcessRoom:
     """Of the worktrees that attempts run in; None: they run in none."""
     folder_for: FolderFor = own_folder
 
+    def home(self) -> AbstractAsyncContextManager[OwnHome | None]:
+        """One for an attempt, as long as this lasts; None where all see the user's own."""
+        return nullcontext() if self.homes is None else self.homes.lease()
+
 
 def own_places(own: OwnHome | None, home: Home) -> dict[str, str]:
     """Its variables; whatever the home, temporary files are its own."""
@@ -90,9 +95,7 @@ class CommandAnswerer:
         self._room = room
 
     async def answer(self, attempt: Attempt) -> TargetAnswer:
-        if self._room.homes is None:
-            return await self._answer(attempt, None)
-        async with self._room.homes.lease() as own:
+        async with self._room.home() as own:
             return await self._answer(attempt, own)
 
     async def _answer(self, attempt: Attempt, own: OwnHome | None) -> TargetAnswer:

@@ -44,11 +44,10 @@ def listed(parts: Iterable[str]) -> str:
     return f"{', '.join(before)} and {last}" if before else last
 
 
-def some(names: Sequence[str], most: int) -> str:
-    """`a, b and 3 more`; all of them where they are not more than that."""
-    more = len(names) - most
-    shown = ", ".join(names[:most])
-    return f"{shown} and {more:,} more" if more > 0 else shown
+def some(names: Sequence[str], most: int, number: int = 0) -> str:
+    """`a, b, c and 2 more`; `number`: of all that there are, if more than these."""
+    more = max(number, len(names)) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def percent(share: float) -> str:

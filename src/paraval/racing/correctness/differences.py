@@ -7,171 +7,26 @@ of a candidate, and is left out.
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from paraval.racing.correctness.junit_results import SingleTest
 from paraval.racing.correctness.outputs import LONGEST_VALUE, compared, cut
 from paraval.racing.correctness.test_results import CommandRunRecord
 from paraval.racing.findings import MOST_DIFFERENCES, RunDifference, TestCounts, TestStatus
-
-# Lines that claim something of values, taken apart: an operator counts only where it stands in no
-# quotes, and in no brackets.
-
-_OPENING, _CLOSING = "([{", ")]}"
-
-
-def sides(claim: str, operator: str) -> tuple[str, str] | None:
-    """What stands before and after an operator that is in no brackets and no quotes."""
-    places = list(outside_quotes(claim, operator))
-    # pytest leaves out the middle of long values, and with it brackets: one alone is the one.
-    at = [place for place, depth in places if depth == 0] or [place for place, _ in places]
-    if len(at) != 1:
-        return None
-    return claim[: at[0]], claim[at[0] + len(operator) :]
-
-
-def parts(text: str, separator: str) -> list[str]:
-    """The text, taken apart at each separator that is in no brackets and no quotes."""
-    found, begin = [], 0
-    for place, depth in outside_quotes(text, separator):
-        if depth == 0:
-            found.append(text[begin:place])
-            begin = place + len(separator)
-    return [*found, text[begin:]]
-
-
-def outside_quotes(claim: str, operator: str) -> Iterator[tuple[int, int]]:
-    """Where the operator stands, and in how many brackets."""
-    quote, depth, skip = "", 0, False
-    for place, character in enumerate(claim):
-        if skip:
-            skip = False
-        elif quote:
-            skip = character == "\\"
-            quote = "" if character == quote else quote
-        elif character in "'\"":
-            quote = character
-        elif character in _OPENING:
-            depth += 1
-        elif character in _CLOSING:
-            depth -= 1
-        elif claim.startswith(operator, place):
-            yield place, depth
-
-
-# Assertions that say nothing of their values: those in helpers, which pytest does not rewrite.
-
-_BARE = re.compile(r"[\w.]*")
-_FRAME = re.compile(r"(?:_ )+_? *")
-_BARE_ASSERT = re.compile(r"(?:> +| +)assert (?P<claim>.+)")
-_NAMED = re.compile(r"(?P<name>[^\W\d]\w*) *= (?P<value>.*)", re.DOTALL)
-_EXPECTED = ("expected", "expect", "want", "wanted", "desired", "reference", "correct", "should_be")
-_ACTUAL = ("actual", "result", "got", "received", "observed", "output", "returned")
-_LONGEST_SHOWN = 200
-"""Of a value in a line."""
-
-
-def told_of_values(message: str, details: str) -> str:
-    """The failure in short, with what is claimed and of which values where it does not say so."""
-    if not _BARE.fullmatch(message.strip()):
-        return message
-    claim, values = _claim(details), _values(details)
-    if claim is None:
-        return message
-    named = [
-        f"{name} = {cut(value, _LONGEST_SHOWN)}"
-        for name, value in values.items()
-        if _is_in(name, claim)
-    ]
-    of = f" ({', '.join(named)})" if named else ""
-    return f"{message.strip() or 'AssertionError'}: assert {cut(claim, LONGEST_VALUE)}{of}"
-
-
-def actual_and_expected(details: str) -> tuple[str, str] | None:
-    """None: nobody can tell."""
-    claim, values = _claim(details), _values(details)
-    if claim is None:
-        return None
-    compared = sides(parts(claim, ", ")[0], " == ")
-    if compared is None:
-        return _by_their_names(claim, values)
-    left, right = (side.strip() for side in compared)
-    actual, expected = _value(left, values), _value(right, values)
-    if actual is None or expected is None:
-        return None
-    is_turned = _is_expected(left) and not _is_expected(right)
-    return (expected, actual) if is_turned else (actual, expected)
-
-
-def _by_their_names(claim: str, values: dict[str, str]) -> tuple[str, str] | None:
-    """Of a claim like `allclose(result, expected)`."""
-    named = {name: value for name, value in values.items() if _is_in(name, claim)}
-    expected = next((named[name] for name in _EXPECTED if name in named), None)
-    actual = next((named[name] for name in _ACTUAL if name in named), None)
-    return None if expected is None or actual is None else (actual, expected)
-
-
-def _is_in(name: str, claim: str) -> bool:
-    return re.search(rf"\b{re.escape(name)}\b", claim) is not None
-
-
-def _is_expected(side: str) -> bool:
-    """`3` is, and so is `expected`; what is computed is what the test got."""
-    return side in _EXPECTED or _is_literal(side)
-
-
-def _value(side: str, values: dict[str, str]) -> str | None:
-    return values.get(side, side if _is_literal(side) else None)
-
-
-def _is_literal(side: str) -> bool:
-    try:
-        ast.literal_eval(side)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return False
-    return True
-
-
-# ---- what the traceback shows
-
-
-def _claim(details: str) -> str | None:
-    """Of the innermost line that asserts something."""
-    for line in reversed(_innermost(details)):
-        found = _BARE_ASSERT.fullmatch(line)
-        if found is not None and len(line) <= LONGEST_VALUE:
-            return found["claim"].strip()
-    return None
-
-
-def _values(details: str) -> dict[str, str]:
-    """By name, of the innermost function: pytest writes them from the first column on."""
-    values: dict[str, str] = {}
-    for line in _innermost(details):
-        if not _NAMED.match(line):
-            continue
-        name = ""
-        for part in parts(line, ", "):
-            if (found := _NAMED.fullmatch(part)) is not None:
-                name = found["name"]
-                values[name] = found["value"]
-            else:
-                values[name] += f", {part}"
-    return {name: cut(value.strip(), LONGEST_VALUE) for name, value in values.items()}
-
-
-def _innermost(details: str) -> list[str]:
-    lines = details.splitlines()
-    frames = [number for number, line in enumerate(lines) if _FRAME.fullmatch(line)]
-    return lines[frames[-1] + 1 :] if frames else lines
-
+from paraval.text.words import some
 
 # What a test expected and what it got, from the words in which it failed.
 
 _LONGEST_READ = 20_000
+_PYTEST = re.compile(r"(?:AssertionError: )?assert (?!not )(?P<claim>.+)")
+_COMPUTED = re.compile(r" \+ +(?:where|and) +(?P<value>.+?) = ")
+_UNITTEST = re.compile(r"(?:AssertionError: )?(?:\w+ differ: )?(?P<claim>.+ != .+)")
+_AFTER_VALUES = re.compile(r" : | within \S+ (?:places|delta) ")
+"""What unittest adds to the two values: a message, or how close they had to be."""
+_QUOTED = re.compile(r"'(?:\\.|[^'\\])*(?:'|\\?$)|\"(?:\\.|[^\"\\])*(?:\"|\\?$)")
+_SEVERAL_CLAIMS = re.compile(r" (?:and|or) | is not ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,156 +42,55 @@ NOTHING = AssertedValues()
 
 def asserted_in(message: str, details: str = "") -> AssertedValues:
     """`message`: the failure in short; `details`: its traceback, as far as there is one."""
-    for text in (message, _error_lines(details)):
-        lines = text[:_LONGEST_READ].splitlines()
-        found = _by_pytest(lines) or _by_labels(lines) or _by_unittest(lines) or _by_words(lines)
-        if found is not None:
-            return found
+    shown = details[:_LONGEST_READ].splitlines()
     # A traceback shows lines of programs, too, which compare names and not values.
-    lines = details[:_LONGEST_READ].splitlines()
-    raised = [line for line in lines if line.startswith("AssertionError: ")]
-    found = _by_labels(lines) or _by_unittest(raised) or _by_words(raised)
-    return found or _by_names(details[-_LONGEST_READ:]) or NOTHING
+    marked = [line[1:].strip() for line in shown if line.startswith("E ")]
+    raised = [line for line in shown if line.startswith("AssertionError: ")]
+    for lines in (message[:_LONGEST_READ].splitlines(), marked, raised):
+        found = _by_pytest(lines) or _by_unittest(lines)
+        if found is not None:
+            actual, expected = (cut(side.strip(), LONGEST_VALUE) for side in found)
+            # Of values that were shortened to the same text, the message tells more.
+            return (
+                NOTHING if actual == expected else AssertedValues(expected=expected, actual=actual)
+            )
+    return NOTHING
 
 
-def _asserted(actual: str, expected: str) -> AssertedValues:
-    """Of values that were shortened to the same text, the message tells more."""
-    found = AssertedValues(
-        expected=cut(expected.strip(), LONGEST_VALUE), actual=cut(actual.strip(), LONGEST_VALUE)
-    )
-    return NOTHING if found.expected == found.actual else found
+def _by_pytest(lines: list[str]) -> tuple[str, str] | None:
+    """What the test got, and what it expected."""
+    claim = next((found["claim"] for found in map(_PYTEST.fullmatch, lines) if found), None)
+    if claim is None or _SEVERAL_CLAIMS.search(_without_quoted(claim)):
+        return None
+    compared = _sides(claim, " == ") or _sides(claim, " is ")
+    if compared is None:
+        return None
+    computed = {found["value"] for line in lines if (found := _COMPUTED.match(f" {line.strip()}"))}
+    left, right = compared
+    # `assert 3 == add(1, 1)`: what was computed is what the test got.
+    return (right, left) if right in computed and left not in computed else (left, right)
 
 
-def _error_lines(details: str) -> str:
-    """The lines that pytest marks with an E."""
-    marked = [line[1:] for line in details[:_LONGEST_READ].splitlines() if line[:2] == "E "]
-    indent = min((len(line) - len(line.lstrip()) for line in marked if line.strip()), default=0)
-    return "\n".join(line[indent:] for line in marked)
-
-
-# ---- pytest: assert actual == expected
-
-_ASSERT = re.compile(r"(?:AssertionError: )?assert (?P<claim>.+)")
-_AT_INDEX = re.compile(r"At index \d+ diff: (?P<actual>.+) != (?P<expected>.+)")
-_COMPUTED = re.compile(r" \+ +(?:where|and) +(?P<value>.+?) = ")
-
-
-def _by_pytest(lines: list[str]) -> AssertedValues | None:
-    for number, line in enumerate(lines):
-        matched = _ASSERT.fullmatch(line)
-        if matched is None or matched["claim"].startswith("not "):
-            continue
-        compared = sides(matched["claim"], " == ") or sides(matched["claim"], " is ")
-        if compared is None or compared[1].startswith("not "):
-            return None
-        computed = {found["value"] for found in map(_COMPUTED.match, lines[number + 1 :]) if found}
-        left, right = compared
-        # `assert 3 == add(1, 1)`: what was computed is what the test got.
-        if right in computed and left not in computed:
-            left, right = right, left
-        if left == right:
-            return _by_difference(lines[number + 1 :])
-        return _asserted(left, right)
-    return None
-
-
-def _by_difference(lines: list[str]) -> AssertedValues | None:
-    """What pytest says below two values that it has shortened."""
-    plain = [line.strip() for line in lines]
-    for line in plain:
-        if (matched := _AT_INDEX.fullmatch(line)) is not None:
-            return _asserted(matched["actual"], matched["expected"])
-    expected = next((line[1:] for line in plain if line.startswith("- ")), "")
-    actual = next((line[1:] for line in plain if line.startswith("+ ")), "")
-    return _asserted(actual, expected) if expected and actual else NOTHING
-
-
-# ---- labels: each value behind its name, perhaps on several lines
-
-_LABELS = (
-    ("ACTUAL:", "DESIRED:"),  # numpy
-    ("x:", "y:"),  # numpy before 2
-    ("[left]:", "[right]:"),  # pandas
-    ("Received:", "Expected:"),  # Jest
-    ("Obtained:", "Expected:"),
-    ("actual  :", "expected:"),  # testify
-    ("actual:", "expected:"),
-    ("Actual:", "Expected:"),
-    ("got:", "want:"),
-)
-
-
-def _by_labels(lines: list[str]) -> AssertedValues | None:
-    for pair in _LABELS:
-        found = [_labelled(lines, label, pair) for label in pair]
-        if found[0] is not None and found[1] is not None:
-            return _asserted(found[0], found[1])
-    return None
-
-
-def _labelled(lines: list[str], label: str, pair: tuple[str, str]) -> str | None:
-    for number, line in enumerate(lines):
-        if line.lstrip().startswith(label):
-            value = [line.lstrip().removeprefix(label)]
-            for following in lines[number + 1 :]:
-                text = following.strip()
-                if not text or text.startswith((*pair, "at ")):  # Jest's traceback
-                    break
-                value.append(text)
-            return "\n".join(value)
-    return None
-
-
-# ---- unittest: assertEqual(first, second) says `first != second`
-
-_DIFFER = re.compile(r"(?:AssertionError: )?(?:\w+ differ: )?(?P<claim>.+ != .+)")
-_NOT_TRUE = re.compile(r"(?:AssertionError: )?(?P<actual>.+) is not (?P<expected>true|false)\b.*")
-_AFTERWARDS = re.compile(r" within \S+ (?:places|delta) .*| : .*")
-
-
-def _by_unittest(lines: list[str]) -> AssertedValues | None:
+def _by_unittest(lines: list[str]) -> tuple[str, str] | None:
     """The first is what the test got, as in the examples of unittest's own documentation."""
-    for line in lines:
-        if (matched := _DIFFER.fullmatch(line)) is not None:
-            compared = sides(_without_message(matched["claim"]), " != ")
-            return None if compared is None else _asserted(*compared)
-        if (matched := _NOT_TRUE.fullmatch(line)) is not None:
-            return _asserted(matched["actual"], matched["expected"])
-    return None
+    claim = next((found["claim"] for found in map(_UNITTEST.fullmatch, lines) if found), None)
+    if claim is None:
+        return None
+    after = _AFTER_VALUES.search(_without_quoted(claim))
+    return _sides(claim if after is None else claim[: after.start()], " != ")
 
 
-def _without_message(claim: str) -> str:
-    for place, depth in outside_quotes(claim, " "):
-        if depth == 0 and _AFTERWARDS.fullmatch(claim, place):
-            return claim[:place]
-    return claim
+def _sides(claim: str, operator: str) -> tuple[str, str] | None:
+    """What stands before and after an operator that occurs once outside of quotes."""
+    plain = _without_quoted(claim)
+    if plain.count(operator) != 1:
+        return None
+    at = plain.index(operator)
+    return claim[:at], claim[at + len(operator) :]
 
 
-# ---- sentences of other programs
-
-_WORDS = (
-    re.compile(r".*\bexpected:? ?<(?P<expected>.*)> but was:? ?<(?P<actual>.*)>.*"),  # JUnit
-    re.compile(r".*\b[Ee]xpected:? (?P<expected>.+?),? (?:but )?(?:got|was):? (?P<actual>.+)"),
-    re.compile(r".*\bgot(?:\s*=\s*|:? )(?P<actual>.+?)[,;] want(?:\s*=\s*|:? )(?P<expected>.+)"),
-)
-
-
-def _by_words(lines: list[str]) -> AssertedValues | None:
-    for line in lines:
-        if len(line) > LONGEST_VALUE:
-            continue
-        for words in _WORDS:
-            if (matched := words.fullmatch(line)) is not None:
-                return _asserted(matched["actual"], matched["expected"])
-    return None
-
-
-# ---- helpers that assert, and say nothing of it
-
-
-def _by_names(details: str) -> AssertedValues | None:
-    found = actual_and_expected(details)
-    return None if found is None else _asserted(*found)
+def _without_quoted(claim: str) -> str:
+    return _QUOTED.sub(lambda quoted: "_" * len(quoted[0]), claim)
 
 
 FAILS = (TestStatus.FAILED, TestStatus.ERROR)
@@ -456,8 +210,7 @@ def _is_whole(baseline: CommandRunRecord) -> bool:
 def _difference(test: SingleTest, baseline: str) -> RunDifference:
     asserted = asserted_in(test.message, test.details)
     is_repeated = not test.details or test.details in test.message
-    said = told_of_values(test.message, test.details)
-    message = said if is_repeated else f"{said}\n\n{test.details}".strip()
+    message = test.message if is_repeated else f"{test.message}\n\n{test.details}".strip()
     return RunDifference(
         scope="test",
         name=test.id,
@@ -562,7 +315,7 @@ def _verb(status: str) -> str:
 
 def _of_some(number: int, verb: str, names: list[str], ran: int) -> str:
     of_all = f"of {ran:,} tests" if ran >= number else "tests"
-    return f"{number:,} {of_all} {verb}: {some(names, number)}"
+    return f"{number:,} {of_all} {verb}: {some(names, NAMES_TOLD, number)}"
 
 
 def _of_compared(one: RunDifference) -> str:
@@ -575,9 +328,3 @@ def _of_compared(one: RunDifference) -> str:
 def _last_line(said: str) -> str:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     return f": {cut(lines[-1], 300)}" if lines else ""
-
-
-def some(names: Sequence[str], number: int = 0) -> str:
-    """The first few names, and how many more there are; `number`: of all, if more than these."""
-    more = max(number, len(names)) - NAMES_TOLD
-    return ", ".join(names[:NAMES_TOLD]) + (f" and {more:,} more" if more > 0 else "")

@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from paraval.documents.json import parse_strictly
@@ -187,41 +187,21 @@ def without_times(said: bytes) -> bytes:
 
 def compared(baseline: OutputSnapshot, candidate: OutputSnapshot) -> RunDifference | None:
     """How they differ; None: they don't."""
-    scope = "stdout" if candidate.is_stdout else "file"
-    if not candidate.is_there:
-        if not baseline.is_there:
-            return None
-        return RunDifference(
-            scope=scope,
-            name=candidate.name,
-            status="missing",
-            baseline="there",
-            message=candidate.problem or "",
-        )
-    if not baseline.is_there:
-        return RunDifference(
-            scope=scope,
-            name=candidate.name,
-            status="different",
-            baseline="missing",
-            message="the baseline has none",
-        )
     if baseline.digest == candidate.digest:
         return None
+    scope = "stdout" if candidate.is_stdout else "file"
+    found = RunDifference(scope=scope, name=candidate.name, status="different", baseline="there")
+    if not candidate.is_there:
+        return replace(found, status="missing", message=candidate.problem or "")
+    if not baseline.is_there:
+        return replace(found, baseline="missing", message="the baseline has none")
     before, now = baseline.bytes_of(), candidate.bytes_of()
     if before is None or now is None:
         message = f"{baseline.size:,} bytes with the baseline, {candidate.size:,} with it"
-        message += " (too large to tell where they differ)"
-        return RunDifference(
-            scope=scope,
-            name=candidate.name,
-            status="different",
-            baseline="there",
-            message=message,
-        )
+        return replace(found, message=f"{message} (too large to tell where they differ)")
     if not candidate.is_stdout and _say_the_same(candidate.name, before, now):
         return None
-    return _where(scope, candidate.name, before, now)
+    return _where(found, before, now)
 
 
 def _say_the_same(name: str, before: bytes, now: bytes) -> bool:
@@ -237,7 +217,7 @@ def _canonical(content: bytes) -> str:
     return json.dumps(parse_strictly(content.decode()), sort_keys=True)
 
 
-def _where(scope: str, name: str, before: bytes, now: bytes) -> RunDifference:
+def _where(found: RunDifference, before: bytes, now: bytes) -> RunDifference:
     """The first line that differs, with some around it, as a patch would show it."""
     place = _first_difference(before, now)
     number = before.count(b"\n", 0, place)
@@ -254,11 +234,8 @@ def _where(scope: str, name: str, before: bytes, now: bytes) -> RunDifference:
             *(f"+{_shown(line, column)}" for line in actual[:_LINES_TOLD]),
         )
     )
-    return RunDifference(
-        scope=scope,
-        name=name,
-        status="different",
-        baseline="there",
+    return replace(
+        found,
         message=cut(message),
         expected=_value(expected, column),
         actual=_value(actual, column),

@@ -6,17 +6,14 @@ What it means is for `tester`, after the worktree was given back.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from paraval.environment import child_environment, with_worktree_first
+from paraval.environment import with_worktree_first
 from paraval.processes.children import Command, ProcessEnd
 from paraval.racing.correctness.junit_results import JunitReport, read_junit_file
 from paraval.racing.correctness.outputs import (
@@ -30,13 +27,11 @@ from paraval.racing.correctness.outputs import (
 )
 from paraval.racing.correctness.pytest_command import ReportingCommand, reporting
 from paraval.racing.correctness.test_results import CommandRunRecord
-from paraval.racing.integrity.protection import ProtectedPaths, marks_of, written_since
 from paraval.racing.request import ComparedOutput
-from paraval.racing.step_performer import RaceContext
+from paraval.racing.step_performer import RaceContext, step_command
 from paraval.records import Attempt, CommandTarget, Failure, Outcome
 from paraval.scratch import OwnHome
 from paraval.targets.answer import InvalidOutputError, open_plain_file, seconds
-from paraval.targets.command import attempt_marks, own_places
 from paraval.targets.process_ends import (
     artifacts_of,
     last_words,
@@ -114,8 +109,6 @@ class CommandRun:
     """None: it is not asked to tell of single tests."""
     looks: tuple[OutputSnapshot, ...]
     kept: KeptWorkspace
-    written: tuple[str, ...]
-    """Protected files that something was done to meanwhile, whatever is in them now."""
     began: float
     notes: tuple[str, ...]
     artifacts: dict[str, str]
@@ -154,15 +147,14 @@ async def run_tests(room: RaceContext, attempt: Attempt, lease: SlotLease) -> Co
     began = time.perf_counter()
     attempt = replace(attempt, workspace=lease.path)
     asked = _asked(room, attempt)
-    async with _home(room) as own:
+    async with room.processes.home() as own:
         command = await with_worktree_first(
-            _command(room, attempt, own, asked.argv), room.processes.imports, lease.path
+            step_command(room.processes, attempt, own, argv=asked.argv),
+            room.processes.imports,
+            lease.path,
         )
         looking = _OutputReader(asked, lease, _places(attempt, lease, own))
-        watched = ProtectedPaths(room.request, room.base.start)
-        before = await asyncio.to_thread(marks_of, lease.top, watched)
         ended = await room.processes.warden.run(command)
-        written = await asyncio.to_thread(written_since, lease.top, before)
         report = await asyncio.to_thread(looking.report)
         looks = await asyncio.to_thread(looking.looks, room.request.compare, command, ended)
     kept = await lease.keep(attempt.folder)
@@ -175,7 +167,6 @@ async def run_tests(room: RaceContext, attempt: Attempt, lease: SlotLease) -> Co
         report=report,
         looks=looks,
         kept=kept,
-        written=written,
         began=began,
         notes=(*lease.notes, *notes_of(ended), *kept.notes),
         artifacts=artifacts,
@@ -185,48 +176,13 @@ async def run_tests(room: RaceContext, attempt: Attempt, lease: SlotLease) -> Co
 # ---- starting
 
 
-@asynccontextmanager
-async def _home(room: RaceContext) -> AsyncIterator[OwnHome | None]:
-    homes = room.processes.homes
-    async with contextlib.AsyncExitStack() as stack:
-        yield None if homes is None else await stack.enter_async_context(homes.lease())
-
-
 def _asked(room: RaceContext, attempt: Attempt) -> ReportingCommand:
-    argv = tuple(part.replace(PYTHON, sys.executable) for part in _target(attempt).command)
+    target = attempt.trial.target
+    assert isinstance(target, CommandTarget)
+    argv = tuple(part.replace(PYTHON, sys.executable) for part in target.command)
     # In the folder that a sandbox lets it write to, and not in the worktree, which is judged.
     os.makedirs(attempt.own_folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
     return reporting(argv, room.request.test.junit, _own_file(attempt))
-
-
-def _command(
-    room: RaceContext, attempt: Attempt, own: OwnHome | None, argv: tuple[str, ...]
-) -> Command:
-    target, processes = _target(attempt), room.processes
-    assert attempt.workspace is not None
-    return Command(
-        argv=argv,
-        env=child_environment(
-            {**own_places(own, target.home), **target.env},
-            target.pass_env,
-            attempt_marks(processes.run_id, attempt),
-        ),
-        cwd=attempt.workspace,
-        stdout=os.path.join(attempt.folder, "stdout.log"),  # noqa: PTH118 - text
-        stderr=os.path.join(attempt.folder, "stderr.log"),  # noqa: PTH118
-        timeout=target.timeout,
-        grace=target.grace,
-        limits=target.limits,
-        nice=processes.nice,
-        tag=attempt.trial.index,
-        sandbox=processes.sandbox_for(attempt, own),
-    )
-
-
-def _target(attempt: Attempt) -> CommandTarget:
-    target = attempt.trial.target
-    assert isinstance(target, CommandTarget)
-    return target
 
 
 def _own_file(attempt: Attempt) -> str:

@@ -12,13 +12,13 @@ from itertools import islice
 
 from paraval.racing.correctness.differences import (
     FAILS,
+    NAMES_TOLD,
     DifferenceList,
     counts_against,
     differences_between,
     exit_difference,
     failures_in,
     in_words,
-    some,
     tests_run,
 )
 from paraval.racing.correctness.junit_results import JunitReport
@@ -33,14 +33,10 @@ from paraval.racing.correctness.test_results import (
 from paraval.racing.correctness.test_run import CommandRun, last_printed, run_tests
 from paraval.racing.course.steps import BASELINE, Step, StepEnd, StepKind
 from paraval.racing.findings import CorrectnessFinding, StepFinding, TestCounts
-from paraval.racing.integrity.protection import (
-    first_flags,
-    flags_of_kept,
-    flags_of_written,
-    unusual,
-)
+from paraval.racing.integrity.protection import first_flags, flags_of_kept, unusual
 from paraval.racing.step_performer import RaceContext, broke, found
 from paraval.records import Attempt, AttemptResult, Failure, Outcome
+from paraval.text.words import some
 from paraval.workspaces.workspace import TreeSetupError, WorkspaceError
 
 RUNS_OF_THE_BASELINE = (1, 2)
@@ -92,9 +88,7 @@ class Tester:
             await lease.release()
 
     def _flags(self, ran: CommandRun) -> tuple[str, ...]:
-        told = flags_of_kept(ran.kept, self._room.request, start=self._room.base.start)
-        changed = {file.path for file in ran.kept.change.files}
-        return (*told, *flags_of_written(ran.written, changed))
+        return flags_of_kept(ran.kept, self._room.request, start=self._room.base.start)
 
     # ---- the baseline
 
@@ -136,7 +130,7 @@ class Tester:
         if account.exit_code != 0:
             if failing:
                 of_all = f"of {tests_run(account.counts):,} tests"
-                return f"{len(failing):,} {of_all} failed: {some(failing)}"
+                return f"{len(failing):,} {of_all} failed: {some(failing, NAMES_TOLD)}"
             said = last_printed(ran.command)
             return in_words(
                 DifferenceList(differences=(exit_difference(str(account.exit_code), said),))
@@ -156,7 +150,7 @@ class Tester:
         if len(unstable) > MOST_UNSTABLE:
             return (
                 f"{len(unstable):,} tests are others in two runs of the same code, among them"
-                f" {some(unstable)}; nothing can be compared with that"
+                f" {some(unstable, NAMES_TOLD)}; nothing can be compared with that"
             )
         return None
 
@@ -187,7 +181,7 @@ class Tester:
                 lasting=True,
                 **ran.fields(),
             )
-        flags = first_flags(unusual(self._flags(ran), await self._habits()))
+        flags = first_flags(unusual(self._flags(ran), await self._flags_of_the_baseline()))
         account, said = ran.account(flags), last_printed(ran.command)
         differing = await asyncio.to_thread(
             differences_between, baseline, account, self._unstable(), said=said
@@ -204,7 +198,7 @@ class Tester:
             reason = f"it ended well and told nothing of its tests ({problem}); {reason}"
         return broke(Outcome.FAILED, reason, finding=finding, **ran.fields())
 
-    async def _habits(self) -> list[tuple[str, ...]]:
+    async def _flags_of_the_baseline(self) -> list[tuple[str, ...]]:
         """What the baseline's runs did that no candidate should."""
         accounts = [await self._account(number) for number in RUNS_OF_THE_BASELINE]
         return [account.flags for account in accounts if account is not None]

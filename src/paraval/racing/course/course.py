@@ -17,7 +17,6 @@ from paraval.racing.course.baseline_check import BaselineCheck
 from paraval.racing.course.candidate import Candidate, baseline_medians, cautions_of, status_of
 from paraval.racing.course.field import CandidateField
 from paraval.racing.course.hook_calls import HookCalls, told_of
-from paraval.racing.course.progress import Progress, progress_of
 from paraval.racing.course.recorded import LOOKED_AT, TESTED, RaceTime, RecordedSteps, RunningSteps
 from paraval.racing.course.rounds import MeasurementRounds
 from paraval.racing.course.steps import BASELINE, Base, Step, StepEnd, StepKind
@@ -304,10 +303,6 @@ class Course:
     def is_over(self) -> bool:
         """Nothing is under way any more."""
         return self._underway.has_begun and not self._underway
-
-    @property
-    def progress(self) -> Progress:
-        return progress_of(self._field, self._underway, self._measuring.round)
 
     def standings(self) -> Standings:
         """At any time."""

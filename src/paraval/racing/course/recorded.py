@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from paraval.racing.course.candidate import Candidate
-from paraval.racing.course.steps import BASELINE, STEP, Step, StepKind
+from paraval.racing.course.steps import BASELINE, SIGNATURE, STEP, Step, StepKind
 from paraval.racing.report.standings import Status
 from paraval.records import TrialResult
 from paraval.text.words import duration
@@ -135,6 +136,21 @@ def _id_in(result: TrialResult) -> StepId:
     return (kind, name, result.repeat)
 
 
+def with_their_steps(known: Mapping[str, TrialResult]) -> dict[str, TrialResult]:
+    """Those that are signed, with their case, variant and number again; by key, as they came."""
+    return {
+        key: replace(
+            result,
+            case_id=signature["case"],
+            variant={STEP: signature["kind"]},
+            repeat=signature["number"],
+        )
+        for key, result in known.items()
+        if (output := result.result.output) is not None
+        and (signature := output.metadata.get(SIGNATURE)) is not None
+    }
+
+
 class RunningSteps:
     """The steps that were named and have not ended."""
 
@@ -156,11 +172,6 @@ class RunningSteps:
     @property
     def has_begun(self) -> bool:
         return bool(self._named)
-
-    @property
-    def named(self) -> frozenset[StepId]:
-        """All that ever were."""
-        return frozenset(self._named)
 
     @property
     def kinds(self) -> frozenset[StepKind]:

@@ -3,35 +3,55 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Protocol, runtime_checkable
 
-from paraval.execute.driver import Performer
 from paraval.racing.course.course import Course
-from paraval.racing.course.recorded import recorded_in
-from paraval.racing.course.steps import STEP, Base, Step, end_of, trial_of
+from paraval.racing.course.recorded import recorded_in, with_their_steps
+from paraval.racing.course.steps import Base, Step, end_of, trial_of
 from paraval.racing.findings import Proposal
 from paraval.racing.report.standings import Standings
 from paraval.racing.request import RaceRequest
 from paraval.racing.step_performer import Ends
 from paraval.racing.stored_race import RaceStart, recalled
-from paraval.records import Attempt, AttemptResult, Output, RunInfo, Trial, TrialResult
+from paraval.records import RunInfo, Trial, TrialResult
 from paraval.store.connection import RUN_FILE, explaining
 from paraval.store.store import Store
 
 # Between the course and the engine: steps become trials, results become ends of steps.
 
 
+@runtime_checkable
+class Recalls(Protocol):
+    """What an onlooker may be, too."""
+
+    def recall(self, trial: Trial, result: TrialResult) -> None:
+        """A step of an earlier engine: quick, and never raising."""
+        ...
+
+
 class RaceSource:
     """Names the trials of a race, as its course decides; an execute.source.Source."""
 
-    def __init__(self, course: Course, request: RaceRequest, base: Base, ends: Ends) -> None:
+    def __init__(
+        self,
+        course: Course,
+        request: RaceRequest,
+        base: Base,
+        ends: Ends,
+        *,
+        known: Collection[str] = (),
+        observer: object = None,
+    ) -> None:
+        """`known`: the keys of results of earlier engines, of which an onlooker that recalls is
+        told as the course comes to them."""
         self._course = course
         self._request = request
         self._base = base
         self._ends = ends
+        self._known = known
+        self._recalls = observer if isinstance(observer, Recalls) else None
         self.steps: dict[int, Step] = {}
         """By the index of their trials."""
 
@@ -39,6 +59,8 @@ class RaceSource:
         return self._trials(self._course.begin())
 
     def ended(self, trial: Trial, result: TrialResult) -> Sequence[Trial]:
+        if self._recalls is not None and trial.key in self._known:
+            self._recalls.recall(trial, result)
         step = self.steps[trial.index]
         end = end_of(step, result)
         self._ends[step.kind, step.candidate, step.number] = end
@@ -58,55 +80,6 @@ class RaceSource:
             self.steps[index] = step
             trials.append(trial_of(step, index, self._request, self._base))
         return trials
-
-
-# Results that say of which step they are: a store knows them by their keys alone.
-
-SIGNATURE = "step"
-"""Where in an output's metadata it is."""
-
-
-class SigningPerformer:
-    """Performs attempts as another performer does, and signs their results; a Performer."""
-
-    def __init__(self, performer: Performer) -> None:
-        self._performer = performer
-
-    async def perform(self, attempt: Attempt) -> AttemptResult:
-        result = await self._performer.perform(attempt)
-        trial, output = attempt.trial, result.output or Output()
-        signature = {
-            "kind": trial.variant[STEP],
-            "case": trial.case.id,
-            "number": trial.repeat,
-        }
-        metadata = {**output.metadata, SIGNATURE: signature}
-        return replace(result, output=replace(output, metadata=metadata))
-
-    def forget(self, index: int) -> None:
-        self._performer.forget(index)
-
-    def kill(self) -> None:
-        self._performer.kill()
-
-
-def with_their_steps(known: Mapping[str, TrialResult]) -> dict[str, TrialResult]:
-    """Those that are signed, with their case, variant and number again; by key, as they came."""
-    return {
-        key: replace(
-            result,
-            case_id=signature["case"],
-            variant={STEP: signature["kind"]},
-            repeat=signature["number"],
-        )
-        for key, result in known.items()
-        if (signature := _signature_in(result)) is not None
-    }
-
-
-def _signature_in(result: TrialResult) -> Mapping[str, Any] | None:
-    output = result.result.output
-    return None if output is None else output.metadata.get(SIGNATURE)
 
 
 def standings_of(store: Store, run: RunInfo) -> tuple[RaceStart, Standings]:

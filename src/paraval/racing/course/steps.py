@@ -32,7 +32,9 @@ STEP = "step"
 FINDING = "race"
 """Where in an output's metadata a finding is ..."""
 ELAPSED = "elapsed_s"
-"""... and how long the race had taken by then: a replay decides by it as the race did."""
+"""... and how long the race had taken by then: a replay decides by it as the race did ..."""
+SIGNATURE = "step"
+"""... and of which step it is."""
 
 
 class StepKind(StrEnum):

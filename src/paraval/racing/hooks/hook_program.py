@@ -8,13 +8,11 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from paraval.environment import child_environment
 from paraval.processes.children import Command, ProcessEnd, Warden
-from paraval.records import Attempt, CommandTarget, Failure, Home, Outcome
-from paraval.scratch import OwnHome
+from paraval.records import Failure, Outcome
 from paraval.settings import LOG_LIMIT_BYTES
 from paraval.targets.answer import InvalidOutputError, open_plain_file, seconds
-from paraval.targets.command import TRY_AGAIN_EXIT_CODE, ProcessRoom, attempt_marks, own_places
+from paraval.targets.command import TRY_AGAIN_EXIT_CODE
 from paraval.targets.process_ends import last_words, unexpected_end
 
 LOOK_EVERY_S = 0.05
@@ -32,26 +30,6 @@ class Gap:
 
 
 TakeLines = Callable[[Sequence[str | Gap]], Awaitable[None]]
-
-
-def hook_command(attempt: Attempt, room: ProcessRoom, own: OwnHome | None, stdin: bytes) -> Command:
-    """It is the user's own program: it sees their home, and no sandbox is around it."""
-    target = attempt.trial.target
-    assert isinstance(target, CommandTarget)
-    return Command(
-        argv=target.command,
-        env=child_environment(
-            own_places(own, Home.MINE), target.pass_env, attempt_marks(room.run_id, attempt)
-        ),
-        cwd=target.cwd,
-        stdin=stdin,
-        stdout=os.path.join(attempt.folder, "stdout.log"),  # noqa: PTH118 - text goes to the keeper
-        stderr=os.path.join(attempt.folder, "stderr.log"),  # noqa: PTH118
-        timeout=target.timeout,
-        grace=target.grace,
-        nice=room.nice,
-        tag=attempt.trial.index,
-    )
 
 
 async def run_listening(warden: Warden, command: Command, take: TakeLines) -> ProcessEnd:

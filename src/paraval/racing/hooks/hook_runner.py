@@ -22,9 +22,9 @@ from paraval.racing.course.steps import Step
 from paraval.racing.findings import Proposal
 from paraval.racing.hooks.hook_input import Ask, ask_of, document_of, nobody_stands, stdin_of
 from paraval.racing.hooks.hook_output import HookOutput
-from paraval.racing.hooks.hook_program import failure_of_hook, hook_command, run_listening
+from paraval.racing.hooks.hook_program import failure_of_hook, run_listening
 from paraval.racing.report.standings import Standings
-from paraval.racing.step_performer import RaceContext, broke, found
+from paraval.racing.step_performer import RaceContext, broke, found, step_command
 from paraval.records import Attempt, AttemptResult, CommandTarget, Failure, Outcome
 from paraval.targets.answer import seconds
 from paraval.targets.function import failure_of
@@ -193,11 +193,9 @@ class HookRunner:
 
     async def _ask_program(self, attempt: Attempt, stdin: bytes, heard: HookOutput) -> _CallOutcome:
         processes = self._room.processes
-        if processes.homes is None:
-            command = hook_command(attempt, processes, None, stdin)
-            return _end_of(command, await run_listening(processes.warden, command, heard.take))
-        async with processes.homes.lease() as own:
-            command = hook_command(attempt, processes, own, stdin)
+        async with processes.home() as own:
+            # It is the user's own program: no sandbox is around it.
+            command = step_command(processes, attempt, own, stdin=stdin, sandbox=None)
             return _end_of(command, await run_listening(processes.warden, command, heard.take))
 
     # ---- functions

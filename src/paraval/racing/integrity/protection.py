@@ -1,74 +1,26 @@
 """What judges a candidate and is not its to change: tests, benchmarks, and what governs them.
 
 Told by looking at what a candidate changes (`flags_of`) and at what it changed in its worktree
-while it ran (`flags_of_kept`). What a flag means for a candidate is decided elsewhere.
+while it ran (`flags_of_kept`); what the tests do to such files with the baseline too is held
+against nobody (`unusual`). What a flag means for a candidate is decided elsewhere.
 """
 
 from __future__ import annotations
 
 import functools
-import os
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from paraval.racing.integrity.leftover_files import files_below, without_made_up
+from paraval.racing.integrity.benchmark_checks import without_made_up
 from paraval.racing.request import SETTINGS_FILES, STARTUP_MODULES, RaceRequest
 from paraval.records import FileChange
 from paraval.workspaces.slots import LOST
 from paraval.workspaces.workspace import KeptWorkspace
 
-# What the tests do to protected files with the baseline too: held against no candidate.
-
-_DONE = re.compile(r"(?P<did>added|changed|deleted) (?P<path>.+) while it ran", re.DOTALL)
-_ADDED = "added"
-PUT_BACK = ", and put it back"
-"""How a flag ends that tells of a file that is again what it was."""
-_PYTHON = ".py"
-_HEARD_BY_NAME = frozenset((*SETTINGS_FILES, *(f"{name}.py" for name in STARTUP_MODULES)))
-"""No name that somebody makes up: what is called like this changes what tests do."""
-
-
-def unusual(flags: Sequence[str], habits: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """Of a candidate's flags, those that none of the baseline's runs explains; `habits`: the flags
-    of each of these."""
-    known = [{_normal(flag) for flag in run} for run in habits]
-    usual = set[str]().union(*known)
-    always = set.intersection(*known) if known else set()
-    varying = {_kind(flag) for run in habits for flag in run if _normal(flag) not in always}
-    return tuple(flag for flag in flags if not _is_explained(flag, usual, varying))
-
-
-def _is_explained(flag: str, usual: set[str], varying: set[str]) -> bool:
-    """To change a file is to do more than to put it back as well."""
-    forms = (flag, flag.removesuffix(PUT_BACK))
-    return any(_normal(form) in usual or _kind(form) in varying for form in forms)
-
-
-def _normal(flag: str) -> str:
-    """Without what is made up in the name of a new file; those that were there have their own."""
-    found = _DONE.fullmatch(flag)
-    if found is None or found["did"] != _ADDED:
-        return flag
-    return f"{_ADDED} {without_made_up(found['path'])}"
-
-
-def _kind(flag: str) -> str:
-    """The same for files of one folder and one ending, to which the same was done."""
-    found = _DONE.fullmatch(flag)
-    if found is None:
-        return flag
-    folder, name = posixpath.split(found["path"])
-    ending = posixpath.splitext(name)[1]
-    if name in _HEARD_BY_NAME or (ending == _PYTHON and found["did"] != _ADDED):
-        return flag
-    return f"{found['did']} {without_made_up(folder)}/*{ending}"
-
-
 MOST_FLAGS = 20
 _BEFORE = {"added": "adds", "changed": "edits", "deleted": "deletes"}
-_RAN = {"added": "added", "changed": "changed", "deleted": "deleted"}
 _READ_BY_PROGRAMS = {
     "make": ("Makefile", "makefile", "GNUmakefile"),
     "nox": ("noxfile.py",),
@@ -113,7 +65,7 @@ def flags_of_kept(
     told += ["mounted something in its worktree" for note in kept.notes if "mounted in" in note]
     watched = ProtectedPaths(request, start)
     told += [
-        f"{_RAN[file.status]} {file.path} while it ran"
+        f"{file.status} {file.path} while it ran"
         for file in change.files
         if file.path in watched and not _is_left_by_tools(file)
     ]
@@ -201,43 +153,41 @@ def first_flags(told: Iterable[str]) -> tuple[str, ...]:
     return (*several[:MOST_FLAGS], f"and {len(several) - MOST_FLAGS} more of that kind")
 
 
-# Protected files that are written while tests run, whatever is in them at the end.
+# ---- what tests do with the baseline too
 
-_NOT_ENTERED = frozenset(
-    {".git", "__pycache__", ".pytest_cache", ".hypothesis", ".benchmarks", ".venv", "node_modules"}
-)
-"""What tools keep for themselves, and write whenever they like."""
-
-Mark = tuple[int, int]
-"""Which file it is, and when something was last done to it, in nanoseconds."""
+_DONE = re.compile(r"(?P<did>added|changed|deleted) (?P<path>.+) while it ran", re.DOTALL)
+_READ_BY_NAME = frozenset((*SETTINGS_FILES, *(f"{name}.py" for name in STARTUP_MODULES)))
+"""No name that somebody makes up: what is called like this changes what tests do."""
 
 
-def marks_of(top: str, watched: ProtectedPaths) -> dict[str, Mark]:
-    """Of all protected files of a worktree, by path; blocks as long as a walk takes."""
-    marks = {
-        path: _mark(top, path)
-        for path, _ in files_below(top, not_entered=_NOT_ENTERED)
-        if path in watched
-    }
-    return {path: mark for path, mark in marks.items() if mark is not None}
+def unusual(flags: Sequence[str], baseline: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Of a candidate's flags, those that none of the baseline's runs explains; `baseline`: the
+    flags of each of these.
 
-
-def written_since(top: str, before: Mapping[str, Mark]) -> tuple[str, ...]:
-    """Those that are still there, and had something done to them."""
-    now = {path: _mark(top, path) for path in before}
-    return tuple(path for path, mark in now.items() if mark not in (None, before[path]))
-
-
-def flags_of_written(written: Collection[str], changed: Collection[str]) -> tuple[str, ...]:
-    """In words; `changed`: the paths that are told to be others than before already."""
+    Tests that write beside themselves may do so under names that are others in every run: where
+    the baseline's runs differ, so may a third.
+    """
+    known = [{_normal(flag) for flag in run} for run in baseline]
+    usual = set[str]().union(*known)
+    always = set.intersection(*known) if known else set()
+    varying = {_kind(flag) for run in baseline for flag in run if _normal(flag) not in always}
     return tuple(
-        f"changed {path} while it ran{PUT_BACK}" for path in sorted(set(written) - set(changed))
+        flag for flag in flags if _normal(flag) not in usual and _kind(flag) not in varying
     )
 
 
-def _mark(top: str, path: str) -> Mark | None:
-    try:
-        found = os.lstat(f"{top}/{path}")
-    except OSError:
-        return None
-    return found.st_ino, found.st_ctime_ns
+def _normal(flag: str) -> str:
+    """Without what is made up in the name of a new file; those that were there have their own."""
+    return without_made_up(flag) if flag.startswith("added ") else flag
+
+
+def _kind(flag: str) -> str:
+    """The same for files of one folder and one ending, to which the same was done."""
+    found = _DONE.fullmatch(flag)
+    if found is None:
+        return flag
+    folder, name = posixpath.split(found["path"])
+    ending = posixpath.splitext(name)[1]
+    if name in _READ_BY_NAME or (ending == ".py" and found["did"] != "added"):
+        return flag
+    return f"{found['did']} {without_made_up(folder)}/*{ending}"

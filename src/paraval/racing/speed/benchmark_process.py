@@ -18,6 +18,7 @@ from typing import Any
 from paraval.documents.json import parse_strictly
 from paraval.environment import child_environment
 from paraval.processes.children import Command, ProcessEnd
+from paraval.racing.correctness.outputs import FOLDER, WORKTREE, RunFolders
 from paraval.racing.findings import Sample
 from paraval.racing.request import TOTAL, BenchMetric, BenchSpec, RaceRequest
 from paraval.racing.speed.measurement_worktrees import MeasurementWorktree
@@ -25,6 +26,7 @@ from paraval.records import Attempt, Failure, Home, Outcome
 from paraval.targets.answer import InvalidOutputError, read_plain_file, seconds
 from paraval.targets.command import ProcessRoom, attempt_marks, own_places
 from paraval.targets.process_ends import artifacts_of, unexpected_end
+from paraval.text.words import some
 
 # What a benchmark process is worth: its seconds by the clock, of CPU, or as it tells them itself.
 
@@ -119,10 +121,7 @@ def difference_in_cases(baseline: Sequence[Sample], candidate: Sequence[Sample])
 
 
 def _names(names: Iterable[str]) -> str:
-    known = sorted(names)
-    rest = len(known) - SHOWN_NAMES
-    shown = ", ".join(f"'{name}'" for name in known[:SHOWN_NAMES])
-    return f"{shown} and {rest} more" if rest > 0 else shown
+    return some([f"'{name}'" for name in sorted(names)], SHOWN_NAMES)
 
 
 def remarks(spec: BenchSpec, samples: Mapping[str, Iterable[Sample]]) -> tuple[str, ...]:
@@ -197,6 +196,20 @@ class BenchmarkTime:
     @property
     def logs(self) -> dict[str, str]:
         return artifacts_of(self.start.command, self.ended)
+
+    def printed(self) -> bytes | None:
+        """The same wherever it ran; None: more than is kept, or unreadable. Blocks for a file."""
+        if self.ended.stdout_cut or self.ended.log_error is not None:
+            return None
+        stdout, stand = self.start.command.stdout, self.start.stand
+        names = {stand.top: WORKTREE, os.path.dirname(stdout): FOLDER}  # noqa: PTH120 - text
+        if stand.own is not None:
+            names |= {stand.own.home: "{home}", stand.own.temp: "{temp}"}
+        try:
+            said = read_plain_file(stdout, 2 * LOG_LIMIT_BYTES) if self.ended.stdout_bytes else b""
+        except InvalidOutputError:
+            return None
+        return RunFolders(names).hidden_in_bytes(said)
 
 
 class BenchmarkRunner:

@@ -13,12 +13,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Protocol
 
-from paraval.racing.integrity.leftover_files import (
-    BenchmarkDirs,
-    Footprint,
-    left_since,
-    meddled_with,
-)
+from paraval.racing.integrity.benchmark_checks import Footprint, footprint, left_since
 from paraval.scratch import Homes, OwnHome
 from paraval.workspaces.workspace import Lease, WorkspaceError
 
@@ -59,21 +54,16 @@ class MeasurementWorktree:
         """What its own benchmark leaves, as long as it was alone with it."""
         self.left: frozenset[str] = frozenset()
         """What benchmarks left in it, when it was last looked at."""
-        self.meddled: list[str] = []
-        """What somebody else changed of its code until then; nothing before it has settled."""
-        self._ground = BenchmarkDirs(top=lease.top, own=own)
         self._before: Footprint = {}
         self._settled: Footprint = {}
 
     async def look_before(self) -> None:
         """As it is before the first process."""
-        self._before = await asyncio.to_thread(self._ground.footprint)
+        self._before = await self._footprint()
 
     async def look(self) -> None:
         """At what became of it since."""
-        now = await asyncio.to_thread(self._ground.footprint)
-        self.left = left_since(self._before, now, self._settled)
-        self.meddled = meddled_with(self._settled, now, self.usual) if self._settled else []
+        self.left = left_since(self._before, await self._footprint(), self._settled)
 
     def had(self, path: str) -> bool:
         """Whether a file was there before the first process."""
@@ -81,9 +71,11 @@ class MeasurementWorktree:
 
     async def settle(self) -> None:
         """Nothing but its own benchmark has run so far: all that was left is its own doing."""
-        self._settled = await asyncio.to_thread(self._ground.footprint)
+        self._settled = await self._footprint()
         self.usual = self.left = left_since(self._before, self._settled, {})
-        self.meddled = []
+
+    async def _footprint(self) -> Footprint:
+        return await asyncio.to_thread(footprint, self.top, self.own)
 
 
 class MeasurementWorktrees:

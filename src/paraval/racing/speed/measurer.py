@@ -19,10 +19,10 @@ from paraval.racing.course.steps import BASELINE, Step, StepKind
 from paraval.racing.findings import Block, Calibration, Sample, StepFinding
 from paraval.racing.integrity.benchmark_checks import (
     always_printed,
+    flags_of_left,
     flags_of_printed,
-    flags_of_told,
+    only_with,
 )
-from paraval.racing.integrity.leftover_files import in_words, only_with
 from paraval.racing.speed.benchmark_process import (
     BenchmarkRunner,
     BenchmarkTime,
@@ -225,12 +225,8 @@ class Measurer:
                 duration_s=time.monotonic() - began,
             )
         except _BrokenError as broken:
-            stand = broken.timed.start.stand
-            is_alone = step.kind is StepKind.CALIBRATE or broken.side == B
-            await stand.look()
-            self._stands.drop(stand)
-            meddled = [] if is_alone else stand.meddled
-            return _broken(broken, step, time.monotonic() - began, meddled)
+            self._stands.drop(broken.timed.start.stand)
+            return _broken(broken, step, time.monotonic() - began)
         except asyncio.CancelledError:
             self._stands.drop_all()
             raise
@@ -263,7 +259,7 @@ class Measurer:
             process_s=statistics.median(one.ended.wall_s for one in timed),
             busy_cpus=statistics.median(_busy_cpus(one) for one in timed),
             noisy=noisy,
-            printed=await asyncio.to_thread(always_printed, timed),
+            printed=await asyncio.to_thread(_always_printed, timed),
         )
         notes = remarks(self._room.request.bench, {"the baseline": samples})
         return found(StepFinding(calibration=calibration), notes=notes, **_taken(timed, began))
@@ -308,12 +304,6 @@ class Measurer:
         self, attempt: Attempt, side: str, tree: str, cpus: tuple[int, ...]
     ) -> MeasurementWorktree:
         stand = await self._stands.stand(tree)
-        if stand.is_warm:
-            await stand.look()
-        if stand.meddled:
-            # Another's benchmark did that, or a test: it is not measured as what it was made.
-            self._stands.drop(stand)
-            stand = await self._stands.stand(tree)
         if not stand.is_warm:
             start = self._timing.ready(attempt, stand, f"0-{side}", RandomLayout(), cpus)
             _well(side, await self._timing.time(start))
@@ -361,22 +351,20 @@ class Measurer:
         # After one process of each alone, too: later ones could have covered up for it.
         left = only_with(pair.candidate.usual, pair.baseline.usual)
         left += only_with(pair.candidate.left, pair.baseline.left)
-        flags = in_words(sorted(set(left)), pair.candidate.had)
+        flags = flags_of_left(sorted(set(left)), pair.candidate.had)
         leaked = {side: sum(one.ended.leaked for s, one in timed if s == side) for side in (A, B)}
         if leaked[B] and not leaked[A]:
             # Work that goes on behind its back is not in the time that it took.
             flags += ("its benchmark leaves processes that go on",)
-        if pair.baseline.meddled:
-            self._stands.drop(pair.baseline)
-            flags += (_meddling(pair.baseline.meddled),)
-        return flags + await asyncio.to_thread(self._forged, timed)
+        return flags + await asyncio.to_thread(self._flags_of_printed, timed)
 
-    def _forged(self, timed: Sequence[tuple[str, BenchmarkTime]]) -> tuple[str, ...]:
+    def _flags_of_printed(self, timed: Sequence[tuple[str, BenchmarkTime]]) -> tuple[str, ...]:
         calibration = self._calibration()
         expected = None if calibration is None else calibration.printed
-        baseline, candidate = ([one for s, one in timed if s == side] for side in (A, B))
-        printed = flags_of_printed(expected, baseline, candidate)
-        return printed + flags_of_told(baseline, candidate)
+        baseline = [one.printed() for side, one in timed if side == A]
+        # Of what could not be kept, nothing can be said.
+        kept = [one for side, one in timed if side == B and one.ended.log_error is None]
+        return flags_of_printed(expected, baseline, [one.printed() for one in kept])
 
 
 def _seed(step: Step) -> str:
@@ -397,6 +385,10 @@ def _sample(timed: BenchmarkTime) -> Sample:
 def _samples(timed: Sequence[tuple[str, BenchmarkTime]], side: str) -> tuple[Sample, Sample]:
     first, second = (_sample(one) for name, one in timed if name == side)
     return first, second
+
+
+def _always_printed(timed: Sequence[BenchmarkTime]) -> str | None:
+    return always_printed([one.printed() for one in timed])
 
 
 def _busy_cpus(timed: BenchmarkTime) -> float:
@@ -421,22 +413,12 @@ def _taken(timed: Sequence[BenchmarkTime], began: float) -> dict[str, Any]:
     }
 
 
-def _meddling(changed: Sequence[str]) -> str:
-    return f"its benchmark changes {changed[0]} in the baseline's worktree"
-
-
-def _broken(
-    broken: _BrokenError, step: Step, duration_s: float, meddled: Sequence[str]
-) -> AttemptResult:
+def _broken(broken: _BrokenError, step: Step, duration_s: float) -> AttemptResult:
     failure, timed = broken.timed.failure, broken.timed
     assert failure is not None
-    message = f"the {broken.side}'s benchmark: {failure.message}"
-    outcome = _outcome(broken.side, step, failure)
-    if meddled:
-        outcome, message = Outcome.INVALID_OUTPUT, f"{_meddling(meddled)}; then {message}"
     return broke(
-        outcome,
-        message,
+        _outcome(broken.side, step, failure),
+        f"the {broken.side}'s benchmark: {failure.message}",
         duration_s=duration_s,
         exit_code=timed.ended.exit_code,
         artifacts=timed.logs,

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
-from paraval.records import Scalar, Variant, value_text
+from paraval.records import Variant
 from paraval.report.compare.case_results import CaseBook, Cell
 from paraval.report.compare.comparison import CaseChanges, Interval, LeftOut
-from paraval.text.words import listed
 
 DUST = 1e-12
 """What rounding leaves of thirds and tenths."""
@@ -414,40 +413,6 @@ def _enter(
 
 def row_of(cells: Cells) -> Row:
     return {key: figures_of(cell) for key, cell in cells.items()}
-
-
-def part_of(book: CaseBook, choice: Mapping[str, str]) -> CaseBook:
-    """The variants with these values, without the axes that were chosen by: what is left of two
-    such parts can stand against each other. Values are as suites write them.
-
-    UnpairableError names the axis or the value that isn't there.
-    """
-    variants = dict(book.variants)
-    for axis, text in choice.items():
-        value = _value_of(variants, axis, text)
-        variants = {
-            key: variant
-            for key, variant in variants.items()
-            if axis in variant and repr(variant[axis]) == repr(value)
-        }
-    return book.part(
-        {
-            key: {axis: value for axis, value in variant.items() if axis not in choice}
-            for key, variant in variants.items()
-        }
-    )
-
-
-def _value_of(variants: Mapping[str, Variant], axis: str, text: str) -> Scalar:
-    values = {repr(one[axis]): one[axis] for one in variants.values() if axis in one}
-    if not values:
-        axes = listed(dict.fromkeys(name for one in variants.values() for name in one))
-        raise UnpairableError(f"there is no axis {axis!r}; known: {axes or 'none'}")
-    for value in values.values():
-        if value_text(value) == text:
-            return value
-    known = listed(map(value_text, values.values()))
-    raise UnpairableError(f"axis {axis!r} has no value {text!r}; known: {known}")
 
 
 def _identity(variant: Variant) -> tuple[tuple[str, str], ...]:

@@ -131,26 +131,6 @@ class CaseBook:
         places = zip(row[::2], row[1::2], strict=True)
         return {self._keys[number]: self._cell(place) for number, place in places}
 
-    def part(self, variants: Mapping[str, Variant]) -> CaseBook:
-        """Those variants alone, by their keys here, each with the axes that it is to have there."""
-        book = CaseBook()
-        # Cells are shared, not copied: a book is filled once and then only read.
-        book._counts, book._sums = self._counts, self._sums
-        numbers = {}
-        for number, (key, variant) in enumerate(variants.items()):
-            new_key = variant_key(variant)
-            numbers[self._numbers[key]] = book._numbers[new_key] = number
-            book._variants[new_key] = dict(variant)
-            book._keys.append(new_key)
-        for case, row in self._rows.items():
-            kept = array("I")
-            for number, place in zip(row[::2], row[1::2], strict=True):
-                if number in numbers:
-                    kept.extend((numbers[number], place))
-            if kept:
-                book._rows[case] = kept
-        return book
-
     def _cell(self, place: int) -> Cell:
         counts = self._counts[place * _COUNTS : (place + 1) * _COUNTS]
         return Cell(*counts, *self._sums[place * _SUMS : (place + 1) * _SUMS])
