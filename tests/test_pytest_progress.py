@@ -21,8 +21,13 @@ import pyte
 import pytest
 
 from paraval.pytest_plugin.options import ProgressForm
-from paraval.pytest_plugin.progress.progress import Silence, letter_of, names_of, progress_for
-from paraval.pytest_plugin.progress.terminal_line import CLEAR_TO_LINE_END, Footer, Line
+from paraval.pytest_plugin.progress.progress import Silence, letter_of, names_of
+from paraval.pytest_plugin.progress.terminal_line import (
+    CLEAR_TO_LINE_END,
+    Footer,
+    TerminalLine,
+    progress_for,
+)
 from paraval.records import Failure, Outcome
 from paraval.text.words import rough_time
 
@@ -33,7 +38,7 @@ from types import SimpleNamespace
 import pytest
 
 from paraval.pytest_plugin.progress import terminal_line as progress_line
-from paraval.pytest_plugin.progress.progress import progress_for
+from paraval.pytest_plugin.progress.terminal_line import progress_for
 from paraval.pytest_plugin.options import ProgressForm
 from paraval.records import Failure, Outcome
 
@@ -223,7 +228,7 @@ def test_nothing_is_drawn_where_it_would_disturb(
     progress = progress_for(
         config, ProgressForm.AUTO, ["a::b"], environ={"TERM": "xterm", **environ}
     )
-    assert isinstance(progress, Line if is_shown else Silence)
+    assert isinstance(progress, TerminalLine if is_shown else Silence)
     progress.close()
     assert reporter._tw._file is paper
 
@@ -273,7 +278,7 @@ def test_a_line_tells_for_whom_tests_wait() -> None:
     """They do not run meanwhile; of several, when the first goes on."""
     now, paper = 0.0, Paper()
     reporter = SimpleNamespace(_tw=SimpleNamespace(_file=paper))
-    line = Line(reporter, ["f::a", "f::b", "f::c"], clock=lambda: now, width=lambda: 100)
+    line = TerminalLine(reporter, ["f::a", "f::b", "f::c"], clock=lambda: now, width=lambda: 100)
 
     def foot() -> str:
         nonlocal now

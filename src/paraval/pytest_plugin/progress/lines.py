@@ -20,7 +20,7 @@ from paraval.text.terminal import columns, cut_middle, one_line, printable, to_a
 from paraval.text.words import duration, rough_time
 
 if TYPE_CHECKING:
-    from paraval.pytest_plugin.running.protocol import ItemEnd
+    from paraval.pytest_plugin.running.protocol import ItemResult
     from paraval.records import Failure
 
 LONGEST_REASON = 160
@@ -57,7 +57,7 @@ class Lines:
         told = f"{name}: {self._spelt_line(why)}, again in {rough_time(seconds)}\n"
         self._reporter.write(told, flush=True)
 
-    def ended(self, end: ItemEnd, eta_s: float | None) -> None:
+    def ended(self, end: ItemResult, eta_s: float | None) -> None:
         self._done += 1
         letter = letter_of(end)
         total, nodeid = str(len(self._names)), end.item.nodeid

@@ -6,16 +6,11 @@ pytest's own reporter, at the end.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
-
-from paraval.pytest_plugin.options import ProgressForm
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    import pytest
-
-    from paraval.pytest_plugin.running.protocol import ItemEnd
+    from paraval.pytest_plugin.running.protocol import ItemResult
     from paraval.records import Failure
 
 LONGEST_NAME = 60
@@ -29,7 +24,7 @@ class Progress(Protocol):
     def waits(self, nodeid: str, failure: Failure, seconds: float) -> None:
         """It decided nothing, and is started again after these seconds."""
 
-    def ended(self, end: ItemEnd, eta_s: float | None) -> None:
+    def ended(self, end: ItemResult, eta_s: float | None) -> None:
         """`eta_s`: until the last test ends; None: nobody can tell."""
 
     def put_off(self, nodeid: str) -> None:
@@ -51,7 +46,7 @@ class Silence:
     def waits(self, nodeid: str, failure: Failure, seconds: float) -> None:
         """Nothing is said."""
 
-    def ended(self, end: ItemEnd, eta_s: float | None) -> None:
+    def ended(self, end: ItemResult, eta_s: float | None) -> None:
         """Nothing is said."""
 
     def put_off(self, nodeid: str) -> None:
@@ -62,45 +57,6 @@ class Silence:
 
     def close(self) -> None:
         """Nothing was changed."""
-
-
-def progress_for(
-    config: pytest.Config,
-    form: ProgressForm,
-    nodeids: Sequence[str],
-    *,
-    environ: Mapping[str, str] | None = None,
-) -> Progress:
-    """In the form that was asked for, as far as there is a reporter that can show it."""
-    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is None or form is ProgressForm.NONE:
-        return Silence()
-    if form is ProgressForm.LINES:
-        from paraval.pytest_plugin.progress.lines import Lines
-
-        return Lines(reporter, nodeids)
-    if not _can_show_a_line(config, reporter, os.environ if environ is None else environ):
-        return Silence()
-    from paraval.pytest_plugin.progress.terminal_line import Line
-
-    return Line(reporter, nodeids)
-
-
-def _can_show_a_line(config: pytest.Config, reporter: Any, environ: Mapping[str, str]) -> bool:
-    # CI services lend a terminal, and keep a log of it. With -s, tests write there as they like.
-    return (
-        _is_terminal(reporter)
-        and environ.get("TERM", "") not in {"", "dumb"}
-        and not environ.get("NO_COLOR")
-        and not environ.get("CI")
-        and config.getoption("capture", "no") != "no"
-    )
-
-
-def _is_terminal(reporter: Any) -> bool:
-    is_one = reporter.isatty
-    # On pytest 8 it is known from the start.
-    return bool(is_one() if callable(is_one) else is_one)
 
 
 def names_of(nodeids: Sequence[str]) -> dict[str, str]:
@@ -116,7 +72,7 @@ def refuser_in(failure: Failure) -> str:
     return (failure.account or "").partition(":")[2]
 
 
-def letter_of(end: ItemEnd) -> str:
+def letter_of(end: ItemResult) -> str:
     """As pytest marks a test: `.`, F, E, s, x or X."""
     letter = "."
     for phase in end.phases:

@@ -10,15 +10,26 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from paraval.pytest_plugin.progress.progress import LONGEST_NAME, letter_of, names_of, refuser_in
+from paraval.pytest_plugin.options import ProgressForm
+from paraval.pytest_plugin.progress.lines import Lines
+from paraval.pytest_plugin.progress.progress import (
+    LONGEST_NAME,
+    Progress,
+    Silence,
+    letter_of,
+    names_of,
+    refuser_in,
+)
 from paraval.text.terminal import columns, cut, cut_middle, printable, to_ascii
 from paraval.text.words import rough_time
 
 if TYPE_CHECKING:
-    from paraval.pytest_plugin.running.protocol import ItemEnd
+    import pytest
+
+    from paraval.pytest_plugin.running.protocol import ItemResult
     from paraval.records import Failure
 
 REDRAW_S = 0.1
@@ -26,7 +37,7 @@ LONG_S = 2.0
 """Which test runs longest is said from here on."""
 
 
-class Line:
+class TerminalLine:
     """The line of a run."""
 
     def __init__(
@@ -64,7 +75,7 @@ class Line:
         self._waiting[nodeid] = (refuser_in(failure), self._clock() + seconds)
         self.tick()
 
-    def ended(self, end: ItemEnd, eta_s: float | None) -> None:
+    def ended(self, end: ItemResult, eta_s: float | None) -> None:
         self._running.pop(end.item.nodeid, None)
         self._waiting.pop(end.item.nodeid, None)
         letter = letter_of(end)
@@ -223,3 +234,41 @@ def _width_of(file: TextIO) -> int:
     # A pseudo terminal that nobody gave a size to tells none: then a user may.
     given = os.environ.get("COLUMNS", "")
     return told or (int(given) if given.isdecimal() else 0)
+
+
+# ---- which form
+
+
+def progress_for(
+    config: pytest.Config,
+    form: ProgressForm,
+    nodeids: Sequence[str],
+    *,
+    environ: Mapping[str, str] | None = None,
+) -> Progress:
+    """In the form that was asked for, as far as there is a reporter that can show it."""
+    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or form is ProgressForm.NONE:
+        return Silence()
+    if form is ProgressForm.LINES:
+        return Lines(reporter, nodeids)
+    if not _can_show_a_line(config, reporter, os.environ if environ is None else environ):
+        return Silence()
+    return TerminalLine(reporter, nodeids)
+
+
+def _can_show_a_line(config: pytest.Config, reporter: Any, environ: Mapping[str, str]) -> bool:
+    # CI services lend a terminal, and keep a log of it. With -s, tests write there as they like.
+    return (
+        _is_terminal(reporter)
+        and environ.get("TERM", "") not in {"", "dumb"}
+        and not environ.get("NO_COLOR")
+        and not environ.get("CI")
+        and config.getoption("capture", "no") != "no"
+    )
+
+
+def _is_terminal(reporter: Any) -> bool:
+    is_one = reporter.isatty
+    # On pytest 8 it is known from the start.
+    return bool(is_one() if callable(is_one) else is_one)
