@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from _pytest import runner
 
-from paraval.pytest_plugin.exclusive.lock import Floor
-from paraval.pytest_plugin.fixtures.instances import OwnFixtures
+from paraval.pytest_plugin.exclusive.lock import ExclusiveLock
+from paraval.pytest_plugin.fixtures.instances import FixtureInstances
 from paraval.pytest_plugin.fixtures.setup_tree import SharedSetup
 from paraval.pytest_plugin.session.loop import tear_down_rest
 
@@ -36,9 +36,9 @@ def pytest_runtestloop(session: Any) -> bool:
     # One variable of the process names the one test that runs.
     runner._update_current_test_var = lambda *_arguments: None
     items = None if session.config.option.counts_unknown else session.items
-    floor = Floor()
-    session._setupstate = setup = SharedSetup(items, floor)
-    fixtures = OwnFixtures(session, floor)
+    exclusive_lock = ExclusiveLock()
+    session._setupstate = setup = SharedSetup(items, exclusive_lock)
+    fixtures = FixtureInstances(session, exclusive_lock)
     with fixtures.installed():
         reports = Threads(session, setup, fixtures).run()
     for item in session.items:
@@ -50,7 +50,7 @@ def pytest_runtestloop(session: Any) -> bool:
 
 
 class Threads:
-    def __init__(self, session: Any, setup: SharedSetup, fixtures: OwnFixtures) -> None:
+    def __init__(self, session: Any, setup: SharedSetup, fixtures: FixtureInstances) -> None:
         self._setup = setup
         self._fixtures = fixtures
         self._todo: SimpleQueue[pytest.Item] = SimpleQueue()
@@ -87,7 +87,7 @@ class Threads:
                 return
             self._perform(item)
             if item.get_closest_marker("twice"):
-                self._setup.again(item)
+                self._setup.runs_again(item)
                 self._perform(item)
 
     def _perform(self, item: pytest.Item) -> None:

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 from _pytest.assertion import util
 
-from paraval.pytest_plugin.isolation.exceptions import asserts_apart
-from paraval.pytest_plugin.running.current_test import Turn
+from paraval.pytest_plugin.isolation.exceptions import isolate_asserts
+from paraval.pytest_plugin.running.current_test import RunningTest
 
 
 def variables() -> tuple[object, ...]:
@@ -28,9 +28,9 @@ def test_other_tests_never_see_what_is_set_up_for_one(pytestconfig: pytest.Confi
         pytest_assertion_pass=SimpleNamespace(get_hookimpls=look), pytest_assertrepr_compare=look
     )
     item = cast("Any", SimpleNamespace(ihook=hooks, config=pytestconfig))
-    turn = Turn(item=item, captured=cast("Any", None), logs=cast("Any", None))
+    test = RunningTest(item=item, captured=cast("Any", None), logs=cast("Any", None))
     before = variables()
-    with asserts_apart(pytestconfig), turn.taken():
+    with isolate_asserts(pytestconfig), test.running_here():
         within = variables()
         explain = util._reprcompare
         said = None if explain is None else explain("==", 1, 2)
@@ -44,5 +44,5 @@ def test_without_pytests_plugin_nobody_explains() -> None:
     """`-p no:assertion`: its options are not there, either."""
     without = SimpleNamespace(pluginmanager=SimpleNamespace(has_plugin=lambda _: False))
     before = variables()
-    with asserts_apart(cast("Any", without)):
+    with isolate_asserts(cast("Any", without)):
         assert variables() == before

@@ -19,23 +19,28 @@ from typing import Any, cast
 import pytest
 
 from paraval.pytest_plugin.isolation import streams
-from paraval.pytest_plugin.isolation.capture import Captured, streams_apart
-from paraval.pytest_plugin.isolation.streams import Spool
-from paraval.pytest_plugin.running.current_test import CURRENT, Turn, carrying, turn_here
+from paraval.pytest_plugin.isolation.capture import CapturedOutput, isolate_streams
+from paraval.pytest_plugin.isolation.streams import OutputSpool
+from paraval.pytest_plugin.running.current_test import (
+    CURRENT,
+    RunningTest,
+    owning_test,
+    propagate_to_threads,
+)
 from tests.child_pytest import run_pytest
 
 DRIVER = '''
-"""Runs all tests at once, each as a turn, with nothing of the plugin but what is tested here."""
+"""Runs all tests at once, each as a test, with nothing of the plugin but what is tested here."""
 import copy, dataclasses, sys, threading
 from contextlib import ExitStack
 import pytest
 from _pytest.runner import SetupState
 from paraval.pytest_plugin.isolation.test_environment import environment_by_test
 from paraval.pytest_plugin.isolation.capture import set_up_capsys
-from paraval.pytest_plugin.isolation.capture import Captured, streams_apart
-from paraval.pytest_plugin.running.current_test import carrying
-from paraval.pytest_plugin.isolation.capture import children_apart
-from paraval.pytest_plugin.running.current_test import Turn
+from paraval.pytest_plugin.isolation.capture import CapturedOutput, isolate_streams
+from paraval.pytest_plugin.running.current_test import propagate_to_threads
+from paraval.pytest_plugin.isolation.capture import isolate_children
+from paraval.pytest_plugin.running.current_test import RunningTest
 
 class Setups(threading.local):
     def __init__(self):
@@ -50,8 +55,8 @@ def run(item, reports):
     config = item.config
     names = ("capturemanager", "logging-plugin")
     left_out = [config.pluginmanager.getplugin(name) for name in names]
-    turn = Turn(item=item, captured=Captured(config), logs=None)
-    with turn.taken():
+    test = RunningTest(item=item, captured=CapturedOutput(config), logs=None)
+    with test.running_here():
         for phase in ("setup", "call", "teardown"):
             if phase == "call" and not reports[-1].passed:
                 continue
@@ -61,11 +66,11 @@ def run(item, reports):
                 try:
                     hook(item=item, **named)
                 finally:
-                    for key, text in turn.captured.take():
+                    for key, text in test.captured.take():
                         item.add_report_section(phase, key, text)
             call = pytest.CallInfo.from_call(act, when=phase)
             reports.append(item.ihook.pytest_runtest_makereport(item=item, call=call))
-    turn.captured.close()
+    test.captured.close()
 
 def pytest_runtestloop(session):
     session._setupstate = Setups()
@@ -82,7 +87,8 @@ def pytest_runtestloop(session):
     reports = {item: [] for item in session.items}
     before = sys.stdin, sys.stdout, sys.stderr, type(sys)
     config = session.config
-    with environment_by_test([]), carrying(), streams_apart(config), children_apart():
+    isolations = environment_by_test([]), propagate_to_threads(), isolate_children()
+    with isolations[0], isolations[1], isolate_streams(config), isolations[2]:
         threads = [threading.Thread(target=run, args=one, daemon=True) for one in reports.items()]
         for thread in threads:
             thread.start()
@@ -117,7 +123,7 @@ def meet():
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class ReportData:
     """What came of a run."""
 
     shown: str
@@ -129,13 +135,13 @@ class Told:
         return text
 
 
-def run_at_once(folder: Path, tests: str, *options: str) -> Told:
+def run_at_once(folder: Path, tests: str, *options: str) -> ReportData:
     """All at the same time, without the loop that decides which tests may be."""
     (folder / "driver.py").write_text(DRIVER)
     return run(folder, tests, "-p", "driver", *options)
 
 
-def run(folder: Path, tests: str, *options: str) -> Told:
+def run(folder: Path, tests: str, *options: str) -> ReportData:
     """All of the tests pass, and this is what they told."""
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "test_it.py").write_text(MEETING + dedent(tests))
@@ -155,7 +161,7 @@ def run(folder: Path, tests: str, *options: str) -> Told:
     told = json.loads((folder / "told.json").read_text())
     errors = "\n".join(one["error"] for one in told.values())
     assert ended.returncode == 0, errors + shown
-    return Told(shown=shown, tests=told)
+    return ReportData(shown=shown, tests=told)
 
 
 # ---- with --capture=fd, as it is by default
@@ -635,7 +641,7 @@ def test_sections_are_the_same_beside_others_as_one_after_another(folder: Path, 
 
 def test_much_output_is_not_kept_in_memory() -> None:
     """50 MB are in a file while the test runs, and come back whole and once."""
-    spool, piece = Spool(), b"0123456789abcde\n" * 4096
+    spool, piece = OutputSpool(), b"0123456789abcde\n" * 4096
     tracemalloc.start()
     try:
         for _ in range(800):
@@ -668,16 +674,18 @@ def test_a_stream_that_is_kept_writes_for_whoever_uses_it_then(
     """Also after the streams were taken down and put up again, and after its test is over."""
     config = a_config()
     before, left_over = sys.stdout, StringIO()
-    turn = Turn(item=cast("Any", None), captured=Captured(config), logs=cast("Any", None))
-    with streams_apart(config), turn.taken():
+    test = RunningTest(
+        item=cast("Any", None), captured=CapturedOutput(config), logs=cast("Any", None)
+    )
+    with isolate_streams(config), test.running_here():
         kept = sys.stdout
         print("one's")
     assert sys.stdout is before
-    assert turn.captured.take() == [("stdout", "one's\n")]
+    assert test.captured.take() == [("stdout", "one's\n")]
     kept.write("outside\n")
-    with streams.channels(errors="replace", leftovers={"stdout": left_over}):
-        other = Turn(item=turn.item, captured=Captured(config), logs=turn.logs)
-        with other.taken():
+    with streams.install_streams(errors="replace", leftovers={"stdout": left_over}):
+        other = RunningTest(item=test.item, captured=CapturedOutput(config), logs=test.logs)
+        with other.running_here():
             kept.write("other's\n")
             sys.stdout = kept
             del sys.stdout
@@ -691,34 +699,34 @@ def test_a_stream_that_is_kept_writes_for_whoever_uses_it_then(
     assert other.captured.take() == [("stdout", "other's\nother's, too\n")]
     assert left_over.getvalue() == "of no test\n"
     assert capsys.readouterr().out == "outside\nstill outside\n"
-    turn.captured.close()
+    test.captured.close()
     other.captured.close()
 
 
 def test_a_pool_works_for_whoever_submits_and_all_is_as_before_afterwards() -> None:
     """Threads carry a turn, also those that override `run`; nobody's work is nobody's."""
-    turn = Turn(item=cast("Any", None), captured=cast("Any", None), logs=cast("Any", None))
+    test = RunningTest(item=cast("Any", None), captured=cast("Any", None), logs=cast("Any", None))
     start, submit = threading.Thread.start, ThreadPoolExecutor.submit
     seen: list[object] = []
 
     class Own(threading.Thread):
         def run(self) -> None:
             assert "run" not in vars(self)
-            seen.append(turn_here())
+            seen.append(owning_test())
 
     with ThreadPoolExecutor(1) as pool:
-        with carrying():
-            token = CURRENT.set(turn)
-            assert pool.submit(turn_here).result() is turn
+        with propagate_to_threads():
+            token = CURRENT.set(test)
+            assert pool.submit(owning_test).result() is test
             own = Own()
             own.start()
             own.join()
             with pytest.raises(RuntimeError, match="once"):
                 own.start()
             CURRENT.reset(token)
-            assert pool.submit(turn_here).result() is None
+            assert pool.submit(owning_test).result() is None
             nobody = Own()
             nobody.start()
             nobody.join()
-        assert seen == [turn, None]
+        assert seen == [test, None]
     assert (threading.Thread.start, ThreadPoolExecutor.submit) == (start, submit)

@@ -12,11 +12,11 @@ SUITE = """
     from concurrent.futures import ThreadPoolExecutor
     from multiprocessing.pool import ThreadPool
     import pytest
-    from paraval.pytest_plugin.running.current_test import current, turn_here
+    from paraval.pytest_plugin.running.current_test import current_test, owning_test
 
     def whose():
-        turn = turn_here()
-        return None if turn is None else turn.item.name
+        test = owning_test()
+        return None if test is None else test.item.name
 
     def in_thread():
         found = []
@@ -40,7 +40,7 @@ SUITE = """
 
     @pytest.mark.parametrize("n", range(3))
     def test_it(shared, own, request, n):
-        assert current() is not None
+        assert current_test() is not None
         in_setup, pool, executor = shared
         assert in_setup == [None, None, None]
         assert pool.apply(whose) is None

@@ -243,10 +243,10 @@ def test_an_error_of_ours_leaves_tests_to_run_one_after_another(tmp_path: Path) 
     """As the plan is made, or while tests run: each runs, and is told once."""
     suite(tmp_path, "def test_a(): pass\ndef test_b(): pass\ndef test_c(): assert 0\n")
     words = "an error of this plugin (ZeroDivisionError: "
-    plan = "import paraval.pytest_plugin.session.session as s\ns.programme_of = lambda *_: 1 / 0\n"
+    plan = "import paraval.pytest_plugin.session.session as s\ns.plan_session = lambda *_: 1 / 0\n"
     late = (
-        "from paraval.pytest_plugin.session.engine import Engine\n"
-        "async def drive(self):\n    self._ready.set()\n    1 / 0\nEngine._drive = drive\n"
+        "from paraval.pytest_plugin.session.engine import EngineThread\n"
+        "async def drive(self):\n    self._ready.set()\n    1 / 0\nEngineThread._drive = drive\n"
     )
     for text, count in ((plan, "the 3 tests run"), (late, "3 tests ran")):
         (tmp_path / "conftest.py").write_text(text)

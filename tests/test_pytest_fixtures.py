@@ -17,8 +17,7 @@ from textwrap import dedent
 
 import pytest
 
-from paraval.pytest_plugin.fixtures.shared_fixture import told_again
-from paraval.pytest_plugin.fixtures.sharing import Parameter, asked_by
+from paraval.pytest_plugin.fixtures.sharing import FixtureParameter, asked_by
 
 HERE = Path(__file__).parent
 DIARY = """
@@ -604,53 +603,12 @@ def test_the_fixtures_that_code_asks_for_by_name_are_known(
     assert asked_by(function) == names
 
 
-class CodeError(Exception):
-    def __init__(self, code: int) -> None:
-        super().__init__(f"code {code}")
-        self.code = code
-
-
-class DemandingError(Exception):
-    def __init__(self, *, code: int) -> None:
-        super().__init__()
-        if code != 7:
-            raise ValueError(code)
-
-
-def raised(error: BaseException) -> BaseException:
-    with pytest.raises(type(error)) as caught:
-        raise error
-    caught.value.add_note("a note")
-    return caught.value
-
-
-@pytest.mark.parametrize(
-    "error",
-    [CodeError(7), FileNotFoundError(2, "no such file", "a.txt"), KeyError("lost"), SystemExit(3)],
-)
-def test_a_failure_is_told_again_by_a_copy_that_says_the_same(error: BaseException) -> None:
-    first = raised(error)
-    traceback = first.__traceback__
-    again = told_again(first, traceback)
-    assert again is not first
-    assert type(again) is type(first)
-    assert (str(again), vars(again)) == (str(first), vars(first))
-    with pytest.raises(type(error)):
-        raise again
-    assert first.__traceback__ is traceback
-
-
-def test_a_failure_that_cannot_be_copied_is_told_itself() -> None:
-    error = raised(DemandingError(code=7))
-    assert told_again(error, error.__traceback__) is error
-
-
 def test_parameters_are_the_same_if_a_fixture_would_keep_its_value() -> None:
     one, other = ["a list"], ["a list"]
     nan = float("nan")
     same: Sequence[tuple[object, object]] = [("a", "a"), (one, one), (nan, nan), ((1, 2), (1, 2))]
     different: Sequence[tuple[object, object]] = [("a", "b"), (1, True), (one, other), (1, 1.0)]
-    assert all(Parameter("x", a) == Parameter("x", b) for a, b in same)
-    assert all(hash(Parameter("x", a)) == hash(Parameter("x", b)) for a, b in same)
-    assert not any(Parameter("x", a) == Parameter("x", b) for a, b in different)
-    assert Parameter("x", 1) != Parameter("y", 1)
+    assert all(FixtureParameter("x", a) == FixtureParameter("x", b) for a, b in same)
+    assert all(hash(FixtureParameter("x", a)) == hash(FixtureParameter("x", b)) for a, b in same)
+    assert not any(FixtureParameter("x", a) == FixtureParameter("x", b) for a, b in different)
+    assert FixtureParameter("x", 1) != FixtureParameter("y", 1)

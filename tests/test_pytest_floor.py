@@ -18,9 +18,9 @@ from unittest import mock
 
 import pytest
 
-from paraval.pytest_plugin.exclusive.guards import Net, nets
-from paraval.pytest_plugin.exclusive.lock import Floor, LeftBehindError
-from paraval.pytest_plugin.running.current_test import Turn
+from paraval.pytest_plugin.exclusive.guards import ProcessGuard, install_guards
+from paraval.pytest_plugin.exclusive.lock import AbandonedTestError, ExclusiveLock
+from paraval.pytest_plugin.running.current_test import RunningTest
 
 LONG_S = 20.0
 """Nothing here takes so long, unless it hangs."""
@@ -34,36 +34,36 @@ def watchdog() -> Iterator[None]:
     faulthandler.cancel_dump_traceback_later()
 
 
-def a_turn(name: str = "test_it") -> Turn:
+def a_test(name: str = "test_it") -> RunningTest:
     item = cast("pytest.Item", SimpleNamespace(nodeid=name))
-    return Turn(item=item, captured=cast("Any", None), logs=cast("Any", None))
+    return RunningTest(item=item, captured=cast("Any", None), logs=cast("Any", None))
 
 
 class Turns:
     """Tests, as functions that run in threads on one floor."""
 
-    def __init__(self, floor: Floor) -> None:
-        self.floor = floor
+    def __init__(self, exclusive_lock: ExclusiveLock) -> None:
+        self.exclusive_lock = exclusive_lock
         self.errors: list[BaseException] = []
         self._threads: list[threading.Thread] = []
 
-    def start(self, act: Callable[[], object], name: str = "test_it") -> Turn:
-        turn = a_turn(name)
+    def start(self, act: Callable[[], object], name: str = "test_it") -> RunningTest:
+        test = a_test(name)
 
         def run() -> None:
-            with turn.taken():
-                self.floor.enter(turn)
+            with test.running_here():
+                self.exclusive_lock.enter(test)
                 try:
                     act()
                 except BaseException as error:  # noqa: BLE001 - told by `join`
                     self.errors.append(error)
                 finally:
-                    self.floor.leave(turn)
+                    self.exclusive_lock.leave(test)
 
         thread = threading.Thread(target=run, daemon=True)
         self._threads.append(thread)
         thread.start()
-        return turn
+        return test
 
     def join(self) -> None:
         for thread in self._threads:
@@ -81,7 +81,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 class Inside:
-    """Counts who runs, and who has the floor; says so if these are wrong."""
+    """Counts who runs, and who has the lock; says so if these are wrong."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -94,7 +94,7 @@ class Inside:
         with self._lock:
             self.running += 1
             if self.owners:
-                self.wrong.append("someone ran beside the one who has the floor")
+                self.wrong.append("someone ran beside the one who has the lock")
         try:
             yield
         finally:
@@ -106,7 +106,7 @@ class Inside:
         with self._lock:
             self.owners += 1
             if self.owners > 1 or self.running:
-                self.wrong.append(f"{self.owners} had the floor beside {self.running}")
+                self.wrong.append(f"{self.owners} had the lock beside {self.running}")
         try:
             yield
         finally:
@@ -118,9 +118,9 @@ class Inside:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_whoever_has_the_floor_is_alone_however_many_ask(seed: int) -> None:
-    floor, inside = Floor(), Inside()
-    turns = Turns(floor)
+def test_whoever_has_the_lock_is_alone_however_many_ask(seed: int) -> None:
+    exclusive_lock, inside = ExclusiveLock(), Inside()
+    tests = Turns(exclusive_lock)
     fixture = threading.RLock()
 
     def test(number: int) -> Callable[[], None]:
@@ -130,11 +130,11 @@ def test_whoever_has_the_floor_is_alone_however_many_ask(seed: int) -> None:
             time.sleep(dice.choice((0, 0, 0.0005, 0.001)))
 
         def needs_a_shared_fixture() -> None:
-            with floor.waiting():
+            with exclusive_lock.waiting():
                 fixture.acquire()
             try:
                 if dice.random() < 0.3:
-                    with asking(floor, inside):
+                    with asking(exclusive_lock, inside):
                         pause()
                 else:
                     pause()
@@ -147,7 +147,7 @@ def test_whoever_has_the_floor_is_alone_however_many_ask(seed: int) -> None:
                     pause()
                 choice = dice.random()
                 if choice < 0.3:
-                    with asking(floor, inside):
+                    with asking(exclusive_lock, inside):
                         pause()
                 elif choice < 0.5:
                     needs_a_shared_fixture()
@@ -155,15 +155,15 @@ def test_whoever_has_the_floor_is_alone_however_many_ask(seed: int) -> None:
         return act
 
     for number in range(16):
-        turns.start(test(number))
-    turns.join()
+        tests.start(test(number))
+    tests.join()
     assert inside.wrong == []
-    assert floor.shared == {}
+    assert exclusive_lock.shared == {}
 
 
 @contextmanager
-def asking(floor: Floor, inside: Inside) -> Iterator[None]:
-    release = floor.ask("changes it")
+def asking(exclusive_lock: ExclusiveLock, inside: Inside) -> Iterator[None]:
+    release = exclusive_lock.ask("changes it")
     try:
         with inside.own():
             yield
@@ -171,14 +171,14 @@ def asking(floor: Floor, inside: Inside) -> Iterator[None]:
         release()
 
 
-def test_who_asks_again_keeps_the_floor_until_the_last_of_it_ends() -> None:
-    floor = Floor()
-    turns = Turns(floor)
+def test_who_asks_again_keeps_the_lock_until_the_last_of_it_ends() -> None:
+    exclusive_lock = ExclusiveLock()
+    tests = Turns(exclusive_lock)
     seen: list[str] = []
     has_it, may_end = threading.Event(), threading.Event()
 
     def outer() -> None:
-        first, second = floor.ask("one"), floor.ask("two")
+        first, second = exclusive_lock.ask("one"), exclusive_lock.ask("two")
         first()
         first()
         has_it.set()
@@ -186,46 +186,46 @@ def test_who_asks_again_keeps_the_floor_until_the_last_of_it_ends() -> None:
         seen.append("still alone")
         second()
 
-    turns.start(outer, "test_outer")
+    tests.start(outer, "test_outer")
     has_it.wait(LONG_S)
-    turns.start(lambda: seen.append("other"))
+    tests.start(lambda: seen.append("other"))
     time.sleep(0.02)
     assert seen == []
     may_end.set()
-    turns.join()
+    tests.join()
     assert seen == ["still alone", "other"]
-    assert floor.reasons == {"test_outer": "one"}
+    assert exclusive_lock.reasons == {"test_outer": "one"}
 
 
-def test_a_turns_end_gives_the_floor_back() -> None:
-    floor = Floor()
-    turns = Turns(floor)
-    turns.start(lambda: floor.ask("never ended"))
-    turns.join()
-    turns.start(lambda: None)
-    turns.join()
+def test_a_turns_end_gives_the_lock_back() -> None:
+    exclusive_lock = ExclusiveLock()
+    tests = Turns(exclusive_lock)
+    tests.start(lambda: exclusive_lock.ask("never ended"))
+    tests.join()
+    tests.start(lambda: None)
+    tests.join()
 
 
-def test_only_a_tests_own_thread_waits_for_the_floor() -> None:
+def test_only_a_tests_own_thread_waits_for_the_lock() -> None:
     """What another one of its threads changes is done beside others, told, and remembered."""
-    floor = Floor()
+    exclusive_lock = ExclusiveLock()
     asked: list[Callable[[], None]] = []
-    floor.ask("nobody's code")()
-    turn = a_turn()
-    floor.enter(a_turn("another"))
-    with turn.taken():
-        floor.enter(turn)
-        turn.thread = None
-        asked.append(floor.ask("a thread of its own"))
-    assert floor.reasons == floor.shared == {"test_it": "a thread of its own"}
+    exclusive_lock.ask("nobody's code")()
+    test = a_test()
+    exclusive_lock.enter(a_test("another"))
+    with test.running_here():
+        exclusive_lock.enter(test)
+        test.thread = None
+        asked.append(exclusive_lock.ask("a thread of its own"))
+    assert exclusive_lock.reasons == exclusive_lock.shared == {"test_it": "a thread of its own"}
 
 
 # ---- waiting, and lending
 
 
 def test_who_waits_for_a_fixture_does_not_hold_up_the_one_who_sets_it_up_alone() -> None:
-    floor = Floor()
-    turns = Turns(floor)
+    exclusive_lock = ExclusiveLock()
+    tests = Turns(exclusive_lock)
     fixture = threading.Lock()
     is_set_up, waiting = threading.Event(), threading.Event()
 
@@ -233,24 +233,24 @@ def test_who_waits_for_a_fixture_does_not_hold_up_the_one_who_sets_it_up_alone()
         with fixture:
             is_set_up.set()
             waiting.wait(LONG_S)
-            floor.ask("patches in a fixture")()
+            exclusive_lock.ask("patches in a fixture")()
 
     def second() -> None:
         is_set_up.wait(LONG_S)
-        with floor.waiting():
+        with exclusive_lock.waiting():
             waiting.set()
             fixture.acquire()
         fixture.release()
 
-    turns.start(first)
-    turns.start(second)
-    turns.join()
-    assert floor.shared == {}
+    tests.start(first)
+    tests.start(second)
+    tests.join()
+    assert exclusive_lock.shared == {}
 
 
-def test_who_has_the_floor_lends_it_while_it_waits_but_to_nobody_new() -> None:
-    floor = Floor()
-    turns = Turns(floor)
+def test_who_has_the_lock_lends_it_while_it_waits_but_to_nobody_new() -> None:
+    exclusive_lock = ExclusiveLock()
+    tests = Turns(exclusive_lock)
     fixture = threading.Lock()
     taken, lent = threading.Event(), threading.Event()
     seen: list[str] = []
@@ -258,69 +258,69 @@ def test_who_has_the_floor_lends_it_while_it_waits_but_to_nobody_new() -> None:
     def builder() -> None:
         with fixture:
             taken.set()
-            with floor.waiting():
+            with exclusive_lock.waiting():
                 lent.wait(LONG_S)
             seen.append("built")
-            floor.ask("patches, too")()
+            exclusive_lock.ask("patches, too")()
             seen.append("patched")
 
     def owner() -> None:
         taken.wait(LONG_S)
-        floor.ask("patches")
-        with floor.waiting():
+        exclusive_lock.ask("patches")
+        with exclusive_lock.waiting():
             lent.set()
             fixture.acquire()
             # Who had it is the next to have it back, and newcomers wait.
-            turns.start(lambda: seen.append("new"))
+            tests.start(lambda: seen.append("new"))
             time.sleep(0.02)
         seen.append("back")
         fixture.release()
 
-    turns.start(builder, "builder")
-    turns.start(owner, "owner")
+    tests.start(builder, "builder")
+    tests.start(owner, "owner")
     until(lambda: "back" in seen)
-    turns.join()
+    tests.join()
     assert seen == ["built", "patched", "back", "new"]
 
 
 def test_waiting_within_waiting_is_waiting_once() -> None:
-    floor = Floor()
-    turns = Turns(floor)
+    exclusive_lock = ExclusiveLock()
+    tests = Turns(exclusive_lock)
     done, asked = threading.Event(), threading.Event()
 
     def waits() -> None:
-        with floor.waiting():
-            with floor.waiting():
+        with exclusive_lock.waiting():
+            with exclusive_lock.waiting():
                 pass
             asked.wait(LONG_S)
             done.wait(LONG_S)
 
-    turns.start(waits)
+    tests.start(waits)
 
     def asks() -> None:
         asked.set()
-        floor.ask("alone")()
+        exclusive_lock.ask("alone")()
         done.set()
 
-    turns.start(asks)
-    turns.join()
+    tests.start(asks)
+    tests.join()
 
 
 # ---- patience
 
 
 def test_who_holds_what_others_wait_for_goes_on_beside_them_after_a_while() -> None:
-    floor = Floor(patience_s=0.1)
-    turns = Turns(floor)
+    exclusive_lock = ExclusiveLock(patience_s=0.1)
+    tests = Turns(exclusive_lock)
     held, ended = threading.Lock(), threading.Event()
     began = threading.Event()
 
     def holds() -> None:
         with held:
             began.wait(LONG_S)
-            floor.ask("calls os.chdir")()
+            exclusive_lock.ask("calls os.chdir")()
             before = time.monotonic()
-            floor.ask("calls os.chdir again")()
+            exclusive_lock.ask("calls os.chdir again")()
             assert time.monotonic() - before < 0.09
         ended.wait(LONG_S)
 
@@ -329,82 +329,82 @@ def test_who_holds_what_others_wait_for_goes_on_beside_them_after_a_while() -> N
         with held:
             ended.set()
 
-    turns.start(holds, "test_holds")
-    turns.start(wants, "test_wants")
-    turns.join()
-    assert floor.shared == {"test_holds": "calls os.chdir"}
+    tests.start(holds, "test_holds")
+    tests.start(wants, "test_wants")
+    tests.join()
+    assert exclusive_lock.shared == {"test_holds": "calls os.chdir"}
 
 
 def test_patience_begins_when_it_is_asked_not_when_the_last_one_left() -> None:
-    floor = Floor(patience_s=0.3)
-    turns = Turns(floor)
+    exclusive_lock = ExclusiveLock(patience_s=0.3)
+    tests = Turns(exclusive_lock)
     left, asked = threading.Event(), threading.Event()
-    turns.start(lambda: left.wait(LONG_S))
+    tests.start(lambda: left.wait(LONG_S))
     time.sleep(0.35)
 
     def asks() -> None:
         asked.set()
-        floor.ask("patches")()
+        exclusive_lock.ask("patches")()
 
-    turns.start(asks)
+    tests.start(asks)
     asked.wait(LONG_S)
     time.sleep(0.02)
     left.set()
-    turns.join()
-    assert floor.shared == {}
+    tests.join()
+    assert exclusive_lock.shared == {}
 
 
 # ---- those that are given up
 
 
 def test_a_test_that_is_given_up_while_it_asks_changes_nothing_and_holds_up_nobody() -> None:
-    floor = Floor()
-    turns = Turns(floor)
+    exclusive_lock = ExclusiveLock()
+    tests = Turns(exclusive_lock)
     changed: list[str] = []
     may_leave = threading.Event()
-    turns.start(lambda: may_leave.wait(LONG_S))
+    tests.start(lambda: may_leave.wait(LONG_S))
 
     def asks() -> None:
-        floor.ask("patches")
+        exclusive_lock.ask("patches")
         changed.append("patched")
 
-    hung = turns.start(asks)
-    until(lambda: floor.reasons)
-    floor.leave(hung)
-    turns.start(lambda: changed.append("next"))
+    hung = tests.start(asks)
+    until(lambda: exclusive_lock.reasons)
+    exclusive_lock.leave(hung)
+    tests.start(lambda: changed.append("next"))
     until(lambda: changed)
     may_leave.set()
-    with pytest.raises(LeftBehindError, match="test_it was given up"):
-        turns.join()
+    with pytest.raises(AbandonedTestError, match="test_it was given up"):
+        tests.join()
     assert changed == ["next"]
 
 
-def test_a_test_that_is_given_up_while_it_waits_does_not_come_back_on_the_floor() -> None:
-    floor = Floor()
-    turns = Turns(floor)
+def test_a_test_that_is_given_up_while_it_waits_does_not_come_back_to_run() -> None:
+    exclusive_lock = ExclusiveLock()
+    tests = Turns(exclusive_lock)
     waits, comes_back, is_over = threading.Event(), threading.Event(), threading.Event()
 
     def hangs() -> None:
-        with floor.waiting():
+        with exclusive_lock.waiting():
             waits.set()
             comes_back.wait(LONG_S)
         is_over.wait(LONG_S)
 
-    hung = turns.start(hangs)
+    hung = tests.start(hangs)
     waits.wait(LONG_S)
-    floor.leave(hung)
+    exclusive_lock.leave(hung)
     comes_back.set()
     time.sleep(0.02)
     alone = threading.Event()
 
     def asks() -> None:
-        floor.ask("patches")
+        exclusive_lock.ask("patches")
         alone.set()
 
-    turns.start(asks)
+    tests.start(asks)
     assert alone.wait(LONG_S)
     is_over.set()
-    turns.join()
+    tests.join()
 
 
 # ---- the nets
@@ -414,7 +414,7 @@ class Caught(Turns):
     """Turns with the nets under them, beside a turn that stays until it is told to leave."""
 
     def __init__(self) -> None:
-        super().__init__(Floor())
+        super().__init__(ExclusiveLock())
         self._leaves = threading.Event()
         self.manager = pytest.PytestPluginManager()
         self.items: list[Any] = []
@@ -440,7 +440,7 @@ class Caught(Turns):
 @pytest.fixture
 def caught() -> Iterator[Caught]:
     made = Caught()
-    with nets(Net(made.floor, made.session.items), made.session):
+    with install_guards(ProcessGuard(made.exclusive_lock, made.session.items), made.session):
         yield made
         made.other_leaves()
         made.join()
@@ -479,7 +479,7 @@ def patches() -> list[Any]:
 
 
 @pytest.mark.parametrize("patcher", patches())
-def test_a_patch_waits_for_the_floor_before_it_changes_anything_until_the_tests_end(
+def test_a_patch_waits_for_the_lock_before_it_changes_anything_until_the_tests_end(
     caught: Caught, patcher: Callable[[], Any]
 ) -> None:
     seen: list[str] = []
@@ -497,7 +497,7 @@ def test_a_patch_waits_for_the_floor_before_it_changes_anything_until_the_tests_
 
     caught.stays()
     caught.start(patches_it, "test_patches")
-    until(lambda: "test_patches" in caught.floor.reasons)
+    until(lambda: "test_patches" in caught.exclusive_lock.reasons)
     time.sleep(0.01)
     assert seen == []
     assert (module.value, table["key"]) == ("plain", "plain")
@@ -507,7 +507,7 @@ def test_a_patch_waits_for_the_floor_before_it_changes_anything_until_the_tests_
     may_end.set()
     caught.join()
     assert seen == ["patched", "next"]
-    assert "test_patches" in caught.floor.reasons
+    assert "test_patches" in caught.exclusive_lock.reasons
 
 
 def test_the_folder_is_changed_alone_and_what_is_never_put_back_is_no_tests_own(
@@ -527,7 +527,7 @@ def test_the_folder_is_changed_alone_and_what_is_never_put_back_is_no_tests_own(
 
     caught.stays()
     caught.start(enters_and_leaves, "test_puts_back")
-    until(lambda: "test_puts_back" in caught.floor.reasons)
+    until(lambda: "test_puts_back" in caught.exclusive_lock.reasons)
     assert Path.cwd() == before
     caught.other_leaves()
     caught.join()
@@ -537,7 +537,7 @@ def test_the_folder_is_changed_alone_and_what_is_never_put_back_is_no_tests_own(
     caught.start(patches_for_good, "test_patches")
     caught.join()
     mock.patch.stopall()
-    assert caught.floor.reasons == {"test_puts_back": "calls os.chdir"}
+    assert caught.exclusive_lock.reasons == {"test_puts_back": "calls os.chdir"}
 
 
 def test_what_a_test_that_is_given_up_changed_is_told_and_put_back(
@@ -570,12 +570,12 @@ def test_what_a_test_that_is_given_up_changed_is_told_and_put_back(
         ready.clear()
         hung = caught.start(act, name)
         assert ready.wait(LONG_S)
-        caught.floor.leave(hung)
+        caught.exclusive_lock.leave(hung)
         assert Path.cwd() == (before if act is changes else tmp_path)
     may_end.set()
     caught.join()
     why = "calls os.chdir; it was given up before it could put that back"
-    assert caught.floor.shared == {"test_changes": why, "test_sets_up": why}
+    assert caught.exclusive_lock.shared == {"test_changes": why, "test_sets_up": why}
 
 
 def test_what_a_module_does_as_it_is_imported_does_not_wait_with_its_lock_held(
@@ -593,7 +593,7 @@ def test_what_a_module_does_as_it_is_imported_does_not_wait_with_its_lock_held(
     caught.stays()
     caught.start(imports)
     until(lambda: done)
-    assert caught.floor.reasons == {}
+    assert caught.exclusive_lock.reasons == {}
     monkeypatch.delenv("PARAVAL_B")
 
 
@@ -635,11 +635,11 @@ def test_a_shared_fixture_changes_the_process_alone_and_outlives_the_test(
     patch.stop()
     why = "calls unittest.mock.patch"
     if scope == "session":
-        assert caught.floor.by_shared_fixtures == {}
-        assert caught.floor.reasons == {}
+        assert caught.exclusive_lock.by_shared_fixtures == {}
+        assert caught.exclusive_lock.reasons == {}
     else:
-        assert caught.floor.by_shared_fixtures == {"env (module)": why}
-        assert caught.floor.reasons["test_user"] == f"fixture `env` (module) {why}"
+        assert caught.exclusive_lock.by_shared_fixtures == {"env (module)": why}
+        assert caught.exclusive_lock.reasons["test_user"] == f"fixture `env` (module) {why}"
 
 
 def test_when_the_nets_are_taken_in_everything_is_as_it_was() -> None:
@@ -650,7 +650,7 @@ def test_when_the_nets_are_taken_in_everything_is_as_it_was() -> None:
         return [dict(vars(kind)) for kind in kinds]
 
     before = methods()
-    with nets(Net(made.floor, made.session.items), made.session):
+    with install_guards(ProcessGuard(made.exclusive_lock, made.session.items), made.session):
         assert methods() != before
         with mock.patch.object(module, "value", "of nobody's turn"):
             assert module.value == "of nobody's turn"
@@ -659,7 +659,7 @@ def test_when_the_nets_are_taken_in_everything_is_as_it_was() -> None:
 
 
 def test_deaf_the_audit_hook_costs_next_to_nothing() -> None:
-    with nets(Net(Floor(), []), Caught().session):
+    with install_guards(ProcessGuard(ExclusiveLock(), []), Caught().session):
         pass
     began = time.thread_time()
     for _ in range(10_000):

@@ -19,18 +19,23 @@ from _pytest.cacheprovider import Cache
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from paraval.pytest_plugin.recording.node_ids import model_in, without_model, without_xdist_group
+from paraval.pytest_plugin.recording.node_ids import (
+    SourceDigests,
+    model_in,
+    without_model,
+    without_xdist_group,
+)
 from paraval.pytest_plugin.recording.test_trials import (
-    Frame,
-    KnownTest,
+    PlanFrame,
+    PlannedTest,
     key_by_code,
     named_test,
     plan_of,
 )
-from paraval.pytest_plugin.recording.told import Told, attach
+from paraval.pytest_plugin.recording.told import ReportData, attach_report_data
 from paraval.pytest_plugin.session.engine import NullLedger
 from paraval.pytest_plugin.session.planning import groups_of
-from paraval.pytest_plugin.session.test_history import FORGOTTEN_AFTER, History, Sources
+from paraval.pytest_plugin.session.test_history import FORGOTTEN_AFTER, DurationHistory
 from paraval.records import (
     Attempt,
     AttemptResult,
@@ -69,7 +74,7 @@ def report(name: str, seconds: float, **others: Any) -> pytest.TestReport:
 
 
 def session(config: pytest.Config, took: Mapping[str, float]) -> None:
-    history = History(config)
+    history = DurationHistory(config)
     for name, seconds in took.items():
         history.pytest_runtest_logreport(report(name, seconds / 2, when="setup"))
         history.pytest_runtest_logreport(report(name, seconds / 2))
@@ -79,10 +84,10 @@ def session(config: pytest.Config, took: Mapping[str, float]) -> None:
 def test_durations_order_the_next_session(config: pytest.Config) -> None:
     """Phases are summed; a new parameter is judged by its function, a new function as rather long;
     the last sessions count most."""
-    assert not History(config).is_known
-    assert set(History(config).expected([item("a"), item("b")]).values()) == {1.0}
+    assert not DurationHistory(config).is_known
+    assert set(DurationHistory(config).expected([item("a"), item("b")]).values()) == {1.0}
     session(config, {"f::slow": 8.0, "f::quick": 0.1, "f::same[1]": 2.0, "f::same[2]": 2.0})
-    known = History(config)
+    known = DurationHistory(config)
     names = ["f::slow", "f::quick", "f::same[1]", "f::same[new]", "f::never_seen"]
     expected = known.expected([item(name) for name in names])
     assert known.is_known
@@ -91,7 +96,7 @@ def test_durations_order_the_next_session(config: pytest.Config) -> None:
     assert expected["f::never_seen"] > expected["f::same[1]"]
     for _ in range(8):
         session(config, {"f::quick": 30.0})
-    later = History(config).expected([item("f::quick"), item("f::slow")])
+    later = DurationHistory(config).expected([item("f::quick"), item("f::slow")])
     assert later["f::quick"] > later["f::slow"]
 
 
@@ -99,17 +104,19 @@ def test_what_says_nothing_of_a_duration_is_not_remembered(config: pytest.Config
     """A skip, an outage, a dead worker; and nothing is written for them alone."""
     refused = report("f::refused", 9.0, when="teardown")
     failure = Failure(kind=Outcome.RATE_LIMITED, message="429")
-    attach(refused, Told(result=AttemptResult(outcome=Outcome.RATE_LIMITED, error=failure)))
-    history = History(config)
+    attach_report_data(
+        refused, ReportData(result=AttemptResult(outcome=Outcome.RATE_LIMITED, error=failure))
+    )
+    history = DurationHistory(config)
     for one in (report("f::skipped", 9.0, outcome="skipped"), refused, report("f::d", 9, when="?")):
         history.pytest_runtest_logreport(one)
     history.save()
-    assert not History(config).is_known
+    assert not DurationHistory(config).is_known
     assert cast("Any", config).cache.get("paraval/durations", None) is None
 
 
 def test_sessions_that_end_at_once_lose_nothing_of_each_other(config: pytest.Config) -> None:
-    one, other = History(config), History(config)
+    one, other = DurationHistory(config), DurationHistory(config)
     one.pytest_runtest_logreport(report("f::one", 1.0))
     other.pytest_runtest_logreport(report("f::other", 2.0))
     one.save()
@@ -132,17 +139,19 @@ def test_who_had_to_run_alone_does_so_until_its_code_changes(
     """Told by the process itself, or by a report of one of xdist's workers."""
     name, far = "test_x.py::test_a", "test_x.py::test_far"
     told = report(far, 1.0, when="teardown")
-    attach(told, Told(result=AttemptResult(outcome=Outcome.PASSED), alone="patched os"))
-    history = History(config)
+    attach_report_data(
+        told, ReportData(result=AttemptResult(outcome=Outcome.PASSED), alone="patched os")
+    )
+    history = DurationHistory(config)
     history.remember_alone({name: "changed the folder"})
     history.pytest_runtest_logreport(told)
     history.save()
-    later = History(config)
+    later = DurationHistory(config)
     assert later.why_alone(item(name)) == "changed the folder"
     assert later.why_alone(item(far)) == "patched os"
     assert later.why_alone(item("test_x.py::test_b")) is None
     (tmp_path / "conftest.py").write_text("# a fixture that changes nothing any more\n")
-    changed = History(config)
+    changed = DurationHistory(config)
     assert changed.why_alone(item(name)) is None
     changed.pytest_runtest_logreport(report(name, 1.0))
     changed.save()
@@ -157,10 +166,10 @@ def test_nonsense_in_the_cache_is_as_nothing(config: pytest.Config, nonsense: st
     folder.mkdir(parents=True)
     for name in ("durations", "alone"):
         (folder / name).write_text(nonsense)
-    assert not History(config).is_known
-    assert History(config).why_alone(item("test_x.py::test_a")) is None
+    assert not DurationHistory(config).is_known
+    assert DurationHistory(config).why_alone(item("test_x.py::test_a")) is None
     session(config, {"f::a": 1.0})
-    assert History(config).is_known
+    assert DurationHistory(config).is_known
 
 
 _NUMBERS = st.one_of(st.integers(), st.floats(), st.sampled_from(["", "x", 10**400, True, None]))
@@ -188,16 +197,16 @@ def test_no_session_ends_by_what_a_damaged_cache_holds(
     kept: Any = SimpleNamespace(get=lambda key, _: held[key], set=held.__setitem__)
     kept.mkdir = lambda _: config.rootpath
     damaged = cast("pytest.Config", SimpleNamespace(cache=kept, rootpath=config.rootpath))
-    expected = History(damaged).expected([item("f::a"), item("f::b[1]")])
+    expected = DurationHistory(damaged).expected([item("f::a"), item("f::b[1]")])
     assert all(0 < seconds < math.inf for seconds in expected.values())
     session(damaged, {"f::a": 1.0})
-    assert History(damaged).is_known
+    assert DurationHistory(damaged).is_known
 
 
 def test_without_a_cache_nothing_is_known_and_nothing_breaks(tmp_path: Path) -> None:
     without = cast("pytest.Config", SimpleNamespace(rootpath=tmp_path))
     session(without, {"f::a": 1.0})
-    assert not History(without).is_known
+    assert not DurationHistory(without).is_known
 
 
 # ---- tests as trials
@@ -218,11 +227,11 @@ def test_a_model_is_a_variant_and_no_part_of_the_case() -> None:
 
 def test_a_plan_tells_tests_with_models_from_those_without(tmp_path: Path) -> None:
     (tmp_path / "t.py").write_text("one")
-    frame = Frame(name="s", folder=str(tmp_path))
+    frame = PlanFrame(name="s", folder=str(tmp_path))
 
     def planned(*names: str) -> Any:
         tests = [named_test(name, {"haiku": HAIKU}) for name in names]
-        return plan_of(tests, frame=frame, key_of=key_by_code(Sources(tmp_path)))
+        return plan_of(tests, frame=frame, key_of=key_by_code(SourceDigests(tmp_path)))
 
     plain = planned("t.py::a", "t.py::a", "t.py::b[1]")
     assert [trial.variant for trial in plain.trials] == [{}, {}, {}]
@@ -240,10 +249,10 @@ def test_a_plan_tells_tests_with_models_from_those_without(tmp_path: Path) -> No
 def test_keys_know_the_model_but_not_whose_account_it_is(tmp_path: Path) -> None:
     from dataclasses import replace
 
-    key_of = key_by_code(Sources(tmp_path))
-    base = key_of(KnownTest(node_id="t.py::a", model=HAIKU), 1)
-    assert key_of(KnownTest(node_id="t.py::a", model=replace(HAIKU, account="other")), 1) == base
-    assert key_of(KnownTest(node_id="t.py::a", model=replace(HAIKU, model="h-2")), 1) != base
+    key_of = key_by_code(SourceDigests(tmp_path))
+    base = key_of(PlannedTest(node_id="t.py::a", model=HAIKU), 1)
+    assert key_of(PlannedTest(node_id="t.py::a", model=replace(HAIKU, account="other")), 1) == base
+    assert key_of(PlannedTest(node_id="t.py::a", model=replace(HAIKU, model="h-2")), 1) != base
 
 
 # ---- groups

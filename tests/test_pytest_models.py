@@ -16,11 +16,11 @@ import pytest
 
 from paraval.errors import ParavalError, RequestError, SuiteError
 from paraval.pytest_plugin import plugin as entry
-from paraval.pytest_plugin.models.choice import CHOICE, Choice, choose
-from paraval.pytest_plugin.models.model_accounts import accounts_of, needs_of, patience_of
+from paraval.pytest_plugin.models.choice import CHOICE, ModelChoice, choose
+from paraval.pytest_plugin.models.model_accounts import accounts_of, needs_of, retry_mark_of
 from paraval.pytest_plugin.models.spending import begin_again, spending_of, spends_in, summary_lines
-from paraval.pytest_plugin.models.usage_fixture import Usage, spending_for
-from paraval.pytest_plugin.options import Wanted
+from paraval.pytest_plugin.options import PluginOptions
+from paraval.pytest_plugin.usage_fixture import Usage, spending_for
 from paraval.records import AccountLimits, Spend
 from paraval.testing import Loopback, loopback
 from tests.child_pytest import run_pytest
@@ -351,8 +351,8 @@ def config_in(folder: Path) -> Any:
     return FakeConfig(stash=pytest.Stash(), rootpath=folder)
 
 
-def chosen(folder: Path, **wanted: Any) -> tuple[str, ...]:
-    return choose(config_in(folder), Wanted(**wanted)).names
+def chosen(folder: Path, **options: Any) -> tuple[str, ...]:
+    return choose(config_in(folder), PluginOptions(**options)).names
 
 
 def test_models_are_chosen_by_name_or_glob_in_the_registrys_order(suite: Path) -> None:
@@ -387,12 +387,12 @@ def test_a_wrong_registry_says_file_line_and_key_each_time_it_is_asked(tmp_path:
         with pytest.raises(
             ParavalError, match=r"models.yaml:3: a.timeot: .*did you mean 'timeout'"
         ):
-            choose(config, Wanted())
+            choose(config, PluginOptions())
 
 
 def test_a_tests_model_tells_its_account_and_what_the_registry_lets_it_do(suite: Path) -> None:
     config = config_in(suite)
-    choose(config, Wanted())
+    choose(config, PluginOptions())
 
     def with_model(name: str) -> Any:
         return SimpleNamespace(
@@ -424,7 +424,7 @@ def test_a_mark_that_cannot_be_meant_names_its_test(
     mark = pytest.mark.retry_rate_limits(*arguments, **named).mark
     item: Any = SimpleNamespace(nodeid="test_x.py::test_y", get_closest_marker=lambda _: mark)
     with pytest.raises(pytest.UsageError, match="test_y: @pytest"):
-        patience_of(item)
+        retry_mark_of(item)
 
 
 # ---- usage
@@ -483,7 +483,7 @@ def test_a_response_costs_what_its_maker_charges(usage: Usage) -> None:
 
 def test_the_registrys_price_goes_first_by_either_name(item: Any, suite: Path) -> None:
     config = config_in(suite)
-    assert isinstance(choose(config, Wanted()), Choice)
+    assert isinstance(choose(config, PluginOptions()), ModelChoice)
     assert CHOICE in config.stash
     usage = Usage(spending_for(item), config)
     usage.add(input_tokens=1000, output_tokens=500, model="local")

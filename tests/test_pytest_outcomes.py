@@ -23,7 +23,7 @@ import openai
 import pytest
 
 from paraval.errors import RateLimitedError, TransientError
-from paraval.pytest_plugin.models.outages import Outage, Stops, outage_in
+from paraval.pytest_plugin.models.outages import Outage, OutageScope, outage_in
 from paraval.records import Failure, Outcome
 from paraval.testing import Loopback, loopback
 
@@ -125,13 +125,17 @@ def test_a_server_that_is_not_there_is_an_outage(ask: Ask) -> None:
 def test_a_key_or_a_model_that_is_refused_and_a_quota_that_is_used_up_last(ask: Ask) -> None:
     key = outage_of(ask, keys=["another"])
     assert key is not None
-    assert (key.kind, key.lasting, key.stops) == (Outcome.CRASHED, True, Stops.ACCOUNT)
+    assert (key.kind, key.lasting, key.stops) == (Outcome.CRASHED, True, OutageScope.ACCOUNT)
     model = outage_of(ask, models_only=True)
     assert model is not None
-    assert (model.kind, model.lasting, model.stops) == (Outcome.CRASHED, True, Stops.MODEL)
+    assert (model.kind, model.lasting, model.stops) == (Outcome.CRASHED, True, OutageScope.MODEL)
     quota = outage_of(ask, quota=0)
     assert quota is not None
-    assert (quota.kind, quota.lasting, quota.stops) == (Outcome.RATE_LIMITED, True, Stops.ACCOUNT)
+    assert (quota.kind, quota.lasting, quota.stops) == (
+        Outcome.RATE_LIMITED,
+        True,
+        OutageScope.ACCOUNT,
+    )
 
 
 @pytest.mark.parametrize("ask", EVERYONE)
@@ -152,7 +156,7 @@ def test_a_client_without_a_key_says_nothing_of_an_answer(monkeypatch: pytest.Mo
         openai.OpenAI()
     outage = outage_in(caught.value)
     assert outage is not None
-    assert (outage.kind, outage.stops) == (Outcome.CRASHED, Stops.ACCOUNT)
+    assert (outage.kind, outage.stops) == (Outcome.CRASHED, OutageScope.ACCOUNT)
     assert outage.client == "openai"
 
 
@@ -251,55 +255,19 @@ def test_urllibs_status_and_header_are_read() -> None:
     with urllib.error.HTTPError("http://host.example/v1", 429, "no", headers, None) as error:
         outage = outage_in(error)
     assert outage is not None
-    assert (outage.kind, outage.retry_after, outage.host) == (REFUSED, 5.0, "host.example")
+    assert (outage.kind, outage.retry_after) == (REFUSED, 5.0)
 
 
-def test_an_exception_that_raises_when_it_is_looked_at_is_harmless() -> None:
-    class HostileError(Exception):
-        @property
-        def response(self) -> object:
-            raise ValueError("not now")
-
-        def __str__(self) -> str:
-            raise ValueError("never")
-
-    HostileError.__module__ = "openai"
-    HostileError.__name__ = "APIConnectionError"
-    outage = outage_in(HostileError())
-    assert outage is not None
-    assert (outage.kind, outage.message) == (BROKEN, "APIConnectionError")
-
-
-class _FailsWhenLookedAt:
-    """By what is no `Exception`: `pytest.fail` is none, and neither is `sys.exit`."""
-
-    def __getattribute__(self, name: str) -> object:
-        if name == "status_code":
-            sys.exit(f"{name} ends the process")
-        pytest.fail(f"{name} is not to be asked for")
-
-
-def test_an_exception_may_fail_the_test_that_looks_at_it_and_be_of_no_module() -> None:
+def test_an_exception_that_raises_when_it_is_looked_at_is_no_outage() -> None:
     class OddError(Exception):
-        @property
-        def failure(self) -> object:
-            pytest.fail("from a property")
-
         def __str__(self) -> str:
             raise pytest.fail.Exception("from its text")
 
-    class WorseError(Exception):
-        response = body = headers = url = _FailsWhenLookedAt()
-
     OddError.__module__ = None  # type: ignore[assignment]  # just so
     assert outage_in(OddError()) is None
-    OddError.__module__ = WorseError.__module__ = "openai"
+    OddError.__module__ = "openai"
     OddError.__name__ = "RateLimitError"
-    outage = outage_in(OddError())
-    assert outage is not None
-    assert outage.kind is REFUSED
-    WorseError.__name__ = "RateLimitError"
-    assert outage_in(WorseError()) is None
+    assert outage_in(OddError()) is None
 
 
 # ---- what comes of what
@@ -377,7 +345,7 @@ def test_what_paravals_own_client_says_is_taken_as_it_is() -> None:
     error.failure = failure  # type: ignore[attr-defined]  # as NoAnswerError has it
     outage = outage_in(error)
     assert outage is not None
-    assert (outage.lasting, outage.stops) == (True, Stops.ACCOUNT)
+    assert (outage.lasting, outage.stops) == (True, OutageScope.ACCOUNT)
 
 
 # ---- real tests, really reported

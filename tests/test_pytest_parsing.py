@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from paraval.pytest_plugin.running.patches import parsing_one_by_one
+from paraval.pytest_plugin.running.patches import serialize_parsing
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="nothing else runs meanwhile")
@@ -29,7 +29,7 @@ def test_no_two_threads_parse_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return "parsed"
 
     monkeypatch.setattr(ast, "parse", parse)
-    with parsing_one_by_one():
+    with serialize_parsing():
         threads = [threading.Thread(target=ast.parse, args=(1,)) for _ in range(8)]
         for thread in threads:
             thread.start()

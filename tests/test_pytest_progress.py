@@ -22,8 +22,8 @@ import pytest
 
 from paraval.pytest_plugin.options import ProgressForm
 from paraval.pytest_plugin.progress.progress import (
-    Line,
     Progress,
+    TerminalLine,
     letter_of,
     names_of,
     progress_for,
@@ -230,7 +230,7 @@ def test_nothing_is_drawn_where_it_would_disturb(
     progress = progress_for(
         config, ProgressForm.AUTO, ["a::b"], environ={"TERM": "xterm", **environ}
     )
-    assert type(progress) is (Line if is_shown else Progress)
+    assert type(progress) is (TerminalLine if is_shown else Progress)
     progress.close()
     assert reporter._tw._file is paper
 
@@ -280,7 +280,7 @@ def test_a_line_tells_for_whom_tests_wait() -> None:
     """They do not run meanwhile; of several, when the first goes on."""
     now, paper = 0.0, Paper()
     reporter = SimpleNamespace(_tw=SimpleNamespace(_file=paper))
-    line = Line(reporter, ["f::a", "f::b", "f::c"], clock=lambda: now, width=lambda: 100)
+    line = TerminalLine(reporter, ["f::a", "f::b", "f::c"], clock=lambda: now, width=lambda: 100)
 
     def foot() -> str:
         nonlocal now

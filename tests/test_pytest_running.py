@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from paraval.pytest_plugin.options import Wanted
+import paraval
+from paraval.pytest_plugin.options import PluginOptions
 from paraval.pytest_plugin.session.session import register_parallel
 from tests.child_pytest import run_pytest, run_python
 
@@ -194,7 +196,7 @@ def test_a_pytest_that_is_too_old_is_told_by_its_version(
     monkeypatch.setattr(pytest, "version_tuple", (8, 3, 5))
     monkeypatch.setattr(pytest, "__version__", "8.3.5")
     with pytest.raises(pytest.UsageError, match=r"needs pytest 8\.4 or newer; this is 8\.3\.5"):
-        register_parallel(pytestconfig, Wanted(parallel=4))
+        register_parallel(pytestconfig, PluginOptions(parallel=4))
 
 
 def test_a_path_that_pytest_would_take_for_a_place_with_tests_is_refused(suite: Path) -> None:
@@ -204,3 +206,21 @@ def test_a_path_that_pytest_would_take_for_a_place_with_tests_is_refused(suite: 
     ran = run_pytest(suite, "--paraval-store-at", "store")
     assert ran.returncode == 4
     assert "write --paraval-store-at=store (with =)" in ran.stderr
+
+
+def test_only_one_module_imports_the_private_parts_of_pytest() -> None:
+    """So there is one place to look when pytest changes them."""
+    package = Path(paraval.__file__).parent
+    private = re.compile(r"^\s*(from|import) _pytest\b", re.MULTILINE)
+    found = {path.name for path in package.rglob("*.py") if private.search(path.read_text())}
+    assert found == {"pytest_internals.py"}
+
+
+def test_a_start_without_flags_loads_next_to_nothing_of_the_plugin(suite: Path) -> None:
+    (suite / "test_one.py").write_text(
+        "import sys\n"
+        "def test_one():\n"
+        "    loaded = {name for name in sys.modules if name.startswith('paraval.pytest_plugin.')}\n"
+        "    assert len(loaded) < 6, loaded\n"
+    )
+    run(suite)

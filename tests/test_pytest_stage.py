@@ -7,66 +7,66 @@ import threading
 
 import pytest
 
-from paraval.pytest_plugin.session.main_thread import Stage
+from paraval.pytest_plugin.session.main_thread import MainThread
 
 
-def served(stage: Stage) -> None:
-    stage.serve(lambda: None, every_s=60)
+def served(main_thread: MainThread) -> None:
+    main_thread.serve(lambda: None, every_s=60)
 
 
 def test_small_jobs_are_done_in_their_order_and_before_an_urgent_one() -> None:
-    stage, done = Stage(), []
+    main_thread, done = MainThread(), []
     for number in range(5):
-        stage.post_unhurried(lambda number=number: done.append(number))  # type: ignore[misc]  # mypy can't see a default
-    stage.post(lambda: done.append("urgent"))
-    stage.close()
-    served(stage)
+        main_thread.post_later(lambda number=number: done.append(number))  # type: ignore[misc]  # mypy can't see a default
+    main_thread.post(lambda: done.append("urgent"))
+    main_thread.close()
+    served(main_thread)
     assert done == [0, 1, 2, 3, 4, "urgent"]
 
 
 def test_small_jobs_that_come_before_the_end_are_done_at_the_end() -> None:
-    stage, done = Stage(), []
-    stage.post(lambda: stage.post_unhurried(lambda: done.append("late")))
-    stage.close()
-    served(stage)
+    main_thread, done = MainThread(), []
+    main_thread.post(lambda: main_thread.post_later(lambda: done.append("late")))
+    main_thread.close()
+    served(main_thread)
     assert done == ["late"]
 
 
 def test_a_small_job_needs_nobody_to_wake_the_main_thread() -> None:
-    stage, done = Stage(), threading.Event()
-    server = threading.Thread(target=served, args=(stage,), daemon=True)
+    main_thread, done = MainThread(), threading.Event()
+    server = threading.Thread(target=served, args=(main_thread,), daemon=True)
     server.start()
-    stage.post_unhurried(done.set)
+    main_thread.post_later(done.set)
     assert done.wait(5)
-    stage.close()
+    main_thread.close()
     server.join(5)
     assert not server.is_alive()
 
 
 def test_after_an_error_what_is_left_is_still_done() -> None:
-    stage, done = Stage(), []
-    stage.end(RuntimeError("broken"))
-    stage.post(lambda: done.append("urgent"))
+    main_thread, done = MainThread(), []
+    main_thread.end(RuntimeError("broken"))
+    main_thread.post(lambda: done.append("urgent"))
     with pytest.raises(RuntimeError, match="broken"):
-        served(stage)
-    stage.post_unhurried(lambda: done.append("small"))
-    stage.do_what_is_left()
+        served(main_thread)
+    main_thread.post_later(lambda: done.append("small"))
+    main_thread.do_what_is_left()
     assert done == ["small", "urgent"]
 
 
 def test_whoever_asks_from_the_loop_gets_the_value_or_the_error() -> None:
-    stage = Stage()
+    main_thread = MainThread()
 
     async def ask() -> list[object]:
-        found: list[object] = [await stage.call(lambda: 42)]
+        found: list[object] = [await main_thread.call(lambda: 42)]
         with pytest.raises(ValueError, match="no"):
-            await stage.call(lambda: int("no"))
-        stage.close()
+            await main_thread.call(lambda: int("no"))
+        main_thread.close()
         return found
 
     found: list[object] = []
     asking = threading.Thread(target=lambda: found.extend(asyncio.run(ask())), daemon=True)
     asking.start()
-    served(stage)
+    served(main_thread)
     asking.join(5)
     assert found == [42]

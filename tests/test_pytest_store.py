@@ -19,15 +19,15 @@ from typing import Any
 
 import pytest
 
-from paraval.pytest_plugin.options import FAIL_UNDER, INI_KEYS, dest_of, read_wanted
+from paraval.pytest_plugin.options import FAIL_UNDER, INI_KEYS, dest_of, read_options
+from paraval.pytest_plugin.recording.node_ids import SourceDigests
 from paraval.pytest_plugin.recording.recording import (
     code_state,
     fail_under_in,
     flaky_tests,
     for_tests,
 )
-from paraval.pytest_plugin.recording.test_trials import Frame, KnownTest, key_by_code, plan_of
-from paraval.pytest_plugin.session.test_history import Sources
+from paraval.pytest_plugin.recording.test_trials import PlanFrame, PlannedTest, key_by_code, plan_of
 from paraval.records import AttemptRecord, RunInfo, TrialResult
 from paraval.report.gate import judge_gate
 from paraval.report.report import Report
@@ -248,16 +248,16 @@ def _check_other_code(project: Project) -> None:
     where nobody knows, nothing is said."""
     with project.store.reader(project.last()) as reader:
         keys = list(reader.verdicts())
-    test = KnownTest(node_id="test_all.py::test_flips")
+    test = PlannedTest(node_id="test_all.py::test_flips")
     here = str(project.store.selection(project.last())["pytest"]["tree"])
-    key = key_by_code(Sources(project.folder))(test, 1)
+    key = key_by_code(SourceDigests(project.folder))(test, 1)
     assert key in keys
     (project.folder / "code.py").write_text("fixed = True\n")
     state = code_state(project.folder)
     assert state is not None
     assert state.is_dirty
     for tree, number in ((here, 1), (state.tree, 0), (None, 0)):
-        frame = Frame(name="pytest:project", folder="", selection={"pytest": {"tree": tree}})
+        frame = PlanFrame(name="pytest:project", folder="", selection={"pytest": {"tree": tree}})
         plan = plan_of([test], frame=frame, key_of=lambda _test, _repeat: key)
         assert len(flaky_tests(project.store, plan)) == number
 
@@ -414,9 +414,9 @@ def test_a_rate_asked_for_without_a_store_is_refused() -> None:
     config: Any = SimpleNamespace(option=asked, getini=lambda _key: "", rootpath=Path())
     config._parser = SimpleNamespace(_inidict=keys)
     with pytest.raises(pytest.UsageError, match="--paraval-fail-under needs --paraval-store"):
-        read_wanted(config, {})
+        read_options(config, {})
     asked.paraval_flag_paraval_store = ""
-    assert read_wanted(config, {}).store == Path(".paraval")
+    assert read_options(config, {}).store == Path(".paraval")
 
 
 @pytest.mark.parametrize("told", ["90", "-0.1", "nan", "most"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paraval.pytest_plugin.running.patches import folders_one_by_one
+from paraval.pytest_plugin.running.patches import serialize_temporary_folders
 
 
 def test_the_folder_of_a_session_is_made_once(
@@ -35,7 +35,7 @@ def test_the_folder_of_a_session_is_made_once(
         trace=lambda *_: None,
         _ispytest=True,
     )
-    with folders_one_by_one(), ThreadPoolExecutor(16) as pool:
+    with serialize_temporary_folders(), ThreadPoolExecutor(16) as pool:
         found = list(pool.map(factory.mktemp, ["same"] * 60))
     assert made == [basetemp.resolve()]
     assert len(set(found)) == 60

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from paraval.pytest_plugin.isolation.exceptions import unhandled_apart
+from paraval.pytest_plugin.isolation.exceptions import isolate_unhandled
 from tests.heard import PARALLEL, hear
 
 SUITE = """
@@ -86,7 +86,7 @@ def test_the_hooks_of_the_process_are_as_they_were(pytestconfig: pytest.Config) 
     before = (threading.excepthook, sys.unraisablehook)
     threading.excepthook = mine = heard.append
     try:
-        with unhandled_apart(pytestconfig):
+        with isolate_unhandled(pytestconfig):
             assert threading.excepthook is not mine
             thread = threading.Thread(target=lambda: 1 // 0)
             thread.start()

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from paraval.pytest_plugin.isolation.test_warnings import warnings_by_turn
-from paraval.pytest_plugin.running.current_test import Turn
+from paraval.pytest_plugin.isolation.test_warnings import warnings_by_test
+from paraval.pytest_plugin.running.current_test import RunningTest
 from tests.heard import ALL_AT_ONCE, PARALLEL, hear
 
 SUITE = """
@@ -173,8 +173,8 @@ def test_warnings_are_the_same_as_one_after_another(
     assert "test_warnings.py::test_expects_in_vain" in plain.failed
 
 
-def a_turn() -> Turn:
-    return Turn(item=cast("Any", None), captured=cast("Any", None), logs=cast("Any", None))
+def a_test() -> RunningTest:
+    return RunningTest(item=cast("Any", None), captured=cast("Any", None), logs=cast("Any", None))
 
 
 def held() -> tuple[object, ...]:
@@ -186,9 +186,9 @@ def held() -> tuple[object, ...]:
 def test_nothing_is_left_behind() -> None:
     """Whatever turns, their leftovers and code of nobody change is gone when the block ends."""
     before = held()
-    turn = a_turn()
-    with warnings_by_turn():
-        with turn.taken():
+    test = a_test()
+    with warnings_by_test():
+        with test.running_here():
             warnings.simplefilter("ignore")
             left = warnings.catch_warnings(record=True)
             left.__enter__()
@@ -199,11 +199,11 @@ def test_nothing_is_left_behind() -> None:
 
 def test_what_is_left_of_a_test_changes_nothing_for_others() -> None:
     """A thread of a test that is over leaves its `catch_warnings` while others run."""
-    over, later = a_turn(), a_turn()
+    over, later = a_test(), a_test()
     may_leave = threading.Event()
 
     def hang() -> None:
-        with over.taken():
+        with over.running_here():
             block = warnings.catch_warnings()
             block.__enter__()
             warnings.simplefilter("ignore")
@@ -212,11 +212,11 @@ def test_what_is_left_of_a_test_changes_nothing_for_others() -> None:
             block.__exit__(None, None, None)
             warnings.simplefilter("error")
 
-    with warnings_by_turn():
+    with warnings_by_test():
         nobodys = list(warnings.filters)
         thread = threading.Thread(target=hang)
         thread.start()
-        with later.taken():
+        with later.running_here():
             warnings.simplefilter("always")
             filters = list(warnings.filters)
             may_leave.set()
@@ -231,7 +231,7 @@ def test_sixteen_threads_never_hear_another_ones_warnings() -> None:
 
     def warn_for_a_while(n: int) -> None:
         until = time.monotonic() + 0.3
-        with a_turn().taken():
+        with a_test().running_here():
             while time.monotonic() < until:
                 with warnings.catch_warnings(record=True) as got:
                     warnings.simplefilter("default" if n % 2 else "ignore")
@@ -240,7 +240,7 @@ def test_sixteen_threads_never_hear_another_ones_warnings() -> None:
                 if [str(one.message) for one in got] != [f"of {n}"] * (n % 2):
                     wrong.append((n, got))
 
-    with warnings_by_turn():
+    with warnings_by_test():
         threads = [threading.Thread(target=warn_for_a_while, args=(n,)) for n in range(16)]
         for thread in threads:
             thread.start()

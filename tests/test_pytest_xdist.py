@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from paraval.pytest_plugin.session.xdist_controller import SeveralAtOnce
+from paraval.pytest_plugin.session.xdist_controller import ParallelWorkStealing
 from tests.child_pytest import run_pytest_with_all
 
 
@@ -72,7 +72,7 @@ def shared() -> tuple[Any, Worker, Worker]:
     config: Any = SimpleNamespace(
         getvalue=lambda name: ["2*popen"], option=SimpleNamespace(debug=False), hook=None
     )
-    scheduler = SeveralAtOnce(config, at_once=4)
+    scheduler = ParallelWorkStealing(config, at_once=4)
     first, second = Worker("gw0"), Worker("gw1")
     for worker in (first, second):
         scheduler.add_node(worker)

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from paraval.errors import ParavalError, RateLimitedError, SuiteError, TransientError
     from paraval.plan.suite import Suite
-    from paraval.pytest_plugin.models.model_fixture import ModelUnderTest, NoAnswerError
-    from paraval.pytest_plugin.models.usage_fixture import Usage
+    from paraval.pytest_plugin.model_fixture import ModelUnderTest, NoAnswerError
+    from paraval.pytest_plugin.usage_fixture import Usage
     from paraval.racing.api import race, race_async
     from paraval.racing.hooks.hook_input import Ask
     from paraval.racing.report.race_report import RaceReport
@@ -67,8 +67,8 @@ _HOMES = {
     "Case": "records",
     "ComparisonReport": "report.compare.compare_report",
     "Grade": "records",
-    "ModelUnderTest": "pytest_plugin.models.model_fixture",
-    "NoAnswerError": "pytest_plugin.models.model_fixture",
+    "ModelUnderTest": "pytest_plugin.model_fixture",
+    "NoAnswerError": "pytest_plugin.model_fixture",
     "Options": "settings",
     "Outcome": "records",
     "Output": "records",
@@ -80,7 +80,7 @@ _HOMES = {
     "Suite": "plan.suite",
     "SuiteError": "errors",
     "TransientError": "errors",
-    "Usage": "pytest_plugin.models.usage_fixture",
+    "Usage": "pytest_plugin.usage_fixture",
     "compare": "runner.comparisons",
     "race": "racing.api",
     "race_async": "racing.api",

@@ -129,7 +129,7 @@ class Inbox:
         return None
 
 
-class ResourceUsage:
+class TreeUsage:
     """What the processes of a tree took, as far as their ends were seen."""
 
     def __init__(self) -> None:
@@ -214,7 +214,7 @@ class Keeper:
         self._status: int | None = None
         self._started_at = time.monotonic()
         self._left_at: float | None = None
-        self._usage = ResourceUsage()
+        self._usage = TreeUsage()
         self._is_empty = False
 
         self._kill_at: float | None = None

@@ -184,7 +184,7 @@ class ProgressForm(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class PluginOptions:
     """The whole of what was asked for."""
 
     parallel: int = 0
@@ -206,22 +206,26 @@ class Wanted:
         return self.parallel > 1
 
 
+OPTIONS = pytest.StashKey[PluginOptions]()
+"""Where a session's configuration has them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
+class _OptionText:
     """A value, and where it was told: for messages."""
 
     text: str
     where: str
 
 
-def read_wanted(config: pytest.Config, environ: Mapping[str, str]) -> Wanted:
+def read_options(config: pytest.Config, environ: Mapping[str, str]) -> PluginOptions:
     """Raises pytest.UsageError where something cannot be meant."""
     parallel = _told(config, environ, "--parallel", "PARALLEL_WORKERS", "parallel")
     progress = _told(config, environ, "--parallel-progress", None, "parallel_progress")
     models = _told(config, environ, "--models", "TEST_MODELS", "paraval_models")
     registry = _told(config, environ, "--models-file", None, "paraval_models_file")
     auto = parallel is not None and parallel.text.lower() == "auto"
-    return Wanted(
+    return PluginOptions(
         parallel=0 if parallel is None else AUTO_AT_MOST if auto else _count(parallel),
         auto=auto,
         check_alone=getattr(config.option, dest_of("--check-alone"), None) is not None,
@@ -234,14 +238,14 @@ def read_wanted(config: pytest.Config, environ: Mapping[str, str]) -> Wanted:
 
 def _told(
     config: pytest.Config, environ: Mapping[str, str], flag: str, variable: str | None, key: str
-) -> _Told | None:
+) -> _OptionText | None:
     given = getattr(config.option, dest_of(flag), None)
     if given is not None:
-        return _Told(text=str(given).strip(), where=flag)
+        return _OptionText(text=str(given).strip(), where=flag)
     if variable is not None and environ.get(variable, "").strip():
-        return _Told(text=environ[variable].strip(), where=variable)
+        return _OptionText(text=environ[variable].strip(), where=variable)
     written = written_in_ini(config, key)
-    return _Told(text=written, where=f"{key} in the ini file") if written else None
+    return _OptionText(text=written, where=f"{key} in the ini file") if written else None
 
 
 def _store(config: pytest.Config, environ: Mapping[str, str]) -> Path | None:
@@ -256,7 +260,7 @@ def _store(config: pytest.Config, environ: Mapping[str, str]) -> Path | None:
     return config.rootpath / Path(environ.get("PARAVAL_STORE") or ".paraval").expanduser()
 
 
-def _count(told: _Told) -> int:
+def _count(told: _OptionText) -> int:
     if not told.text.isdecimal() or int(told.text) > MOST_AT_ONCE:
         raise pytest.UsageError(
             f"{told.where}: how many tests run at once is a number from 0 to {MOST_AT_ONCE}, or "
@@ -265,7 +269,7 @@ def _count(told: _Told) -> int:
     return int(told.text)
 
 
-def _form(told: _Told) -> ProgressForm:
+def _form(told: _OptionText) -> ProgressForm:
     try:
         return ProgressForm(told.text)
     except ValueError:
@@ -273,14 +277,14 @@ def _form(told: _Told) -> ProgressForm:
         raise pytest.UsageError(f"{told.where}: one of {forms}; not {told.text!r}") from None
 
 
-def _names(told: _Told) -> tuple[str, ...]:
+def _names(told: _OptionText) -> tuple[str, ...]:
     names = tuple(name.strip() for name in told.text.split(",") if name.strip())
     if not names:
         raise pytest.UsageError(f"{told.where}: names of models (a,b) or all; not {told.text!r}")
     return () if names == ("all",) else names
 
 
-def _path(config: pytest.Config, told: _Told) -> Path:
+def _path(config: pytest.Config, told: _OptionText) -> Path:
     """By a flag, from where the user stands; in the ini file, from the rootdir.
 
     pytest looks for its rootdir before it knows the flags of plugins, and takes what follows one,

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from paraval.pytest_plugin.models.model_accounts import patience_of
-from paraval.pytest_plugin.models.spent import SPENDING
-from paraval.pytest_plugin.options import Wanted, add_flags, read_wanted
+from paraval.pytest_plugin.models.model_accounts import retry_mark_of
+from paraval.pytest_plugin.models.spent import SPENDING, properties_in
+from paraval.pytest_plugin.options import OPTIONS, add_flags, read_options
 from paraval.pytest_plugin.session.planning import groups_in
 from paraval.pytest_plugin.timeouts.time_limits import own_seconds_of
 
 if TYPE_CHECKING:
-    from paraval.pytest_plugin.models.model_fixture import ModelUnderTest
-    from paraval.pytest_plugin.models.usage_fixture import Usage
+    from paraval.pytest_plugin.model_fixture import ModelUnderTest
+    from paraval.pytest_plugin.usage_fixture import Usage
 
 
 # What is wrong with the marks of tests: all of it at once, before anything runs.
 
 MOST_LINES = 20
-_READERS = (own_seconds_of, groups_in, patience_of)
+_READERS = (own_seconds_of, groups_in, retry_mark_of)
 
 
 def mistakes_in(items: Iterable[pytest.Item]) -> list[str]:
@@ -63,7 +63,6 @@ MARKS = (
 )
 READ_BY_US = frozenset({"parallel_group", "timeout_s", "retry_rate_limits"})
 """Marks that say more than their name."""
-WANTED = pytest.StashKey[Wanted]()
 WRONG_MODELS = pytest.StashKey[str]()
 """Why tests that ask for a model could not be made."""
 
@@ -76,16 +75,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for mark in MARKS:
         config.addinivalue_line("markers", mark)
-    wanted = read_wanted(config, os.environ)
-    config.stash[WANTED] = wanted
-    if wanted.is_parallel:
+    options = read_options(config, os.environ)
+    config.stash[OPTIONS] = options
+    if options.is_parallel:
         from paraval.pytest_plugin.session.session import register_parallel
 
-        register_parallel(config, wanted)
-    if wanted.store is not None:
+        register_parallel(config, options)
+    if options.store is not None:
         from paraval.pytest_plugin.recording.recording import register_recording
 
-        register_recording(config, wanted)
+        register_recording(config, options)
 
 
 @pytest.hookimpl(trylast=True)
@@ -99,7 +98,7 @@ def pytest_collection_modifyitems(
         mistakes += mistakes_in(marked)
         if mistakes:
             refuse(session, items, mistakes)
-    if marked and not config.stash[WANTED].is_parallel:
+    if marked and not config.stash[OPTIONS].is_parallel:
         from paraval.pytest_plugin.timeouts.plain import register_plain
 
         register_plain(config)
@@ -120,7 +119,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "model" in metafunc.fixturenames:
         from paraval.pytest_plugin.models.choice import generate
 
-        wrong = generate(metafunc, metafunc.config.stash[WANTED])
+        wrong = generate(metafunc, metafunc.config.stash[OPTIONS])
         if wrong is not None:
             metafunc.config.stash[WRONG_MODELS] = wrong
 
@@ -136,7 +135,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture
 def usage(request: pytest.FixtureRequest) -> Usage:
     """What this test's calls of models took: usage.add(response) or usage.add(input_tokens=9)."""
-    from paraval.pytest_plugin.models.usage_fixture import make_usage
+    from paraval.pytest_plugin.usage_fixture import make_usage
 
     return make_usage(request)
 
@@ -144,19 +143,19 @@ def usage(request: pytest.FixtureRequest) -> Usage:
 @pytest.fixture(scope="session")
 def model(request: pytest.FixtureRequest) -> ModelUnderTest:
     """A model of the registry (models.yaml); each test that asks for it runs once for each."""
-    from paraval.pytest_plugin.models.model_fixture import make_model
+    from paraval.pytest_plugin.model_fixture import make_model
 
     return make_model(request)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    from paraval.pytest_plugin.models.spent import spent_in
+    told = properties_in(terminalreporter)
+    if told:
+        from paraval.pytest_plugin.models.spending import spends_in, summary_lines, summed
 
-    by_model = spent_in(terminalreporter)
-    if by_model:
-        from paraval.pytest_plugin.models.spending import summary_lines
-
-        terminalreporter.write_sep("=", "models")
-        for line in summary_lines(by_model):
+        lines = summary_lines(summed(map(spends_in, told)))
+        if lines:
+            terminalreporter.write_sep("=", "models")
+        for line in lines:
             terminalreporter.write_line(line)

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from paraval.pytest_plugin.async_tests.runners import (
-    anyio_apart,
+    isolate_anyio,
+    isolate_pytest_asyncio,
     loops_as_in_main_thread,
-    pytest_asyncio_apart,
 )
 
 _SHARED = pytest.StashKey[Mapping[pytest.Item, str]]()
@@ -49,16 +49,16 @@ def why_alone(item: pytest.Item) -> str | None:
 
 
 @contextmanager
-def asyncs_apart(session: pytest.Session) -> Iterator[None]:
+def isolate_async_plugins(session: pytest.Session) -> Iterator[None]:
     """For the whole of a run, tests that run alone included: a loop that tests share may be begun
     beside others, and be used by one that runs alone."""
     config = session.config
     with ExitStack() as stack:
         stack.enter_context(loops_as_in_main_thread())
         if config.pluginmanager.has_plugin("asyncio"):
-            stack.enter_context(pytest_asyncio_apart(config))
+            stack.enter_context(isolate_pytest_asyncio(config))
         if any(_backend_of(item) is not None for item in session.items):
-            stack.enter_context(anyio_apart(config, group_of))
+            stack.enter_context(isolate_anyio(config, group_of))
         yield
 
 

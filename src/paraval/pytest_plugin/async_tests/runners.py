@@ -24,10 +24,10 @@ import pytest
 
 from paraval.pytest_plugin.running.current_test import (
     CURRENT,
-    Turn,
-    current,
-    start_for_nobody,
-    turn_here,
+    RunningTest,
+    current_test,
+    owning_test,
+    start_unowned,
 )
 
 CLOSE_S = 2.0
@@ -39,8 +39,8 @@ class ScopedRunner(asyncio.Runner):  # type: ignore[misc]  # final for type chec
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        turn = current()
-        self._is_shared = turn is None or turn.sets_up_for is not None
+        test = current_test()
+        self._is_shared = test is None or test.sets_up_for is not None
         self._guard = threading.Lock()
         """Guards what follows, and the start and the end of the loop's thread."""
         self._users = 0
@@ -48,16 +48,16 @@ class ScopedRunner(asyncio.Runner):  # type: ignore[misc]  # final for type chec
 
     def run(self, coro: Any, *, context: Context | None = None) -> Any:
         __tracebackhide__ = True
-        turn = turn_here()
-        is_hosted = self._is_shared and (turn is not None or self._users > 0)
+        test = owning_test()
+        is_hosted = self._is_shared and (test is not None or self._users > 0)
         # Inside a running loop it is an error, as always.
         if is_hosted and asyncio._get_running_loop() is None:
-            with self._running(turn) as loop:
+            with self._running(test) as loop:
                 own: Any = self
-                return run_in(loop, coro, own._context.copy() if context is None else context, turn)
+                return run_in(loop, coro, own._context.copy() if context is None else context, test)
         if context is not None:
             # A fixture is torn down in the context of its setup, maybe for another test.
-            context.run(CURRENT.set, turn)
+            context.run(CURRENT.set, test)
         return super().run(coro, context=context)
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ class ScopedRunner(asyncio.Runner):  # type: ignore[misc]  # final for type chec
         super().close()
 
     @contextmanager
-    def _running(self, turn: Turn | None) -> Iterator[asyncio.AbstractEventLoop]:
+    def _running(self, test: RunningTest | None) -> Iterator[asyncio.AbstractEventLoop]:
         with self._guard:
             loop = self.get_loop()
             self._users += 1
@@ -76,15 +76,15 @@ class ScopedRunner(asyncio.Runner):  # type: ignore[misc]  # final for type chec
                 self._thread = threading.Thread(
                     target=self._serve, args=(loop,), name="paraval-loop", daemon=True
                 )
-                start_for_nobody(self._thread)
+                start_unowned(self._thread)
             host = self._thread.native_id or 0
         try:
-            if turn is not None:
-                turn.loop_threads.add(host)
+            if test is not None:
+                test.loop_threads.add(host)
             yield loop
         finally:
-            if turn is not None:
-                turn.loop_threads.discard(host)
+            if test is not None:
+                test.loop_threads.discard(host)
             with self._guard:
                 self._users -= 1
                 if self._users == 0:
@@ -109,17 +109,19 @@ class ScopedRunner(asyncio.Runner):  # type: ignore[misc]  # final for type chec
                 continue  # The task has it, and its test.
 
 
-def run_in(loop: asyncio.AbstractEventLoop, coro: Any, context: Context, turn: Turn | None) -> Any:
+def run_in(
+    loop: asyncio.AbstractEventLoop, coro: Any, context: Context, test: RunningTest | None
+) -> Any:
     """Run a coroutine as a task of a loop that runs in another thread, and wait for it.
 
-    `ending` finds the task here, by its name.
+    `stacks` finds the task here, by its name.
     """
     __tracebackhide__ = True
     news: SimpleQueue[Any] = SimpleQueue()
 
     def start() -> None:
         try:
-            context.run(CURRENT.set, turn)
+            context.run(CURRENT.set, test)
             started = loop.create_task(coro, context=context)
         except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
             news.put(error)
@@ -136,7 +138,7 @@ def run_in(loop: asyncio.AbstractEventLoop, coro: Any, context: Context, turn: T
 
 
 @contextmanager
-def pytest_asyncio_apart(config: pytest.Config) -> Iterator[None]:
+def isolate_pytest_asyncio(config: pytest.Config) -> Iterator[None]:
     """What pytest-asyncio sets for the whole process or for the context, while the block runs."""
     plugin: Any = config.pluginmanager.get_plugin("asyncio")
     with ExitStack() as stack:
@@ -145,7 +147,7 @@ def pytest_asyncio_apart(config: pytest.Config) -> Iterator[None]:
             # Private names, each checked: what is not there in another version needs no stand-in.
             ("_temporary_event_loop_policy", _policy_stays),
             ("_apply_contextvar_changes", _across_contexts),
-            ("MonkeyPatch", lambda _plain: _ItsOwnPatch),
+            ("MonkeyPatch", lambda _plain: _PrivatePatch),
             ("Runner", lambda _plain: ScopedRunner),
         ):
             plain = getattr(plugin, name, None)
@@ -155,7 +157,7 @@ def pytest_asyncio_apart(config: pytest.Config) -> Iterator[None]:
         yield
 
 
-class _ItsOwnPatch:
+class _PrivatePatch:
     """pytest-asyncio patches the test that it runs, and the definition of a fixture that it sets
     up: what only that test has. `guards` would take it for a patch that others see."""
 
@@ -164,7 +166,7 @@ class _ItsOwnPatch:
 
     @classmethod
     @contextmanager
-    def context(cls) -> Iterator[_ItsOwnPatch]:
+    def context(cls) -> Iterator[_PrivatePatch]:
         patch = cls()
         with patch._stack:
             yield patch
@@ -180,7 +182,7 @@ def _policy_stays(plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     @contextmanager
     def temporary_event_loop_policy(policy: Any) -> Iterator[None]:
-        if turn_here() is None:
+        if owning_test() is None:
             with plain(policy):
                 yield
             return
@@ -226,21 +228,21 @@ class AnyioRunners:
         """`shared_key_of` a test: whose runner it shares; None: it has its own."""
         self._plugin = plugin
         self._shared_key_of = shared_key_of
-        self._leased: dict[Hashable, _Leased] = {}
+        self._leased: dict[Hashable, _LeasedRunner] = {}
         """No two threads are at the same one: tests that share a runner run one at a time."""
         self._alone: pytest.Item | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        if turn_here() is None:
+        if owning_test() is None:
             self._alone = item
 
     @contextmanager
     def get_runner(self, backend_name: str, backend_options: dict[str, Any]) -> Iterator[Any]:
-        turn = turn_here()
-        item: Any = self._alone if turn is None else turn.item
+        test = owning_test()
+        item: Any = self._alone if test is None else test.item
         key = (self._shared_key_of(item) or item, backend_name)
-        leased = self._leased.setdefault(key, _Leased())
+        leased = self._leased.setdefault(key, _LeasedRunner())
         leased.leases += 1
         try:
             if leased.runner is None:
@@ -257,7 +259,7 @@ class AnyioRunners:
 
 
 @dataclass(slots=True)
-class _Leased:
+class _LeasedRunner:
     """A runner, as long as someone uses it."""
 
     leases: int = 0
@@ -266,7 +268,7 @@ class _Leased:
 
 
 @contextmanager
-def anyio_apart(config: pytest.Config, shared_key_of: KeyOf) -> Iterator[None]:
+def isolate_anyio(config: pytest.Config, shared_key_of: KeyOf) -> Iterator[None]:
     """For a whole run, also while a test runs alone: it may share a fixture with those before."""
     plugin: Any = config.pluginmanager.get_plugin("anyio")
     runners = AnyioRunners(plugin, shared_key_of)
@@ -304,19 +306,19 @@ def loops_as_in_main_thread() -> Iterator[None]:
 
     def set_event_loop(self: Any, loop: asyncio.AbstractEventLoop | None) -> None:
         # A thread may have had other tests before: what they set is not this one's.
-        self._local.paraval_turn = current()
+        self._local.paraval_test = current_test()
         set_plainly(self, loop)
 
     def get_event_loop(self: Any) -> asyncio.AbstractEventLoop:
-        turn = current()
-        has_set = getattr(self._local, "paraval_turn", None) is turn
-        if turn is not None and turn.is_here and not has_set:
+        test = current_test()
+        has_set = getattr(self._local, "paraval_test", None) is test
+        if test is not None and test.is_own_thread and not has_set:
             if sys.version_info >= _WARNED_OF:
                 warnings.warn("There is no current event loop", DeprecationWarning, stacklevel=2)
             close(vars(here).pop("loop", None))
             loop = self.new_event_loop()
             made.add(loop)
-            if turn.sets_up_for is None:
+            if test.sets_up_for is None:
                 here.loop = loop
             self.set_event_loop(loop)
         found: asyncio.AbstractEventLoop = get_plainly(self)

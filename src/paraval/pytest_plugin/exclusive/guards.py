@@ -1,4 +1,4 @@
-"""Nets under the scan: a test that changes the whole process asks for the floor as it does so.
+"""Guards beside the scan: a test that changes the whole process asks for the lock as it does so.
 
 What is caught: the process's folder and its forks, by an audit hook; the patches of `unittest.mock`
 and of `pytest.MonkeyPatch`; click's test runner. Always before the change; and only the test's own
@@ -6,9 +6,9 @@ thread waits. Who waits for whom is left to `lock`.
 
 A change is taken to last until the test's end. In the setup of a session's fixture, until the setup
 ends, since everybody is to see it. One that is made in the setup of a fixture of a class, module or
-package outlives the test that happens to need it first: it is told in `Floor.by_shared_fixtures`,
-and all tests that use the fixture have it as a reason in `Floor.reasons`. The environment is each
-test's own (`environment`), and not caught.
+package outlives the test that happens to need it first: it is told in the lock's
+`by_shared_fixtures`, and all tests that use the fixture have it as a reason in its `reasons`. The
+environment is each test's own (`environment`), and not caught.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Any
 
 import pytest
 
-from paraval.pytest_plugin.exclusive.lock import Floor
+from paraval.pytest_plugin.exclusive.lock import ExclusiveLock
 from paraval.pytest_plugin.isolation.test_environment import is_importing
-from paraval.pytest_plugin.running.current_test import current, note_call, turn_here
+from paraval.pytest_plugin.running.current_test import current_test, note_call, owning_test
 
 Release = Callable[[], None]
 
@@ -61,63 +61,63 @@ _MONKEYPATCHES = (
 
 
 @contextmanager
-def nets(net: Net, session: pytest.Session) -> Iterator[None]:
+def install_guards(guard: ProcessGuard, session: pytest.Session) -> Iterator[None]:
     """Until the block ends. Modules that are not loaded by then go without."""
     manager = session.config.pluginmanager
     with ExitStack() as stack:
         for name in _MOCKS:
             if name in sys.modules:
-                _under_mock(net, sys.modules[name], stack)
-        _under_monkeypatch(net, stack)
+                _under_mock(guard, sys.modules[name], stack)
+        _under_monkeypatch(guard, stack)
         if "click.testing" in sys.modules:
             runner = sys.modules["click.testing"].CliRunner
             _replace(
                 stack,
                 runner,
                 "invoke",
-                net.beginning("uses a click.testing.CliRunner", is_undone=False),
+                guard.beginning("uses a click.testing.CliRunner", is_undone=False),
             )
         for module, owner, method in _SENDERS:
             if hasattr(sys.modules.get(module), owner):
                 _replace(stack, getattr(sys.modules[module], owner), method, _noting_calls)
-        manager.register(net, Net.NAME)
-        stack.callback(manager.unregister, net)
-        stack.enter_context(_audited(net.hear))
+        manager.register(guard, ProcessGuard.NAME)
+        stack.callback(manager.unregister, guard)
+        stack.enter_context(_audited(guard.on_audit_event))
         yield
 
 
 @dataclass(slots=True, kw_only=True)
-class _Setup:
+class _FixtureSetup:
     """A fixture's setup, while it runs."""
 
     fixture: pytest.FixtureDef[Any]
     releases: list[Release] = field(default_factory=list)
 
 
-class _Here(threading.local):
+class _ThreadSetups(threading.local):
     """The setups that one thread is at, the innermost last."""
 
     def __init__(self) -> None:
-        self.setups: list[_Setup] = []
+        self.setups: list[_FixtureSetup] = []
 
 
-class Net:
+class ProcessGuard:
     """Asks, and keeps what was asked for until it ends; a plugin, too, to know of setups."""
 
-    NAME = "paraval-nets"
+    NAME = "paraval-guards"
 
-    def __init__(self, floor: Floor, items: Iterable[pytest.Item]) -> None:
-        self._floor = floor
+    def __init__(self, exclusive_lock: ExclusiveLock, items: Iterable[pytest.Item]) -> None:
+        self._exclusive_lock = exclusive_lock
         self._items = items
-        self._here = _Here()
+        self._here = _ThreadSetups()
         self.changes_alone = 0
         """How often the tests that run alone changed the process."""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
-        if turn_here() is None:
+        if owning_test() is None:
             return (yield)
-        setup = _Setup(fixture=fixturedef)
+        setup = _FixtureSetup(fixture=fixturedef)
         self._here.setups.append(setup)
         try:
             return (yield)
@@ -129,25 +129,25 @@ class Net:
     # ---- asking
 
     def ask(self, reason: str) -> None:
-        turn = current()
-        if turn is None:
-            self.changes_alone += turn_here() is None
+        test = current_test()
+        if test is None:
+            self.changes_alone += owning_test() is None
             return
         if is_importing():
             # And whoever waits there holds the module's lock: others that import it would wait.
             return
-        setup = self._here.setups[-1] if turn.is_here and self._here.setups else None
+        setup = self._here.setups[-1] if test.is_own_thread and self._here.setups else None
         if setup is None or setup.fixture.scope == "function":
-            self._floor.ask(reason)
+            self._exclusive_lock.ask(reason)
             return
         if setup.fixture.scope == "session":
-            setup.releases.append(self._floor.ask(reason, is_tests_own=False))
+            setup.releases.append(self._exclusive_lock.ask(reason, is_tests_own=False))
         else:
-            self._floor.ask(reason)
+            self._exclusive_lock.ask(reason)
             self._note(setup.fixture, reason)
-        self._floor.outlives()
+        self._exclusive_lock.forget_folder()
 
-    def hear(self, event: str) -> None:
+    def on_audit_event(self, event: str) -> None:
         """Of an audit event, before what it tells of is done."""
         reason = _EVENTS[event]
         if reason is None:
@@ -157,14 +157,14 @@ class Net:
 
     def _note(self, fixture: pytest.FixtureDef[Any], reason: str) -> None:
         name = fixture.argname
-        self._floor.by_shared_fixtures.setdefault(f"{name} ({fixture.scope})", reason)
+        self._exclusive_lock.by_shared_fixtures.setdefault(f"{name} ({fixture.scope})", reason)
         why = f"fixture `{name}` ({fixture.scope}) {reason}"
         for item in self._items:
             # What a test's closure holds has no public name.
             info = getattr(item, "_fixtureinfo", None)
             found = () if info is None else info.name2fixturedefs.get(name, ())
             if any(one.func is fixture.func for one in found):
-                self._floor.reasons[item.nodeid] = why
+                self._exclusive_lock.reasons[item.nodeid] = why
 
     # ---- patches
 
@@ -177,9 +177,9 @@ class Net:
             def patch(thing: Any, *arguments: Any, **named: Any) -> Any:
                 if not _is_environment(thing, arguments):
                     self.ask(reason)
-                    turn = current()
-                    if is_undone and turn is not None:
-                        turn.open_patches.add(id(thing))
+                    test = current_test()
+                    if is_undone and test is not None:
+                        test.open_patches.add(id(thing))
                 return method(thing, *arguments, **named)
 
             return patch
@@ -195,29 +195,29 @@ def _ending(method: Any) -> Any:
         try:
             return method(thing, *arguments, **named)
         finally:
-            turn = current()
-            if turn is not None:
-                turn.open_patches.discard(id(thing))
+            test = current_test()
+            if test is not None:
+                test.open_patches.discard(id(thing))
 
     return undo
 
 
-# ---- where the nets hang
+# ---- where the guards stand
 
 
-def _under_mock(net: Net, mock: Any, stack: ExitStack) -> None:
+def _under_mock(guard: ProcessGuard, mock: Any, stack: ExitStack) -> None:
     reason = "calls unittest.mock.patch"
     # mock's classes have no public names. `start`, `stop`, `with` and decorators all come by here.
     patch, patch_dict = mock._patch, mock._patch_dict
-    _replace(stack, patch, "__enter__", net.beginning(reason))
+    _replace(stack, patch, "__enter__", guard.beginning(reason))
     _replace(stack, patch, "__exit__", _ending)
-    _replace(stack, patch_dict, "_patch_dict", net.beginning(reason))
+    _replace(stack, patch_dict, "_patch_dict", guard.beginning(reason))
     _replace(stack, patch_dict, "_unpatch_dict", _ending)
 
 
-def _under_monkeypatch(net: Net, stack: ExitStack) -> None:
+def _under_monkeypatch(guard: ProcessGuard, stack: ExitStack) -> None:
     for name in _MONKEYPATCHES:
-        _replace(stack, pytest.MonkeyPatch, name, net.beginning("uses a pytest.MonkeyPatch"))
+        _replace(stack, pytest.MonkeyPatch, name, guard.beginning("uses a pytest.MonkeyPatch"))
     _replace(stack, pytest.MonkeyPatch, "undo", _ending)
 
 
@@ -239,7 +239,7 @@ def _replace(stack: ExitStack, owner: type, name: str, around: Callable[[Any], A
 # ---- what is heard
 
 
-class _Audit:
+class _AuditHook:
     """An audit hook stays for the life of the process: added once, and deaf without a listener."""
 
     is_added = False
@@ -248,20 +248,20 @@ class _Audit:
 
 def _hook(event: str, _arguments: tuple[Any, ...]) -> None:
     # Called for everything that Python audits, each import and each file that is opened.
-    if event in _EVENTS and _Audit.listener is not None:
-        _Audit.listener(event)
+    if event in _EVENTS and _AuditHook.listener is not None:
+        _AuditHook.listener(event)
 
 
 @contextmanager
 def _audited(listener: Callable[[str], None]) -> Iterator[None]:
-    if not _Audit.is_added:
+    if not _AuditHook.is_added:
         sys.addaudithook(_hook)
-        _Audit.is_added = True
-    _Audit.listener = listener
+        _AuditHook.is_added = True
+    _AuditHook.listener = listener
     try:
         yield
     finally:
-        _Audit.listener = None
+        _AuditHook.listener = None
 
 
 def _is_environment(patch: Any, arguments: tuple[Any, ...]) -> bool:

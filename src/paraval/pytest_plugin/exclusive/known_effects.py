@@ -151,7 +151,7 @@ CHANGING_METHODS = frozenset(
 ENVIRONMENT = frozenset({"os.environ", "os.environb"})
 """Each test has its own: no reason."""
 
-EACH_TURNS_OWN = frozenset(
+ISOLATED = frozenset(
     {"sys.stdout", "sys.stderr", "sys.stdin", "warnings.filters", "warnings.showwarning"}
 )
-"""What may be set beside others: `streams` and `test_warnings` keep it apart."""
+"""What may be set beside others: `streams` and `test_warnings` isolate it."""

@@ -42,13 +42,13 @@ def why_alone(item: pytest.Item) -> str | None:
     """The reason why a test cannot run beside others, as in "calls os.chdir"; None: it can."""
     try:
         if _SCAN not in item.config.stash:
-            item.config.stash[_SCAN] = Scan(item.session)
+            item.config.stash[_SCAN] = ExclusiveScan(item.session)
         return item.config.stash[_SCAN].why_alone(item)
     except Exception as error:  # noqa: BLE001 - whatever a user's file has in it
         return f"it could not be read: {type(error).__name__}: {error}"
 
 
-class Scan:
+class ExclusiveScan:
     """One session's tests. What they have in common is read once."""
 
     def __init__(self, session: pytest.Session) -> None:
@@ -57,7 +57,7 @@ class Scan:
         self._places = {one for item in session.items for one in (item.path, item.path.parent)}
         self._places.discard(root)
         self._is_read = functools.cache(self._is_test_code)
-        self._files: dict[str, _File] = {}
+        self._files: dict[str, _FileVisitor] = {}
         modules = {name: one for name, one in sys.modules.items() if type(one) is ModuleType}
         files = {name: str(vars(one).get("__file__")) for name, one in modules.items()}
         of_tests = {name.rpartition(".")[2] for name, one in files.items() if self._is_read(one)}
@@ -134,7 +134,7 @@ class Scan:
                 continue
             seen.add(one)
             if file not in self._files:
-                self._files[file] = _File(file, one.__globals__, self)
+                self._files[file] = _FileVisitor(file, one.__globals__, self)
             code = self._files[file].codes[one.__code__.co_firstlineno]
             if code.reasons:
                 return f"{code.reasons[0]} in `{user}`" if user else code.reasons[0]
@@ -164,7 +164,7 @@ class Scan:
         return is_named or not self._places.isdisjoint((Path(file), *Path(file).parents))
 
 
-_SCAN = pytest.StashKey[Scan]()
+_SCAN = pytest.StashKey[ExclusiveScan]()
 
 
 def _member(cls: type, name: str) -> object:
@@ -187,7 +187,7 @@ def _layers(function: Any) -> Iterator[FunctionType]:
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class _Code:
+class _CodeFindings:
     """What the source of a function says, with that of the functions in it."""
 
     reasons: list[str] = field(default_factory=list)
@@ -201,17 +201,17 @@ class _Code:
     """Names after `self.` or `cls.`."""
 
 
-class _File(ast.NodeVisitor):
+class _FileVisitor(ast.NodeVisitor):
     """Reads the functions of a file, if it has a suspect word in it."""
 
-    def __init__(self, file: str, names: Mapping[str, Any], scan: Scan) -> None:
+    def __init__(self, file: str, names: Mapping[str, Any], scan: ExclusiveScan) -> None:
         self._globals, self._scan = names, scan
         modules = {name: one for name, one in names.items() if type(one) is ModuleType}
         self._imports = {name: one.__name__ for name, one in modules.items()}
         """Full names; those of modules also where `pytest.importorskip` imported them."""
-        self.codes = defaultdict[int, _Code](_Code)
+        self.codes = defaultdict[int, _CodeFindings](_CodeFindings)
         """By the lines that functions begin in."""
-        self._code = self._outside = _Code()
+        self._code = self._outside = _CodeFindings()
         """Of the function that is being read, or outside of functions."""
         try:
             with tokenize.open(file) as source:
@@ -222,7 +222,7 @@ class _File(ast.NodeVisitor):
                 self.visit(ast.parse(text, Path(file).name))
         except Exception as error:  # noqa: BLE001 - OSError, SyntaxError, RecursionError, ...
             why = f"its file could not be read: {type(error).__name__}: {error}"
-            self.codes = defaultdict(lambda: _Code(reasons=[why]))
+            self.codes = defaultdict(lambda: _CodeFindings(reasons=[why]))
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         for one in node.body:
@@ -232,7 +232,7 @@ class _File(ast.NodeVisitor):
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         outer = self._code
-        self._code = _Code() if outer is self._outside else outer
+        self._code = _CodeFindings() if outer is self._outside else outer
         self.codes[min(one.lineno for one in (node, *node.decorator_list))] = self._code
         self.generic_visit(node)
         self._code = outer
@@ -321,8 +321,8 @@ class _File(ast.NodeVisitor):
         written, first = ast.unparse(owner), _dotted(owner).partition(".")[0]
         is_shared = first in self._imports or issubclass(type(self._globals.get(first)), type)
         is_class = written.endswith(".__class__") or written.startswith("type(")
-        is_apart = f"{self._full(written)}.{name}" in known.EACH_TURNS_OWN
-        if is_class or (is_shared and first not in self._code.own and not is_apart):
+        is_isolated = f"{self._full(written)}.{name}" in known.ISOLATED
+        if is_class or (is_shared and first not in self._code.own and not is_isolated):
             self._code.reasons.append(f"sets `{f'{written}.{name}'.rstrip('.')}`")
 
     def _full(self, written: str) -> str:

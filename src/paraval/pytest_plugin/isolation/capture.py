@@ -14,14 +14,21 @@ import subprocess
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from operator import methodcaller
 from typing import Any, AnyStr, TextIO
 
 import pytest
-from _pytest.capture import SysCapture, SysCaptureBinary
 
 from paraval.pytest_plugin.isolation import streams
-from paraval.pytest_plugin.isolation.streams import ENCODING, Lines, SinkStream, Spool, StreamName
-from paraval.pytest_plugin.running.current_test import current
+from paraval.pytest_plugin.isolation.streams import (
+    ENCODING,
+    LineSink,
+    OutputSpool,
+    SinkStream,
+    StreamName,
+)
+from paraval.pytest_plugin.pytest_internals import SysCapture, SysCaptureBinary
+from paraval.pytest_plugin.running.current_test import TestOutput, current_test
 
 OUTPUTS: tuple[StreamName, ...] = ("stdout", "stderr")
 
@@ -31,15 +38,15 @@ def mode_of(config: pytest.Config) -> str:
     return str(getattr(config.option, "capture", "no"))
 
 
-class Voice:
-    """One stream of one turn; a sink."""
+class OutputStream:
+    """One stream of one test; a sink."""
 
     def __init__(self, name: StreamName, mode: str) -> None:
         self._name = name
         self._mode = mode
-        self.spool = Spool()
+        self.spool = OutputSpool()
         """Empty where nothing is kept."""
-        self._shown: Lines | None = None
+        self._shown: LineSink | None = None
 
     def write(self, data: bytes) -> None:
         if self._mode != "no":
@@ -62,83 +69,83 @@ class Voice:
     def isatty(self) -> bool:
         return self._mode == "no" and self._lines().isatty()
 
-    def _lines(self) -> Lines:
+    def _lines(self) -> LineSink:
         if self._shown is None:
-            self._shown = Lines(streams.installed[self._name].through)
+            self._shown = LineSink(streams.installed[self._name].through)
         return self._shown
 
 
-class Captured:
-    """What one turn prints, and what it has put in the place of the streams."""
+class CapturedOutput:
+    """What one test prints, and what it has put in the place of the streams."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.mode = mode_of(config)
-        self.voices = {name: Voice(name, self.mode) for name in OUTPUTS}
+        self.outputs = {name: OutputStream(name, self.mode) for name in OUTPUTS}
         self.own_streams: dict[StreamName, Any] = {}
         """What its code assigned to sys.stdout and the like."""
-        self.fixture: TurnCapture[Any] | None = None
+        self.fixture: CapsysCapture[Any] | None = None
         """The test's `capsys` or one of its kin."""
-        self._lifted: list[tuple[dict[StreamName, Any], dict[StreamName, Lines]]] = []
+        self._suspended: list[tuple[dict[StreamName, Any], dict[StreamName, LineSink]]] = []
 
     def take(self) -> list[tuple[str, str]]:
         """What was printed in the phase that ends, by stream, for the sections of its report."""
-        while self._lifted:
-            self.lower()
+        while self._suspended:
+            self.resume()
         # As pytest does after each phase: what the test put in place of sys.stdout is gone.
         for name in OUTPUTS:
             self.own_streams.pop(name, None)
         if self.fixture is not None:
             self.own_streams |= self.fixture.streams()
             self.fixture.hand_over()
-        texts = [(name, voice.take()) for name, voice in self.voices.items()]
+        texts = [(name, output.take()) for name, output in self.outputs.items()]
         return [(name, text) for name, text in texts if text]
 
     def close(self) -> None:
-        """The turn is over: what it still prints is dropped."""
-        for voice in self.voices.values():
-            voice.spool.close()
+        """The test is over: what it still prints is dropped."""
+        for output in self.outputs.values():
+            output.spool.close()
 
     # ---- printing past it
 
     @contextmanager
-    def lifted(self) -> Iterator[None]:
-        """What the turn prints in the block goes where it went before there were turns."""
-        self.lift()
+    def suspended(self) -> Iterator[None]:
+        """What the test prints in the block goes where it would without capture."""
+        self.suspend()
         try:
             yield
         finally:
-            self.lower()
+            self.resume()
 
-    def lift(self) -> None:
+    def suspend(self) -> None:
         before = dict(self.own_streams)
-        shown = {name: Lines(streams.installed[name].through) for name in OUTPUTS}
+        shown = {name: LineSink(streams.installed[name].through) for name in OUTPUTS}
         for name in OUTPUTS:
             self.own_streams[name] = SinkStream(name, partial(shown.__getitem__, name))
-        self._lifted.append((before, shown))
+        self._suspended.append((before, shown))
 
-    def lower(self) -> None:
-        """As it was before the last `lift`; without one, nothing."""
-        if self._lifted:
-            self.own_streams, shown = self._lifted.pop()
+    def resume(self) -> None:
+        """As it was before the last `suspend`; without one, nothing."""
+        if self._suspended:
+            self.own_streams, shown = self._suspended.pop()
             for lines in shown.values():
                 lines.end()
 
 
 @contextmanager
-def streams_apart(config: pytest.Config) -> Iterator[None]:
-    """While the block runs, what turns print is kept apart; others print as before.
+def isolate_streams(config: pytest.Config) -> Iterator[None]:
+    """While the block runs, what each test prints is kept for itself; others print as before.
 
     pytest's own capture is to be suspended, as it is between tests.
     """
     if streams.installed:
-        # A session within a test of another: the streams find the inner turns by themselves.
+        # A session within a test of another: the streams find the inner tests by themselves.
         yield
         return
     # As pytest's files are: strict when they are of memory.
     errors = "replace" if mode_of(config) == "fd" else "strict"
     with (
-        streams.channels(errors=errors, leftovers=kept_files(config)),
-        manager_apart(config),
+        streams.install_streams(errors=errors, leftovers=kept_files(config)),
+        isolate_capture_manager(config),
     ):
         yield
 
@@ -150,10 +157,10 @@ TEE = "capteesys"
 NAMES = ("capsys", "capsysbinary", TEE)
 
 
-class TurnCapture(pytest.CaptureFixture[AnyStr]):
+class CapsysCapture(pytest.CaptureFixture[AnyStr]):
     """What the test is given."""
 
-    captured: Captured
+    captured: TestOutput
     is_tee: bool
 
     def streams(self) -> dict[StreamName, Any]:
@@ -172,7 +179,7 @@ class TurnCapture(pytest.CaptureFixture[AnyStr]):
         self._captured_err += err
         if not self.is_tee:
             for name, told in zip(OUTPUTS, (out, err), strict=True):
-                self.captured.voices[name].write(_as_bytes(told))
+                self.captured.outputs[name].write(_as_bytes(told))
 
     def close(self) -> None:
         # First: pytest's own way to hand over is to print, which takes the test's own thread.
@@ -182,7 +189,7 @@ class TurnCapture(pytest.CaptureFixture[AnyStr]):
     @contextmanager
     def disabled(self) -> Generator[None]:
         """What is printed in the block is shown."""
-        with self.captured.lifted():
+        with self.captured.suspended():
             yield
 
 
@@ -193,19 +200,19 @@ def _as_bytes(told: str | bytes) -> bytes:
 def set_up_capsys(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> object | None:
-    """The body of a `pytest_fixture_setup`; None: it is not one of pytest's own, or no turn's.
-    Until it is closed, it is the turn's only one."""
-    name, turn = fixturedef.argname, current()
-    if turn is None or name not in NAMES or fixturedef.func.__module__ != SysCapture.__module__:
+    """The body of a `pytest_fixture_setup`; None: it is not one of pytest's own, or no test's.
+    Until it is closed, it is the test's only one."""
+    name, test = fixturedef.argname, current_test()
+    if test is None or name not in NAMES or fixturedef.func.__module__ != SysCapture.__module__:
         return None
-    captured = turn.captured
+    captured = test.captured
     if captured.fixture is not None:
         had = captured.fixture.request.fixturename
         request.raiseerror(f"cannot use {name} and {had} at the same time")
     kind: Any = SysCaptureBinary if name == "capsysbinary" else SysCapture
     given: Any = request  # A hook is given a SubRequest.
     config = {"tee": True} if name == TEE else None
-    fixture: TurnCapture[Any] = TurnCapture(kind, given, config=config, _ispytest=True)
+    fixture: CapsysCapture[Any] = CapsysCapture(kind, given, config=config, _ispytest=True)
     fixture.captured, fixture.is_tee = captured, name == TEE
 
     def end() -> None:
@@ -231,7 +238,7 @@ def kept_files(config: pytest.Config) -> dict[StreamName, TextIO]:
 
 
 @contextmanager
-def manager_apart(config: pytest.Config) -> Iterator[None]:
+def isolate_capture_manager(config: pytest.Config) -> Iterator[None]:
     with ExitStack() as stack:
 
         def cover(owner: object, name: str, own: Callable[..., Any]) -> None:
@@ -240,61 +247,63 @@ def manager_apart(config: pytest.Config) -> Iterator[None]:
             stack.callback(delattr, owner, name)
 
         for name, file in kept_files(config).items():
-            cover(file, "write", partial(_write_apart, name, file.write))
+            cover(file, "write", partial(_write_for_test, name, file.write))
         manager: Any = config.pluginmanager.getplugin("capturemanager")
         if manager is not None:
             disabled = manager.global_and_fixture_disabled
             cover(
                 manager,
                 "global_and_fixture_disabled",
-                lambda: disabled() if (turn := current()) is None else turn.captured.lifted(),
+                lambda: (
+                    disabled() if (test := current_test()) is None else test.captured.suspended()
+                ),
             )
-            # A turn that suspends the capture, to show something, prints past its own alone. For
+            # A test that suspends the capture, to show something, prints past its own alone. For
             # nobody's code it is suspended already, and stays so: to resume it would take the
             # terminal away from the reporters.
-            cover(manager, "suspend_global_capture", partial(_for_turn, Captured.lift))
-            cover(manager, "resume_global_capture", partial(_for_turn, Captured.lower))
+            cover(manager, "suspend_global_capture", partial(_for_test, methodcaller("suspend")))
+            cover(manager, "resume_global_capture", partial(_for_test, methodcaller("resume")))
         yield
 
 
-def _write_apart(name: StreamName, write: Callable[[str], int], text: str) -> int:
+def _write_for_test(name: StreamName, write: Callable[[str], int], text: str) -> int:
     """Handlers that were made as tests were imported hold pytest's file as their stream."""
-    turn = current()
-    if turn is None:
+    test = current_test()
+    if test is None:
         return write(text)
-    turn.captured.voices[name].write(text.encode(ENCODING, "replace"))
+    test.captured.outputs[name].write(text.encode(ENCODING, "replace"))
     return len(text)
 
 
-def _for_turn(act: Callable[[Captured], None], in_: bool = False) -> None:  # noqa: ARG001 - pytest's signature
-    if (turn := current()) is not None:
-        act(turn.captured)
+def _for_test(act: Callable[[TestOutput], object], in_: bool = False) -> None:  # noqa: ARG001 - pytest's signature
+    if (test := current_test()) is not None:
+        act(test.captured)
 
 
 # ---- child processes
 
 
 @contextmanager
-def children_apart() -> Iterator[None]:
+def isolate_children() -> Iterator[None]:
     """While the block runs. A child that outlives its test writes to a file that nobody reads."""
     begin, system = subprocess.Popen.__init__, os.system
     parameters = inspect.signature(begin)
 
-    def begin_apart(*args: Any, **named: Any) -> None:
+    def begin_for_test(*args: Any, **named: Any) -> None:
         given = parameters.bind(*args, **named)
         for name, make in _inherited().items():
             if given.arguments.get(name) is None:
                 given.arguments[name] = make()
         begin(*given.args, **given.kwargs)
 
-    def system_apart(command: Any) -> int:
-        if current() is None:
+    def system_for_test(command: Any) -> int:
+        if current_test() is None:
             return system(command)
         code = subprocess.call(command, shell=True)  # noqa: S602 - it is what os.system does
         return code << 8 if code >= 0 else -code
 
-    subprocess.Popen.__init__ = begin_apart  # type: ignore[method-assign]  # put back below
-    os.system = system_apart
+    subprocess.Popen.__init__ = begin_for_test  # type: ignore[method-assign]  # put back below
+    os.system = system_for_test
     try:
         yield
     finally:
@@ -304,23 +313,23 @@ def children_apart() -> Iterator[None]:
 
 def _inherited() -> dict[str, Callable[[], Any]]:
     """By argument of Popen: what makes the test's own of what a child would inherit."""
-    turn = current()
-    if turn is None:
+    test = current_test()
+    if test is None:
         return {}
     made: dict[str, Callable[[], Any]] = {}
-    if turn.captured.mode == "fd":
-        made |= {name: voice.spool.descriptor for name, voice in turn.captured.voices.items()}
-    if turn.environment:
+    if test.captured.mode == "fd":
+        made |= {name: output.spool.descriptor for name, output in test.captured.outputs.items()}
+    if test.environment:
         made["env"] = os.environ.copy
     return made
 
 
 def _make_files() -> None:
     """What a forked child (of multiprocessing, for instance) prints into memory would be lost."""
-    turn = current()
-    if turn is not None and turn.captured.mode == "fd":
-        for voice in turn.captured.voices.values():
-            voice.spool.descriptor()
+    test = current_test()
+    if test is not None and test.captured.mode == "fd":
+        for output in test.captured.outputs.values():
+            output.spool.descriptor()
 
 
 # For good, as this cannot be taken back; it does nothing for code of nobody.

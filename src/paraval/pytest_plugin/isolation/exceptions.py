@@ -1,7 +1,7 @@
 """Exceptions that nobody handles, and what a failed `assert` says: told of the test they belong to.
 
 pytest's plugins `threadexception` and `unraisableexception` keep them in one queue of the process,
-and the test whose phase ends next warns of them. Here each turn keeps its own, and warns of them in
+and the test whose phase ends next warns of them. Here each test keeps its own, and warns of them in
 the same words. What comes after a test's end, or is nobody's, is left to pytest.
 """
 
@@ -18,14 +18,13 @@ from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import pytest
-from _pytest import assertion
-from _pytest.assertion import util
 
-from paraval.pytest_plugin.running.current_test import Turn, current
+from paraval.pytest_plugin.pytest_internals import allocation_of, assertion, assertion_util
+from paraval.pytest_plugin.running.current_test import RunningTest, current_test
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unhandled:
+class UnhandledException:
     """An exception, in words of the moment in which it came up."""
 
     category: type[pytest.PytestWarning]
@@ -49,16 +48,16 @@ class Unhandled:
 
 
 @contextmanager
-def unhandled_apart(config: pytest.Config) -> Iterator[None]:
+def isolate_unhandled(config: pytest.Config) -> Iterator[None]:
     """Until the block ends, as far as pytest's own plugins are there."""
     manager = config.pluginmanager
     before = (threading.excepthook, sys.unraisablehook)
-    ends = _PhaseEnds()
-    manager.register(ends, _PhaseEnds.NAME)
+    ends = _UnhandledPlugin()
+    manager.register(ends, _UnhandledPlugin.NAME)
     if manager.has_plugin("threadexception"):
-        threading.excepthook = _kept_by_turns(before[0], _in_thread)
+        threading.excepthook = _kept_by_tests(before[0], _in_thread)
     if manager.has_plugin("unraisableexception"):
-        sys.unraisablehook = _kept_by_turns(before[1], _unraisable)
+        sys.unraisablehook = _kept_by_tests(before[1], _unraisable)
     try:
         yield
     finally:
@@ -66,38 +65,38 @@ def unhandled_apart(config: pytest.Config) -> Iterator[None]:
         manager.unregister(ends)
 
 
-class _PhaseEnds:
+class _UnhandledPlugin:
     """A plugin: a test's phase fails by what it kept, where a warning is an error."""
 
     NAME = "paraval-unhandled"
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_setup(self) -> None:
-        _tell(_taken(current()))
+        _tell(_taken(current_test()))
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_call(self) -> None:
-        _tell(_taken(current()))
+        _tell(_taken(current_test()))
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_teardown(self) -> None:
-        turn = current()
-        told = _taken(turn)
-        if turn is not None:
+        test = current_test()
+        told = _taken(test)
+        if test is not None:
             # Nobody would tell of what comes now: it is pytest's, as all that comes later.
-            turn.unhandled = None
+            test.unhandled = None
         _tell(told)
 
 
-def _taken(turn: Turn | None) -> list[Unhandled]:
-    if turn is None:
+def _taken(test: RunningTest | None) -> list[UnhandledException]:
+    if test is None:
         return []
     # Its threads may add to them meanwhile.
-    told, turn.unhandled = turn.unhandled, []
+    told, test.unhandled = test.unhandled, []
     return told or []
 
 
-def _tell(told: list[Unhandled]) -> None:
+def _tell(told: list[UnhandledException]) -> None:
     errors: list[Exception] = []
     for one in told:
         try:
@@ -110,12 +109,12 @@ def _tell(told: list[Unhandled]) -> None:
         raise ExceptionGroup("multiple exceptions that nobody handled", errors)
 
 
-def _kept_by_turns(
-    plain: Callable[[Any], Any], read: Callable[[Any], Unhandled]
+def _kept_by_tests(
+    plain: Callable[[Any], Any], read: Callable[[Any], UnhandledException]
 ) -> Callable[[Any], None]:
     def hook(arguments: Any) -> None:
-        turn = current()
-        kept = None if turn is None else turn.unhandled
+        test = current_test()
+        kept = None if test is None else test.unhandled
         if kept is None:
             plain(arguments)
         else:
@@ -124,24 +123,24 @@ def _kept_by_turns(
     return hook
 
 
-def _in_thread(arguments: threading.ExceptHookArgs) -> Unhandled:
+def _in_thread(arguments: threading.ExceptHookArgs) -> UnhandledException:
     thread = arguments.thread
-    return Unhandled(
+    return UnhandledException(
         category=pytest.PytestUnhandledThreadExceptionWarning,
         summary=f"Exception in thread {'<unknown>' if thread is None else thread.name}",
         traceback=_traceback(arguments),
-        source=_source(thread),
+        source=allocation_of(thread),
         error=arguments.exc_value,
     )
 
 
-def _unraisable(arguments: Any) -> Unhandled:
+def _unraisable(arguments: Any) -> UnhandledException:
     said = "Exception ignored in" if arguments.err_msg is None else arguments.err_msg
-    return Unhandled(
+    return UnhandledException(
         category=pytest.PytestUnraisableExceptionWarning,
         summary=f"{said}: {arguments.object!r}",
         traceback=_traceback(arguments),
-        source=_source(arguments.object),
+        source=allocation_of(arguments.object),
         error=arguments.exc_value,
     )
 
@@ -152,14 +151,6 @@ def _traceback(arguments: Any) -> str:
     )
 
 
-def _source(held: object) -> str:
-    try:
-        from _pytest.tracemalloc import tracemalloc_message
-    except ImportError:  # Early in pytest 8 nothing was said of it.
-        return ""
-    return tracemalloc_message(held)
-
-
 # ---- asserts
 
 
@@ -167,33 +158,33 @@ Explain = Callable[[str, object, object], str | None]
 
 
 @contextmanager
-def asserts_apart(config: pytest.Config) -> Iterator[None]:
-    """Each turn's asserts are explained by the hooks of its own test; with `-p no:assertion`, by
+def isolate_asserts(config: pytest.Config) -> Iterator[None]:
+    """Each test's asserts are explained by the hooks of its own test; with `-p no:assertion`, by
     nobody's."""
     if not config.pluginmanager.has_plugin("assertion"):
         yield
         return
-    before = (util._reprcompare, util._assertion_pass, util._config)
+    before = (assertion_util._reprcompare, assertion_util._assertion_pass, assertion_util._config)
 
     def explain(op: str, left: object, right: object) -> str | None:
-        turn = current()
-        ours = before[0] if turn is None else _hooks_of(turn.item)[0]
+        test = current_test()
+        ours = before[0] if test is None else _hooks_of(test.item)[0]
         return None if ours is None else ours(op, left, right)
 
     def passed(lineno: int, original: str, explanation: str) -> None:
-        turn = current()
-        ours = before[1] if turn is None else _hooks_of(turn.item)[1]
+        test = current_test()
+        ours = before[1] if test is None else _hooks_of(test.item)[1]
         if ours is not None:
             ours(lineno, original, explanation)
 
     wanted = bool(config.getini("enable_assertion_pass_hook"))
-    util._reprcompare = explain
-    util._assertion_pass = passed if wanted else None
-    util._config = config
+    assertion_util._reprcompare = explain
+    assertion_util._assertion_pass = passed if wanted else None
+    assertion_util._config = config
     try:
         yield
     finally:
-        util._reprcompare, util._assertion_pass, util._config = before
+        assertion_util._reprcompare, assertion_util._assertion_pass, assertion_util._config = before
 
 
 def _hooks_of(item: pytest.Item) -> tuple[Explain | None, Any]:

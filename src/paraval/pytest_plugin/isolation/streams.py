@@ -1,11 +1,11 @@
-"""sys.stdout, sys.stderr and sys.stdin while turns run: whose they are is decided at each use.
+"""sys.stdout, sys.stderr and sys.stdin of tests that run at once: whose they are, each use decides.
 
 A stream that code keeps (a logging handler made in another test) writes for whoever uses it. What a
 test assigns to `sys.stdout`, itself or by `contextlib.redirect_stdout`, is there for this test
-alone: meanwhile, the module `sys` has a class whose attributes are each turn's own. C code (`print`
-without a file) looks into the module's dictionary instead, and finds a `Front` there.
+alone: meanwhile, the module `sys` has a class whose attributes are each test's own. C code (`print`
+without a file) looks into the module's dictionary instead, and finds a `StreamProxy` there.
 
-Where a turn's words are kept is left to `capture`.
+Where a test's words are kept is left to `capture`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from io import FileIO
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TextIO
 
-from paraval.pytest_plugin.running.current_test import current
+from paraval.pytest_plugin.running.current_test import current_test
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -42,7 +42,7 @@ class Sink(Protocol):
     def isatty(self) -> bool: ...
 
 
-class Through:
+class StreamSink:
     """A sink: on to a text stream, at once."""
 
     def __init__(self, stream: Callable[[], TextIO]) -> None:
@@ -63,10 +63,10 @@ class Through:
         return self._stream().isatty()
 
 
-class Lines:
+class LineSink:
     """A sink: on to another, whole lines at a time, so that those of several tests don't mix."""
 
-    def __init__(self, through: Through) -> None:
+    def __init__(self, through: StreamSink) -> None:
         self._through = through
         self._unfinished = b""
 
@@ -142,11 +142,11 @@ class SinkStream(io.TextIOWrapper):
         """It is not one test's to close."""
 
 
-class ChannelStream(SinkStream):
-    """What a turn has as sys.stdout that has assigned nothing. It may be kept for long."""
+class SharedStream(SinkStream):
+    """What a test has as sys.stdout that has assigned nothing. It may be kept for long."""
 
 
-class Front:
+class StreamProxy:
     """What C code finds as sys.stdout: passes all on to what Python code finds."""
 
     def __init__(self, seen: Callable[[], Any]) -> None:
@@ -165,7 +165,7 @@ class Front:
         return getattr(self._seen(), name)
 
 
-class Channel:
+class StandardStream:
     """One of the process's streams."""
 
     def __init__(self, name: StreamName, *, errors: str, leftover: TextIO | None) -> None:
@@ -173,32 +173,32 @@ class Channel:
         self.outside = _outermost(name)
         """What was there before, and is there for the thread that put this up."""
         self._home = threading.get_ident()
-        self.through = Through(self._outside_now)
-        self._leftover = self.through if leftover is None else Through(lambda: leftover)
+        self.through = StreamSink(self._outside_now)
+        self._leftover = self.through if leftover is None else StreamSink(lambda: leftover)
         """For threads of nobody, or of tests that are over."""
-        self.front = Front(self.seen)
-        self._stream = ChannelStream(name, self._sink, errors=errors)
+        self.front = StreamProxy(self.seen)
+        self._stream = SharedStream(name, self._sink, errors=errors)
 
     @property
     def plain(self) -> Any:
-        """What a turn has that has assigned nothing."""
+        """What a test has that has assigned nothing."""
         return self.outside if self.name == "stdin" else self._stream
 
     def seen(self) -> Any:
         """What `sys.<name>` is for the code that asks."""
-        turn = current()
-        if turn is not None:
-            return turn.captured.own_streams.get(self.name, self.plain)
+        test = current_test()
+        if test is not None:
+            return test.captured.own_streams.get(self.name, self.plain)
         return self.outside if threading.get_ident() == self._home else self.plain
 
     def assign(self, stream: Any) -> None:
-        turn = current()
-        is_ours = isinstance(stream, ChannelStream | Front)
-        if turn is not None:
+        test = current_test()
+        is_ours = isinstance(stream, SharedStream | StreamProxy)
+        if test is not None:
             if is_ours:
-                turn.captured.own_streams.pop(self.name, None)
+                test.captured.own_streams.pop(self.name, None)
             else:
-                turn.captured.own_streams[self.name] = stream
+                test.captured.own_streams[self.name] = stream
         elif not is_ours and threading.get_ident() == self._home:
             self.outside = stream
         # Else it is a test that is over, and what it still assigns concerns nobody.
@@ -207,9 +207,10 @@ class Channel:
         self.assign(self._stream)
 
     def _sink(self) -> Sink:
-        turn = current()
-        if turn is not None:
-            return turn.captured.voices[self.name]
+        test = current_test()
+        if test is not None:
+            sink: Sink = test.captured.outputs[self.name]
+            return sink
         # While a test runs alone, what was kept prints where pytest's own streams do.
         is_home = self.name in installed and threading.get_ident() == self._home
         return self.through if is_home else self._leftover
@@ -220,18 +221,18 @@ class Channel:
         return _outermost(self.name) if now is None else now.outside
 
 
-installed: dict[StreamName, Channel] = {}
+installed: dict[StreamName, StandardStream] = {}
 """Those of this process, while they are in place."""
 
 
 @contextmanager
-def channels(*, errors: str, leftovers: dict[StreamName, TextIO]) -> Iterator[None]:
-    """While the block runs, the streams are those of each turn.
+def install_streams(*, errors: str, leftovers: dict[StreamName, TextIO]) -> Iterator[None]:
+    """While the block runs, the streams are those of each test.
 
     `leftovers` take what threads of nobody print; without one, it goes where it went before.
     """
-    made: dict[StreamName, Channel] = {
-        name: Channel(name, errors=errors, leftover=leftovers.get(name))
+    made: dict[StreamName, StandardStream] = {
+        name: StandardStream(name, errors=errors, leftover=leftovers.get(name))
         for name in ("stdin", "stdout", "stderr")
     }
     plain_class = sys.__class__
@@ -251,13 +252,13 @@ def channels(*, errors: str, leftovers: dict[StreamName, TextIO]) -> Iterator[No
 def _outermost(name: StreamName) -> TextIO:
     """What `sys.<name>` is outside; never one of ours that someone kept, and put back too late."""
     stream: Any = getattr(sys, name)
-    is_ours = isinstance(stream, ChannelStream | Front)
+    is_ours = isinstance(stream, SharedStream | StreamProxy)
     outermost: TextIO = getattr(sys, f"__{name}__") if is_ours else stream
     return outermost
 
 
-def _class_with(made: dict[StreamName, Channel]) -> type[ModuleType]:
-    def attribute(channel: Channel) -> property:
+def _class_with(made: dict[StreamName, StandardStream]) -> type[ModuleType]:
+    def attribute(channel: StandardStream) -> property:
         return property(
             lambda _: channel.seen(),
             lambda _, stream: channel.assign(stream),
@@ -276,7 +277,7 @@ IN_MEMORY_BYTES = 1 << 20
 """For each stream of each test that runs: what a hundred tests print at once does no harm."""
 
 
-class Spool:
+class OutputSpool:
     """What was written and not taken yet. After `close`, what is still written is dropped."""
 
     def __init__(self, in_memory_bytes: int = IN_MEMORY_BYTES) -> None:

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from _pytest.nodes import Node
 
-from paraval.pytest_plugin.running.current_test import ALONE, turn_here
+from paraval.pytest_plugin.pytest_internals import Node
+from paraval.pytest_plugin.running.current_test import ALONE, owning_test
 
 Changes = dict[bytes, bytes | None]
 """By name; None: a variable that was taken away."""
@@ -122,11 +122,11 @@ class _EnvironByTest(_PLAIN):  # type: ignore[misc]  # a class of `os` without a
 
     def _seen(self) -> list[Changes]:
         """What lies over the process's own, for the code that asks; the uppermost first."""
-        turn = turn_here()
-        node = (turn or ALONE).sets_up_for
+        test = owning_test()
+        node = (test or ALONE).sets_up_for
         if node is not None:
             return self.layers_of(node)
-        return [] if turn is None else [turn.environment, *self.layers_of(turn.item)]
+        return [] if test is None else [test.environment, *self.layers_of(test.item)]
 
     @property
     def _data(self) -> dict[bytes, bytes]:
@@ -154,20 +154,20 @@ class _EnvironByTest(_PLAIN):  # type: ignore[misc]  # a class of `os` without a
         self._write(self.encodekey(key), None)
 
     def _write(self, name: bytes, value: bytes | None) -> None:
-        turn = turn_here()
-        node = (turn or ALONE).sets_up_for
+        test = owning_test()
+        node = (test or ALONE).sets_up_for
         if node is not None and node.parent is not None and not is_importing():
             self.layers.setdefault(node, {})[name] = value
-            if turn is None:
+            if test is None:
                 self.cover(name, value)
             return
-        whose = _whose_write(type(self).is_test_code) if turn is not None and node is None else ""
-        if turn is not None and whose:
-            turn.environment[name] = value
+        whose = _whose_write(type(self).is_test_code) if test is not None and node is None else ""
+        if test is not None and whose:
+            test.environment[name] = value
             # What code under test adds, as it makes its client once, tests beside are to see, too.
             if whose == "app's" and value is not None and name not in vars(self)["_data"]:
-                turn.added_variables.add(name)
-            if name not in turn.added_variables:
+                test.added_variables.add(name)
+            if name not in test.added_variables:
                 return
         self.put(name, value)
 

@@ -1,8 +1,8 @@
-"""What a test logs, kept apart: what pytest's logging plugin does for each phase, for a turn.
+"""What each of the tests that run at once logs, as pytest's logging plugin keeps it.
 
-One handler stands on the root logger while turns run, and hands each record to the turn whose code
+One handler stands on the root logger meanwhile, and hands each record to the test whose code
 logs it. Records of nobody are for the other handlers, as those of `log_file` and `log_cli`, which
-pytest keeps on the root logger through the whole loop. The levels that caplog sets are each turn's
+pytest keeps on the root logger through the whole loop. The levels that caplog sets are each test's
 own, and so are the headings of live logs.
 """
 
@@ -19,21 +19,21 @@ from functools import partial
 from typing import Any
 
 import pytest
-from _pytest.logging import (
+
+from paraval.pytest_plugin.pytest_internals import (
     LogCaptureFixture,
     LogCaptureHandler,
     LoggingPlugin,
     caplog_handler_key,
     caplog_records_key,
 )
-
-from paraval.pytest_plugin.running.current_test import Phase, current
+from paraval.pytest_plugin.running.current_test import Phase, current_test
 
 Post = Callable[[Callable[[], None]], None]
 
 
-class TurnLogs:
-    """The records of one turn. Without pytest's logging plugin (`-p no:logging`), it keeps none."""
+class LogRecorder:
+    """The records of one test. Without pytest's logging plugin (`-p no:logging`), it keeps none."""
 
     def __init__(self, item: pytest.Item, config: pytest.Config) -> None:
         self._item = item
@@ -89,7 +89,7 @@ class TurnLogs:
                 self._spare.append((self._caplog, self._report))
 
     def take(self, record: logging.LogRecord) -> None:
-        """As a logger's `callHandlers`, for the turn's own handlers."""
+        """As a logger's `callHandlers`, for the test's own handlers."""
         if self._phase is None:
             return
         for handler in (self._caplog, self._report):
@@ -98,8 +98,8 @@ class TurnLogs:
 
 
 @contextmanager
-def logs_apart(config: pytest.Config, post: Post | None = None) -> Iterator[None]:
-    """Until the block ends, each turn has its own records.
+def isolate_logs(config: pytest.Config, post: Post | None = None) -> Iterator[None]:
+    """Until the block ends, each test has its own records.
 
     Live logs (`log_cli`) are written by jobs for `post`: reporters know the main thread alone.
     None: at once, in the thread that logs.
@@ -108,11 +108,11 @@ def logs_apart(config: pytest.Config, post: Post | None = None) -> Iterator[None
     if plugin is None:
         yield
         return
-    handing = config.stash[_HANDING] = _Handing(plugin.log_level)
+    handing = config.stash[_HANDING] = _RoutingHandler(plugin.log_level)
     level = logging.getLogger().level
     handing.put_in_place(is_new_test=True)
     try:
-        with _levels_apart(), _live_log_apart(plugin, post or (lambda job: job())):
+        with _isolate_levels(), _isolate_live_log(plugin, post or (lambda job: job())):
             yield
     finally:
         for logger in (logging.getLogger(), *_loggers()):
@@ -122,7 +122,7 @@ def logs_apart(config: pytest.Config, post: Post | None = None) -> Iterator[None
         del config.stash[_HANDING]
 
 
-class _Handing(logging.NullHandler):
+class _RoutingHandler(logging.NullHandler):
     """Hands records on. It takes no lock: one test's slow message must not hold up the others.
 
     It stands on the root logger, and on those that pass nothing on to it.
@@ -133,9 +133,9 @@ class _Handing(logging.NullHandler):
         self._log_level = log_level
 
     def handle(self, record: logging.LogRecord) -> bool:
-        turn = current()
-        if turn is not None:
-            turn.logs.take(record)
+        test = current_test()
+        if test is not None:
+            test.logs.take(record)
         return True
 
     def put_in_place(self, *, is_new_test: bool) -> None:
@@ -156,7 +156,7 @@ class _Handing(logging.NullHandler):
 
 
 _SPARE = pytest.StashKey[deque[tuple[LogCaptureHandler, LogCaptureHandler]]]()
-_HANDING = pytest.StashKey[_Handing]()
+_HANDING = pytest.StashKey[_RoutingHandler]()
 
 
 def _loggers() -> Iterator[logging.Logger]:
@@ -187,8 +187,8 @@ _BY_CAPLOG: ContextVar[bool] = ContextVar("paraval_by_caplog", default=False)
 
 
 @contextmanager
-def _levels_apart() -> Iterator[None]:
-    """Until the block ends, caplog's levels hold for the turn that asks for them."""
+def _isolate_levels() -> Iterator[None]:
+    """Until the block ends, caplog's levels hold for the test that asks for them."""
     # The last one is private: it puts back what the first one has set.
     plain = {name: vars(LogCaptureFixture)[name] for name in ("set_level", "at_level", "_finalize")}
     is_enabled_for = logging.Logger.isEnabledFor
@@ -197,7 +197,7 @@ def _levels_apart() -> Iterator[None]:
     for name, method in asking.items():
         setattr(LogCaptureFixture, name, method)
     logger_class: Any = logging.Logger
-    logger_class.level = _LevelOfTurns()
+    logger_class.level = _LevelPerTest()
     logger_class.isEnabledFor = _is_enabled_for(is_enabled_for)
     try:
         yield
@@ -227,30 +227,30 @@ def _for_a_while(at_level: Callable[..., Any]) -> Callable[..., Any]:
     return ask
 
 
-class _LevelOfTurns:
+class _LevelPerTest:
     """`Logger.level`, for all loggers."""
 
     def __get__(self, logger: logging.Logger | None, owner: type | None = None) -> Any:
         if logger is None:
             return self
-        turn = current()
+        test = current_test()
         own = vars(logger)["level"]
-        return own if turn is None else turn.logs.levels.get(logger, own)
+        return own if test is None else test.logs.levels.get(logger, own)
 
     def __set__(self, logger: logging.Logger, level: int) -> None:
-        turn = current()
+        test = current_test()
         # A logger that is only being made has no level yet: that one is everybody's.
         is_new = "level" not in vars(logger)
-        if turn is None or is_new or not (_BY_CAPLOG.get() or logger in turn.logs.levels):
+        if test is None or is_new or not (_BY_CAPLOG.get() or logger in test.logs.levels):
             vars(logger)["level"] = level
         else:
-            turn.logs.levels[logger] = level
+            test.logs.levels[logger] = level
 
 
 def _is_enabled_for(plain: Callable[[logging.Logger, int], bool]) -> Any:
     def is_enabled_for(self: logging.Logger, level: int) -> bool:
-        turn = current()
-        if turn is None or not turn.logs.levels:
+        test = current_test()
+        if test is None or not test.logs.levels:
             return plain(self, level)
         # The logger's own cache is for those who asked for nothing.
         if self.disabled or self.manager.disable >= level:
@@ -264,7 +264,7 @@ def _is_enabled_for(plain: Callable[[logging.Logger, int], bool]) -> Any:
 
 
 @contextmanager
-def _live_log_apart(plugin: LoggingPlugin, post: Post) -> Iterator[None]:
+def _isolate_live_log(plugin: LoggingPlugin, post: Post) -> Iterator[None]:
     """Until the block ends, a heading stands where the source changes; without live logs, nothing
     happens."""
     handler: Any = plugin.log_cli_handler
@@ -279,8 +279,8 @@ def _live_log_apart(plugin: LoggingPlugin, post: Post) -> Iterator[None]:
             text = handler.format(record)
         except Exception:  # noqa: BLE001 - as above: formatting calls code of users
             return
-        turn = current()
-        source = "" if turn is None else f"{turn.phase}: {turn.item.nodeid}"
+        test = current_test()
+        source = "" if test is None else f"{test.phase}: {test.item.nodeid}"
         post(partial(write, source, text))
 
     def write(source: str, text: str) -> None:

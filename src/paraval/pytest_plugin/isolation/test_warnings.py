@@ -1,6 +1,6 @@
-"""What tests warn of, kept apart: what pytest's warnings plugin does for each test, for a turn.
+"""What tests warn of, for each of those that run at once: as pytest's warnings plugin does.
 
-It is done by that plugin's own code, in the test's thread: `warnings_by_turn` gives each turn a
+It is done by that plugin's own code, in the test's thread: `warnings_by_test` gives each test a
 `warnings` module of its own, as it were. Reporters are told in the main thread.
 """
 
@@ -16,21 +16,21 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from _pytest.warnings import catch_warnings_for_item
 
-from paraval.pytest_plugin.running.current_test import Turn, turn_here
+from paraval.pytest_plugin.pytest_internals import catch_warnings_for_item
+from paraval.pytest_plugin.running.current_test import RunningTest, owning_test
 
 _FILTERS = pytest.StashKey[tuple[Any, ...]]()
 """Those of the configuration, where all of them can be read."""
 
 
 @contextmanager
-def warnings_apart(config: pytest.Config) -> Iterator[None]:
-    """Until the block ends, each turn has its own; what code of nobody warns of is told then,
+def isolate_warnings(config: pytest.Config) -> Iterator[None]:
+    """Until the block ends, each test has its own; what code of nobody warns of is told then,
     without a test's name."""
     nobodys: list[warnings.WarningMessage] = []
     unread: list[warnings.WarningMessage] = []
-    with warnings_by_turn():
+    with warnings_by_test():
         with _recorded(config, None, nobodys, unread):
             filters = tuple(warnings.filters)
         if config.pluginmanager.hasplugin("warnings") and not unread:
@@ -42,18 +42,18 @@ def warnings_apart(config: pytest.Config) -> Iterator[None]:
 
 
 @contextmanager
-def catching(turn: Turn) -> Iterator[None]:
+def record_warnings(test: RunningTest) -> Iterator[None]:
     """In the test's own thread, around all its phases: filters of the configuration and of marks
-    hold, and what they let through is in `turn.warned` at once, for one that hangs, too."""
-    item = turn.item
+    hold, and what they let through is in `test.warned` at once, for one that hangs, too."""
+    item = test.item
     filters = item.config.stash.get(_FILTERS, None)
     if filters is None or any(item.iter_markers("filterwarnings")):
-        with _recorded(item.config, item, turn.warned, turn.warned):
+        with _recorded(item.config, item, test.warned, test.warned):
             yield
         return
-    # What pytest would read anew for each test; and what a turn holds ends with it.
+    # What pytest would read anew for each test; and what a test holds ends with it.
     warnings.filters = list(filters)
-    setattr(warnings, SHOW_IMPL, turn.warned.append)
+    setattr(warnings, SHOW_IMPL, test.warned.append)
     yield
 
 
@@ -89,7 +89,7 @@ def _tell(hook: Any, message: warnings.WarningMessage, node_id: str) -> None:
     hook.pytest_warning_recorded.call_historic(kwargs=told)
 
 
-# ---- a warnings module for each turn
+# ---- a warnings module for each test
 
 
 Filter = tuple[str, Any, type[Warning], Any, int]
@@ -100,24 +100,24 @@ _MUTATED = ("_filters_mutated", "_filters_mutated_lock_held")
 
 
 @contextmanager
-def warnings_by_turn() -> Iterator[None]:
+def warnings_by_test() -> Iterator[None]:
     """Until the block ends."""
     names = vars(warnings)
     before = dict(names)
     nobodys = _held(before)
 
-    def here() -> WarningsHeld:
-        turn = turn_here()
-        if turn is None:
+    def here() -> WarningsState:
+        test = owning_test()
+        if test is None:
             return nobodys
-        if turn.warnings_held is None:
-            turn.warnings_held = _held(before)
-        return turn.warnings_held
+        state: WarningsState = test.warnings_state or _held(before)
+        test.warnings_state = state
+        return state
 
-    changed = _names_by_turn(here, before)
+    changed = _names_by_test(here, before)
     names.update(changed)
     plain_class = warnings.__class__
-    warnings.__class__ = _class_by_turn(here, before["_filters_mutated"])
+    warnings.__class__ = _class_by_test(here, before["_filters_mutated"])
     try:
         yield
     finally:
@@ -127,8 +127,8 @@ def warnings_by_turn() -> Iterator[None]:
 
 
 @dataclass(slots=True, kw_only=True)
-class WarningsHeld:
-    """What the module holds, for one turn or for nobody."""
+class WarningsState:
+    """What the module holds, for one test or for nobody."""
 
     filters: list[Filter]
     showwarning: Callable[..., None]
@@ -165,8 +165,8 @@ class WarningsHeld:
         return str(getattr(warnings, "defaultaction", "default"))
 
 
-def _held(names: dict[str, Any]) -> WarningsHeld:
-    return WarningsHeld(
+def _held(names: dict[str, Any]) -> WarningsState:
+    return WarningsState(
         filters=list(names["filters"]),
         showwarning=names["showwarning"],
         show_impl=names[SHOW_IMPL],
@@ -189,15 +189,15 @@ def _module_of(message: warnings.WarningMessage) -> str:
     return message.filename.removesuffix(".py")
 
 
-# ---- the module, while turns run
+# ---- the module, while tests run at once
 
 
-class _FiltersHere(UserList[Filter]):
+class _FilterList(UserList[Filter]):
     """`warnings.filters` for that module's own functions, which read it as a global name.
 
     All that a UserList does goes by its `data`."""
 
-    def __init__(self, here: Callable[[], WarningsHeld]) -> None:
+    def __init__(self, here: Callable[[], WarningsState]) -> None:
         self._here = here
 
     @property
@@ -209,8 +209,8 @@ class _FiltersHere(UserList[Filter]):
         self._here().filters = filters
 
 
-def _class_by_turn(
-    here: Callable[[], WarningsHeld], raise_version: Callable[[], None]
+def _class_by_test(
+    here: Callable[[], WarningsState], raise_version: Callable[[], None]
 ) -> type[ModuleType]:
     """Of the module's attributes, as C code and all other modules see them."""
 
@@ -225,8 +225,8 @@ def _class_by_turn(
     return type("module", (ModuleType,), {name: attribute(own) for name, own in held.items()})
 
 
-def _names_by_turn(here: Callable[[], WarningsHeld], names: dict[str, Any]) -> dict[str, Any]:
-    """The module's global names that go by turn, too, by what they are without."""
+def _names_by_test(here: Callable[[], WarningsState], names: dict[str, Any]) -> dict[str, Any]:
+    """The module's global names that go by test, too, by what they are without."""
     raise_version, plainly_shown = names["_filters_mutated"], names["_showwarning_orig"]
 
     def show_message(message: warnings.WarningMessage) -> None:
@@ -258,7 +258,7 @@ def _names_by_turn(here: Callable[[], WarningsHeld], names: dict[str, Any]) -> d
         return forget
 
     return {
-        "filters": _FiltersHere(here),
+        "filters": _FilterList(here),
         "_showwarnmsg": show_message,
         SHOW_IMPL: lambda message: here().show_impl(message),
         "warn_explicit": warn_explicit,

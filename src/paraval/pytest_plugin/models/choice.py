@@ -18,7 +18,7 @@ from paraval.documents.problems import Location
 from paraval.errors import ParavalError, RequestError, SuiteError
 from paraval.plan.model_axis import fitting_models
 from paraval.plan.registry import Registry, read_registry
-from paraval.pytest_plugin.options import Wanted
+from paraval.pytest_plugin.options import PluginOptions
 
 FIXTURE = "model"
 SUFFIXES = (".yaml", ".yml", ".json", ".toml")
@@ -32,28 +32,28 @@ _OURS = "paraval.pytest_plugin"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ModelChoice:
     """The registry, and the models of it that run."""
 
     registry: Registry = field(repr=False)
     names: tuple[str, ...]
 
 
-CHOICE = pytest.StashKey["Choice | ParavalError"]()
+CHOICE = pytest.StashKey["ModelChoice | ParavalError"]()
 
 
-def choice_in(config: pytest.Config) -> Choice | None:
+def choice_in(config: pytest.Config) -> ModelChoice | None:
     """What was chosen; None where no test has asked for it yet, or it could not be."""
     found = config.stash.get(CHOICE, None)
-    return found if isinstance(found, Choice) else None
+    return found if isinstance(found, ModelChoice) else None
 
 
-def choose(config: pytest.Config, wanted: Wanted) -> Choice:
+def choose(config: pytest.Config, options: PluginOptions) -> ModelChoice:
     """Read once. RequestError or SuiteError says what is wrong."""
     found = config.stash.get(CHOICE, None)
     if found is None:
         try:
-            found = _choose(config, wanted)
+            found = _choose(config, options)
         except ParavalError as error:
             found = error
         config.stash[CHOICE] = found
@@ -62,14 +62,14 @@ def choose(config: pytest.Config, wanted: Wanted) -> Choice:
     return found
 
 
-def _choose(config: pytest.Config, wanted: Wanted) -> Choice:
-    registry = _read(config, wanted.registry)
+def _choose(config: pytest.Config, options: PluginOptions) -> ModelChoice:
+    registry = _read(config, options.registry)
     names = list(registry.models)
-    if wanted.models is None:
+    if options.models is None:
         names = names[:1]
-    elif wanted.models:
-        names = fitting_models(names, wanted.models)
-    return Choice(registry=registry, names=tuple(names))
+    elif options.models:
+        names = fitting_models(names, options.models)
+    return ModelChoice(registry=registry, names=tuple(names))
 
 
 def _read(config: pytest.Config, given: Path | None) -> Registry:
@@ -100,7 +100,7 @@ def _found(config: pytest.Config) -> str:
 # ---- the tests it makes
 
 
-def generate(metafunc: pytest.Metafunc, wanted: Wanted) -> str | None:
+def generate(metafunc: pytest.Metafunc, options: PluginOptions) -> str | None:
     """For `pytest_generate_tests`: one test for each chosen model, where `model` is ours.
 
     Tests stay in the order that they are written in, `test_x[haiku]` beside `test_x[gpt-oss]`. Only
@@ -112,7 +112,7 @@ def generate(metafunc: pytest.Metafunc, wanted: Wanted) -> str | None:
     if FIXTURE not in metafunc.fixturenames or not _is_ours(metafunc):
         return None
     try:
-        choice = choose(metafunc.config, wanted)
+        choice = choose(metafunc.config, options)
     except ParavalError as error:
         return str(error)
     metafunc.parametrize(

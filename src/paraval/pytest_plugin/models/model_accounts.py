@@ -26,7 +26,7 @@ UNNAMED = "tests"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class RetryMark:
     """What a test's mark asks for."""
 
     account: str | None = None
@@ -34,7 +34,7 @@ class Patience:
     """How often it is tried, refusals by rate limits included."""
 
 
-def patience_of(item: pytest.Item) -> Patience | None:
+def retry_mark_of(item: pytest.Item) -> RetryMark | None:
     """None: the test isn't marked, and a refusal is its failure. UsageError for a wrong mark."""
     mark = item.get_closest_marker(MARK)
     if mark is None:
@@ -50,7 +50,7 @@ def patience_of(item: pytest.Item) -> Patience | None:
             f' from 1 on), as in @pytest.mark.{MARK}(account="openai", tries={TRIES})'
         )
     assert isinstance(tries, int)
-    return Patience(account=None if account is None else str(account), tries=tries)
+    return RetryMark(account=None if account is None else str(account), tries=tries)
 
 
 def model_of(item: pytest.Item) -> Model | None:
@@ -82,21 +82,18 @@ def accounts_of(items: Iterable[pytest.Item]) -> Mapping[str, AccountLimits]:
 
 
 def account_of(item: pytest.Item, outage: Outage) -> str:
-    """Who refused the test: as it declares, else as the client tells, else the host."""
-    declared = _declared(item)
-    if declared is None and outage.client in MODEL_CLIENTS:
-        return outage.client
-    return declared or outage.host or outage.client or UNNAMED
+    """Who refused the test: as it declares, else as the client tells."""
+    return _declared(item) or outage.client or UNNAMED
 
 
 def _declared(item: pytest.Item) -> str | None:
     """The mark's, else the model's, else that of the one client that the test's module uses."""
-    patience, model = patience_of(item), model_of(item)
-    if patience is not None and patience.account is not None:
-        return patience.account
+    retry_mark, model = retry_mark_of(item), model_of(item)
+    if retry_mark is not None and retry_mark.account is not None:
+        return retry_mark.account
     if model is not None:
         return model.account
-    return None if patience is None else _client_in(item) or UNNAMED
+    return None if retry_mark is None else _client_in(item) or UNNAMED
 
 
 def _client_in(item: pytest.Item) -> str | None:

@@ -1,20 +1,21 @@
 """Whether an exception tells of an outage: a provider, or the way to it, and not of an answer.
 
-Looked for in the exception, in what it was raised from, and in groups. Nothing in an exception is
-to be trusted: a client's attributes may be missing, or raise themselves.
+Looked for in the exception, in what it was raised from, and in groups: by HTTP status, by the names
+of its classes (`clients`), by what Python itself raises. Where looking at it raises, it is none.
 """
 
 from __future__ import annotations
 
-import asyncio.exceptions
 import errno
 import re
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from asyncio.exceptions import CancelledError
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,7 +41,7 @@ _ANY = Model(name="any", provider=Provider.OPENAI, model="any", base_url="", acc
 """Which model was asked tells nothing of what a refusal means."""
 
 
-class Stops(Enum):
+class OutageScope(Enum):
     """What nothing can be done with any more, by a provider's own words."""
 
     ACCOUNT = auto()
@@ -56,10 +57,9 @@ class Outage:
     message: str
     retry_after: float | None = None
     lasting: bool = False
-    stops: Stops | None = None
+    stops: OutageScope | None = None
     client: str | None = None
     """The package of the client that tells it, or the provider that it names."""
-    host: str | None = None
 
 
 def outage_in(error: BaseException | None) -> Outage | None:
@@ -69,8 +69,12 @@ def outage_in(error: BaseException | None) -> Outage | None:
     happens then means just that. Raised *from* an outage it is one, and so is any other exception
     that comes up while one is handled: without it, the code would not have come there.
     """
-    found: Outage | None = _safely(_search, error, set())
-    return found
+    try:
+        return _search(error, set())
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - a user's or a client's own code: it must not end the run
+        return None
 
 
 def _search(error: BaseException | None, seen: set[int]) -> Outage | None:
@@ -82,11 +86,18 @@ def _search(error: BaseException | None, seen: set[int]) -> Outage | None:
     # A class may have anything for its module, None, too.
     kinds = [(str(one.__module__).partition(".")[0], one.__name__) for one in type(error).__mro__]
     known = [one for one in kinds if one[0] in MODEL_CLIENTS | WEB_CLIENTS]
-    found = _own(error) or _of_client(error, known) or _of_python(error)
-    if found is not None and known:  # the outermost client: litellm's errors are openai's, too
-        found = _with_client(found, error, known[0][0])
+    response = _response(error)
+    found = _own(error) or (_of_client(error, response, known) if known else None)
+    found = found or _of_python(error)
+    if found is not None and known:
+        provider = getattr(error, "llm_provider", None)  # litellm speaks for many
+        return replace(
+            found,
+            retry_after=_wait(error, response) if found.retry_after is None else found.retry_after,
+            client=provider or known[0][0],  # the outermost: litellm's errors are openai's, too
+        )
     # With a status it is the client's own word: what was answered is no outage.
-    if found is not None or (known and _status(error) is not None):
+    if found is not None or (known and _status(error, response) is not None):
         return found
     if error.__cause__ is not None:
         return _search(error.__cause__, seen)
@@ -96,19 +107,16 @@ def _search(error: BaseException | None, seen: set[int]) -> Outage | None:
 
 def _of_group(group: BaseExceptionGroup[BaseException], seen: set[int]) -> Outage | None:
     """One that failed by itself decides. Else what lasts says most; then the longest wait."""
-    found: list[Outage] = []
-    for inner in group.exceptions:
-        if not isinstance(inner, asyncio.exceptions.CancelledError):
-            outage = _search(inner, seen)
-            if outage is None:
-                return None
-            found.append(outage)
-    return max(found, key=_weight, default=None)
-
-
-def _weight(outage: Outage) -> tuple[bool, bool, float]:
-    is_refusal = outage.kind is Outcome.RATE_LIMITED
-    return (outage.lasting, is_refusal, outage.retry_after or 0.0)
+    inner = [one for one in group.exceptions if not isinstance(one, CancelledError)]
+    found = [outage for outage in (_search(one, seen) for one in inner) if outage is not None]
+    if len(found) < len(inner):
+        return None
+    refused = Outcome.RATE_LIMITED
+    return max(
+        found,
+        key=lambda one: (one.lasting, one.kind is refused, one.retry_after or 0.0),
+        default=None,
+    )
 
 
 # ---- one exception
@@ -116,11 +124,11 @@ def _weight(outage: Outage) -> tuple[bool, bool, float]:
 
 def _own(error: BaseException) -> Outage | None:
     """What paraval itself raises or is told by, and what clients say without a key."""
-    told, name, text = _got(error, "failure"), type(error).__name__, _text(error)
+    told, name, text = getattr(error, "failure", None), type(error).__name__, str(error)
     if isinstance(told, Failure):
         return _of_failure(told)
     if isinstance(error, RateLimitedError):
-        return _outage(error, Outcome.RATE_LIMITED, retry_after=error.retry_after)
+        return replace(_outage(error, Outcome.RATE_LIMITED), retry_after=error.retry_after)
     if isinstance(error, TransientError):
         return _outage(error, Outcome.INFRA_ERROR)
     is_late = isinstance(error, pytest.fail.Exception) and _OF_PYTEST_TIMEOUT.search(text)
@@ -132,7 +140,7 @@ def _own(error: BaseException) -> Outage | None:
 def _of_failure(failure: Failure) -> Outage | None:
     if not failure.kind.is_error:
         return None
-    stops = Stops.ACCOUNT if failure.stops == failure.account else Stops.MODEL
+    stops = OutageScope.ACCOUNT if failure.stops == failure.account else OutageScope.MODEL
     return Outage(
         kind=failure.kind,
         message=failure.message,
@@ -152,125 +160,81 @@ def _of_python(error: BaseException) -> Outage | None:
     return None
 
 
-def _of_client(error: BaseException, known: list[tuple[str, str]]) -> Outage | None:
+def _of_client(
+    error: BaseException, response: Any, known: Sequence[tuple[str, str]]
+) -> Outage | None:
     """By its status, by the code that AWS and gRPC have, or by the names of its classes."""
-    if not known:
-        return None
-    status, code, is_model = _status(error), _code(error), known[0][0] in MODEL_CLIENTS
+    status, is_model = _status(error, response), known[0][0] in MODEL_CLIENTS
     if status is not None and (status in _PASSING or (is_model and status >= 400)):
         refusal = ProviderRefusal(
-            status=status, complaint=_complaint(error), retry_after=_wait(error)
+            status=status, complaint=_complaint(error), retry_after=_wait(error, response)
         )
         failure = refused(_ANY, refusal).failure
         if failure.kind is not Outcome.CRASHED or failure.stops is not None:
             return _of_failure(replace(failure, message=_line(error)))
         # Else the request itself is wrong: that is the test's own.
-    if isinstance(_got(error, "reason"), TimeoutError):  # urllib's
+    if isinstance(getattr(error, "reason", None), TimeoutError):  # urllib's
         return _outage(error, Outcome.TIMEOUT)
-    names = [code, *(name for _, name in known if status is None)]
+    code = getattr(error, "code", None)  # gRPC's; AWS has its own name of an error
+    name = getattr(code() if callable(code) else code, "name", getattr(response, "code", None))
+    names = [name, *(name for _, name in known if status is None)]
     kind = next((KINDS[name] for name in names if name in KINDS), Outcome.FAILED)
     return _outage(error, kind) if kind.is_error else None
 
 
-def _with_client(outage: Outage, error: BaseException, client: str) -> Outage:
-    provider = _got(error, "llm_provider")  # litellm speaks for many, and says for whom
-    return replace(
-        outage,
-        retry_after=_wait(error) if outage.retry_after is None else outage.retry_after,
-        client=provider if provider and isinstance(provider, str) else client,
-        host=_host(error),
-    )
-
-
-def _outage(error: BaseException, kind: Outcome, *, retry_after: float | None = None) -> Outage:
+def _outage(error: BaseException, kind: Outcome) -> Outage:
     """`CRASHED`: for want of a key."""
     is_keyless = kind is Outcome.CRASHED
-    return Outage(
-        kind=kind,
-        message=_line(error),
-        retry_after=retry_after,
-        lasting=is_keyless,
-        stops=Stops.ACCOUNT if is_keyless else None,
-    )
+    stops = OutageScope.ACCOUNT if is_keyless else None
+    return Outage(kind=kind, message=_line(error), lasting=is_keyless, stops=stops)
+
+
+def _line(error: BaseException) -> str:
+    said = one_line(str(error))
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 # ---- what clients keep in their exceptions
 
 
-def _status(error: BaseException) -> int | None:
-    response = _got(error, "response")
-    for holder in (error, response, _got(error, "raw_response")):
+def _response(error: BaseException) -> Any:
+    """botocore's is a mapping."""
+    response = getattr(error, "response", None) or getattr(error, "raw_response", None)
+    if not isinstance(response, Mapping):
+        return response
+    about = response.get("ResponseMetadata", {})
+    return SimpleNamespace(
+        status_code=about.get("HTTPStatusCode"),
+        headers=about.get("HTTPHeaders"),
+        code=response.get("Error", {}).get("Code"),
+    )
+
+
+def _status(error: BaseException, response: Any) -> int | None:
+    for holder in (error, response):
         for name in ("status_code", "http_status", "status", "code"):
-            status = _got(holder, name)
+            status = getattr(holder, name, None)
             if isinstance(status, int) and 100 <= status < 600:
                 return int(status)
-    told = _inner(response, "ResponseMetadata").get("HTTPStatusCode")  # botocore's
-    return told if isinstance(told, int) else None
-
-
-def _code(error: BaseException) -> str | None:
-    """AWS's own name of an error, or gRPC's."""
-    code = _got(error, "code")
-    name = _got(_safely(code) if callable(code) else code, "name")
-    told = _inner(_got(error, "response"), "Error").get("Code", name)
-    return told if isinstance(told, str) else None
+    return None
 
 
 def _complaint(error: BaseException) -> ServerComplaint:
-    body = _got(error, "body")
+    body = getattr(error, "body", None)
     if isinstance(body, str):
         return complaint_in(body)
-    found = complaint_of(_inner(body, "error") or body)
-    return found if found.message else replace(found, message=_text(error))
+    inner = body.get("error") if isinstance(body, Mapping) else None
+    found = complaint_of(inner or body)
+    return found if found.message else replace(found, message=str(error))
 
 
-def _wait(error: BaseException) -> float | None:
-    response = _got(error, "response")
-    holders = (response, error, _got(error, "raw_response"))
-    told = [_got(one, "headers") for one in holders]
-    for headers in (*told, _inner(response, "ResponseMetadata").get("HTTPHeaders")):
-        items = _safely(lambda held: list(held.items()), headers) or []
-        wait = retry_after({str(name).lower(): str(one) for name, one in items}, time.time())
+def _wait(error: BaseException, response: Any) -> float | None:
+    for holder in (response, error):
+        headers = getattr(holder, "headers", None) or {}
+        wait = retry_after(
+            {str(name).lower(): str(one) for name, one in headers.items()}, time.time()
+        )
         if wait is not None:
             return wait
-    found = _RETRY_DELAY.search(_text(error)[:10_000])  # Google tells it in the body
+    found = _RETRY_DELAY.search(str(error)[:10_000])  # Google tells it in the body
     return None if found is None else duration(found[1], time.time()) or None
-
-
-def _host(error: BaseException) -> str | None:
-    response = _got(error, "response")
-    for holder in (_got(error, "request"), _got(response, "request"), response, error):
-        for name in ("url", "real_url", "filename"):
-            found = re.match(r"https?://(?:[^/@]*@)?([^/?#]+)", str(_got(holder, name) or ""))
-            if found is not None:
-                return found[1].lower()
-    host = _got(error, "host")  # aiohttp's
-    return host if isinstance(host, str) and host else None
-
-
-def _line(error: BaseException) -> str:
-    said = one_line(_text(error))
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
-
-
-def _text(error: BaseException) -> str:
-    return str(_safely(str, error) or "")
-
-
-def _inner(held: Any, name: str) -> Mapping[str, Any]:
-    found = held.get(name) if isinstance(held, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
-
-
-def _got(held: Any, name: str) -> Any:
-    return _safely(getattr, held, name, None)
-
-
-def _safely(act: Callable[..., Any], *given: Any) -> Any:
-    """None where it raises: properties raise what they like, `pytest.fail` and `sys.exit`, too."""
-    try:
-        return act(*given)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - a user's or a client's own code: it must not end the run
-        return None

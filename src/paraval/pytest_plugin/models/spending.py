@@ -19,7 +19,7 @@ from paraval.records import AccountUse, Spend
 from paraval.text.words import dollars
 
 
-class Spending:
+class SpendRecorder:
     """What one test spent, by model; of this attempt, and of those before it."""
 
     def __init__(self, item: pytest.Item) -> None:
@@ -83,7 +83,7 @@ class Spending:
 
 def spending_of(item: pytest.Item) -> tuple[Spend | None, tuple[AccountUse, ...]]:
     """What this attempt spent in all, and what it did with accounts; None: it asked no model."""
-    spending = item.stash.get(SPENDING, None)
+    spending: SpendRecorder | None = item.stash.get(SPENDING, None)
     if spending is None:
         return None, ()
     spends = spending.by_model()

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from paraval.pytest_plugin.models.spending import Spending
-    from paraval.records import Spend
-
 PROPERTY = "paraval_usage"
 """Of a report's `user_properties`: junit files and xdist carry it."""
-SPENDING: pytest.StashKey[Spending] = pytest.StashKey()
-"""Where a test keeps it, once it asks a model."""
+SPENDING = pytest.StashKey[Any]()
+"""Where a test keeps its `SpendRecorder`, once it asks a model."""
 
 
-def spent_in(terminalreporter: Any) -> Mapping[str, Spend]:
-    """By model, as the reports tell that the terminal was shown; empty: no model was asked."""
-    told = [
+def properties_in(terminalreporter: Any) -> Sequence[list[tuple[str, object]]]:
+    """Of the reports that the terminal was shown and that tell of models."""
+    return [
         report.user_properties
         for reports in terminalreporter.stats.values()
         for report in reports
@@ -27,8 +23,3 @@ def spent_in(terminalreporter: Any) -> Mapping[str, Spend]:
         if getattr(report, "when", None) == "teardown"
         and any(name == PROPERTY for name, _ in report.user_properties)
     ]
-    if not told:
-        return {}
-    from paraval.pytest_plugin.models.spending import spends_in, summed
-
-    return summed(map(spends_in, told))

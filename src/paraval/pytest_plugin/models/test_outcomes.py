@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import pytest
 
 from paraval.pytest_plugin.models.spending import spending_of
+from paraval.pytest_plugin.running.current_test import PhaseEnd
 from paraval.records import (
     AccountUse,
     AttemptResult,
@@ -27,19 +27,7 @@ LONGEST_LINE = 500
 PASSED = Grade(score=1.0, passed=True, grader="pytest")
 
 
-class Ended(Protocol):
-    """How one phase of a test ended."""
-
-    @property
-    def report(self) -> pytest.TestReport: ...
-
-    @property
-    def error(self) -> BaseException | None:
-        """What was raised in it; None: nothing, or nobody knows any more."""
-        ...
-
-
-def result_of(item: pytest.Item, phases: Sequence[Ended], duration_s: float) -> AttemptResult:
+def result_of(item: pytest.Item, phases: Sequence[PhaseEnd], duration_s: float) -> AttemptResult:
     """What the engine and the store are told of a test."""
     outcome, failure = outcome_of(phases, item)
     grades: tuple[Grade, ...] = ()
@@ -60,7 +48,7 @@ def result_of(item: pytest.Item, phases: Sequence[Ended], duration_s: float) -> 
 
 
 def outcome_of(
-    phases: Sequence[Ended], item: pytest.Item | None = None
+    phases: Sequence[PhaseEnd], item: pytest.Item | None = None
 ) -> tuple[Outcome, Failure | None]:
     """A verdict has no failure. The call's verdict stands, whatever becomes of the teardown.
 
@@ -80,7 +68,7 @@ def outcome_of(
     return Outcome.CRASHED, Failure(kind=Outcome.CRASHED, message=message, lasting=True)
 
 
-def _without_failure(phases: Sequence[Ended]) -> tuple[Outcome, Failure | None]:
+def _without_failure(phases: Sequence[PhaseEnd]) -> tuple[Outcome, Failure | None]:
     for phase in phases:
         if phase.report.skipped:
             reason = _why_skipped(phase.report)
@@ -113,19 +101,19 @@ def _short(line: str) -> str:
     return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…"
 
 
-def _why(phases: Sequence[Ended]) -> str:
+def _why(phases: Sequence[PhaseEnd]) -> str:
     return next(crash_line(phase.report) for phase in phases if phase.report.failed)
 
 
 # ---- outages
 
 
-def _outage(phase: Ended, item: pytest.Item | None) -> Failure | None:
+def _outage(phase: PhaseEnd, item: pytest.Item | None) -> Failure | None:
     if phase.error is None:
         return None
     # Only here: a run in which nothing fails needs none of it.
-    from paraval.pytest_plugin.models.model_accounts import account_of, model_of, patience_of
-    from paraval.pytest_plugin.models.outages import Stops, outage_in
+    from paraval.pytest_plugin.models.model_accounts import account_of, model_of, retry_mark_of
+    from paraval.pytest_plugin.models.outages import OutageScope, outage_in
 
     outage = outage_in(phase.error)
     if outage is None:
@@ -142,9 +130,9 @@ def _outage(phase: Ended, item: pytest.Item | None) -> Failure | None:
         return failure
     account, asked, stops = account_need(account_of(item, outage)), model_of(item), None
     # Tests that did not ask the engine to look after their account each tell for themselves.
-    if outage.stops is not None and patience_of(item) is not None:
+    if outage.stops is not None and retry_mark_of(item) is not None:
         model = None if asked is None else model_need(asked.name)
-        stops = account if outage.stops is Stops.ACCOUNT else model
+        stops = account if outage.stops is OutageScope.ACCOUNT else model
     return replace(failure, account=account, stops=stops)
 
 

@@ -22,7 +22,7 @@ from paraval.text.terminal import columns, cut_middle, one_line, printable, to_a
 from paraval.text.words import counted, duration, rough_time
 
 if TYPE_CHECKING:
-    from paraval.pytest_plugin.running.protocol import ItemEnd
+    from paraval.pytest_plugin.running.protocol import ItemResult
     from paraval.records import Failure
 
 LONGEST_NAME = 60
@@ -45,7 +45,7 @@ class Progress:
     def waits(self, nodeid: str, failure: Failure, seconds: float) -> None:
         """It decided nothing, and is started again after these seconds."""
 
-    def ended(self, end: ItemEnd, eta_s: float | None) -> None:
+    def ended(self, end: ItemResult, eta_s: float | None) -> None:
         """`eta_s`: until the last test ends; None: nobody can tell."""
 
     def put_off(self, nodeid: str) -> None:
@@ -72,7 +72,7 @@ def progress_for(
     if form is ProgressForm.LINES:
         return Lines(reporter, nodeids)
     if _can_show_a_line(config, reporter, os.environ if environ is None else environ):
-        return Line(reporter, nodeids)
+        return TerminalLine(reporter, nodeids)
     return Progress()
 
 
@@ -96,7 +96,7 @@ def _is_terminal(reporter: Any) -> bool:
 # ---- one line at the bottom of a terminal
 
 
-class Line(Progress):
+class TerminalLine(Progress):
     """A line below pytest's own, gone at the end: `12/200 · 15 running · 2 wait for openai (4 s)
     · 1 failed · 0:04 · ETA 8 s · longest: test_x 6 s`."""
 
@@ -136,7 +136,7 @@ class Line(Progress):
         self._waiting[nodeid] = (refuser_in(failure), self._clock() + seconds)
         self.tick()
 
-    def ended(self, end: ItemEnd, eta_s: float | None) -> None:
+    def ended(self, end: ItemResult, eta_s: float | None) -> None:
         self._running.end(end.item.nodeid)
         self._waiting.pop(end.item.nodeid, None)
         self._done += 1
@@ -219,7 +219,7 @@ class Lines(Progress):
         told = f"{self._name(nodeid)}: {self._spelt_line(why)}, again in {rough_time(seconds)}\n"
         self._reporter.write(told, flush=True)
 
-    def ended(self, end: ItemEnd, eta_s: float | None) -> None:
+    def ended(self, end: ItemResult, eta_s: float | None) -> None:
         self._done += 1
         letter, nodeid, total = letter_of(end), end.item.nodeid, len(self._names)
         left = eta(eta_s, self._done, total)
@@ -307,7 +307,7 @@ def refuser_in(failure: Failure) -> str:
     return (failure.account or "").partition(":")[2]
 
 
-def letter_of(end: ItemEnd) -> str:
+def letter_of(end: ItemResult) -> str:
     """As pytest marks a test: `.`, F, E, s, x or X."""
     letter = "."
     for phase in end.phases:

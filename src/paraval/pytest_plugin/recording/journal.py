@@ -20,14 +20,15 @@ from paraval.errors import StoreError
 from paraval.models.secrets import Redactor
 from paraval.pytest_plugin.models.test_outcomes import crash_line, outcome_of
 from paraval.pytest_plugin.recording.node_ids import without_xdist_group
-from paraval.pytest_plugin.recording.told import told_by
+from paraval.pytest_plugin.recording.told import report_data_of
+from paraval.pytest_plugin.running.current_test import PhaseEnd
 from paraval.records import Attempt, AttemptResult, Failure, Grade, Outcome, Plan, RunInfo, Trial
 from paraval.settings import LOG_LIMIT_BYTES
 from paraval.store.ledger import Ledger
 
 
 @dataclass(slots=True)
-class _Course:
+class _TestProgress:
     """One test, from its first start to its result."""
 
     trial: Trial
@@ -44,7 +45,7 @@ class _Course:
     reports: list[pytest.TestReport] = field(default_factory=list)
 
 
-class Journal:
+class RunJournal:
     """The one run that a session is."""
 
     def __init__(self, ledger: Ledger, redactor: Redactor, node_ids: Iterable[str]) -> None:
@@ -54,10 +55,10 @@ class Journal:
         self._began = time.time()
         self._lock = threading.Lock()
         """Guards the courses: tests start in their own threads."""
-        self._waiting: dict[str, deque[_Course]] = {}
+        self._waiting: dict[str, deque[_TestProgress]] = {}
         """By node id: those without a result, in plan order."""
         for node_id, trial in zip(node_ids, ledger.plan.trials, strict=True):
-            self._waiting.setdefault(node_id, deque()).append(_Course(trial))
+            self._waiting.setdefault(node_id, deque()).append(_TestProgress(trial))
         self.failure: StoreError | None = None
         """Why something could not be written; None: all is well."""
         ledger.open(deliver=lambda _durable: None, on_failure=self._failed)
@@ -94,7 +95,7 @@ class Journal:
                 self._begin(course)
             course.is_set_up = True
 
-    def _begin(self, course: _Course) -> None:
+    def _begin(self, course: _TestProgress) -> None:
         course.begun += 1
         course.is_open = True
         now = time.time()
@@ -126,12 +127,12 @@ class Journal:
             self._waiting[without_xdist_group(node_id)].popleft()
         self._record(course)
 
-    def _course(self, node_id: str) -> _Course | None:
+    def _course(self, node_id: str) -> _TestProgress | None:
         """With the lock held; None: it is not in the plan, or has its result already."""
         waiting = self._waiting.get(without_xdist_group(node_id))
         return waiting[0] if waiting else None
 
-    def _record(self, course: _Course) -> None:
+    def _record(self, course: _TestProgress) -> None:
         test = ended(course.reports)
         # Attempts may have begun that nobody told the end of: the last one is the last.
         last = max(course.begun, len(test.attempts))
@@ -143,7 +144,7 @@ class Journal:
         self._end(attempt, result, final=True, course=course)
 
     def _end(
-        self, attempt: Attempt, result: AttemptResult, *, final: bool, course: _Course
+        self, attempt: Attempt, result: AttemptResult, *, final: bool, course: _TestProgress
     ) -> None:
         self._ledger.record_end(
             attempt,
@@ -153,7 +154,7 @@ class Journal:
             on_durable=_nothing,
         )
 
-    def _attempt(self, course: _Course, number: int) -> Attempt:
+    def _attempt(self, course: _TestProgress, number: int) -> Attempt:
         folder = self._ledger.attempt_folder(course.trial, number)
         return Attempt(trial=course.trial, number=number, folder=folder)
 
@@ -200,7 +201,7 @@ class Journal:
         except StoreError as error:
             self._failed(error)
 
-    def _skip(self, course: _Course, reason: str) -> None:
+    def _skip(self, course: _TestProgress, reason: str) -> None:
         failure = Failure(kind=Outcome.SKIPPED, message=reason)
         result = AttemptResult(outcome=Outcome.SKIPPED, error=failure)
         attempt = self._attempt(course, course.begun + 1)
@@ -226,7 +227,7 @@ PHASES = ("setup", "call", "teardown")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class TestRecord:
     """A test, ended."""
 
     attempts: tuple[AttemptResult, ...]
@@ -235,20 +236,12 @@ class Ended:
     """stdout, stderr, log, traceback: those of the last attempt that are not empty."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Phase:
-    """One phase, of which nobody knows the exception any more."""
-
-    report: pytest.TestReport
-    error: BaseException | None = None
-
-
-def ended(reports: Sequence[pytest.TestReport]) -> Ended:
+def ended(reports: Sequence[pytest.TestReport]) -> TestRecord:
     """By the reports of one test, in their order; at least one."""
-    told = next(filter(None, map(told_by, reversed(reports))), None)
+    told = next(filter(None, map(report_data_of, reversed(reports))), None)
     attempts = (_by_reports_alone(reports),) if told is None else (*told.earlier, told.result)
     last = _with_notes(_as_final(attempts[-1]), reports)
-    return Ended(attempts=(*attempts[:-1], last), texts=_texts(reports))
+    return TestRecord(attempts=(*attempts[:-1], last), texts=_texts(reports))
 
 
 def is_lost(report: pytest.TestReport) -> bool:
@@ -262,7 +255,7 @@ def _by_reports_alone(reports: Sequence[pytest.TestReport]) -> AttemptResult:
     if lost is not None:
         died = Failure(kind=Outcome.CRASHED, message=crash_line(lost))
         return AttemptResult(outcome=Outcome.CRASHED, error=died, duration_s=seconds)
-    outcome, failure = outcome_of([_Phase(report=report) for report in reports])
+    outcome, failure = outcome_of([PhaseEnd(report=report) for report in reports])
     passed = outcome is Outcome.PASSED
     why = next((crash_line(report) for report in reports if report.failed), "")
     grade = Grade(score=float(passed), passed=passed, grader="pytest", reason=why)

@@ -1,12 +1,14 @@
-"""What a node id says: the test's file, and the test without the model that it ran with.
+"""What a node id says: the test's file, its code, and the test without the model that it ran with.
 
 By the text alone, since a process that only hears of tests (xdist's controller) has nothing else.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Collection
+from pathlib import Path
 
 MODEL = "model"
 """The axis that a suite of tests may have, and the fixture that it comes from."""
@@ -60,3 +62,44 @@ def _parameters(node_id: str) -> str | None:
     if start < 0 or not node_id.endswith("]"):
         return None
     return node_id[start + 1 : -1]
+
+
+# ---- which code a test is
+
+
+DIGEST_BYTES = 16
+
+
+class SourceDigests:
+    """The files of tests under one rootdir."""
+
+    def __init__(self, rootdir: Path) -> None:
+        self._rootdir = rootdir
+        self._contents: dict[Path, bytes] = {}
+        self._by_file: dict[str, str] = {}
+
+    def digest(self, node_id: str) -> str:
+        """Of the test's file and its conftests as they are now; the same for all in one file."""
+        file = file_of(node_id)
+        if file not in self._by_file:
+            self._by_file[file] = self._digest_of(self._rootdir / file)
+        return self._by_file[file]
+
+    def _digest_of(self, path: Path) -> str:
+        digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        digest.update(self._content_of(path))
+        for folder in path.parents:
+            digest.update(self._content_of(folder / "conftest.py"))
+            if folder == self._rootdir:
+                break
+        return digest.hexdigest()
+
+    def _content_of(self, path: Path) -> bytes:
+        """A digest of a file; of one that cannot be read, of nothing."""
+        if path not in self._contents:
+            try:
+                content = path.read_bytes()
+            except (OSError, ValueError):  # A name that no file can have.
+                content = b""
+            self._contents[path] = hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()
+        return self._contents[path]

@@ -21,19 +21,19 @@ from paraval.errors import ParavalError, StoreError
 from paraval.git.repositories import find_repository, resolve, tree_of
 from paraval.git.snapshots import snapshot_tree
 from paraval.models.secrets import Redactor
-from paraval.pytest_plugin.options import FAIL_UNDER, Wanted, dest_of
-from paraval.pytest_plugin.recording.journal import Journal
+from paraval.pytest_plugin.options import FAIL_UNDER, PluginOptions, dest_of
+from paraval.pytest_plugin.recording.journal import RunJournal
+from paraval.pytest_plugin.recording.node_ids import SourceDigests
 from paraval.pytest_plugin.recording.test_trials import (
-    Frame,
-    KnownTest,
+    PlanFrame,
+    PlannedTest,
     has_model,
     key_by_code,
     known_test,
     named_test,
     plan_of,
 )
-from paraval.pytest_plugin.recording.told import register_telling
-from paraval.pytest_plugin.session.test_history import Sources
+from paraval.pytest_plugin.recording.told import register_report_data
 from paraval.records import FunctionTarget, Limits, Model, Outcome, Plan, RunInfo
 from paraval.report.gate import Gate, GateVerdict
 from paraval.report.report import Report
@@ -47,26 +47,26 @@ _SECRET = re.compile(r"(?:^|_)(?:KEY|TOKEN|PASSWORD)$|(?:^|_)SECRET", re.IGNOREC
 """Names of variables that hold what must not be kept."""
 
 
-def register_recording(config: pytest.Config, wanted: Wanted) -> None:
+def register_recording(config: pytest.Config, options: PluginOptions) -> None:
     """xdist's workers only tell; the controller records."""
-    register_telling(config)
+    register_report_data(config)
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Recording(config, wanted), Recording.NAME)
+        config.pluginmanager.register(RunRecorder(config, options), RunRecorder.NAME)
 
 
-class Recording:
+class RunRecorder:
     """A plugin."""
 
     NAME = "paraval-recording"
 
-    def __init__(self, config: pytest.Config, wanted: Wanted) -> None:
-        assert wanted.store is not None
+    def __init__(self, config: pytest.Config, options: PluginOptions) -> None:
+        assert options.store is not None
         self._config = config
-        self._wanted = wanted
-        self._store = Store(wanted.store)
+        self._options = options
+        self._store = Store(options.store)
         self._fail_under = fail_under_in(config)
-        self._journal: Journal | None = None
-        self._review: Review | None = None
+        self._journal: RunJournal | None = None
+        self._review: SessionReview | None = None
         self._why_not_all: str | None = None
         """Why the session ends before its time, if that is on purpose."""
 
@@ -96,15 +96,15 @@ class Recording:
         from paraval.pytest_plugin.models.choice import choose
 
         try:
-            return choose(self._config, self._wanted).registry.models
+            return choose(self._config, self._options).registry.models
         except ParavalError:
             # There is none: whatever a test calls a model is its own.
             return {}
 
-    def _begin(self, tests: Sequence[KnownTest], models: Mapping[str, Model]) -> None:
+    def _begin(self, tests: Sequence[PlannedTest], models: Mapping[str, Model]) -> None:
         rootdir = self._config.rootpath
         redactor = _redactor(models)
-        frame = Frame(
+        frame = PlanFrame(
             name=redactor.text(str(self._config.getini("paraval_suite")))
             or f"pytest:{rootdir.name}",
             folder=str(rootdir),
@@ -114,16 +114,16 @@ class Recording:
         )
         # Parameters may be secrets, and they stand in the names of tests.
         shown = [replace(test, node_id=redactor.text(test.node_id)) for test in tests]
-        plan = plan_of(shown, frame=frame, key_of=key_by_code(Sources(rootdir)))
+        plan = plan_of(shown, frame=frame, key_of=key_by_code(SourceDigests(rootdir)))
         try:
             ledger = self._store.create_run(plan, seed=0)
         except ParavalError as error:
             raise pytest.UsageError(f"--paraval-store: {for_tests(error)}") from error
-        self._journal = Journal(ledger, redactor, [test.node_id for test in tests])
+        self._journal = RunJournal(ledger, redactor, [test.node_id for test in tests])
 
     def _at_once(self) -> int:
         workers = getattr(self._config.option, "numprocesses", None)
-        return max(1, self._wanted.parallel) * max(1, workers if isinstance(workers, int) else 1)
+        return max(1, self._options.parallel) * max(1, workers if isinstance(workers, int) else 1)
 
     def _about(self, rootdir: Path) -> dict[str, object]:
         """What a reader of the run may ask for: how it was started, and on which code."""
@@ -221,11 +221,11 @@ MOST_NAMED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Review:
+class SessionReview:
     """A session, looked back at."""
 
     run: RunInfo
-    flaky: tuple[Flaky, ...] = ()
+    flaky: tuple[FlakyTest, ...] = ()
     gate: Gate | None = None
     """None: nobody asked for a rate, or nothing can be told."""
     failure: ParavalError | None = None
@@ -246,9 +246,9 @@ class Review:
             yield f"not all is recorded: {for_tests(self.failure)}"
 
 
-def review_of(store: Store, journal: Journal, fail_under: float | None) -> Review:
+def review_of(store: Store, journal: RunJournal, fail_under: float | None) -> SessionReview:
     """Of a journal that is closed. What cannot be read is told, and ends no session."""
-    flaky: tuple[Flaky, ...] = ()
+    flaky: tuple[FlakyTest, ...] = ()
     gate: Gate | None = None
     failure: ParavalError | None = journal.failure
     try:
@@ -258,7 +258,7 @@ def review_of(store: Store, journal: Journal, fail_under: float | None) -> Revie
                 gate = Report(reader).gate
     except ParavalError as error:
         failure = failure or error
-    return Review(run=journal.run, flaky=flaky, gate=gate, failure=failure)
+    return SessionReview(run=journal.run, flaky=flaky, gate=gate, failure=failure)
 
 
 def _how_to_report(run: RunInfo) -> str:
@@ -292,7 +292,7 @@ MOST_RUNS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flaky:
+class FlakyTest:
     """A test that the same code passes and fails."""
 
     node_id: str
@@ -307,7 +307,7 @@ class Flaky:
         return f"flaky: {self.node_id} passed {self.passed} of {times} on this code ({runs})"
 
 
-def flaky_tests(store: Store, plan: Plan) -> tuple[Flaky, ...]:
+def flaky_tests(store: Store, plan: Plan) -> tuple[FlakyTest, ...]:
     """Of the plan's tests, in plan order. Attempts count, so that a test which passed when it was
     run again in the same session is one of them.
 
@@ -323,7 +323,7 @@ def flaky_tests(store: Store, plan: Plan) -> tuple[Flaky, ...]:
         for key, counts in judged.items():
             verdicts[key].update(counts)
     return tuple(
-        Flaky(
+        FlakyTest(
             node_id=trial.target.reference,
             passed=verdicts[trial.key][Outcome.PASSED],
             failed=verdicts[trial.key][Outcome.FAILED],

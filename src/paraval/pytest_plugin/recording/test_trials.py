@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from paraval.pytest_plugin.recording.node_ids import (
+    DIGEST_BYTES,
     MODEL,
+    SourceDigests,
     model_in,
     without_model,
     without_xdist_group,
 )
-from paraval.pytest_plugin.session.test_history import DIGEST_BYTES, Sources
 from paraval.records import Case, FunctionTarget, Limits, Model, Plan, Scalar, Trial, Variant
 
 NO_MODEL = "(no model)"
@@ -52,7 +53,7 @@ def trial_of(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnownTest:
+class PlannedTest:
     """A test that will run, as far as a plan needs to know it."""
 
     node_id: str
@@ -65,7 +66,7 @@ class KnownTest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class PlanFrame:
     """What a plan has beside its trials."""
 
     name: str
@@ -76,14 +77,16 @@ class Frame:
     selection: Mapping[str, object] = field(default_factory=dict)
 
 
-KeyOf = Callable[[KnownTest, int], str]
+KeyOf = Callable[[PlannedTest, int], str]
 """The key of a test, the so-maniest of its node id."""
 
 
-def known_test(item: pytest.Item, models: Mapping[str, Model]) -> KnownTest:
+def known_test(item: pytest.Item, models: Mapping[str, Model]) -> PlannedTest:
     # A user's own fixture or parameter may have the name; its values are no models of ours.
     name = item.callspec.params[MODEL] if has_model(item) else None  # type: ignore[attr-defined]  # of a Function
-    return KnownTest(node_id=item.nodeid, model=models.get(name) if isinstance(name, str) else None)
+    return PlannedTest(
+        node_id=item.nodeid, model=models.get(name) if isinstance(name, str) else None
+    )
 
 
 def has_model(item: pytest.Item) -> bool:
@@ -92,14 +95,14 @@ def has_model(item: pytest.Item) -> bool:
     return spec is not None and MODEL in spec.params
 
 
-def named_test(node_id: str, models: Mapping[str, Model]) -> KnownTest:
+def named_test(node_id: str, models: Mapping[str, Model]) -> PlannedTest:
     """By the text alone, as far as that tells: all that xdist's controller has."""
     bare = without_xdist_group(node_id)
     name = model_in(bare, models)
-    return KnownTest(node_id=bare, model=None if name is None else models[name])
+    return PlannedTest(node_id=bare, model=None if name is None else models[name])
 
 
-def plan_of(tests: Iterable[KnownTest], *, frame: Frame, key_of: KeyOf) -> Plan:
+def plan_of(tests: Iterable[PlannedTest], *, frame: PlanFrame, key_of: KeyOf) -> Plan:
     """All tests, in their order. Those with the same node id are repeats of one another."""
     tests = tuple(tests)
     seen: Counter[str] = Counter()
@@ -136,13 +139,13 @@ def _axes(trials: Sequence[Trial]) -> dict[str, tuple[Scalar, ...]]:
     return {MODEL: tuple(values)} if values else {}
 
 
-def key_by_code(sources: Sources) -> KeyOf:
+def key_by_code(sources: SourceDigests) -> KeyOf:
     """A hash of all that decides the result, as far as it is the test's own: its code and model.
 
     What it tests is not in it; of that the run's selection tells.
     """
 
-    def key_of(test: KnownTest, repeat: int) -> str:
+    def key_of(test: PlannedTest, repeat: int) -> str:
         words = [test.node_id, repeat, sources.digest(test.node_id), _model_words(test.model)]
         text = json.dumps(words, sort_keys=True, default=str)
         return hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest()

@@ -14,23 +14,24 @@ from typing import Any
 import pytest
 
 from paraval.pytest_plugin.models.test_outcomes import result_of
+from paraval.pytest_plugin.running.current_test import PhaseEnd
 from paraval.records import AttemptResult, Failure, Grade, Outcome, Spend
 
 ATTRIBUTE = "paraval"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ReportData:
     """How a test ended, by all that its own process knew of it."""
 
     result: AttemptResult
     earlier: tuple[AttemptResult, ...] = ()
     """Its attempts before this one, in their order: refused by a rate limit, and tried again."""
     alone: str | None = None
-    """Why it had to have the floor for itself, although nothing told before."""
+    """Why it had to run alone, although nothing told before."""
 
 
-def attach(report: pytest.TestReport, told: Told) -> None:
+def attach_report_data(report: pytest.TestReport, told: ReportData) -> None:
     data = {
         "result": _as_data(told.result),
         "earlier": [_as_data(result) for result in told.earlier],
@@ -39,12 +40,12 @@ def attach(report: pytest.TestReport, told: Told) -> None:
     setattr(report, ATTRIBUTE, data)
 
 
-def told_by(report: pytest.TestReport) -> Told | None:
+def report_data_of(report: pytest.TestReport) -> ReportData | None:
     """None: its process knew nothing more, or did not live to tell it."""
     data = getattr(report, ATTRIBUTE, None)
     if not isinstance(data, dict):
         return None
-    return Told(
+    return ReportData(
         result=_from_data(data["result"]),
         earlier=tuple(map(_from_data, data["earlier"])),
         alone=data["alone"],
@@ -100,27 +101,19 @@ def _from_data(data: dict[str, Any]) -> AttemptResult:
 # ---- the plugin that tells
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Phase:
-    """How one phase ended."""
-
-    report: pytest.TestReport
-    error: BaseException | None
-
-
 @dataclass(slots=True)
-class _Course:
+class _PhaseLog:
     """What is known of a test so far."""
 
-    phases: list[_Phase] = field(default_factory=list)
+    phases: list[PhaseEnd] = field(default_factory=list)
     earlier: list[AttemptResult] = field(default_factory=list)
 
 
-_COURSE = pytest.StashKey[_Course]()
+_COURSE = pytest.StashKey[_PhaseLog]()
 
 
-class Telling:
-    """`alone`: by node id, why tests had to have the floor for themselves; filled by others."""
+class ReportDataPlugin:
+    """`alone`: by node id, why tests had to run alone; filled by others."""
 
     NAME = "paraval-telling"
 
@@ -132,30 +125,32 @@ class Telling:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
-        course = item.stash.setdefault(_COURSE, _Course())
+        course = item.stash.setdefault(_COURSE, _PhaseLog())
         if report.when == "setup":
             course.phases = []
         error = None if call.excinfo is None else call.excinfo.value
-        course.phases.append(_Phase(report=report, error=error))
+        course.phases.append(PhaseEnd(report=report, error=error))
         if report.when == "teardown":
             self._tell(item, course)
         return report
 
-    def _tell(self, item: pytest.Item, course: _Course) -> None:
+    def _tell(self, item: pytest.Item, course: _PhaseLog) -> None:
         phases, course.phases = course.phases, []
         seconds = sum(phase.report.duration for phase in phases)
         result = result_of(item, phases, seconds)
         why = self.alone.get(item.nodeid)
-        attach(phases[-1].report, Told(result=result, earlier=tuple(course.earlier), alone=why))
+        attach_report_data(
+            phases[-1].report, ReportData(result=result, earlier=tuple(course.earlier), alone=why)
+        )
         course.earlier.append(result)
 
 
-def register_telling(config: pytest.Config) -> Telling:
+def register_report_data(config: pytest.Config) -> ReportDataPlugin:
     """The session's one; what it is to know of tests that had to run alone is set on it."""
     manager = config.pluginmanager
-    found = manager.get_plugin(Telling.NAME)
+    found = manager.get_plugin(ReportDataPlugin.NAME)
     if found is None:
-        found = Telling()
-        manager.register(found, Telling.NAME)
-    assert isinstance(found, Telling)
+        found = ReportDataPlugin()
+        manager.register(found, ReportDataPlugin.NAME)
+    assert isinstance(found, ReportDataPlugin)
     return found

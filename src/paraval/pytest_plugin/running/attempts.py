@@ -12,7 +12,8 @@ import pytest
 
 from paraval.pytest_plugin.models.spending import begin_again as spend_again
 from paraval.pytest_plugin.models.spent import PROPERTY
-from paraval.pytest_plugin.models.test_outcomes import Ended, outcome_of
+from paraval.pytest_plugin.models.test_outcomes import outcome_of
+from paraval.pytest_plugin.running.current_test import PhaseEnd
 from paraval.records import Failure, Outcome
 
 MAY_COME_AGAIN = pytest.StashKey[bool]()
@@ -38,7 +39,7 @@ def begin_again(item: pytest.Item) -> None:
     _drop_instance(item)
 
 
-def refusal_in(phases: Sequence[Ended], item: pytest.Item) -> Failure | None:
+def refusal_in(phases: Sequence[PhaseEnd], item: pytest.Item) -> Failure | None:
     """By a rate limit, in the phases so far. One that lasts, as of a quota that is used up, is not
     waited for."""
     outcome, failure = outcome_of(phases, item)
@@ -47,7 +48,7 @@ def refusal_in(phases: Sequence[Ended], item: pytest.Item) -> Failure | None:
     return failure
 
 
-def will_come_again(phases: Sequence[Ended], item: pytest.Item) -> bool:
+def will_come_again(phases: Sequence[PhaseEnd], item: pytest.Item) -> bool:
     """Then it keeps what it shares with others, as if it had not ended: else a server that only
     this test needs would be started and ended for each attempt."""
     return item.stash.get(MAY_COME_AGAIN, False) and refusal_in(phases, item) is not None

@@ -1,52 +1,89 @@
 """The current test: whose the code is that asks, in whatever thread.
 
-A turn is one test while it runs in a thread beside others. It travels in a context variable, so
+A running test (one that runs in a thread beside others) travels in a context variable, so
 that asyncio's tasks belong to the test that made them, and into the threads and pools that its code
 uses. Code in an empty context belongs to the test of its thread. Code of nobody (pytest itself, a
-test that runs alone in the main thread, a thread that is older than all tests) has no turn.
+test that runs alone in the main thread, a thread that is older than all tests) has none.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 import pytest
-from _pytest.nodes import Node
 
-if TYPE_CHECKING:
-    from paraval.pytest_plugin.isolation.capture import Captured
-    from paraval.pytest_plugin.isolation.exceptions import Unhandled
-    from paraval.pytest_plugin.isolation.test_logs import TurnLogs
-    from paraval.pytest_plugin.isolation.test_warnings import WarningsHeld
-    from paraval.pytest_plugin.running.protocol import PhaseEnd
+from paraval.pytest_plugin.pytest_internals import Node
 
 Phase = Literal["setup", "call", "teardown"]
 Check = Literal["none", "all but callers", "all"]
 """Which tests that fail beside others are run once more, alone. A second answer of a model would
 flatter the first: those that may have asked one are run again only where a user says so."""
 
-CURRENT: ContextVar[Turn | None] = ContextVar("paraval_turn")
-"""None: nobody's, whatever thread it is. Without a value, the thread tells: see `turn_here`."""
-_BY_THREAD: dict[int, Turn] = {}
-"""The turns that run, by the identity of each thread that is theirs."""
+CURRENT: ContextVar[RunningTest | None] = ContextVar("paraval_test")
+"""None: nobody's, whatever thread it is. Without a value, the thread tells: see `owning_test`."""
+_BY_THREAD: dict[int, RunningTest] = {}
+"""The tests that run, by the identity of each thread that is theirs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseEnd:
+    """How one phase of a test ended."""
+
+    report: pytest.TestReport
+    error: BaseException | None = None
+    """What was raised in it; None: nothing, or nobody knows any more."""
+    interacts: Callable[[], None] | None = None
+    """Tells plugins of the exception; for the main thread. None: there is nothing to be told."""
+
+
+class TestOutput(Protocol):
+    """What a test prints, and what it has put in the place of the streams; see `capture`."""
+
+    mode: str
+    own_streams: dict[Any, Any]
+    outputs: dict[Any, Any]
+    fixture: Any
+
+    def take(self) -> list[tuple[str, str]]: ...
+
+    def close(self) -> None: ...
+
+    def suspend(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def suspended(self) -> AbstractContextManager[None]: ...
+
+
+class TestLogs(Protocol):
+    """What a test logs, and the levels that it asked for; see `logs`."""
+
+    levels: dict[logging.Logger, int]
+
+    def begin(self, phase: Phase) -> None: ...
+
+    def end(self, phase: Phase) -> None: ...
+
+    def take(self, record: logging.LogRecord) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Turn:
+class RunningTest:
     """One test, once, in a thread of its own."""
 
     item: pytest.Item
-    captured: Captured
+    captured: TestOutput
     """What it prints."""
-    logs: TurnLogs
+    logs: TestLogs
     """What it logs."""
     phase: Phase = "setup"
     thread: int | None = None
@@ -62,9 +99,9 @@ class Turn:
     open_patches: set[int] = field(default_factory=set)
     """Identities of patches that it has begun, and not undone."""
     warned: list[warnings.WarningMessage] = field(default_factory=list)
-    warnings_held: WarningsHeld | None = None
+    warnings_state: Any = None
     """What the module `warnings` holds for it, once it was asked."""
-    unhandled: list[Unhandled] | None = field(default_factory=list)
+    unhandled: list[Any] | None = field(default_factory=list)
     """Exceptions of its threads and finalizers, until the phase ends; None: its last has ended."""
     ended: list[PhaseEnd] = field(default_factory=list)
     """How its phases came out, each as it ends: of one that hangs, too."""
@@ -85,12 +122,12 @@ class Turn:
         return self.check == "all" or (self.check == "all but callers" and not self.has_called)
 
     @property
-    def is_here(self) -> bool:
+    def is_own_thread(self) -> bool:
         """Whether this is the thread that the test itself runs in."""
         return threading.get_ident() == self.thread
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
+    def running_here(self) -> Iterator[None]:
         """The test runs here, in this thread, until the block ends."""
         self.thread = threading.get_ident()
         try:
@@ -117,34 +154,34 @@ class Turn:
             CURRENT.reset(token)
 
 
-def turn_here() -> Turn | None:
-    """Whose turn the code that asks belongs to, though that may be over; None: nobody's."""
+def owning_test() -> RunningTest | None:
+    """Whose the code is that asks, though that test may be over; None: nobody's."""
     try:
         return CURRENT.get()
     except LookupError:
         return _BY_THREAD.get(threading.get_ident())
 
 
-def current() -> Turn | None:
-    """The same of turns that are not over."""
-    turn = turn_here()
-    return None if turn is None or turn.is_over else turn
+def current_test() -> RunningTest | None:
+    """The same of tests that are not over."""
+    test = owning_test()
+    return None if test is None or test.is_over else test
 
 
-class _Alone:
-    """In the place of a turn, for the test that runs alone in the main thread."""
+class _AloneTest:
+    """In the place of a running test, for the one that runs alone in the main thread."""
 
     sets_up_for: Node | None = None
 
 
-ALONE = _Alone()
+ALONE = _AloneTest()
 
 
 @contextmanager
 def setting_up_for(node: Node) -> Iterator[None]:
     """A fixture that all tests below the node share is set up, or torn down, until the block ends;
     one may need another."""
-    who: Turn | _Alone = current() or ALONE
+    who: RunningTest | _AloneTest = current_test() or ALONE
     before, who.sets_up_for = who.sets_up_for, node
     try:
         yield
@@ -154,25 +191,25 @@ def setting_up_for(node: Node) -> Iterator[None]:
 
 def note_call() -> None:
     """The test that this code belongs to, if any, may have asked a model."""
-    turn = turn_here()
-    if turn is not None:
-        turn.has_called = True
+    test = owning_test()
+    if test is not None:
+        test.has_called = True
 
 
 # ---- threads and pools
 
 
 @contextmanager
-def carrying() -> Iterator[None]:
+def propagate_to_threads() -> Iterator[None]:
     """While the block runs. Threads that began in it may outlive it."""
     start, submit = threading.Thread.start, ThreadPoolExecutor.submit
 
-    def start_carrying(thread: threading.Thread) -> None:
-        turn = _carried()
-        if turn is None or thread.ident is not None:
+    def start_with_test(thread: threading.Thread) -> None:
+        test = _inherited_test()
+        if test is None or thread.ident is not None:
             start(thread)
             return
-        _carry_into(thread, turn)
+        _set_test_of(thread, test)
         try:
             start(thread)
         except BaseException:
@@ -180,17 +217,17 @@ def carrying() -> Iterator[None]:
             vars(thread).pop("run", None)
             raise
 
-    def submit_carrying(
+    def submit_with_test(
         pool: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, **named: Any
     ) -> Any:
         if type(pool).__name__ == "InterpreterPoolExecutor":
-            # Another interpreter has streams of its own, and a turn cannot be sent to it.
+            # Another interpreter has streams of its own, and a test cannot be sent to it.
             return submit(pool, function, *args, **named)
         # Also for nobody: the pool's threads may be those of a test that came before.
-        return submit(pool, partial(_call_in, _carried(), function), *args, **named)
+        return submit(pool, partial(_call_in, _inherited_test(), function), *args, **named)
 
-    threading.Thread.start = start_carrying  # type: ignore[method-assign,assignment]  # put back below
-    ThreadPoolExecutor.submit = submit_carrying  # type: ignore[method-assign,assignment]  # put back below
+    threading.Thread.start = start_with_test  # type: ignore[method-assign,assignment]  # put back below
+    ThreadPoolExecutor.submit = submit_with_test  # type: ignore[method-assign,assignment]  # put back below
     try:
         yield
     finally:
@@ -198,7 +235,7 @@ def carrying() -> Iterator[None]:
         ThreadPoolExecutor.submit = submit  # type: ignore[method-assign]  # as it was
 
 
-def start_for_nobody(thread: threading.Thread) -> None:
+def start_unowned(thread: threading.Thread) -> None:
     """It belongs to no test, although one starts it."""
     token = CURRENT.set(None)
     try:
@@ -207,13 +244,13 @@ def start_for_nobody(thread: threading.Thread) -> None:
         CURRENT.reset(token)
 
 
-def _carried() -> Turn | None:
+def _inherited_test() -> RunningTest | None:
     """Nobody, where a shared fixture is set up: what it starts works for all who use it."""
-    turn = turn_here()
-    return None if turn is None or turn.sets_up_for is not None else turn
+    test = owning_test()
+    return None if test is None or test.sets_up_for is not None else test
 
 
-def _carry_into(thread: threading.Thread, turn: Turn) -> None:
+def _set_test_of(thread: threading.Thread, test: RunningTest) -> None:
     """The thread's own `run` is covered until it is called, and is then as it was.
 
     It is `run` that runs inside of the thread's context; and each class may have its own.
@@ -227,17 +264,19 @@ def _carry_into(thread: threading.Thread, turn: Turn) -> None:
         else:
             vars(thread)["run"] = own
         # For good: what nobody catches here is handled after the block, and is the test's.
-        CURRENT.set(turn)
-        with turn.owning_thread():
+        CURRENT.set(test)
+        with test.owning_thread():
             thread.run()
 
     vars(thread)["run"] = run
 
 
-def _call_in(turn: Turn | None, function: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
+def _call_in(
+    test: RunningTest | None, function: Callable[..., Any], /, *args: Any, **named: Any
+) -> Any:
     __tracebackhide__ = True
-    if turn is not None:
-        with turn.owning_thread():
+    if test is not None:
+        with test.owning_thread():
             return function(*args, **named)
     token = CURRENT.set(None)
     try:

@@ -1,4 +1,4 @@
-"""What is kept apart while tests run beside each other, put up and taken down as one.
+"""The isolation of tests that run beside each other, installed and removed as one.
 
 A test that runs alone has pytest as it always is: nothing of this is in place then.
 """
@@ -9,94 +9,73 @@ import ast
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from pathlib import Path
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import wraps
 from typing import Any
 
 import pytest
 
-Walls = Sequence[Callable[[], AbstractContextManager[Any]]]
+IsolationParts = Sequence[Callable[[], AbstractContextManager[Any]]]
 
 
-class Apart:
-    """In place or not. Only the main thread changes that, and while no turn runs."""
+class Isolation:
+    """In place or not. Only the main thread changes that, and while no test runs."""
 
-    def __init__(self, walls: Walls) -> None:
-        self._walls = walls
-        self._standing: ExitStack | None = None
+    def __init__(self, parts: IsolationParts) -> None:
+        self._parts = parts
+        self._installed: ExitStack | None = None
 
     @property
-    def is_up(self) -> bool:
-        return self._standing is not None
+    def is_installed(self) -> bool:
+        return self._installed is not None
 
-    def put_up(self) -> None:
-        if self._standing is None:
+    def install(self) -> None:
+        if self._installed is None:
             with ExitStack() as stack:
-                for wall in self._walls:
-                    stack.enter_context(wall())
-                self._standing = stack.pop_all()
+                for part in self._parts:
+                    stack.enter_context(part())
+                self._installed = stack.pop_all()
 
-    def take_down(self) -> None:
-        if self._standing is not None:
-            standing, self._standing = self._standing, None
+    def remove(self) -> None:
+        if self._installed is not None:
+            standing, self._installed = self._installed, None
             standing.close()
 
 
-# ---- syntax trees
+# ---- what is not safe in threads
 
 
-@contextmanager
-def parsing_one_by_one() -> Iterator[None]:
+def serialize_parsing() -> AbstractContextManager[None]:
     """Until the block ends, `ast.parse` waits for the one that runs in another thread."""
-    if sys.version_info >= (3, 12):
-        yield
-        return
-    plain = ast.parse
-    # A finalizer may parse in the middle of it, in the same thread.
-    building = threading.RLock()
-    """Guards the count."""
-
-    def parse(*arguments: Any, **named: Any) -> Any:
-        with building:
-            return plain(*arguments, **named)
-
-    ast.parse = parse
-    try:
-        yield
-    finally:
-        ast.parse = plain
+    return nullcontext() if sys.version_info >= (3, 12) else _one_at_a_time(ast, "parse")
 
 
-# ---- temporary folders
+def serialize_temporary_folders() -> AbstractContextManager[None]:
+    """Until the block ends, who asks for a folder waits for the one that is being made."""
+    return _one_at_a_time(pytest.TempPathFactory, "getbasetemp", "mktemp")
 
 
 @contextmanager
-def folders_one_by_one() -> Iterator[None]:
-    """Until the block ends, who asks for a folder waits for the one that is being made."""
-    basetemp, mktemp = pytest.TempPathFactory.getbasetemp, pytest.TempPathFactory.mktemp
-    # The one asks for the other, in the same thread.
-    making = threading.RLock()
-    """Guards the folder of the session, and the numbers of those in it."""
-
-    def get_basetemp(factory: pytest.TempPathFactory) -> Path:
-        with making:
-            return basetemp(factory)
-
-    def make_temp(factory: pytest.TempPathFactory, basename: str, numbered: bool = True) -> Path:
-        with making:
-            return mktemp(factory, basename, numbered)
-
-    _set("getbasetemp", get_basetemp)
-    _set("mktemp", make_temp)
+def _one_at_a_time(owner: object, *names: str) -> Iterator[None]:
+    """Calls of these functions wait for each other; one may call another in the same thread."""
+    plain = {name: vars(owner)[name] for name in names}
+    lock = threading.RLock()
+    for name, function in plain.items():
+        setattr(owner, name, _locked(lock, function))
     try:
         yield
     finally:
-        _set("getbasetemp", basetemp)
-        _set("mktemp", mktemp)
+        for name, function in plain.items():
+            setattr(owner, name, function)
 
 
-def _set(name: str, function: object) -> None:
-    setattr(pytest.TempPathFactory, name, function)
+def _locked(lock: AbstractContextManager[Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        with lock:
+            return function(*arguments, **named)
+
+    return call
 
 
 # ---- tracebacks

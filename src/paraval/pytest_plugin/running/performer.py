@@ -1,4 +1,4 @@
-"""Performs tests for the engine: beside others in threads, or alone on the stage.
+"""Performs tests for the engine: beside others in threads, or alone in the main thread.
 
 What a test's phases come to is for `outcomes` to say, and when reporters hear of it for `running`.
 """
@@ -15,68 +15,69 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from paraval.pytest_plugin.isolation.capture import Captured
-from paraval.pytest_plugin.isolation.test_logs import TurnLogs
-from paraval.pytest_plugin.isolation.test_warnings import catching
-from paraval.pytest_plugin.models.model_accounts import patience_of
+from paraval.pytest_plugin.isolation.capture import CapturedOutput
+from paraval.pytest_plugin.isolation.test_logs import LogRecorder
+from paraval.pytest_plugin.isolation.test_warnings import record_warnings
+from paraval.pytest_plugin.models.model_accounts import retry_mark_of
 from paraval.pytest_plugin.models.test_outcomes import result_of
 from paraval.pytest_plugin.recording.told import ATTRIBUTE as TOLD
-from paraval.pytest_plugin.recording.told import Told, attach
+from paraval.pytest_plugin.recording.told import ReportData, attach_report_data
 from paraval.pytest_plugin.running import attempts
-from paraval.pytest_plugin.running.current_test import Check, Turn
-from paraval.pytest_plugin.running.protocol import ItemEnd, PhaseEnd, Protocol
+from paraval.pytest_plugin.running.current_test import Check, PhaseEnd, RunningTest
+from paraval.pytest_plugin.running.protocol import ItemResult, RuntestProtocol
+from paraval.pytest_plugin.timeouts.time_limits import counts_only_the_call
 from paraval.records import Attempt, AttemptResult, Outcome
 from paraval.threads import FunctionExit, Threads
 
 if TYPE_CHECKING:
-    from paraval.pytest_plugin.exclusive.lock import Floor
-    from paraval.pytest_plugin.fixtures.instances import OwnFixtures
+    from paraval.pytest_plugin.exclusive.lock import ExclusiveLock
+    from paraval.pytest_plugin.fixtures.instances import FixtureInstances
     from paraval.pytest_plugin.fixtures.setup_tree import SharedSetup
-    from paraval.pytest_plugin.running.patches import Apart
-    from paraval.pytest_plugin.running.protocol import Solo
-    from paraval.pytest_plugin.session.main_thread import Stage
-    from paraval.pytest_plugin.session.planning import Assignment
-    from paraval.pytest_plugin.timeouts.stacks import Hung
-    from paraval.pytest_plugin.timeouts.time_limits import Watcher
+    from paraval.pytest_plugin.running.patches import Isolation
+    from paraval.pytest_plugin.running.protocol import AloneRunner
+    from paraval.pytest_plugin.session.main_thread import MainThread
+    from paraval.pytest_plugin.session.planning import ItemAssignment
+    from paraval.pytest_plugin.timeouts.stacks import HangReport
+    from paraval.pytest_plugin.timeouts.watchdog import TimeoutWatcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Premises:
+class RunServices:
     """What tests that run beside each other share."""
 
-    stage: Stage
-    apart: Apart
-    floor: Floor
+    main_thread: MainThread
+    isolation: Isolation
+    exclusive_lock: ExclusiveLock
     setup: SharedSetup
-    fixtures: OwnFixtures
-    watcher: Watcher
-    solo: Solo
+    fixtures: FixtureInstances
+    watcher: TimeoutWatcher
+    alone_runner: AloneRunner
     check: Check
 
 
-class Tests:
+class PytestPerformer:
     """The performer of a run of pytest."""
 
     def __init__(
         self,
         config: pytest.Config,
-        assignment: Assignment,
-        context: Premises,
+        assignment: ItemAssignment,
+        services: RunServices,
         seconds: Mapping[str, float],
     ) -> None:
         """`seconds`: by node id, how long a test may take, of those that are told."""
         self._config = config
         self._assignment = assignment
-        self.context = self._premises = context
+        self.services = self._services = services
         self._seconds = seconds
-        self._protocol = Protocol(config, context.setup.keep, self._begin_again)
+        self._protocol = RuntestProtocol(config, services.setup.keep, self._begin_again)
         self._threads = Threads()
-        self._ends: dict[int, ItemEnd] = {}
+        self._ends: dict[int, ItemResult] = {}
         self._tried: set[int] = set()
-        self.running: dict[int, Turn] = {}
-        """The turns that run now, by their trial's index."""
+        self.running: dict[int, RunningTest] = {}
+        """The tests that run now, by their trial's index."""
 
-    def take_end(self, index: int) -> ItemEnd | None:
+    def take_end(self, index: int) -> ItemResult | None:
         """How the last execution of a test ended; once."""
         return self._ends.pop(index, None)
 
@@ -94,12 +95,12 @@ class Tests:
         else:
             attempts.begin(item)
         self._tried.add(index)
-        patience = patience_of(item)
-        is_retried = patience is not None and attempt.number < patience.tries
+        retry_mark = retry_mark_of(item)
+        is_retried = retry_mark is not None and attempt.number < retry_mark.tries
         item.stash[attempts.MAY_COME_AGAIN] = is_retried
         try:
             end = await (
-                self._alone(index, item, is_told_later=patience is not None)
+                self._alone(index, item, is_told_later=retry_mark is not None)
                 if attempt.trial.exclusive
                 else self._beside(index, item)
             )
@@ -107,7 +108,7 @@ class Tests:
             # pytest.exit, Ctrl-C of its own, or a hook that failed: as in pytest, the run ends with
             # it. As the run is broken off, it may be ours, and then nobody listens any more.
             cause = error.__cause__ if isinstance(error, FunctionExit) else None
-            self._premises.stage.end(cause or error)
+            self._services.main_thread.end(cause or error)
             raise asyncio.CancelledError from error
         if not is_retried and end.result.error is not None:
             # Only where a test asks for it is it tried again.
@@ -124,64 +125,66 @@ class Tests:
 
     # ---- alone
 
-    async def _alone(self, index: int, item: pytest.Item, *, is_told_later: bool) -> ItemEnd:
-        def run() -> ItemEnd | None:
+    async def _alone(self, index: int, item: pytest.Item, *, is_told_later: bool) -> ItemResult:
+        def run() -> ItemResult | None:
             if _is_to_stop(item):
                 return None
             before = partial(self._assignment.about_to_tell, index)
-            return self._premises.solo.run(item, before=before, is_told_later=is_told_later)
+            return self._services.alone_runner.run(item, before=before, is_told_later=is_told_later)
 
-        end = await self._premises.stage.call(run)
+        end = await self._services.main_thread.call(run)
         if end is None:
             raise asyncio.CancelledError
         return end
 
     # ---- beside others
 
-    async def _beside(self, index: int, item: pytest.Item) -> ItemEnd:
-        if not self._premises.apart.is_up:
-            await self._premises.stage.call(self._premises.apart.put_up)
-        turn = Turn(
+    async def _beside(self, index: int, item: pytest.Item) -> ItemResult:
+        if not self._services.isolation.is_installed:
+            await self._services.main_thread.call(self._services.isolation.install)
+        test = RunningTest(
             item=item,
-            captured=Captured(self._config),
-            logs=TurnLogs(item, self._config),
-            check=self._premises.check,
+            captured=CapturedOutput(self._config),
+            logs=LogRecorder(item, self._config),
+            check=self._services.check,
         )
         began = time.perf_counter()
-        self.running[index] = turn
+        self.running[index] = test
         try:
-            phases = await self._phases(turn)
+            phases = await self._phases(test)
         finally:
             del self.running[index]
-            turn.is_over = True
-            turn.captured.close()
+            test.is_over = True
+            test.captured.close()
         result = result_of(item, phases, time.perf_counter() - began)
-        if turn.item.nodeid in self._seconds and not hasattr(phases[-1].report, TOLD):
+        if test.item.nodeid in self._seconds and not hasattr(phases[-1].report, TOLD):
             # It may have been given up, and then nobody made its last report in the usual way.
-            attach(phases[-1].report, Told(result=result))
-        return ItemEnd(
+            attach_report_data(phases[-1].report, ReportData(result=result))
+        return ItemResult(
             item=item,
             phases=phases,
             result=result,
-            warned=tuple(turn.warned),
+            warned=tuple(test.warned),
             is_beside=True,
-            may_have_asked=turn.check == "all but callers" and turn.has_called,
-            is_to_be_checked=turn.is_to_be_checked
+            may_have_asked=test.check == "all but callers" and test.has_called,
+            is_to_be_checked=test.is_to_be_checked
             and any(end.report.failed and end.report.when != "teardown" for end in phases),
         )
 
-    async def _phases(self, turn: Turn) -> Sequence[PhaseEnd]:
-        seconds = self._seconds.get(turn.item.nodeid)
+    async def _phases(self, test: RunningTest) -> Sequence[PhaseEnd]:
+        seconds = self._seconds.get(test.item.nodeid)
         if seconds is None:
-            return await self._threads.call(partial(self._run, turn, nullcontext()))
+            return await self._threads.call(partial(self._run, test, nullcontext()))
         loop = asyncio.get_running_loop()
-        given_up: asyncio.Future[Hung] = loop.create_future()
+        given_up: asyncio.Future[HangReport] = loop.create_future()
 
-        def give_up(hung: Hung) -> None:
+        def give_up(hung: HangReport) -> None:
             loop.call_soon_threadsafe(_settle, given_up, hung)
 
-        watch = self._premises.watcher.watching(turn, seconds, give_up)
-        call = asyncio.ensure_future(self._threads.call(partial(self._run, turn, watch)))
+        watch = self._services.watcher.watching(
+            test, seconds, give_up, call_only=counts_only_the_call(test.item)
+        )
+        call = asyncio.ensure_future(self._threads.call(partial(self._run, test, watch)))
         try:
             either: set[asyncio.Future[Any]] = {call, given_up}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -190,30 +193,30 @@ class Tests:
         finally:
             # Of one that hangs, the thread is left behind.
             call.cancel()
-        self._premises.floor.leave(turn)
-        self._premises.setup.abandon(turn.item)
-        return given_up.result().phases(turn)
+        self._services.exclusive_lock.leave(test)
+        self._services.setup.abandon(test.item)
+        return given_up.result().phases(test)
 
-    def _run(self, turn: Turn, watch: AbstractContextManager[Any]) -> list[PhaseEnd]:
+    def _run(self, test: RunningTest, watch: AbstractContextManager[Any]) -> list[PhaseEnd]:
         """In the test's own thread."""
-        context = self._premises
-        with turn.taken():
-            context.floor.enter(turn)
+        services = self._services
+        with test.running_here():
+            services.exclusive_lock.enter(test)
             try:
-                context.fixtures.give(turn.item)
-                with watch, catching(turn):
-                    return self._protocol.run(turn)
+                services.fixtures.give(test.item)
+                with watch, record_warnings(test):
+                    return self._protocol.run(test)
             finally:
-                context.floor.leave(turn)
+                services.exclusive_lock.leave(test)
 
-    def _begin_again(self, turn: Turn) -> None:
+    def _begin_again(self, test: RunningTest) -> None:
         """In the same thread."""
-        turn.logs = TurnLogs(turn.item, self._config)
-        turn.unhandled = []
-        self._premises.fixtures.give(turn.item)
+        test.logs = LogRecorder(test.item, self._config)
+        test.unhandled = []
+        self._services.fixtures.give(test.item)
 
 
-def _settle(future: asyncio.Future[Hung], hung: Hung) -> None:
+def _settle(future: asyncio.Future[HangReport], hung: HangReport) -> None:
     if not future.done():
         future.set_result(hung)
 

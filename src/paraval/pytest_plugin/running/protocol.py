@@ -1,8 +1,9 @@
 """A test's three phases: beside others in a thread, or alone in the main one.
 
-What `_pytest.runner` does, for a turn. All plugins and conftests have their hooks called as always,
-in the test's own thread, but for those whose work is process-wide and done by this package for each
-turn apart. Nothing is told to reporters here: the reports are kept for the main thread.
+What `_pytest.runner` does, for one of several tests that run at once. All plugins and conftests
+have their hooks called as always, in the test's own thread, but for those whose work is
+process-wide and done by this package for each test by itself. Nothing is told to reporters here:
+the reports are kept for the main thread.
 """
 
 from __future__ import annotations
@@ -16,29 +17,28 @@ from types import FunctionType
 from typing import Any
 
 import pytest
-from _pytest import runner
-from _pytest.runner import runtestprotocol
 
-from paraval.pytest_plugin.exclusive.guards import Net
-from paraval.pytest_plugin.fixtures.instances import OwnFixtures
+from paraval.pytest_plugin.exclusive.guards import ProcessGuard
+from paraval.pytest_plugin.fixtures.instances import FixtureInstances
 from paraval.pytest_plugin.isolation.test_environment import environment_alone
 from paraval.pytest_plugin.models.test_outcomes import result_of
+from paraval.pytest_plugin.pytest_internals import check_interactive_exception, runtestprotocol
 from paraval.pytest_plugin.running.attempts import will_come_again
-from paraval.pytest_plugin.running.current_test import Phase, Turn, current
-from paraval.pytest_plugin.running.patches import Apart
+from paraval.pytest_plugin.running.current_test import Phase, PhaseEnd, RunningTest, current_test
+from paraval.pytest_plugin.running.patches import Isolation
 from paraval.records import AttemptResult
 
 TIMEOUT_PLUGINS = ("timeout", "pytest_timeout")
 """pytest-timeout, by its entry point or as `-p pytest_timeout`: its timers end the process."""
-NOT_IN_TURNS = (
+REPLACED_PLUGINS = (
     "capturemanager",
     "logging-plugin",
     "threadexception",
     "unraisableexception",
     *TIMEOUT_PLUGINS,
 )
-"""Process-wide, and done apart for each turn: by `capture`, `logs`, `exceptions` and `timeouts`."""
-NOT_AROUND_TURNS = ("runner", "warnings", "faulthandler", "assertion", *TIMEOUT_PLUGINS)
+"""Process-wide; done for each test by `capture`, `logs`, `exceptions` and `timeouts`."""
+REPLACED_WRAPPERS = ("runner", "warnings", "faulthandler", "assertion", *TIMEOUT_PLUGINS)
 """Of those that wrap a test's whole protocol: the same, by this module, `test_warnings`,
 `exceptions` and `timeouts`; a dump of all threads after a while is left out."""
 RERUN_PLUGINS = ("rerunfailures", "pytest_rerunfailures")
@@ -47,21 +47,11 @@ take what all tests share off the stack of what is set up."""
 
 _PYTESTS_OWN = ("runner", "skipping", "tmpdir", "unittest")
 """What of pytest itself has a part in a test's protocol and in its reports; it prints nothing."""
-_UNLIFTED = nullcontext()
+_NOT_SUSPENDED = nullcontext()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseEnd:
-    """How one phase of a test ended."""
-
-    report: pytest.TestReport
-    error: BaseException | None
-    interacts: Callable[[], None] | None
-    """Tells plugins of the exception; for the main thread. None: there is nothing to be told."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Callers:
+class HookCallers:
     """The hooks of one folder's tests."""
 
     setup: Any
@@ -70,58 +60,58 @@ class Callers:
     around: Any
     """What others wrap around a whole test; None: nobody does."""
     relay: Any
-    lifts: bool
+    suspends_capture: bool
     """Whether hooks of others make reports, and may print."""
 
     def of(self, phase: Phase) -> Any:
         return {"setup": self.setup, "call": self.call, "teardown": self.teardown}[phase]
 
 
-class Protocol:
+class RuntestProtocol:
     """Runs tests in the threads that call it."""
 
     def __init__(
         self,
         config: pytest.Config,
         keep: Callable[[pytest.Item], None],
-        begin_again: Callable[[Turn], None],
+        begin_again: Callable[[RunningTest], None],
     ) -> None:
         """`keep`: told, before its teardown, of a test that has failed and will run again;
-        `begin_again`: called before it is run again in the same turn."""
+        `begin_again`: called before it is run again in the same thread."""
         self._keep = keep
         self._begin_again = begin_again
         self._manager = config.pluginmanager
         self._reruns: Any = next(iter(self._plugins(RERUN_PLUGINS)), None)
         self._setup_only = bool(config.getoption("setuponly", False))
-        self._callers: dict[frozenset[object], Callers] = {}
+        self._callers: dict[frozenset[object], HookCallers] = {}
 
-    def run(self, turn: Turn) -> list[PhaseEnd]:
-        """All phases of the turn's test. Raises what is to end the whole run: pytest.exit, and
+    def run(self, test: RunningTest) -> list[PhaseEnd]:
+        """All phases of the test. Raises what is to end the whole run: pytest.exit, and
         KeyboardInterrupt."""
-        callers = self._callers_for(turn.item)
+        callers = self._callers_for(test.item)
         if callers.around is None:
-            self._phases(turn, callers)
-            return turn.ended
-        turn.inner = lambda: self._attempts(turn, callers)
-        callers.around(item=turn.item, nextitem=None)
-        return turn.ended
+            self._phases(test, callers)
+            return test.ended
+        test.inner = lambda: self._attempts(test, callers)
+        callers.around(item=test.item, nextitem=None)
+        return test.ended
 
-    def _attempts(self, turn: Turn, callers: Callers) -> None:
+    def _attempts(self, test: RunningTest, callers: HookCallers) -> None:
         """One; or as many as pytest-rerunfailures wants. It decides by its own code, in a copy that
         calls us for each attempt; what it tells reporters is kept, as all reports are."""
-        item, plugin = turn.item, self._reruns
+        item, plugin = test.item, self._reruns
         told: list[pytest.TestReport] = []
         if plugin is None or not plugin.get_reruns_count(item):
-            self._phases(turn, callers)
+            self._phases(test, callers)
             return
-        turn.check = "none"  # How often it is run is told.
+        test.check = "none"  # How often it is run is told.
 
         def attempt(*_: object, **__: object) -> list[pytest.TestReport]:
-            begun = len(turn.ended)
+            begun = len(test.ended)
             if begun:
-                self._begin_again(turn)
-            self._phases(turn, callers)
-            return [end.report for end in turn.ended[begun:]]
+                self._begin_again(test)
+            self._phases(test, callers)
+            return [end.report for end in test.ended[begun:]]
 
         def tell(report: pytest.TestReport) -> None:
             told.append(report)
@@ -137,60 +127,60 @@ class Protocol:
         code = plugin.pytest_runtest_protocol.__code__
         run = FunctionType(code, {**vars(plugin), **own})
         if run(_Overlay(item, ihook=hooks), None) is None:  # By --rerun-exclude-path.
-            self._phases(turn, callers)
+            self._phases(test, callers)
             return
-        by_report = {id(end.report): end for end in turn.ended}
-        turn.ended[:] = [by_report[id(report)] for report in told]
+        by_report = {id(end.report): end for end in test.ended}
+        test.ended[:] = [by_report[id(report)] for report in told]
 
-    def _phases(self, turn: Turn, callers: Callers) -> None:
-        item, ends = turn.item, turn.ended
+    def _phases(self, test: RunningTest, callers: HookCallers) -> None:
+        item, ends = test.item, test.ended
         if not getattr(item, "_request", True):
             item._initrequest()  # type: ignore[attr-defined]  # as pytest's runner, for a second run
         try:
-            ends.append(self._phase(turn, callers, "setup"))
+            ends.append(self._phase(test, callers, "setup"))
             if ends[-1].report.passed and not self._setup_only:
-                ends.append(self._phase(turn, callers, "call"))
+                ends.append(self._phase(test, callers, "call"))
             if ends[-1].report.failed and (
-                turn.is_to_be_checked
+                test.is_to_be_checked
                 or will_come_again(ends, item)
                 or (self._reruns is not None and _is_run_again(self._reruns, item))
             ):
                 self._keep(item)
-            ends.append(self._phase(turn, callers, "teardown"))
+            ends.append(self._phase(test, callers, "teardown"))
         finally:
             if hasattr(item, "_request"):
                 item._request = False
                 item.funcargs = None  # type: ignore[attr-defined]  # as pytest's runner does
 
-    def _phase(self, turn: Turn, callers: Callers, phase: Phase) -> PhaseEnd:
-        item, hook = turn.item, callers.of(phase)
+    def _phase(self, test: RunningTest, callers: HookCallers, phase: Phase) -> PhaseEnd:
+        item, hook = test.item, callers.of(phase)
         named = {"nextitem": None} if phase == "teardown" else {}
 
         def act() -> None:
-            turn.phase = phase
-            turn.logs.begin(phase)
+            test.phase = phase
+            test.logs.begin(phase)
             try:
                 hook(item=item, **named)
             finally:
-                for key, text in turn.captured.take():
+                for key, text in test.captured.take():
                     item.add_report_section(phase, key, text)
-                turn.logs.end(phase)
+                test.logs.end(phase)
 
         call = pytest.CallInfo.from_call(
             act, when=phase, reraise=(pytest.exit.Exception, KeyboardInterrupt)
         )
         # What hooks print here is no part of the test's output, as with pytest itself.
-        with turn.captured.lifted() if callers.lifts else _UNLIFTED:
+        with test.captured.suspended() if callers.suspends_capture else _NOT_SUSPENDED:
             report = callers.relay.pytest_runtest_makereport(item=item, call=call)
         error = None if call.excinfo is None else call.excinfo.value
 
         def interact() -> None:
             callers.relay.pytest_exception_interact(node=item, call=call, report=report)
 
-        interacts = interact if runner.check_interactive_exception(call, report) else None
+        interacts = interact if check_interactive_exception(call, report) else None
         return PhaseEnd(report=report, error=error, interacts=interacts)
 
-    def _callers_for(self, item: pytest.Item) -> Callers:
+    def _callers_for(self, item: pytest.Item) -> HookCallers:
         """Those of conftests that stand elsewhere are left out, as in pytest's own proxy."""
         relay = item.ihook
         elsewhere = frozenset(getattr(relay, "remove_mods", ()))
@@ -198,18 +188,18 @@ class Protocol:
             self._callers[elsewhere] = self._make_callers(relay, elsewhere)
         return self._callers[elsewhere]
 
-    def _make_callers(self, relay: Any, elsewhere: frozenset[object]) -> Callers:
-        without = elsewhere | self._plugins(NOT_IN_TURNS)
+    def _make_callers(self, relay: Any, elsewhere: frozenset[object]) -> HookCallers:
+        without = elsewhere | self._plugins(REPLACED_PLUGINS)
         subset = self._manager.subset_hook_caller
-        around = subset("pytest_runtest_protocol", elsewhere | self._plugins(NOT_AROUND_TURNS))
+        around = subset("pytest_runtest_protocol", elsewhere | self._plugins(REPLACED_WRAPPERS))
         reporters = relay.pytest_runtest_makereport
-        return Callers(
+        return HookCallers(
             setup=subset("pytest_runtest_setup", without),
             call=subset("pytest_runtest_call", without),
             teardown=subset("pytest_runtest_teardown", without | self._plugins(RERUN_PLUGINS)),
             around=around if _others(around) else None,
             relay=relay,
-            lifts=_others(reporters),
+            suspends_capture=_others(reporters),
         )
 
     def _plugins(self, names: Iterable[str]) -> frozenset[object]:
@@ -256,17 +246,17 @@ class _Overlay:
 def _ignore(*_: object, **__: object) -> None: ...
 
 
-class Middle:
+class InnermostProtocol:
     """A plugin: what stands in the middle of all that others wrap around a test's protocol."""
 
     NAME = "paraval-middle"
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        turn = current()
-        if turn is None or turn.item is not item or turn.inner is None:
+        test = current_test()
+        if test is None or test.item is not item or test.inner is None:
             return None
-        turn.inner()
+        test.inner()
         return True
 
 
@@ -274,7 +264,7 @@ class Middle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ItemEnd:
+class ItemResult:
     """One execution of a test."""
 
     item: pytest.Item
@@ -295,43 +285,45 @@ class ItemEnd:
 # ---- alone
 
 
-class Solo:
+class AloneRunner:
     """A plugin, too: it takes down how the phases of the one test that runs here end."""
 
     NAME = "paraval-solo"
 
     def __init__(
         self,
-        apart: Apart,
-        fixtures: OwnFixtures,
-        net: Net,
+        isolation: Isolation,
+        fixtures: FixtureInstances,
+        guard: ProcessGuard,
         *,
         keep: Callable[[pytest.Item], None],
         on_end: Callable[[str, bool], None],
     ) -> None:
         """`keep` is told of a test that will be tried again, before its teardown; `on_end` of each
-        whether it changed the process, as far as nets tell."""
+        whether it changed the process, as far as guards tell."""
         self._keep = keep
-        self._apart = apart
+        self._isolation = isolation
         self._fixtures = fixtures
-        self._net = net
+        self._guard = guard
         self._on_end = on_end
         self._phases: list[PhaseEnd] = []
         self._is_told_later = False
 
-    def run(self, item: pytest.Item, *, before: Callable[[], None], is_told_later: bool) -> ItemEnd:
+    def run(
+        self, item: pytest.Item, *, before: Callable[[], None], is_told_later: bool
+    ) -> ItemResult:
         """In the main thread; `before` anything of it is told. `is_told_later`: reporters hear
         nothing of it yet."""
-        self._apart.take_down()
+        self._isolation.remove()
         before()
         self._fixtures.give(item)
         self._phases = []
-        began, changes = time.perf_counter(), self._net.changes_alone
+        began, changes = time.perf_counter(), self._guard.changes_alone
         listening = self._listening(item.config.pluginmanager, is_told_later=is_told_later)
         with environment_alone(item), listening:
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
-        self._on_end(item.nodeid, self._net.changes_alone > changes)
-        return ItemEnd(
+        self._on_end(item.nodeid, self._guard.changes_alone > changes)
+        return ItemResult(
             item=item,
             phases=tuple(self._phases),
             result=result_of(item, self._phases, time.perf_counter() - began),
@@ -361,7 +353,7 @@ class Solo:
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
         report = yield
         error = None if call.excinfo is None else call.excinfo.value
-        self._phases.append(PhaseEnd(report=report, error=error, interacts=None))
+        self._phases.append(PhaseEnd(report=report, error=error))
         if report.when != "teardown" and will_come_again(self._phases, item):
             self._keep(item)
         return report

@@ -34,7 +34,7 @@ JOIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Programme:
+class SessionPlan:
     """What is to run, by which rules. Trials and works have the place of their test as index."""
 
     trials: Sequence[Trial]
@@ -48,7 +48,7 @@ class Programme:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Company:
+class EngineCallbacks:
     """Who works with the engine. All are called in its own thread."""
 
     performer: Performer
@@ -56,7 +56,7 @@ class Company:
     on_end: Callable[[BaseException | None], None]
 
 
-class Nothing:
+class EmptySource:
     """A source that names no trials: they are added, as somebody else hands them out."""
 
     def begin(self) -> Sequence[Trial]:
@@ -69,13 +69,13 @@ class Nothing:
         return ()
 
 
-class Engine:
-    """Drives a programme. Its methods may be called from any thread."""
+class EngineThread:
+    """Drives a plan. Its methods may be called from any thread."""
 
-    def __init__(self, programme: Programme, company: Company, *, is_fed: bool) -> None:
+    def __init__(self, plan: SessionPlan, callbacks: EngineCallbacks, *, is_fed: bool) -> None:
         """`is_fed`: only what is added runs, until no more is to come."""
-        self._programme = programme
-        self._company = company
+        self._plan = plan
+        self._callbacks = callbacks
         self._is_fed = is_fed
         self._works: dict[int, Work] = {}
         """Of what was added."""
@@ -128,39 +128,39 @@ class Engine:
             error = caught
         finally:
             self._ready.set()
-            self._company.on_end(error)
+            self._callbacks.on_end(error)
 
     async def _drive(self) -> None:
-        programme = self._programme
+        plan = self._plan
         self._loop = asyncio.get_running_loop()
         scheduler = Scheduler(
-            [] if self._is_fed else programme.works,
-            limits=programme.limits,
-            retry=programme.retry,
+            [] if self._is_fed else plan.works,
+            limits=plan.limits,
+            retry=plan.retry,
             seed=0,
         )
-        if programme.is_alone_first:
+        if plan.is_alone_first:
             scheduler.begin_alone()
         self._driver = driver = Driver(
-            {} if self._is_fed else {trial.index: trial for trial in programme.trials},
+            {} if self._is_fed else {trial.index: trial for trial in plan.trials},
             scheduler=scheduler,
-            performer=self._company.performer,
+            performer=self._callbacks.performer,
             ledger=NullLedger(),
-            tell=self._company.tell,
-            pace=Pace(self._expected_s, from_history=programme.has_history),
+            tell=self._callbacks.tell,
+            pace=Pace(self._expected_s, from_history=plan.has_history),
         )
         if self._is_fed:
             driver.follow(
-                Growth(source=Nothing(), known={}, work_of=lambda one: self._works[one.index])
+                Growth(source=EmptySource(), known={}, work_of=lambda one: self._works[one.index])
             )
             driver.expect_more()
         self._ready.set()
-        reader = MachineReader() if programme.limits.auto else None
+        reader = MachineReader() if plan.limits.auto else None
         await driver.run(None if reader is None else lambda: reader.read({}))
 
     def _expected_s(self, trial: Trial) -> float:
         added = self._works.get(trial.index)
-        return (added or self._programme.works[trial.index]).expected_s
+        return (added or self._plan.works[trial.index]).expected_s
 
 
 # ---- nothing is written down

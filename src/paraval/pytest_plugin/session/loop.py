@@ -9,21 +9,20 @@ from collections.abc import Generator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from _pytest.capture import CaptureManager
-from _pytest.junitxml import xml_key
 
 from paraval.pytest_plugin.fixtures.setup_tree import SharedSetup
 from paraval.pytest_plugin.isolation import test_warnings
 from paraval.pytest_plugin.progress.progress import Progress
+from paraval.pytest_plugin.pytest_internals import CaptureManager, xml_key
 from paraval.pytest_plugin.running import attempts
-from paraval.pytest_plugin.running.protocol import ItemEnd, PhaseEnd
-from paraval.pytest_plugin.session.engine import Company, Engine, Programme
-from paraval.pytest_plugin.timeouts.stacks import Hung, look_at, raise_at
-from paraval.pytest_plugin.timeouts.time_limits import interrupt
+from paraval.pytest_plugin.running.current_test import PhaseEnd
+from paraval.pytest_plugin.running.protocol import ItemResult
+from paraval.pytest_plugin.session.engine import EngineCallbacks, EngineThread, SessionPlan
+from paraval.pytest_plugin.timeouts.stacks import HangReport, look_at, raise_at
+from paraval.pytest_plugin.timeouts.watchdog import interrupt
 from paraval.records import (
     AttemptEnded,
     AttemptResult,
@@ -36,9 +35,9 @@ from paraval.records import (
 )
 
 if TYPE_CHECKING:
-    from paraval.pytest_plugin.running.current_test import Turn
-    from paraval.pytest_plugin.running.performer import Tests
-    from paraval.pytest_plugin.session.planning import Assignment
+    from paraval.pytest_plugin.running.current_test import RunningTest
+    from paraval.pytest_plugin.running.performer import PytestPerformer
+    from paraval.pytest_plugin.session.planning import ItemAssignment
 
 GRACE_S = 3.0
 """How long tests have to end after Ctrl-C."""
@@ -54,25 +53,25 @@ class ParallelRun:
     def __init__(
         self,
         session: pytest.Session,
-        programme: Programme,
-        tests: Tests,
+        plan: SessionPlan,
+        performer: PytestPerformer,
         *,
-        assignment: Assignment,
+        assignment: ItemAssignment,
         progress: Progress,
     ) -> None:
         self._session = session
-        self._tests = tests
+        self._performer = performer
         self._assignment = assignment
-        self._stage = tests.context.stage
+        self._main_thread = performer.services.main_thread
         # With -x, the next test must not begin before this one's end is told.
         is_hurried = bool(session.config.getoption("maxfail", 0))
-        self._post = self._stage.post if is_hurried else self._stage.post_unhurried
-        self._apart = tests.context.apart
+        self._post = self._main_thread.post if is_hurried else self._main_thread.post_later
+        self._isolation = performer.services.isolation
         self._progress = progress
         self._failure: BaseException | None = None
         self._told: set[int] = set()
         """Indexes of trials that reporters have heard of."""
-        self._to_check: list[tuple[int, ItemEnd]] = []
+        self._to_check: list[tuple[int, ItemResult]] = []
         """Tests that failed beside others, and are run once more, alone, at the end."""
         self.checked: set[str] = set()
         """Node ids of these, once they are run again."""
@@ -84,11 +83,11 @@ class ParallelRun:
         """How many tests failed beside others, and how many of these may have asked a model."""
         self._interrupted: frozenset[int] = frozenset()
         """The places of tests that were interrupted: however they end then, it is no result."""
-        self._pictures: list[Hung] = []
+        self._interrupted_at: list[HangReport] = []
         """Where the first of them were just then."""
-        self._engine = Engine(
-            programme,
-            Company(performer=tests, tell=self._heard, on_end=self._engine_ended),
+        self._engine = EngineThread(
+            plan,
+            EngineCallbacks(performer=performer, tell=self._heard, on_end=self._engine_ended),
             is_fed=assignment.is_handed_out,
         )
 
@@ -97,18 +96,17 @@ class ParallelRun:
         try:
             self._engine.start()
             self._assignment.begin(self._engine)
-            self._stage.serve(self._progress.tick, TICK_S)
-            self._apart.take_down()
+            self._main_thread.serve(self._progress.tick, TICK_S)
+            self._isolation.remove()
             self._check_alone()
         except BaseException as error:
             self._break_off()
-            at = self._pictures[0].own if self._pictures else None
-            if isinstance(error, KeyboardInterrupt) and at is not None and _is_ours(error):
-                # As plain pytest has it: at a line of a test that ran.
-                raise_at(at, error, self._session.config.rootpath)
+            place = self._interrupted_at[0].place if self._interrupted_at else None
+            if isinstance(error, KeyboardInterrupt) and place is not None:
+                raise_at(place, error)  # As plain pytest has it: at a line of a test that ran.
             raise
         finally:
-            self._apart.take_down()
+            self._isolation.remove()
             self._progress.close()
         left = self._assignment.count - len(self._told)
         if left and not (self._session.shouldfail or self._session.shouldstop):
@@ -117,7 +115,7 @@ class ParallelRun:
     @property
     def still_running(self) -> Sequence[str]:
         """What ran as the run was broken off, and where it was: a line each."""
-        return _lines_on(self._pictures, len(self._interrupted))
+        return _lines_on(self._interrupted_at, len(self._interrupted))
 
     def _go_on_plainly(self, failure: BaseException, left: int) -> None:
         """After an error of ours: what is left runs in the order of collection, alone."""
@@ -134,7 +132,9 @@ class ParallelRun:
             ):
                 item = self._assignment.item(index)
                 before = partial(self._assignment.about_to_tell, index)
-                end = self._tests.context.solo.run(item, before=before, is_told_later=False)
+                end = self._performer.services.alone_runner.run(
+                    item, before=before, is_told_later=False
+                )
                 self._ended(index, end, None)
 
     # ---- in the engine's thread
@@ -142,20 +142,20 @@ class ParallelRun:
     def _heard(self, event: Happening) -> None:
         match event:
             case AttemptStarted(attempt=attempt) if self._progress.tells_starts:
-                self._stage.post(partial(self._progress.started, attempt.trial.case.id))
+                self._main_thread.post(partial(self._progress.started, attempt.trial.case.id))
             case AttemptEnded(attempt=attempt, result=result, retry_in_s=seconds):
-                self._tests.take_end(attempt.trial.index)
+                self._performer.take_end(attempt.trial.index)
                 if result.error is not None:
                     nodeid, why = attempt.trial.case.id, result.error
-                    self._stage.post(partial(self._progress.waits, nodeid, why, seconds))
+                    self._main_thread.post(partial(self._progress.waits, nodeid, why, seconds))
             case TrialEnded(trial=trial) | TrialSkipped(trial=trial) if (
                 trial.index in self._interrupted
             ):
-                self._tests.take_end(trial.index)
+                self._performer.take_end(trial.index)
             case TrialEnded(trial=trial, eta_s=eta_s):
-                end = self._tests.take_end(trial.index)
+                end = self._performer.take_end(trial.index)
                 if end is None or not end.is_to_be_checked:
-                    self._tests.context.setup.release(self._assignment.item(trial.index))
+                    self._performer.services.setup.release(self._assignment.item(trial.index))
                 # None: xdist gave it to another worker before it began.
                 if end is None:
                     self._assignment.give_away()
@@ -163,20 +163,20 @@ class ParallelRun:
                     self._post(partial(self._ended, trial.index, end, eta_s))
             case TrialSkipped(trial=trial, reason=reason):
                 item = self._assignment.item(trial.index)
-                self._tests.context.setup.release(item)
-                end = self._tests.take_end(trial.index)
+                self._performer.services.setup.release(item)
+                end = self._performer.take_end(trial.index)
                 if end is None:
-                    self._tests.context.setup.forget(item)
+                    self._performer.services.setup.forget(item)
                     end = _not_run(item, reason)
-                self._stage.post(partial(self._ended, trial.index, end, None))
+                self._main_thread.post(partial(self._ended, trial.index, end, None))
 
     def _engine_ended(self, error: BaseException | None) -> None:
         self._failure = error
-        self._stage.close()
+        self._main_thread.close()
 
     # ---- in the main thread
 
-    def _ended(self, index: int, end: ItemEnd, eta_s: float | None) -> None:
+    def _ended(self, index: int, end: ItemResult, eta_s: float | None) -> None:
         if end.is_to_be_checked:
             self._to_check.append((index, end))
             self._progress.put_off(end.item.nodeid)
@@ -195,7 +195,7 @@ class ParallelRun:
 
     def _check_alone(self) -> None:
         """What failed beside others is run once more; how it ends alone is its outcome."""
-        context = self._tests.context
+        services = self._performer.services
         in_a_row = 0
         while self._to_check:
             index, end = self._to_check[0]
@@ -205,7 +205,7 @@ class ParallelRun:
                 before = partial(self._assignment.about_to_tell, index)
                 self.checked.add(end.item.nodeid)
                 self._progress.started(end.item.nodeid)
-                end = context.solo.run(end.item, before=before, is_told_later=False)
+                end = services.alone_runner.run(end.item, before=before, is_told_later=False)
                 in_a_row += 1
                 if not any(phase.report.failed for phase in end.phases):
                     self.passed_alone.append(end.item.nodeid)
@@ -221,43 +221,39 @@ class ParallelRun:
         self._interrupt()
         self._engine.end_now()
         self._engine.join()
-        self._stage.do_what_is_left()
+        self._main_thread.do_what_is_left()
         for index, end in self._to_check:
             self._ended(index, replace(end, is_to_be_checked=False), None)
 
     def _interrupt(self) -> None:
         running = {
-            index: turn
-            for index, turn in tuple(self._tests.running.items())
-            if not turn.is_over and index not in self._interrupted
+            index: test
+            for index, test in tuple(self._performer.running.items())
+            if not test.is_over and index not in self._interrupted
         }
         self._interrupted |= frozenset(running)
-        turns = tuple(running.values())
-        self._pictures += [_picture_of(turn) for turn in turns[: MOST_LINES - len(self._pictures)]]
-        interrupt(turns, GRACE_S)
+        tests = tuple(running.values())
+        self._interrupted_at += [
+            _place_of(test) for test in tests[: MOST_LINES - len(self._interrupted_at)]
+        ]
+        interrupt(tests, GRACE_S)
 
 
-def _picture_of(turn: Turn) -> Hung:
-    return look_at(turn.item, turn.thread or 0, phase=turn.phase, seconds=0.0, turn=turn)
+def _place_of(test: RunningTest) -> HangReport:
+    return look_at(test.item, test.thread or 0, phase=test.phase, seconds=0.0, test=test)
 
 
-def _lines_on(pictures: Sequence[Hung], count: int) -> Sequence[str]:
+def _lines_on(places: Sequence[HangReport], count: int) -> Sequence[str]:
     lines = []
-    for picture in pictures:
-        at = f", in {picture.where}" if picture.where else ""
-        lines.append(f"still running: {picture.nodeid}{at}")
-    if count > len(pictures):
-        lines.append(f"still running: {count - len(pictures)} more")
+    for place in places:
+        at = f", in {place.where}" if place.where else ""
+        lines.append(f"still running: {place.nodeid}{at}")
+    if count > len(places):
+        lines.append(f"still running: {count - len(places)} more")
     return lines
 
 
-def _is_ours(error: BaseException) -> bool:
-    """Whether it came up while the main thread only waited."""
-    *_, (frame, _) = walk_tb(error.__traceback__)
-    return str(frame.f_globals.get("__name__", "")).startswith("paraval.pytest_plugin.")
-
-
-def _not_run(item: pytest.Item, reason: str) -> ItemEnd:
+def _not_run(item: pytest.Item, reason: str) -> ItemResult:
     """A test whose account can do nothing more in this run: no verdict, and not passed over."""
     report = pytest.TestReport(
         nodeid=item.nodeid,
@@ -268,9 +264,9 @@ def _not_run(item: pytest.Item, reason: str) -> ItemEnd:
         when="setup",
     )
     failure = Failure(kind=Outcome.INFRA_ERROR, message=reason)
-    return ItemEnd(
+    return ItemResult(
         item=item,
-        phases=[PhaseEnd(report=report, error=None, interacts=None)],
+        phases=[PhaseEnd(report=report, error=None)],
         result=AttemptResult(outcome=Outcome.INFRA_ERROR, error=failure),
     )
 
@@ -278,7 +274,7 @@ def _not_run(item: pytest.Item, reason: str) -> ItemEnd:
 # ---- telling reporters
 
 
-def emit(end: ItemEnd) -> None:
+def emit(end: ItemResult) -> None:
     """As pytest's runner would have, had the test run here."""
     item, hook = end.item, end.item.ihook
     hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -293,7 +289,7 @@ def emit(end: ItemEnd) -> None:
 # ---- the order of reports
 
 
-class Order:
+class ReportOrder:
     """A plugin: remembers whose reports junit's file is made of, and sorts them at the end."""
 
     NAME = "paraval-order"

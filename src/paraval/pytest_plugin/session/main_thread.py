@@ -19,21 +19,21 @@ MOMENT_S = 0.02
 """What is not in a hurry is done within so long."""
 
 
-class Stage:
+class MainThread:
     """Jobs for the main thread."""
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Job | BaseException | None] = SimpleQueue()
-        self._unhurried: deque[Job] = deque()
+        self._later: deque[Job] = deque()
 
     def post(self, job: Job) -> None:
         """From any thread; what it raises comes out of `serve`."""
         self._jobs.put(job)
 
-    def post_unhurried(self, job: Job) -> None:
+    def post_later(self, job: Job) -> None:
         """The same within a moment, in its order: to wake the main thread for each of thousands of
         small jobs would cost more than they do."""
-        self._unhurried.append(job)
+        self._later.append(job)
 
     def end(self, error: BaseException) -> None:
         """From any thread: `serve` raises it, after all that was posted before."""
@@ -53,22 +53,22 @@ class Stage:
             try:
                 job = self._jobs.get(timeout=MOMENT_S)
             except Empty:
-                self._do_unhurried()
+                self._do_later()
                 continue
-            self._do_unhurried()
+            self._do_later()
             if job is None:
                 return
             if isinstance(job, BaseException):
                 raise job
             job()
 
-    def _do_unhurried(self) -> None:
-        while self._unhurried:
-            self._unhurried.popleft()()
+    def _do_later(self) -> None:
+        while self._later:
+            self._later.popleft()()
 
     def do_what_is_left(self) -> None:
         """The jobs that were posted, without waiting for more; it has ended already."""
-        self._do_unhurried()
+        self._do_later()
         with contextlib.suppress(Empty):
             while True:
                 job = self._jobs.get_nowait()

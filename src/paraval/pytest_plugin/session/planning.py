@@ -10,11 +10,11 @@ import pytest
 from paraval.pytest_plugin.async_tests import plugins as async_plugins
 from paraval.pytest_plugin.exclusive import other_plugins, scan
 from paraval.pytest_plugin.models.model_accounts import accounts_of, needs_of
-from paraval.pytest_plugin.options import Wanted
+from paraval.pytest_plugin.options import PluginOptions
 from paraval.pytest_plugin.recording.test_trials import trial_of
-from paraval.pytest_plugin.session.engine import Engine, Programme
-from paraval.pytest_plugin.session.test_history import History
-from paraval.pytest_plugin.session.xdist_worker import TakenItems
+from paraval.pytest_plugin.session.engine import EngineThread, SessionPlan
+from paraval.pytest_plugin.session.test_history import DurationHistory
+from paraval.pytest_plugin.session.xdist_worker import WorkerItems
 from paraval.pytest_plugin.timeouts.time_limits import seconds_of
 from paraval.records import Limits, Outcome, RetryPolicy
 from paraval.schedule.messages import Work
@@ -24,19 +24,22 @@ MOST_TRIES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Programmed:
-    """A programme, and what a user is told of it."""
+class PlannedSession:
+    """A plan, and what a user is told of it."""
 
-    programme: Programme
+    plan: SessionPlan
     alone: dict[str, str]
     """By node id: why a test runs alone."""
     seconds: dict[str, float]
     """By node id: how long a test may take, of those that are told."""
 
 
-def programme_of(
-    config: pytest.Config, items: Sequence[pytest.Item], wanted: Wanted, history: History
-) -> Programmed:
+def plan_session(
+    config: pytest.Config,
+    items: Sequence[pytest.Item],
+    options: PluginOptions,
+    history: DurationHistory,
+) -> PlannedSession:
     """Every item as a trial, by its place in the session."""
     alone = _reasons(config, items, history)
     needs, named = _needs(config, items)
@@ -56,11 +59,11 @@ def programme_of(
             )
         )
     limits = Limits(
-        parallel=wanted.parallel, auto=wanted.auto, named=named, accounts=accounts_of(items)
+        parallel=options.parallel, auto=options.auto, named=named, accounts=accounts_of(items)
     )
     retry = RetryPolicy(attempts=1, on=frozenset({Outcome.RATE_LIMITED}), refusals=MOST_TRIES)
-    return Programmed(
-        programme=Programme(
+    return PlannedSession(
+        plan=SessionPlan(
             trials=trials,
             works=_in_order_where_alone(works),
             limits=limits,
@@ -75,7 +78,7 @@ def programme_of(
 
 
 def _reasons(
-    config: pytest.Config, items: Sequence[pytest.Item], history: History
+    config: pytest.Config, items: Sequence[pytest.Item], history: DurationHistory
 ) -> dict[str, str]:
     everything = other_plugins.why_all_alone(config)
     found = ((item.nodeid, everything or _why_alone(item, history)) for item in items)
@@ -112,7 +115,7 @@ def _in_order_where_alone(works: list[Work]) -> list[Work]:
     return [work._replace(expected_s=mean_s) if work.exclusive else work for work in works]
 
 
-def _why_alone(item: pytest.Item, history: History) -> str | None:
+def _why_alone(item: pytest.Item, history: DurationHistory) -> str | None:
     reasons: tuple[Callable[[pytest.Item], str | None], ...] = (
         scan.why_alone,
         async_plugins.why_alone,
@@ -125,15 +128,15 @@ def _why_alone(item: pytest.Item, history: History) -> str | None:
 # ---- which test each trial is
 
 
-class Assignment:
+class ItemAssignment:
     """Trials and tests, whoever chose them."""
 
     def __init__(
-        self, items: Sequence[pytest.Item], programme: Programme, taken: TakenItems | None
+        self, items: Sequence[pytest.Item], plan: SessionPlan, taken: WorkerItems | None
     ) -> None:
         """`taken`: what xdist hands out; None: all tests are this process's own."""
         self._items = items
-        self._programme = programme
+        self._plan = plan
         self._taken = taken
         self._handed_out: list[int] = []
         """By a trial's index: the place of its test in the session. A test that was taken back may
@@ -161,17 +164,17 @@ class Assignment:
     def item(self, index: int) -> pytest.Item:
         return self._items[self.place(index)]
 
-    def begin(self, engine: Engine) -> None:
+    def begin(self, engine: EngineThread) -> None:
         """Once the engine runs: what is handed out is added as it comes."""
         if self._taken is not None:
             self._taken.listen(self._given_to(engine), engine.add_no_more)
 
-    def _given_to(self, engine: Engine) -> Callable[[Sequence[int]], None]:
+    def _given_to(self, engine: EngineThread) -> Callable[[Sequence[int]], None]:
         def given(places: Sequence[int]) -> None:
             first = len(self._handed_out)
             self._handed_out.extend(places)
-            trials = [self._programme.trials[place] for place in places]
-            works = [self._programme.works[place] for place in places]
+            trials = [self._plan.trials[place] for place in places]
+            works = [self._plan.works[place] for place in places]
             engine.add(
                 [
                     replace(trial, index=index, key=f"{trial.key} ({index})")
@@ -211,7 +214,7 @@ def group_need(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class ParallelGroup:
     """As one mark says it."""
 
     name: str
@@ -219,7 +222,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Groups:
+class ParallelGroups:
     """The groups of all tests."""
 
     limits: Mapping[str, int] = field(default_factory=dict)
@@ -237,7 +240,7 @@ class Groups:
             config.issue_config_time_warning(pytest.PytestWarning(conflict), stacklevel=2)
 
 
-def groups_of(items: Iterable[pytest.Item]) -> Groups:
+def groups_of(items: Iterable[pytest.Item]) -> ParallelGroups:
     """The smallest limit of each group counts: more at once may be what a test cannot bear.
 
     Raises pytest.UsageError where a mark says no group.
@@ -251,19 +254,19 @@ def groups_of(items: Iterable[pytest.Item]) -> Groups:
         for group in groups:
             told.setdefault(group.name, {}).setdefault(group.limit, item.nodeid)
     conflicts = (_conflict(name, limits) for name, limits in told.items() if len(limits) > 1)
-    return Groups(
+    return ParallelGroups(
         limits={group_need(name): min(limits) for name, limits in told.items()},
         conflicts=tuple(conflicts),
         by_test=by_test,
     )
 
 
-def groups_in(item: pytest.Item) -> tuple[Group, ...]:
+def groups_in(item: pytest.Item) -> tuple[ParallelGroup, ...]:
     """Those that a test is in, by its own marks and those around it; each once.
 
     Where a test has several marks of one group, the nearest counts.
     """
-    found: dict[str, Group] = {}
+    found: dict[str, ParallelGroup] = {}
     for mark in item.iter_markers(MARK):
         group = _group(mark, item)
         found.setdefault(group.name, group)
@@ -275,7 +278,7 @@ def _conflict(name: str, limits: Mapping[int, str]) -> str:
     return f"parallel_group '{name}' is given several limits ({said}): the smallest counts"
 
 
-def _group(mark: pytest.Mark, item: pytest.Item) -> Group:
+def _group(mark: pytest.Mark, item: pytest.Item) -> ParallelGroup:
     given = dict(zip(_WORDS, mark.args, strict=False))
     told = {**given, **mark.kwargs}
     # Each once: by its place, or by its name.
@@ -286,7 +289,7 @@ def _group(mark: pytest.Mark, item: pytest.Item) -> Group:
         raise _wrong(item, f"needs a name, a text; not {name!r}")
     if type(limit) is not int or limit < 1:
         raise _wrong(item, f"'{name}' needs a limit from 1 on; not {limit!r}")
-    return Group(name=name, limit=limit)
+    return ParallelGroup(name=name, limit=limit)
 
 
 def _wrong(item: pytest.Item, what: str) -> pytest.UsageError:

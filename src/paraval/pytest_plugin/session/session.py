@@ -9,38 +9,39 @@ from functools import partial
 from typing import Any
 
 import pytest
-from _pytest.main import Session
 
-from paraval.pytest_plugin.async_tests.plugins import asyncs_apart
+from paraval.pytest_plugin.async_tests.plugins import isolate_async_plugins
 from paraval.pytest_plugin.exclusive import other_plugins
-from paraval.pytest_plugin.exclusive.guards import Net, nets
-from paraval.pytest_plugin.exclusive.lock import Floor
-from paraval.pytest_plugin.fixtures.instances import OwnFixtures
+from paraval.pytest_plugin.exclusive.guards import ProcessGuard, install_guards
+from paraval.pytest_plugin.exclusive.lock import ExclusiveLock
+from paraval.pytest_plugin.fixtures.instances import FixtureInstances
 from paraval.pytest_plugin.fixtures.setup_tree import SharedSetup
-from paraval.pytest_plugin.isolation.capture import children_apart, set_up_capsys, streams_apart
-from paraval.pytest_plugin.isolation.exceptions import asserts_apart, unhandled_apart
+from paraval.pytest_plugin.isolation.capture import isolate_children, isolate_streams, set_up_capsys
+from paraval.pytest_plugin.isolation.exceptions import isolate_asserts, isolate_unhandled
 from paraval.pytest_plugin.isolation.test_environment import environment_by_test
-from paraval.pytest_plugin.isolation.test_logs import logs_apart
-from paraval.pytest_plugin.isolation.test_warnings import warnings_apart
-from paraval.pytest_plugin.options import Wanted
+from paraval.pytest_plugin.isolation.test_logs import isolate_logs
+from paraval.pytest_plugin.isolation.test_warnings import isolate_warnings
+from paraval.pytest_plugin.options import PluginOptions
 from paraval.pytest_plugin.progress.progress import progress_for
-from paraval.pytest_plugin.recording.told import Telling, register_telling
-from paraval.pytest_plugin.running.current_test import Check, carrying
+from paraval.pytest_plugin.pytest_internals import Session
+from paraval.pytest_plugin.recording.told import ReportDataPlugin, register_report_data
+from paraval.pytest_plugin.running.current_test import Check, propagate_to_threads
 from paraval.pytest_plugin.running.patches import (
-    Apart,
-    Walls,
-    folders_one_by_one,
+    Isolation,
+    IsolationParts,
     hide_own_frames,
-    parsing_one_by_one,
+    serialize_parsing,
+    serialize_temporary_folders,
 )
-from paraval.pytest_plugin.running.performer import Premises, Tests
-from paraval.pytest_plugin.running.protocol import Middle, Solo
-from paraval.pytest_plugin.session.loop import Order, ParallelRun, tear_down_rest
-from paraval.pytest_plugin.session.main_thread import Stage
-from paraval.pytest_plugin.session.planning import Assignment, Programmed, programme_of
-from paraval.pytest_plugin.session.test_history import FAILED_BESIDE, History
-from paraval.pytest_plugin.session.xdist_worker import TakenItems, is_controller, take_over
-from paraval.pytest_plugin.timeouts.time_limits import TimeLimits, Watcher
+from paraval.pytest_plugin.running.performer import PytestPerformer, RunServices
+from paraval.pytest_plugin.running.protocol import AloneRunner, InnermostProtocol
+from paraval.pytest_plugin.session.loop import ParallelRun, ReportOrder, tear_down_rest
+from paraval.pytest_plugin.session.main_thread import MainThread
+from paraval.pytest_plugin.session.planning import ItemAssignment, PlannedSession, plan_session
+from paraval.pytest_plugin.session.test_history import FAILED_BESIDE, DurationHistory
+from paraval.pytest_plugin.session.xdist_worker import WorkerItems, is_controller, take_worker_items
+from paraval.pytest_plugin.timeouts.time_limits import TimeoutPlugin
+from paraval.pytest_plugin.timeouts.watchdog import TimeoutWatcher
 from paraval.text.words import counted
 
 NAME = "paraval-parallel"
@@ -50,7 +51,7 @@ OLDEST_PYTEST = (8, 4)
 """Older ones exchange the process's hooks for errors in threads around each phase of each test."""
 
 
-def register_parallel(config: pytest.Config, wanted: Wanted) -> None:
+def register_parallel(config: pytest.Config, options: PluginOptions) -> None:
     """From here on the session's loop is ours; under xdist, that of each worker."""
     if pytest.version_tuple[:2] < OLDEST_PYTEST:
         oldest = ".".join(map(str, OLDEST_PYTEST))
@@ -59,29 +60,34 @@ def register_parallel(config: pytest.Config, wanted: Wanted) -> None:
             "it (--parallel 0), tests run one after another"
         )
     manager = config.pluginmanager
-    history = History(config)
-    manager.register(history, History.NAME)
+    history = DurationHistory(config)
+    manager.register(history, DurationHistory.NAME)
     if is_controller(config):
-        from paraval.pytest_plugin.session.xdist_controller import SharedOut
+        from paraval.pytest_plugin.session.xdist_controller import XdistDistribution
 
-        manager.register(SharedOut(wanted.parallel), SharedOut.NAME)
+        manager.register(XdistDistribution(options.parallel), XdistDistribution.NAME)
         return
-    order = Order(config)
-    manager.register(order, Order.NAME)
-    manager.register(ParallelSession(config, wanted, history=history, order=order), NAME)
+    order = ReportOrder(config)
+    manager.register(order, ReportOrder.NAME)
+    manager.register(ParallelSession(config, options, history=history, order=order), NAME)
 
 
 class ParallelSession:
     """Hooks of a session whose tests run side by side."""
 
     def __init__(
-        self, config: pytest.Config, wanted: Wanted, *, history: History, order: Order
+        self,
+        config: pytest.Config,
+        options: PluginOptions,
+        *,
+        history: DurationHistory,
+        order: ReportOrder,
     ) -> None:
         self._config = config
-        self._wanted = wanted
+        self._options = options
         self._history = history
         self._order = order
-        self._programmed: Programmed | None = None
+        self._planned: PlannedSession | None = None
         self._failure: Exception | None = None
         """Of ours: tests run one after another then."""
         self._reasons: ChainMap[str, str] = ChainMap()
@@ -103,19 +109,19 @@ class ParallelSession:
             return ""
         if planned is None:
             return _fallback_words(self._failure, len(items))
-        at_once = "auto" if self._wanted.auto else str(self._wanted.parallel)
+        at_once = "auto" if self._options.auto else str(self._options.parallel)
         return f"parallel {at_once}: {summary_of(planned.alone, len(items))}"
 
-    def _plan(self, items: Sequence[pytest.Item]) -> Programmed | None:
+    def _plan(self, items: Sequence[pytest.Item]) -> PlannedSession | None:
         """Once; None: an error of ours keeps it from being made."""
-        if self._programmed is None and self._failure is None:
+        if self._planned is None and self._failure is None:
             try:
-                self._programmed = programme_of(self._config, items, self._wanted, self._history)
+                self._planned = plan_session(self._config, items, self._options, self._history)
             except pytest.UsageError:
                 raise
             except Exception as error:  # noqa: BLE001 - tests are to run whatever this package does
                 self._failure = error
-        return self._programmed
+        return self._planned
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: Session) -> bool | None:
@@ -124,7 +130,7 @@ class ParallelSession:
             return None
         if session.testsfailed and not option.continue_on_collection_errors:
             return None
-        taken = take_over(self._config)
+        taken = take_worker_items(self._config)
         if not session.items and taken is None:
             return None
         planned = self._plan(session.items)
@@ -139,72 +145,82 @@ class ParallelSession:
             raise session.Interrupted(session.shouldstop)
         return True
 
-    def _run(self, session: Session, taken: TakenItems | None, programmed: Programmed) -> None:
+    def _run(self, session: Session, taken: WorkerItems | None, planned: PlannedSession) -> None:
         config, items = self._config, session.items
         hide_own_frames()
-        stage = Stage()
-        floor = Floor()
-        net = Net(floor, items)
-        context = self._premises(session, floor, stage, net, is_handed_out=taken is not None)
-        assignment = Assignment(items, programmed.programme, taken)
+        main_thread = MainThread()
+        exclusive_lock = ExclusiveLock()
+        guard = ProcessGuard(exclusive_lock, items)
+        services = self._services(
+            session, exclusive_lock, main_thread, guard, is_handed_out=taken is not None
+        )
+        assignment = ItemAssignment(items, planned.plan, taken)
         run = ParallelRun(
             session,
-            programmed.programme,
-            Tests(config, assignment, context, programmed.seconds),
+            planned.plan,
+            PytestPerformer(config, assignment, services, planned.seconds),
             assignment=assignment,
-            progress=progress_for(config, self._wanted.progress, [item.nodeid for item in items]),
+            progress=progress_for(config, self._options.progress, [item.nodeid for item in items]),
         )
         self._checked = run.checked
-        if taken is not None or config.pluginmanager.has_plugin(Telling.NAME):
+        if taken is not None or config.pluginmanager.has_plugin(ReportDataPlugin.NAME):
             # The controller of xdist, or a store, has to hear what only this process knows.
-            register_telling(config).alone = floor.reasons
-        limits = [TimeLimits(context.watcher)] if programmed.seconds else []
+            register_report_data(config).alone = exclusive_lock.reasons
+        limits = [TimeoutPlugin(services.watcher)] if planned.seconds else []
         # Around tests that run alone, too: they share fixtures, and loops, with the others.
         with (
-            asyncs_apart(session),
+            isolate_async_plugins(session),
             environment_by_test(items),
-            nets(net, session),
-            context.fixtures.installed(),
-            self._registered(Middle(), *limits),
-            self._telling_why_alone(floor.reasons, programmed.alone),
+            install_guards(guard, session),
+            services.fixtures.installed(),
+            self._registered(InnermostProtocol(), *limits),
+            self._reporting_why_alone(exclusive_lock.reasons, planned.alone),
             _dots_of_many_files(config, items),
         ):
             try:
                 run.run()
             finally:
-                context.watcher.close()
+                services.watcher.close()
                 kept = self._history.is_kept
-                self._notes += notes_on(run, floor, context.check, is_kept=kept)
-            tear_down_rest(config, context.setup)
-        self._history.remember_alone(floor.reasons)
+                self._notes += notes_on(run, exclusive_lock, services.check, is_kept=kept)
+            tear_down_rest(config, services.setup)
+        self._history.remember_alone(exclusive_lock.reasons)
         self._history.remember_alone(dict.fromkeys(run.passed_alone, FAILED_BESIDE))
 
-    def _premises(
-        self, session: Session, floor: Floor, stage: Stage, net: Net, *, is_handed_out: bool
-    ) -> Premises:
-        setup = SharedSetup(None if is_handed_out else session.items, floor)
+    def _services(
+        self,
+        session: Session,
+        exclusive_lock: ExclusiveLock,
+        main_thread: MainThread,
+        guard: ProcessGuard,
+        *,
+        is_handed_out: bool,
+    ) -> RunServices:
+        setup = SharedSetup(None if is_handed_out else session.items, exclusive_lock)
         session._setupstate = setup
-        fixtures = OwnFixtures(session, floor)
-        apart = Apart(self._walls(stage))
+        fixtures = FixtureInstances(session, exclusive_lock)
+        isolation = Isolation(self._parts(main_thread))
         # With -x the first failure ends the run; and xdist's controller waits for each test's end.
         is_hurried = bool(self._config.getoption("maxfail", 0)) or is_handed_out
-        return Premises(
-            stage=stage,
-            apart=apart,
-            floor=floor,
+        return RunServices(
+            main_thread=main_thread,
+            isolation=isolation,
+            exclusive_lock=exclusive_lock,
             setup=setup,
             fixtures=fixtures,
-            watcher=Watcher(),
-            solo=Solo(apart, fixtures, net, keep=setup.keep, on_end=self._history.ran_alone),
+            watcher=TimeoutWatcher(),
+            alone_runner=AloneRunner(
+                isolation, fixtures, guard, keep=setup.keep, on_end=self._history.ran_alone
+            ),
             check="none"
             if is_hurried
             else "all"
-            if self._wanted.check_alone
+            if self._options.check_alone
             else "all but callers",
         )
 
     @contextmanager
-    def _telling_why_alone(self, *reasons: dict[str, str]) -> Iterator[None]:
+    def _reporting_why_alone(self, *reasons: dict[str, str]) -> Iterator[None]:
         """While tests end; a summary is as without this plugin."""
         self._reasons = ChainMap(*reasons)
         try:
@@ -223,18 +239,18 @@ class ParallelSession:
             for plugin in plugins:
                 manager.unregister(plugin)
 
-    def _walls(self, stage: Stage) -> Walls:
+    def _parts(self, main_thread: MainThread) -> IsolationParts:
         config = self._config
         return [
-            carrying,
-            partial(warnings_apart, config),
-            partial(streams_apart, config),
-            children_apart,
-            partial(logs_apart, config, stage.post),
-            partial(asserts_apart, config),
-            partial(unhandled_apart, config),
-            parsing_one_by_one,
-            folders_one_by_one,
+            propagate_to_threads,
+            partial(isolate_warnings, config),
+            partial(isolate_streams, config),
+            isolate_children,
+            partial(isolate_logs, config, main_thread.post),
+            partial(isolate_asserts, config),
+            partial(isolate_unhandled, config),
+            serialize_parsing,
+            serialize_temporary_folders,
         ]
 
     @pytest.hookimpl(tryfirst=True)
@@ -318,7 +334,9 @@ def _reasons(reasons: Counter[str]) -> str:
     return "; ".join(told)
 
 
-def notes_on(run: ParallelRun, floor: Floor, check: Check, *, is_kept: bool) -> Iterator[str]:
+def notes_on(
+    run: ParallelRun, exclusive_lock: ExclusiveLock, check: Check, *, is_kept: bool
+) -> Iterator[str]:
     """After a run: what was broken off, what was run again, and what was found out too late to
     keep it from others. `is_kept`: the next session knows of it."""
     yield from run.still_running
@@ -341,9 +359,11 @@ def notes_on(run: ParallelRun, floor: Floor, check: Check, *, is_kept: bool) -> 
             f"parallel: {counted(run.failed_beside, 'test')} failed beside others; with -x or "
             "--maxfail, none is run again alone to see whether it fails there, too"
         )
-    changed = {f"fixture {name}": why for name, why in floor.by_shared_fixtures.items()}
-    for why in dict.fromkeys((changed | floor.shared).values()):
-        names = [name for name, reason in (changed | floor.shared).items() if reason == why]
+    changed = {f"fixture {name}": why for name, why in exclusive_lock.by_shared_fixtures.items()}
+    for why in dict.fromkeys((changed | exclusive_lock.shared).values()):
+        names = [
+            name for name, reason in (changed | exclusive_lock.shared).items() if reason == why
+        ]
         yield f"parallel: changed the process beside other tests ({why}): {_some(names)}{later}"
 
 

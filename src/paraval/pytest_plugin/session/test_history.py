@@ -6,17 +6,15 @@ A plugin, too: it hears of every test that ends, and writes once, when the sessi
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from paraval.pytest_plugin.recording.node_ids import file_of, without_xdist_group
-from paraval.pytest_plugin.recording.told import told_by
+from paraval.pytest_plugin.recording.node_ids import SourceDigests, without_xdist_group
+from paraval.pytest_plugin.recording.told import report_data_of
 from paraval.records import Outcome
 from paraval.schedule.estimates import Estimates, Observation
 
@@ -41,7 +39,7 @@ _NO_DURATION = (Outcome.INFRA_ERROR, Outcome.RATE_LIMITED, Outcome.SKIPPED)
 """How long such an end took says nothing of the test."""
 
 
-class Known(NamedTuple):
+class DurationRecord(NamedTuple):
     """What is remembered of a test."""
 
     mean_log_s: float
@@ -51,13 +49,13 @@ class Known(NamedTuple):
     session: int
     """The last one that it was in."""
 
-    def with_another(self, seconds: float, session: int) -> Known:
+    def with_another(self, seconds: float, session: int) -> DurationRecord:
         share = max(1 / (self.times + 1), WEIGHT_OF_THE_LAST)
         mean = self.mean_log_s + share * (_log(seconds) - self.mean_log_s)
-        return Known(mean, self.times + 1, session)
+        return DurationRecord(mean, self.times + 1, session)
 
 
-class Alone(NamedTuple):
+class AloneRecord(NamedTuple):
     """A test that had to run alone."""
 
     why: str
@@ -67,7 +65,7 @@ class Alone(NamedTuple):
     """In which that was found out."""
 
 
-class History:
+class DurationHistory:
     """What is known of tests. Harmless where the cache is switched off, or full of nonsense."""
 
     NAME = "paraval-history"
@@ -75,7 +73,7 @@ class History:
     def __init__(self, config: pytest.Config) -> None:
         self._cache: Any = getattr(config, "cache", None)
         self._is_worker = hasattr(config, "workerinput")
-        self._sources = Sources(config.rootpath)
+        self._sources = SourceDigests(config.rootpath)
         self._known, self._session = self._read_durations()
         self._alone = self._read_alone()
         self._took: defaultdict[str, float] = defaultdict(float)
@@ -129,7 +127,7 @@ class History:
         self._took[node_id] += report.duration
         if str(report.outcome) == "rerun":  # by pytest-rerunfailures: it all begins anew
             self._took[node_id] = 0.0
-        told = told_by(report)
+        told = report_data_of(report)
         if told is not None and told.alone is not None:
             self._asked[node_id] = told.alone
         ends = report.outcome if told is None else told.result.outcome
@@ -152,14 +150,14 @@ class History:
         if self._asked or self._alone:
             self._cache.set(ALONE, self._with_alone(last + 1))
 
-    def _with_durations(self, known: dict[str, Known], session: int) -> dict[str, Any]:
+    def _with_durations(self, known: dict[str, DurationRecord], session: int) -> dict[str, Any]:
         for node_id, seconds in self._took.items():
             before = known.get(node_id)
             if node_id in self._unsaid:
                 if before is not None:
                     known[node_id] = before._replace(session=session)
             elif before is None:
-                known[node_id] = Known(_log(seconds), 1, session)
+                known[node_id] = DurationRecord(_log(seconds), 1, session)
             else:
                 known[node_id] = before.with_another(seconds, session)
         kept = {
@@ -174,13 +172,13 @@ class History:
         tests = {node_id: f"{one[0]:.4f} {one[1]} {one[2]}" for node_id, one in kept.items()}
         return {"session": session, "tests": tests}
 
-    def _with_alone(self, session: int) -> dict[str, Alone]:
+    def _with_alone(self, session: int) -> dict[str, AloneRecord]:
         """Those whose code is as it was then; of tests that are gone, the file tells."""
         remembered = self._read_alone()
         for node_id in self._forgotten:
             remembered.pop(node_id, None)
         for node_id, why in self._asked.items():
-            remembered[node_id] = Alone(why, self._sources.digest(node_id), session)
+            remembered[node_id] = AloneRecord(why, self._sources.digest(node_id), session)
         return {
             node_id: one
             for node_id, one in remembered.items()
@@ -190,7 +188,7 @@ class History:
 
     # ---- the cache: whatever is in it, nobody's session ends by it
 
-    def _read_durations(self) -> tuple[dict[str, Known], int]:
+    def _read_durations(self) -> tuple[dict[str, DurationRecord], int]:
         try:
             stored = self._get(DURATIONS)
             tests = {node_id: _parsed(text) for node_id, text in stored["tests"].items()}
@@ -198,10 +196,10 @@ class History:
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             return {}, 0
 
-    def _read_alone(self) -> dict[str, Alone]:
+    def _read_alone(self) -> dict[str, AloneRecord]:
         try:
             return {
-                node_id: Alone(str(why), str(digest), _counted(session))
+                node_id: AloneRecord(str(why), str(digest), _counted(session))
                 for node_id, (why, digest, session) in self._get(ALONE).items()
             }
         except (TypeError, ValueError, AttributeError, OverflowError):
@@ -218,9 +216,9 @@ def _as_trial(node_id: str) -> dict[str, Any]:
     return {"case_id": function, "variant": {"parameters": parameters}}
 
 
-def _parsed(text: str) -> Known:
+def _parsed(text: str) -> DurationRecord:
     mean, times, session = text.split()
-    known = Known(float(mean), _counted(times), _counted(session))
+    known = DurationRecord(float(mean), _counted(times), _counted(session))
     # Written so that it holds of no number that is none.
     if known.times < 1 or not _log(0) <= known.mean_log_s <= LONGEST_LOG_S:
         raise ValueError(text)
@@ -236,44 +234,3 @@ def _counted(told: Any) -> int:
 
 def _log(seconds: float) -> float:
     return min(math.log(max(seconds, SHORTEST_S)), LONGEST_LOG_S)
-
-
-# ---- which code a test is
-
-
-DIGEST_BYTES = 16
-
-
-class Sources:
-    """The files of tests under one rootdir."""
-
-    def __init__(self, rootdir: Path) -> None:
-        self._rootdir = rootdir
-        self._contents: dict[Path, bytes] = {}
-        self._by_file: dict[str, str] = {}
-
-    def digest(self, node_id: str) -> str:
-        """Of the test's file and its conftests as they are now; the same for all in one file."""
-        file = file_of(node_id)
-        if file not in self._by_file:
-            self._by_file[file] = self._digest_of(self._rootdir / file)
-        return self._by_file[file]
-
-    def _digest_of(self, path: Path) -> str:
-        digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
-        digest.update(self._content_of(path))
-        for folder in path.parents:
-            digest.update(self._content_of(folder / "conftest.py"))
-            if folder == self._rootdir:
-                break
-        return digest.hexdigest()
-
-    def _content_of(self, path: Path) -> bytes:
-        """A digest of a file; of one that cannot be read, of nothing."""
-        if path not in self._contents:
-            try:
-                content = path.read_bytes()
-            except (OSError, ValueError):  # A name that no file can have.
-                content = b""
-            self._contents[path] = hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()
-        return self._contents[path]

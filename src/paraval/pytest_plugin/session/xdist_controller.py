@@ -23,7 +23,7 @@ Node = Any
 """xdist's WorkerController."""
 
 
-class SharedOut:
+class XdistDistribution:
     """A plugin for the controller: it chooses the scheduler, and calls tests off after -x."""
 
     NAME = "paraval-shared-out"
@@ -31,7 +31,7 @@ class SharedOut:
     def __init__(self, at_once: int) -> None:
         """`at_once`: how many tests each worker runs at a time."""
         self._at_once = at_once
-        self._scheduler: SeveralAtOnce | None = None
+        self._scheduler: ParallelWorkStealing | None = None
         self._most_failures = 0
         self._failures = 0
 
@@ -40,7 +40,7 @@ class SharedOut:
         if config.getoption("dist") not in SHARED_OUT:
             return None
         self._most_failures = config.getoption("maxfail") or 0
-        self._scheduler = SeveralAtOnce(config, log, at_once=self._at_once)
+        self._scheduler = ParallelWorkStealing(config, log, at_once=self._at_once)
         return self._scheduler
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -50,7 +50,7 @@ class SharedOut:
             self._scheduler.call_off()
 
 
-class SeveralAtOnce(WorkStealingScheduling):  # type: ignore[misc]  # xdist tells no types
+class ParallelWorkStealing(WorkStealingScheduling):  # type: ignore[misc]  # xdist tells no types
     """A worker is idle when it has fewer tests than it could run, and only what is beyond that may
     be taken from it. It runs whatever it has, without waiting for a next one."""
 

@@ -18,7 +18,7 @@ _END = object()
 """The channel is closed: nothing more comes."""
 
 
-class TakenItems:
+class WorkerItems:
     """The tests that the controller gives to this worker."""
 
     def __init__(self, interactor: Any) -> None:
@@ -97,14 +97,14 @@ def is_controller(config: pytest.Config) -> bool:
     )
 
 
-def take_over(config: pytest.Config) -> TakenItems | None:
+def take_worker_items(config: pytest.Config) -> WorkerItems | None:
     """The work of xdist's own loop in this process; None: it is no worker of xdist."""
     if not hasattr(config, "workerinput"):
         return None
     for plugin in config.pluginmanager.get_plugins():
         # Its class cannot be imported: the worker's module is run by the text, under no name.
         if hasattr(plugin, "torun") and hasattr(plugin, "handle_command"):
-            return TakenItems(plugin)
+            return WorkerItems(plugin)
     return None
 
 

@@ -9,13 +9,13 @@ from copy import copy
 from typing import Any
 
 import pytest
-from _pytest.runner import call_and_report
 
-from paraval.pytest_plugin.models.model_accounts import Patience, patience_of
+from paraval.pytest_plugin.models.model_accounts import RetryMark, retry_mark_of
+from paraval.pytest_plugin.pytest_internals import call_and_report
 from paraval.pytest_plugin.running.attempts import begin, begin_again, refusal_in
+from paraval.pytest_plugin.running.current_test import PhaseEnd
 from paraval.pytest_plugin.running.patches import hide_own_frames
-from paraval.pytest_plugin.running.protocol import PhaseEnd
-from paraval.pytest_plugin.timeouts.time_limits import TimeLimits
+from paraval.pytest_plugin.timeouts.time_limits import TimeoutPlugin
 
 FIRST_DELAY_S = 1.0
 LONGEST_DELAY_S = 60.0
@@ -23,11 +23,11 @@ LONGEST_DELAY_S = 60.0
 
 def register_plain(config: pytest.Config) -> None:
     hide_own_frames()
-    config.pluginmanager.register(TimeLimits(), TimeLimits.NAME)
-    config.pluginmanager.register(TryingAgain(), TryingAgain.NAME)
+    config.pluginmanager.register(TimeoutPlugin(), TimeoutPlugin.NAME)
+    config.pluginmanager.register(RateLimitRetryPlugin(), RateLimitRetryPlugin.NAME)
 
 
-class TryingAgain:
+class RateLimitRetryPlugin:
     """A plugin: a test that a rate limit refused, and that is marked for it, runs once more."""
 
     NAME = "paraval-trying-again"
@@ -39,22 +39,22 @@ class TryingAgain:
     def pytest_runtest_protocol(
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> bool | None:
-        patience = patience_of(item)
-        if patience is None or item.config.getoption("setupshow", False):
+        retry_mark = retry_mark_of(item)
+        if retry_mark is None or item.config.getoption("setupshow", False):
             return None
         hook = item.ihook
         hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        for report in self._reports(item, nextitem, patience):
+        for report in self._reports(item, nextitem, retry_mark):
             hook.pytest_runtest_logreport(report=report)
         hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
     def _reports(
-        self, item: pytest.Item, nextitem: pytest.Item | None, patience: Patience
+        self, item: pytest.Item, nextitem: pytest.Item | None, retry_mark: RetryMark
     ) -> list[pytest.TestReport]:
         begin(item)
-        for number in range(1, patience.tries + 1):
-            last = number == patience.tries
+        for number in range(1, retry_mark.tries + 1):
+            last = number == retry_mark.tries
             reports = self._attempt(item, nextitem, is_last=last)
             refusal = refusal_in(self._phases, item)
             if last or refusal is None:
@@ -91,5 +91,5 @@ class TryingAgain:
     def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
         report = yield
         error = None if call.excinfo is None else call.excinfo.value
-        self._phases.append(PhaseEnd(report=report, error=error, interacts=None))
+        self._phases.append(PhaseEnd(report=report, error=error))
         return report

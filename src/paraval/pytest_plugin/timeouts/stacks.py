@@ -1,4 +1,4 @@
-"""Where a test hung: the stacks of its threads and tasks at the time it should have ended by.
+"""Where a test hung: what its threads and its task were at when it should have ended.
 
 Frames are looked at from another thread while they run on: what is read here is a moment's picture.
 """
@@ -14,116 +14,77 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import dropwhile
 from pathlib import Path
-from traceback import walk_stack
+from traceback import StackSummary
 from types import FrameType
 from typing import Any, NoReturn
 
 import pytest
-from _pytest.outcomes import Failed
 
-from paraval.pytest_plugin.running.current_test import CURRENT, Phase, Turn
-from paraval.pytest_plugin.running.protocol import PhaseEnd
-from paraval.pytest_plugin.timeouts.ending import RunningLoop, loop_in, thread_at
+from paraval.pytest_plugin.async_tests.runners import run_in
+from paraval.pytest_plugin.pytest_internals import Failed
+from paraval.pytest_plugin.running.current_test import CURRENT, Phase, PhaseEnd, RunningTest
 
 MOST_STACKS = 20
-MOST_PLACES = 60
+MOST_FRAMES = 60
 LEFT_BEHIND = (
     "it could not be ended: its thread is left behind, and its teardown was not run "
     "(a client's own timeout ends a call where Python cannot)"
 )
+_OWN = "paraval.pytest_plugin."
 _HARNESS = ("_pytest", "pluggy", "paraval", "threading", "contextlib", "pytest_asyncio", "anyio")
+_RUNS_A_LOOP = {
+    asyncio.base_events.BaseEventLoop.run_until_complete.__code__: "future",
+    asyncio.Runner.run.__code__: "task",
+    run_in.__code__: "task",
+}
+"""Functions that wait for a task, and its name there. The second one is for loops that are not
+written in Python, the third one for a loop that runs in another thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """One frame of a stack."""
-
-    file: str
-    line: int
-    module: str
-    function: str
-    source: str
-
-    @property
-    def package(self) -> str:
-        return self.module.partition(".")[0]
-
-    def __str__(self) -> str:
-        told = f'  File "{self.file}", line {self.line}, in {self.function}'
-        return f"{told}\n    {self.source}" if self.source else told
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stack:
-    """What one thread or task was about, the outermost place first."""
-
-    title: str
-    places: Sequence[Place]
-
-    def __str__(self) -> str:
-        return "\n".join([f"~~~ {self.title} ~~~", *map(str, self.places[-MOST_PLACES:])])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hung:
+class HangReport:
     """A test whose time was up."""
 
     nodeid: str
     phase: Phase
     seconds: float
-    stacks: Sequence[Stack]
-    """The one that tells most comes first."""
-    own: Place | None
-    """The innermost place in the test's own file; else the innermost of all."""
+    stacks: str
+    place: tuple[str, int] | None
+    """The innermost file and line in the test's own file; else the innermost of all."""
+    where: str
+    """`tests/test_x.py:12: client.get(url) -> socket.SocketIO.readinto`; empty: unknown."""
     notes: Sequence[str] = ()
     """What else there is to say, a line each."""
     ended: Sequence[PhaseEnd] = ()
     """How its phases before this one came out; only of a test that was given up."""
 
     @property
-    def where(self) -> str:
-        """`tests/test_x.py:12: client.get(url) -> socket.SocketIO.readinto`; empty: unknown."""
-        if self.own is None:
-            return ""
-        inner = self.stacks[0].places[-1]
-        told = f"{self.own.file}:{self.own.line}: {self.own.source}".removesuffix(": ")
-        return told if self.own is inner else f"{told} -> {inner.module}.{inner.function}"
-
-    @property
-    def message(self) -> str:
-        """In one line."""
+    def text(self) -> str:
         of = "" if self.phase == "call" else f" (in {self.phase})"
         hung = f"; hung in {self.where}" if self.where else ""
-        return f"timeout: nothing after {self.seconds:g} s{of}{hung}"
+        message = f"timeout: nothing after {self.seconds:g} s{of}{hung}"
+        return "\n".join((message, *self.notes, self.stacks))
 
-    @property
-    def text(self) -> str:
-        return "\n".join((self.message, *self.notes, *map(str, self.stacks[:MOST_STACKS])))
-
-    def noting(self, note: str) -> Hung:
+    def noting(self, note: str) -> HangReport:
         return replace(self, notes=(*self.notes, note))
 
-    def left_behind(self, turn: Turn) -> Hung:
-        """The same of a test that is given up; while its phase is still open."""
-        return replace(self.noting(LEFT_BEHIND), ended=tuple(turn.ended))
-
-    def phases(self, turn: Turn) -> Sequence[PhaseEnd]:
+    def phases(self, test: RunningTest) -> Sequence[PhaseEnd]:
         """The reports of a test that was given up, as if it had failed in this phase."""
-        item = turn.item
-        for key, text in turn.captured.take():
+        item = test.item
+        for key, text in test.captured.take():
             item.add_report_section(self.phase, key, text)
-        turn.logs.end(self.phase)
+        test.logs.end(self.phase)
         hung = _end(item, self.phase, TestTimedOut(self), self.seconds)
         if self.phase == "teardown":
             return [*self.ended, hung]
         # Reporters wait for a test's teardown.
         return [*self.ended, hung, _end(item, "teardown", None, 0.0)]
 
-    def place(self, report: pytest.TestReport, root: Path) -> None:
+    def set_place(self, report: pytest.TestReport) -> None:
         """As the place of a failure, as with `--tb=line`: not ours, where it is raised."""
         crash = getattr(report.longrepr, "reprcrash", None)
-        if crash is not None and self.own is not None:
-            crash.path, crash.lineno = str(root / self.own.file), self.own.line
+        if crash is not None and self.place is not None:
+            crash.path, crash.lineno = self.place
 
 
 class TestTimedOut(Failed):
@@ -133,10 +94,17 @@ class TestTimedOut(Failed):
     # As pytest shows its own: a summary has room for one short word before the reason.
     __module__, __qualname__ = "builtins", "Failed"
 
-    def __init__(self, hung: Hung) -> None:
+    def __init__(self, hung: HangReport) -> None:
         # The stacks in its text are those at the deadline; a traceback would say the same, or less.
         super().__init__(hung.text, pytrace=False)
         self.hung = hung
+
+    @staticmethod
+    def of(hung: HangReport) -> type[TestTimedOut]:
+        """A class that Python makes the exception of by itself."""
+        own = {"__init__": lambda error: TestTimedOut.__init__(error, hung)}
+        names = {"__module__": TestTimedOut.__module__, "__qualname__": TestTimedOut.__qualname__}
+        return type("Failed", (TestTimedOut,), {**names, **own})
 
 
 def look_at(
@@ -145,120 +113,129 @@ def look_at(
     *,
     phase: Phase,
     seconds: float,
-    turn: Turn | None = None,
+    test: RunningTest | None = None,
     frame: FrameType | None = None,
-) -> Hung:
+) -> HangReport:
     """Where a test hangs whose own thread this is; `frame`: at what, if it is this very thread."""
     frames = sys._current_frames()
-    if frame is not None:
-        frames[thread] = frame
-    root = str(item.config.rootpath)
-    file = _shown(str(item.path), root)
-
-    def own_places(stack: Stack) -> list[Place]:
-        return [place for place in stack.places if place.file == file]
-
-    # First what stands in the test's own file.
-    stacks = sorted(_stacks(frames, thread, turn, root), key=lambda one: not own_places(one))
-    known = (own_places(stacks[0]) or stacks[0].places) if stacks else ()
-    return Hung(
+    at = (None if test is None else thread_at(test)) or thread
+    found = _test_frames(frame or frames.get(at))
+    stacks = [_stack("the test", found)]
+    started = set() if test is None else test.threads
+    stacks += [
+        _stack(f"{one.name}, which the test started", _user_frames(frames[one.ident]))
+        for one in threading.enumerate()
+        if one.native_id in started and one.ident != thread and one.ident in frames
+    ]
+    own = [one for one in found if one.f_code.co_filename == str(item.path)] or found
+    return HangReport(
         nodeid=item.nodeid,
         phase=phase,
         seconds=seconds,
-        stacks=stacks,
-        own=known[-1] if known else None,
+        stacks="\n".join(stacks[:MOST_STACKS]),
+        place=(own[-1].f_code.co_filename, own[-1].f_lineno) if own else None,
+        where=_where(own[-1], found[-1], item.config.rootpath) if own else "",
     )
 
 
-def raise_at(place: Place, error: BaseException, root: Path) -> NoReturn:
-    """With a traceback that ends at this place, although it is raised here."""
-    code = compile("\n" * (place.line - 1) + "raise error", str(root / place.file), "exec")
-    exec(code, {"error": error.with_traceback(None), "__name__": place.module})  # noqa: S102 - our own two words
+def raise_at(place: tuple[str, int], error: BaseException) -> NoReturn:
+    """With a traceback that ends at this file and line, although it is raised here."""
+    code = compile("\n" * (place[1] - 1) + "raise error", place[0], "exec")
+    exec(code, {"error": error.with_traceback(None)})  # noqa: S102 - our own two words
     raise error
 
 
-def _stacks(
-    frames: dict[int, FrameType], thread: int, turn: Turn | None, root: str
-) -> Iterator[Stack]:
-    running = loop_in(frames.get(thread))
-    at = (None if turn is None else thread_at(turn)) or thread
-    places: list[Place] = []
-    if at in frames and not (running is not None and running.is_shared and at == thread):
-        places = _thread_places(frames[at], root)
-    if running is not None and (not places or _is_of_a_loop(places[-1])):
+def _where(own: FrameType, inner: FrameType, root: Path) -> str:
+    file = own.f_code.co_filename
+    source = linecache.getline(file, own.f_lineno, own.f_globals).strip()
+    told = f"{file.removeprefix(f'{root}{os.sep}')}:{own.f_lineno}: {source}".removesuffix(": ")
+    return told if own is inner else f"{told} -> {module_of(inner)}.{inner.f_code.co_qualname}"
+
+
+def _stack(title: str, frames: Sequence[FrameType]) -> str:
+    lines = StackSummary.extract((one, one.f_lineno) for one in frames[-MOST_FRAMES:]).format()
+    return f"~~~ Stack of {title} ~~~\n{''.join(lines)}".rstrip()
+
+
+# ---- frames, the outermost first
+
+
+def _test_frames(frame: FrameType | None) -> list[FrameType]:
+    frames, task = _user_frames(frame), task_in(frame)
+    if task is not None and (not frames or _is_of_a_loop(frames[-1])):
         # The loop waits: what it waits for says more than how it does.
-        while places and _is_of_a_loop(places[-1]):
-            places.pop()
-        places += _task_places(running.main, root)
-    yield Stack(title="Stack of the test", places=places)
-    for task in () if running is None else _other_tasks(running, turn):
-        yield Stack(title=f"Stack of {task.get_name()}", places=_task_places(task, root))
-    started = set() if turn is None else turn.threads
-    for one in threading.enumerate():
-        if one.native_id in started and one.ident != thread and one.ident in frames:
-            title = f"Stack of {one.name}, which the test started"
-            yield Stack(title=title, places=_thread_places(frames[one.ident], root))
+        while frames and _is_of_a_loop(frames[-1]):
+            frames.pop()
+        frames += _task_frames(task)
+    return frames
 
 
-def _is_of_a_loop(place: Place) -> bool:
-    return place.package in ("asyncio", "selectors")
+def _user_frames(frame: FrameType | None) -> list[FrameType]:
+    """From the test on: what pytest, threads and we do to get there says nothing."""
+    frames = [*outwards(frame)][::-1]
+    phase = [*dropwhile(lambda one: not _runs_a_phase(one), frames)] or frames
+    shown = dropwhile(lambda one: module_of(one).partition(".")[0] in _HARNESS, phase)
+    return [one for one in shown if not module_of(one).startswith(_OWN)]
 
 
-def _other_tasks(running: RunningLoop, turn: Turn | None) -> Sequence[asyncio.Task[Any]]:
-    """Those of other tests are left out; before Python 3.12, all in a loop that tests share."""
-    try:
-        tasks = asyncio.all_tasks(running.loop) - {running.main}
-    except RuntimeError:  # They came and went too quickly to be listed.
-        return []
-    if running.is_shared:
-        tasks = {
-            task
-            for task in tasks
-            if hasattr(task, "get_context") and task.get_context().get(CURRENT) is turn
-        }
-    return sorted(tasks, key=lambda task: task.get_name())
-
-
-def _task_places(task: asyncio.Future[Any], root: str) -> list[Place]:
-    """A suspended coroutine's frames, the outermost first: a task tells only of its first."""
-    places: list[Place] = []
+def _task_frames(task: asyncio.Future[Any]) -> list[FrameType]:
+    """A suspended coroutine's: a task tells only of its first."""
+    frames: list[FrameType] = []
     awaitable: Any = task
-    while awaitable is not None and len(places) < MOST_PLACES:
+    while awaitable is not None and len(frames) < MOST_FRAMES:
         if isinstance(awaitable, asyncio.Task):
             awaitable = awaitable.get_coro()
         frame = getattr(awaitable, "cr_frame", None) or getattr(awaitable, "gi_frame", None)
         if frame is None:
             break
-        places.append(_place(frame, frame.f_lineno, root))
+        frames.append(frame)
         awaitable = getattr(awaitable, "cr_await", None) or getattr(awaitable, "gi_yieldfrom", None)
-    return places
+    return frames
 
 
-def _thread_places(frame: FrameType, root: str) -> list[Place]:
-    """From the test on: what pytest, threads and we do to get there says nothing."""
-    places = [_place(one, line, root) for one, line in walk_stack(frame)][::-1]
-    phase = [*dropwhile(lambda place: not _runs_a_phase(place), places)] or places
-    shown = [*dropwhile(lambda place: place.package in _HARNESS, phase)] or places
-    return [place for place in shown if not place.module.startswith("paraval.pytest_plugin.")]
+def _runs_a_phase(frame: FrameType) -> bool:
+    is_hook = frame.f_code.co_name.startswith("pytest_runtest_")
+    return is_hook and module_of(frame) == "_pytest.runner"
 
 
-def _runs_a_phase(place: Place) -> bool:
-    return place.module == "_pytest.runner" and place.function.startswith("pytest_runtest_")
+def _is_of_a_loop(frame: FrameType) -> bool:
+    return module_of(frame).partition(".")[0] in ("asyncio", "selectors")
 
 
-def _place(frame: FrameType, line: int | None, root: str) -> Place:
-    code = frame.f_code
-    return Place(
-        file=_shown(code.co_filename, root),
-        line=line or 0,
-        module=str(frame.f_globals.get("__name__", "?")),
-        function=code.co_qualname,
-        source=linecache.getline(code.co_filename, line or 0, frame.f_globals).strip(),
-    )
+def task_in(frame: FrameType | None) -> asyncio.Future[Any] | None:
+    """What the innermost asyncio loop that runs in a stack was started for."""
+    for one in outwards(frame):
+        task = one.f_locals.get(_RUNS_A_LOOP[one.f_code]) if one.f_code in _RUNS_A_LOOP else None
+        if isinstance(task, asyncio.Future):
+            return task
+    return None
 
 
-def _shown(path: str, root: str) -> str:
-    return path.removeprefix(root + os.sep)
+def thread_at(test: RunningTest) -> int | None:
+    """The thread that runs the test's code now: that of a shared loop, while the test has it."""
+    task = task_in(frame_of(test.thread))
+    of_loop: int | None = None if task is None else getattr(task.get_loop(), "_thread_id", None)
+    for frame in outwards(frame_of(of_loop)):
+        if frame.f_code is asyncio.Handle._run.__code__:
+            # A handle holds the context that its callback runs in.
+            is_its = frame.f_locals["self"]._context.get(CURRENT) is test
+            return of_loop if is_its else test.thread
+    return test.thread
+
+
+def frame_of(thread: int | None) -> FrameType | None:
+    """What a thread is just at; None: it is gone."""
+    return None if thread is None else sys._current_frames().get(thread)
+
+
+def outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def module_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
 
 
 def _end(item: pytest.Item, phase: Phase, error: BaseException | None, seconds: float) -> PhaseEnd:
@@ -269,7 +246,7 @@ def _end(item: pytest.Item, phase: Phase, error: BaseException | None, seconds: 
     call = pytest.CallInfo.from_call(end, when=phase)
     report = pytest.TestReport.from_item_and_call(item, call)
     if isinstance(error, TestTimedOut):
-        error.hung.place(report, item.config.rootpath)
+        error.hung.set_place(report)
     report.duration = seconds
     report.start = report.stop - seconds
-    return PhaseEnd(report=report, error=error, interacts=None)
+    return PhaseEnd(report=report, error=error)

@@ -1,26 +1,21 @@
 """How long tests may take, and who sees to it.
 
 A test's time is told by `@pytest.mark.timeout_s`, or as pytest-timeout was told. Setup and call
-have it together, the teardown has it once more. One thread looks after all tests that run beside
-others; what it does to one whose time is up is for `watchdog`. In the main thread an alarm does it,
-but what pytest-timeout was told is there pytest-timeout's own business.
+have it together, the teardown has it once more. How a test is
+ended is for `watchdog`. In the main thread, what pytest-timeout was told is its own business.
 """
 
 from __future__ import annotations
 
 import math
-import threading
-import time
-from collections.abc import Callable, Collection, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 
-from paraval.pytest_plugin.running.current_test import Phase, Turn, current, start_for_nobody
-from paraval.pytest_plugin.timeouts.ending import cancel, frame_of, loop_in, raise_in
-from paraval.pytest_plugin.timeouts.stacks import Hung, TestTimedOut
-from paraval.pytest_plugin.timeouts.watchdog import LOOK_S, Patience, Watch, alarm
+from paraval.pytest_plugin.running.current_test import Phase, current_test
+from paraval.pytest_plugin.timeouts.stacks import TestTimedOut
+from paraval.pytest_plugin.timeouts.watchdog import TimeoutWatcher, alarm
 
 MARK = "timeout_s"
 OTHERS_PLUGIN = ("timeout", "pytest_timeout")
@@ -76,83 +71,15 @@ def _settings_of_others(item: pytest.Item) -> Any:
         raise pytest.UsageError(f"{item.nodeid}: @pytest.mark.timeout: {error}") from error
 
 
-class Watcher:
-    """Looks after all tests that have a time to end by."""
-
-    def __init__(self, patience: Patience | None = None) -> None:
-        self._patience = patience or Patience()
-        self._watches: dict[Turn, Watch] = {}
-        self._starting = threading.Lock()
-        """Guards the thread."""
-        self._thread: threading.Thread | None = None
-        self._closed = threading.Event()
-
-    @contextmanager
-    def watching(
-        self, turn: Turn, seconds: float, on_given_up: Callable[[Hung], None]
-    ) -> Iterator[Watch]:
-        """All phases of a test in its own thread. `on_given_up` is called in the watcher's."""
-        watch = Watch(
-            turn=turn,
-            seconds=seconds,
-            on_given_up=on_given_up,
-            patience=self._patience,
-            call_only=counts_only_the_call(turn.item),
-        )
-        with self._starting:
-            if self._thread is None:
-                name = "paraval-watcher"
-                self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-                start_for_nobody(self._thread)
-        self._watches[turn] = watch
-        try:
-            yield watch
-        finally:
-            del self._watches[turn]
-
-    def watch_of(self, turn: Turn) -> Watch | None:
-        return self._watches.get(turn)
-
-    def close(self) -> None:
-        """No test is looked after any more."""
-        self._closed.set()
-
-    def _run(self) -> None:
-        while not self._closed.wait(LOOK_S):
-            now = time.monotonic()
-            for watch in self._watches.copy().values():
-                watch.look(now)
-
-
-def interrupt(turns: Collection[Turn], grace_s: float) -> list[Turn]:
-    """As Ctrl-C would, in each turn's thread; those that did not end within the grace.
-
-    A teardown that is under way is only waited for: it does what the end is for. Out of what a
-    loop ran comes CancelledError, out of other code KeyboardInterrupt.
-    """
-    for turn in turns:
-        running = loop_in(frame_of(turn.thread))
-        if turn.is_over or turn.thread is None or turn.phase == "teardown":
-            continue
-        if running is not None:
-            cancel(running, KeyboardInterrupt(), lambda: None)
-        else:
-            raise_in(turn.thread, KeyboardInterrupt)
-    until = time.monotonic() + grace_s
-    while (left := [turn for turn in turns if not turn.is_over]) and time.monotonic() < until:
-        time.sleep(LOOK_S)
-    return left
-
-
 # ---- around each phase
 
 
-class TimeLimits:
-    """A plugin, for turns and for the main thread."""
+class TimeoutPlugin:
+    """A plugin, for tests beside others and for the main thread."""
 
     NAME = "paraval-time-limits"
 
-    def __init__(self, watcher: Watcher | None = None) -> None:
+    def __init__(self, watcher: TimeoutWatcher | None = None) -> None:
         """Without a watcher, tests run in the main thread only."""
         self._watcher = watcher
 
@@ -170,18 +97,18 @@ class TimeLimits:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
-        self, item: pytest.Item, call: pytest.CallInfo[None]
+        self, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
         if call.excinfo is not None and isinstance(call.excinfo.value, TestTimedOut):
-            call.excinfo.value.hung.place(report, item.config.rootpath)
+            call.excinfo.value.hung.set_place(report)
         return report
 
     def _limited(self, item: pytest.Item, phase: Phase) -> Generator[None, Any, Any]:
-        turn = current()
-        if turn is not None:
-            watch = None if self._watcher is None else self._watcher.watch_of(turn)
-            return (yield) if watch is None else (yield from watch.during(phase))
+        test = current_test()
+        if test is not None:
+            watch = None if self._watcher is None else self._watcher.watch_of(test)
+            return (yield) if watch is None else (yield from watch.around_phase(phase))
         seconds = own_seconds_of(item)
         if seconds is None:
             return (yield)

@@ -1,8 +1,10 @@
-"""One test and its time.
+"""Ends tests whose time is up.
 
-At the deadline a test is asked to end, in the gentlest way that it can hear; what hears of nothing
-is given up: reported as it is, its thread left behind. How a thread is told is for `ending`, where
-a test hung for `stacks`. In the main thread, the alarm that a process has does it.
+An asyncio loop is asked to cancel: that is in order, with all that the code does on its way out.
+Other Python code has an exception raised where it just is. What waits in C (a socket, a lock, a
+sleep) hears of neither until it comes back, and some code catches all there is: such a test is
+given up, reported as it is, its thread left behind. In the main thread, the alarm that a process
+has does it. Where a test hung is for `stacks`.
 """
 
 from __future__ import annotations
@@ -11,49 +13,98 @@ import asyncio
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Generator, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
 import pytest
 
-from paraval.pytest_plugin.running.current_test import Phase, Turn
-from paraval.pytest_plugin.timeouts.ending import (
-    cancel,
+from paraval.pytest_plugin.running.current_test import Phase, RunningTest, start_unowned
+from paraval.pytest_plugin.timeouts.stacks import (
+    LEFT_BEHIND,
+    HangReport,
+    TestTimedOut,
     frame_of,
-    is_debugged,
-    is_good_moment,
-    loop_in,
-    raise_in,
+    look_at,
+    module_of,
+    outwards,
+    task_in,
     thread_at,
-    waits_for_others,
 )
-from paraval.pytest_plugin.timeouts.stacks import Hung, TestTimedOut, look_at
 
 LOOK_S = 0.02
-MOST_MOMENTS = 10
+GRACE_S = 3.0
+"""How long a test has to end after it was told to."""
+_WAITS = (
+    "paraval.pytest_plugin.exclusive.lock",
+    "paraval.pytest_plugin.fixtures.shared_fixture",
+    "paraval.pytest_plugin.fixtures.setup_tree",
+)
+"""Modules in which a test waits for others."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """How long a test has after its deadline."""
+def cancel(task: asyncio.Future[Any], error: BaseException) -> None:
+    """Ask a loop to end its main task."""
 
-    to_hear_s: float = 2.0
-    """To take notice: a poll every second does, a socket that stays silent doesn't."""
-    to_end_s: float = 5.0
-    """To clean up, once it knows."""
+    def act() -> None:
+        waiter = _anyios_waiter(task)
+        if waiter is None or waiter.done():
+            task.cancel()
+        else:
+            waiter.set_exception(error)
+
+    # A closed loop has nothing left to be cancelled.
+    with suppress(RuntimeError):
+        task.get_loop().call_soon_threadsafe(act)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Watch:
+def _anyios_waiter(task: asyncio.Future[Any]) -> asyncio.Future[Any] | None:
+    """What a test of anyio's waits for. The task that anyio runs all of a test's coroutines in
+    must outlive them: cancelled, it would be no good to the teardown."""
+    coroutine: Any = task.get_coro() if isinstance(task, asyncio.Task) else None
+    if getattr(coroutine, "__qualname__", "") != "TestRunner._call_in_runner_task":
+        return None
+    frame = coroutine.cr_frame
+    waits_for = None if frame is None else getattr(frame.f_locals["self"], "_runner_task", None)
+    while isinstance(waits_for, asyncio.Task):
+        # Private, but the same in asyncio's Python and C code since the beginning.
+        waits_for = getattr(waits_for, "_fut_waiter", None)
+    return waits_for if isinstance(waits_for, asyncio.Future) else None
+
+
+def raise_in(thread: int, error: type[BaseException] | None) -> None:
+    """An exception where the thread just is, at its next step in Python; None withdraws it."""
+    import ctypes
+
+    what = None if error is None else ctypes.py_object(error)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), what)
+
+
+def _waits_for_others(frame: FrameType | None) -> bool:
+    """Whether a thread waits for its turn at what tests share."""
+    names = map(module_of, outwards(frame))
+    return next((one for one in names if one not in ("threading", "contextlib")), None) in _WAITS
+
+
+def _is_debugged(frame: FrameType | None) -> bool:
+    """Whether a debugger waits for a person in this stack: nobody is hurried then."""
+    packages = {module_of(one).partition(".")[0] for one in outwards(frame)}
+    return not packages.isdisjoint(("bdb", "pdb", "pydevd"))
+
+
+# ---- beside others
+
+
+@dataclass(slots=True, eq=False)
+class TimeoutWatch:
     """One test and its time. The test's own thread opens and closes it, the watcher's looks."""
 
-    turn: Turn
+    test: RunningTest
     seconds: float
-    on_given_up: Callable[[Hung], None]
-    patience: Patience
+    on_given_up: Callable[[HangReport], None]
+    grace_s: float
     call_only: bool
     """True: what the setup takes is not counted."""
     # A plain lock, and no Condition: an exception may be raised in the thread that holds it.
@@ -63,14 +114,13 @@ class Watch:
     _phase: Phase = field(default="setup", init=False)
     _next_at: float = field(default=0.0, init=False)
     """When there is something to be done: at first, the end of its time. 0: it has not begun."""
-    _course: Iterator[float] | None = field(default=None, init=False)
-    _is_heard: bool = field(default=False, init=False)
-    _hung: Hung | None = field(default=None, init=False)
+    _hung: HangReport | None = field(default=None, init=False)
+    _is_raised: bool = field(default=False, init=False)
     _is_given_up: bool = field(default=False, init=False)
 
     # ---- in the test's thread
 
-    def during(self, phase: Phase) -> Generator[None, Any, Any]:
+    def around_phase(self, phase: Phase) -> Generator[None, Any, Any]:
         """Around one phase of the test, for a hook that wraps it."""
         failure: BaseException | None = None
         result = None
@@ -102,13 +152,12 @@ class Watch:
             if phase != "call" or self.call_only or not self._next_at:
                 self._next_at = time.monotonic() + self.seconds
             self._phase = phase
-            self._course = self._hung = None
-            self._is_open = True
+            self._hung, self._is_raised, self._is_open = None, False, True
 
     def _close(self) -> None:
         with self._lock:
-            if self._course is not None and self.turn.thread is not None:
-                raise_in(self.turn.thread, None)
+            if self._is_raised:
+                raise_in(self.test.thread or 0, None)
             self._is_open = False
 
     # ---- in the watcher's thread
@@ -118,88 +167,35 @@ class Watch:
         with self._lock:
             if self._is_given_up or not self._is_open or now < self._next_at:
                 return
-            if self._course is None:
+            test, hung = self.test, self._hung
+            frame, self._next_at = frame_of(test.thread), now + self.grace_s
+            if hung is None:
                 is_uncounted = self._phase == "setup" and self.call_only
-                if is_uncounted or waits_for_others(self.turn.thread):
+                if is_uncounted or _waits_for_others(frame) or _is_debugged(frame):
                     # Nobody knows since when it waits, so it has all of its time again.
                     self._next_at = now + self.seconds
                     return
-                self._course = self._end()
-                self.turn.check = "none"  # It would only hang once more.
-            wait_s = next(self._course, None)
-            if wait_s is not None:
-                self._next_at = time.monotonic() + wait_s
+                thread, phase, seconds = test.thread or 0, self._phase, self.seconds
+                hung = look_at(test.item, thread, phase=phase, seconds=seconds, test=test)
+                self._hung, test.check = hung, "none"  # It would only hang once more.
+                task = task_in(frame)
+                if task is not None:
+                    cancel(task, TestTimedOut(hung))
+                    return
+            if not self._is_raised:
+                self._is_raised = True
+                raise_in(thread_at(test) or 0, TestTimedOut.of(hung))
                 return
             self._is_given_up = True
-            self._hung = hung = self._where().left_behind(self.turn)
+            self._hung = hung = replace(hung.noting(LEFT_BEHIND), ended=tuple(test.ended))
         self.on_given_up(hung)
-
-    def _end(self) -> Iterator[float]:
-        """What is tried to end the test, one after another; how long each has to take effect."""
-        while is_debugged(frame_of(self.turn.thread)):
-            yield 1.0
-        hung = self._where()
-        running = loop_in(frame_of(self.turn.thread))
-        if running is not None:
-            self._hung = hung
-            cancel(running, TestTimedOut(hung), self._hear)
-            yield from self._until_heard()
-            if self._is_heard:
-                yield self.patience.to_end_s
-        # What waits in C hears nothing; and there is code that catches all there is.
-        yield from self._raise(hung)
-        if self._is_heard:
-            yield self.patience.to_end_s
-            yield from self._raise(hung)
-            yield self.patience.to_hear_s
-
-    def _raise(self, hung: Hung) -> Iterator[float]:
-        for _ in range(MOST_MOMENTS):
-            if is_good_moment(thread_at(self.turn)):
-                break
-            yield LOOK_S
-        self._hung, self._is_heard = hung, False
-        thread = thread_at(self.turn)
-        if thread is not None:
-            raise_in(thread, self._error(hung))
-        yield from self._until_heard()
-
-    def _until_heard(self) -> Iterator[float]:
-        until = time.monotonic() + self.patience.to_hear_s
-        while not self._is_heard and time.monotonic() < until:
-            yield LOOK_S
-
-    def _where(self) -> Hung:
-        if self._hung is not None:
-            return self._hung
-        turn = self.turn
-        return look_at(
-            turn.item, turn.thread or 0, phase=self._phase, seconds=self.seconds, turn=turn
-        )
-
-    def _hear(self) -> None:
-        self._is_heard = True
-
-    def _error(self, hung: Hung) -> type[TestTimedOut]:
-        """A class that Python can make the exception of by itself, and that tells when it does."""
-        hear = self._hear
-
-        class Raised(TestTimedOut):
-            # What ends the setup of a shared fixture is told to all who use it.
-            __module__, __qualname__ = TestTimedOut.__module__, TestTimedOut.__qualname__
-
-            def __init__(self) -> None:
-                hear()
-                super().__init__(hung)
-
-        return Raised
 
 
 def _ends_the_run(failure: BaseException | None) -> bool:
     return isinstance(failure, KeyboardInterrupt | pytest.exit.Exception)
 
 
-def _noting(hung: Hung, failure: BaseException | None) -> Hung:
+def _noting(hung: HangReport, failure: BaseException | None) -> HangReport:
     if failure is None:
         return hung.noting("it then came to its end, but too late")
     if isinstance(failure, asyncio.CancelledError | TestTimedOut):
@@ -207,13 +203,77 @@ def _noting(hung: Hung, failure: BaseException | None) -> Hung:
     return hung.noting(f"when it was ended, it raised {type(failure).__name__}: {failure}")
 
 
+class TimeoutWatcher:
+    """Looks after all tests that have a time to end by."""
+
+    def __init__(self, grace_s: float = GRACE_S) -> None:
+        self._grace_s = grace_s
+        self._watches: dict[RunningTest, TimeoutWatch] = {}
+        self._starting = threading.Lock()
+        """Guards the thread."""
+        self._thread: threading.Thread | None = None
+        self._closed = threading.Event()
+
+    @contextmanager
+    def watching(
+        self,
+        test: RunningTest,
+        seconds: float,
+        on_given_up: Callable[[HangReport], None],
+        call_only: bool = False,
+    ) -> Iterator[TimeoutWatch]:
+        """All phases of a test in its own thread. `on_given_up` is called in the watcher's."""
+        watch = TimeoutWatch(test, seconds, on_given_up, self._grace_s, call_only)
+        with self._starting:
+            if self._thread is None:
+                name = "paraval-watcher"
+                self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+                start_unowned(self._thread)
+        self._watches[test] = watch
+        try:
+            yield watch
+        finally:
+            del self._watches[test]
+
+    def watch_of(self, test: RunningTest) -> TimeoutWatch | None:
+        return self._watches.get(test)
+
+    def close(self) -> None:
+        """No test is looked after any more."""
+        self._closed.set()
+
+    def _run(self) -> None:
+        while not self._closed.wait(LOOK_S):
+            now = time.monotonic()
+            for watch in self._watches.copy().values():
+                watch.look(now)
+
+
+def interrupt(tests: Collection[RunningTest], grace_s: float) -> list[RunningTest]:
+    """As Ctrl-C would, in each test's thread; those that did not end within the grace.
+
+    A teardown that is under way is only waited for: it does what the end is for. Out of what a
+    loop ran comes CancelledError, out of other code KeyboardInterrupt.
+    """
+    for test in tests:
+        task = task_in(frame_of(test.thread))
+        if test.is_over or test.thread is None or test.phase == "teardown":
+            continue
+        if task is not None:
+            cancel(task, KeyboardInterrupt())
+        else:
+            raise_in(test.thread, KeyboardInterrupt)
+    until = time.monotonic() + grace_s
+    while (left := [test for test in tests if not test.is_over]) and time.monotonic() < until:
+        time.sleep(LOOK_S)
+    return left
+
+
 # ---- in the main thread
 
 
-TO_END_S = 5.0
-"""To clean up; then it is raised once more."""
-RING_AGAIN_S = 1.0
-"""And so on: a loop that catches all there is may have an end."""
+RING_AGAIN_S = 5.0
+"""To clean up; then it is raised once more, and so on: code that catches it may have an end."""
 SOON_S = 0.001
 _SPENT = pytest.StashKey[float]()
 """What the phases before have used of a test's time."""
@@ -237,29 +297,23 @@ def alarm(item: pytest.Item, seconds: float, phase: Phase) -> Iterator[None]:
 
 @contextmanager
 def _ringing(item: pytest.Item, seconds: float, phase: Phase, left_s: float) -> Iterator[None]:
-    hung: Hung | None = None
+    hung: HangReport | None = None
     is_over = False
 
     def ring(_number: int, frame: FrameType | None) -> None:
         nonlocal hung
-        if is_over:
+        if is_over or _is_debugged(frame):
             return
-        is_first = hung is None
-        signal.setitimer(signal.ITIMER_REAL, TO_END_S if is_first else RING_AGAIN_S)
-        if is_debugged(frame):
-            return
-        if hung is None:
-            thread = threading.get_ident()
-            hung = look_at(item, thread, phase=phase, seconds=seconds, frame=frame)
-        running = loop_in(frame)
-        if running is None or not is_first:
+        task = task_in(frame) if hung is None else None
+        hung = hung or look_at(item, 0, phase=phase, seconds=seconds, frame=frame)
+        if task is None:
             raise TestTimedOut(hung)
-        cancel(running, TestTimedOut(hung), lambda: None)
+        cancel(task, TestTimedOut(hung))
 
     others_s, others_interval_s = signal.getitimer(signal.ITIMER_REAL)
     before, began = signal.signal(signal.SIGALRM, ring), time.monotonic()
     try:
-        signal.setitimer(signal.ITIMER_REAL, left_s)
+        signal.setitimer(signal.ITIMER_REAL, left_s, RING_AGAIN_S)
         yield
     except asyncio.CancelledError:
         if hung is None:

@@ -26,10 +26,10 @@ from paraval.models.http_call import HttpCaller
 from paraval.models.prices import Prices
 from paraval.models.requests import FailedCall, ModelAnswer, Request
 from paraval.pytest_plugin.models.choice import choice_in, choose, generate
-from paraval.pytest_plugin.models.spending import Spending
-from paraval.pytest_plugin.models.usage_fixture import shown, spending_for
-from paraval.pytest_plugin.plugin import WANTED
-from paraval.pytest_plugin.running.current_test import CURRENT, current
+from paraval.pytest_plugin.models.spending import SpendRecorder
+from paraval.pytest_plugin.options import OPTIONS
+from paraval.pytest_plugin.running.current_test import CURRENT, current_test
+from paraval.pytest_plugin.usage_fixture import shown, spending_for
 from paraval.records import (
     CacheUse,
     Failure,
@@ -89,7 +89,7 @@ class ModelUnderTest:
     """As the provider calls it."""
     base_url: str
     """Of a simulated model, the server's on this machine."""
-    _asking: Asking | None = field(repr=False, compare=False)
+    _asking: ModelClientThread | None = field(repr=False, compare=False)
     _session: pytest.Session = field(repr=False, compare=False)
 
     @property
@@ -160,7 +160,7 @@ class ModelUnderTest:
         request = self._request(prompt, system, temperature, max_tokens)
         return self._recorded(spending, await self._client().ask_async(request))
 
-    def _client(self) -> Asking:
+    def _client(self) -> ModelClientThread:
         return self._asking or _asking(self._session.config)
 
     def _request(
@@ -170,8 +170,8 @@ class ModelUnderTest:
         temperature: float | None,
         max_tokens: int | None,
     ) -> Request:
-        turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        messages = [Message(role=turn["role"], content=turn["content"]) for turn in turns]
+        tests = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        messages = [Message(role=test["role"], content=test["content"]) for test in tests]
         if system is not None:
             messages.insert(0, Message(role="system", content=system))
         return Request(
@@ -181,7 +181,7 @@ class ModelUnderTest:
             max_tokens=max_tokens,
         )
 
-    def _recorded(self, spending: Spending, ended: ModelAnswer | FailedCall) -> Answer:
+    def _recorded(self, spending: SpendRecorder, ended: ModelAnswer | FailedCall) -> Answer:
         __tracebackhide__ = True
         label = shown(self.record, self.name)
         if isinstance(ended, FailedCall):
@@ -199,9 +199,9 @@ class ModelUnderTest:
 
     def _test(self) -> pytest.Item:
         """Whose question it is: a model may be that of a fixture which many tests share."""
-        turn = current()
-        if turn is not None:
-            return turn.item
+        test = current_test()
+        if test is not None:
+            return test.item
         stack = getattr(self._session, "_setupstate").stack  # noqa: B009 - private: who runs alone, nothing public tells
         for node in reversed(list(stack)):
             if isinstance(node, pytest.Item):
@@ -220,7 +220,7 @@ def _no_key(account: str, message: str) -> Failure:
 
 def make_model(request: pytest.FixtureRequest) -> ModelUnderTest:
     """The body of the fixture, of session scope, so that fixtures of any scope may use it."""
-    choice = choose(request.config, request.config.stash[WANTED])
+    choice = choose(request.config, request.config.stash[OPTIONS])
     # Not there where a test asks for it by name only while it runs: then it is the first.
     name = getattr(request, "param", choice.names[0])
     record = choice.registry.models[name]
@@ -235,7 +235,7 @@ def make_model(request: pytest.FixtureRequest) -> ModelUnderTest:
     )
 
 
-def _asking(config: pytest.Config) -> Asking:
+def _asking(config: pytest.Config) -> ModelClientThread:
     choice = choice_in(config)
     assert choice is not None
     # Only here: whoever has a client of their own needs none of ours.
@@ -251,7 +251,7 @@ LOOKING_S = 0.2
 """How often one that waits looks up, so that a timeout or Ctrl-C can end it."""
 
 
-class Asking:
+class ModelClientThread:
     """The client, from any thread."""
 
     def __init__(self, models: Iterable[Model]) -> None:
@@ -324,16 +324,16 @@ class Asking:
             self._started.set_exception(error)
 
 
-ASKING = pytest.StashKey[Asking]()
+ASKING = pytest.StashKey[ModelClientThread]()
 _STARTING = threading.Lock()
 """Guards that there is one for a session."""
 
 
-def asking_in(config: pytest.Config, models: Iterable[Model]) -> Asking:
+def asking_in(config: pytest.Config, models: Iterable[Model]) -> ModelClientThread:
     """The session's own, started when it is first wanted."""
     with _STARTING:
         found = config.stash.get(ASKING, None)
         if found is None:
-            found = config.stash[ASKING] = Asking(models)
+            found = config.stash[ASKING] = ModelClientThread(models)
             config.add_cleanup(found.close)
         return found

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -25,23 +25,27 @@ from paraval.models.prices import Prices
 from paraval.models.providers import DEFAULT_BASE_URL
 from paraval.models.response_reader import checked_usage
 from paraval.pytest_plugin.models.choice import choice_in
-from paraval.pytest_plugin.models.spending import Spending
+from paraval.pytest_plugin.models.spending import SpendRecorder
 from paraval.pytest_plugin.models.spent import SPENDING
 from paraval.pytest_plugin.running.current_test import note_call
 from paraval.records import Model, Provider, Spend
-
-if TYPE_CHECKING:
-    from paraval.pytest_plugin.models.model_fixture import ModelUnderTest
 
 UNNAMED = "unnamed model"
 _PRICES = Prices()
 _MAKERS = {"openai": Provider.OPENAI, "anthropic": Provider.ANTHROPIC}
 
 
+class NamedModel(Protocol):
+    """What the fixture `model` is."""
+
+    @property
+    def name(self) -> str: ...
+
+
 class Usage:
     """What a test's calls of models took so far. May be used from any thread of the test."""
 
-    def __init__(self, spending: Spending, config: pytest.Config) -> None:
+    def __init__(self, spending: SpendRecorder, config: pytest.Config) -> None:
         self._spending = spending
         self._config = config
 
@@ -49,7 +53,7 @@ class Usage:
         self,
         response: object = None,
         *,
-        model: str | ModelUnderTest | None = None,
+        model: str | NamedModel | None = None,
         cost_usd: float | None = None,
         **tokens: float,
     ) -> None:
@@ -116,9 +120,10 @@ def make_usage(request: pytest.FixtureRequest) -> Usage:
     return Usage(spending_for(request.node), request.config)
 
 
-def spending_for(item: pytest.Item) -> Spending:
+def spending_for(item: pytest.Item) -> SpendRecorder:
     note_call()
-    return item.stash.setdefault(SPENDING, Spending(item))
+    recorder: SpendRecorder = item.stash.setdefault(SPENDING, SpendRecorder(item))
+    return recorder
 
 
 def shown(known: Model | None, named: str) -> str:
