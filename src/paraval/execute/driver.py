@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from paraval.errors import ParavalError
@@ -31,12 +31,10 @@ from paraval.records import (
     MachineReading,
     Notice,
     Outcome,
-    Spend,
     Trial,
     TrialEnded,
     TrialResult,
     TrialSkipped,
-    spent_together,
 )
 from paraval.schedule.messages import (
     Abandoned,
@@ -193,14 +191,8 @@ class _TrialState:
 
     queued_s: float
     attempts: int
-    total_s: float = 0.0
-    spend: Spend | None = None
-    judging: Spend | None = None
-
-    def add(self, result: AttemptResult) -> None:
-        self.total_s += result.duration_s
-        self.spend = spent_together(self.spend, result.spend)
-        self.judging = spent_together(self.judging, result.judging)
+    ended: list[AttemptResult] = field(default_factory=list)
+    """Its attempts, by this engine."""
 
 
 class Driver:
@@ -513,7 +505,7 @@ class Driver:
             return
         del self._tasks[index]
         self._stir()
-        self._courses[index].add(result)
+        self._courses[index].ended.append(result)
         self._pace.observe(attempt.trial, result)
         self._handle(end_of(attempt, result, self._loop.time()), (attempt, result))
 
@@ -585,17 +577,15 @@ class Driver:
         course = self._courses.pop(trial.index)
         self._performer.forget(trial.index)
         self._done += 1
-        found = TrialResult(
+        found = TrialResult.decided_by(
+            result,
+            course.ended[:-1],
             index=trial.index,
             case_id=trial.case.id,
             variant=trial.variant,
             repeat=trial.repeat,
-            result=result,
             attempts=attempt.number,
             queued_s=course.queued_s,
-            total_s=course.total_s,
-            spend=course.spend,
-            judging=course.judging,
         )
         if self._growing is not None:
             # Before it is told, so that the total is right.

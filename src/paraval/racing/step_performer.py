@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from paraval.codec import to_data
 from paraval.plain_files import is_plain_file
 from paraval.racing.course.recorded import RaceTime
 from paraval.racing.course.steps import ELAPSED, FINDING, TIME_NEED, Base, Step, StepEnd, StepKind
-from paraval.racing.findings import Proposal, StepFinding, to_data
+from paraval.racing.findings import Proposal, StepFinding
 from paraval.racing.integrity.user_repo import UserRepoWatch
 from paraval.racing.request import RaceRequest
 from paraval.records import Attempt, AttemptResult, Failure, Outcome, Output, Spend

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from paraval.codec import well_formed
+
 ELLIPSIS = "…"
 
 # Each part stops at the next escape character, so that a long run of unfinished ones takes linear
@@ -42,17 +44,6 @@ _PLAIN = str.maketrans(
 # Accents take no column, and thousands of them on one letter cover the lines around it.
 _MOST_SIGNS_A_COLUMN = 6
 _JOINER, _EMOJI_STYLE = "\u200d", "\ufe0f"
-
-
-def well_formed(text: str) -> str:
-    """Text that every encoding of Unicode can carry: lone surrogates become U+FFFD."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
 
 
 def printable(text: str) -> str:

@@ -27,12 +27,11 @@ More keys and more events may come: a reader skips what it doesn't know.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping
 from typing import Any
 
 from paraval.cli.progress.counts import whole_cost
 from paraval.cli.progress.lines import Pen
+from paraval.codec import shown
 from paraval.records import (
     Attempt,
     AttemptEnded,
@@ -60,7 +59,7 @@ class JsonEvents:
         try:
             line = json.dumps(told, allow_nan=False)
         except ValueError:
-            line = json.dumps(_without_nan(told))
+            line = json.dumps(shown(told))
         self._pen.write(f"{line}\n")
 
     def tick(self, now: float) -> None:
@@ -170,10 +169,3 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
 
 def _error(error: Failure | None) -> dict[str, str] | None:
     return None if error is None else {"kind": error.kind, "message": error.message}
-
-
-def _without_nan(value: Any) -> Any:
-    """NaN and infinity as null: JSON has no word for them."""
-    if isinstance(value, Mapping):
-        return {key: _without_nan(inner) for key, inner in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from paraval.codec import well_formed
 from paraval.documents.json import parse_strictly
 from paraval.environment import child_environment, with_worktree_first
 from paraval.processes.children import Command, ProcessEnd
@@ -27,7 +28,6 @@ from paraval.scratch import OwnHome
 from paraval.targets.answer import InvalidOutputError, read_plain_file, seconds
 from paraval.targets.command import attempt_marks, own_places
 from paraval.targets.process_ends import artifacts_of, notes_of, unexpected_end
-from paraval.text.terminal import well_formed
 from paraval.workspaces.workspace import WorkspaceError
 
 # What the processes of a profiled benchmark told, put together, or why there is no profile.

@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TextIO
 
+from paraval.codec import finite
 from paraval.records import Activity, AttemptResult, Change, Outcome, Scalar, Spend, TrialResult
 from paraval.report.contents import Contents
-from paraval.report.summary.costs import finite, is_known, seconds, spend_of, told_usd, usage_of
+from paraval.report.summary.costs import is_known, seconds, spend_of, told_usd, usage_of
 from paraval.report.summary.summary import Summary, tokens_in
 from paraval.report.summary.tool_activity import ToolActivity
 from paraval.text.terminal import printable
@@ -127,7 +128,7 @@ class AsCsv:
         rows.writerow(
             ["index", "case"]
             + [inert(f"variant.{axis}") for axis in columns.axes]
-            + ["repeat", "outcome", "passed", "score", "attempts", "duration_s", "queued_s"]
+            + ["repeat", "outcome", "passed", "score", "attempts", "total_s", "queued_s"]
             + [*_COST_COLUMNS, "cached", "retries", "tokens"]
             + [inert(f"usage.{name}") for name in columns.usages]
             + [inert(f"judging_usage.{name}") for name in columns.judging_usages]

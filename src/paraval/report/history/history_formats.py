@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from paraval.codec import finite, scalar_shown, well_formed
 from paraval.errors import RequestError
 from paraval.records import Scalar, Variant
 from paraval.report.compare.compare_report import write_whole
@@ -29,9 +30,9 @@ from paraval.report.history.history_table import (
     shift_words,
 )
 from paraval.report.report import check_place
-from paraval.report.summary.costs import finite, seconds
+from paraval.report.summary.costs import seconds
 from paraval.report.summary.summary import Tally, VariantSummary
-from paraval.text.terminal import columns, cut_middle, well_formed
+from paraval.text.terminal import columns, cut_middle
 from paraval.text.words import counted
 
 # A history for spreadsheets: a row a run and variant, a column an axis, and no cell that acts.
@@ -200,13 +201,7 @@ def _shift(shift: Shift) -> dict[str, Any]:
 
 def variant_as_dict(variant: Variant) -> dict[str, Any]:
     """An axis value names a variant: what JSON cannot say as a number is said as text."""
-    return {well_formed(axis): _value(value) for axis, value in variant.items()}
-
-
-def _value(value: object) -> object:
-    if isinstance(value, str):
-        return well_formed(value)
-    return str(value) if isinstance(value, float) and finite(value) is None else value
+    return {well_formed(axis): scalar_shown(value) for axis, value in variant.items()}
 
 
 def _texts(told: Mapping[str, str]) -> dict[str, str]:
