@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from paraval.testing import loopback
 from tests.conftest import Paraval, WriteSuite
@@ -390,6 +391,13 @@ def test_the_schema_is_one_that_accepts_the_starter(paraval: Paraval) -> None:
 
 
 # ---- starting
+
+
+def test_a_report_of_a_run_is_as_the_schema_of_reports_says(suite: Path, paraval: Paraval) -> None:
+    paraval("run", str(suite), "-o", "report.json")
+    schema = json.loads(paraval("schema", "report").stdout)
+    Draft202012Validator.check_schema(schema)
+    Draft202012Validator(schema).validate(json.loads((suite.parent / "report.json").read_text()))
 
 
 def test_init_writes_a_suite_that_runs(paraval: Paraval, folder: Path) -> None:

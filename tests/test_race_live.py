@@ -12,10 +12,10 @@ import pytest
 
 from paraval.cli.progress.progress import ProgressView
 from paraval.cli.progress.race_progress import Phase, RaceStory, choose_for_race
+from paraval.codec import to_data
 from paraval.racing.course.recorded import recorded_in
 from paraval.racing.course.replay import RaceSource
 from paraval.racing.course.steps import Step
-from paraval.racing.findings import to_data
 from paraval.racing.report.race_words import speedup_cell
 from paraval.racing.report.standings import Standings, Status
 from paraval.racing.request import HookSpec, RaceRequest

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from paraval.cli.progress.progress import ProgressView
 from paraval.cli.progress.race_progress import RaceStory, choose_for_race
+from paraval.codec import to_data
 from paraval.racing import findings  # its Tested looks like a test to pytest
 from paraval.racing.candidates.duplicates import BASE_NORMAL
 from paraval.racing.findings import (
@@ -24,7 +25,6 @@ from paraval.racing.findings import (
     StagedCandidate,
     StepFinding,
     TestCounts,
-    to_data,
 )
 from paraval.racing.request import TOTAL
 from paraval.records import (

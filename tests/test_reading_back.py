@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
+from paraval.codec import well_formed
 from paraval.documents.json_stream import CHUNK, JsonPieces
 from paraval.errors import RequestError
 from paraval.records import (
@@ -37,9 +39,10 @@ from paraval.report.compare.two_runs import (
     notices_of,
 )
 from paraval.report.contents import Contents, RunSource
+from paraval.report.formats.json import to_json
+from paraval.report.formats.json_schema import report_schema
 from paraval.report.report import Report
 from paraval.report.report_file import source_from_file
-from paraval.text.terminal import well_formed
 from tests.test_report import counts, ended, hostile_report, report_of, small_report
 
 
@@ -262,6 +265,22 @@ def test_a_file_of_a_time_when_reports_did_not_tell_it_goes_on_if_nothing_ended_
     assert source_from_file(path).run.running
 
 
+def test_a_file_of_a_time_when_a_total_was_called_a_duration_is_read(tmp_path: Path) -> None:
+    data = small_report().to_dict()
+    data["schema"] = 1
+    for trial in data["trials"]:
+        trial["duration_s"] = trial.pop("total_s")
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(data))
+    assert Report(source_from_file(path)).to_dict() == small_report().to_dict()
+
+
+def test_a_report_that_tells_all_is_as_the_published_schema_says() -> None:
+    for make in REPORTS.values():
+        document = json.loads(to_json(make().to_dict()))
+        Draft202012Validator(report_schema()).validate(document)
+
+
 def test_a_file_is_read_anew_each_time_and_its_attempts_are_not_known(tmp_path: Path) -> None:
     source = source_from_file(saved(small_report(), tmp_path / "r.json"))
     assert [result.case_id for result in source.results()] == [
@@ -330,7 +349,7 @@ def wrong_trial(**fields: Any) -> str:
         ("{}", "it has no 'trials'"),
         ('{"trials": []}', "it has no 'schema'"),
         ('{"schema": 1, "trials": []}', "it has no 'run'"),
-        ('{"schema": 2, "run": {}, "summary": {}, "trials": []}', "a later version of paraval"),
+        ('{"schema": 3, "run": {}, "summary": {}, "trials": []}', "a later version of paraval"),
         ('{"schema": "1", "run": {}, "trials": []}', "'schema' of it is not a whole number"),
         ('{"schema": 1, "run": {"id": "x"}, "trials": []}', "'run' has no 'suite'"),
         ('{"schema": 1, "candidates": [], "run": {}}', "it is one of a race"),
@@ -357,8 +376,8 @@ def wrong_trial(**fields: Any) -> str:
         (wrong_trial(variant={"a": [1]}), "'a' of 'variant' is not a text, number"),
         (wrong_trial(score=7), "'score' of a trial is not a number from 0 to 1"),
         (wrong_trial(score=True), "'score' of a trial is not a number"),
-        (wrong_trial(duration_s=10**400), "'duration_s' of a trial is not a number"),
-        (wrong_trial(duration_s=-5), "'duration_s' of a trial is not a number from 0 on"),
+        (wrong_trial(total_s=10**400), "'total_s' of a trial is not a number"),
+        (wrong_trial(total_s=-5), "'total_s' of a trial is not a number from 0 on"),
         (wrong_trial(cost_usd=-0.5), "'cost_usd' of a trial is not a number from 0 on"),
         (wrong_trial(outcome="failed", passed=True), "trial 1: 'passed' is true, but 'outcome' is"),
         (wrong_trial(outcome="passed", passed=False), "'passed' is false, but 'outcome' is 'passe"),

@@ -26,6 +26,7 @@ from lxml import etree
 from wcwidth import wcswidth
 
 from paraval.cli.error_messages import EXIT_INPUT_OUTPUT, exit_code_of
+from paraval.codec import well_formed
 from paraval.errors import NotWrittenError, RequestError
 from paraval.records import (
     AttemptRecord,
@@ -45,7 +46,7 @@ from paraval.report.report import FORMATS, Report, check_output_paths, write_fil
 from paraval.statistics.rates import wilson
 from paraval.text.document import code
 from paraval.text.tables import Page
-from paraval.text.terminal import columns, cut, cut_middle, one_line, printable, well_formed
+from paraval.text.terminal import columns, cut, cut_middle, one_line, printable
 from paraval.text.words import duration, money, percent, percent_range
 
 SMALL: Variant = {"model": "small", "mode": "with-tool"}
@@ -394,7 +395,7 @@ def test_whatever_the_errors_were_the_gates_word_holds(
 def timeless(document: dict[str, Any]) -> dict[str, Any]:
     """A JSON report without ids, times and durations."""
     run_keys = ("id", "started_at", "ended_at", "wall_s", "parallel", "seed", "resumed")
-    times = ("serial_s", "speedup", "median_s", "p95_s", "duration_s", "queued_s", "cpu_s")
+    times = ("serial_s", "speedup", "median_s", "p95_s", "total_s", "queued_s", "cpu_s")
 
     def without(value: Any) -> Any:
         if isinstance(value, dict):
@@ -446,7 +447,7 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "most_memory_bytes",
     }
     assert set(document) == {"schema", "run", "summary", "comparisons", "gate", "trials"}
-    assert document["schema"] == 1
+    assert document["schema"] == 2
     assert set(document["run"]) == {
         "id",
         "suite",
@@ -479,7 +480,7 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "score",
         "grades",
         "attempts",
-        "duration_s",
+        "total_s",
         "queued_s",
         "usage",
         "cost_usd",
@@ -517,7 +518,7 @@ def test_the_json_report_tells_each_trial_in_plan_order() -> None:
     }
     assert trials[3]["output"] is None
     assert trials[4]["variant"] == LARGE
-    total = sum(trial["duration_s"] for trial in trials)
+    total = sum(trial["total_s"] for trial in trials)
     assert total == report.summary.serial_s
 
 
@@ -527,7 +528,7 @@ def test_times_are_utc_and_durations_are_to_the_microsecond() -> None:
     assert document["run"]["started_at"] == "2026-01-31T12:00:00.250Z"
     assert document["run"]["ended_at"] is None
     trial = document["trials"][0]
-    assert (trial["duration_s"], trial["queued_s"]) == (0.333333, 0.666667)
+    assert (trial["total_s"], trial["queued_s"]) == (0.333333, 0.666667)
 
 
 def test_a_written_json_report_reads_back_as_the_mapping(tmp_path: Path) -> None:
@@ -1023,7 +1024,7 @@ def test_a_link_is_written_through_and_permissions_stay(tmp_path: Path) -> None:
     (tmp_path / "link.json").symlink_to(real)
     small_report().write(tmp_path / "link.json")
     assert (tmp_path / "link.json").is_symlink()
-    assert json.loads(real.read_text())["schema"] == 1
+    assert json.loads(real.read_text())["schema"] == 2
     assert real.stat().st_mode & 0o777 == 0o640
 
 

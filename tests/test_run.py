@@ -12,13 +12,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import paraval as library
-from paraval.records import Happening, TrialEnded
+from paraval.records import Happening, TrialEnded, TrialResult
 from tests.conftest import Paraval, WriteSuite
 
 EXAMPLE = """
@@ -867,6 +868,30 @@ def test_onlookers_hear_of_every_trial_once_and_its_result_is_on_disk_then(folde
     cases = [library.Case(id=f"c{i}") for i in range(20)]
     library.run(library.Suite(cases=cases, target=answer), observer=listener)
     assert sorted(listener.ended) == sorted(case.id for case in cases)
+
+
+def test_onlookers_are_given_the_results_that_the_report_shows(folder: Path) -> None:
+    """Of a trial that was tried again, too."""
+    given: list[TrialResult] = []
+    calls: list[str] = []
+
+    class Listener:
+        def __call__(self, event: Happening) -> None:
+            if isinstance(event, TrialEnded):
+                given.append(replace(event.result, result=replace(event.result.result, uses=())))
+
+        def tick(self, now: float) -> None: ...
+
+    async def answer(case: library.Case) -> library.Output:
+        calls.append("call")
+        if len(calls) < 3:
+            raise library.TransientError("the service is down")
+        return library.Output(text="fine", usage={"tokens": 7}, cost_usd=0.25)
+
+    suite = library.Suite(cases=[library.Case(id="a")], target=answer, retry={"first_delay": 0.01})
+    report = library.run(suite, observer=Listener())
+    assert given == list(report.trials)
+    assert given[0].retries == {library.Outcome.INFRA_ERROR: 2}
 
 
 def test_a_run_inside_a_loop_leaves_its_owners_signal_handlers_alone(folder: Path) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -31,12 +31,10 @@ from paraval.records import (
     Happening,
     MachineReading,
     Outcome,
-    Spend,
     Trial,
     TrialEnded,
     TrialResult,
     TrialSkipped,
-    spent_together,
 )
 from paraval.schedule.messages import (
     Abandoned,
@@ -149,14 +147,8 @@ class _TrialState:
 
     queued_s: float
     attempts: int
-    total_s: float = 0.0
-    spend: Spend | None = None
-    judging: Spend | None = None
-
-    def add(self, result: AttemptResult) -> None:
-        self.total_s += result.duration_s
-        self.spend = spent_together(self.spend, result.spend)
-        self.judging = spent_together(self.judging, result.judging)
+    ended: list[AttemptResult] = field(default_factory=list)
+    """Its attempts, by this engine."""
 
 
 @dataclass(slots=True)
@@ -467,7 +459,7 @@ class Driver:
         del self._tasks[index]
         if self._watch is not None:
             self._watch.stir()
-        self._states[index].add(result)
+        self._states[index].ended.append(result)
         self._pace.observe(attempt.trial, result)
         self._handle(end_of(attempt, result, self._loop.time()), (attempt, result))
 
@@ -524,17 +516,15 @@ class Driver:
         state = self._states.pop(trial.index)
         self._performer.forget(trial.index)
         self._counts.done += 1
-        found = TrialResult(
+        found = TrialResult.decided_by(
+            result,
+            state.ended[:-1],
             index=trial.index,
             case_id=trial.case.id,
             variant=trial.variant,
             repeat=trial.repeat,
-            result=result,
             attempts=attempt.number,
             queued_s=state.queued_s,
-            total_s=state.total_s,
-            spend=state.spend,
-            judging=state.judging,
         )
         if self._growing is not None:
             # Before it is told, so that the total is right.

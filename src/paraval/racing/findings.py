@@ -8,37 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeVar
 
 from paraval.records import FileChange
 
-T = TypeVar("T")
 MOST_DIFFERENCES = 100
 """Of one candidate; how many more there are is told."""
-
-
-def to_data(record: Any) -> dict[str, Any]:
-    """A record of this module as plain JSON data."""
-    data: dict[str, Any] = _adapter(type(record)).dump_python(record, mode="json")
-    return data
-
-
-def from_data(kind: type[T], data: Mapping[str, Any]) -> T:
-    """The record again."""
-    found: T = _adapter(kind).validate_python(dict(data))
-    return found
-
-
-def _adapter(kind: Any) -> Any:
-    if kind not in _ADAPTERS:
-        from pydantic import TypeAdapter  # noqa: PLC0415 - slow to import, and needed seldom
-
-        _ADAPTERS[kind] = TypeAdapter(kind)
-    return _ADAPTERS[kind]
-
-
-_ADAPTERS: dict[Any, Any] = {}
-"""By record: to make one takes long."""
 
 
 # ---- candidates

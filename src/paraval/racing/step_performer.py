@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from paraval.codec import to_data
 from paraval.environment import child_environment
 from paraval.plain_files import is_plain_file
 from paraval.processes.children import Command
@@ -27,7 +28,7 @@ from paraval.racing.course.steps import (
     StepEnd,
     StepKind,
 )
-from paraval.racing.findings import Proposal, StepFinding, to_data
+from paraval.racing.findings import Proposal, StepFinding
 from paraval.racing.integrity.user_repo import RepoWatch
 from paraval.racing.request import RaceRequest
 from paraval.records import Attempt, AttemptResult, CommandTarget, Failure, Outcome, Output, Spend

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from paraval.codec import from_data, to_data
 from paraval.errors import StoreError
 from paraval.racing.course.steps import Base, StepKind
-from paraval.racing.findings import Proposal, from_data, to_data
+from paraval.racing.findings import Proposal
 from paraval.racing.request import RaceRequest
 from paraval.settings import RACE
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from paraval.records.outcomes import Failure, Grade, Outcome, Output
 from paraval.records.plan import Trial
@@ -137,7 +139,7 @@ class Spend:
     calls_unknown: bool = False
     """An agent made some and does not report how many: `calls` is a lower bound."""
     cached: int = 0
-    cost_usd: float | None = 0.0
+    cost_usd: float | None = field(default=0.0, metadata={"always": True})
     """None: at least one call has an unknown price, or told no usage."""
     part_usd: float = 0.0
     """Where `cost_usd` is None: what is known of it, a lower bound."""
@@ -259,6 +261,15 @@ class AttemptResult:
     memory_bytes: int | None = None
     """The most that its process tree held at once, as far as it was seen."""
 
+    @property
+    def told_spend(self) -> Spend | None:
+        """What it spent on its target; in runs stored before there was a spend, what its output
+        told."""
+        output = self.output
+        if self.spend is not None or output is None or output.cost_usd is None:
+            return self.spend
+        return Spend(cost_usd=output.cost_usd, usage=dict(output.usage))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
@@ -306,3 +317,30 @@ class TrialResult:
     @property
     def outcome(self) -> Outcome:
         return self.result.outcome
+
+    @classmethod
+    def decided_by(
+        cls,
+        result: AttemptResult,
+        retries: Sequence[AttemptResult] = (),
+        *,
+        unended: int = 0,
+        **others: Any,
+    ) -> TrialResult:
+        """By this attempt, after others that decided nothing and such that never ended."""
+        spend, judging = result.told_spend, result.judging
+        for retry in retries:
+            spend = spent_together(spend, retry.told_spend)
+            judging = spent_together(judging, retry.judging)
+        if unended:
+            spend, judging = (told and told + Spend(cost_usd=None) for told in (spend, judging))
+        return cls(
+            result=result,
+            total_s=sum((retry.duration_s for retry in retries), result.duration_s),
+            spend=spend,
+            judging=judging,
+            retries=dict(Counter(retry.outcome for retry in retries)) if retries else {},
+            retry_errors=tuple(retry.error for retry in retries if retry.error is not None),
+            unended=unended,
+            **others,
+        )

@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from paraval.codec import Style, picked, to_data
 from paraval.records import Baseline
 from paraval.report.compare.case_pairs import Cells, Matchup, Pairs, Row, row_of, shared_variants
 from paraval.report.compare.case_results import CaseBook, Cell
@@ -26,6 +27,7 @@ from paraval.report.compare.comparison import Interval
 from paraval.report.compare.compute import step_of
 from paraval.report.compare.early_claims import Missing, state_of
 from paraval.report.compare.sentences import signed_points, signed_range
+from paraval.report.formats.json_schema import DropEntry, VariantDropEntry
 from paraval.report.gate import DropVerdict, GateVerdict, RateChange, tight_percent
 from paraval.statistics.anytime import betting_interval, drawn_order
 from paraval.statistics.drops import drop_interval, pairs_to_tell
@@ -398,31 +400,29 @@ class _DropJudge:
 
 
 def drop_as_dict(drop: DropVerdict) -> dict[str, Any]:
+    return to_data(drop_entry(drop), Style.SHOWN)
+
+
+def drop_entry(drop: DropVerdict) -> DropEntry:
     """For the JSON report."""
-    change = drop.change
-    return {
-        "name": drop.baseline,
-        "verdict": drop.verdict.value,
-        "sentence": drop.sentence,
-        "max_drop": drop.max_drop,
-        **_change_as_dict(change),
-        "if_errors": None if drop.if_errors is None else list(drop.if_errors),
-        "more_cases": drop.more_cases,
-        "dropped_variants": [
-            {"variant": label, **_change_as_dict(one)} for label, one in drop.dropped.items()
-        ],
-        "only_now": drop.only_now,
-        "only_baseline": drop.only_baseline,
-        "unjudged": drop.unjudged,
-    }
+    return picked(
+        DropEntry,
+        drop,
+        name=drop.baseline,
+        dropped_variants=tuple(
+            VariantDropEntry(variant=label, **_change(one)) for label, one in drop.dropped.items()
+        ),
+        **_change(drop.change),
+    )
 
 
-def _change_as_dict(change: RateChange | None) -> dict[str, Any]:
+def _change(change: RateChange | None) -> dict[str, Any]:
+    """The fields of a RateChangeEntry."""
     if change is None:
-        return {"difference": None, "interval": None, "confidence": None, "cases": 0}
+        return dict.fromkeys(("difference", "interval", "confidence")) | {"cases": 0}
     return {
         "difference": change.mean,
-        "interval": list(change.interval),
+        "interval": change.interval,
         "confidence": change.confidence,
         "cases": change.cases,
     }

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from pydantic_core import ValidationError
 
+from paraval.codec import in_words
 from paraval.errors import StoreError
-from paraval.store.encoding import in_words
 from paraval.store.schema import APPLICATION_ID, RUN_TABLES, SCHEMA_VERSION, foreign_name
 
 RUN_FILE = "run.db"

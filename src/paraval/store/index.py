@@ -28,7 +28,7 @@ from paraval.store.connection import RUN_FILE, ReadingFile, explaining, fingerpr
 from paraval.store.encoding import content_of, mapping_of, required_number, to_json
 from paraval.store.folder import RUNS_FOLDER, unreadable
 from paraval.store.locks import is_worked_on
-from paraval.store.plan_rows import RunFacts
+from paraval.store.plan_rows import about_from
 from paraval.store.reader import RunReader, checked_info
 from paraval.store.schema import (
     APPLICATION_ID,
@@ -392,8 +392,7 @@ def _info_from(text: str, folder: Path) -> RunInfo | None:
     """None where the index says it in words that are not ours."""
     try:
         told = mapping_of(text)
-        about = RunFacts.from_mapping(told)._asdict()
-        return checked_info(RunInfo(**{**told, **about}, folder=str(folder)))
+        return checked_info(RunInfo(**{**told, **about_from(told)}, folder=str(folder)))
     except (TypeError, ValueError, LookupError, AttributeError):
         return None
 

@@ -10,20 +10,13 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
+from paraval.codec import hints_of, object_reader, to_data
 from paraval.errors import StoreError
-from paraval.records import Baseline, Plan, StopRule
-from paraval.store.encoding import (
-    case_json,
-    checked_text,
-    mapping_of,
-    name_text,
-    required_number,
-    to_json,
-    variant_json,
-)
+from paraval.records import Plan, RunInfo
+from paraval.store.encoding import case_json, mapping_of, name_text, to_json, variant_json
 from paraval.store.schema import (
     APPLICATION_ID,
     GROWS,
@@ -39,30 +32,13 @@ from paraval.store.schema import (
 _TABLE = "CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, content TEXT NOT NULL)"
 
 
-class RunFacts(NamedTuple):
-    """As in a plan, and in what is told of a run."""
-
-    stop: StopRule | None = None
-    baseline: Baseline | None = None
-    parts: Mapping[str, str] = {}
-
-    @classmethod
-    def from_mapping(cls, stored: Mapping[str, Any]) -> RunFacts:
-        """From JSON, of a run's file or of what is remembered of it."""
-        stop, baseline = stored.get("stop"), stored.get("baseline")
-        return cls(
-            stop=None if stop is None else _stop_rule(**stop),
-            baseline=None if baseline is None else _baseline(**baseline),
-            parts={name: checked_text(part) for name, part in (stored.get("parts") or {}).items()},
-        )
+_ABOUT = object_reader({name: hints_of(RunInfo)[name] for name in ("stop", "baseline", "parts")})
 
 
-def _stop_rule(confidence: Any) -> StopRule:
-    return StopRule(confidence=required_number(confidence))
-
-
-def _baseline(name: Any, max_drop: Any) -> Baseline:
-    return Baseline(name=checked_text(name), max_drop=required_number(max_drop))
+def about_from(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Those fields of a RunInfo, from JSON: of a run's file or of what is remembered of it."""
+    about: dict[str, Any] = _ABOUT.validate_python(stored)
+    return about
 
 
 def write_about(connection: sqlite3.Connection, plan: Plan) -> None:
@@ -70,8 +46,8 @@ def write_about(connection: sqlite3.Connection, plan: Plan) -> None:
     connection.execute(_TABLE)
     connection.execute("DELETE FROM about")
     told = {
-        "stop": None if plan.stop is None else asdict(plan.stop),
-        "baseline": None if plan.baseline is None else asdict(plan.baseline),
+        "stop": plan.stop and to_data(plan.stop),
+        "baseline": plan.baseline and to_data(plan.baseline),
         "parts": dict(plan.parts) or None,
     }
     connection.executemany(
@@ -80,13 +56,13 @@ def write_about(connection: sqlite3.Connection, plan: Plan) -> None:
     )
 
 
-def read_about(connection: sqlite3.Connection) -> RunFacts:
+def read_about(connection: sqlite3.Connection) -> dict[str, Any]:
     """By any connection to the run."""
     known = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'about'"
     if connection.execute(known).fetchone() is None:
-        return RunFacts()
+        return {}
     rows = connection.execute("SELECT name, content FROM about").fetchall()
-    return RunFacts.from_mapping({name: mapping_of(content) for name, content in rows})
+    return about_from({name: mapping_of(content) for name, content in rows})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

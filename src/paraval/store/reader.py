@@ -43,11 +43,12 @@ from paraval.store.folder import artifacts_of, is_run_id
 from paraval.store.locks import is_worked_on
 from paraval.store.plan_rows import read_about
 from paraval.store.schema import GROWS, NO_ATTEMPT
-from paraval.store.sums import Spent, Sum, spent_by, sum_of
+from paraval.store.sums import Sum, sum_of
 
 PAGE_ROWS = 500
 NOT_NAMED = -1
 """The index of a result whose trial nobody has named yet."""
+_NO_TRIAL: Mapping[str, Any] = {"index": NOT_NAMED, "case_id": "", "variant": {}, "repeat": 0}
 
 
 class RunReader:
@@ -145,31 +146,21 @@ class RunReader:
 
     def _trial_result(self, row: _ResultRow, *, worked_on: bool) -> TrialResult:
         decided = _ended_result(row[-5:])
-        spent = Spent() if decided is None else spent_by(decided)
         retries: list[AttemptResult] = []
         # Most trials have one attempt: others are asked for only where there are some. What was
         # left out for good was decided by none.
         if row.attempts > bool(row.decided_by):
-            for columns in self._connection.execute(_RETRIES, (row.key, row.decided_by)):
-                retries.append(from_columns(EndedColumns(*columns)))
-                spent = spent.plus(spent_by(retries[-1]))
-        never_ended = self._never_ended(row, worked_on=worked_on) if row.unended else 0
-        if never_ended:
-            spent = spent.and_more()
-        return TrialResult(
+            retries = _read_retries(self._connection, row.key, row.decided_by)
+        return TrialResult.decided_by(
+            decided or self._no_result(row, worked_on=worked_on),
+            retries,
             index=row.trial,
             case_id=checked_text(row.case_id),
             variant=self._variant(row.variant),
             repeat=required_whole(row.repeat),
-            result=decided or self._no_result(row, worked_on=worked_on),
             attempts=row.attempts,
             queued_s=checked_number(row.queued_s),
-            total_s=required_number(row.total_s),
-            spend=spent.target,
-            judging=spent.judging,
-            retries=dict(Counter(retry.outcome for retry in retries)) if retries else {},
-            retry_errors=tuple(retry.error for retry in retries if retry.error is not None),
-            unended=never_ended,
+            unended=self._never_ended(row, worked_on=worked_on) if row.unended else 0,
         )
 
     def _never_ended(self, row: _ResultRow, *, worked_on: bool) -> int:
@@ -300,7 +291,7 @@ def read_info(connection: sqlite3.Connection, folder: Path, *, worked_on: bool) 
         dropped_usd=dropped.usd,
         dropped_unknown=dropped.is_partly_unknown,
         running=worked_on,
-        **read_about(connection)._asdict(),
+        **read_about(connection),
     )
     return checked_info(info)
 
@@ -324,39 +315,29 @@ def read_known_results(connection: sqlite3.Connection) -> dict[str, TrialResult]
     """By any connection to the run. They tell what was found, and not of which trial: that is for
     whoever has one with the key."""
     known: dict[str, TrialResult] = {}
-    for key, number, queued_s, total_s, *decided in connection.execute(_KNOWN):
-        result = from_columns(EndedColumns(*decided))
-        spent = spent_by(result)
-        # Most trials have one attempt: others are asked for only where there may be some.
-        if number != 1:
-            for columns in connection.execute(_RETRIES, (key, number)).fetchall():
-                spent = spent.plus(spent_by(from_columns(EndedColumns(*columns))))
-        known[key] = TrialResult(
-            index=NOT_NAMED,
-            case_id="",
-            variant={},
-            repeat=0,
-            result=result,
+    for key, number, queued_s, *decided in connection.execute(_KNOWN):
+        known[key] = TrialResult.decided_by(
+            from_columns(EndedColumns(*decided)),
+            # As above.
+            _read_retries(connection, key, number) if number != 1 else (),
+            **_NO_TRIAL,
             attempts=number,
             queued_s=checked_number(queued_s),
-            total_s=required_number(total_s),
-            spend=spent.target,
-            judging=spent.judging,
         )
     return known
+
+
+def _read_retries(
+    connection: sqlite3.Connection, key: str, decided_by: int | None
+) -> list[AttemptResult]:
+    rows = connection.execute(_RETRIES, (key, decided_by)).fetchall()
+    return [from_columns(EndedColumns(*columns)) for columns in rows]
 
 
 def read_left_for_later(connection: sqlite3.Connection) -> dict[str, TrialResult]:
     """Trials that the last engine skipped, by their keys, as a result that tells why."""
     return {
-        key: TrialResult(
-            index=NOT_NAMED,
-            case_id="",
-            variant={},
-            repeat=0,
-            result=from_columns(EndedColumns(*columns)),
-            attempts=0,
-        )
+        key: TrialResult.decided_by(from_columns(EndedColumns(*columns)), **_NO_TRIAL, attempts=0)
         for key, *columns in connection.execute(_LEFT_FOR_LATER)
     }
 
@@ -401,7 +382,6 @@ class _ResultRow(NamedTuple):
     variant: int
     repeat: int
     attempts: int
-    total_s: float
     unended: int
     queued_s: float | None
     decided_by: int | None
@@ -415,7 +395,6 @@ class _ResultRow(NamedTuple):
 _RESULTS = f"""
     SELECT trial.idx, trial.key, case_.id, trial.variant, trial.repeat,
         (SELECT count(*) FROM attempt WHERE attempt.key = trial.key AND number > {NO_ATTEMPT}),
-        (SELECT total(duration_s) FROM attempt WHERE attempt.key = trial.key),
         (SELECT count(*) FROM attempt WHERE attempt.key = trial.key AND ended_at IS NULL),
         result.queued_s, result.number, result.outcome, decided.score, decided.duration_s,
         decided.exit_code, decided.content
@@ -440,7 +419,6 @@ _VERDICTS = f"""
 
 _KNOWN = """
     SELECT result.key, result.number, result.queued_s,
-        (SELECT total(duration_s) FROM attempt AS each WHERE each.key = result.key),
         decided.outcome, decided.score, decided.duration_s, decided.exit_code, decided.content
     FROM result JOIN attempt AS decided
         ON decided.key = result.key AND decided.number = result.number

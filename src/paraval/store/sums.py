@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from paraval.records import AttemptResult, Output, Spend, spent_together
+from paraval.records import AttemptResult, Outcome, Spend
 from paraval.store.encoding import content_of
 
 
@@ -16,28 +16,13 @@ class Spent(NamedTuple):
     target: Spend | None = None
     judging: Spend | None = None
 
-    def plus(self, other: Spent) -> Spent:
-        return Spent(
-            spent_together(self.target, other.target), spent_together(self.judging, other.judging)
-        )
-
-    def and_more(self) -> Spent:
-        """With something unknown added to what was told: an attempt that never ended."""
-        return Spent(*(told and told + _UNTOLD for told in self))
-
-
-def spent_by(result: AttemptResult) -> Spent:
-    """What an attempt spent; in runs stored before there was a spend, what its output told."""
-    return Spent(result.spend or _told_by(result.output), result.judging)
-
 
 def spent_in(content: str) -> Spent:
-    """The same from an attempt's stored content, for very many of them: the rest is not read."""
+    """What an attempt spent, from its stored content; for very many of them."""
     if '"cost_usd"' not in content:
         return Spent()
-    parsed = content_of(content)
-    target = parsed.get("spend") or _told_by(parsed.get("output"))
-    return Spent(target, parsed.get("judging"))
+    result = AttemptResult(outcome=Outcome.PASSED, **content_of(content))
+    return Spent(result.told_spend, result.judging)
 
 
 def known_usd(spent: Spent) -> float:
@@ -90,10 +75,3 @@ def is_carried_over(spent: Spent) -> bool:
 
 
 _TOKENS = ("input_tokens", "output_tokens")
-_UNTOLD = Spend(cost_usd=None)
-
-
-def _told_by(output: Output | None) -> Spend | None:
-    if output is None or output.cost_usd is None:
-        return None
-    return Spend(cost_usd=output.cost_usd, usage=dict(output.usage))

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from paraval.codec import well_formed
+
 ELLIPSIS = "…"
 
 # Each part stops at the next escape character, so that a long run of unfinished ones takes linear
@@ -46,17 +48,6 @@ SIGNS = "✓✗–·…→↻━─"  # noqa: RUF001 - the dash is meant
 """Signs of our own. Each takes one column, so that nothing needs to be looked up."""
 _SIMPLE = re.compile(f"[ -~{SIGNS}]*")
 _SIMPLE_LINE = re.compile(f"[!-~{SIGNS}]+(?: [!-~{SIGNS}]+)*")
-
-
-def well_formed(text: str) -> str:
-    """Text that every encoding of Unicode can carry: lone surrogates become U+FFFD."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
 
 
 def printable(text: str) -> str:

@@ -23,6 +23,7 @@ from paraval.cli.suites import suite_from
 from paraval.errors import StoreError
 from paraval.records import Limits, Plan, RunInfo, Workspace, WorkspaceKind, account_need
 from paraval.report.compare.case_results import CaseBook
+from paraval.report.formats.json_schema import report_schema
 from paraval.report.plan_power import (
     CONFIDENCE,
     FEWEST_MEASURED,
@@ -441,9 +442,9 @@ def _stop(forecast: Forecast) -> Iterator[str]:
 
 
 @click.command("schema")
-@click.argument("kind", type=click.Choice(["suite", "race"]), default="suite")
+@click.argument("kind", type=click.Choice(["suite", "race", "report"]), default="suite")
 def schema_command(kind: str) -> None:
-    """Print the JSON Schema of suite files, or of race files, for editors.
+    """Print the JSON Schema of suite files or of race files, for editors, or of JSON reports.
 
     paraval schema > suite.schema.json, then in a suite:
     # yaml-language-server: $schema=suite.schema.json
@@ -454,6 +455,8 @@ def schema_command(kind: str) -> None:
 def _schema(kind: str) -> dict[str, Any]:
     if kind == "suite":
         return suite_schema()
+    if kind == "report":
+        return report_schema()
     # Only here: suites need nothing of it.
     from paraval.racing.file.race_form import race_schema  # noqa: PLC0415 - see above
 

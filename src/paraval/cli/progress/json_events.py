@@ -28,9 +28,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from typing import Any, TextIO
 
+from paraval.codec import shown
 from paraval.records import (
     Attempt,
     AttemptEnded,
@@ -60,7 +60,7 @@ class JsonEvents:
         try:
             line = json.dumps(told, allow_nan=False)
         except ValueError:
-            line = json.dumps(_without_nan(told))
+            line = json.dumps(shown(told))
         self._stream.write(f"{line}\n")
 
     def tick(self, now: float) -> None:
@@ -143,10 +143,3 @@ def _whole_cost(result: AttemptResult) -> float | None:
     known = [spend.cost_usd for spend in spends if spend.cost_usd is not None]
     is_known = spends and len(known) == len(spends) and all(map(math.isfinite, known))
     return math.fsum(known) if is_known else None
-
-
-def _without_nan(value: Any) -> Any:
-    """NaN and infinity as null: JSON has no word for them."""
-    if isinstance(value, Mapping):
-        return {key: _without_nan(inner) for key, inner in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
+from paraval.codec import from_data, to_data
 from paraval.pytest_plugin.models.test_outcomes import result_of
 from paraval.pytest_plugin.running.current_test import PhaseEnd
-from paraval.records import AttemptResult, Failure, Grade, Outcome, Spend
+from paraval.records import AttemptResult
 
 ATTRIBUTE = "paraval"
 
@@ -32,70 +32,13 @@ class ReportData:
 
 
 def attach_report_data(report: pytest.TestReport, told: ReportData) -> None:
-    data = {
-        "result": _as_data(told.result),
-        "earlier": [_as_data(result) for result in told.earlier],
-        "alone": told.alone,
-    }
-    setattr(report, ATTRIBUTE, data)
+    setattr(report, ATTRIBUTE, to_data(told))
 
 
 def report_data_of(report: pytest.TestReport) -> ReportData | None:
     """None: its process knew nothing more, or did not live to tell it."""
     data = getattr(report, ATTRIBUTE, None)
-    if not isinstance(data, dict):
-        return None
-    return ReportData(
-        result=_from_data(data["result"]),
-        earlier=tuple(map(_from_data, data["earlier"])),
-        alone=data["alone"],
-    )
-
-
-def _as_data(result: AttemptResult) -> dict[str, Any]:
-    """Exactly the types that travel: an enum that is a text, too, is none of them."""
-    error, spend = result.error, result.spend
-    return {
-        "outcome": result.outcome.value,
-        "duration_s": float(result.duration_s),
-        "reasons": [grade.reason for grade in result.grades],
-        "notes": list(result.notes),
-        "error": None
-        if error is None
-        else {
-            "message": error.message,
-            "retry_after": error.retry_after,
-            "account": error.account,
-            "lasting": error.lasting,
-        },
-        "spend": None
-        if spend is None
-        else {
-            "calls": spend.calls,
-            "cached": spend.cached,
-            "cost_usd": spend.cost_usd,
-            "part_usd": spend.part_usd,
-            "usage": dict(spend.usage),
-        },
-    }
-
-
-def _from_data(data: dict[str, Any]) -> AttemptResult:
-    outcome = Outcome(data["outcome"])
-    passed, error, spend = outcome is Outcome.PASSED, data["error"], data["spend"]
-    score = float(passed) if outcome.is_judged else None
-    return AttemptResult(
-        outcome=outcome,
-        grades=tuple(
-            Grade(score=float(passed), passed=passed, grader="pytest", reason=reason)
-            for reason in data["reasons"]
-        ),
-        score=score,
-        error=None if error is None else Failure(kind=outcome, **error),
-        duration_s=data["duration_s"],
-        notes=tuple(data["notes"]),
-        spend=None if spend is None else Spend(**spend),
-    )
+    return from_data(ReportData, data) if isinstance(data, dict) else None
 
 
 # ---- the plugin that tells

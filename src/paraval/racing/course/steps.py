@@ -14,8 +14,9 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from paraval.codec import from_data
 from paraval.errors import StoreError
-from paraval.racing.findings import Proposal, StepFinding, from_data
+from paraval.racing.findings import Proposal, StepFinding
 from paraval.racing.request import RaceRequest
 from paraval.records import AttemptResult, Case, CommandTarget, Home, Outcome, Trial, TrialResult
 

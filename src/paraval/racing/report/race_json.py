@@ -30,18 +30,16 @@ and `unknown_calls` is how many told none. `reason` of the baseline says why the
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from paraval.codec import shown
 from paraval.racing.findings import Speedup, TestCounts
 from paraval.racing.report.race_words import is_bounded, times
 from paraval.racing.report.standings import BaselineStanding, CandidateStanding, Standings
 from paraval.racing.request import Accept, Profile, RaceRequest
 from paraval.records import RunInfo
-from paraval.text.terminal import well_formed
 
 SCHEMA = 1
 
@@ -59,7 +57,7 @@ def race_document(standings: Standings, run: RunInfo, request: RaceRequest) -> d
         "notes": list(standings.notes),
         "over": standings.over,
     }
-    plain: dict[str, Any] = _plain(document)
+    plain: dict[str, Any] = shown(document)
     return plain
 
 
@@ -163,16 +161,3 @@ def _profile(standings: Standings, request: RaceRequest) -> dict[str, Any] | Non
         "functions": [asdict(function) for function in standings.profile],
         "problem": standings.profile_problem,
     }
-
-
-def _plain(value: Any) -> Any:
-    """What JSON can say: no infinity, no lone surrogate, tuples as lists."""
-    if isinstance(value, str):
-        return well_formed(value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {well_formed(str(key)): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return value

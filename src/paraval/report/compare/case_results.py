@@ -9,8 +9,9 @@ from array import array
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from paraval.codec import finite
 from paraval.records import Outcome, TrialResult, Variant
-from paraval.report.summary.costs import finite, is_known, is_timeout, seconds_to_verdict, spend_of
+from paraval.report.summary.costs import is_known, is_timeout, seconds_to_verdict, spend_of
 from paraval.report.summary.summary import variant_key
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from paraval.records import Variant
 
 if TYPE_CHECKING:
     # Gates know these records, too, and need not load how they are worked out.
     from paraval.statistics.power import SeenSpread
+else:
+    SeenSpread = Any
 
 Interval = tuple[float, float]
 
@@ -37,7 +41,7 @@ class Side:
     """One of the two."""
 
     label: str
-    choice: Mapping[str, object] = field(default_factory=dict)
+    choice: Variant = field(default_factory=dict)
     """Axis -> value, where it is a part of a run's variants."""
     run: str | None = None
     """The id of a run or the name of a file, where two of them are compared."""

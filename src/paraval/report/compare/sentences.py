@@ -5,11 +5,8 @@ Labels and names of cases are others' words: whoever shows the sentences says ho
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import Enum
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 from paraval.report.compare.comparison import (
     Comparison,
@@ -21,8 +18,6 @@ from paraval.report.compare.comparison import (
     PassAtK,
     Ratio,
 )
-from paraval.report.summary.costs import finite
-from paraval.text.terminal import well_formed
 from paraval.text.words import counted, listed, percent
 
 # Differences, ratios and p-values in words: the same in every sentence that tells of them.
@@ -386,32 +381,3 @@ def _named(cases: Sequence[str], quote: Quote, most: int) -> str:
     named = [quote(case) for case in cases[:most]]
     left = len(cases) - len(named)
     return f"{', '.join(named)} and {left:,} more" if left else listed(named)
-
-
-# A comparison as JSON says it: every field that is told, by the names that `comparison` has.
-
-
-def comparison_as_dict(comparison: Comparison) -> dict[str, Any]:
-    """What JSON cannot say as a number (an interval without an end) is null."""
-    told: dict[str, Any] = _said(comparison)
-    return {**told, "sentence": sentence(comparison, well_formed)}
-
-
-def _said(value: Any) -> Any:
-    if isinstance(value, Enum):
-        return value.value
-    if dataclasses.is_dataclass(value):
-        told = [one for one in dataclasses.fields(value) if one.metadata.get("told", True)]
-        return {field.name: _said(getattr(value, field.name)) for field in told}
-    if isinstance(value, Mapping):
-        return {well_formed(key): _named_fields(inner) for key, inner in value.items()}
-    if isinstance(value, tuple):
-        return [_said(inner) for inner in value]
-    if isinstance(value, str):
-        return well_formed(value)
-    return finite(value) if isinstance(value, float) else value
-
-
-def _named_fields(value: Any) -> Any:
-    """An axis value names a side: what JSON cannot say as a number is said as text."""
-    return str(value) if isinstance(value, float) and finite(value) is None else _said(value)

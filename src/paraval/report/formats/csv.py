@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TextIO
 
+from paraval.codec import finite
 from paraval.records import Activity, Change, Outcome, Scalar, Spend, TrialResult, Variant
 from paraval.report.contents import Contents
 from paraval.report.reasons import reason
-from paraval.report.summary.costs import finite, is_known, seconds, spend_of, told_usd, usage_of
+from paraval.report.summary.costs import is_known, seconds, spend_of, told_usd, usage_of
 from paraval.report.summary.summary import Summary, tokens_in
 from paraval.report.summary.tool_activity import ToolActivity
 from paraval.text.terminal import printable
@@ -75,7 +76,7 @@ def _columns(summary: Summary) -> Iterator[Columns]:
         [inert(f"variant.{axis}") for axis in axes],
         lambda one: [axis_cell(one.variant.get(axis)) for axis in axes],
     )
-    yield ("repeat", "outcome", "passed", "score", "attempts", "duration_s", "queued_s"), _end
+    yield ("repeat", "outcome", "passed", "score", "attempts", "total_s", "queued_s"), _end
     yield ("cost_usd", "cost_unknown"), lambda one: _cost(spend_of(one))
     yield ("judging_cost_usd", "judging_cost_unknown"), lambda one: _cost(one.judging)
     yield ("cached", "retries", "tokens"), _counts

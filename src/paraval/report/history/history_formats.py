@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from paraval.codec import finite, scalar_shown, well_formed
 from paraval.records import Variant
 from paraval.report.formats.csv import Cell, axes_in, axis_cell, inert
 from paraval.report.formats.json import moment, to_json
 from paraval.report.history.history import History, HistoryEntry, Shift
 from paraval.report.history.history_table import history_markdown, notes, shift_words
 from paraval.report.report import check_endings, write_whole
-from paraval.report.summary.costs import finite, seconds
+from paraval.report.summary.costs import seconds
 from paraval.report.summary.summary import Tally, VariantSummary
-from paraval.text.terminal import well_formed
 
 # A history for spreadsheets: a row a run and variant, a column an axis, and no cell that acts.
 
@@ -152,13 +152,7 @@ def _shift(shift: Shift) -> dict[str, Any]:
 
 def variant_as_dict(variant: Variant) -> dict[str, Any]:
     """An axis value names a variant: what JSON cannot say as a number is said as text."""
-    return {well_formed(axis): _value(value) for axis, value in variant.items()}
-
-
-def _value(value: object) -> object:
-    if isinstance(value, str):
-        return well_formed(value)
-    return str(value) if isinstance(value, float) and finite(value) is None else value
+    return {well_formed(axis): scalar_shown(value) for axis, value in variant.items()}
 
 
 def _texts(told: Mapping[str, str]) -> dict[str, str]:

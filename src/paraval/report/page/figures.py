@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+from paraval.codec import finite
 from paraval.records import AttemptRecord, Outcome, TrialResult, value_text
 from paraval.report.compare.case_results import CaseBook, Cell
 from paraval.report.contents import Contents
@@ -17,13 +18,7 @@ from paraval.report.page.artifacts import kept_for
 from paraval.report.page.charts.data import Durations, HeatCell, HeatRow, RateRow, Span, TimeCost
 from paraval.report.reasons import reason
 from paraval.report.summary.columns import WITHOUT_MATRIX, label_of
-from paraval.report.summary.costs import (
-    finite,
-    is_from_cache,
-    is_known,
-    seconds_to_verdict,
-    spend_of,
-)
+from paraval.report.summary.costs import is_from_cache, is_known, seconds_to_verdict, spend_of
 from paraval.report.summary.summary import Summary, Tally, variant_key
 from paraval.text.terminal import one_line
 from paraval.text.words import trial_label, variant_label

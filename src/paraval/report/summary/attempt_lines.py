@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from paraval.codec import Style, picked, to_data
 from paraval.records import Activity, AttemptResult, Change, FileChange, Outcome, Spend
-from paraval.report.formats.json import attempt_deeds
+from paraval.report.formats.json_schema import DeedsEntry
 from paraval.report.reasons import reason
 from paraval.report.summary.costs import NO_PRICE, is_known, told_usd
 from paraval.text.terminal import columns, one_line
@@ -109,14 +110,14 @@ def end_as_dict(result: AttemptResult | None) -> dict[str, Any]:
     """The same for programs; `cost_usd` is what is known, judges apart."""
     spend, judging = (None, None) if result is None else (result.spend, result.judging)
     output = None if result is None else result.output
-    did = attempt_deeds(result or AttemptResult(outcome=Outcome.SKIPPED))
+    did = DeedsEntry() if result is None else picked(DeedsEntry, result)
     return {
         "output": None if output is None else output.text,
         "cost_usd": told_usd(spend),
         "cost_unknown": spend is not None and not is_known(spend),
         "judging_cost_usd": told_usd(judging),
         "judging_cost_unknown": judging is not None and not is_known(judging),
-        **did,
+        **to_data(did, Style.SHOWN),
     }
 
 

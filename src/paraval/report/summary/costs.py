@@ -6,10 +6,10 @@ sums, side by side.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from paraval.codec import finite, rounded
 from paraval.records import Outcome, Spend, TrialResult
 from paraval.text.words import UNKNOWN, counted, money
 
@@ -115,10 +115,7 @@ class CostCount:
 
 def spend_of(result: TrialResult) -> Spend | None:
     """What a trial spent on its target; what its output told, where nobody added it up."""
-    output = result.result.output
-    if result.spend is not None or output is None or output.cost_usd is None:
-        return result.spend
-    return Spend(cost_usd=output.cost_usd, usage=output.usage)
+    return result.spend or result.result.told_spend
 
 
 def is_known(spend: Spend) -> bool:
@@ -163,19 +160,6 @@ def usage_of(result: TrialResult) -> Mapping[str, float]:
     return {} if output is None else output.usage
 
 
-def finite(value: object) -> float | None:
-    """A number that can be added and written; None for NaN, infinity, and what is no number."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    try:
-        return value if math.isfinite(value) else None
-    except OverflowError:  # an integer beyond what a float can hold
-        return None
-
-
 def seconds(value: float | None) -> float | None:
     """To the microsecond."""
-    number = finite(value)
-    return None if number is None else round(number, 6)
+    return rounded(value, 6)

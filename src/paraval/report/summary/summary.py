@@ -15,13 +15,13 @@ from fractions import Fraction
 from statistics import fmean, median
 from typing import Any, NamedTuple, Protocol
 
+from paraval.codec import finite
 from paraval.models.response_reader import CUT
 from paraval.records import Outcome, RunInfo, TrialResult, Variant
 from paraval.report.reasons import reason
 from paraval.report.summary.costs import (
     CostCount,
     Costs,
-    finite,
     is_from_cache,
     is_known,
     is_timeout,

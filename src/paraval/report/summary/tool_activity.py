@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
+from paraval.codec import finite
 from paraval.records import Activity, AttemptResult, Change, McpState
-from paraval.report.summary.costs import finite
 
 MOST_UNASKED = 20
 """Servers that an agent called without being handed them have names of its own making."""

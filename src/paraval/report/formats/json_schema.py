@@ -1,0 +1,360 @@
+"""What the JSON report holds, key by key: its schema is made of this, and it is read back by it.
+
+What must be there for a report to be read has no default. Classes are as bare as can be: every
+command that reports loads them. How the figures are found is said where
+they are: `summary`, `comparing`, `gate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
+
+from paraval.codec import Bounds, Digits
+from paraval.records import Activity, Change, Outcome, StopRule, Variant
+from paraval.report.compare.comparison import Comparison, Interval
+from paraval.report.gate import GateVerdict
+from paraval.report.summary.tool_activity import ChangeTotals, ServerUse
+
+SCHEMA = 2
+"""In 1, what a trial's `total_s` is now was called `duration_s`."""
+_DUST = 1e-9
+"""What rounding leaves of weighted means."""
+
+Count = Annotated[int, Bounds()]
+Share = Annotated[float, Bounds(-_DUST, 1 + _DUST)]
+Seconds = Annotated[float, Digits(6)]
+Dollars = Annotated[float, Digits(9), Bounds()]
+Usage = Mapping[str, float | None]
+"""Tokens, and whatever else a target counts; null for a number that JSON cannot say."""
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class BaselineEntry:
+    """What the run is held against."""
+
+    name: str
+    """A run's id, or a path."""
+    max_drop: Share = 0.0
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class RunEntry:
+    """The run."""
+
+    id: str
+    suite: str
+    started_at: str | None = None
+    """UTC: `2026-01-31T12:00:00.000Z`."""
+    ended_at: str | None = None
+    wall_s: Seconds | None = None
+    parallel: Count = 0
+    resumed: Count = 0
+    interrupted: bool = False
+    held_back: bool = False
+    """Trials were left for later on purpose."""
+    running: bool | None = None
+    """An engine worked on it when this was written, so that a gate is not judged yet."""
+    planned: Count = 0
+    seed: int | None = None
+    fail_under: float | None = None
+    dropped_cost_usd: Annotated[float, Digits(9)] | None = None
+    """Spent, judges included, on trials that changed or left the suite since: a budget counts it,
+    the summary does not."""
+    dropped_cost_unknown: bool = False
+    stop: StopRule | None = None
+    """It may end before its plan, and only what holds at any time is claimed of it."""
+    baseline: BaselineEntry | None = None
+    parts: Mapping[str, str] = field(default_factory=dict)
+    """Part of the suite -> digest: tells what changed between two runs of a suite."""
+
+
+# ---- trials
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class SpendEntry:
+    """What calls of models took, over all attempts, in US dollars."""
+
+    usage: Usage = field(default_factory=dict)
+    cost_usd: Dollars | None = None
+    """What is known of it; null where nothing is."""
+    calls: Count | None = 0
+    """Null where an agent does not report them."""
+    cached: Count = 0
+    """Answers that were free, and no calls."""
+    cost_unknown: bool = False
+    """`cost_usd` is a lower bound: some call was of a model without a price, told no tokens, or
+    never ended."""
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class GradeEntry:
+    """A grader's verdict."""
+
+    grader: str = ""
+    score: float | None = None
+    passed: bool = False
+    reason: str = ""
+    agreement: float | None = None
+    """Of a judge with several votes: the share of votes that say as the verdict does."""
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class ErrorEntry:
+    """Why an attempt has no verdict."""
+
+    kind: Outcome
+    message: str = ""
+    lasting: bool = False
+    """Another try would end the same way."""
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class DeedsEntry:
+    """What the attempt did that decided."""
+
+    activity: Activity | None = None
+    """Of agents."""
+    change: Change | None = None
+    """Of attempts with a workspace. Where its `unknown` says why not all is known, its numbers are
+    lower bounds."""
+    cpu_s: Seconds | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class TrialEntry:
+    """A case in a variant, once; what it spent is its target's."""
+
+    index: Count
+    case: str
+    variant: Variant
+    repeat: Count
+    outcome: Outcome
+    passed: bool | None = None
+    """Null for a trial without a verdict."""
+    score: Share | None = None
+    """The mean over all graders, of which one that was not asked, since the answer had failed
+    already, counts as 0."""
+    grades: tuple[GradeEntry, ...] = ()
+    attempts: Count = 1
+    total_s: Annotated[float, Digits(6), Bounds()] | None = None
+    """Of all its attempts, so that trials add up to `serial_s`."""
+    queued_s: Seconds | None = None
+    usage: Usage = field(default_factory=dict)
+    cost_usd: Dollars | None = None
+    """This and what follows: as in `judging`."""
+    calls: Count | None = 0
+    cached: Count = 0
+    cost_unknown: bool = False
+    judging: SpendEntry | None = None
+    """What judges spent."""
+    retries: Mapping[Outcome, Count] = field(default_factory=dict)
+    """Attempts that decided nothing, by how they ended."""
+    retry_errors: tuple[ErrorEntry, ...] = ()
+    unended: Count = 0
+    """Attempts whose engine was stopped."""
+    output: str | None = None
+    error: ErrorEntry | None = None
+    artifacts: Mapping[str, str] = field(default_factory=dict)
+    """Name -> path, relative to the run's folder."""
+    exit_code: int | None = None
+    notes: tuple[str, ...] = ()
+    activity: Activity | None = None
+    """Of agents."""
+    change: Change | None = None
+    """Of attempts with a workspace. Where its `unknown` says why not all is known, its numbers are
+    lower bounds."""
+    cpu_s: Seconds | None = None
+    memory_bytes: int | None = None
+
+
+# ---- the summary
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class CostsEntry:
+    """What trials cost, all attempts, in US dollars."""
+
+    cost_usd: Dollars | None
+    """What is known of it; null where nothing is."""
+    trials_of_unknown_cost: Count
+    """Above 0, `cost_usd` is a lower bound."""
+    calls: Count | None
+    cached: Count
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerEntry(ServerUse):
+    """What trials did with one MCP server."""
+
+    never_called: bool
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class AgentsEntry:
+    """What agents did."""
+
+    trials: Count
+    trials_telling_tools: Count
+    median_turns: float | None
+    other_calls: Count
+    mcp: Mapping[str, ServerEntry]
+    """By server; one that was `handed` to no trial was called all the same."""
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class TallyEntry:
+    """How trials ended; what they cost is their targets'."""
+
+    trials: Count
+    passed: Count
+    failed: Count
+    errors: Count
+    skipped: Count
+    cases: Count
+    """What the interval is over."""
+    errors_by_kind: Mapping[str, Count]
+    pass_rate: float | None
+    """Of a case over its judged repeats, and the mean of those over cases and variants."""
+    pass_rate_interval: Interval | None
+    """At 95 %, with the case as unit."""
+    rate_if_errors_failed: float | None
+    rate_if_errors_passed: float | None
+    score: float | None
+    """The mean of the cases' mean scores."""
+    score_interval: Interval | None
+    serial_s: Seconds | None
+    median_s: Seconds | None
+    """Of judged trials, all attempts of each together."""
+    p95_s: Seconds | None
+    timeouts: Count
+    """They would have taken longer, and are in neither of these times."""
+    timeout_s: Seconds | None
+    """After how long the first of them was ended."""
+    answers_cut: Count
+    trials_without_cost: Count
+    cost_usd: Dollars | None
+    """This and what follows: as in `judging`."""
+    trials_of_unknown_cost: Count
+    calls: Count | None
+    cached: Count
+    usage: Usage
+    tokens: float | None
+    """The target's, input and output."""
+    tool_calls: Count | None
+    """Of agents that tell them."""
+    judging: CostsEntry
+    total_cost_usd: Dollars | None
+    skipped_by_reason: Mapping[str, Count]
+    retries_by_kind: Mapping[str, Count]
+    agents: AgentsEntry | None
+    changes: ChangeTotals | None
+    cpu_s: Seconds | None
+    most_memory_bytes: int | None
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class VariantEntry(TallyEntry):
+    variant: Variant
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class SummaryEntry(TallyEntry):
+    speedup: Annotated[float, Digits(6)] | None
+    variants: tuple[VariantEntry, ...]
+
+
+# ---- what it says
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonEntry(Comparison):
+    """Value against value of an axis, the others held equal: subject less reference, in shares
+    (0.12: twelve points), over cases that are judged on both sides."""
+
+    sentence: str
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class RateChangeEntry:
+    """Pass rate now less then."""
+
+    difference: float | None = None
+    interval: Interval | None = None
+    confidence: float | None = None
+    cases: Count = 0
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class VariantDropEntry(RateChangeEntry):
+    variant: str
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class DropEntry(RateChangeEntry):
+    """Whether the pass rate dropped against a baseline by more than it may."""
+
+    name: str
+    """A run's id, or a path."""
+    verdict: GateVerdict
+    sentence: str
+    max_drop: float
+    if_errors: Interval | None
+    """The least and the most that the difference could be, whatever errors hide."""
+    more_cases: Count | None
+    dropped_variants: tuple[VariantDropEntry, ...]
+    only_now: Count
+    only_baseline: Count
+    unjudged: Count
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class GateEntry:
+    """Whether the run is good enough."""
+
+    verdict: GateVerdict
+    exit_code: int
+    sentence: str
+    baseline: DropEntry | None
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class ReportDocument:
+    """The JSON report of a run. A number that JSON cannot say (NaN, infinity) is null."""
+
+    __pydantic_config__: ClassVar[Any] = {
+        "use_attribute_docstrings": True,
+        "json_schema_serialization_defaults_required": True,
+    }
+    schema: Count
+    """The version of this form."""
+    run: RunEntry
+    summary: SummaryEntry
+    comparisons: tuple[ComparisonEntry, ...]
+    """Of the run's own variants."""
+    gate: GateEntry
+    trials: tuple[TrialEntry, ...]
+    """In plan order."""
+
+
+def report_schema() -> dict[str, Any]:
+    """The JSON Schema of the report; a line of .jsonl is one of its `trials`."""
+    # Slow to load, and for this alone.
+    from pydantic import TypeAdapter  # noqa: PLC0415 - see above
+    from pydantic.json_schema import GenerateJsonSchema  # noqa: PLC0415 - see above
+
+    class Generator(GenerateJsonSchema):
+        def float_schema(self, schema: Any) -> dict[str, Any]:
+            return super().float_schema(schema) | {"type": ["number", "null"]}
+
+    adapter = TypeAdapter(ReportDocument)
+    made = adapter.json_schema(mode="serialization", schema_generator=Generator)
+    # What only computing needs, no report has.
+    comparison = made["$defs"]["ComparisonEntry"]
+    del comparison["properties"]["spread"]
+    comparison["required"].remove("spread")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
