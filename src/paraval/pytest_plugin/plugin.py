@@ -6,53 +6,17 @@ Without a flag, a variable or a line in the ini file that asks for something, py
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from paraval.pytest_plugin.models.model_accounts import retry_mark_of
 from paraval.pytest_plugin.models.spent import SPENDING, properties_in
 from paraval.pytest_plugin.options import OPTIONS, add_flags, read_options
-from paraval.pytest_plugin.session.planning import groups_in
-from paraval.pytest_plugin.timeouts.time_limits import own_seconds_of
 
 if TYPE_CHECKING:
     from paraval.pytest_plugin.model_fixture import ModelUnderTest
     from paraval.pytest_plugin.usage_fixture import Usage
-
-
-# What is wrong with the marks of tests: all of it at once, before anything runs.
-
-MOST_LINES = 20
-_READERS = (own_seconds_of, groups_in, retry_mark_of)
-
-
-def mistakes_in(items: Iterable[pytest.Item]) -> list[str]:
-    """A sentence for each; one that all cases of a parametrized test share is told once."""
-    found: dict[str, None] = {}
-    for item in items:
-        for read in _READERS:
-            try:
-                read(item)
-            except pytest.UsageError as error:
-                test = item.nodeid.partition("[")[0]
-                found[str(error).replace(item.nodeid, test, 1)] = None
-    return list(found)
-
-
-def refuse(session: pytest.Session, items: list[pytest.Item], mistakes: Sequence[str]) -> None:
-    """End the session before its first test."""
-    more = len(mistakes) - MOST_LINES
-    shown = [*mistakes[:MOST_LINES], *([f"... and {more} more"] if more > 0 else [])]
-    text = "\n".join(shown)
-    if not hasattr(session.config, "workerinput"):
-        raise pytest.UsageError(text)
-    # One of xdist's workers: its controller shows an error of collecting once for all of them,
-    # and would take any other end for a crash.
-    items.clear()
-    report = pytest.CollectReport(nodeid="", outcome="failed", longrepr=text, result=None)
-    session.config.hook.pytest_collectreport(report=report)
 
 
 MARKS = (
@@ -95,6 +59,8 @@ def pytest_collection_modifyitems(
     marked = _with_own_marks(items)
     mistakes = [config.stash[WRONG_MODELS]] if WRONG_MODELS in config.stash else []
     if marked or mistakes:
+        from paraval.pytest_plugin.mark_checks import mistakes_in, refuse
+
         mistakes += mistakes_in(marked)
         if mistakes:
             refuse(session, items, mistakes)
