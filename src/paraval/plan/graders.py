@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import referencing.exceptions
-from jsonschema import exceptions, validators
-from referencing.jsonschema import EMPTY_REGISTRY, specification_with
-
 from paraval.documents.files import read_beside
 from paraval.documents.forms import check, pattern_problem
-from paraval.documents.problems import Location, Step, shown
+from paraval.documents.problems import Location, shown
 from paraval.documents.yaml import plain
 from paraval.plan.cases import CaseList
 from paraval.plan.chat import read_prompt
@@ -35,96 +31,6 @@ from paraval.plan.suite_folder import SuiteFolder, check_executable, placed, sea
 from paraval.plan.targets import check_function
 from paraval.records import GraderSpec, Model
 from paraval.text.suggest import quoted, suggestion
-
-# Whether a JSON Schema is one, and holds all that it refers to: asked when a suite is loaded.
-
-TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
-REFERENCES = ("$ref", "$dynamicRef")
-
-Reference = tuple[dict[str, Any], str, Any]
-"""The part of a schema that refers, the key it does so with, and a resolver for that part."""
-
-
-def check_schema(schema: dict[str, Any], spot: Location) -> None:
-    """Tells what is wrong with a schema that stands at a spot."""
-    dialect = schema.get("$schema", "")
-    if not isinstance(dialect, str):
-        spot.at("$schema").report(f"must be text, not {shown(dialect)}")
-        return
-    kind = validators.validator_for(schema, default=validators.Draft202012Validator)
-    try:
-        kind.check_schema(schema)
-        _check_references(schema, kind.META_SCHEMA, spot)
-    except exceptions.SchemaError as error:
-        spot.at(*error.absolute_path).report(_words_of(error))
-    except RecursionError:
-        spot.report("nested too deeply")
-
-
-def _words_of(error: exceptions.SchemaError) -> str:
-    path = error.absolute_path
-    if path and path[-1] == "type" and isinstance(error.instance, str):
-        return f"{shown(error.instance)} is no type of JSON{suggestion(error.instance, TYPES)}"
-    return f"not valid JSON Schema: {error.message}"
-
-
-# ---- references
-
-
-def _check_references(schema: dict[str, Any], dialect: Mapping[str, Any], spot: Location) -> None:
-    # As graders do it: what the schema itself does not hold is never fetched.
-    name = dialect.get("$id") or dialect["id"]  # `id` in drafts 3 and 4
-    resource = specification_with(name).create_resource(schema)
-    resolver = EMPTY_REGISTRY.resolver_with_root(resource)
-    places = dict(_places(schema))
-    for part, key, nearby in _references(resource, resolver):
-        problem = _reference_problem(part, key, nearby)
-        if problem:
-            spot.at(*places.get(id(part), ()), key).report(problem)
-
-
-def _places(value: Any, steps: tuple[Step, ...] = ()) -> Iterator[tuple[int, tuple[Step, ...]]]:
-    """The steps to every mapping, by its identity."""
-    if isinstance(value, dict):
-        yield id(value), steps
-    inside = value.items() if isinstance(value, dict) else enumerate(value)
-    for step, inner in inside:
-        if isinstance(inner, dict | list):
-            yield from _places(inner, (*steps, step))
-
-
-def _references(resource: Any, resolver: Any) -> Iterator[Reference]:
-    """The library knows where schemas have schemas in them, and where the same words are data."""
-    part = resource.contents
-    if isinstance(part, dict):
-        for key in REFERENCES:
-            if isinstance(part.get(key), str):
-                yield part, key, resolver
-    for inner in resource.subresources():
-        yield from _references(inner, resolver.in_subresource(inner))
-
-
-def _reference_problem(part: dict[str, Any], key: str, resolver: Any) -> str | None:
-    """What is wrong with a reference, followed as far as it leads to nothing but another one."""
-    seen: list[Any] = []
-    found: Any = part
-    while isinstance(found, dict) and isinstance(found.get(key), str):
-        if any(found is other for other in seen):
-            return "refers to itself without end"
-        seen.append(found)
-        try:
-            resolved = resolver.lookup(found[key])
-        # The library stumbles over pointers that lead through a text, a number or true.
-        except (referencing.exceptions.Unresolvable, LookupError, TypeError, ValueError):
-            return _missing(part[key]) if found is part else None
-        found, resolver = resolved.contents, resolved.resolver
-    return None if isinstance(found, dict | bool) else _missing(part[key])
-
-
-def _missing(reference: str) -> str:
-    hint = "" if reference.startswith("#") else "; nothing is fetched"
-    return f"refers to {shown(reference)}, which is not in the schema{hint}"
-
 
 # What `mentions` looks for: in the grader's own words, or in what a case expects.
 
@@ -335,6 +241,7 @@ def _read_schema(name: str, spot: Location, folder: Path) -> Any:
 
 def _check_schema(schema: dict[str, Any], spot: Location) -> None:
     # Only here: it is slow to import, and most suites have no schema.
+    from paraval.plan.json_schemas import check_schema  # noqa: PLC0415 - see above
 
     check_schema(schema, spot)
 
