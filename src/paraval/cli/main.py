@@ -28,7 +28,7 @@ from paraval.cli.error_messages import (
     talk,
 )
 from paraval.errors import ParavalError, RequestError
-from paraval.threads import few_collections, made_to_stay, no_more_collections
+from paraval.garbage import few_collections, made_to_stay, no_more_collections
 
 COMMANDS = {
     "run": ("run", "Run a suite, in parallel, and report."),

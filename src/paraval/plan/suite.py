@@ -16,6 +16,7 @@ from paraval.documents.files import read_document
 from paraval.documents.forms import check
 from paraval.documents.problems import Location
 from paraval.errors import Problem, SuiteError
+from paraval.garbage import no_collections
 from paraval.plan.cases import CaseList, read_cases
 from paraval.plan.graders import check_expectations, read_graders
 from paraval.plan.limits import read_budget, read_limits, read_retry, read_stop
@@ -55,7 +56,6 @@ from paraval.records import (
     WorkspaceKind,
 )
 from paraval.settings import Parallel
-from paraval.threads import no_collections
 
 TRIAL_LIMIT = 1_000_000
 """More than this is a slip of the pen, and would fill the memory before it failed."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from paraval.errors import RequestError
 from paraval.execute.attempts import Answerers, Attempts
+from paraval.garbage import no_collections
 from paraval.grade.command import CommandContext
 from paraval.grade.panel import Panel
 from paraval.models.cache import Cache, request_key
@@ -46,7 +47,7 @@ from paraval.targets.function_logs import routed_streams
 from paraval.targets.isolated import IsolatedAnswerer
 from paraval.targets.redaction import redact_files, secrets_of
 from paraval.text.words import counted, listed
-from paraval.threads import Threads, no_collections
+from paraval.threads import Threads
 
 if TYPE_CHECKING:
     from paraval.loopback.scenario import Scenario

@@ -14,6 +14,7 @@ from typing import Any
 
 from paraval.errors import RequestError
 from paraval.execute.event_loop import Stopping, run_in_a_loop, stopping_on_signals
+from paraval.garbage import no_collections
 from paraval.grade.panel import Panel
 from paraval.models.cache import Cache
 from paraval.models.prices import Prices
@@ -41,7 +42,7 @@ from paraval.settings import (
 )
 from paraval.store.ledger import Ledger
 from paraval.store.store import Store
-from paraval.threads import Threads, no_collections
+from paraval.threads import Threads
 
 # ---- the whole of it
 

@@ -22,6 +22,7 @@ from paraval.execute.driver import Driver, Performer
 from paraval.execute.event_loop import Stopping
 from paraval.execute.growth import Growth, TrialSource
 from paraval.execute.pace import Pace
+from paraval.garbage import no_collections
 from paraval.machine.machine_reader import MachineReader
 from paraval.models.prices import Prices
 from paraval.processes.children import Warden
@@ -48,7 +49,6 @@ from paraval.schedule.scheduler import Scheduler
 from paraval.store.ledger import Ledger
 from paraval.store.store import Store
 from paraval.text.words import counted
-from paraval.threads import no_collections
 
 T = TypeVar("T")
 HEARTBEAT_S = 0.25
