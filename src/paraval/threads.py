@@ -15,9 +15,11 @@ import threading
 from collections.abc import Callable
 from enum import Enum, auto
 from queue import SimpleQueue
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
 from paraval.errors import TransientError
+
+T = TypeVar("T")
 
 
 class FunctionExit(RuntimeError):  # noqa: N818 - an exit, by the function's own will
