@@ -33,7 +33,7 @@ from paraval.records import (
     Workspace,
     WorkspaceKind,
 )
-from paraval.runner.attempt_dirs import HiddenPaths, lodging_for
+from paraval.runner.attempt_dirs import HiddenPaths, open_attempt_dirs
 from paraval.scratch import SCRATCH_VARIABLE
 from paraval.targets.command import ProcessRoom
 from paraval.workspaces.pool import Pool
@@ -180,7 +180,7 @@ async def opened(
     said: list[str] = []
     async with (
         Warden() as warden,
-        lodging_for(
+        open_attempt_dirs(
             plan,
             warden=warden,
             at_most=at_most,

@@ -18,7 +18,7 @@ import pytest
 
 from paraval.errors import StoreError
 from paraval.processes.quick import QuickResult
-from paraval.runner.attempt_dirs import lodging_for
+from paraval.runner.attempt_dirs import open_attempt_dirs
 from paraval.scratch import (
     SCRATCH_VARIABLE,
     Homes,
@@ -279,7 +279,9 @@ def test_a_run_that_is_cancelled_as_its_folder_is_made_leaves_none(
 
     async def cancel() -> None:
         nothing: Any = None
-        attempt_dirs = lodging_for(nothing, warden=nothing, at_most=1, hidden=nothing, say=print)
+        attempt_dirs = open_attempt_dirs(
+            nothing, warden=nothing, at_most=1, hidden=nothing, say=print
+        )
         opening = asyncio.ensure_future(attempt_dirs.__aenter__())
         await asyncio.to_thread(begun.wait, 10)
         opening.cancel()

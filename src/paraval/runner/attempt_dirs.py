@@ -88,7 +88,7 @@ def check_sandbox(plan: Plan) -> None:
 
 
 @asynccontextmanager
-async def lodging_for(
+async def open_attempt_dirs(
     plan: Plan,
     *,
     warden: Warden,

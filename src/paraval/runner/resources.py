@@ -36,7 +36,7 @@ from paraval.records import (
     Provider,
     Trial,
 )
-from paraval.runner.attempt_dirs import AttemptDirs, HiddenPaths, lodging_for
+from paraval.runner.attempt_dirs import AttemptDirs, HiddenPaths, open_attempt_dirs
 from paraval.runner.forecast import ModelKnowledge, asked_models_of, models_of
 from paraval.store.ledger import Ledger
 from paraval.store.store import Store
@@ -297,7 +297,7 @@ async def attempts_with(
 def _attempt_dirs(
     resources: RunResources, say: Callable[[str], None]
 ) -> contextlib.AbstractAsyncContextManager[AttemptDirs]:
-    return lodging_for(
+    return open_attempt_dirs(
         resources.ledger.plan,
         warden=resources.warden,
         at_most=resources.at_once,

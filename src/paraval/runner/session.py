@@ -39,7 +39,7 @@ from paraval.records import (
     TrialResult,
     Variant,
 )
-from paraval.runner.attempt_dirs import AttemptDirs, HiddenPaths, check_sandbox, lodging_for
+from paraval.runner.attempt_dirs import AttemptDirs, HiddenPaths, check_sandbox, open_attempt_dirs
 from paraval.runner.forecast import Forecaster, ModelKnowledge
 from paraval.runner.resources import at_once_with_files, starts_processes
 from paraval.runner.resume import how_to_resume
@@ -374,7 +374,7 @@ async def _go(open_run: OpenEndedRun, engine: RunSession, store: Store) -> RunEn
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(unreadable_environment())
         attempt_dirs = await stack.enter_async_context(
-            lodging_for(
+            open_attempt_dirs(
                 open_run.plan,
                 warden=engine.warden,
                 at_most=open_run.slots or engine.at_once,
