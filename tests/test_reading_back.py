@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from paraval.codec import well_formed
 from paraval.documents.json_stream import CHUNK, JsonPieces
 from paraval.errors import RequestError
 from paraval.records import (
@@ -43,6 +42,7 @@ from paraval.report.formats.json import to_json
 from paraval.report.formats.json_schema import report_schema
 from paraval.report.report import Report
 from paraval.report.report_file import source_from_file
+from paraval.text.terminal import well_formed
 from tests.test_report import counts, ended, hostile_report, report_of, small_report
 
 

@@ -26,7 +26,6 @@ from lxml import etree
 from wcwidth import wcswidth
 
 from paraval.cli.error_messages import EXIT_INPUT_OUTPUT, exit_code_of
-from paraval.codec import well_formed
 from paraval.errors import NotWrittenError, RequestError
 from paraval.records import (
     AttemptRecord,
@@ -46,7 +45,7 @@ from paraval.report.report import FORMATS, Report, check_output_paths, write_fil
 from paraval.statistics.rates import wilson
 from paraval.text.document import code
 from paraval.text.tables import Page
-from paraval.text.terminal import columns, cut, cut_middle, one_line, printable
+from paraval.text.terminal import columns, cut, cut_middle, one_line, printable, well_formed
 from paraval.text.words import duration, money, percent, percent_range
 
 SMALL: Variant = {"model": "small", "mode": "with-tool"}

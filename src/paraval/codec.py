@@ -32,6 +32,7 @@ from typing import (
 )
 
 from paraval.records import FileChange, ToolUse
+from paraval.text.terminal import well_formed
 
 if TYPE_CHECKING:
     from pydantic_core import SchemaValidator, ValidationError
@@ -71,17 +72,6 @@ class Bounds(NamedTuple):
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
         told = {"minimum": self.least} | ({} if self.most is None else {"maximum": self.most})
         return handler(schema) | told
-
-
-def well_formed(text: str) -> str:
-    """Text that every encoding of Unicode can carry: lone surrogates become U+FFFD."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
 
 
 @cache

@@ -16,12 +16,12 @@ from datetime import UTC, datetime
 from statistics import fmean
 from typing import Any
 
-from paraval.codec import finite, well_formed
+from paraval.codec import finite
 from paraval.records import RunInfo, value_text
 from paraval.report.formats.json import moment
 from paraval.report.summary.costs import seconds
 from paraval.report.summary.summary import Summary
-from paraval.text.terminal import one_line
+from paraval.text.terminal import one_line, well_formed
 from paraval.text.words import percent, percent_range
 
 MODEL_AXIS = "model"

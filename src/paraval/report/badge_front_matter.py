@@ -15,10 +15,9 @@ from typing import Any
 
 import yaml
 
-from paraval.codec import well_formed
 from paraval.errors import RequestError
 from paraval.report.badge import BadgeFigures, mean_of, points
-from paraval.text.terminal import one_line
+from paraval.text.terminal import one_line, well_formed
 
 MOST_CHARACTERS = 32_000
 """Of front matter; more is no such thing, and would take long to read."""

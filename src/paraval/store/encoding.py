@@ -11,8 +11,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from paraval.codec import Style, hints_of, object_reader, record_encoder, well_formed
+from paraval.codec import Style, hints_of, object_reader, record_encoder
 from paraval.records import AttemptResult, Case, Outcome
+from paraval.text.terminal import well_formed
 
 DEEPEST = 100
 """Nests deeper than this are cut: what Python can write as JSON, it cannot always read again."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from paraval.codec import well_formed
-
 ELLIPSIS = "…"
 
 # Each part stops at the next escape character, so that a long run of unfinished ones takes linear
@@ -132,3 +130,14 @@ def _widths(text: str) -> list[int]:
             widths.append(2 if unicodedata.east_asian_width(character) in "WF" else 1)
         before = character
     return widths
+
+
+def well_formed(text: str) -> str:
+    """Text that every encoding of Unicode can carry: lone surrogates become U+FFFD."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text

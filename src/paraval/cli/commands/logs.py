@@ -16,7 +16,6 @@ import click
 from paraval.cli.error_messages import talk
 from paraval.cli.options import axis_and_value, json_option, run_argument, store_option
 from paraval.cli.output import iso
-from paraval.codec import well_formed
 from paraval.errors import RequestError, StoreError
 from paraval.plain_files import PlainFileError, is_plain_file, leads_out, open_plain_file
 from paraval.racing.course.steps import FINDING, finding_of
@@ -36,7 +35,7 @@ from paraval.report.summary.attempt_lines import end_as_dict, end_in_lines
 from paraval.runner.run import open_store
 from paraval.settings import Options
 from paraval.store.reader import RunReader
-from paraval.text.terminal import one_line, printable
+from paraval.text.terminal import one_line, printable, well_formed
 from paraval.text.words import counted, duration, listed, variant_label
 
 # What a step of a race found, in a line or two: for `paraval logs`, where it printed nothing.

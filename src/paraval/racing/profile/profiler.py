@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from paraval.codec import from_data, well_formed
+from paraval.codec import from_data
 from paraval.documents.json import parse_strictly
 from paraval.environment import with_worktree_first
 from paraval.processes.children import Command, ProcessEnd
@@ -27,6 +27,7 @@ from paraval.racing.step_performer import RaceContext, found, step_command
 from paraval.records import Attempt, AttemptResult
 from paraval.targets.answer import InvalidOutputError, read_plain_file, seconds
 from paraval.targets.process_ends import artifacts_of, notes_of, unexpected_end
+from paraval.text.terminal import well_formed
 from paraval.text.words import some
 from paraval.workspaces.workspace import WorkspaceError
 

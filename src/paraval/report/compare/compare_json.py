@@ -40,13 +40,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from paraval.codec import well_formed
 from paraval.report.baseline_gate import drop_as_dict
 from paraval.report.compare.two_runs import ComparisonSide, SideComparison, notices_of
 from paraval.report.compare.within_run import VariantComparisons
 from paraval.report.formats.json import comparison_as_dict, moment
 from paraval.report.gate import DropVerdict
 from paraval.report.summary.costs import seconds
+from paraval.text.terminal import well_formed
 
 SCHEMA = 1
 

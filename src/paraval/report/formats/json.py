@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from paraval.codec import Style, picked, to_data, well_formed
+from paraval.codec import Style, picked, to_data
 from paraval.records import Outcome, RunInfo, Spend, TrialResult
 from paraval.report.baseline_gate import drop_entry
 from paraval.report.compare.comparison import Comparison
@@ -31,6 +31,7 @@ from paraval.report.gate import Gate
 from paraval.report.summary.costs import Costs, is_known, spend_of, told_usd, usage_of
 from paraval.report.summary.summary import Summary, Tally
 from paraval.report.summary.tool_activity import ToolActivity
+from paraval.text.terminal import well_formed
 
 
 class AsJson:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paraval.codec import finite, scalar_shown, well_formed
+from paraval.codec import finite, scalar_shown
 from paraval.records import Variant
 from paraval.report.formats.csv import Cell, axes_in, axis_cell, inert
 from paraval.report.formats.json import moment, to_json
@@ -17,6 +17,7 @@ from paraval.report.history.history_table import history_markdown, notes, shift_
 from paraval.report.report import check_endings, write_whole
 from paraval.report.summary.costs import seconds
 from paraval.report.summary.summary import Tally, VariantSummary
+from paraval.text.terminal import well_formed
 
 # A history for spreadsheets: a row a run and variant, a column an axis, and no cell that acts.
 
