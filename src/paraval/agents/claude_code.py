@@ -1,4 +1,4 @@
-"""Claude Code: how to start it. What it prints is read by `claude_code_stream`."""
+"""Claude Code: how to start it, and how to read what it prints."""
 
 from __future__ import annotations
 

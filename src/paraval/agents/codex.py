@@ -1,4 +1,4 @@
-"""Codex: how to start it. What it prints is read by `codex_stream`."""
+"""Codex: how to start it, and how to read what it prints."""
 
 from __future__ import annotations
 

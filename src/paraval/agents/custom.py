@@ -1,7 +1,6 @@
 """A user's own agent: started by a command of the suite, read as the suite says.
 
-How its output is read is told in `custom_output`, and how its refusals are known by the suite's
-patterns in `custom_patterns`: those may take any time, and `read` leaves them out. It is told where
+The suite's patterns for refusals may take any time, and `read` leaves them out. It is told where
 its model is by the variables that OpenAI's and Anthropic's libraries read.
 """
 

@@ -1,7 +1,7 @@
 """A JSON document read from its beginning to its end, a piece at a time.
 
-As strict as `strict_json`, and never more of the file in memory than one value and what was read
-with it. What the pieces mean is for others to say.
+As strict as `json.parse_strictly`, and never more of the file in memory than one value and what
+was read with it. What the pieces mean is for others to say.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 It runs in the attempt's workspace, where there is one, else in the suite's folder. The trial goes
 to its stdin as one JSON object: `case`, `variant`, `repeat`, `output`, `exit_code`, `workspace`.
-What its end and its last line say is read in `command_verdict`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The score is recall, the share of all this that is there, unless the suite asks for precision, the
 share of the files in the answer that are expected, or for F1 of both. What the answer denies is not
-mentioned (`affirmed`); how files are told apart is in `paths_named`.
+mentioned.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from paraval.records import Model, Provider
 
 
 class AnswerReader(Protocol):
-    """Takes in the events of one stream. Its errors are those of `reading`."""
+    """Takes in the events of one stream. Its errors are those of `response_reader`."""
 
     done: bool
     """Its end has come; anything after that is not wanted."""

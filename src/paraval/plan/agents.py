@@ -1,7 +1,4 @@
-"""Agent targets: what an agent is asked, as written; and which agent and model each variant has.
-
-Whether the agent can do what it is told is another question, asked in `agent_fit`.
-"""
+"""Agent targets: what an agent is asked, as written; and which agent and model each variant has."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What is evaluated: the target as written, with every variant's overlays, as records.
 
-Whether its templates fit the cases is another question, asked in `fitting`.
+Whether its templates fit the cases is another question, asked in `template_checks`.
 """
 
 from __future__ import annotations

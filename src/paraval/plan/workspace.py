@@ -1,5 +1,4 @@
-"""Where attempts run: the key `workspace` as written. What it stands for when a plan is made is
-found out in `standing`."""
+"""Where attempts run: the key `workspace`, and what it stands for when a plan is made."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The plan as rows: written when a run is made, replaced when it is resumed with another plan.
 
 Results are not touched: they belong to keys, and count again whenever a plan has their key. A plan
-without trials is one that grows: those are named while the run goes on (see `growing`), and named
-anew by every engine that takes it up.
+without trials is one that grows: those are named while the run goes on (see `execute.growth`), and
+named anew by every engine that takes it up.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The shape of a run's file, `run.db`, as text: every table and column with what it is for.
 
-How it is opened is in `connection`; who writes which table is in `planned` and `ledger`.
+How it is opened is in `connection`; who writes which table is in `plan_rows` and `writer`.
 """
 
 from __future__ import annotations

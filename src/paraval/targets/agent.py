@@ -1,7 +1,7 @@
 """Agents as targets: one process tree for each attempt, told and read by its `AgentProgram`.
 
 The run's own clock decides a timeout, whatever the agent printed; what it had said and spent until
-then is still read. What its end means is told by `agent_ends`.
+then is still read. What its end means is told by `agent_result`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an agent's end means: an output, or a failure. What it cost is told in `agent_costs`."""
+"""What an agent's end means: an output, or a failure; and what it cost."""
 
 from __future__ import annotations
 

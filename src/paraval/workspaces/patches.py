@@ -2,7 +2,7 @@
 
 Told against the tree that the attempt began with, by a git that the attempt cannot reach. Whatever
 is in the workspace, this ends in time and with something to tell: what is too large, too much or
-no file at all is said to be so. Which files those are is for `selection`.
+no file at all is said to be so. Which files those are is for `changed_files`.
 """
 
 from __future__ import annotations

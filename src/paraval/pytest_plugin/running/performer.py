@@ -1,6 +1,7 @@
 """Performs tests for the engine: beside others in threads, or alone in the main thread.
 
-What a test's phases come to is for `outcomes` to say, and when reporters hear of it for `running`.
+What a test's phases come to is for `test_outcomes` to say, and when reporters hear of it for
+`session.loop`.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 No clock, no I/O, no asyncio. The baseline comes first; then candidates are staged and tested while
 hooks propose more; when none of that is under way, rounds of measurements and the finals. What the
-baseline's steps mean is in `course_baseline`, who joins and is tested in `course_field`, who is
-measured in `course_measuring`, what hooks may be asked in `course_hooks`, and why a replay comes to
-the same end in `course_recorded`.
+baseline's steps mean is in `baseline_check`, who joins and is tested in `field`, who is measured in
+`rounds`, what hooks may be asked in `hook_calls`, and why a replay comes to the same end in
+`recorded`.
 """
 
 from __future__ import annotations

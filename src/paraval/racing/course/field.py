@@ -1,7 +1,4 @@
-"""The field of a race: who joins it, and who of them is staged and tested. Pure.
-
-What they are called is in `course_names`.
-"""
+"""The field of a race: who joins it, and who of them is staged and tested. Pure."""
 
 from __future__ import annotations
 

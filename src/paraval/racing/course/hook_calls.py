@@ -1,4 +1,4 @@
-"""What hooks may still be asked, and what they are told. Pure; who asks them is `asker`."""
+"""What hooks may still be asked, and what they are told. Pure; `hook_runner` asks them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What the measurements of candidates say: how fast each one is, who won, and why not the others.
 
-Pure. Who is measured, and how often, is decided by `halving` and the course.
+Pure. Who is measured, and how often, is decided by successive halving and the course.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From pairs to what they say: how much the sides differ, and whether chance explains it.
 
 The arithmetic is that of `paraval.statistics`; here is which of it is used for what. Who stands
-against whom is decided in `pairing`, and in which words it is told in `sentences`.
+against whom is decided in `case_pairs`, and in which words it is told in `sentences`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What is held against what, and the comparisons that come of it.
 
-How cases are paired and what their figures say is `comparing`'s; here is what holds for two runs:
-which variants they share, and what may be claimed where one of them stopped early.
+How cases are paired and what their figures say is `case_pairs`' and `compute`'s; here is what
+holds for two runs: which variants they share, and what may be claimed where one of them stopped
+early.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What must be there for a report to be read has no default. Classes are as bare as can be: every
 command that reports loads them. How the figures are found is said where
-they are: `summary`, `comparing`, `gate`.
+they are: `summary`, `compare`, `gate`.
 """
 
 from __future__ import annotations
