@@ -9,8 +9,7 @@ from itertools import product
 from statistics import fmean
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from paraval.records import TrialResult
 from paraval.report.compare.case_pairs import UnpairableError, pair_books

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from paraval.records import Case, FunctionTarget, Outcome, Plan, Scalar, StopRule, Trial, Variant
 from paraval.report.compare.case_pairs import Pairs

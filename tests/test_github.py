@@ -16,8 +16,7 @@ from typing import Any
 import click
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import paraval as api
 from paraval.cli.commands.report import report_command

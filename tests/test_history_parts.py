@@ -10,8 +10,7 @@ import pytest
 
 import paraval as api
 from paraval.plan.build import build_plan
-from paraval.plan.trial_keys import case_words
-from paraval.plan.trial_keys import parts_of as plan_parts
+from paraval.plan.trial_keys import case_words, parts_of as plan_parts
 from paraval.records import Case, Workspace
 from paraval.report.history.history import PARTS, changes_between, made_of
 from paraval.settings import Options, Selection

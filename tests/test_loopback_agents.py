@@ -10,8 +10,7 @@ from typing import Any
 
 import openai
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from paraval.errors import ScenarioError
 from paraval.loopback.anthropic_api import AnthropicApi

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from paraval.errors import ScenarioError
 from paraval.loopback.exchange import ErrorReply, ModelRequest
@@ -22,12 +21,12 @@ from paraval.loopback.scenario_forms import (
     Headers,
     KnownAnswer,
     Latency,
+    ScenarioAccount as AccountForm,
     ScenarioForm,
     ScenarioLimits,
     Storm,
     Tokens,
 )
-from paraval.loopback.scenario_forms import ScenarioAccount as AccountForm
 from paraval.loopback.simulated_models import (
     AccountState,
     Allowance,

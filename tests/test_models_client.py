@@ -23,8 +23,7 @@ import pytest
 from genai_prices import Usage, calc_price
 from genai_prices.data import providers
 from genai_prices.types import ModelPrice
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from paraval.models.cache import APPLICATION_ID, Cache, CachedAnswer, request_key
 from paraval.models.client import Models

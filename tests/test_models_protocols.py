@@ -8,8 +8,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from paraval.models.endpoints import ADAPTERS
 from paraval.models.http_call import CallResult, HttpCaller

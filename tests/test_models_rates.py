@@ -6,8 +6,7 @@ import math
 from email.utils import formatdate
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from paraval.models.rate_limits import LONGEST_WAIT_S, duration, fitting, retry_after, told
 from paraval.records import RateTold

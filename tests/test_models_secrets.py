@@ -11,8 +11,7 @@ from dataclasses import replace
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from paraval.models.http_call import REDACTED, CallResult, HttpCaller
 from paraval.models.providers import missing_keys

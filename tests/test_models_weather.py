@@ -9,8 +9,7 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from paraval.models.http_call import CallResult
 from paraval.models.requests import FailedCall

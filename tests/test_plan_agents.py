@@ -12,8 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from paraval.agents.catalogue import AGENTS
 from paraval.errors import RequestError, SuiteError

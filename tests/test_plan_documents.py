@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from paraval.documents.files import SIZE_LIMIT_BYTES, read_document, read_toml
 from paraval.documents.json import json_places, read_json

@@ -14,8 +14,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from paraval.errors import Problem, RequestError, SuiteError
 from paraval.plan.build import build_plan

@@ -21,9 +21,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from paraval.processes import keeper
-from paraval.processes import log_capture as capture
-from paraval.processes import warden_client as links
+from paraval.processes import keeper, log_capture as capture, warden_client as links
 from paraval.processes.children import Child, Command, ProcessEnd, Warden
 from paraval.processes.identity import end_leftovers, is_alive, process_identity
 from paraval.processes.tree import ProcessEntry, descendants, process_table

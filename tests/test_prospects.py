@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from paraval.cli.commands import plan as prospects
 from paraval.cli.commands.plan import prospect_of, prospect_sentences

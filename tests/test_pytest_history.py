@@ -16,8 +16,7 @@ from typing import Any, cast
 
 import pytest
 from _pytest.cacheprovider import Cache
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from paraval.pytest_plugin.recording.node_ids import (
     SourceDigests,

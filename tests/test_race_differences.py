@@ -7,8 +7,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from paraval.cli.progress.race_progress import why_failed
 from paraval.racing import findings

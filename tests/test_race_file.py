@@ -12,8 +12,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from paraval.errors import RequestError
 from paraval.racing.file.race_file import (

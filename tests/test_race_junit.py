@@ -10,8 +10,7 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from paraval.racing.correctness import junit_results as junit
 from paraval.racing.correctness.junit_results import JunitReport, read_junit, read_junit_file

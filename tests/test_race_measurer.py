@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from paraval.processes.children import ProcessEnd, Warden
 from paraval.racing.course.steps import (

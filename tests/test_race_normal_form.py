@@ -6,8 +6,7 @@ import ast
 import hashlib
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from paraval.git.objects import ABSENT, TreeChange
 from paraval.racing.candidates import duplicates as module

@@ -8,8 +8,7 @@ from typing import Any
 
 import pyte
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from paraval.cli.progress.progress import ProgressView
 from paraval.cli.progress.race_progress import RaceStory, choose_for_race

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from paraval.records import AccountLimits, Budget, Limits, Outcome, RetryPolicy
 from paraval.schedule.capacities import OVERTAKEN_AT_MOST_S

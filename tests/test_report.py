@@ -20,8 +20,7 @@ from typing import Any
 import junitparser
 import pyte
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from lxml import etree
 from wcwidth import wcswidth
 

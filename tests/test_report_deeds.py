@@ -10,8 +10,7 @@ from typing import Any
 
 import pyte
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from lxml import etree
 from wcwidth import wcswidth
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from paraval.records import AccountLimits, AccountUse, Limits, Outcome, RateTold, RetryPolicy
 from paraval.schedule.messages import (

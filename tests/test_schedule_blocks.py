@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from paraval.records import Budget, Case, CommandTarget, Limits, Outcome, RetryPolicy, Trial
 from paraval.schedule.estimates import case_by_case

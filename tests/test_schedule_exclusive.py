@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from paraval.records import AccountLimits, Budget, Limits, Outcome, RetryPolicy
 from paraval.schedule.messages import AttemptOver, Begin, StartAttempt, Work

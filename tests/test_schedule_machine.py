@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from paraval.records import AttemptLoad, Limits, MachineReading, Outcome, RetryPolicy
 from paraval.schedule.messages import (

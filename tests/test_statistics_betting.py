@@ -6,8 +6,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from paraval.statistics.anytime import MeanTest, betting_interval
 from tests.test_statistics_sequential import sign_e_value

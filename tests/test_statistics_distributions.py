@@ -6,10 +6,11 @@ import math
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy.stats import beta as scipy_beta  # type: ignore[import-untyped]  # scipy ships no types
-from scipy.stats import t as scipy_t
+from hypothesis import given, settings, strategies as st
+from scipy.stats import (  # type: ignore[import-untyped]  # scipy ships no types
+    beta as scipy_beta,
+    t as scipy_t,
+)
 
 from paraval.statistics.distributions import (
     beta_quantile,

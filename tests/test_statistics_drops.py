@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from paraval.statistics.distributions import beta_quantile
 from paraval.statistics.drops import drop_interval, pairs_to_tell

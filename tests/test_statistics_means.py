@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy.stats import mstats  # type: ignore[import-untyped]  # scipy ships no types
-from scipy.stats import t as scipy_t
+from hypothesis import given, settings, strategies as st
+from scipy.stats import (  # type: ignore[import-untyped]  # scipy ships no types
+    mstats,
+    t as scipy_t,
+)
 
 from paraval.statistics.means import mean_interval, quantile
 

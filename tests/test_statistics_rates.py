@@ -7,8 +7,7 @@ import random
 from collections.abc import Iterator, Sequence
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy.stats import (  # type: ignore[import-untyped]  # scipy ships no types
     beta,
     betabinom,

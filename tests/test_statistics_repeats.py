@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy.stats import binom, multinomial  # type: ignore[import-untyped]  # scipy ships no types
 
 from paraval.statistics.means import apart, repeats_step

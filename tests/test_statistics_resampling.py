@@ -7,8 +7,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy.stats import bootstrap  # type: ignore[import-untyped]  # scipy ships no types
 
 from paraval.statistics import pairs as flips

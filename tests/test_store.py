@@ -31,8 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from paraval.errors import RequestError, RunBusyError, StoreError
 from paraval.records import (

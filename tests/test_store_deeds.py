@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from paraval.records import Activity, AttemptResult, Change, FileChange, McpState, Outcome, ToolUse
 from paraval.store.encoding import EndedColumns, from_columns, to_columns

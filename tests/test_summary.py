@@ -11,8 +11,7 @@ from dataclasses import replace
 from statistics import fmean, stdev
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from wcwidth import wcswidth
 
 from paraval.records import Activity, Outcome, Spend, ToolUse, TrialResult, Variant

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from paraval.workspaces import changed_files as selection
-from paraval.workspaces import patches
+from paraval.workspaces import changed_files as selection, patches
 from paraval.workspaces.workspace import Lease
 
 from .workspace_kit import (  # noqa: F401 - fixtures, used by their names

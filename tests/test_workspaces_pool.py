@@ -14,8 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from paraval.errors import TransientError
 from paraval.scratch import SCRATCH_VARIABLE, open_scratch

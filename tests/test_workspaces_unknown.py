@@ -12,8 +12,7 @@ import pytest
 
 from paraval.records import Change, Workspace, WorkspaceKind
 from paraval.scratch import SCRATCH_VARIABLE, scratch_folder
-from paraval.workspaces import inventory as stock
-from paraval.workspaces import patches
+from paraval.workspaces import inventory as stock, patches
 from paraval.workspaces.workspace import KeptWorkspace, Lease
 
 from .workspace_kit import (  # noqa: F401 - fixtures, used by their names

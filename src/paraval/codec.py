@@ -238,8 +238,7 @@ def object_reader(
     Others are passed over, or, if it `allows_more`, taken as they are. What was `measured` by the
     way is left out where it is nonsense.
     """
-    from pydantic_core import SchemaValidator  # noqa: PLC0415 - as above
-    from pydantic_core import core_schema as forms  # noqa: PLC0415 - as above
+    from pydantic_core import SchemaValidator, core_schema as forms  # noqa: PLC0415 - as above
 
     members = {name: _Forms(Style.STORED).of(hint) for name, hint in hints.items()}
     for name in measured:

@@ -23,9 +23,7 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 
-from paraval.models import call_errors as breaks
-from paraval.models import call_errors as weather
-from paraval.models import rate_limits as rates
+from paraval.models import call_errors as breaks, call_errors as weather, rate_limits as rates
 from paraval.models.endpoints import KeyProblemError, ModelEndpoint, ProxyProblemError, endpoint_of
 from paraval.models.requests import FailedCall, Request
 from paraval.models.response_reader import (

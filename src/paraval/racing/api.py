@@ -76,11 +76,13 @@ def race(
     *,
     options: Options | None = None,
     observer: Observer | None = None,
+    onlooker: Observer | None = None,
     **keys: Unpack[RaceKeys],
 ) -> RaceReport:
     """Races candidates to the end and gives the report; `keys` are laid over the file's.
 
-    Ctrl-C stops cleanly: what is done stays recorded, and KeyboardInterrupt is raised.
+    Ctrl-C stops cleanly: what is done stays recorded, and KeyboardInterrupt is raised. `onlooker`
+    is what `observer` was called before.
     """
     _refuse_a_running_loop()
     asked = _asked(file, keys)
@@ -88,7 +90,7 @@ def race(
         asked.request,
         proposals=asked.proposals,
         options=options or Options(),
-        observer=observer,
+        observer=observer or onlooker,
         functions=asked.functions,
     )
     if report.run.interrupted:
@@ -102,6 +104,7 @@ async def race_async(
     *,
     options: Options | None = None,
     observer: Observer | None = None,
+    onlooker: Observer | None = None,
     **keys: Unpack[RaceKeys],
 ) -> RaceReport:
     """The same inside a running event loop, whose signals are its owner's: to stop, cancel it."""
@@ -111,7 +114,7 @@ async def race_async(
         asked.request,
         proposals=asked.proposals,
         options=options or Options(),
-        observer=observer,
+        observer=observer or onlooker,
         functions=asked.functions,
     )
 

@@ -127,7 +127,7 @@ class _RaceOpening:
 
     def __init__(self, race: Race, observer: Observer) -> None:
         self._race = race
-        self._onlooker = observer
+        self._observer = observer
 
     @contextlib.asynccontextmanager
     async def open(self, context: RunContext) -> AsyncIterator[tuple[TrialSource, Performer]]:
@@ -141,7 +141,7 @@ class _RaceOpening:
             hooks=beginning.hooks,
             recorded=recorded_in(with_their_steps(known)),
         )
-        source = RaceSource(course, request, base, ends, known=known, observer=self._onlooker)
+        source = RaceSource(course, request, base, ends, known=known, observer=self._observer)
 
         def propose(step: Step, proposals: tuple[Proposal, ...]) -> None:
             context.add(source.proposed(step, proposals))
@@ -186,7 +186,7 @@ class _RaceOpening:
             ends=ends,
             functions=self._race.functions,
             propose=propose,
-            say=lambda words: self._onlooker(Notice(message=words)),
+            say=lambda words: self._observer(Notice(message=words)),
             outside=RepoWatch(beginning.request.repo, [self._race.store.root]),
         )
 

@@ -48,7 +48,7 @@ class RunInfo:
     """As in its plan."""
 
 
-# ---- what an onlooker is told meanwhile
+# ---- what an observer is told meanwhile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,13 +54,15 @@ def run(
     selection: Selection | None = None,
     options: Options | None = None,
     observer: Observer | None = None,
+    onlooker: Observer | None = None,
 ) -> Report:
     """Runs a suite to its end and gives its report.
 
-    Ctrl-C stops cleanly: what is done stays recorded, and KeyboardInterrupt is raised.
+    Ctrl-C stops cleanly: what is done stays recorded, and KeyboardInterrupt is raised. `onlooker`
+    is what `observer` was called before.
     """
     asked = Selection(parallel=parallel).over(selection or Selection())
-    report = run_stoppably(suite, selection=asked, options=options, observer=observer)
+    report = run_stoppably(suite, selection=asked, options=options, observer=observer or onlooker)
     if report.run.interrupted:
         raise KeyboardInterrupt(f"run {report.run.id} was interrupted; it can be resumed")
     return report
@@ -100,12 +102,12 @@ async def run_async(
     selection: Selection | None = None,
     options: Options | None = None,
     observer: Observer | None = None,
+    onlooker: Observer | None = None,
 ) -> Report:
     """The same inside a running event loop, whose signals are its owner's: to stop, cancel it."""
     asked = Selection(parallel=parallel).over(selection or Selection())
-    return await _run(
-        suite, asked, options or Options(), observer or NullObserver(), contextlib.nullcontext
-    )
+    told = observer or onlooker or NullObserver()
+    return await _run(suite, asked, options or Options(), told, contextlib.nullcontext)
 
 
 async def _run(

@@ -1,6 +1,6 @@
 """Conducting a run: what every kind of run shares once its plan is there.
 
-A ledger is opened, the driver is set going, onlookers are told, and the run is left as what it is:
+A ledger is opened, the driver is set going, observers are told, and the run is left as what it is:
 finished, held back or interrupted. What the trials are and who performs them is told from outside:
 by composition for a suite, by a venture for a run whose trials are named while it goes on.
 """
@@ -125,7 +125,7 @@ class RunSession:
         self.observer(Notice(message=words))
 
     def begin(self, *, to_run: int, done: int) -> None:
-        """Tells onlookers that the run begins."""
+        """Tells observers that the run begins."""
         budget, spent = self.ledger.plan.budget, self.ledger.spent()
         self.observer(
             RunStarted(

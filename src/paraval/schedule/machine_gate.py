@@ -350,7 +350,7 @@ class MachineGate:
     def _busy_by_us(self) -> float:
         return sum(one.cpus for one in self._occupants.values())
 
-    # ---- what onlookers are told
+    # ---- what observers are told
 
     def news(self, at: float, wanted: int) -> Iterator[CapacityChanged]:
         """What has changed, where `wanted` would run if the machine carried all; now and then."""

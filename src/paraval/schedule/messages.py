@@ -189,7 +189,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountHeld:
-    """An account refused, and is left alone for a while. For onlookers; once for each hold."""
+    """An account refused, and is left alone for a while. For observers; once for each hold."""
 
     account: str
     until: float
@@ -207,7 +207,7 @@ class NeedStopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityChanged:
-    """The machine carries another number at once than before. For onlookers."""
+    """The machine carries another number at once than before. For observers."""
 
     at_once: int
     wanted: int

@@ -21,7 +21,7 @@ from paraval.plain_files import read_plain_file
 
 LOCK_FILE = "engine.lock"
 PATIENCE_S = 0.3
-"""An onlooker holds the lock for an instant to see whether it is free: that is not an engine."""
+"""An observer holds the lock for an instant to see whether it is free: that is not an engine."""
 
 LARGEST_BYTES = 10_000
 _AS_IT_IS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -1,6 +1,6 @@
 """Reading a run, while it goes on or long after, here or in a copy of its folder.
 
-Rows are fetched in pages, each a short read of its own: an onlooker that takes its time holds up
+Rows are fetched in pages, each a short read of its own: an observer that takes its time holds up
 neither the engine's log nor a resume, and 100,000 trials need no more memory than one page.
 """
 

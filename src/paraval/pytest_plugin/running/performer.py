@@ -21,8 +21,7 @@ from paraval.pytest_plugin.isolation.test_logs import LogRecorder
 from paraval.pytest_plugin.isolation.test_warnings import record_warnings
 from paraval.pytest_plugin.models.model_accounts import retry_mark_of
 from paraval.pytest_plugin.models.test_outcomes import result_of
-from paraval.pytest_plugin.recording.told import ATTRIBUTE as TOLD
-from paraval.pytest_plugin.recording.told import ReportData, attach_report_data
+from paraval.pytest_plugin.recording.told import ATTRIBUTE as TOLD, ReportData, attach_report_data
 from paraval.pytest_plugin.running import attempts
 from paraval.pytest_plugin.running.current_test import Check, PhaseEnd, RunningTest
 from paraval.pytest_plugin.running.protocol import ItemResult, RuntestProtocol

@@ -24,7 +24,7 @@ from paraval.store.store import Store
 
 @runtime_checkable
 class Recalls(Protocol):
-    """What an onlooker may be, too."""
+    """What an observer may be, too."""
 
     def recall(self, trial: Trial, result: TrialResult) -> None:
         """A step of an earlier engine: quick, and never raising."""
@@ -44,7 +44,7 @@ class RaceSource:
         known: Collection[str] = (),
         observer: object = None,
     ) -> None:
-        """`known`: the keys of results of earlier engines, of which an onlooker that recalls is
+        """`known`: the keys of results of earlier engines, of which an observer that recalls is
         told as the course comes to them."""
         self._course = course
         self._request = request

@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 
 from paraval.documents.files import read_document
 from paraval.documents.forms import Form, check
-from paraval.documents.problems import Location, Step, shown
-from paraval.documents.problems import Path as Steps
+from paraval.documents.problems import Location, Path as Steps, Step, shown
 
 # Whether a file is a race or a suite, by its keys: so that one in the place of the other is told
 # in one sentence, and not by each key that is another's.
