@@ -8,22 +8,34 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, get_args
 
-from paraval.plan.agent_forms import AgentTargetForm, CustomOutputForm, McpServerForm
-from paraval.plan.form_types import Form, Told, Words
-from paraval.plan.grader_forms import GRADER_FORMS, GraderForm
-from paraval.plan.model import BudgetForm, CaseForm, LimitsForm, RetryForm, StopForm, SuiteForm
-from paraval.plan.registry_forms import AccountLimitsForm, ModelForm, PriceForm
-from paraval.plan.target_forms import (
+from pydantic.fields import FieldInfo
+
+from paraval.agents.catalogue import AGENTS
+from paraval.documents.forms import Form, PlainWords, ReferenceNote
+from paraval.environment import PASSED_ALWAYS
+from paraval.plan.schema.agent_forms import AgentTargetForm, CustomOutputForm, McpServerForm
+from paraval.plan.schema.grader_forms import GRADER_FORMS, GraderForm
+from paraval.plan.schema.model_forms import AccountLimitsForm, ModelForm, PriceForm
+from paraval.plan.schema.suite_form import (
+    BudgetForm,
+    CaseForm,
+    LimitsForm,
+    RetryForm,
+    StopForm,
+    SuiteForm,
+)
+from paraval.plan.schema.target_forms import (
     ChatForm,
     ChatTargetForm,
     CommandTargetForm,
+    FolderWorkspaceForm,
     FunctionTargetForm,
+    GitWorkspaceForm,
     MessageForm,
     TargetLimitsForm,
 )
-from paraval.plan.workspace_forms import FolderWorkspaceForm, GitWorkspaceForm
-from paraval.racing.lines import LONGEST_LINE, MOST_LINES
-from paraval.racing.race_forms import (
+from paraval.racing.candidates.json_lines import LONGEST_LINE, MOST_LINES
+from paraval.racing.file.race_form import (
     AcceptForm,
     BenchForm,
     GenerateForm,
@@ -34,10 +46,6 @@ from paraval.racing.race_forms import (
     RepoForm,
     TestForm,
 )
-from pydantic.fields import FieldInfo
-
-from paraval.agents.catalogue import AGENTS
-from paraval.environment import PASSED_ALWAYS
 from paraval.racing.request import PROTECTED
 from paraval.records import RetryPolicy
 from paraval.schedule.scheduler import LONGEST_REFUSAL_S
@@ -620,7 +628,7 @@ def _row(key: str, field: FieldInfo) -> str:
 
 
 def _words(metadata: Any) -> str | None:
-    texts = [item.text for item in metadata if isinstance(item, Words | Told)]
+    texts = [item.text for item in metadata if isinstance(item, PlainWords | ReferenceNote)]
     return texts[-1] if texts else None
 
 

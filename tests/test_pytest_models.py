@@ -20,7 +20,7 @@ from paraval.pytest_plugin.models.choice import CHOICE, ModelChoice, choose
 from paraval.pytest_plugin.models.model_accounts import accounts_of, needs_of, retry_mark_of
 from paraval.pytest_plugin.models.spending import begin_again, spending_of, spends_in, summary_lines
 from paraval.pytest_plugin.options import PluginOptions
-from paraval.pytest_plugin.usage_fixture import Usage, spending_for
+from paraval.pytest_plugin.usage import Usage, spending_for
 from paraval.records import AccountLimits, Spend
 from paraval.testing import Loopback, loopback
 from tests.child_pytest import run_pytest

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from paraval.errors import ParavalError, RateLimitedError, SuiteError, TransientError
     from paraval.plan.suite import Suite
     from paraval.pytest_plugin.model_fixture import ModelUnderTest, NoAnswerError
-    from paraval.pytest_plugin.usage_fixture import Usage
+    from paraval.pytest_plugin.usage import Usage
     from paraval.racing.api import race, race_async
     from paraval.racing.hooks.hook_input import Ask
     from paraval.racing.report.race_report import RaceReport
@@ -80,7 +80,7 @@ _HOMES = {
     "Suite": "plan.suite",
     "SuiteError": "errors",
     "TransientError": "errors",
-    "Usage": "pytest_plugin.usage_fixture",
+    "Usage": "pytest_plugin.usage",
     "compare": "runner.comparisons",
     "race": "racing.api",
     "race_async": "racing.api",

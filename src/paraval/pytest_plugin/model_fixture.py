@@ -29,7 +29,7 @@ from paraval.pytest_plugin.models.choice import choice_in, choose, generate
 from paraval.pytest_plugin.models.spending import SpendRecorder
 from paraval.pytest_plugin.options import OPTIONS
 from paraval.pytest_plugin.running.current_test import CURRENT, current_test
-from paraval.pytest_plugin.usage_fixture import shown, spending_for
+from paraval.pytest_plugin.usage import shown, spending_for
 from paraval.records import (
     CacheUse,
     Failure,

@@ -16,7 +16,7 @@ from paraval.pytest_plugin.options import OPTIONS, add_flags, read_options
 
 if TYPE_CHECKING:
     from paraval.pytest_plugin.model_fixture import ModelUnderTest
-    from paraval.pytest_plugin.usage_fixture import Usage
+    from paraval.pytest_plugin.usage import Usage
 
 
 MARKS = (
@@ -101,7 +101,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture
 def usage(request: pytest.FixtureRequest) -> Usage:
     """What this test's calls of models took: usage.add(response) or usage.add(input_tokens=9)."""
-    from paraval.pytest_plugin.usage_fixture import make_usage
+    from paraval.pytest_plugin.usage import make_usage
 
     return make_usage(request)
 
