@@ -32,8 +32,6 @@ _MOST_HEAT_CELLS = 20_000
 _MOST_HEAT_ROWS = 2_000
 MOST_LISTED = 300
 """Wrong answers, and as many errors."""
-_MOST_NAMED_SPANS = 1_500
-"""With more, nobody can point at one: names would only take memory."""
 _LONGEST_LABEL = 120
 _LONGEST_REASON = 300
 
@@ -217,8 +215,7 @@ def _heat_cell(cell: Cell | None) -> HeatCell:
 def _spans(contents: Contents) -> Iterator[Span]:
     """Attempts that ended, each with whether another one followed it."""
     run, book = contents.run, contents.book
-    named = contents.summary.trials <= _MOST_NAMED_SPANS
-    numbers = {case: number for number, (case, _) in enumerate(book.rows())} if named else {}
+    numbers = {case: number for number, (case, _) in enumerate(book.rows())}
     before: AttemptRecord | None = None
     for attempt in contents.attempts():
         if before is not None:
@@ -241,7 +238,7 @@ def _span(
         start_s=start,
         end_s=start + (finite(end.duration_s) or 0.0),
         outcome=end.outcome,
-        label="" if number is None else _attempt_label(attempt),
+        label=_attempt_label(attempt),
         anchor=None if number is None else case_anchor(number),
         final=final,
     )
