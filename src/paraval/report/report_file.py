@@ -7,12 +7,22 @@ read anew each time they are asked for, and never all held.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
-from math import isfinite
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Annotated, Any, TextIO, TypeVar
+
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+)
 
 from paraval.documents.json import parse_strictly
 from paraval.documents.json_stream import MOST_IN_A_VALUE, JsonPieces
@@ -24,319 +34,178 @@ from paraval.records import (
     Baseline,
     Change,
     Failure,
-    FileChange,
     Grade,
-    McpState,
     Outcome,
     Output,
     RunInfo,
-    Scalar,
     Spend,
     StopRule,
-    ToolUse,
     TrialResult,
 )
 from paraval.report.formats.json import SCHEMA
-from paraval.report.summary.costs import finite
 from paraval.text.terminal import one_line
 
-# An object out of somebody's JSON, asked for one field after the other.
+# What a report holds, as `formats.json` writes it. Null is the same as missing, but for `calls`,
+# and what a later version adds is passed over.
 
-_SHOWN = 40
 _DUST = 1e-9
+"""What rounding leaves of weighted means."""
+
+Whole = Annotated[int, Field(strict=True, ge=0)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Amount = Annotated[Number, Field(ge=0)]
+Share = Annotated[Number, Field(ge=-_DUST, le=1 + _DUST)]
 
 
-class Fields:
-    """Null is the same as missing."""
+def _told(data: object) -> object:
+    """With what a record must have, where the report says nothing of it."""
+    if not isinstance(data, dict):
+        return data
+    known = {name: value for name, value in data.items() if value is not None}
+    return {"score": 0.0, "passed": False, "message": "", **known}
 
-    __slots__ = ("_data", "_what")
 
-    def __init__(self, data: object, what: str) -> None:
-        """`what` it is, in messages: `a trial`, `'judging'`."""
-        if not isinstance(data, dict):
-            raise ValueError(f"{what} is no object")  # noqa: TRY004 - it is the file that is wrong
-        self._data: dict[str, Any] = data
-        self._what = what
+class _SpendForm(BaseModel):
+    cost_usd: Amount | None = None
+    cost_unknown: StrictBool | None = None
+    calls: Whole | None = None
+    cached: Whole | None = None
+    usage: dict[str, StrictInt | Number | None] | None = None
 
-    def names(self) -> Collection[str]:
-        return self._data.keys()
+    def used(self) -> dict[str, float]:
+        return {name: told for name, told in (self.usage or {}).items() if told is not None}
 
-    def has(self, name: str) -> bool:
-        return self._data.get(name) is not None
-
-    def text(self, name: str) -> str:
-        found = self.maybe_text(name)
-        if found is None:
-            raise self._missing(name)
-        return found
-
-    def maybe_text(self, name: str) -> str | None:
-        found = self._data.get(name)
-        if found is None or isinstance(found, str):
-            return found
-        raise self._wrong(name, "text")
-
-    def whole(self, name: str, *, default: int | None = None) -> int:
-        """From 0 on; without a default it must be there."""
-        found = self.maybe_whole(name)
-        if found is None:
-            found = default
-        if found is None:
-            raise self._missing(name)
-        if found < 0:
-            raise self._wrong(name, "number from 0 on")
-        return found
-
-    def maybe_whole(self, name: str) -> int | None:
-        found = self._data.get(name)
-        if found is None or (isinstance(found, int) and not isinstance(found, bool)):
-            return found
-        raise self._wrong(name, "whole number")
-
-    def number(self, name: str) -> float | None:
-        found = self._data.get(name)
-        if found is None:
+    def spend(self) -> Spend | None:
+        """None where nothing was told, which is not the same as an unknown cost."""
+        if self.cost_usd is None and not self.cost_unknown:
             return None
-        if type(found) is float and isfinite(found):
-            return found
-        number = finite(found)
-        if number is None:
-            raise self._wrong(name, "number")
-        return number
-
-    def amount(self, name: str) -> float | None:
-        """From 0 on."""
-        found = self.number(name)
-        if found is not None and found < 0:
-            raise self._wrong(name, "number from 0 on")
-        return found
-
-    def share(self, name: str) -> float | None:
-        """From 0 to 1, but for what rounding leaves of weighted means."""
-        found = self.number(name)
-        if found is None:
-            return None
-        if not -_DUST <= found <= 1 + _DUST:
-            raise self._wrong(name, "number from 0 to 1")
-        return min(max(found, 0.0), 1.0)
-
-    def flag(self, name: str) -> bool:
-        """False where nothing is said."""
-        found = self._data.get(name)
-        if found is None or isinstance(found, bool):
-            return bool(found)
-        raise self._wrong(name, "true or false")
-
-    def scalar(self, name: str) -> Scalar:
-        found = self._data.get(name)
-        if isinstance(found, str | int | float):
-            return found
-        raise self._wrong(name, "text, number, true or false")
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        found = self._list(name)
-        if found and not all(isinstance(one, str) for one in found):
-            raise self._wrong(name, "list of texts")
-        return tuple(found)
-
-    def each(self, name: str) -> list[Fields]:
-        """Of a list of objects."""
-        return [Fields(one, f"an entry of '{name[:_SHOWN]}'") for one in self._list(name)]
-
-    def fields(self, name: str) -> Fields | None:
-        found = self._data.get(name)
-        return None if found is None else Fields(found, f"'{name[:_SHOWN]}'")
-
-    def mapping(self, name: str, *, is_needed: bool = False) -> Fields:
-        """An empty one where there is none."""
-        found = self._data.get(name)
-        if found is None and is_needed:
-            raise self._missing(name)
-        return NOTHING if found is None or found == {} else Fields(found, f"'{name[:_SHOWN]}'")
-
-    def _list(self, name: str) -> list[Any]:
-        found = self._data.get(name)
-        if found is None:
-            return []
-        if not isinstance(found, list):
-            raise self._wrong(name, "list")
-        return found
-
-    def _missing(self, name: str) -> ValueError:
-        return ValueError(f"{self._what} has no '{name[:_SHOWN]}'")
-
-    def _wrong(self, name: str, expected: str) -> ValueError:
-        return ValueError(f"'{name[:_SHOWN]}' of {self._what} is not a {expected}")
+        calls_unknown = "calls" in self.model_fields_set and self.calls is None
+        return Spend(
+            calls=1 if calls_unknown else self.calls or 0,
+            calls_unknown=calls_unknown,
+            cached=self.cached or 0,
+            cost_usd=None if self.cost_unknown else self.cost_usd,
+            part_usd=(self.cost_usd or 0.0) if self.cost_unknown else 0.0,
+            usage=self.used(),
+        )
 
 
-NOTHING = Fields({}, "nothing")
-"""An object without fields."""
+class _TrialForm(_SpendForm):
+    index: Whole
+    case: str
+    variant: dict[str, StrictStr | StrictBool | StrictInt | StrictFloat]
+    repeat: Whole
+    outcome: Outcome
+    passed: StrictBool | None = None
+    score: Share | None = None
+    grades: tuple[Annotated[Grade, BeforeValidator(_told)], ...] | None = None
+    attempts: Whole | None = None
+    duration_s: Amount | None = None
+    queued_s: Number | None = None
+    judging: _SpendForm | None = None
+    retries: dict[Outcome, Whole] | None = None
+    retry_errors: tuple[Annotated[Failure, BeforeValidator(_told)], ...] | None = None
+    unended: Whole | None = None
+    output: str | None = None
+    error: Annotated[Failure, BeforeValidator(_told)] | None = None
+    artifacts: dict[str, str] | None = None
+    exit_code: StrictInt | None = None
+    notes: tuple[str, ...] | None = None
+    activity: Annotated[Activity, BeforeValidator(_told)] | None = None
+    change: Annotated[Change, BeforeValidator(_told)] | None = None
+    cpu_s: Number | None = None
+    memory_bytes: StrictInt | None = None
 
 
-# A trial of the JSON report, read back: what `as_json.trial_as_dict` wrote of it.
+class _StopForm(BaseModel):
+    confidence: Annotated[Number, Field(gt=0, lt=1)] = StopRule().confidence
 
-_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+
+class _BaselineForm(BaseModel):
+    name: str
+    max_drop: Share = 0.0
+
+
+class _RunForm(BaseModel):
+    id: str
+    suite: str
+    started_at: AwareDatetime | None = None
+    ended_at: AwareDatetime | None = None
+    wall_s: Number | None = None
+    parallel: Whole | None = None
+    resumed: Whole | None = None
+    interrupted: StrictBool | None = None
+    held_back: StrictBool | None = None
+    running: StrictBool | None = None
+    planned: Whole | None = None
+    seed: StrictInt | None = None
+    fail_under: Number | None = None
+    dropped_cost_usd: Number | None = None
+    dropped_cost_unknown: StrictBool | None = None
+    stop: _StopForm | None = None
+    baseline: _BaselineForm | None = None
+    parts: dict[str, str] | None = None
+
+
+class _SummaryForm(BaseModel):
+    skipped: Whole | None = None
+
+
+class _HeadForm(BaseModel):
+    version: Whole = Field(alias="schema")
+    run: dict[str, Any]
+    summary: _SummaryForm | None = None
+
+
+F = TypeVar("F", bound=BaseModel)
+
+
+def _filled(form: type[F], data: object, *inside: str) -> F:
+    try:
+        return form.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, (*inside, *first["loc"])))
+        raise ValueError(f"'{place}': {first['msg']}" if place else first["msg"]) from None
 
 
 def trial_from_dict(data: object) -> TrialResult:
-    fields = Fields(data, "a trial")
-    spend = _spend(fields)
-    total_s = fields.amount("duration_s") or 0.0
-    judging = fields.fields("judging")
-    retries = fields.mapping("retries")
+    told = _filled(_TrialForm, data)
+    if told.passed is not None and told.passed is not (told.outcome is Outcome.PASSED):
+        said = "true" if told.passed else "false"
+        raise ValueError(f"'passed' is {said}, but 'outcome' is '{told.outcome.value}'")
+    spend = told.spend()
+    judging, total_s = told.judging, told.duration_s or 0.0
+    usage = {} if spend else told.used()
+    result = AttemptResult(
+        outcome=told.outcome,
+        output=None if told.output is None else Output(text=told.output, usage=usage),
+        grades=told.grades or (),
+        score=None if told.score is None else min(max(told.score, 0.0), 1.0),
+        error=told.error,
+        duration_s=total_s,
+        exit_code=told.exit_code,
+        artifacts=told.artifacts or {},
+        notes=told.notes or (),
+        activity=told.activity,
+        change=told.change,
+        cpu_s=told.cpu_s,
+        memory_bytes=told.memory_bytes,
+    )
     return TrialResult(
-        index=fields.whole("index"),
-        case_id=fields.text("case"),
-        variant=_variant(fields),
-        repeat=fields.whole("repeat"),
-        result=_result(fields, total_s, usage={} if spend else _usage(fields)),
-        attempts=fields.whole("attempts", default=1),
-        queued_s=fields.number("queued_s"),
+        index=told.index,
+        case_id=told.case,
+        variant=told.variant,
+        repeat=told.repeat,
+        result=result,
+        attempts=1 if told.attempts is None else told.attempts,
+        queued_s=told.queued_s,
         total_s=total_s,
         spend=spend,
-        judging=None if judging is None else _spend(judging) or Spend(cost_usd=None),
-        retries={_outcome(kind): retries.whole(kind) for kind in retries.names()},
-        retry_errors=tuple(_failure(error) for error in fields.each("retry_errors")),
-        unended=fields.whole("unended", default=0),
-    )
-
-
-def _result(fields: Fields, total_s: float, usage: Mapping[str, float]) -> AttemptResult:
-    answer, error = fields.maybe_text("output"), fields.fields("error")
-    artifacts = fields.mapping("artifacts")
-    activity, change = fields.fields("activity"), fields.fields("change")
-    return AttemptResult(
-        outcome=_verdict(fields),
-        output=None if answer is None else Output(text=answer, usage=usage),
-        grades=tuple(_grade(grade) for grade in fields.each("grades")),
-        score=fields.share("score"),
-        error=None if error is None else _failure(error),
-        duration_s=total_s,
-        exit_code=fields.maybe_whole("exit_code"),
-        artifacts={name: artifacts.text(name) for name in artifacts.names()},
-        notes=fields.texts("notes"),
-        activity=None if activity is None else _activity(activity),
-        change=None if change is None else _change(change),
-        cpu_s=fields.number("cpu_s"),
-        memory_bytes=fields.maybe_whole("memory_bytes"),
-    )
-
-
-def _spend(fields: Fields) -> Spend | None:
-    """None where nothing was told, which is not the same as an unknown cost."""
-    usd, is_unknown = fields.amount("cost_usd"), fields.flag("cost_unknown")
-    if usd is None and not is_unknown:
-        return None
-    calls_unknown = "calls" in fields.names() and not fields.has("calls")
-    return Spend(
-        calls=fields.whole("calls", default=1 if calls_unknown else 0),
-        calls_unknown=calls_unknown,
-        cached=fields.whole("cached", default=0),
-        cost_usd=None if is_unknown else usd,
-        part_usd=(usd or 0.0) if is_unknown else 0.0,
-        usage=_usage(fields),
-    )
-
-
-def _usage(fields: Fields) -> dict[str, float]:
-    usage = fields.mapping("usage")
-    if usage is NOTHING:
-        return {}
-    amounts = {name: usage.number(name) for name in usage.names()}
-    return {name: amount for name, amount in amounts.items() if amount is not None}
-
-
-def _variant(fields: Fields) -> dict[str, Scalar]:
-    variant = fields.mapping("variant", is_needed=True)
-    return {axis: variant.scalar(axis) for axis in variant.names()}
-
-
-def _outcome(name: str) -> Outcome:
-    found = _OUTCOMES.get(name)
-    if found is None:
-        raise ValueError(f"'{name[:40]}' is no outcome")
-    return found
-
-
-def _verdict(fields: Fields) -> Outcome:
-    """The trial's outcome, where the file doesn't say another beside it."""
-    outcome = _outcome(fields.text("outcome"))
-    passed = fields.flag("passed")
-    if fields.has("passed") and passed is not (outcome is Outcome.PASSED):
-        said = "true" if passed else "false"
-        raise ValueError(f"'passed' is {said}, but 'outcome' is '{outcome.value}'")
-    return outcome
-
-
-def _grade(fields: Fields) -> Grade:
-    return Grade(
-        score=fields.number("score") or 0.0,
-        passed=fields.flag("passed"),
-        reason=fields.maybe_text("reason") or "",
-        grader=fields.maybe_text("grader") or "",
-        agreement=fields.number("agreement"),
-    )
-
-
-def _failure(fields: Fields) -> Failure:
-    message = fields.maybe_text("message") or ""
-    lasting = fields.flag("lasting")
-    return Failure(kind=_outcome(fields.text("kind")), message=message, lasting=lasting)
-
-
-def _activity(fields: Fields) -> Activity:
-    mcp = fields.mapping("mcp")
-    return Activity(
-        turns=fields.maybe_whole("turns"),
-        tools=tuple(_tool(tool) for tool in fields.each("tools")),
-        mcp={name: _state(mcp.text(name)) for name in mcp.names()},
-        tells_tools=fields.flag("tells_tools"),
-        session=fields.maybe_text("session"),
-        version=fields.maybe_text("version"),
-        model=fields.maybe_text("model"),
-    )
-
-
-def _tool(fields: Fields) -> ToolUse:
-    return ToolUse(
-        name=fields.text("name"),
-        server=fields.maybe_text("server"),
-        calls=fields.whole("calls", default=0),
-        failed=fields.whole("failed", default=0),
-    )
-
-
-def _state(name: str) -> McpState:
-    return McpState(name) if name in {state.value for state in McpState} else McpState.UNKNOWN
-
-
-def _change(fields: Fields) -> Change:
-    numbers: dict[str, Any] = {
-        name: fields.whole(name, default=0)
-        for name in (
-            "files_added",
-            "files_changed",
-            "files_deleted",
-            "binary_files",
-            "lines_added",
-            "lines_deleted",
-        )
-    }
-    return Change(
-        **numbers,
-        files=tuple(_file(file) for file in fields.each("files")),
-        tampering=fields.texts("tampering"),
-        unknown=fields.maybe_text("unknown"),
-    )
-
-
-def _file(fields: Fields) -> FileChange:
-    return FileChange(
-        path=fields.text("path"),
-        status=fields.text("status"),
-        lines_added=fields.maybe_whole("lines_added"),
-        lines_deleted=fields.maybe_whole("lines_deleted"),
-        binary=fields.flag("binary"),
+        judging=None if judging is None else judging.spend() or Spend(cost_usd=None),
+        retries=told.retries or {},
+        retry_errors=told.retry_errors or (),
+        unended=told.unended or 0,
     )
 
 
@@ -475,73 +344,39 @@ def _each_once(trials: Iterable[tuple[str, object]]) -> Iterator[TrialResult]:
 
 
 def _run_from(head: dict[str, Any], path: Path) -> RunInfo:
-    fields = Fields(head, "it")
-    schema = fields.whole("schema")
-    if schema > SCHEMA:
-        raise ValueError(f"it was written by a later version of paraval (schema {schema})")
-    run = fields.fields("run")
-    if run is None:
-        raise ValueError("it has no 'run'")
-    ended_at = _epoch_s(run, "ended_at")
-    interrupted, held_back = run.flag("interrupted"), run.flag("held_back")
-    skipped = fields.mapping("summary").whole("skipped", default=0)
+    told = _filled(_HeadForm, head)
+    if told.version > SCHEMA:
+        raise ValueError(f"it was written by a later version of paraval (schema {told.version})")
+    run = _filled(_RunForm, told.run, "run")
+    skipped = (told.summary and told.summary.skipped) or 0
     # Reports did not always tell: a run without an end that nothing stopped goes on, unless there
     # is nothing left to do.
-    goes_on = ended_at is None and not interrupted and not held_back and skipped > 0
-    planned = run.whole("planned", default=0)
+    is_stopped = run.ended_at is not None or run.interrupted or run.held_back
+    planned = run.planned or 0
+    stop, baseline = run.stop, run.baseline
     return RunInfo(
-        id=run.text("id"),
-        suite=run.text("suite"),
+        id=run.id,
+        suite=run.suite,
         source=None,
         folder=str(path.absolute().parent),
         trials=planned,
-        parallel=run.whole("parallel", default=0),
-        seed=run.maybe_whole("seed") or 0,
-        started_at=_epoch_s(run, "started_at") or 0.0,
-        ended_at=ended_at,
-        wall_s=run.number("wall_s") or 0.0,
-        resumed=run.whole("resumed", default=0),
-        interrupted=interrupted,
-        held_back=held_back,
-        fail_under=run.number("fail_under"),
+        parallel=run.parallel or 0,
+        seed=run.seed or 0,
+        started_at=0.0 if run.started_at is None else run.started_at.timestamp(),
+        ended_at=None if run.ended_at is None else run.ended_at.timestamp(),
+        wall_s=run.wall_s or 0.0,
+        resumed=run.resumed or 0,
+        interrupted=run.interrupted or False,
+        held_back=run.held_back or False,
+        fail_under=run.fail_under,
         done=max(0, planned - skipped),
-        dropped_usd=run.number("dropped_cost_usd") or 0.0,
-        dropped_unknown=run.flag("dropped_cost_unknown"),
-        running=run.flag("running") if run.has("running") else goes_on,
-        **_asked_of(run),
+        dropped_usd=run.dropped_cost_usd or 0.0,
+        dropped_unknown=run.dropped_cost_unknown or False,
+        running=skipped > 0 and not is_stopped if run.running is None else run.running,
+        stop=None if stop is None else StopRule(**stop.model_dump()),
+        baseline=None if baseline is None else Baseline(**baseline.model_dump()),
+        parts=run.parts or {},
     )
-
-
-def _asked_of(run: Fields) -> dict[str, Any]:
-    """What the run was planned with, where the report tells it."""
-    stop, baseline = run.fields("stop"), run.fields("baseline")
-    parts = run.mapping("parts")
-    return {
-        "stop": None if stop is None else _stop_rule(stop),
-        "baseline": None
-        if baseline is None
-        else Baseline(name=baseline.text("name"), max_drop=baseline.share("max_drop") or 0.0),
-        "parts": {name: parts.text(name) for name in parts.names()},
-    }
-
-
-def _stop_rule(fields: Fields) -> StopRule:
-    confidence = fields.number("confidence")
-    if confidence is None:
-        return StopRule()
-    if not 0 < confidence < 1:
-        raise ValueError("'confidence' of 'stop' is not a number between 0 and 1")
-    return StopRule(confidence=confidence)
-
-
-def _epoch_s(fields: Fields, name: str) -> float | None:
-    told = fields.maybe_text(name)
-    if told is None:
-        return None
-    try:
-        return datetime.fromisoformat(told).timestamp()
-    except (ValueError, OverflowError, OSError):
-        raise ValueError(f"'{name}' of 'run' is no time") from None
 
 
 def _unknown_run(path: Path) -> RunInfo:
