@@ -41,12 +41,11 @@ from __future__ import annotations
 from typing import Any
 
 from paraval.report.baseline_gate import drop_as_dict
-from paraval.report.compare.sentences import comparison_as_dict
+from paraval.report.compare.sentences import as_json, comparison_as_dict
 from paraval.report.compare.two_runs import ComparisonSide, SideComparison, notices_of
 from paraval.report.compare.within_run import VariantComparisons
-from paraval.report.formats.json import moment
+from paraval.report.formats.json import moment, rates_as_dict
 from paraval.report.gate import DropVerdict
-from paraval.report.summary.costs import seconds
 from paraval.text.terminal import well_formed
 
 SCHEMA = 1
@@ -60,7 +59,7 @@ def versus_as_dict(versus: SideComparison, drop: DropVerdict | None) -> dict[str
         "comparison": comparison_as_dict(versus.comparison),
         "variants": [
             {
-                "variant": {well_formed(axis): value for axis, value in variant.items()},
+                "variant": as_json(variant),
                 "comparison": comparison_as_dict(comparison),
             }
             for variant, comparison in versus.by_variant
@@ -90,11 +89,10 @@ def within_as_dict(within: VariantComparisons) -> dict[str, Any]:
 def _side(held: ComparisonSide) -> dict[str, Any]:
     run, summary = held.run, held.summary
     known = held.tells_run
-    interval, scores = summary.pass_rate_interval, summary.score_interval
     return {
         "name": well_formed(held.name),
         "label": well_formed(held.label),
-        "choice": {well_formed(axis): well_formed(text) for axis, text in held.choice.items()},
+        "choice": as_json(held.choice),
         "run": well_formed(run.id) if known else None,
         "suite": well_formed(run.suite) if known else None,
         "started_at": moment(run.started_at) if known else None,
@@ -102,21 +100,7 @@ def _side(held: ComparisonSide) -> dict[str, Any]:
         "interrupted": run.interrupted,
         "held_back": run.held_back,
         "running": run.running,
-        "trials": summary.trials,
-        "passed": summary.passed,
-        "failed": summary.failed,
-        "errors": summary.errors,
-        "skipped": summary.skipped,
-        "cases": summary.cases,
-        "pass_rate": summary.pass_rate,
-        "pass_rate_interval": None if interval is None else list(interval),
-        "rate_if_errors_failed": summary.rate_if_errors_failed,
-        "rate_if_errors_passed": summary.rate_if_errors_passed,
-        "score": summary.score,
-        "score_interval": None if scores is None else list(scores),
+        **rates_as_dict(summary),
         "cost_usd": summary.cost_usd,
         "trials_of_unknown_cost": summary.target.unpriced,
-        "median_s": seconds(summary.median_s),
-        "p95_s": seconds(summary.p95_s),
-        "timeouts": summary.timeouts,
     }

@@ -393,20 +393,21 @@ def _named(cases: Sequence[str], quote: Quote, most: int) -> str:
 
 def comparison_as_dict(comparison: Comparison) -> dict[str, Any]:
     """What JSON cannot say as a number (an interval without an end) is null."""
-    told: dict[str, Any] = _said(comparison)
+    told: dict[str, Any] = as_json(comparison)
     return {**told, "sentence": sentence(comparison, well_formed)}
 
 
-def _said(value: Any) -> Any:
+def as_json(value: Any) -> Any:
+    """A record by the names of its fields, and what is in it."""
     if isinstance(value, Enum):
         return value.value
     if dataclasses.is_dataclass(value):
         told = [one for one in dataclasses.fields(value) if one.metadata.get("told", True)]
-        return {field.name: _said(getattr(value, field.name)) for field in told}
+        return {field.name: as_json(getattr(value, field.name)) for field in told}
     if isinstance(value, Mapping):
         return {well_formed(key): _named_fields(inner) for key, inner in value.items()}
     if isinstance(value, tuple):
-        return [_said(inner) for inner in value]
+        return [as_json(inner) for inner in value]
     if isinstance(value, str):
         return well_formed(value)
     return finite(value) if isinstance(value, float) else value
@@ -414,4 +415,4 @@ def _said(value: Any) -> Any:
 
 def _named_fields(value: Any) -> Any:
     """An axis value names a side: what JSON cannot say as a number is said as text."""
-    return str(value) if isinstance(value, float) and finite(value) is None else _said(value)
+    return str(value) if isinstance(value, float) and finite(value) is None else as_json(value)

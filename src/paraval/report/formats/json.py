@@ -105,22 +105,16 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from paraval.records import (
-    Activity,
     AttemptResult,
-    Baseline,
-    Change,
     Failure,
     Grade,
     Outcome,
     RunInfo,
-    Scalar,
     Spend,
-    ToolUse,
     TrialResult,
-    Variant,
 )
 from paraval.report.baseline_gate import drop_as_dict
-from paraval.report.compare.sentences import comparison_as_dict
+from paraval.report.compare.sentences import as_json, comparison_as_dict
 from paraval.report.contents import Contents
 from paraval.report.gate import Gate
 from paraval.report.summary.costs import (
@@ -133,7 +127,7 @@ from paraval.report.summary.costs import (
     usage_of,
 )
 from paraval.report.summary.summary import Summary, Tally
-from paraval.report.summary.tool_activity import ChangeTotals, ServerUse, ToolActivity
+from paraval.report.summary.tool_activity import ServerUse, ToolActivity
 from paraval.text.terminal import well_formed
 
 # What trials did, for programs: the parts of the JSON report that tell it.
@@ -142,8 +136,8 @@ from paraval.text.terminal import well_formed
 def attempt_deeds(end: AttemptResult) -> dict[str, Any]:
     """Of one attempt."""
     return {
-        "activity": None if end.activity is None else _activity(end.activity),
-        "change": None if end.change is None else _change(end.change),
+        "activity": as_json(end.activity),
+        "change": as_json(end.change),
         "cpu_s": seconds(end.cpu_s),
         "memory_bytes": end.memory_bytes,
     }
@@ -153,53 +147,9 @@ def summed_deeds(deeds: ToolActivity) -> dict[str, Any]:
     """Of the trials of a variant, or of a run."""
     return {
         "agents": _agents(deeds) if deeds.agents else None,
-        "changes": None if deeds.changes is None else _changes(deeds.changes),
+        "changes": as_json(deeds.changes),
         "cpu_s": seconds(deeds.cpu_s),
         "most_memory_bytes": deeds.most_memory_bytes,
-    }
-
-
-def _activity(activity: Activity) -> dict[str, Any]:
-    return {
-        "turns": activity.turns,
-        "tells_tools": activity.tells_tools,
-        "tools": [_tool(tool) for tool in activity.tools],
-        "mcp": {well_formed(name): state.value for name, state in activity.mcp.items()},
-        "session": _text(activity.session),
-        "version": _text(activity.version),
-        "model": _text(activity.model),
-    }
-
-
-def _tool(tool: ToolUse) -> dict[str, Any]:
-    return {
-        "name": well_formed(tool.name),
-        "server": _text(tool.server),
-        "calls": tool.calls,
-        "failed": tool.failed,
-    }
-
-
-def _change(change: Change) -> dict[str, Any]:
-    return {
-        "files_added": change.files_added,
-        "files_changed": change.files_changed,
-        "files_deleted": change.files_deleted,
-        "binary_files": change.binary_files,
-        "lines_added": change.lines_added,
-        "lines_deleted": change.lines_deleted,
-        "files": [
-            {
-                "path": well_formed(file.path),
-                "status": file.status,
-                "lines_added": file.lines_added,
-                "lines_deleted": file.lines_deleted,
-                "binary": file.binary,
-            }
-            for file in change.files
-        ],
-        "tampering": [well_formed(words) for words in change.tampering],
-        "unknown": _text(change.unknown),
     }
 
 
@@ -214,33 +164,7 @@ def _agents(deeds: ToolActivity) -> dict[str, Any]:
 
 
 def _server(use: ServerUse) -> dict[str, Any]:
-    return {
-        "handed": use.handed,
-        "telling": use.telling,
-        "connected": use.connected,
-        "failed": use.failed,
-        "called": use.called,
-        "calls": use.calls,
-        "errors": use.errors,
-        "never_called": use.is_never_called,
-    }
-
-
-def _changes(changes: ChangeTotals) -> dict[str, Any]:
-    return {
-        "trials": changes.trials,
-        "changed": changes.changed,
-        "unknown": changes.unknown,
-        "median_files": changes.median_files,
-        "median_lines_added": changes.median_lines_added,
-        "median_lines_deleted": changes.median_lines_deleted,
-        "tampered": changes.tampered,
-        "tampering": {well_formed(words): number for words, number in changes.tampering.items()},
-    }
-
-
-def _text(text: str | None) -> str | None:
-    return None if text is None else well_formed(text)
+    return {**as_json(use), "never_called": use.is_never_called}
 
 
 SCHEMA = 1
@@ -273,7 +197,7 @@ def trial_as_dict(result: TrialResult) -> dict[str, Any]:
     return {
         "index": result.index,
         "case": well_formed(result.case_id),
-        "variant": _variant_as_dict(result.variant),
+        "variant": as_json(result.variant),
         "repeat": result.repeat,
         "outcome": end.outcome.value,
         "passed": end.outcome is Outcome.PASSED if end.outcome.is_judged else None,
@@ -291,7 +215,7 @@ def trial_as_dict(result: TrialResult) -> dict[str, Any]:
         "unended": result.unended,
         "output": None if end.output is None else well_formed(end.output.text),
         "error": None if end.error is None else _error_as_dict(end.error),
-        "artifacts": {well_formed(name): well_formed(path) for name, path in end.artifacts.items()},
+        "artifacts": as_json(end.artifacts),
         "exit_code": end.exit_code,
         "notes": [well_formed(note) for note in end.notes],
         **attempt_deeds(end),
@@ -333,14 +257,10 @@ def _run_as_dict(run: RunInfo) -> dict[str, Any]:
         "fail_under": finite(run.fail_under),
         "dropped_cost_usd": _dollars(run.dropped_usd or (None if run.dropped_unknown else 0.0)),
         "dropped_cost_unknown": run.dropped_unknown,
-        "stop": None if run.stop is None else {"confidence": run.stop.confidence},
-        "baseline": None if run.baseline is None else _baseline_as_dict(run.baseline),
-        "parts": {well_formed(part): well_formed(told) for part, told in run.parts.items()},
+        "stop": as_json(run.stop),
+        "baseline": as_json(run.baseline),
+        "parts": as_json(run.parts),
     }
-
-
-def _baseline_as_dict(baseline: Baseline) -> dict[str, Any]:
-    return {"name": well_formed(baseline.name), "max_drop": baseline.max_drop}
 
 
 def _summary_as_dict(summary: Summary) -> dict[str, Any]:
@@ -348,32 +268,16 @@ def _summary_as_dict(summary: Summary) -> dict[str, Any]:
     speedup = finite(summary.speedup)
     figures["speedup"] = None if speedup is None else round(speedup, 6)
     figures["variants"] = [
-        {"variant": _variant_as_dict(one.variant), **_tally_as_dict(one)}
-        for one in summary.variants
+        {"variant": as_json(one.variant), **_tally_as_dict(one)} for one in summary.variants
     ]
     return figures
 
 
 def _tally_as_dict(tally: Tally) -> dict[str, Any]:
-    interval = tally.pass_rate_interval
     return {
-        "trials": tally.trials,
-        "passed": tally.passed,
-        "failed": tally.failed,
-        "errors": tally.errors,
-        "skipped": tally.skipped,
-        "cases": tally.cases,
+        **rates_as_dict(tally),
         "errors_by_kind": dict(tally.errors_by_kind),
-        "pass_rate": tally.pass_rate,
-        "pass_rate_interval": None if interval is None else list(interval),
-        "rate_if_errors_failed": tally.rate_if_errors_failed,
-        "rate_if_errors_passed": tally.rate_if_errors_passed,
-        "score": tally.score,
-        "score_interval": None if tally.score_interval is None else list(tally.score_interval),
         "serial_s": seconds(tally.serial_s),
-        "median_s": seconds(tally.median_s),
-        "p95_s": seconds(tally.p95_s),
-        "timeouts": tally.timeouts,
         "timeout_s": seconds(tally.timeout_s),
         "answers_cut": tally.answers_cut,
         "trials_without_cost": tally.trials_without_cost,
@@ -382,11 +286,31 @@ def _tally_as_dict(tally: Tally) -> dict[str, Any]:
         "tool_calls": tally.tool_calls,
         "judging": _costs_as_dict(tally.judging),
         "total_cost_usd": _dollars(tally.total_cost_usd),
-        "skipped_by_reason": {
-            well_formed(why): number for why, number in tally.skipped_by_reason.items()
-        },
+        "skipped_by_reason": as_json(tally.skipped_by_reason),
         "retries_by_kind": dict(tally.retries_by_kind),
         **summed_deeds(tally.deeds),
+    }
+
+
+def rates_as_dict(tally: Tally) -> dict[str, Any]:
+    """What reports, comparisons and histories tell alike."""
+    interval, scores = tally.pass_rate_interval, tally.score_interval
+    return {
+        "trials": tally.trials,
+        "passed": tally.passed,
+        "failed": tally.failed,
+        "errors": tally.errors,
+        "skipped": tally.skipped,
+        "cases": tally.cases,
+        "pass_rate": tally.pass_rate,
+        "pass_rate_interval": None if interval is None else list(interval),
+        "rate_if_errors_failed": tally.rate_if_errors_failed,
+        "rate_if_errors_passed": tally.rate_if_errors_passed,
+        "score": finite(tally.score),
+        "score_interval": None if scores is None else list(scores),
+        "median_s": seconds(tally.median_s),
+        "p95_s": seconds(tally.p95_s),
+        "timeouts": tally.timeouts,
     }
 
 
@@ -442,17 +366,6 @@ def _grade_as_dict(grade: Grade) -> dict[str, Any]:
 def _error_as_dict(error: Failure) -> dict[str, Any]:
     message = well_formed(error.message)
     return {"kind": error.kind.value, "message": message, "lasting": error.lasting}
-
-
-def _variant_as_dict(variant: Variant) -> dict[str, Scalar]:
-    return {well_formed(axis): _scalar(value) for axis, value in variant.items()}
-
-
-def _scalar(value: Scalar) -> Scalar:
-    if isinstance(value, str):
-        return well_formed(value)
-    # An axis value names a variant: what JSON cannot say as a number is said as text.
-    return value if isinstance(value, bool) or finite(value) is not None else str(value)
 
 
 def _dollars(value: float | None) -> float | None:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paraval.records import Variant
+from paraval.report.compare.sentences import as_json
 from paraval.report.formats.csv import Cell, axes_in, axis_cell, inert
-from paraval.report.formats.json import moment, to_json
+from paraval.report.formats.json import moment, rates_as_dict, to_json
 from paraval.report.history.history import History, HistoryEntry, Shift
 from paraval.report.history.history_table import history_markdown, notes, shift_words
 from paraval.report.report import check_endings, write_whole
@@ -79,10 +79,10 @@ def history_as_dict(history: History) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "suite": well_formed(history.suite),
-        "choice": _texts(history.choice),
+        "choice": as_json(history.choice),
         "older": history.older,
         "unfitting": history.unfitting,
-        "unreadable": _texts(history.unreadable),
+        "unreadable": as_json(history.unreadable),
         "runs": [_run_as_dict(entry) for entry in history.entries],
     }
 
@@ -103,13 +103,13 @@ def _run_as_dict(entry: HistoryEntry) -> dict[str, Any]:
         "chosen_variants": well_formed(entry.chosen_variants) or None,
         "suite_variants": entry.suite_variants,
         **_figures_as_dict(entry.summary),
-        "parts": _texts(run.parts),
+        "parts": as_json(run.parts),
         "changed": [change.part for change in entry.changes],
         "changes": [change.words for change in entry.changes],
         "compared_with": entry.compared_with,
         "shifts": [_shift(shift) for shift in entry.shifts],
         "variants": [
-            {"variant": variant_as_dict(one.variant), **_figures_as_dict(one)}
+            {"variant": as_json(one.variant), **_figures_as_dict(one)}
             for one in entry.summary.variants
         ],
     }
@@ -117,52 +117,18 @@ def _run_as_dict(entry: HistoryEntry) -> dict[str, Any]:
 
 def _figures_as_dict(tally: Tally) -> dict[str, Any]:
     return {
-        "trials": tally.trials,
-        "passed": tally.passed,
-        "failed": tally.failed,
-        "errors": tally.errors,
-        "skipped": tally.skipped,
-        "cases": tally.cases,
-        "pass_rate": tally.pass_rate,
-        "pass_rate_interval": tally.pass_rate_interval,
-        "rate_if_errors_failed": tally.rate_if_errors_failed,
-        "rate_if_errors_passed": tally.rate_if_errors_passed,
-        "score": finite(tally.score),
+        **rates_as_dict(tally),
         "cost_usd": finite(tally.total_cost_usd),
         "cost_unknown": tally.target.is_partly_unknown or tally.judging.is_partly_unknown,
-        "median_s": seconds(tally.median_s),
-        "p95_s": seconds(tally.p95_s),
-        "timeouts": tally.timeouts,
     }
 
 
 def _shift(shift: Shift) -> dict[str, Any]:
     return {
-        "variant": None if shift.variant is None else variant_as_dict(shift.variant),
-        "since": shift.since,
+        **as_json(shift),
         "finding": "better" if shift.difference > 0 else "worse",
-        "difference": shift.difference,
-        "interval": shift.interval,
-        "confidence": shift.confidence,
-        "cases": shift.cases,
-        "at_any_time": shift.at_any_time,
         "sentence": shift_words(shift, well_formed),
     }
-
-
-def variant_as_dict(variant: Variant) -> dict[str, Any]:
-    """An axis value names a variant: what JSON cannot say as a number is said as text."""
-    return {well_formed(axis): _value(value) for axis, value in variant.items()}
-
-
-def _value(value: object) -> object:
-    if isinstance(value, str):
-        return well_formed(value)
-    return str(value) if isinstance(value, float) and finite(value) is None else value
-
-
-def _texts(told: Mapping[str, str]) -> dict[str, str]:
-    return {well_formed(name): well_formed(text) for name, text in told.items()}
 
 
 def _as_html(history: History) -> str:
