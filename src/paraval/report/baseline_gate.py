@@ -20,8 +20,8 @@ from statistics import fmean
 from typing import Any
 
 from paraval.records import Baseline
-from paraval.report.compare.case_pairs import Cells, Matchup, Pairs, Row, row_of, shared_variants
-from paraval.report.compare.case_results import CaseBook, Cell
+from paraval.report.compare.case_pairs import Cells, Matchup, Pairs, shared_variants
+from paraval.report.compare.case_results import CaseBook
 from paraval.report.compare.comparison import Interval
 from paraval.report.compare.compute import step_of
 from paraval.report.compare.early_claims import Missing, state_of
@@ -86,15 +86,15 @@ class _Gathering:
         self._in_order = in_order
         self._ended = False
 
-    def add(self, case: str, now: Row, before: Row) -> None:
-        settings = self._matchup.matched(now, before)
+    def add(self, case: str, now: Cells, before: Cells) -> None:
+        settings = self._matchup.settings(now, before)
         if settings:
             self.planned += 1
             if self._in_order and state_of(settings) is Missing.NOT_YET:
                 self._ended = True
             if self._ended:
                 return
-        self._matchup.add_figures(self.pairs, case, now, before)
+        self._matchup.add_row(self.pairs, case, now, before)
 
 
 def _gathered(now: CaseBook, baseline: CaseBook, cases: list[str], *, in_order: bool) -> DropPairs:
@@ -106,7 +106,7 @@ def _gathered(now: CaseBook, baseline: CaseBook, cases: list[str], *, in_order: 
         if len(shared) > 1
     }
     for case in cases:
-        rows = _row(now.cells_of(case)), _row(baseline.cells_of(case))
+        rows = _cells(now, case), _cells(baseline, case)
         for gathering in (whole, *each.values()):
             gathering.add(case, *rows)
     return DropPairs(
@@ -132,12 +132,12 @@ def _cases_of(now: CaseBook, baseline: CaseBook) -> list[str]:
     return list(dict.fromkeys(case for book in (now, baseline) for case, _ in book.rows()))
 
 
-def _row(cells: Cells) -> Row:
-    return row_of({key: _skips_missing(cell) for key, cell in cells.items()})
-
-
-def _skips_missing(cell: Cell) -> Cell:
-    return cell._replace(errors=cell.errors + cell.skipped) if cell.skipped else cell
+def _cells(book: CaseBook, case: str) -> Cells:
+    """With skipped trials as errors: neither has a verdict."""
+    return {
+        key: cell._replace(errors=cell.errors + cell.skipped)
+        for key, cell in book.cells_of(case).items()
+    }
 
 
 # What a gate against a baseline says, without its first words, which are the verdict of all.
