@@ -13,9 +13,8 @@ from itertools import islice
 from statistics import NormalDist, fmean, variance
 
 from paraval.records import Plan, Variant
-from paraval.report.compare.case_results import CaseBook, Cell
+from paraval.report.compare.case_results import CaseBook, Cell, variant_key
 from paraval.report.compare.variants import axes_of, value_pairs
-from paraval.report.summary.summary import variant_key
 from paraval.statistics.distributions import normal_quantile
 from paraval.statistics.means import apart, repeats_step
 from paraval.statistics.pairs import adjust_sums

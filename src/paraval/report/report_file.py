@@ -117,7 +117,7 @@ class _TrialForm(_SpendForm):
     memory_bytes: StrictInt | None = None
 
 
-class _StopForm(BaseModel):
+class _StopRuleForm(BaseModel):
     confidence: Annotated[Number, Field(gt=0, lt=1)] = StopRule().confidence
 
 
@@ -142,7 +142,7 @@ class _RunForm(BaseModel):
     fail_under: Number | None = None
     dropped_cost_usd: Number | None = None
     dropped_cost_unknown: StrictBool | None = None
-    stop: _StopForm | None = None
+    stop: _StopRuleForm | None = None
     baseline: _BaselineForm | None = None
     parts: dict[str, str] | None = None
 

@@ -13,9 +13,9 @@ from collections import defaultdict
 
 from paraval.records import EARLY_STOP, Outcome, Plan, Trial
 from paraval.report.compare.case_pairs import DUST, Matchup
+from paraval.report.compare.case_results import variant_key
 from paraval.report.compare.early_claims import Missing
 from paraval.report.compare.variants import axes_of, contests_of, value_pairs
-from paraval.report.summary.summary import variant_key
 from paraval.statistics.anytime import MeanTest, drawn_order
 from paraval.text.words import counted, percent
 

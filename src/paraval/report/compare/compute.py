@@ -38,8 +38,6 @@ MOST_RESAMPLES = 9_999
 FEWEST_RESAMPLES = 999
 DRAWS = 3_000_000
 """What all comparisons of a question may draw together: about half a second."""
-COMPUTED_FROM = 500
-"""From so many cases on a bootstrap of all resamples is computed, and not drawn."""
 SHOWN_K = (2, 3, 5, 10)
 """Of these and the most that most cases have, pass@k is told."""
 MOST_CASES = 0.8
@@ -161,10 +159,9 @@ def _score(pairs: Pairs, confidence: float, *, seed: int, resamples: int) -> Dif
     differences = pairs.scores
     wins, losses = _split(differences)
     p = sign_flip_p(differences, seed=seed, resamples=resamples)
-    drawn = resamples if len(differences) <= COMPUTED_FROM else max(resamples, MOST_RESAMPLES)
     return Difference(
         mean=fmean(differences),
-        interval=_bootstrapped(differences, confidence, seed=seed, resamples=drawn),
+        interval=_bootstrapped(differences, confidence, seed=seed, resamples=resamples),
         p=p,
         adjusted_p=p,
         method=Method.SIGN_FLIPS,

@@ -16,10 +16,11 @@ from html import escape
 from typing import BinaryIO, TextIO
 
 from paraval.records import AttemptResult, Outcome, TrialResult
+from paraval.report.compare.case_results import variant_key
 from paraval.report.contents import Contents
 from paraval.report.reasons import reason
 from paraval.report.summary.costs import Costs, finite
-from paraval.report.summary.summary import Summary, VariantSummary, variant_key
+from paraval.report.summary.summary import Summary, VariantSummary
 from paraval.report.summary.tool_activity import ToolActivity
 from paraval.text.terminal import one_line, printable
 from paraval.text.words import variant_label

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from paraval.records import AttemptRecord, Outcome, TrialResult, value_text
-from paraval.report.compare.case_results import CaseBook, Cell
+from paraval.report.compare.case_results import CaseBook, Cell, variant_key
 from paraval.report.contents import Contents
 from paraval.report.page.artifacts import kept_for
 from paraval.report.page.charts.data import Durations, HeatCell, HeatRow, RateRow, Span, TimeCost
@@ -24,7 +24,7 @@ from paraval.report.summary.costs import (
     seconds_to_verdict,
     spend_of,
 )
-from paraval.report.summary.summary import Summary, Tally, variant_key
+from paraval.report.summary.summary import Summary, Tally
 from paraval.text.terminal import one_line
 from paraval.text.words import trial_label, variant_label
 
