@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import fmean, median
-from typing import Any, NamedTuple
+from typing import Any
 
 from paraval.models.response_reader import CUT
 from paraval.records import Outcome, RunInfo, TrialResult, Variant
@@ -302,26 +302,18 @@ def summarise(results: Iterable[TrialResult], info: RunInfo, book: CaseBook) -> 
         whole.add(result)
         variants[key][1].add(result)
     all_cases, by_variant = clusters_of(book)
-    paid = Paid(target=whole.target.is_told, judging=whole.judging.is_told)
     # Answers from the cache alone saved money; what time they saved is not known.
     is_timed = info.wall_s > 0 and (whole.ran > 0 or not whole.cached)
     return Summary(
-        **whole.figures(paid, all_cases),
+        **whole.figures(all_cases, whole),
         planned=max(info.trials, whole.trials),
         wall_s=info.wall_s,
         speedup=whole.serial_s / info.wall_s if is_timed else None,
         variants=tuple(
-            VariantSummary(variant=variant, **count.figures(paid, by_variant[key]))
+            VariantSummary(variant=variant, **count.figures(by_variant[key], whole))
             for key, (variant, count) in variants.items()
         ),
     )
-
-
-class Paid(NamedTuple):
-    """Whether the trials of a run tell what they cost: on their targets, and on judges."""
-
-    target: bool
-    judging: bool
 
 
 class _Count:
@@ -398,8 +390,8 @@ class _Count:
         if result.judging is None:
             self.judging.add_unended()
 
-    def figures(self, paid: Paid, cases: Clusters) -> dict[str, Any]:
-        """The fields of a Tally."""
+    def figures(self, cases: Clusters, run: _Count) -> dict[str, Any]:
+        """The fields of a Tally; `run`: what was added up of all its trials."""
         passed, failed = self.outcomes[Outcome.PASSED], self.outcomes[Outcome.FAILED]
         by_kind = {kind.value: self.outcomes[kind] for kind in Outcome if kind.is_error}
         errors = sum(by_kind.values())
@@ -428,8 +420,8 @@ class _Count:
             "timeout_s": min(self.timeouts, default=None),
             "from_cache": self.cached,
             "answers_cut": self.answers_cut,
-            "target": self.target.costs(is_paid=paid.target),
-            "judging": self.judging.costs(is_paid=paid.judging),
+            "target": self.target.costs(is_paid=run.target.is_told),
+            "judging": self.judging.costs(is_paid=run.judging.is_told),
             "trials_without_cost": self.without_cost,
             "deeds": self.deeds.deeds(),
             "tool_calls": self.tool_calls,
