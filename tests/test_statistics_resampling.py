@@ -130,20 +130,6 @@ def _passes(rng: random.Random) -> int:
     return sum(rng.random() < 0.6 for _ in range(3))
 
 
-@pytest.mark.parametrize("wrong", [[], [math.nan], [1.0, math.inf]])
-def test_what_is_no_number_is_refused(wrong: list[float]) -> None:
-    with pytest.raises(ValueError, match="finite differences"):
-        sign_flip_p(wrong)
-    with pytest.raises(ValueError, match="finite differences"):
-        bca_interval(wrong)
-
-
-def test_no_resample_at_all_is_refused() -> None:
-    for ours in (sign_flip_p, bca_interval):
-        with pytest.raises(ValueError, match="at least one resample"):
-            ours([0.1, 0.2], resamples=0)
-
-
 # ---- the bootstrap
 
 
@@ -228,12 +214,6 @@ def test_one_pair_of_scores_leaves_all_open_and_two_leave_bounds(confidence: flo
     low, high = score_interval([0.5, 0.6], confidence, resamples=99)
     assert -1 <= low <= 0.5
     assert 0.6 <= high <= 1
-
-
-def test_scores_that_are_no_numbers_are_refused() -> None:
-    for wrong in ([], [math.nan], [math.inf] * 80):
-        with pytest.raises(ValueError, match="finite"):
-            score_interval(wrong)
 
 
 @pytest.mark.parametrize(("pairs", "least"), [(10, 0.92), (25, 0.945)])

@@ -52,6 +52,7 @@ from paraval.report.page.rendering import HtmlPage, policy, rendered, rendered_i
 from paraval.report.page.trials import SIGNS
 from paraval.report.report_file import ReportFile
 from paraval.report.summary.closing import (
+    Section,
     closing_sentences,
     deed_sections,
     errors_heading,
@@ -242,16 +243,6 @@ class UnpassedList:
         return SIGNS[self.kind]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActivityList:
-    """What agents did, or what was changed."""
-
-    anchor: str
-    heading: str
-    lines: tuple[tuple[str, str], ...]
-    alarms: tuple[str, ...]
-
-
 def table_of(summary: Summary) -> Table:
     table = summary_table(summary, HtmlPage())
     rows = table.rows[:_MOST_ROWS]
@@ -280,14 +271,12 @@ def nothing_unpassed(summary: Summary) -> str:
     return "Every trial that was judged passed, and there was no error."
 
 
-def deed_lists(summary: Summary) -> Iterator[ActivityList]:
+def deed_lists(summary: Summary) -> Iterator[tuple[str, Section]]:
+    """What agents did, and what was changed, each with its anchor."""
     for number, section in enumerate(deed_sections(summary, _named)):
-        yield ActivityList(
-            anchor=f"deeds-{number}",
-            heading=section.heading,
-            lines=tuple((_named(label), text) for label, text in section.lines[:_MOST_ROWS]),
-            alarms=section.alarms[:_MOST_ROWS],
-        )
+        lines = tuple((_named(label), text) for label, text in section.lines[:_MOST_ROWS])
+        alarms = section.alarms[:_MOST_ROWS]
+        yield f"deeds-{number}", replace(section, lines=lines, alarms=alarms)
 
 
 def _named(text: str) -> str:
@@ -347,11 +336,11 @@ def _top(
 
 
 def _links(
-    deeds: list[ActivityList], charts: list[Chart], *, has_rates: bool, has_heat: bool
+    deeds: list[tuple[str, Section]], charts: list[Chart], *, has_rates: bool, has_heat: bool
 ) -> Iterator[tuple[str, str]]:
     if has_rates:
         yield "rates", "Pass rates"
-    yield from ((section.anchor, section.heading) for section in deeds)
+    yield from ((anchor, section.heading) for anchor, section in deeds)
     if has_heat:
         yield "map", "Cases by variant"
     yield "unpassed", "What did not pass"

@@ -18,7 +18,6 @@ from paraval.report.summary.costs import finite
 MOST_UNASKED = 20
 """Servers that an agent called without being handed them have names of its own making."""
 MOST_TAMPERING = 20
-OTHER_TAMPERING = "other things"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -162,9 +161,7 @@ class _ChangeCount:
         else:
             self._unknown += 1
         self._tampered += bool(change.tampering)
-        for words in dict.fromkeys(change.tampering):
-            known = words in self._tampering or len(self._tampering) < MOST_TAMPERING
-            self._tampering[words if known else OTHER_TAMPERING] += 1
+        self._tampering.update(dict.fromkeys(change.tampering, 1))
 
     def changes(self) -> ChangeTotals | None:
         if not self._trials:
@@ -177,15 +174,9 @@ class _ChangeCount:
             median_lines_added=_median(self._added),
             median_lines_deleted=_median(self._deleted),
             tampered=self._tampered,
-            tampering=dict(sorted(self._tampering.items(), key=_rank)),
+            tampering=dict(self._tampering.most_common(MOST_TAMPERING)),
         )
 
 
 def _median(values: array[float]) -> float | None:
     return median(values) if values else None
-
-
-def _rank(tampering: tuple[str, int]) -> tuple[bool, int]:
-    """The most frequent first, and what has no name last."""
-    words, number = tampering
-    return (words == OTHER_TAMPERING, -number)

@@ -96,23 +96,12 @@ def without_pauses(spans: Sequence[Span]) -> tuple[list[Span], list[Pause]]:
 def share_in_use(spans: Sequence[Span], slots: int, bins: int) -> list[float]:
     """The share of slots that were in use, in each bin of the time from 0 s to the last end."""
     used = [0.0] * bins
-    steps = [0.0] * (bins + 1)
     scale = Scale(low=0.0, high=max(span.end_s for span in spans))
     for span in spans:
         start, end = scale.place(span.start_s) * bins, scale.place(span.end_s) * bins
-        first, last = min(int(start), bins - 1), min(int(end), bins - 1)
-        if first == last:
-            used[first] += end - start
-            continue
-        used[first] += first + 1 - start
-        used[last] += end - last
-        steps[first + 1] += 1
-        steps[last] -= 1
-    running = 0.0
-    for index in range(bins):
-        running += steps[index]
-        used[index] = min((used[index] + running) / max(slots, 1), 1.0)
-    return used
+        for index in range(min(int(start), bins - 1), min(int(end), bins - 1) + 1):
+            used[index] += max(min(end, index + 1) - max(start, index), 0.0)
+    return [min(one / max(slots, 1), 1.0) for one in used]
 
 
 def last_busy(spans: Sequence[Span], more_than: int) -> float | None:
