@@ -1,7 +1,7 @@
 """Whether a run is good enough: the gate, its exit code and the sentence that says so.
 
 Here is the gate over the share of trials that passed, and what becomes of two gates; whether the
-pass rate dropped against a baseline is judged in `dropping`.
+pass rate dropped against a baseline is judged in `baseline_gate`.
 
 What has no verdict (errors, trials that were skipped or never ended) is not held against a run, nor
 for it: where it could turn the answer, the answer is `unknown`. Nothing is asked of trials that

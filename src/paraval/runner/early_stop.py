@@ -2,7 +2,7 @@
 
 Each is a test that may be looked at after every case, over the cases in drawn order. Results come
 in any order; a case counts once all before it have come to an end, so that what is decided depends
-on nothing but the results. The report makes the same comparisons (`report.comparing`); what becomes
+on nothing but the results. The report makes the same comparisons (`report.compare`); what becomes
 of the trials that are left is the driver's.
 """
 

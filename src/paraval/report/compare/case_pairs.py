@@ -1,6 +1,6 @@
 """The cases of one comparison, each in a few numbers: what it came to on both sides.
 
-Which cells stand against which is decided in `pairing`; what the numbers mean, in `compared`.
+What the numbers mean is in `compute`.
 """
 
 from __future__ import annotations

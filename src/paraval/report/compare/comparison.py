@@ -1,4 +1,4 @@
-"""What a comparison of two sides says; how it is worked out is in `compared`."""
+"""What a comparison of two sides says; how it is worked out is in `compute`."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 """From pairs to what they say: how much the sides differ, and whether chance explains it.
 
 The arithmetic is that of `paraval.statistics`; here is which of it is used for what. Who stands
-against whom is decided in `pairing`, and in which words it is told in `sentences`.
+against whom is decided in `case_pairs`, and in which words it is told in `sentences`.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import fmean
 
@@ -216,27 +216,22 @@ def _most_repeats(pairs: Pairs) -> int:
 
 def _pass_at_k(enough: Sequence[tuple[int, Sequence[Repeats]]], k: int) -> PassAtK:
     """A mean over cases, each a mean over its settings with enough repeats."""
-    sums = [0.0] * 4
-    cases = 0
-    for number, kinds in enough:
-        if not kinds:
-            continue
-        cases += number
-        for place, likely, sides in (
-            (0, pass_at_k, [subject for subject, _ in kinds]),
-            (1, pass_at_k, [reference for _, reference in kinds]),
-            (2, pass_hat_k, [subject for subject, _ in kinds]),
-            (3, pass_hat_k, [reference for _, reference in kinds]),
-        ):
-            sums[place] += number * fmean(likely(n, c, k) for n, c in sides)
-    any_subject, any_reference, all_subject, all_reference = (value / cases for value in sums)
+    known = [(number, kinds) for number, kinds in enough if kinds]
+    cases = sum(number for number, _ in known)
+
+    def mean(likely: Callable[[int, int, int], float], side: int) -> float:
+        return (
+            math.fsum(n * fmean(likely(*kind[side], k) for kind in kinds) for n, kinds in known)
+            / cases
+        )
+
     return PassAtK(
         k=k,
         cases=cases,
-        any_subject=any_subject,
-        any_reference=any_reference,
-        all_subject=all_subject,
-        all_reference=all_reference,
+        any_subject=mean(pass_at_k, 0),
+        any_reference=mean(pass_at_k, 1),
+        all_subject=mean(pass_hat_k, 0),
+        all_reference=mean(pass_hat_k, 1),
     )
 
 

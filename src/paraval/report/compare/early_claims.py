@@ -8,7 +8,7 @@ the cases that come first in a drawn order are a random sample whatever their ou
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import takewhile
@@ -111,11 +111,6 @@ def state_of(settings: Sequence[Setting]) -> State:
     return difference_of(judged) if judged else Missing.ENDED_WITHOUT
 
 
-def counting(order: Sequence[str], states: Mapping[str, State]) -> set[str]:
-    """The cases in drawn order, up to the first that has no state yet."""
-    return set(takewhile(lambda case: states[case] is not Missing.NOT_YET, order))
-
-
 def claiming(
     compared: Comparison, claim: tuple[Difference, EarlyStopState], *, among: int
 ) -> Comparison:
@@ -216,7 +211,9 @@ def compared_at_any_time(
     states = books.states()
     order = drawn_order(list(states), order_seed)
     claim = anytime_difference([states[case] for case in order], len(order), confidence, among)
-    some = books.pairs_of_some(counting(order, states))
+    some = books.pairs_of_some(
+        set(takewhile(lambda case: states[case] is not Missing.NOT_YET, order))
+    )
     compared = compare(some, *sides, confidence=confidence, resamples=1)
     if not books.is_one_run:
         compared = replace(compared, left_out=_all_pairs(books).left_out)

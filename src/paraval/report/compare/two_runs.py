@@ -1,6 +1,6 @@
 """What is held against what, and the comparisons that come of it.
 
-How cases are paired and what their figures say is `comparing`'s; here is what holds for two runs:
+How cases are paired and what their figures say is in `compute`; here is what holds for two runs:
 which variants they share, and what may be claimed where one of them stopped early.
 """
 

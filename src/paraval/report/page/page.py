@@ -137,8 +137,16 @@ def against_of(contents: Contents) -> BaselineSection | None:
     drop, reference = contents.gate.baseline, contents.reference
     if drop is None or reference is None:
         return None
+    source = reference.source
+    now = ComparisonSide(label=_NOW, name=contents.run.id, contents=contents)
+    before = ComparisonSide(
+        label=_BEFORE,
+        name=drop.baseline,
+        contents=reference,
+        tells_run=not isinstance(source, ReportFile) or source.tells_run,
+    )
     try:
-        versus = SideComparison(_now(contents), _before(reference, drop), ComparisonQuestion())
+        versus = SideComparison(now, before, ComparisonQuestion())
         story = story_of(versus, named, most=MOST_LISTED, drop=None)
     except ParavalError:
         # No variant in common, or a file that is gone by now: the gate's sentence says so.
@@ -149,21 +157,14 @@ def against_of(contents: Contents) -> BaselineSection | None:
     return BaselineSection(
         answer=replace(answer, headline=answer.headline[:1].upper() + answer.headline[1:]),
         forest=forest(list(_rows(versus))),
-        lines=(*_gate_interval(versus.comparison, drop), *_lines(story)),
+        lines=(
+            *_gate_interval(versus.comparison, drop),
+            f"baseline: {story.reference}",
+            *story.figures,
+            *story.notices,
+        ),
         lists=tuple(turned_lists(story.lists, anchors, elsewhere)),
         linked_cases=frozenset(anchors.values()),
-    )
-
-
-def _now(contents: Contents) -> ComparisonSide:
-    return ComparisonSide(label=_NOW, name=contents.run.id, contents=contents)
-
-
-def _before(reference: Contents, drop: DropVerdict) -> ComparisonSide:
-    source = reference.source
-    tells_run = not isinstance(source, ReportFile) or source.tells_run
-    return ComparisonSide(
-        label=_BEFORE, name=drop.baseline, contents=reference, tells_run=tells_run
     )
 
 
@@ -186,12 +187,6 @@ def _gate_interval(comparison: Comparison, drop: DropVerdict) -> Iterator[str]:
             f"The gate judges by {judged}: what it rules out must be so also where cases are few,"
             " or verdicts are missing."
         )
-
-
-def _lines(story: ComparisonOutline) -> Iterator[str]:
-    yield f"baseline: {story.reference}"
-    yield from story.figures
-    yield from story.notices
 
 
 def _anchors(contents: Contents, story: ComparisonOutline) -> dict[str, str]:
