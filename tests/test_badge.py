@@ -360,7 +360,7 @@ def test_permissions_and_links_stay(badge: Badge, store: Store, prompt: Path, fo
         ("prompt.md", b"---\nname: x\n", "has no end"),
         ("prompt.md", b"---\n\tname: x\n---\n", "line 2"),
         ("prompt.md", b"---\na: 1\na: 2\n---\n", "there twice"),
-        ("prompt.md", b"---\n\nsome prose: about --- things\n\n---\n", "'some prose' reads as"),
+        ("prompt.md", b"---\n\nsome prose: about --- things\n\n---\n", "reads as prose"),
         ("prompt.md", b"---\ntest_runs: many\n---\n", "not a list of numbers"),
         ("prompt.md", b"---\ntest_runs: [1, .nan]\n---\n", "not a list of numbers"),
         ("prompt.md", b"---\na: \xff\n---\n", "is not UTF-8"),

@@ -189,8 +189,6 @@ def test_time_and_cost_ratios_are_over_judged_trials_and_timeouts_are_counted_be
     assert comparison.cost.ratio == pytest.approx(2)
     assert (comparison.seconds.cases, comparison.cost.cases) == (2, 2)
     assert (comparison.timeouts_subject, comparison.timeouts_reference) == (1, 1)
-    turned = compare(pair_books(reference, subject).pairs.mirrored(), A, B)
-    assert (turned.timeouts_subject, turned.timeouts_reference) == (1, 1)
 
 
 def test_repeats_without_a_verdict_do_not_change_the_time_or_cost_of_a_case() -> None:
@@ -225,8 +223,6 @@ def test_times_that_are_short_on_both_sides_are_no_ground_for_a_ratio(
         comparison = compared(*sides)
         assert (comparison.seconds is not None) is is_told
         assert comparison.cost is not None
-        turned = compare(pair_books(*sides).pairs.mirrored(), A, B)
-        assert (turned.seconds is not None) is is_told
 
 
 def test_pass_at_k_is_told_for_a_few_k_where_both_sides_have_repeats() -> None:
@@ -325,9 +321,6 @@ def test_exchanging_the_sides_mirrors_everything(rows: list[tuple[Ends, Ends]]) 
     assert [exchanged(at) for at in one.pass_at] == list(other.pass_at)
     turn = {Finding.BETTER: Finding.WORSE, Finding.WORSE: Finding.BETTER}
     assert turn.get(one.finding, one.finding) is other.finding
-    turned = compare(pair_books(subject, reference).pairs.mirrored(), A, B, resamples=99)
-    assert_mirrored_difference(one.passing, turned.passing)
-    assert (turned.left_out.unjudged, turned.pass_at) == (other.left_out.unjudged, other.pass_at)
 
 
 def exchanged(at: PassAtK) -> PassAtK:

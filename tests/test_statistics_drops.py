@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -103,18 +102,3 @@ def test_a_clear_drop_is_told_already_and_a_faint_one_later() -> None:
     assert few is not None
     assert many is not None
     assert few < many
-
-
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda: drop_interval([]),
-        lambda: drop_interval([2.0]),
-        lambda: pairs_to_tell([], 0.0),
-        lambda: pairs_to_tell([0.1], math.nan),
-        lambda: pairs_to_tell([0.1], 0.0, confidence=95),
-    ],
-)
-def test_what_cannot_be_asked_is_refused(ask: Callable[[], object]) -> None:
-    with pytest.raises(ValueError, match=r"not |at least one pair"):
-        ask()

@@ -74,11 +74,6 @@ def test_the_mid_p_calls_as_many_equal_sides_different_as_it_says() -> None:
             assert called <= 0.0505, (cases, share)
 
 
-def test_impossible_splits_are_refused() -> None:
-    with pytest.raises(ValueError, match="not possible"):
-        mcnemar_mid_p(-1, 2)
-
-
 # ---- the interval
 
 
@@ -118,12 +113,6 @@ def test_pairs_that_all_agree_still_leave_something_open() -> None:
         _, low, high = paired_interval([0] * n)
         assert low < 0 < high
         assert paired_interval([1] * n)[1] < 1
-
-
-@pytest.mark.parametrize("wrong", [[], [1.5], [0.0, math.nan], [-math.inf]])
-def test_what_is_no_difference_of_rates_is_refused(wrong: list[float]) -> None:
-    with pytest.raises(ValueError, match=r"at least one pair|within -1 and 1"):
-        paired_interval(wrong)
 
 
 @pytest.mark.parametrize("n", [10, 20, 40])
@@ -177,9 +166,3 @@ def test_holm_never_makes_a_p_smaller_or_turns_two_round(ps: list[float]) -> Non
     assert all(p <= larger <= 1 for p, larger in zip(ps, adjusted, strict=True))
     order = sorted(range(len(ps)), key=ps.__getitem__)
     assert [adjusted[i] for i in order] == sorted(adjusted)
-
-
-def test_what_is_no_p_value_is_refused() -> None:
-    for wrong in (-0.1, 1.1, math.nan):
-        with pytest.raises(ValueError, match="lies between 0 and 1"):
-            holm([0.5, wrong])

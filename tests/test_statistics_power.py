@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
 
 import pytest
 
@@ -99,19 +98,3 @@ def test_cases_that_all_agree_cannot_show_everything() -> None:
     few, many = (detectable_from(seen_spread([0] * number)) for number in (10, 1_000))
     assert few > 0.25
     assert few > many > 0
-
-
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda: seen_spread([]),
-        lambda: seen_spread([2.0]),
-        lambda: seen_spread([0.5], step=0.0),
-        lambda: detectable_from(seen_spread([0.5]), power=1.0),
-        lambda: detectable_from(seen_spread([0.5]), among=0),
-        lambda: detectable_from(seen_spread([0.5]), confidence=95),
-    ],
-)
-def test_what_cannot_be_asked_is_refused(ask: Callable[[], object]) -> None:
-    with pytest.raises(ValueError, match=r"not |at least one pair"):
-        ask()

@@ -181,15 +181,3 @@ def test_rates_that_are_the_same_but_waver_are_not_taken_for_verdicts() -> None:
     """Student's t, not the normal distribution: the spread is guessed."""
     _, _, high = paired_interval([0.0] * 5, step=0.5)
     assert high == pytest.approx(2.776445 * math.sqrt(2 * 0.25) / 7, abs=1e-6)
-
-
-@pytest.mark.parametrize(("squares", "single"), [(-1, 1), (2, 1), (math.nan, 1), (1, math.inf)])
-def test_sums_that_cannot_be_are_refused(squares: float, single: float) -> None:
-    with pytest.raises(ValueError, match="not possible"):
-        repeats_step(squares, single)
-
-
-def test_a_step_that_cannot_be_is_refused() -> None:
-    for wrong in (0.0, -0.5, 1.5, math.nan):
-        with pytest.raises(ValueError, match="more than 0 and at most 1"):
-            paired_interval([0.5], step=wrong)

@@ -150,12 +150,3 @@ def _stopped(order: list[int], *, gives_up: bool) -> tuple[bool, int]:
         if gives_up and test.is_futile(len(order) - cases, 0.05):
             return False, cases
     return False, len(order)
-
-
-def test_nonsense_is_refused() -> None:
-    with pytest.raises(ValueError, match="not possible"):
-        MeanTest().best_possible(-1)
-    with pytest.raises(ValueError, match="between -1 and 1"):
-        MeanTest().add(math.nan)
-    with pytest.raises(ValueError, match="lies between 0 and 1"):
-        MeanTest().is_decided(0)

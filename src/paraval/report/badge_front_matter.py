@@ -9,22 +9,26 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 import yaml
 
 from paraval.errors import RequestError
 from paraval.report.badge import BadgeFigures, mean_of, points
-from paraval.text.terminal import one_line, well_formed
+from paraval.text.terminal import well_formed
 
 MOST_CHARACTERS = 32_000
 """Of front matter; more is no such thing, and would take long to read."""
 _START = re.compile(r"---[ \t]*(?:\r?\n|\Z)")
 _END = re.compile(r"^(?:---|\.\.\.)[ \t]*\r?$", re.MULTILINE)
 _FIRST_LINE_END = re.compile(r"\r?\n")
-_COMMENT = re.compile(r"#[^\r\n]*")
+_VALUE = (
+    r"""([ \t]*?)(?:'[^'\r\n]*'|"[^"\r\n]*"|[^\s#'"][^\r\n#'"]*?)?([ \t]+\#[^\r\n]*)?"""
+    r"""(?:\r?\n(?:[ \t]+[^\s\#]|-[ \t])[^\r\n]*)*(?=\r?$)"""
+)
+"""On the key's line, with its comment, and on lines below that are indented or items of a list."""
 _NULL = "tag:yaml.org,2002:null"
 _BYTE_ORDER_MARK = "\ufeff"
 
@@ -87,29 +91,31 @@ of ours: of one, nothing is told but that."""
 
 def values_in(front: FrontMatter, keys: Collection[str]) -> dict[str, Told]:
     """What these keys have as values, of those that are there."""
-    return {key: _told(value) for key, _, value in _items(front) if key in keys}
+    return {key: _told(value) for key, value in _items(front).items() if key in keys}
 
 
 def with_values(front: FrontMatter, values: Mapping[str, Value]) -> str:
     """The text with these values at these keys; those that are there already are left alone."""
-    there = {key: (name, value) for key, name, value in _items(front)}
+    there = _items(front)
     edited = front.yaml
-    for key in sorted(there, key=lambda key: -there[key][0].start_mark.index):
-        if key in values and not _is_same(there[key][1], values[key]):
-            start, end, text = _edit(front.yaml, *there[key], _in_yaml(values[key]))
-            edited = edited[:start] + text + edited[end:]
-    root = _root(front)
-    indent = " " * (0 if root is None else root.start_mark.column)
-    for key in values:
+    for key, value in values.items():
         if key not in there:
-            edited += f"{indent}{key}: {_in_yaml(values[key])}{front.newline}"
+            edited += f"{key}: {_in_yaml(value)}{front.newline}"
+        elif not _is_same(_told(there[key]), value):
+            line = re.compile(rf"^{re.escape(key)}:{_VALUE}", re.MULTILINE)
+            edited = line.sub(partial(_exchanged, key, _in_yaml(value)), edited, count=1)
     new = replace(front, yaml=edited)
     if not front.is_there:
         mark = _BYTE_ORDER_MARK if front.tail.startswith(_BYTE_ORDER_MARK) else ""
-        line = f"---{front.newline}"
-        new = replace(new, head=mark + line, tail=line + front.tail.removeprefix(mark))
+        line_of_dashes = f"---{front.newline}"
+        tail = line_of_dashes + front.tail.removeprefix(mark)
+        new = replace(new, head=mark + line_of_dashes, tail=tail)
     _check(front, new, values)
     return new.head + new.yaml + new.tail
+
+
+def _exchanged(key: str, value: str, line: re.Match[str]) -> str:
+    return f"{key}:{line[1] or ' '}{value}{line[2] or ''}"
 
 
 def _in_yaml(value: Value) -> str:
@@ -125,17 +131,14 @@ def _in_yaml(value: Value) -> str:
     return f"[{', '.join(map(repr, value))}]"
 
 
-def _is_same(node: yaml.Node, value: Value) -> bool:
+def _is_same(told: Told, value: Value) -> bool:
     """Whatever way it is written."""
-    told = _told(node)
     if value is None or isinstance(value, str):
         return told == value
-    if isinstance(value, int | float):
-        numbers, texts = [value], [told] if isinstance(told, str) else None
-    else:
-        numbers, texts = list(value), told if isinstance(told, list) else None
+    numbers = [value] if isinstance(value, int | float) else list(value)
+    texts = [told] if isinstance(told, str) else told
     try:
-        return texts is not None and [float(text) for text in texts] == numbers
+        return isinstance(texts, list) and [float(text) for text in texts] == numbers
     except ValueError:
         return False
 
@@ -143,54 +146,32 @@ def _is_same(node: yaml.Node, value: Value) -> bool:
 # ---- the YAML
 
 
-def _items(front: FrontMatter) -> Iterator[tuple[str, yaml.ScalarNode, yaml.Node]]:
-    """The keys of the mapping, with their nodes."""
-    root = _root(front)
-    if root is None:
-        return
-    seen: set[str] = set()
-    for name, value in root.value:
-        if not isinstance(name, yaml.ScalarNode):
-            continue
-        if name.value in seen:
-            raise _wrong(front, f"the key '{name.value[:80]}' is there twice", name.start_mark)
-        seen.add(name.value)
-        yield name.value, name, value
-
-
-def _root(front: FrontMatter) -> yaml.MappingNode | None:
-    """None where it holds nothing, or comments alone."""
+def _items(front: FrontMatter) -> dict[str, yaml.Node]:
+    """The keys of the mapping, with their values."""
     try:
         root = yaml.compose(front.yaml, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError) as error:
-        marks = (getattr(error, name, None) for name in ("problem_mark", "context_mark"))
+        mark = getattr(error, "problem_mark", None)
+        # Lines are counted from the line of dashes on.
+        place = "" if mark is None else f", line {mark.line + 2}"
         problem = getattr(error, "problem", None) or "it is not valid YAML"
-        raise _wrong(front, problem, next(filter(None, marks), None)) from None
+        raise _wrong(front, f"{problem}{place}") from None
     if root is None:
-        return None
-    if not isinstance(root, yaml.MappingNode) or root.flow_style:
-        raise _wrong(front, "it must be lines of `key: value`", root.start_mark)
-    _check_it_is_no_prose(front, root)
-    return root
+        return {}
+    if not isinstance(root, yaml.MappingNode):
+        raise _wrong(front, "it must be lines of `key: value`")
+    items = {str(name.value): value for name, value in root.value}
+    if len(items) < len(root.value):
+        raise _wrong(front, "a key is there twice")
+    # Markdown may begin with a rule, and a line of prose with a colon in it reads as a key.
+    if items and all(len(key.split()) > 1 for key in items):
+        raise _wrong(front, "it reads as prose between two rules (write the first as ***)")
+    return items
 
 
-def _check_it_is_no_prose(front: FrontMatter, root: yaml.MappingNode) -> None:
-    """Markdown may begin with a rule, and a line of prose with a colon in it reads as a key."""
-    names = [name.value for name, _ in root.value if isinstance(name, yaml.ScalarNode)]
-    if names and all(len(name.split()) > 1 for name in names):
-        place = f"{front.name}, line {root.start_mark.line + 2}"
-        raise RequestError(
-            f"{place}: '{one_line(names[0], 60)}' reads as prose between two rules, and not as a"
-            " key of front matter",
-            hint="where line 1 is a rule, write it as ***, or put two lines of --- above it",
-        )
-
-
-def _wrong(front: FrontMatter, what: str, mark: Any) -> RequestError:
-    # Lines are counted from the line of dashes on.
-    place = "" if mark is None else f", line {mark.line + 2}"
+def _wrong(front: FrontMatter, what: str) -> RequestError:
     return RequestError(
-        f"{front.name}{place}: its front matter cannot be used: {what}",
+        f"{front.name}: its front matter cannot be used: {what}",
         hint="mend it by hand; nothing was changed",
     )
 
@@ -203,44 +184,17 @@ def _told(node: yaml.Node) -> Told:
     return None if node.tag == _NULL else str(node.value)
 
 
-def _edit(text: str, name: yaml.ScalarNode, value: yaml.Node, new: str) -> tuple[int, int, str]:
-    """From where to where to write what. A comment on the key's line stays on it."""
-    start = text.index(":", name.end_mark.index) + 1
-    gap = text[start : max(start, value.start_mark.index)]
-    comment = _COMMENT.search(gap)
-    if comment is not None:
-        written = f" {new}  {comment[0]}"
-    else:
-        written = (gap if gap and gap.isspace() and "\n" not in gap else " ") + new
-    return start, max(start, _end(text, value)), written
-
-
-def _end(text: str, node: yaml.Node) -> int:
-    """Where the last sign of a value stands. Of blocks, YAML tells where the next thing begins."""
-    end: int = node.end_mark.index
-    if isinstance(node, yaml.CollectionNode) and not node.flow_style:
-        last = node.value[-1]
-        return _end(text, last[1] if isinstance(last, tuple) else last)
-    if isinstance(node, yaml.ScalarNode) and node.style in ("|", ">"):
-        return len(text[:end].rstrip())
-    return end
-
-
 def _check(front: FrontMatter, new: FrontMatter, values: Mapping[str, Value]) -> None:
     """Whatever YAML allows (anchors, keys in quotes, blocks): ours must read as meant, and nothing
     else otherwise than before."""
-    told = {key: value for key, _, value in _items(new)}
-    is_meant = all(key in told and _is_same(told[key], value) for key, value in values.items())
-    if not is_meant or _others(front, values) != _others(new, values):
-        raise _wrong(front, "our keys cannot be written without touching others", None)
-
-
-def _others(front: FrontMatter, edited: Collection[str]) -> list[str]:
-    return [
-        front.yaml[name.start_mark.index : _end(front.yaml, value)]
-        for key, name, value in _items(front)
-        if key not in edited
+    before, after = _items(front), _items(new)
+    is_meant = all(key in after and _is_same(_told(after[key]), values[key]) for key in values)
+    others = [
+        {key: yaml.serialize(node) for key, node in items.items() if key not in values}
+        for items in (before, after)
     ]
+    if not is_meant or others[0] != others[1]:
+        raise _wrong(front, "our keys cannot be written without touching others")
 
 
 # The latest figures in a prompt file's front matter, by the keys that pflow's users know.

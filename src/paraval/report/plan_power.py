@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from statistics import NormalDist, fmean, variance
 
-from paraval.records import Plan, Variant
-from paraval.report.compare.case_results import CaseBook, Cell
-from paraval.report.compare.variants import axes_of, value_pairs
-from paraval.report.summary.summary import variant_key
+from paraval.records import Plan
+from paraval.report.compare.case_results import CaseBook, Cell, variant_key
+from paraval.report.compare.variants import axes_of, contests_of, value_pairs
 from paraval.statistics.distributions import normal_quantile
 from paraval.statistics.means import apart, repeats_step
 from paraval.statistics.pairs import adjust_sums
@@ -229,9 +228,11 @@ def spread_in(book: CaseBook, plan: Plan) -> Spread | None:
         # Without repeats, as large a part of the whole as is assumed.
         assumed = rate * (1 - rate) * usual.within / (usual.rate * (1 - usual.rate))
     else:
+        variants = {variant_key(variant): variant for variant in plan.variants}
+        differing = (pair for contest in contests_of(variants) for pair in contest.matchup.keys)
         compared = (
             [(row[one], row[other]) for row in rows if one in row and other in row]
-            for one, other in islice(_compared(plan.variants), MOST_PAIRS)
+            for one, other in islice(differing, MOST_PAIRS)
         )
         known = [pairs for pairs in compared if len(pairs) >= FEWEST_MEASURED]
         if not known:
@@ -247,18 +248,6 @@ def spread_in(book: CaseBook, plan: Plan) -> Spread | None:
         cases=number,
         is_split=within is not None,
     )
-
-
-def _compared(variants: Sequence[Variant]) -> Iterator[tuple[str, str]]:
-    """Keys of variants that differ in one axis alone, by values that are compared."""
-    keys = {variant_key(variant) for variant in variants}
-    for axis, subject, reference in value_pairs(axes_of(variants)):
-        for variant in variants:
-            # As texts: 1, 1.0 and True are values of their own.
-            if axis in variant and repr(variant[axis]) == repr(subject):
-                one, other = variant_key(variant), variant_key({**variant, axis: reference})
-                if other in keys:
-                    yield one, other
 
 
 def _rate(cell: Cell) -> float:

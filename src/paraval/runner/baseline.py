@@ -15,9 +15,8 @@ from paraval.errors import ParavalError, RequestError, why
 from paraval.records import Baseline, Plan, RunInfo
 from paraval.report.baseline_gate import points
 from paraval.report.compare.case_pairs import shared_variants
-from paraval.report.compare.case_results import CaseBook
+from paraval.report.compare.case_results import CaseBook, variant_key
 from paraval.report.contents import References, book_of
-from paraval.report.summary.summary import variant_key
 from paraval.settings import DEFAULT_MAX_DROP, Selection, is_report_file
 from paraval.statistics.anytime import betting_interval
 from paraval.statistics.drops import pairs_to_tell

@@ -2,102 +2,47 @@
 
 Each is a test that may be looked at after every case, over the cases in drawn order. Results come
 in any order; a case counts once all before it have come to an end, so that what is decided depends
-on nothing but the results. The report makes the same comparisons (`report.comparing`); what becomes
+on nothing but the results. The report makes the same comparisons (`report.compare`); what becomes
 of the trials that are left is the driver's.
 """
 
 from __future__ import annotations
 
 import math
-from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from enum import Enum
+from collections import defaultdict
 
-from paraval.records import EARLY_STOP, Outcome, Plan, Trial, Variant
+from paraval.records import EARLY_STOP, Outcome, Plan, Trial
+from paraval.report.compare.case_pairs import DUST, Matchup
+from paraval.report.compare.case_results import variant_key
 from paraval.report.compare.early_claims import Missing
-from paraval.report.compare.variants import ValuePair, axes_of, value_pairs
-from paraval.report.summary.summary import variant_key
+from paraval.report.compare.variants import axes_of, contests_of, value_pairs
 from paraval.statistics.anytime import MeanTest, drawn_order
 from paraval.text.words import counted, percent
 
-Setting = tuple[int, int]
-"""The numbers of two variants that differ in nothing but the values that are compared."""
 
-_DUST = 1e-12
-"""What rounding leaves of thirds and tenths."""
+class _RepeatCount:
+    """A case with a variant: repeats that have not ended, that passed, that were judged."""
 
+    __slots__ = ("judged", "passed", "unended")
 
-class _ComparisonState(Enum):
-    """How a comparison stands."""
-
-    OPEN = "open"
-    DECIDED = "decided"
-    FUTILE = "futile"
-    """Not even winning all that is left would decide it."""
+    def __init__(self) -> None:
+        self.unended = self.passed = self.judged = 0
 
 
-class _LiveComparison:
+class _LiveContest:
     """One comparison: the test, and how far it has come."""
 
-    def __init__(self, settings: Sequence[Setting], cases: int, alpha: float) -> None:
-        self.settings = settings
+    def __init__(self, matchup: Matchup) -> None:
+        self.keys = matchup.keys
         self.at = 0
         """The place of the next case in the drawn order."""
-        self.state = _ComparisonState.OPEN
-        self._cases = cases
-        self._alpha = alpha
-        self._test = MeanTest()
+        self.is_decided = self.is_futile = False
+        """Futile: not even winning all that is left would decide it."""
+        self.test = MeanTest()
 
-    def take(self, difference: float | Missing) -> None:
-        """The next case."""
-        self.at += 1
-        if not isinstance(difference, Missing):
-            self._test.add(difference)
-        if self._test.is_decided(self._alpha):
-            self.state = _ComparisonState.DECIDED
-        elif self._test.is_futile(self._cases - self.at, self._alpha):
-            self.state = _ComparisonState.FUTILE
-
-
-class _Cells:
-    """A case with a variant, in three numbers: repeats that have not ended, passed, were judged."""
-
-    def __init__(self, variants: int, cases: int) -> None:
-        self._variants = variants
-        self._counts = array("I", bytes(4 * 3 * variants * cases))
-
-    def expect(self, case: int, variant: int) -> None:
-        self._counts[self._place(case, variant)] += 1
-
-    def end(self, case: int, variant: int, outcome: Outcome) -> bool:
-        """Counts a repeat; True where it was the last."""
-        place = self._place(case, variant)
-        self._counts[place] -= 1
-        self._counts[place + 1] += outcome is Outcome.PASSED
-        self._counts[place + 2] += outcome.is_judged
-        return self._counts[place] == 0
-
-    def difference(self, case: int, settings: Sequence[Setting]) -> float | Missing:
-        """What the subject passes more of a case; every setting counts the same."""
-        gaps: list[float] = []
-        for one, other in settings:
-            unended, passed, judged = self._of(case, one)
-            other_unended, other_passed, other_judged = self._of(case, other)
-            if unended or other_unended:
-                return Missing.NOT_YET
-            if judged and other_judged:
-                gaps.append(passed / judged - other_passed / other_judged)
-        if not gaps:
-            return Missing.ENDED_WITHOUT
-        mean = math.fsum(gaps) / len(gaps)
-        return 0.0 if abs(mean) < _DUST else mean
-
-    def _of(self, case: int, variant: int) -> Sequence[int]:
-        place = self._place(case, variant)
-        return self._counts[place : place + 3]
-
-    def _place(self, case: int, variant: int) -> int:
-        return 3 * (case * self._variants + variant)
+    @property
+    def is_open(self) -> bool:
+        return not (self.is_decided or self.is_futile)
 
 
 class EarlyStop:
@@ -106,30 +51,17 @@ class EarlyStop:
     def __init__(self, plan: Plan, seed: int) -> None:
         if plan.stop is None:
             raise ValueError(f"the plan of {plan.name} has no rule to stop by")
-        cases = drawn_order(list(dict.fromkeys(trial.case.id for trial in plan.trials)), seed)
-        pairs = value_pairs(axes_of(plan.variants))
+        self._cases = drawn_order(list(dict.fromkeys(t.case.id for t in plan.trials)), seed)
+        variants = {variant_key(variant): variant for variant in plan.variants}
+        among = len(value_pairs(axes_of(plan.variants)))
         self._confidence = plan.stop.confidence
-        self._alpha = (1 - plan.stop.confidence) / max(1, len(pairs))
-        self._places = {case: place for place, case in enumerate(cases)}
-        self._numbers = {variant_key(one): number for number, one in enumerate(plan.variants)}
-        self._cells = _Cells(len(plan.variants), len(cases))
+        self._alpha = (1 - plan.stop.confidence) / max(1, among)
+        self._counts: defaultdict[tuple[str, str], _RepeatCount] = defaultdict(_RepeatCount)
         for trial in plan.trials:
-            self._cells.expect(*self._cell_of(trial))
-        self._contests = [
-            _LiveComparison(settings, len(cases), self._alpha)
-            for pair in pairs
-            if (settings := list(_settings(pair, plan.variants)))
-        ]
-        self._by_variant: Mapping[int, list[_LiveComparison]] = {
-            number: [
-                contest
-                for contest in self._contests
-                if any(number in setting for setting in contest.settings)
-            ]
-            for number in self._numbers.values()
-        }
+            self._count_of(trial).unended += 1
+        self._contests = [_LiveContest(contest.matchup) for contest in contests_of(variants)]
         self.is_possible = bool(self._contests) and not MeanTest().is_futile(
-            len(cases), self._alpha
+            len(self._cases), self._alpha
         )
         """Whether there are enough cases to decide anything, whatever comes."""
         self.verdict: str | None = None
@@ -143,7 +75,7 @@ class EarlyStop:
         while MeanTest().is_futile(least, self._alpha):
             least += 1
         return (
-            f"No early stop: with {counted(len(self._places), 'case')} nothing can be decided at"
+            f"No early stop: with {counted(len(self._cases), 'case')} nothing can be decided at"
             f" {percent(self._confidence)} ({least:,} are needed at least). All of them run."
         )
 
@@ -151,31 +83,51 @@ class EarlyStop:
         """The result of a trial, in whatever order; what was skipped has not run."""
         if outcome is Outcome.SKIPPED or self.verdict is not None:
             return
-        case, variant = self._cell_of(trial)
-        if not self._cells.end(case, variant, outcome):
+        count = self._count_of(trial)
+        count.unended -= 1
+        count.passed += outcome is Outcome.PASSED
+        count.judged += outcome.is_judged
+        if count.unended:
             return
-        for contest in self._by_variant[variant]:
-            if contest.at == case:
+        for contest in self._contests:
+            if contest.is_open and self._cases[contest.at] == trial.case.id:
                 self._advance(contest)
-        if self.is_possible and not any(
-            one.state is _ComparisonState.OPEN for one in self._contests
-        ):
+        if self.is_possible and not any(contest.is_open for contest in self._contests):
             self.verdict = self._in_words()
 
-    def _cell_of(self, trial: Trial) -> tuple[int, int]:
-        return self._places[trial.case.id], self._numbers[variant_key(trial.variant)]
+    def _count_of(self, trial: Trial) -> _RepeatCount:
+        return self._counts[trial.case.id, variant_key(trial.variant)]
 
-    def _advance(self, contest: _LiveComparison) -> None:
-        while contest.state is _ComparisonState.OPEN:
-            difference = self._cells.difference(contest.at, contest.settings)
+    def _advance(self, contest: _LiveContest) -> None:
+        while contest.is_open:
+            difference = self._difference(self._cases[contest.at], contest)
             if difference is Missing.NOT_YET:
                 return
-            contest.take(difference)
+            contest.at += 1
+            if not isinstance(difference, Missing):
+                contest.test.add(difference)
+            contest.is_decided = contest.test.is_decided(self._alpha)
+            left = len(self._cases) - contest.at
+            contest.is_futile = not contest.is_decided and contest.test.is_futile(left, self._alpha)
+
+    def _difference(self, case: str, contest: _LiveContest) -> float | Missing:
+        """What the subject passes more of a case; every setting counts the same."""
+        gaps: list[float] = []
+        for one, other in contest.keys:
+            subject, reference = self._counts[case, one], self._counts[case, other]
+            if subject.unended or reference.unended:
+                return Missing.NOT_YET
+            if subject.judged and reference.judged:
+                gaps.append(subject.passed / subject.judged - reference.passed / reference.judged)
+        if not gaps:
+            return Missing.ENDED_WITHOUT
+        mean = math.fsum(gaps) / len(gaps)
+        return 0.0 if abs(mean) < DUST else mean
 
     def _in_words(self) -> str:
         after = max(contest.at for contest in self._contests)
-        cases = f"after {after:,} of {counted(len(self._places), 'case')}"
-        decided = sum(contest.state is _ComparisonState.DECIDED for contest in self._contests)
+        cases = f"after {after:,} of {counted(len(self._cases), 'case')}"
+        decided = sum(contest.is_decided for contest in self._contests)
         if decided == len(self._contests):
             return f"{EARLY_STOP}: decided {cases}"
         if not decided:
@@ -184,20 +136,3 @@ class EarlyStop:
             f"{EARLY_STOP}: {decided:,} of {len(self._contests):,} comparisons decided {cases};"
             " in the others no difference can be shown any more (futile)"
         )
-
-
-def _settings(pair: ValuePair, variants: Sequence[Variant]) -> Iterator[Setting]:
-    """The variants that stand against each other: all other choices are the same."""
-    references = {
-        _others(variant, pair.axis): number
-        for number, variant in enumerate(variants)
-        if repr(variant.get(pair.axis)) == repr(pair.reference)
-    }
-    for number, variant in enumerate(variants):
-        others = _others(variant, pair.axis)
-        if repr(variant.get(pair.axis)) == repr(pair.subject) and others in references:
-            yield number, references[others]
-
-
-def _others(variant: Variant, axis: str) -> str:
-    return repr([(name, value) for name, value in variant.items() if name != axis])

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from paraval.statistics.distributions import check_confidence, incomplete_beta
-from paraval.statistics.pairs import adjust_sums, check_differences, is_pass_fail, paired_interval
-from paraval.statistics.power import interval_quantile
+from paraval.statistics.pairs import adjust_sums, interval_quantile, is_pass_fail, paired_interval
 from paraval.statistics.rates import clopper_pearson
 
 MOST_PAIRS = 1_000_000
@@ -50,48 +48,30 @@ def pairs_to_tell(
     million pairs would not do.
     """
     check_confidence(confidence)
-    check_differences(differences)
-    if not math.isfinite(bound):
-        raise ValueError(f"a bound is a finite number, not {bound}")
     n = len(differences)
     mean = math.fsum(differences) / n
-    shares = _DifferenceShares(
-        mean=mean,
-        square=math.fsum(value * value for value in differences) / n,
-        # The upper end is that of a comparison.
-        step=1.0 if mean > bound else step,
-        is_pass_fail=is_pass_fail(differences, step),
-        confidence=confidence,
-    )
-    return _more_until(lambda pairs: shares.tell(pairs, bound), n)
+    square = math.fsum(value * value for value in differences) / n
+    is_normal = is_pass_fail(differences, step)
+    # The upper end is that of a comparison.
+    own_step = 1.0 if mean > bound else step
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _DifferenceShares:
-    """Differences that come in the same shares, however many there are."""
-
-    mean: float
-    square: float
-    step: float
-    is_pass_fail: bool
-    confidence: float
-
-    def tell(self, pairs: int, bound: float) -> bool:
-        adjusted = adjust_sums(pairs, pairs * self.mean, pairs * self.square, step=self.step)
-        quantile = interval_quantile(pairs, self.confidence, is_normal=self.is_pass_fail)
-        if self.mean <= bound:
-            return bound - adjusted.mean > quantile * adjusted.error
-        if adjusted.mean - bound <= quantile * adjusted.error:
+    def tells(pairs: int) -> bool:
+        """Were there so many differences, in the same shares."""
+        adjusted = adjust_sums(pairs, pairs * mean, pairs * square, step=own_step)
+        half = interval_quantile(pairs, confidence, is_normal=is_normal) * adjusted.error
+        if mean <= bound:
+            return bound - adjusted.mean > half
+        if adjusted.mean - bound <= half:
             return False
-        return not self.is_pass_fail or self._are_losses_too_few(pairs, bound)
-
-    def _are_losses_too_few(self, pairs: int, bound: float) -> bool:
-        """For a mean as low as the bound, with as many wins: Clopper and Pearson, the other way
-        round."""
-        wins, losses = (self.square + self.mean) / 2, (self.square - self.mean) / 2
-        lost = pairs * losses
+        if not is_normal:
+            return True
+        # For a mean as low as the bound, with as many wins: Clopper and Pearson, the other way
+        # round.
+        wins, lost = (square + mean) / 2, pairs * (square - mean) / 2
         likely = incomplete_beta(lost + 1, pairs - lost, wins - bound) if lost < pairs else 0.0
-        return likely > (1 + self.confidence) / 2
+        return likely > (1 + confidence) / 2
+
+    return _more_until(tells, n)
 
 
 def _more_until(tells: Callable[[int], bool], n: int) -> int | None:

@@ -27,22 +27,7 @@ from paraval.statistics.means import MADE_UP, mean_interval, quantile
 
 # The bootstrap of a mean, corrected for bias and acceleration (BCa; Efron 1987).
 
-MOST_DRAWS = 5_000_000
-"""Values that are drawn at most: under a second."""
-STEEPEST_TILT = 20.0
-"""In standard errors: no bound that anyone asks for lies further out."""
-HALVINGS = 24
-"""They leave a few millionths of a standard error."""
 NORMAL = NormalDist()
-
-
-def bootstrap_quantiles(
-    values: Sequence[float], confidence: float, *, seed: int, resamples: int
-) -> tuple[float, float]:
-    """The bounds of the mean. The values are finite, and not all the same."""
-    if len(values) * resamples <= MOST_DRAWS:
-        return _drawn(values, confidence, seed=seed, resamples=resamples)
-    return _computed(values, confidence)
 
 
 def _drawn(
@@ -77,61 +62,6 @@ def _levels(values: Sequence[float], share: float, confidence: float) -> tuple[f
     return (level(tail), level(1 - tail))
 
 
-def _computed(values: Sequence[float], confidence: float) -> tuple[float, float]:
-    mean = fmean(values)
-    spread = math.sqrt(fmean((value - mean) ** 2 for value in values))
-    # A thousandth of the spread is lost in the mean of so many, and bounds the work.
-    scaled = Counter(round((value - mean) / spread, 3) for value in values)
-    resampled = _Resampled(tuple(scaled.items()), len(values))
-    low, high = _levels(values, resampled.at(0.0).share, confidence)
-    return (mean + spread * resampled.quantile(low), mean + spread * resampled.quantile(high))
-
-
-class _SamplePoint(NamedTuple):
-    mean: float
-    share: float
-    """Of the resampled means, those up to this one."""
-
-
-class _Resampled:
-    """How the mean of a resample is spread, for values of mean 0 and spread 1 with their counts."""
-
-    def __init__(self, counts: Sequence[tuple[float, int]], n: int) -> None:
-        self._counts = counts
-        self._n = n
-        self._skew = math.fsum(value**3 * count for value, count in counts) / n
-
-    def at(self, tilt: float) -> _SamplePoint:
-        """The point of the spread where values weigh as much as exp(tilt * value)."""
-        top = max(tilt * value for value, _ in self._counts)
-        weights = [count * math.exp(tilt * value - top) for value, count in self._counts]
-        total = math.fsum(weights)
-        mean, square = (
-            math.fsum(w * value**power for w, (value, _) in zip(weights, self._counts, strict=True))
-            / total
-            for power in (1, 2)
-        )
-        exponent = tilt * mean - top - math.log(total / self._n)
-        root = math.copysign(math.sqrt(max(0.0, 2 * self._n * exponent)), tilt)
-        slope = tilt * math.sqrt(self._n * max(0.0, square - mean * mean))
-        if abs(root) < 1e-3 or slope == 0:
-            # 1 / root - 1 / slope has a gap at 0, where its limit is known.
-            correction = self._skew / (6 * math.sqrt(self._n))
-        else:
-            correction = 1 / root - 1 / slope
-        return _SamplePoint(mean, NORMAL.cdf(root) + NORMAL.pdf(root) * correction)
-
-    def quantile(self, level: float) -> float:
-        low, high = (edge / math.sqrt(self._n) for edge in (-STEEPEST_TILT, STEEPEST_TILT))
-        for _ in range(HALVINGS):
-            middle = (low + high) / 2
-            if self.at(middle).share < level:
-                low = middle
-            else:
-                high = middle
-        return self.at(high).mean
-
-
 # How a sum is spread when each of its terms may as well have the other sign.
 
 DUST = 1e-9
@@ -144,7 +74,7 @@ MOST_STEPS = 3_000_000
 LEFT_OUT = 2e-36
 """More than the windows of all sizes of a grid leave out together, so that no p is 0."""
 MOST_FLIPPED = 4_096
-"""So many of the largest terms are flipped one by one."""
+"""So many terms are flipped one by one."""
 
 
 class Grid(NamedTuple):
@@ -161,22 +91,6 @@ class Grid(NamedTuple):
             work += (reach + 1) * len(_window(count))
             reach += size * count
         return work
-
-
-def flip_p(terms: Sequence[float], *, seed: int, resamples: int) -> float:
-    """How likely a sum at least as far from 0 is, when every sign is a fair coin."""
-    # A 0 never changes the sum.
-    terms = [term for term in terms if abs(term) > DUST]
-    if not terms:
-        return 1.0
-    grid = _on_grid(terms)
-    if grid is not None and grid.steps <= MOST_STEPS:
-        return _counted(grid)
-    sizes = [abs(term) for term in terms]
-    least = abs(math.fsum(terms)) - DUST * math.fsum(sizes)
-    if len(sizes) <= MOST_ENUMERATED:
-        return _enumerated(sizes, least)
-    return _drawn_flips(sizes, least, seed=seed, resamples=resamples)
 
 
 def _on_grid(terms: Sequence[float]) -> Grid | None:
@@ -232,19 +146,16 @@ def _enumerated(sizes: Sequence[float], least: float) -> float:
 def _drawn_flips(sizes: Sequence[float], least: float, *, seed: int, resamples: int) -> float:
     """By chance, eight signs for each random byte; and the sum that was seen counts as one.
 
-    Beyond the largest few thousand the rest are added as one normal variable, which so many
-    smaller terms are: the work stays the same for any number of them.
+    The sum of thousands of terms is spread normally, and need not be drawn.
     """
+    if len(sizes) > MOST_FLIPPED:
+        spread = math.sqrt(math.fsum(size * size for size in sizes))
+        return min(1.0, 2 * NORMAL.cdf(-least / spread) + LEFT_OUT)
     rng = random.Random(seed)  # noqa: S311 - no secret: the same seed must give the same p
-    ordered = sorted(sizes, reverse=True)
-    flipped, rest = ordered[:MOST_FLIPPED], ordered[MOST_FLIPPED:]
-    tables = [_sums_of_signs(flipped[i : i + 8]) for i in range(0, len(flipped), 8)]
-    spread = math.sqrt(math.fsum(size * size for size in rest))
+    tables = [_sums_of_signs(sizes[i : i + 8]) for i in range(0, len(sizes), 8)]
     as_far = 1
     for _ in range(resamples):
         total = sum(map(operator.getitem, tables, rng.randbytes(len(tables))))
-        if rest:
-            total += rng.gauss(0, spread)
         as_far += abs(total) >= least
     return as_far / (resamples + 1)
 
@@ -259,7 +170,9 @@ def _sums_of_signs(sizes: Sequence[float]) -> list[float]:
 
 
 BOOTSTRAPPED_ALONE = 60
-"""From so many pairs on the bootstrap needs no help."""
+"""From so many pairs on the bootstrap needs no help ..."""
+MOST_BOOTSTRAPPED = 500
+"""... and beyond so many Student's interval is as good."""
 SUREST = 0.9999
 """Of two or three pairs, as many resamples as are drawn could tell no more."""
 
@@ -284,7 +197,6 @@ def mcnemar_mid_p(wins: int, losses: int) -> float:
     equal sides different. The mid-p comes close to 5 %, since how many pairs differ is itself a
     matter of chance. Were that number fixed, as where every pair differs, it could be 7.7 %.
     """
-    _check_split(wins, losses)
     if wins == losses:
         return 1.0
     fewer, n = min(wins, losses), wins + losses
@@ -303,52 +215,35 @@ def paired_interval(
     interval then holds the truth 94 % of the time or more, and 91 % at worst: where most cases
     waver a little and a few, rarely seen, break for good.
     """
-    quantile = half_width_quantile(differences, confidence, step=step)
-    mean = fmean(differences)
-    adjusted = adjust(differences, step=step)
+    n, mean = len(differences), fmean(differences)
+    quantile = interval_quantile(n, confidence, is_normal=is_pass_fail(differences, step))
+    squares = math.fsum(value * value for value in differences)
+    adjusted = adjust_sums(n, math.fsum(differences), squares, step=step)
     low = adjusted.mean - quantile * adjusted.error
     high = adjusted.mean + quantile * adjusted.error
     return (mean, max(-1.0, min(low, mean)), min(1.0, max(high, mean)))
 
 
-def adjust(differences: Sequence[float], *, step: float = 1.0) -> Adjusted:
-    squares = math.fsum(value * value for value in differences)
-    return adjust_sums(len(differences), math.fsum(differences), squares, step=step)
-
-
 def adjust_sums(pairs: float, total: float, squares: float, *, step: float = 1.0) -> Adjusted:
-    """The same from the number of pairs, the sum of their differences and that of the squares."""
-    if not 0 < step <= 1:
-        raise ValueError(f"a step is more than 0 and at most 1, not {step}")
+    """From the number of pairs, the sum of their differences and that of the squares."""
     n = pairs + MADE_UP
     mean = total / n
     square = (squares + MADE_UP * step * step) / n
     return Adjusted(mean, math.sqrt(max(0.0, square - mean * mean) / n))
 
 
-def half_width_quantile(
-    differences: Sequence[float], confidence: float, *, step: float = 1.0
-) -> float:
-    """How many standard errors an interval of these differences goes to each side."""
+def interval_quantile(pairs: int, confidence: float, *, is_normal: bool) -> float:
+    """How many standard errors an interval of so many differences goes to each side."""
     check_confidence(confidence)
-    check_differences(differences)
-    if is_pass_fail(differences, step):
+    if is_normal:
         return normal_quantile(confidence)
-    return student_quantile(0.5 + confidence / 2, max(1, len(differences) - 1))
+    return student_quantile(0.5 + confidence / 2, max(1, pairs - 1))
 
 
 def is_pass_fail(differences: Sequence[float], step: float = 1.0) -> bool:
     """Whether the counts of wins and losses say all: not where repeats waver, though the rates of
     both sides may be the same."""
     return step == 1 and all(value in (-1, 0, 1) for value in differences)
-
-
-def check_differences(differences: Sequence[float]) -> None:
-    if not differences:
-        raise ValueError("a difference needs at least one pair")
-    for value in differences:
-        if not -1 <= value <= 1:
-            raise ValueError(f"a difference of rates lies within -1 and 1, not at {value}")
 
 
 def sign_flip_p(differences: Sequence[float], *, seed: int = 0, resamples: int = 9_999) -> float:
@@ -358,11 +253,18 @@ def sign_flip_p(differences: Sequence[float], *, seed: int = 0, resamples: int =
     of them that are multiples of one fraction, as rates over repeats are. Else from as many
     random flips as `resamples` says, and the one that was seen.
     """
-    if not differences or not all(math.isfinite(value) for value in differences):
-        raise ValueError("flips of signs need finite differences, at least one")
-    if resamples < 1:
-        raise ValueError(f"a p-value needs at least one resample, not {resamples}")
-    return flip_p(differences, seed=seed, resamples=resamples)
+    # A 0 never changes the sum.
+    terms = [term for term in differences if abs(term) > DUST]
+    if not terms:
+        return 1.0
+    grid = _on_grid(terms)
+    if grid is not None and grid.steps <= MOST_STEPS:
+        return _counted(grid)
+    sizes = [abs(term) for term in terms]
+    least = abs(math.fsum(terms)) - DUST * math.fsum(sizes)
+    if len(sizes) <= MOST_ENUMERATED:
+        return _enumerated(sizes, least)
+    return _drawn_flips(sizes, least, seed=seed, resamples=resamples)
 
 
 def bca_interval(
@@ -378,14 +280,10 @@ def bca_interval(
     of its spread.
     """
     check_confidence(confidence)
-    if not differences or not all(math.isfinite(value) for value in differences):
-        raise ValueError("a bootstrap needs finite differences, at least one")
-    if resamples < 1:
-        raise ValueError(f"a bootstrap needs at least one resample, not {resamples}")
     lowest, highest = min(differences), max(differences)
     if highest - lowest <= DUST:
         return (lowest, highest)
-    return bootstrap_quantiles(differences, confidence, seed=seed, resamples=resamples)
+    return _drawn(differences, confidence, seed=seed, resamples=resamples)
 
 
 def score_interval(
@@ -402,9 +300,11 @@ def score_interval(
     spread guessed from so few (Hesterberg 2015). One pair alone leaves all open.
     """
     n = len(differences)
+    _, low, high = mean_interval(differences, confidence)
+    if n > MOST_BOOTSTRAPPED:
+        return (low, high)
     if n >= BOOTSTRAPPED_ALONE:
         return bca_interval(differences, confidence, seed=seed, resamples=resamples)
-    _, low, high = mean_interval(differences, confidence)
     surer = _surer(confidence, n) if n > 1 else confidence
     bounds = bca_interval(differences, surer, seed=seed, resamples=resamples)
     lowest, highest = min(-1.0, *differences), max(1.0, *differences)
@@ -421,17 +321,9 @@ def _surer(confidence: float, n: int) -> float:
 def holm(ps: Sequence[float]) -> list[float]:
     """p-values of several comparisons, made larger (Holm 1979) so that the chance of any false
     claim among them stays what it is for one; in the order given."""
-    for p in ps:
-        if not 0 <= p <= 1:
-            raise ValueError(f"a p-value lies between 0 and 1, not at {p}")
     adjusted = [0.0] * len(ps)
     largest = 0.0
     for rank, place in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
         largest = max(largest, min(1.0, (len(ps) - rank) * ps[place]))
         adjusted[place] = largest
     return adjusted
-
-
-def _check_split(wins: int, losses: int) -> None:
-    if wins < 0 or losses < 0:
-        raise ValueError(f"{wins} wins and {losses} losses are not possible")

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from paraval.statistics.distributions import (
-    check_confidence,
     incomplete_beta,
     normal_quantile,
-    student_quantile,
 )
-from paraval.statistics.pairs import adjust_sums, check_differences, is_pass_fail
+from paraval.statistics.pairs import adjust_sums, interval_quantile, is_pass_fail
 
 _FINE = 1e-6
 
@@ -31,9 +29,6 @@ class SeenSpread:
 
 
 def seen_spread(differences: Sequence[float], *, step: float = 1.0) -> SeenSpread:
-    check_differences(differences)
-    if not 0 < step <= 1:
-        raise ValueError(f"a step is more than 0 and at most 1, not {step}")
     return SeenSpread(
         pairs=len(differences),
         square=math.fsum(value * value for value in differences) / len(differences),
@@ -55,87 +50,67 @@ def detectable_from(
     waver, it is a difference that lies evenly on the cases; one that comes from a few that turn for
     good is shown less often.
     """
-    if among < 1:
-        raise ValueError(f"a comparison is one among at least 1, not {among}")
-    shows = _Shows(
-        seen=seen,
-        inside=interval_quantile(seen.pairs, confidence, is_normal=seen.is_pass_fail),
-        alpha=(1 - confidence) / among,
-        power=_check_power(power),
-    )
+    inside = interval_quantile(seen.pairs, confidence, is_normal=seen.is_pass_fail)
+    alpha = (1 - confidence) / among
+    fewest_wins = _fewest_wins(seen, inside, alpha)
     few, enough = 0.0, 1.0
     while enough - few > _FINE:
         middle = (few + enough) / 2
-        if shows.often(middle):
+        # Both are roundings by the normal distribution. Where few cases differ, whole ones count:
+        # so many wins, of a step each, and no fewer.
+        if (
+            _is_shown(middle, seen, inside, alpha, power)
+            and _at_least(fewest_wins, seen.pairs, _winning(middle, seen)) >= power
+        ):
             enough = middle
         else:
             few = middle
     return enough
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shows:
-    """Whether cases like some that were seen would show a true difference."""
+def _square(difference: float, seen: SeenSpread) -> float:
+    square = max(seen.square, seen.step * difference)
+    # Repeats that waver do so around the difference, too.
+    return square if seen.is_pass_fail else max(seen.square + difference**2, square)
 
-    seen: SeenSpread
-    inside: float
-    """Standard errors from the middle of the interval to its ends."""
-    alpha: float
-    """What the test must stay below."""
-    power: float
 
-    def often(self, difference: float) -> bool:
-        n, step = self.seen.pairs, self.seen.step
-        square = max(self.seen.square, step * difference)
-        if not self.seen.is_pass_fail:
-            # Repeats that waver do so around the difference, too.
-            square = max(self.seen.square + difference**2, square)
-        differing = square / step**2
-        chance = NormalDist().inv_cdf(self.power) * math.sqrt((square - difference**2) / n)
-        least = difference - chance
-        if least <= 0:
-            return False
-        # With fewer wins, fewer cases differ.
-        square -= step**2 * chance * difference / square
-        if least <= normal_quantile(1 - self.alpha) * math.sqrt(square / n):
-            return False
-        adjusted = adjust_sums(n, n * least, n * square, step=step)
-        if adjusted.mean <= self.inside * adjusted.error:
-            return False
-        # Both are roundings by the normal distribution. Where few cases differ, whole ones count:
-        # so many wins, of a step each, and no fewer.
-        winning = min(1.0, (differing + difference / step) / 2)
-        return _at_least(self._fewest_wins(), n, winning) >= self.power
+def _winning(difference: float, seen: SeenSpread) -> float:
+    """How likely a case is won."""
+    return min(1.0, (_square(difference, seen) / seen.step**2 + difference / seen.step) / 2)
 
-    def _fewest_wins(self) -> int:
-        """Without a loss."""
-        pairs, step = self.seen.pairs, self.seen.step
-        # By mid-p McNemar 2^-n, by flips of signs, which are for repeats, 2 * 2^-n.
-        sides = 1 if self.seen.is_pass_fail else 2
-        wins = math.floor(math.log2(sides / self.alpha)) + 1
-        while wins <= pairs:
-            total = wins * step
-            adjusted = adjust_sums(pairs, total, total * step, step=step)
-            if adjusted.mean > self.inside * adjusted.error:
-                break
-            wins += 1
-        return wins
+
+def _is_shown(
+    difference: float, seen: SeenSpread, inside: float, alpha: float, power: float
+) -> bool:
+    """Whether cases like some that were seen would show a true difference, by the test, which must
+    stay below `alpha`, and by the interval: `inside` standard errors lie on each side."""
+    n, step, square = seen.pairs, seen.step, _square(difference, seen)
+    chance = NormalDist().inv_cdf(power) * math.sqrt((square - difference**2) / n)
+    least = difference - chance
+    if least <= 0:
+        return False
+    # With fewer wins, fewer cases differ.
+    square -= step**2 * chance * difference / square
+    if least <= normal_quantile(1 - alpha) * math.sqrt(square / n):
+        return False
+    adjusted = adjust_sums(n, n * least, n * square, step=step)
+    return adjusted.mean > inside * adjusted.error
+
+
+def _fewest_wins(seen: SeenSpread, inside: float, alpha: float) -> int:
+    """Without a loss."""
+    # By mid-p McNemar 2^-n, by flips of signs, which are for repeats, 2 * 2^-n.
+    sides = 1 if seen.is_pass_fail else 2
+    wins = math.floor(math.log2(sides / alpha)) + 1
+    while wins <= seen.pairs:
+        total = wins * seen.step
+        adjusted = adjust_sums(seen.pairs, total, total * seen.step, step=seen.step)
+        if adjusted.mean > inside * adjusted.error:
+            break
+        wins += 1
+    return wins
 
 
 def _at_least(wins: int, pairs: int, chance: float) -> float:
     """How likely so many of so many pairs are won, or more."""
     return incomplete_beta(wins, pairs - wins + 1, chance) if wins <= pairs else 0.0
-
-
-def interval_quantile(pairs: int, confidence: float, *, is_normal: bool) -> float:
-    """How many standard errors an interval of so many differences goes to each side."""
-    if is_normal:
-        return normal_quantile(confidence)
-    check_confidence(confidence)
-    return student_quantile(0.5 + confidence / 2, max(1, pairs - 1))
-
-
-def _check_power(power: float) -> float:
-    if not 0 < power < 1:
-        raise ValueError(f"a power lies between 0 and 1, not at {power}")
-    return power

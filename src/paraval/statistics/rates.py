@@ -28,7 +28,6 @@ def wilson(successes: float, n: int, confidence: float = 0.95) -> tuple[float, f
     check_confidence(confidence)
     if n == 0:
         return (0.0, 1.0)
-    _check_counts(successes, n)
     return _score_interval(successes / n, n, confidence)
 
 
@@ -40,7 +39,6 @@ def clopper_pearson(successes: int, n: int, confidence: float = 0.95) -> tuple[f
     check_confidence(confidence)
     if n == 0:
         return (0.0, 1.0)
-    _check_counts(successes, n)
     tail = (1 - confidence) / 2
     low = 0.0 if successes == 0 else beta_quantile(tail, successes, n - successes + 1)
     high = 1.0 if successes == n else beta_quantile(1 - tail, successes + 1, n - successes)
@@ -67,8 +65,6 @@ def clustered_rate_interval(
     """
     check_confidence(confidence)
     judged = [(passed, n) for passed, n in clusters if n != 0]
-    for passed, n in judged:
-        _check_counts(passed, n)
     if not judged:
         return (0.0, 1.0)
     total = sum(n for _, n in judged)
@@ -78,13 +74,11 @@ def clustered_rate_interval(
 
 def pass_at_k(n: int, c: int, k: int) -> float:
     """How likely at least one of `k` repeats of a case passes, when `c` of `n` did; unbiased."""
-    _check_draws(n, c, k)
     return 1 - math.comb(n - c, k) / math.comb(n, k)
 
 
 def pass_hat_k(n: int, c: int, k: int) -> float:
     """How likely all of `k` repeats of a case pass, when `c` of `n` did; unbiased."""
-    _check_draws(n, c, k)
     return math.comb(c, k) / math.comb(n, k)
 
 
@@ -118,14 +112,3 @@ def _effective_trials(
     t = student_quantile(0.5 + confidence / 2, cases - 1)
     effective = total / design_effect * (normal_quantile(confidence) / t) ** 2
     return max(fewest, min(effective, total))
-
-
-def _check_counts(successes: float, n: float) -> None:
-    if not 0 <= successes <= n:
-        raise ValueError(f"{successes} successes in {n} are not possible")
-
-
-def _check_draws(n: int, c: int, k: int) -> None:
-    _check_counts(c, n)
-    if not 1 <= k <= n:
-        raise ValueError(f"of {n} repeats, {k} cannot be drawn")

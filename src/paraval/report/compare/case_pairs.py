@@ -1,6 +1,6 @@
 """The cases of one comparison, each in a few numbers: what it came to on both sides.
 
-Which cells stand against which is decided here, too; what the numbers mean, in `compute`.
+What the numbers mean is in `compute`.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import fmean
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ _SHORT = math.log(0.01)
 
 
 class CellFigures(NamedTuple):
-    """What a cell comes to; worked out once, since a cell may stand against many."""
+    """What a cell comes to."""
 
     judged: int
     passed: int
@@ -50,10 +51,6 @@ class Setting(NamedTuple):
 
     subject: CellFigures
     reference: CellFigures
-
-    @property
-    def is_judged(self) -> bool:
-        return self.subject.judged > 0 and self.reference.judged > 0
 
 
 Settings = Sequence[Setting]
@@ -140,27 +137,6 @@ class Pairs:
     def turned(self) -> CaseChanges:
         return CaseChanges(**{how: tuple(cases) for how, cases in self._turned.items()})
 
-    def mirrored(self) -> Pairs:
-        """The same with the sides exchanged."""
-        other = Pairs()
-        other.rates_subject, other.rates_reference = self.rates_reference, self.rates_subject
-        other.differences = _negated(self.differences)
-        other.scores = _negated(self.scores)
-        other.log_seconds, other.log_usd = _negated(self.log_seconds), _negated(self.log_usd)
-        other.timeouts = (self.timeouts[1], self.timeouts[0])
-        other._log_times = (self._log_times[1], self._log_times[0])
-        other.worst, other.best = _negated(self.best), _negated(self.worst)
-        other.has_errors, other.has_more_scores = self.has_errors, self.has_more_scores
-        other.is_single = self.is_single
-        for kinds, number in self.repeats.items():
-            turned = sorted((reference, subject) for subject, reference in kinds)
-            other.repeats[tuple(turned)] += number
-        other._left_out = {
-            _OTHER_SIDE.get(why, why): list(of) for why, of in self._left_out.items()
-        }
-        other._turned = {_OTHER_SIDE.get(how, how): list(of) for how, of in self._turned.items()}
-        return other
-
     def _add_judged(self, case: str, judged: Settings) -> None:
         subject = _mean([one.rate for one, _ in judged])
         reference = _mean([other.rate for _, other in judged])
@@ -220,16 +196,6 @@ class Pairs:
         self._left_out.setdefault(why, []).append(case)
 
 
-_OTHER_SIDE = {
-    "only_subject": "only_reference",
-    "only_reference": "only_subject",
-    "unjudged_subject": "unjudged_reference",
-    "unjudged_reference": "unjudged_subject",
-    "broke": "mended",
-    "mended": "broke",
-}
-
-
 def figures_of(cell: Cell) -> CellFigures:
     passed, judged = cell.passed, cell.passed + cell.failed
     ended = judged + cell.errors
@@ -283,16 +249,10 @@ def _log_mean(total: float, number: int) -> float | None:
     return math.log(total / number) if number and 0 < total < math.inf else None
 
 
-def _negated(values: array[float]) -> array[float]:
-    # 0.0 less the value, since -0.0 would be another way to say nothing.
-    return array("d", (0.0 - value for value in values))
-
-
 # What stands against what: the cells of two values of an axis, or of two books, case by case.
 
 Cells = Mapping[str, Cell]
-Row = Mapping[str, CellFigures]
-"""Both of a case, by the keys of variants."""
+"""Of a case, by the keys of variants."""
 
 
 class UnpairableError(ValueError):
@@ -305,13 +265,14 @@ class Matchup:
 
     keys: tuple[tuple[str, str], ...]
 
+    @property
+    def turned(self) -> Matchup:
+        """The same with the sides exchanged."""
+        return Matchup(keys=tuple((other, one) for one, other in self.keys))
+
     def add_row(self, pairs: Pairs, case: str, subject: Cells, reference: Cells) -> None:
         """Enters a case with its cells on both sides, if it has any."""
-        self.add_figures(pairs, case, row_of(subject), row_of(reference))
-
-    def add_figures(self, pairs: Pairs, case: str, subject: Row, reference: Row) -> None:
-        """The same, where what the cells come to is known already."""
-        settings = self.matched(subject, reference)
+        settings = self.settings(subject, reference)
         if settings:
             pairs.add(case, settings)
         elif any(key in subject for key, _ in self.keys):
@@ -320,11 +281,8 @@ class Matchup:
             pairs.add_only(case, on_subject=False)
 
     def settings(self, subject: Cells, reference: Cells) -> list[Setting]:
-        return self.matched(row_of(subject), row_of(reference))
-
-    def matched(self, subject: Row, reference: Row) -> list[Setting]:
         return [
-            Setting(subject[one], reference[other])
+            Setting(figures_of(subject[one]), figures_of(reference[other]))
             for one, other in self.keys
             if one in subject and other in reference
         ]
@@ -373,6 +331,13 @@ def shared_variants(
     """
     if len(subject) == len(reference) == 1:
         return dict(zip(subject, reference, strict=True))
+    return same_variants(subject, reference)
+
+
+def same_variants(
+    subject: Mapping[str, Variant], reference: Mapping[str, Variant]
+) -> dict[str, str]:
+    """By their axes and values alone."""
     theirs = {_identity(variant): key for key, variant in reference.items()}
     return {
         key: theirs[same]
@@ -390,29 +355,16 @@ def pairs_of(subject: CaseBook, reference: CaseBook, matchup: Matchup) -> Pairs:
 def pairs_of_each(
     subject: CaseBook, reference: CaseBook, matchups: Sequence[Matchup]
 ) -> list[Pairs]:
-    """The same for several, in one pass: what the cells of a case come to is worked out once."""
+    """The same for several, in one pass."""
     gathered = [Pairs() for _ in matchups]
-    for case, cells in subject.rows():
-        _enter(gathered, matchups, case, row_of(cells), row_of(reference.cells_of(case)))
-    for case, cells in reference.rows():
-        if case not in subject:
-            _enter(gathered, matchups, case, {}, row_of(cells))
+    both = ((case, cells, reference.cells_of(case)) for case, cells in subject.rows())
+    only: Iterable[tuple[str, Cells, Cells]] = (
+        (case, {}, cells) for case, cells in reference.rows() if case not in subject
+    )
+    for case, ours, theirs in chain(both, only):
+        for matchup, pairs in zip(matchups, gathered, strict=True):
+            matchup.add_row(pairs, case, ours, theirs)
     return gathered
-
-
-def _enter(
-    gathered: Sequence[Pairs],
-    matchups: Sequence[Matchup],
-    case: str,
-    subject: Row,
-    reference: Row,
-) -> None:
-    for matchup, pairs in zip(matchups, gathered, strict=True):
-        matchup.add_figures(pairs, case, subject, reference)
-
-
-def row_of(cells: Cells) -> Row:
-    return {key: figures_of(cell) for key, cell in cells.items()}
 
 
 def _identity(variant: Variant) -> tuple[tuple[str, str], ...]:

@@ -12,7 +12,11 @@ from typing import NamedTuple
 from paraval.codec import finite
 from paraval.records import Outcome, TrialResult, Variant
 from paraval.report.summary.costs import is_known, is_timeout, seconds_to_verdict, spend_of
-from paraval.report.summary.summary import variant_key
+
+
+def variant_key(variant: Variant) -> str:
+    """What tells variants apart; not the mapping itself, for which 1, 1.0 and True are the same."""
+    return repr(tuple(variant.items()))
 
 
 class Cell(NamedTuple):

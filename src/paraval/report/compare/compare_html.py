@@ -5,12 +5,11 @@ It tells the story that the terminal tells, in the style of a run's page.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from paraval.report.compare.comparison import Comparison
 from paraval.report.compare.compute import finding_of
-from paraval.report.compare.outline import ComparisonOutline, headline, story_of
+from paraval.report.compare.outline import headline, story_of
 from paraval.report.compare.sentences import not_made
 from paraval.report.compare.two_runs import ComparedMetric, SideComparison
 from paraval.report.compare.within_run import VariantComparisons, details_of
@@ -26,7 +25,6 @@ from paraval.report.page.answers import (
     named,
     turned_lists,
 )
-from paraval.report.page.charts.data import ForestRow
 from paraval.report.page.charts.forest import forest, reach_of
 from paraval.report.page.heading import MARKS, Fact
 from paraval.report.page.rendering import policy, rendered, style
@@ -43,7 +41,11 @@ def versus_page(versus: SideComparison, drop: DropVerdict | None) -> str:
     story = story_of(versus, _named, most=_MOST_CASES, drop=drop)
     metric = versus.question.metric
     whole = list(forest_row(versus.comparison, _names(versus.comparison)))
-    each = list(_variant_rows(versus))
+    each = [
+        row
+        for variant, comparison in versus.by_variant
+        for row in forest_row(comparison, variant_label(variant))
+    ]
     # One axis of points for both drawings: they are read against one another.
     reach = reach_of([*whole, *each])
     variants = [_of_variant(variant_label(one), found) for one, found in versus.by_variant]
@@ -54,7 +56,7 @@ def versus_page(versus: SideComparison, drop: DropVerdict | None) -> str:
         title=_title(versus),
         gate=drop,
         gate_mark="" if drop is None else MARKS[drop.verdict],
-        facts=_facts(story),
+        facts=[Fact(name="A", value=story.reference), Fact(name="B", value=story.subject)],
         answer=replace(_answer(versus.comparison, metric), details=()),
         forest=forest(whole, reach),
         notices=story.notices,
@@ -104,11 +106,6 @@ def _of_variant(label: str, comparison: Comparison) -> ComparisonAnswer:
     return replace(answer, headline=f"{named(label)}: {answer.headline}", details=())
 
 
-def _variant_rows(versus: SideComparison) -> Iterator[ForestRow]:
-    for variant, comparison in versus.by_variant:
-        yield from forest_row(comparison, variant_label(variant))
-
-
 def _names(comparison: Comparison) -> str:
     return f"{comparison.subject.label} against {comparison.reference.label}"
 
@@ -116,10 +113,6 @@ def _names(comparison: Comparison) -> str:
 def _title(versus: SideComparison) -> str:
     subject = versus.subject
     return _named(subject.run.suite) if subject.tells_run else _named(_names(versus.comparison))
-
-
-def _facts(story: ComparisonOutline) -> list[Fact]:
-    return [Fact(name="A", value=story.reference), Fact(name="B", value=story.subject)]
 
 
 def _named(text: str) -> str:

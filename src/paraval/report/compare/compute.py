@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import fmean
 
@@ -38,8 +38,6 @@ MOST_RESAMPLES = 9_999
 FEWEST_RESAMPLES = 999
 DRAWS = 3_000_000
 """What all comparisons of a question may draw together: about half a second."""
-COMPUTED_FROM = 500
-"""From so many cases on a bootstrap of all resamples is computed, and not drawn."""
 SHOWN_K = (2, 3, 5, 10)
 """Of these and the most that most cases have, pass@k is told."""
 MOST_CASES = 0.8
@@ -161,10 +159,9 @@ def _score(pairs: Pairs, confidence: float, *, seed: int, resamples: int) -> Dif
     differences = pairs.scores
     wins, losses = _split(differences)
     p = sign_flip_p(differences, seed=seed, resamples=resamples)
-    drawn = resamples if len(differences) <= COMPUTED_FROM else max(resamples, MOST_RESAMPLES)
     return Difference(
         mean=fmean(differences),
-        interval=_bootstrapped(differences, confidence, seed=seed, resamples=drawn),
+        interval=_bootstrapped(differences, confidence, seed=seed, resamples=resamples),
         p=p,
         adjusted_p=p,
         method=Method.SIGN_FLIPS,
@@ -219,27 +216,22 @@ def _most_repeats(pairs: Pairs) -> int:
 
 def _pass_at_k(enough: Sequence[tuple[int, Sequence[Repeats]]], k: int) -> PassAtK:
     """A mean over cases, each a mean over its settings with enough repeats."""
-    sums = [0.0] * 4
-    cases = 0
-    for number, kinds in enough:
-        if not kinds:
-            continue
-        cases += number
-        for place, likely, sides in (
-            (0, pass_at_k, [subject for subject, _ in kinds]),
-            (1, pass_at_k, [reference for _, reference in kinds]),
-            (2, pass_hat_k, [subject for subject, _ in kinds]),
-            (3, pass_hat_k, [reference for _, reference in kinds]),
-        ):
-            sums[place] += number * fmean(likely(n, c, k) for n, c in sides)
-    any_subject, any_reference, all_subject, all_reference = (value / cases for value in sums)
+    known = [(number, kinds) for number, kinds in enough if kinds]
+    cases = sum(number for number, _ in known)
+
+    def mean(likely: Callable[[int, int, int], float], side: int) -> float:
+        return (
+            math.fsum(n * fmean(likely(*kind[side], k) for kind in kinds) for n, kinds in known)
+            / cases
+        )
+
     return PassAtK(
         k=k,
         cases=cases,
-        any_subject=any_subject,
-        any_reference=any_reference,
-        all_subject=all_subject,
-        all_reference=all_reference,
+        any_subject=mean(pass_at_k, 0),
+        any_reference=mean(pass_at_k, 1),
+        all_subject=mean(pass_hat_k, 0),
+        all_reference=mean(pass_hat_k, 1),
     )
 
 

@@ -8,13 +8,14 @@ the cases that come first in a drawn order are a random sample whatever their ou
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import takewhile
 from statistics import fmean
 
 from paraval.report.compare.case_pairs import (
+    Cells,
     Matchup,
     Pairs,
     Setting,
@@ -56,7 +57,7 @@ def anytime_difference(
     ends what counts. `planned` is how many cases there are, `comparisons` how many are made of the
     same question: each of them must be so much surer.
     """
-    prefix = list(_prefix(pairs))
+    prefix = list(takewhile(lambda pair: pair is not Missing.NOT_YET, pairs))
     differences = [pair for pair in prefix if isinstance(pair, (int, float))]
     test, surest = MeanTest(), 0
     for number, one in enumerate(differences, start=1):
@@ -81,13 +82,6 @@ def anytime_difference(
         futile=test.is_futile(max(0, planned - len(prefix)), alpha),
     )
     return difference, stopped
-
-
-def _prefix(pairs: Sequence[float | Missing | None]) -> Iterable[float | Missing | None]:
-    for pair in pairs:
-        if pair is Missing.NOT_YET:
-            return
-        yield pair
 
 
 def _interval(differences: Sequence[float], surest: int, confidence: float) -> Interval:
@@ -115,11 +109,6 @@ def state_of(settings: Sequence[Setting]) -> State:
         return Missing.NOT_YET
     judged = judged_of(settings)
     return difference_of(judged) if judged else Missing.ENDED_WITHOUT
-
-
-def counting(order: Sequence[str], states: Mapping[str, State]) -> set[str]:
-    """The cases in drawn order, up to the first that has no state yet."""
-    return set(takewhile(lambda case: states[case] is not Missing.NOT_YET, order))
 
 
 def claiming(
@@ -167,28 +156,36 @@ def _decided(difference: Difference) -> Finding:
     return Finding.WORSE if high < 0 else Finding.NOT_SHOWN
 
 
-# Two runs of which one may have stopped early: then how many cases there are depends on how they
+# Two sides of which one may have stopped early: then how many cases there are depends on how they
 # ended, and what is meant for a number of cases that was fixed before may not be claimed.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoBooks:
-    """What each case came to on both sides, and which variants stand against which."""
+    """What each case came to on both sides, and which variants stand against which. Of values of
+    one run, both books are the same."""
 
     subject: CaseBook
     reference: CaseBook
     matchup: Matchup
 
-    def pairs(self) -> Pairs:
-        return pairs_of(self.subject, self.reference, self.matchup)
+    @property
+    def is_one_run(self) -> bool:
+        return self.subject is self.reference
 
     def states(self) -> dict[str, State]:
         """Of each case that both plans have: its difference, or why it has none."""
         return {
-            case: state_of(self.matchup.settings(cells, self.reference.cells_of(case)))
+            case: self._state(cells, self.reference.cells_of(case))
             for case, cells in self.subject.rows()
-            if case in self.reference and any(key in cells for key, _ in self.matchup.keys)
+            if self.is_one_run
+            or (case in self.reference and any(key in cells for key, _ in self.matchup.keys))
         }
+
+    def _state(self, subject: Cells, reference: Cells) -> State:
+        settings = self.matchup.settings(subject, reference)
+        is_missing = self.is_one_run and len(settings) < len(self.matchup.keys)
+        return Missing.NOT_YET if is_missing else state_of(settings)
 
     def pairs_of_some(self, cases: set[str]) -> Pairs:
         pairs = Pairs()
@@ -207,12 +204,21 @@ def compared_at_any_time(
     among: int,
 ) -> Comparison:
     """`order_seed` drew the order of cases; None where nobody knows it, or there were two."""
-    pairs = books.pairs()
     if order_seed is None:
-        return claiming_nothing(compare(pairs, *sides, confidence=confidence, resamples=1))
+        return claiming_nothing(
+            compare(_all_pairs(books), *sides, confidence=confidence, resamples=1)
+        )
     states = books.states()
     order = drawn_order(list(states), order_seed)
     claim = anytime_difference([states[case] for case in order], len(order), confidence, among)
-    some = books.pairs_of_some(counting(order, states))
+    some = books.pairs_of_some(
+        set(takewhile(lambda case: states[case] is not Missing.NOT_YET, order))
+    )
     compared = compare(some, *sides, confidence=confidence, resamples=1)
-    return claiming(replace(compared, left_out=pairs.left_out), claim, among=among)
+    if not books.is_one_run:
+        compared = replace(compared, left_out=_all_pairs(books).left_out)
+    return claiming(compared, claim, among=among)
+
+
+def _all_pairs(books: TwoBooks) -> Pairs:
+    return pairs_of(books.subject, books.reference, books.matchup)

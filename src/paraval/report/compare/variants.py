@@ -5,22 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, groupby
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 from paraval.records import RunInfo, Scalar, StopRule, Variant, value_text
-from paraval.report.compare.case_pairs import Matchup, Pairs, Row, row_of
+from paraval.report.compare.case_pairs import DUST, Matchup, pairs_of_each
 from paraval.report.compare.case_results import CaseBook
 from paraval.report.compare.comparison import Comparison, Side
 from paraval.report.compare.compute import adjusted, compare, resamples_for
-from paraval.report.compare.early_claims import (
-    Missing,
-    State,
-    anytime_difference,
-    claiming,
-    counting,
-    state_of,
-)
-from paraval.statistics.anytime import drawn_order
+from paraval.report.compare.early_claims import TwoBooks, compared_at_any_time
 
 # Which values of a run's axes are held against which: those who stop a run early and those who
 # report on it must mean the same comparisons.
@@ -85,12 +77,19 @@ class Contest:
             _side(self.values.axis, self.values.reference),
         )
 
+    @property
+    def turned(self) -> Contest:
+        axis, subject, reference = self.values
+        return replace(
+            self, values=ValuePair(axis, reference, subject), matchup=self.matchup.turned
+        )
 
-def contests_of(book: CaseBook) -> list[Contest]:
-    """All that the variants allow: some may have no setting in common."""
-    axes = axes_of(book.variants.values())
+
+def contests_of(variants: Mapping[str, Variant]) -> list[Contest]:
+    """All that the variants, by their keys, allow: some may have no setting in common."""
+    axes = axes_of(variants.values())
     by_value: dict[tuple[str, str], dict[str, str]] = {}
-    for key, variant in book.variants.items():
+    for key, variant in variants.items():
         for axis, value in variant.items():
             others = by_value.setdefault((axis, repr(value)), {})
             others[_setting(variant, axis)] = key
@@ -103,7 +102,7 @@ def contests_of(book: CaseBook) -> list[Contest]:
             contest = Contest(
                 values=values,
                 matchup=Matchup(keys=keys),
-                over=_several([book.variants[key] for key, _ in keys], values.axis),
+                over=_several([variants[key] for key, _ in keys], values.axis),
                 is_upright=len(axes[values.axis]) > MOST_VALUES_IN_ALL_PAIRS,
             )
             contests.append(contest)
@@ -137,62 +136,6 @@ def _side(axis: str, value: Scalar) -> Side:
     return Side(label=value_text(value), choice={axis: value})
 
 
-# The comparisons of a run that may stop early: from the cases that count by then, with claims
-# that hold however often one looked.
-
-
-def compared_any_time(
-    book: CaseBook, contests: Sequence[Contest], rule: StopRule, seed: int
-) -> tuple[Comparison, ...]:
-    """`seed` drew the order of cases."""
-    # As many as the run itself reckons with when it decides whether to stop.
-    among = len(value_pairs(axes_of(book.variants.values())))
-    states: list[dict[str, State]] = [{} for _ in contests]
-    for case, cells in book.rows():
-        row = row_of(cells)
-        for contest, told in zip(contests, states, strict=True):
-            told[case] = _state(contest.matchup, row)
-    order = drawn_order([case for case, _ in book.rows()], seed)
-    gathered = _gathered(book, contests, [counting(order, told) for told in states])
-    return tuple(
-        _compared(contest, pairs, [told[case] for case in order], rule.confidence, among)
-        for contest, told, pairs in zip(contests, states, gathered, strict=True)
-    )
-
-
-def _compared(
-    contest: Contest, pairs: Pairs, states: list[State], confidence: float, among: int
-) -> Comparison:
-    """`pairs` of the cases that count; the states of all, in drawn order."""
-    subject, reference = contest.sides
-    if not contest.is_upright and (pairs.mean or 0.0) < 0:
-        states = [0.0 - one if isinstance(one, float) else one for one in states]
-        pairs, subject, reference = pairs.mirrored(), reference, subject
-    claim = anytime_difference(states, len(states), confidence, among)
-    made = compare(pairs, subject, reference, confidence=confidence, resamples=1)
-    made = replace(made, axis=contest.values.axis, over=contest.over)
-    return claiming(made, claim, among=among)
-
-
-def _gathered(
-    book: CaseBook, contests: Sequence[Contest], counted: Sequence[set[str]]
-) -> list[Pairs]:
-    gathered = [Pairs() for _ in contests]
-    some = set().union(*counted)
-    for case, cells in book.rows():
-        if case in some:
-            row = row_of(cells)
-            for contest, cases, pairs in zip(contests, counted, gathered, strict=True):
-                if case in cases:
-                    contest.matchup.add_figures(pairs, case, row, row)
-    return gathered
-
-
-def _state(matchup: Matchup, row: Row) -> State:
-    settings = matchup.matched(row, row)
-    return Missing.NOT_YET if len(settings) < len(matchup.keys) else state_of(settings)
-
-
 USUAL_CONFIDENCE = 0.95
 
 
@@ -205,44 +148,62 @@ def comparisons_of(
     a result. Where an axis has more than a few, each is held against the first. Without a
     `confidence`, a run that may stop early is told as surely as it was decided, others at 95 %.
     """
-    contests = made_of(contests_of(book))
+    contests = made_of(contests_of(book.variants))
     if run.stop is not None:
         rule = run.stop if confidence is None else replace(run.stop, confidence=confidence)
-        return compared_any_time(book, contests, rule, run.seed)
-    gathered = [Pairs() for _ in contests]
-    for case, cells in book.rows():
-        row = row_of(cells)
-        for contest, pairs in zip(contests, gathered, strict=True):
-            contest.matchup.add_figures(pairs, case, row, row)
-    drawing = _Drawing(
-        confidence=USUAL_CONFIDENCE if confidence is None else confidence,
-        seed=seed,
-        resamples=resamples_for(len(book), len(contests)),
-    )
+        # As many as the run itself reckons with when it decides whether to stop.
+        among = len(value_pairs(axes_of(book.variants.values())))
+        return tuple(_at_any_time(book, one, run.seed, rule, among) for one in contests)
+    contests = [
+        contest.turned if not contest.is_upright and ahead < -DUST else contest
+        for contest, ahead in zip(contests, _leads(book, contests), strict=True)
+    ]
+    gathered = pairs_of_each(book, book, [contest.matchup for contest in contests])
     compared = [
-        _settled(contest, pairs, drawing) for contest, pairs in zip(contests, gathered, strict=True)
+        replace(
+            compare(
+                pairs,
+                *contest.sides,
+                confidence=USUAL_CONFIDENCE if confidence is None else confidence,
+                seed=seed,
+                resamples=resamples_for(len(book), len(contests)),
+            ),
+            axis=contest.values.axis,
+            over=contest.over,
+        )
+        for contest, pairs in zip(contests, gathered, strict=True)
     ]
     by_axis = groupby(compared, key=lambda comparison: comparison.axis)
     return tuple(one for _, family in by_axis for one in adjusted(list(family)))
 
 
+def _leads(book: CaseBook, contests: Sequence[Contest]) -> list[float]:
+    """How much each subject passes more than its reference, summed over the cases."""
+    leads = [0.0] * len(contests)
+    for _, cells in book.rows():
+        rates = {key: cell.rate for key, cell in cells.items()}
+        for place, contest in enumerate(contests):
+            sides = ((rates.get(one), rates.get(other)) for one, other in contest.matchup.keys)
+            gaps = [one - other for one, other in sides if one is not None and other is not None]
+            leads[place] += sum(gaps) / len(gaps) if gaps else 0.0
+    return leads
+
+
+def _at_any_time(
+    book: CaseBook, contest: Contest, seed: int, rule: StopRule, among: int
+) -> Comparison:
+    """From the cases that count by then, with claims that hold however often one looked."""
+    books = TwoBooks(subject=book, reference=book, matchup=contest.matchup)
+    compared = compared_at_any_time(
+        books, contest.sides, seed, confidence=rule.confidence, among=among
+    )
+    passing = compared.passing
+    if not contest.is_upright and passing is not None and passing.mean < 0:
+        return _at_any_time(book, contest.turned, seed, rule, among)
+    return replace(compared, axis=contest.values.axis, over=contest.over)
+
+
 def number_left_out(book: CaseBook) -> int:
     """Pairs of values that were not compared, since there are too many."""
-    contests = contests_of(book)
+    contests = contests_of(book.variants)
     return len(contests) - len(made_of(contests))
-
-
-class _Drawing(TypedDict):
-    """As `compare` takes it."""
-
-    confidence: float
-    seed: int
-    resamples: int
-
-
-def _settled(contest: Contest, pairs: Pairs, drawing: _Drawing) -> Comparison:
-    subject, reference = contest.sides
-    if not contest.is_upright and (pairs.mean or 0.0) < 0:
-        pairs, subject, reference = pairs.mirrored(), reference, subject
-    comparison = compare(pairs, subject, reference, **drawing)
-    return replace(comparison, axis=contest.values.axis, over=contest.over)

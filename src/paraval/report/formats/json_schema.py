@@ -187,7 +187,7 @@ class CostsEntry:
     usage: Usage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ServerEntry(ServerUse):
     """What trials did with one MCP server."""
 

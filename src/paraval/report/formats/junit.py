@@ -7,26 +7,28 @@ type. Readers count them apart, as we do.
 from __future__ import annotations
 
 import re
-import tempfile
-from array import array
-from collections import defaultdict
-from collections.abc import Iterator
+import shutil
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from html import escape
-from typing import BinaryIO, TextIO
+from tempfile import SpooledTemporaryFile
+from typing import IO, TextIO
 
 from paraval.codec import finite
 from paraval.records import AttemptResult, Outcome, TrialResult
+from paraval.report.compare.case_results import variant_key
 from paraval.report.contents import Contents
 from paraval.report.reasons import reason
 from paraval.report.summary.costs import Costs
-from paraval.report.summary.summary import Summary, VariantSummary, variant_key
+from paraval.report.summary.summary import Summary, VariantSummary
 from paraval.report.summary.tool_activity import ToolActivity
 from paraval.text.terminal import one_line, printable
 from paraval.text.words import variant_label
 
 _MOST_OUTPUT_BYTES = 10_000
 _LONGEST_NAME = 300
+_IN_MEMORY = 100_000
+"""Characters of a variant; more are held on disk."""
 _CUT = "\n[cut]"
 # What XML may not hold, not what it may: Python takes long to compile a set of nearly everything.
 _ILLEGAL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
@@ -34,40 +36,26 @@ _ILLEGAL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 class AsJUnit:
     def write(self, contents: Contents, file: TextIO) -> None:
-        summary = contents.summary
+        summary, variants = contents.summary, contents.summary.variants
         file.write('<?xml version="1.0" encoding="UTF-8"?>\n')
         file.write(f"<testsuites {_counts(contents.run.suite, summary, summary.wall_s)}>\n")
-        with tempfile.TemporaryFile() as spool:
-            cases = _TestCaseSpool(spool)
+        # Test cases come in plan order: they are held until their variant's turn.
+        with ExitStack() as stack:
+            held = {variant_key(one.variant): stack.enter_context(_spool()) for one in variants}
             for result in contents.trials:
-                cases.add(variant_key(result.variant), _test_case(contents.run.suite, result))
-            for one in summary.variants:
+                if (spool := held.get(variant_key(result.variant))) is not None:
+                    spool.write(_test_case(contents.run.suite, result))
+            for one, spool in zip(variants, held.values(), strict=True):
                 file.write(f"  <testsuite {_suite_attributes(contents, one)}>\n")
                 file.write(_properties(one))
-                file.writelines(cases.of(variant_key(one.variant)))
+                spool.seek(0)
+                shutil.copyfileobj(spool, file)
                 file.write("  </testsuite>\n")
         file.write("</testsuites>\n")
 
 
-class _TestCaseSpool:
-    """Test cases, which come in plan order, held on disk until their variant's turn."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._end = 0
-        self._places: dict[str, array[int]] = defaultdict(lambda: array("q"))
-
-    def add(self, key: str, text: str) -> None:
-        encoded = text.encode()
-        self._file.write(encoded)
-        self._places[key].extend((self._end, len(encoded)))
-        self._end += len(encoded)
-
-    def of(self, key: str) -> Iterator[str]:
-        places = self._places.get(key, array("q"))
-        for start, length in zip(places[::2], places[1::2], strict=True):
-            self._file.seek(start)
-            yield self._file.read(length).decode()
+def _spool() -> IO[str]:
+    return SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8", newline="\n")
 
 
 def _suite_attributes(contents: Contents, one: VariantSummary) -> str:

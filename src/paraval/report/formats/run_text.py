@@ -103,11 +103,11 @@ def _comparison(comparison: Comparison, out: Medium, *, in_full: bool) -> TableR
 
 def _unpassed(contents: Contents, out: Medium) -> Iterator[list[Part]]:
     summary = contents.summary
-    listed = first_unpassed(contents, out.most(20, 200))
+    wrong, errors = first_unpassed(contents, out.most(20, 200))
     hint = f": paraval report {out.quote(contents.run.id)} -o report.md" * out.is_terminal
     for head, results, number, mark, style in (
-        (wrong_heading, listed.wrong, summary.failed, "✗", "red"),
-        (errors_heading, listed.errors, summary.errors, "!", "yellow"),
+        (wrong_heading, wrong, summary.failed, "✗", "red"),
+        (errors_heading, errors, summary.errors, "!", "yellow"),
     ):
         if results:
             rows = [_trial(result, mark, style, out) for result in results]

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from statistics import fmean
+from statistics import fmean, pvariance
 
 from paraval.errors import ParavalError, RequestError
 from paraval.records import RunInfo, Variant
-from paraval.report.compare.case_pairs import Matchup, Pairs, pairs_of
-from paraval.report.compare.case_results import CaseBook
+from paraval.report.compare.case_pairs import Matchup, Pairs, pairs_of_each, same_variants
 from paraval.report.compare.comparison import Comparison, Finding, Side
 from paraval.report.compare.compute import compare, finding_of, resamples_for
 from paraval.report.compare.two_runs import ComparisonQuestion, ComparisonSide, SideComparison
@@ -190,7 +188,8 @@ def shifts_between(before: Contents, now: Contents, *, is_last: bool) -> tuple[S
     """Of the whole run, where both have the same variants, and of each variant by itself."""
     if not (len(before.book) and len(now.book)):
         return ()
-    found = _at_any_time(before, now) if _may_stop(before, now) else _found(before, now)
+    may_have_stopped = before.may_have_stopped or now.may_have_stopped
+    found = _at_any_time(before, now) if may_have_stopped else _found(before, now)
     return tuple(
         _shift(variant, comparison, before.run.id, is_last=is_last)
         for variant, comparison in found
@@ -216,65 +215,28 @@ Found = tuple[Variant | None, Comparison]
 
 
 def _found(before: Contents, now: Contents) -> Iterator[Found]:
-    shared = _shared(before.book, now.book)
-    whole, each = _differences(before.book, now.book, [matchup for _, matchup in shared])
+    """Two lone variants that are called differently are no history of either."""
+    shared = same_variants(now.book.variants, before.book.variants)
+    each = [(now.book.variants[ours], Matchup(keys=((ours, its),))) for ours, its in shared.items()]
     have_the_same = len(shared) == len(now.book.variants) == len(before.book.variants)
     if have_the_same:
-        every = Matchup(keys=tuple(pair for _, matchup in shared for pair in matchup.keys))
-        yield from _compared(before, now, [(None, every)], [whole])
+        yield from _compared(before, now, [(None, Matchup(keys=tuple(shared.items())))])
     if not have_the_same or len(shared) > 1:
-        yield from _compared(before, now, shared, each)
+        yield from _compared(before, now, each)
 
 
 Family = Sequence[tuple[Variant | None, Matchup]]
 """The comparisons of one question, each with what it is of."""
 
 
-def _shared(before: CaseBook, now: CaseBook) -> list[tuple[Variant, Matchup]]:
-    """Variants by the same name, whatever the order of their axes. Two lone ones that are called
-    differently are no history of either."""
-    theirs = {_name(variant): key for key, variant in before.variants.items()}
-    return [
-        (variant, Matchup(keys=((key, theirs[_name(variant)]),)))
-        for key, variant in now.variants.items()
-        if _name(variant) in theirs
-    ]
-
-
-def _name(variant: Variant) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((axis, repr(value)) for axis, value in variant.items()))
-
-
-def _differences(
-    before: CaseBook, now: CaseBook, matchups: Sequence[Matchup]
-) -> tuple[array[float], list[array[float]]]:
-    """By case: of all variants together, and of each. Much less than all that can be said of pairs,
-    and enough to see where there is nothing to say."""
-    whole, each = array("d"), [array("d") for _ in matchups]
-    for case, cells in now.rows():
-        others = before.cells_of(case)
-        gaps = []
-        for matchup, differences in zip(matchups, each, strict=True):
-            ((ours, theirs),) = matchup.keys
-            if ours in cells and theirs in others:
-                rate, other = cells[ours].rate, others[theirs].rate
-                if rate is not None and other is not None:
-                    gaps.append(rate - other)
-                    differences.append(rate - other)
-        if gaps:
-            whole.append(fmean(gaps))
-    return whole, each
-
-
-def _compared(
-    before: Contents, now: Contents, family: Family, differences: Sequence[Sequence[float]]
-) -> Iterator[Found]:
+def _compared(before: Contents, now: Contents, family: Family) -> Iterator[Found]:
     """Those that may be shown. Holm counts the others as sure of nothing, which can only make it
     harder to show one."""
+    gathered = pairs_of_each(now.book, before.book, [matchup for _, matchup in family])
     made = [
-        (variant, _comparison(pairs_of(now.book, before.book, matchup)))
-        for (variant, matchup), own in zip(family, differences, strict=True)
-        if _is_promising(own)
+        (variant, _comparison(pairs))
+        for (variant, _), pairs in zip(family, gathered, strict=True)
+        if _is_promising(pairs.differences)
     ]
     found = [one.passing for _, one in made if one.passing is not None]
     ps = holm([*(one.p for one in found), *([1.0] * (len(family) - len(found)))])
@@ -289,9 +251,8 @@ def _is_promising(differences: Sequence[float]) -> bool:
     need more, and none is narrower."""
     if not any(differences):
         return False
-    mean = fmean(differences)
-    spread = math.fsum((value - mean) ** 2 for value in differences) / len(differences)
-    return abs(mean) > _LEAST_ERRORS * math.sqrt(spread / len(differences))
+    error = math.sqrt(pvariance(differences) / len(differences))
+    return abs(fmean(differences)) > _LEAST_ERRORS * error
 
 
 def _comparison(pairs: Pairs) -> Comparison:
@@ -300,29 +261,18 @@ def _comparison(pairs: Pairs) -> Comparison:
     return compare(pairs, now, before, confidence=CONFIDENCE, resamples=resamples)
 
 
-# ---- where a run may have stopped early
-
-
-def _held(contents: Contents, label: str) -> ComparisonSide:
-    return ComparisonSide(label=label, name=contents.run.id, contents=contents)
-
-
-def _may_stop(before: Contents, now: Contents) -> bool:
-    return _held(before, "before").is_stopped_early or _held(now, "now").is_stopped_early
-
-
 def _at_any_time(before: Contents, now: Contents) -> Iterator[Found]:
+    """Where a run may have stopped early."""
+    subject = ComparisonSide(label="now", name=now.run.id, contents=now)
+    reference = ComparisonSide(label="before", name=before.run.id, contents=before)
     try:
-        versus = SideComparison(
-            _held(now, "now"), _held(before, "before"), ComparisonQuestion(confidence=CONFIDENCE)
-        )
+        versus = SideComparison(subject, reference, ComparisonQuestion(confidence=CONFIDENCE))
     except RequestError:
-        return
-    if versus.only_subject or versus.only_reference:
-        yield from versus.by_variant
         return
     if set(now.book.variants) == set(before.book.variants):
         yield None, versus.comparison
+        yield from versus.by_variant
+    elif versus.only_subject or versus.only_reference:
         yield from versus.by_variant
 
 

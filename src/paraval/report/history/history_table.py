@@ -118,7 +118,6 @@ def points_of(entries: Sequence[HistoryEntry]) -> Iterator[TrendPoint]:
         for one in entry.summary.variants:
             yield TrendPoint(
                 run=entry.run.id,
-                at=entry.run.started_at,
                 series=label_of(one),
                 rate=one.pass_rate,
                 interval=one.pass_rate_interval,

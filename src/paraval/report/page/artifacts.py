@@ -63,7 +63,7 @@ def logs_in(run_folder: str, artifacts: Mapping[str, str]) -> tuple[LogExcerpt, 
     names = [name for name in artifacts if is_log(name)]
     found = []
     for name in names[:_MOST_LOGS]:
-        excerpt = _end_of(run_folder, artifacts[name])
+        excerpt = _excerpt(run_folder, artifacts[name], LONGEST_LOG, from_end=True)
         if excerpt is not None and excerpt.text:
             found.append(LogExcerpt(name=name, excerpt=excerpt))
     return tuple(found)
@@ -77,44 +77,25 @@ def is_log(name: str) -> bool:
 def patch_in(run_folder: str, artifacts: Mapping[str, str]) -> Excerpt | None:
     if PATCH not in artifacts:
         return None
-    piece = _read(run_folder, artifacts[PATCH], LONGEST_TEXT, from_end=False)
-    if piece is None:
-        return None
-    left = piece.of - len(piece.content)
-    text = piece.content.decode(errors="replace")
-    return Excerpt(text=text, left_out=f"{size(left)} more" if left else "")
+    return _excerpt(run_folder, artifacts[PATCH], LONGEST_TEXT, from_end=False)
 
 
-def _end_of(run_folder: str, path: str) -> Excerpt | None:
-    piece = _read(run_folder, path, LONGEST_LOG, from_end=True)
-    if piece is None:
-        return None
-    left = piece.of - len(piece.content)
-    text = piece.content.decode(errors="replace")
-    return Excerpt(text=text, left_out=f"the last {size(LONGEST_LOG)}" if left else "")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _FilePiece:
-    content: bytes
-    of: int
-    """The size of the whole file."""
-
-
-def _read(run_folder: str, path: str, most: int, *, from_end: bool) -> _FilePiece | None:
+def _excerpt(run_folder: str, path: str, most: int, *, from_end: bool) -> Excerpt | None:
     """None where there is no such file that may be read."""
     try:
         descriptor = open_plain_file(path, within=run_folder)
     except PlainFileError:
         return None
     try:
-        size = os.fstat(descriptor).st_size
-        start = max(0, size - most) if from_end else 0
-        return _FilePiece(content=os.pread(descriptor, most, start), of=size)
+        whole = os.fstat(descriptor).st_size
+        content = os.pread(descriptor, most, max(0, whole - most) if from_end else 0)
     except OSError:
         return None
     finally:
         os.close(descriptor)
+    left = whole - len(content)
+    told = f"the last {size(most)}" if from_end else f"{size(left)} more"
+    return Excerpt(text=content.decode(errors="replace"), left_out=told if left else "")
 
 
 # How much a page may hold, and what is left out when not all of it fits.

@@ -12,14 +12,14 @@ from itertools import islice
 
 from paraval.codec import finite
 from paraval.records import AttemptRecord, Outcome, TrialResult, value_text
-from paraval.report.compare.case_results import CaseBook, Cell
+from paraval.report.compare.case_results import CaseBook, Cell, variant_key
 from paraval.report.contents import Contents
 from paraval.report.page.artifacts import kept_for
 from paraval.report.page.charts.data import Durations, HeatCell, HeatRow, RateRow, Span, TimeCost
 from paraval.report.reasons import reason
 from paraval.report.summary.columns import WITHOUT_MATRIX, label_of
 from paraval.report.summary.costs import is_from_cache, is_known, seconds_to_verdict, spend_of
-from paraval.report.summary.summary import Summary, Tally, variant_key
+from paraval.report.summary.summary import Summary, Tally
 from paraval.text.terminal import one_line
 from paraval.text.words import trial_label, variant_label
 
@@ -27,8 +27,6 @@ _MOST_HEAT_CELLS = 20_000
 _MOST_HEAT_ROWS = 2_000
 MOST_LISTED = 300
 """Wrong answers, and as many errors."""
-_MOST_NAMED_SPANS = 1_500
-"""With more, nobody can point at one: names would only take memory."""
 _LONGEST_LABEL = 120
 _LONGEST_REASON = 300
 
@@ -212,8 +210,7 @@ def _heat_cell(cell: Cell | None) -> HeatCell:
 def _spans(contents: Contents) -> Iterator[Span]:
     """Attempts that ended, each with whether another one followed it."""
     run, book = contents.run, contents.book
-    named = contents.summary.trials <= _MOST_NAMED_SPANS
-    numbers = {case: number for number, (case, _) in enumerate(book.rows())} if named else {}
+    numbers = {case: number for number, (case, _) in enumerate(book.rows())}
     before: AttemptRecord | None = None
     for attempt in contents.attempts():
         if before is not None:
@@ -236,7 +233,7 @@ def _span(
         start_s=start,
         end_s=start + (finite(end.duration_s) or 0.0),
         outcome=end.outcome,
-        label="" if number is None else _attempt_label(attempt),
+        label=_attempt_label(attempt),
         anchor=None if number is None else case_anchor(number),
         final=final,
     )

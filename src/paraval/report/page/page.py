@@ -52,6 +52,7 @@ from paraval.report.page.rendering import HtmlPage, policy, rendered, rendered_i
 from paraval.report.page.trials import SIGNS
 from paraval.report.report_file import ReportFile
 from paraval.report.summary.closing import (
+    Section,
     closing_sentences,
     deed_sections,
     errors_heading,
@@ -136,8 +137,16 @@ def against_of(contents: Contents) -> BaselineSection | None:
     drop, reference = contents.gate.baseline, contents.reference
     if drop is None or reference is None:
         return None
+    source = reference.source
+    now = ComparisonSide(label=_NOW, name=contents.run.id, contents=contents)
+    before = ComparisonSide(
+        label=_BEFORE,
+        name=drop.baseline,
+        contents=reference,
+        tells_run=not isinstance(source, ReportFile) or source.tells_run,
+    )
     try:
-        versus = SideComparison(_now(contents), _before(reference, drop), ComparisonQuestion())
+        versus = SideComparison(now, before, ComparisonQuestion())
         story = story_of(versus, named, most=MOST_LISTED, drop=None)
     except ParavalError:
         # No variant in common, or a file that is gone by now: the gate's sentence says so.
@@ -148,21 +157,14 @@ def against_of(contents: Contents) -> BaselineSection | None:
     return BaselineSection(
         answer=replace(answer, headline=answer.headline[:1].upper() + answer.headline[1:]),
         forest=forest(list(_rows(versus))),
-        lines=(*_gate_interval(versus.comparison, drop), *_lines(story)),
+        lines=(
+            *_gate_interval(versus.comparison, drop),
+            f"baseline: {story.reference}",
+            *story.figures,
+            *story.notices,
+        ),
         lists=tuple(turned_lists(story.lists, anchors, elsewhere)),
         linked_cases=frozenset(anchors.values()),
-    )
-
-
-def _now(contents: Contents) -> ComparisonSide:
-    return ComparisonSide(label=_NOW, name=contents.run.id, contents=contents)
-
-
-def _before(reference: Contents, drop: DropVerdict) -> ComparisonSide:
-    source = reference.source
-    tells_run = not isinstance(source, ReportFile) or source.tells_run
-    return ComparisonSide(
-        label=_BEFORE, name=drop.baseline, contents=reference, tells_run=tells_run
     )
 
 
@@ -185,12 +187,6 @@ def _gate_interval(comparison: Comparison, drop: DropVerdict) -> Iterator[str]:
             f"The gate judges by {judged}: what it rules out must be so also where cases are few,"
             " or verdicts are missing."
         )
-
-
-def _lines(story: ComparisonOutline) -> Iterator[str]:
-    yield f"baseline: {story.reference}"
-    yield from story.figures
-    yield from story.notices
 
 
 def _anchors(contents: Contents, story: ComparisonOutline) -> dict[str, str]:
@@ -242,16 +238,6 @@ class UnpassedList:
         return SIGNS[self.kind]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActivityList:
-    """What agents did, or what was changed."""
-
-    anchor: str
-    heading: str
-    lines: tuple[tuple[str, str], ...]
-    alarms: tuple[str, ...]
-
-
 def table_of(summary: Summary) -> Table:
     table = summary_table(summary, HtmlPage())
     rows = table.rows[:_MOST_ROWS]
@@ -280,14 +266,12 @@ def nothing_unpassed(summary: Summary) -> str:
     return "Every trial that was judged passed, and there was no error."
 
 
-def deed_lists(summary: Summary) -> Iterator[ActivityList]:
+def deed_lists(summary: Summary) -> Iterator[tuple[str, Section]]:
+    """What agents did, and what was changed, each with its anchor."""
     for number, section in enumerate(deed_sections(summary, _named)):
-        yield ActivityList(
-            anchor=f"deeds-{number}",
-            heading=section.heading,
-            lines=tuple((_named(label), text) for label, text in section.lines[:_MOST_ROWS]),
-            alarms=section.alarms[:_MOST_ROWS],
-        )
+        lines = tuple((_named(label), text) for label, text in section.lines[:_MOST_ROWS])
+        alarms = section.alarms[:_MOST_ROWS]
+        yield f"deeds-{number}", replace(section, lines=lines, alarms=alarms)
 
 
 def _named(text: str) -> str:
@@ -347,11 +331,11 @@ def _top(
 
 
 def _links(
-    deeds: list[ActivityList], charts: list[Chart], *, has_rates: bool, has_heat: bool
+    deeds: list[tuple[str, Section]], charts: list[Chart], *, has_rates: bool, has_heat: bool
 ) -> Iterator[tuple[str, str]]:
     if has_rates:
         yield "rates", "Pass rates"
-    yield from ((section.anchor, section.heading) for section in deeds)
+    yield from ((anchor, section.heading) for anchor, section in deeds)
     if has_heat:
         yield "map", "Cases by variant"
     yield "unpassed", "What did not pass"

@@ -19,16 +19,9 @@ from paraval.text.words import counted, duration, listed, money, percent, size, 
 # each.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unpassed:
-    """The first wrong answers and the first errors, in plan order."""
-
-    wrong: tuple[TrialResult, ...]
-    errors: tuple[TrialResult, ...]
-
-
-def first_unpassed(contents: Contents, most: int) -> Unpassed:
-    """At most `most` in all; each kind has half of them, and what the other leaves."""
+def first_unpassed(contents: Contents, most: int) -> tuple[list[TrialResult], list[TrialResult]]:
+    """The first wrong answers and the first errors, in plan order: at most `most` in all. Each kind
+    has half of them, and what the other leaves."""
     summary = contents.summary
     wrong_room = min(summary.failed, max(most // 2, most - summary.errors))
     error_room = min(summary.errors, max(most // 2, most - summary.failed))
@@ -42,7 +35,7 @@ def first_unpassed(contents: Contents, most: int) -> Unpassed:
                 errors.append(result)
             if len(wrong) == wrong_room and len(errors) == error_room:
                 break
-    return Unpassed(wrong=tuple(wrong), errors=tuple(errors))
+    return wrong, errors
 
 
 def wrong_heading(summary: Summary) -> str:

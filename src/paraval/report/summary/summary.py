@@ -9,15 +9,16 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import fmean, median
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from paraval.codec import finite
 from paraval.models.response_reader import CUT
 from paraval.records import Outcome, RunInfo, TrialResult, Variant
+from paraval.report.compare.case_results import CaseBook, Cell, variant_key
 from paraval.report.reasons import reason
 from paraval.report.summary.costs import (
     CostCount,
@@ -36,32 +37,6 @@ from paraval.statistics.rates import clustered_rate_interval
 # Rates and scores with the case as unit: the repeats of a case go together, as a cluster.
 
 
-class ClusterCell(Protocol):
-    """A case with a variant, over its repeats."""
-
-    @property
-    def passed(self) -> int: ...
-    @property
-    def judged(self) -> int: ...
-    @property
-    def errors(self) -> int: ...
-    @property
-    def scored(self) -> int:
-        """Judged repeats that have a score."""
-        ...
-
-    @property
-    def sum_score(self) -> float: ...
-
-
-class ClusterBook(Protocol):
-    """What each case came to with each variant."""
-
-    def rows(self) -> Iterator[tuple[str, Mapping[str, ClusterCell]]]:
-        """A case and its cells, by the keys of the variants."""
-        ...
-
-
 Counts = tuple[tuple[int, tuple[int, int]], ...]
 """Of a case: so many judged repeats, how many passed of the cells that have as many, and how many
 such cells there are."""
@@ -78,7 +53,7 @@ class Clusters:
         self._known: dict[Counts, Counts] = {}
         self._scores = array("d")
 
-    def add(self, cells: Iterable[ClusterCell]) -> None:
+    def add(self, cells: Iterable[Cell]) -> None:
         """A case: its cells."""
         counts: dict[int, tuple[int, int]] = {}
         scored, sum_score = 0, 0.0
@@ -146,7 +121,7 @@ class Clusters:
         return (max(low, min(mean, 0.0)), min(high, max(mean, 1.0)))
 
 
-def clusters_of(book: ClusterBook) -> tuple[Clusters, dict[str, Clusters]]:
+def clusters_of(book: CaseBook) -> tuple[Clusters, dict[str, Clusters]]:
     """Of the whole run, where all variants of a case go together; and by the variants' keys."""
     whole = Clusters()
     by_variant: dict[str, Clusters] = {}
@@ -306,18 +281,13 @@ class Summary(Tally):
     """In plan order; without a matrix, one without axes."""
 
 
-def variant_key(variant: Variant) -> str:
-    """What tells variants apart; not the mapping itself, for which 1, 1.0 and True are the same."""
-    return repr(tuple(variant.items()))
-
-
 def tokens_in(usage: Mapping[str, float]) -> float | None:
     """In and out together; None where neither was told."""
     told = [amount for name in _TOKENS if (amount := finite(usage.get(name))) is not None]
     return sum(told) if told else None
 
 
-def summarise(results: Iterable[TrialResult], info: RunInfo, book: ClusterBook) -> Summary:
+def summarise(results: Iterable[TrialResult], info: RunInfo, book: CaseBook) -> Summary:
     """Counts and rates of a run. Results come in plan order and are not kept.
 
     `book` has what each case came to when the last result has passed by: whoever hands over the
@@ -332,26 +302,18 @@ def summarise(results: Iterable[TrialResult], info: RunInfo, book: ClusterBook) 
         whole.add(result)
         variants[key][1].add(result)
     all_cases, by_variant = clusters_of(book)
-    paid = Paid(target=whole.target.is_told, judging=whole.judging.is_told)
     # Answers from the cache alone saved money; what time they saved is not known.
     is_timed = info.wall_s > 0 and (whole.ran > 0 or not whole.cached)
     return Summary(
-        **whole.figures(paid, all_cases),
+        **whole.figures(all_cases, whole),
         planned=max(info.trials, whole.trials),
         wall_s=info.wall_s,
         speedup=whole.serial_s / info.wall_s if is_timed else None,
         variants=tuple(
-            VariantSummary(variant=variant, **count.figures(paid, by_variant[key]))
+            VariantSummary(variant=variant, **count.figures(by_variant[key], whole))
             for key, (variant, count) in variants.items()
         ),
     )
-
-
-class Paid(NamedTuple):
-    """Whether the trials of a run tell what they cost: on their targets, and on judges."""
-
-    target: bool
-    judging: bool
 
 
 class _Count:
@@ -428,8 +390,8 @@ class _Count:
         if result.judging is None:
             self.judging.add_unended()
 
-    def figures(self, paid: Paid, cases: Clusters) -> dict[str, Any]:
-        """The fields of a Tally."""
+    def figures(self, cases: Clusters, run: _Count) -> dict[str, Any]:
+        """The fields of a Tally; `run`: what was added up of all its trials."""
         passed, failed = self.outcomes[Outcome.PASSED], self.outcomes[Outcome.FAILED]
         by_kind = {kind.value: self.outcomes[kind] for kind in Outcome if kind.is_error}
         errors = sum(by_kind.values())
@@ -458,8 +420,8 @@ class _Count:
             "timeout_s": min(self.timeouts, default=None),
             "from_cache": self.cached,
             "answers_cut": self.answers_cut,
-            "target": self.target.costs(is_paid=paid.target),
-            "judging": self.judging.costs(is_paid=paid.judging),
+            "target": self.target.costs(is_paid=run.target.is_told),
+            "judging": self.judging.costs(is_paid=run.judging.is_told),
             "trials_without_cost": self.without_cost,
             "deeds": self.deeds.deeds(),
             "tool_calls": self.tool_calls,

@@ -7,7 +7,7 @@ with the tool. What an agent does not tell is kept apart from what it did not do
 from __future__ import annotations
 
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
@@ -18,25 +18,24 @@ from paraval.records import Activity, AttemptResult, Change, McpState
 MOST_UNASKED = 20
 """Servers that an agent called without being handed them have names of its own making."""
 MOST_TAMPERING = 20
-OTHER_TAMPERING = "other things"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ServerUse:
-    """What trials did with one MCP server."""
+    """What trials did with one MCP server; counted while results pass by."""
 
-    handed: int
+    handed: int = 0
     """Trials that were handed it and told what they did; 0: it was called all the same."""
-    telling: int
+    telling: int = 0
     """Of these, those whose agent tells which tools it calls."""
-    connected: int
+    connected: int = 0
     """Of those handed it; the rest failed, or did not tell."""
-    failed: int
-    called: int
+    failed: int = 0
+    called: int = 0
     """Trials in which a tool of it was called and gave no error."""
-    calls: int
+    calls: int = 0
     """That gave no error."""
-    errors: int
+    errors: int = 0
     """Calls that gave one."""
 
     @property
@@ -91,14 +90,16 @@ class ActivityCount:
     """Deeds, while results pass by."""
 
     def __init__(self) -> None:
-        self._agents = _AgentCount()
+        self._trials = self._telling = self._other_calls = 0
+        self._turns = array("d")
+        self._servers: defaultdict[str, ServerUse] = defaultdict(ServerUse)
         self._changes = _ChangeCount()
         self._cpu_s: float | None = None
         self._memory_bytes: int | None = None
 
     def add(self, end: AttemptResult) -> None:
         if end.activity is not None:
-            self._agents.add(end.activity)
+            self._add_activity(end.activity)
         if end.change is not None:
             self._changes.add(end.change)
         if (cpu_s := finite(end.cpu_s)) is not None:
@@ -107,73 +108,41 @@ class ActivityCount:
             self._memory_bytes = max(self._memory_bytes or 0, end.memory_bytes)
 
     def deeds(self) -> ToolActivity:
-        agents = self._agents
         return ToolActivity(
-            agents=agents.trials,
-            telling=agents.telling,
-            median_turns=_median(agents.turns),
-            servers={name: count.use() for name, count in agents.servers.items()},
-            other_calls=agents.other_calls,
+            agents=self._trials,
+            telling=self._telling,
+            median_turns=_median(self._turns),
+            servers=self._servers,
+            other_calls=self._other_calls,
             changes=self._changes.changes(),
             cpu_s=self._cpu_s,
             most_memory_bytes=self._memory_bytes,
         )
 
-
-class _AgentCount:
-    def __init__(self) -> None:
-        self.trials = self.telling = self.other_calls = 0
-        self.turns = array("d")
-        self.servers: dict[str, _ServerCount] = {}
-
-    def add(self, activity: Activity) -> None:
-        self.trials += 1
-        self.telling += activity.tells_tools
+    def _add_activity(self, activity: Activity) -> None:
+        self._trials += 1
+        self._telling += activity.tells_tools
         if (turns := finite(activity.turns)) is not None:
-            self.turns.append(turns)
+            self._turns.append(turns)
         for name, state in activity.mcp.items():
-            self._server(name).add_handed(state, tells=activity.tells_tools)
+            use = self._servers[name]
+            use.handed += 1
+            use.telling += activity.tells_tools
+            use.connected += state is McpState.CONNECTED
+            use.failed += state is McpState.FAILED
         if activity.tells_tools:
             self._add_calls(activity)
 
     def _add_calls(self, activity: Activity) -> None:
-        self.other_calls += sum(
+        self._other_calls += sum(
             tool.calls for tool in activity.tools if tool.server not in activity.mcp
         )
         for name in {tool.server for tool in activity.tools if tool.server is not None}:
-            if name in self.servers or len(self.servers) < MOST_UNASKED:
-                failed = sum(tool.failed for tool in activity.tools if tool.server == name)
-                self._server(name).add_calls(activity.calls_of(name), failed)
-
-    def _server(self, name: str) -> _ServerCount:
-        return self.servers.setdefault(name, _ServerCount())
-
-
-class _ServerCount:
-    def __init__(self) -> None:
-        self._handed = self._telling = self._called = self._calls = self._errors = 0
-        self._states: Counter[McpState] = Counter()
-
-    def add_handed(self, state: McpState, *, tells: bool) -> None:
-        self._handed += 1
-        self._telling += tells
-        self._states[state] += 1
-
-    def add_calls(self, calls: int, errors: int) -> None:
-        self._called += calls > 0
-        self._calls += calls
-        self._errors += errors
-
-    def use(self) -> ServerUse:
-        return ServerUse(
-            handed=self._handed,
-            telling=self._telling,
-            connected=self._states[McpState.CONNECTED],
-            failed=self._states[McpState.FAILED],
-            called=self._called,
-            calls=self._calls,
-            errors=self._errors,
-        )
+            if name in self._servers or len(self._servers) < MOST_UNASKED:
+                use, calls = self._servers[name], activity.calls_of(name)
+                use.called += calls > 0
+                use.calls += calls
+                use.errors += sum(tool.failed for tool in activity.tools if tool.server == name)
 
 
 class _ChangeCount:
@@ -192,9 +161,7 @@ class _ChangeCount:
         else:
             self._unknown += 1
         self._tampered += bool(change.tampering)
-        for words in dict.fromkeys(change.tampering):
-            known = words in self._tampering or len(self._tampering) < MOST_TAMPERING
-            self._tampering[words if known else OTHER_TAMPERING] += 1
+        self._tampering.update(dict.fromkeys(change.tampering, 1))
 
     def changes(self) -> ChangeTotals | None:
         if not self._trials:
@@ -207,15 +174,9 @@ class _ChangeCount:
             median_lines_added=_median(self._added),
             median_lines_deleted=_median(self._deleted),
             tampered=self._tampered,
-            tampering=dict(sorted(self._tampering.items(), key=_rank)),
+            tampering=dict(self._tampering.most_common(MOST_TAMPERING)),
         )
 
 
 def _median(values: array[float]) -> float | None:
     return median(values) if values else None
-
-
-def _rank(tampering: tuple[str, int]) -> tuple[bool, int]:
-    """The most frequent first, and what has no name last."""
-    words, number = tampering
-    return (words == OTHER_TAMPERING, -number)

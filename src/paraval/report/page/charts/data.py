@@ -73,8 +73,8 @@ class TimeCost:
     """What a variant takes: the median of a judged trial, and its mean cost."""
 
     label: str
-    seconds: float | None
-    usd: float | None
+    seconds: float
+    usd: float
     rate: float | None = None
 
 
@@ -108,8 +108,6 @@ class TrendPoint:
     """A variant in one run of a suite's history."""
 
     run: str
-    at: float
-    """When the run began, in seconds since the epoch."""
     series: str
     rate: float | None
     interval: Interval | None = None

@@ -16,9 +16,9 @@ from paraval.report.page.charts.svg import (
     chart,
     element,
     grid,
+    hill,
     legend,
     lines,
-    number,
     row,
     scale_of,
     share,
@@ -102,23 +102,10 @@ def _shapes(one: _TimedTrials, scale: Scale, ticks: Sequence[float]) -> Iterator
 
 
 def _histogram(seconds: Sequence[float], scale: Scale) -> Markup:
-    """Stretched to the width there is: it has neither text nor lines that would show it."""
     bins = [0] * _BINS
     for value in seconds:
         bins[min(int(scale.place(value) * _BINS), _BINS - 1)] += 1
-    high = max(bins)
-    steps = "".join(f"V{number(30 - 30 * count / high)}h1" for count in bins)
-    path = element("path", d=f"M0 30{steps}V30Z", class_="hill")
-    return element(
-        "svg",
-        path,
-        viewBox=f"0 0 {_BINS} 30",
-        preserveAspectRatio="none",
-        x=0,
-        y=2,
-        width="100%",
-        height=_HEIGHT - 4,
-    )
+    return hill([count / max(bins) for count in bins], _HEIGHT - 4, y=2)
 
 
 def _figure(one: _TimedTrials) -> str:
@@ -148,8 +135,8 @@ def _legend(timed: Sequence[_TimedTrials]) -> Iterator[tuple[Markup, str]]:
     if any(one.is_few for one in timed):
         yield element("circle", cx=13, cy=7, r=4, class_="one"), "a trial"
     if not all(one.is_few for one in timed):
-        hill = element("path", d="M1 13V9h6V3h6V6h6V11h6V13Z", class_="hill")
-        yield hill, "how many took so long"
+        sign = element("path", d="M1 13V9h6V3h6V6h6V11h6V13Z", class_="hill")
+        yield sign, "how many took so long"
     yield element("line", x1=13, x2=13, y1=0, y2=14, class_="median"), "median"
     if any(one.p95 is not None for one in timed):
         late = element("line", x1=13, x2=13, y1=0, y2=14, class_="late")

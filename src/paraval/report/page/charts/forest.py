@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
 from paraval.report.compare.sentences import signed, signed_points, signed_range
-from paraval.report.page.charts.data import ForestRow, Interval
+from paraval.report.page.charts.data import ForestRow
 from paraval.report.page.charts.svg import (
     NOTHING,
     Scale,
     axis,
     chart,
     element,
-    finite,
     grid,
     legend,
     level,
@@ -23,12 +21,12 @@ from paraval.report.page.charts.svg import (
     row,
     share,
     strip,
-    tick_text,
     upright,
 )
 
 _HEIGHT = 26
 _MIDDLE = _HEIGHT / 2
+_SIDES = ((0.25, "← worse"), (0.75, "better →"))
 _REACHES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
 
 
@@ -37,37 +35,21 @@ def forest(rows: Sequence[ForestRow], reach: float | None = None) -> Markup:
 
     Given a reach, several drawings have the same axis; without, it fits its rows.
     """
-    known = [one for one in rows if math.isfinite(one.difference)]
-    if not known:
+    if not rows:
         return NOTHING
-    most = reach_of(known) if reach is None else reach
+    most = reach_of(rows) if reach is None else reach
     scale = Scale(low=-most, high=most)
-    drawn = [row(one.label, _figure(one), _strip(one, scale)) for one in known]
+    drawn = [row(one.label, _figure(one), _strip(one, scale)) for one in rows]
     places = (-most, -most / 2, 0.0, most / 2, most)
     # The unit stands in the middle, where it has room on a telephone too.
     ticks = [(scale.place(value), signed(value) if value else "0 points") for value in places]
-    return chart("forest", lines([_sides(), *drawn, axis(ticks)]), legend(_legend(known)))
+    return chart("forest", lines([axis(_SIDES), *drawn, axis(ticks)]), legend(_legend(rows)))
 
 
 def reach_of(rows: Sequence[ForestRow]) -> float:
     """The least round difference that holds all of them."""
-    ends = [abs(end) for one in rows for end in (one.difference, *(_interval(one) or ()))]
-    furthest = max((end for end in ends if math.isfinite(end)), default=0.0)
-    return next((reach for reach in _REACHES if reach >= furthest), 1.0)
-
-
-def _sides() -> Markup:
-    words = (tick_text(0.25, 12, "← worse"), tick_text(0.75, 12, "better →"))
-    drawn = element(
-        "svg",
-        *words,
-        width="100%",
-        height=16,
-        overflow="visible",
-        aria_hidden="true",
-        class_="axis",
-    )
-    return element("div", drawn, class_="row")
+    ends = [abs(end) for one in rows for end in (one.difference, *(one.interval or ()))]
+    return next((reach for reach in _REACHES if reach >= max(ends, default=0.0)), 1.0)
 
 
 def _strip(one: ForestRow, scale: Scale) -> Markup:
@@ -79,7 +61,7 @@ def _shapes(one: ForestRow, scale: Scale) -> Iterator[Markup]:
     yield grid((0.0, 0.25, 0.75, 1.0), _HEIGHT)
     yield upright(0.5, 0, _HEIGHT, "zero")
     kind = _kind(one)
-    if (interval := _interval(one)) is not None:
+    if (interval := one.interval) is not None:
         low, high = map(scale.place, interval)
         yield level(low, high, _MIDDLE, f"reach {kind}")
         yield from (upright(end, _MIDDLE - 5, _MIDDLE + 5, f"reach {kind}") for end in (low, high))
@@ -94,13 +76,13 @@ def _kind(one: ForestRow) -> str:
 
 
 def _figure(one: ForestRow) -> str:
-    interval = _interval(one)
+    interval = one.interval
     said = signed(one.difference)
     return said if interval is None else f"{said} ({signed_range(interval)})"
 
 
 def _words(one: ForestRow) -> str:
-    interval = _interval(one)
+    interval = one.interval
     said = signed_points(one.difference)
     if interval is not None:
         said += f", interval {signed_range(interval)}"
@@ -117,10 +99,3 @@ def _legend(rows: Sequence[ForestRow]) -> Iterator[tuple[Markup, str]]:
             across = element("line", x1=1, x2=25, y1=7, y2=7, class_=f"reach {kind}")
             dot = element("circle", cx=13, cy=7, r=5, class_=f"dot {kind}")
             yield element("g", across, dot), words
-
-
-def _interval(one: ForestRow) -> Interval | None:
-    if one.interval is None:
-        return None
-    low, high = map(finite, one.interval)
-    return None if low is None or high is None else (low, high)

@@ -2,55 +2,48 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from markupsafe import Markup
 
 from paraval.report.page.charts.data import HeatCell, HeatRow
-from paraval.report.page.charts.svg import NOTHING, chart, element, note, short
+from paraval.report.page.charts.svg import NOTHING, chart, element, short
 from paraval.text.words import counted, listed
 
-_MOST_CELLS = 20_000
 _LONGEST_CASE = 48
 _LONGEST_VARIANT = 30
 _UPRIGHT_FROM = 7
 """From so many variants on, their names stand upright: side by side they would be a yard wide."""
 
-_SIGNS = {"p": "✓", "x": "✗", "f": "±", "e": "!", "s": "\N{EN DASH}", "n": ""}
-_MEANINGS = {
-    "p": "passed",
-    "x": "failed",
-    "f": "passed and failed",
-    "e": "error",
-    "s": "skipped",
-    "n": "not run",
+_STATES = {
+    "p": ("✓", "passed"),
+    "x": ("✗", "failed"),
+    "f": ("±", "passed and failed"),
+    "e": ("!", "error"),
+    "s": ("\N{EN DASH}", "skipped"),
+    "n": ("", "not run"),
 }
+"""Each with its sign and what it means."""
 
 
 def heat_map(variants: Sequence[str], rows: Sequence[HeatRow]) -> Markup:
-    """A row a case, a column a variant; each cell leads to its case.
-
-    Of very many, only cases that did not pass everywhere, as far as they fit; it says so.
-    """
+    """A row a case, a column a variant; each cell leads to its case."""
     if not rows or not variants:
         return NOTHING
-    drawn = _drawn(rows, len(variants))
+    corner = element("th", "case", scope="col")
     table = element(
         "table",
-        element("thead", element("tr", _corner(), *map(_heading, variants))),
-        element("tbody", *(_line(one, variants) for one in drawn)),
+        element("thead", element("tr", corner, *map(_heading, variants))),
+        element("tbody", *map(_line, rows)),
         class_=_width(len(variants)),
     )
     box = element("div", table, class_="box", role="region", tabindex=0, aria_label=_words(rows))
-    return chart("heat", box, _legend(drawn), _left_out(len(rows), len(drawn)))
+    return chart("heat", box, _legend(rows))
 
 
 def _width(variants: int) -> str:
     return "few" if variants == 1 else "several" if variants < _UPRIGHT_FROM else "several upright"
-
-
-def _corner() -> Markup:
-    return element("th", "case", scope="col")
 
 
 def _heading(variant: str) -> Markup:
@@ -59,18 +52,16 @@ def _heading(variant: str) -> Markup:
     return element("th", shown, scope="col", title=None if name == variant else variant)
 
 
-def _line(one: HeatRow, variants: Sequence[str]) -> Markup:
+def _line(one: HeatRow) -> Markup:
     name, link = short(one.label, _LONGEST_CASE), f"#{one.anchor}"
     full = None if name == one.label else one.label
     case = element("th", element("a", name, href=link), scope="row", title=full)
-    # A case may have been run with fewer variants than the others.
-    cells = [*one.cells, *(HeatCell(),) * (len(variants) - len(one.cells))][: len(variants)]
-    return element("tr", case, *(_cell(cell, link) for cell in cells))
+    return element("tr", case, *(_cell(cell, link) for cell in one.cells))
 
 
 def _cell(cell: HeatCell, link: str) -> Markup:
     state = state_of(cell)
-    sign = _SIGNS[state]
+    sign, _ = _STATES[state]
     if cell.errors and state in "pxf":
         sign += "!"
     if not sign:
@@ -103,27 +94,11 @@ def _repeats(cell: HeatCell) -> str:
     return ", ".join(f"{number} {word}" for number, word in told if number)
 
 
-def _drawn(rows: Sequence[HeatRow], variants: int) -> Sequence[HeatRow]:
-    most = max(_MOST_CELLS // variants, 1)
-    if len(rows) <= most:
-        return rows
-    unpassed = [one for one in rows if any(state_of(cell) != "p" for cell in one.cells)]
-    return (unpassed or rows)[:most]
-
-
-def _left_out(cases: int, drawn: int) -> Markup:
-    if drawn == cases:
-        return NOTHING
-    left = counted(cases - drawn, "case is", "cases are")
-    return note(f"{left} left out here; those that did not pass everywhere come first.")
-
-
 def _words(rows: Sequence[HeatRow]) -> str:
-    counts = dict.fromkeys(_SIGNS, 0)
-    for one in rows:
-        for cell in one.cells:
-            counts[state_of(cell)] += 1
-    told = (f"{number:,} {_MEANINGS[state]}" for state, number in counts.items() if number)
+    counts = Counter(state_of(cell) for one in rows for cell in one.cells)
+    told = (
+        f"{counts[state]:,} {meaning}" for state, (_, meaning) in _STATES.items() if counts[state]
+    )
     return f"{counted(len(rows), 'case')} by variant: {listed(told) or 'none was run'}"
 
 
@@ -132,9 +107,7 @@ def _legend(rows: Sequence[HeatRow]) -> Markup:
     present = {state_of(cell) for cell in cells}
     items = [
         element("li", element("span", sign, class_=f"key {state}"), element("span", meaning))
-        for state, (sign, meaning) in zip(
-            _SIGNS, zip(_SIGNS.values(), _MEANINGS.values(), strict=True), strict=True
-        )
+        for state, (sign, meaning) in _STATES.items()
         if state in present
     ]
     if any(cell.errors and cell.passed + cell.failed for cell in cells):

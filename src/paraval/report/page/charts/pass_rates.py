@@ -12,7 +12,6 @@ from paraval.report.page.charts.svg import (
     axis,
     chart,
     element,
-    finite,
     grid,
     legend,
     level,
@@ -49,13 +48,12 @@ def _strip(one: RateRow) -> Markup:
 
 def _shapes(one: RateRow) -> Iterator[Markup]:
     yield grid(_QUARTERS, _HEIGHT)
-    rate = _rate(one)
-    if rate is not None:
+    if (rate := one.rate) is not None:
         top, height = _BAR
         yield element("rect", x=0, y=top, width=share(rate), height=height, class_="bar")
     if (hidden := _hidden(one)) is not None:
         yield _hatch(*hidden)
-    if (interval := _interval(one)) is not None:
+    if (interval := one.interval) is not None:
         yield _whisker(*interval)
 
 
@@ -70,14 +68,14 @@ def _whisker(low: float, high: float) -> Markup:
 
 
 def _figure(one: RateRow) -> str:
-    rate, interval = _rate(one), _interval(one)
+    rate, interval = one.rate, one.interval
     if rate is None:
         return UNKNOWN if not one.errors else counted(one.errors, "error")
     return percent(rate) if interval is None else f"{percent(rate)} ({percent_range(*interval)})"
 
 
 def _words(one: RateRow) -> str:
-    rate, interval, hidden = _rate(one), _interval(one), _hidden(one)
+    rate, interval, hidden = one.rate, one.interval, _hidden(one)
     if rate is None:
         said = "Nothing was judged."
     else:
@@ -90,7 +88,7 @@ def _words(one: RateRow) -> str:
 
 
 def _legend(rows: Sequence[RateRow]) -> Iterator[tuple[Markup, str]]:
-    if any(_interval(one) is not None for one in rows):
+    if any(one.interval is not None for one in rows):
         ends = (element("line", x1=x, x2=x, y1=3, y2=11, class_="whisker") for x in (2, 24))
         across = element("line", x1=2, x2=24, y1=7, y2=7, class_="whisker")
         yield element("g", across, *ends), "95 % interval"
@@ -99,23 +97,7 @@ def _legend(rows: Sequence[RateRow]) -> Iterator[tuple[Markup, str]]:
         yield sign, "what errors could hide"
 
 
-def _rate(one: RateRow) -> float | None:
-    rate = finite(one.rate)
-    return None if rate is None else _within(rate)
-
-
-def _interval(one: RateRow) -> Interval | None:
-    return None if one.interval is None or _rate(one) is None else _range(*one.interval)
-
-
 def _hidden(one: RateRow) -> Interval | None:
-    return _range(one.worst, one.best) if one.errors else None
-
-
-def _range(low: float | None, high: float | None) -> Interval | None:
-    low, high = finite(low), finite(high)
-    return None if low is None or high is None else (_within(low), _within(high))
-
-
-def _within(value: float) -> float:
-    return min(max(value, 0.0), 1.0)
+    if not one.errors or one.worst is None or one.best is None:
+        return None
+    return one.worst, one.best

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from itertools import pairwise
 
 from markupsafe import Markup, escape
 
@@ -61,10 +60,6 @@ class Scale:
         if self.is_log:
             low, high, value = math.log(low), math.log(high), math.log(value)
         return (value - low) / (high - low) if high > low else 0.5
-
-
-def finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
 
 
 def scale_of(values: Iterable[float], *, always_log: bool = False) -> Scale:
@@ -117,15 +112,20 @@ def _log_ticks(scale: Scale, tiers: Sequence[Sequence[float]], most: int) -> lis
     fine, roundest = (
         [value for value in tier if scale.low <= value <= scale.high] for tier in tiers
     )
-    some = [tier[::step] for tier in (roundest, fine) for step in range(1, len(tier) + 1)]
-    spread = [values for values in (fine, *some) if _are_apart(values, scale, 0.8 / most)]
+    spread = _apart(fine, scale, 0.8 / most)
     # One value alone does not tell how far it is from one to another.
-    return next((values for values in spread if len(values) > 1), [*spread, []][0])
+    if len(spread) == len(fine) or len(roundest) < 2:
+        return spread
+    return _apart(roundest, scale, 0.8 / most)
 
 
-def _are_apart(values: Sequence[float], scale: Scale, distance: float) -> bool:
-    places = map(scale.place, values)
-    return all(after - before >= distance for before, after in pairwise(places))
+def _apart(values: Sequence[float], scale: Scale, distance: float) -> list[float]:
+    """Without those that stand too near to the one before."""
+    kept: list[float] = []
+    for value in values:
+        if not kept or scale.place(value) - scale.place(kept[-1]) >= distance:
+            kept.append(value)
+    return kept
 
 
 Child = Markup | str | None
@@ -139,8 +139,8 @@ _WRITTEN = frozenset(("a", "b", "div", "span", "p", "figure", "ul", "li"))
 _TABLE = frozenset(("table", "thead", "tbody", "tr", "th", "td"))
 _ELEMENTS = _SHAPES | _DRAWN | _WRITTEN | _TABLE
 
-_PLACES = frozenset(("x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "width", "height"))
-_FORMS = frozenset(("d", "viewBox", "preserveAspectRatio", "pathLength", "overflow", "transform"))
+_PLACES = frozenset(("x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "dx", "r", "width", "height"))
+_FORMS = frozenset(("d", "viewBox", "preserveAspectRatio", "pathLength", "overflow"))
 _LOOKS = frozenset(("class", "text-anchor", "stroke-width", "stroke-dasharray"))
 _MEANINGS = frozenset(("role", "scope", "tabindex", "aria-hidden"))
 _ATTRIBUTES = _PLACES | _FORMS | _LOOKS | _MEANINGS
@@ -277,17 +277,41 @@ def level(start: float, end: float, at: float, kind: str, width: float | None = 
 
 
 def axis(ticks: Sequence[tuple[float, str]]) -> Markup:
-    """The values below all strips. The same is in each strip's words, so readers are spared it."""
+    """The values below all strips."""
+    return element("div", tick_line(ticks), class_="row")
+
+
+def tick_line(ticks: Iterable[tuple[float, str]]) -> Markup:
+    """The same is in each strip's words, so readers are spared it."""
     words = together(tick_text(place, 14, text) for place, text in ticks)
-    drawn = element(
+    return element(
         "svg", words, width="100%", height=18, overflow="visible", aria_hidden="true", class_="axis"
     )
-    return element("div", drawn, class_="row")
 
 
 def tick_text(place: float, at: float, text: str) -> Markup:
     anchor = "start" if place < 0.02 else "end" if place > 0.98 else "middle"
     return element("text", text, x=share(place), y=at, text_anchor=anchor)
+
+
+def stretched(width: int, height: int, *shapes: Markup, y: int = 0) -> Markup:
+    """Paths cannot be drawn in shares of a width: their paper is stretched instead."""
+    return element(
+        "svg",
+        *shapes,
+        viewBox=f"0 0 {width} {height}",
+        preserveAspectRatio="none",
+        y=y,
+        width="100%",
+        height=height,
+    )
+
+
+def hill(shares: Sequence[float], height: int, y: int = 0) -> Markup:
+    """A step for each share of the height."""
+    steps = "".join(f"V{number(height - height * one)}h1" for one in shares)
+    path = element("path", d=f"M0 {height}{steps}V{height}Z", class_="hill")
+    return stretched(len(shares), height, path, y=y)
 
 
 def legend(items: Iterable[tuple[Markup, str]]) -> Markup:

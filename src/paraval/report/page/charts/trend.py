@@ -6,7 +6,7 @@ neither sixty colours nor a legend.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -18,26 +18,26 @@ from paraval.report.page.charts.svg import (
     Scale,
     chart,
     element,
-    finite,
     level,
     note,
     number,
     scale_of,
     share,
     short,
+    stretched,
     strip,
     tick_text,
     upright,
 )
 from paraval.text.words import UNKNOWN, counted, duration, listed, money, percent
 
-_MOST_RUNS = 60
+_MOST_RUNS = 40
 _MOST_SERIES = 60
 _WIDTH = 1000
 """Of the paper that lines are drawn on; it is stretched to the width there is."""
+_HEIGHT = 64
 _TOP = 14
 """Above it stand the letters of changes."""
-_MOST_DOTS = 30
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -47,8 +47,8 @@ class _TrendData:
     """The last ones, oldest first."""
     series: Mapping[str, Mapping[int, TrendPoint]]
     """By label: its points, by the run's number."""
-    changes: Mapping[int, tuple[str, ...]]
-    """What was another from a run on."""
+    changes: Mapping[int, tuple[str, tuple[str, ...]]]
+    """From which run on what was another, with a letter as long as there are letters."""
     older: int
     """Runs that are not drawn."""
 
@@ -66,19 +66,31 @@ class _Figure:
     heading: str
     say: Callable[[float], str]
     scale: Scale
-    height: int
+
+    def values(self, of_runs: Mapping[int, TrendPoint]) -> dict[int, float]:
+        told = {run: getattr(point, self.field) for run, point in of_runs.items()}
+        return {run: value for run, value in told.items() if value is not None}
+
+    def down(self, value: float) -> float:
+        """How far below the top of its drawing a value stands."""
+        return _TOP + (_HEIGHT - _TOP - 2) * (1 - self.scale.place(value))
 
 
 def trend(points: Sequence[TrendPoint]) -> Markup:
-    """Points in any order; nothing where there is none."""
+    """Points of the oldest run first; nothing where there is none."""
     if not points:
         return NOTHING
     history = _history(points)
-    figures = _figures(history)
+    figures = list(_figures(points))
     shown = list(history.series.items())[:_MOST_SERIES]
     rows = [
-        element("div", *_row(label, of_runs, figures, history), class_=f"row {colour}".rstrip())
-        for colour, (label, of_runs) in zip(_colours(len(shown)), shown, strict=True)
+        element(
+            "div",
+            _name(label),
+            *(_panel(label, of_runs, figure, history) for figure in figures),
+            class_=f"row {colour_class(index, len(shown))}".rstrip(),
+        )
+        for index, (label, of_runs) in enumerate(shown)
     ]
     return chart(
         f"trend figures-{len(figures)}",
@@ -89,157 +101,83 @@ def trend(points: Sequence[TrendPoint]) -> Markup:
 
 
 def _history(points: Sequence[TrendPoint]) -> _TrendData:
-    begun: dict[str, float] = {}
-    for point in points:
-        begun[point.run] = min(point.at, begun.get(point.run, point.at))
-    runs = sorted(begun, key=lambda run: begun[run])
+    runs = list(dict.fromkeys(point.run for point in points))
     shown = runs[-_MOST_RUNS:]
     numbers = {run: index for index, run in enumerate(shown)}
     series: dict[str, dict[int, TrendPoint]] = {}
-    changes: dict[int, dict[str, None]] = {}
+    changed: dict[int, tuple[str, ...]] = {}
     for point in points:
         if point.run in numbers:
-            run = numbers[point.run]
-            series.setdefault(point.series, {})[run] = point
-            changes.setdefault(run, {}).update(dict.fromkeys(point.changed))
-    told = {run: tuple(changes[run]) for run in sorted(changes) if changes[run]}
-    return _TrendData(runs=shown, series=series, changes=told, older=len(runs) - len(shown))
+            series.setdefault(point.series, {})[numbers[point.run]] = point
+            if point.changed:
+                changed[numbers[point.run]] = point.changed
+    changes = {
+        run: (_LETTERS[index : index + 1], what)
+        for index, (run, what) in enumerate(changed.items())
+    }
+    return _TrendData(runs=shown, series=series, changes=changes, older=len(runs) - len(shown))
 
 
-def _figures(history: _TrendData) -> list[_Figure]:
+def _figures(points: Sequence[TrendPoint]) -> Iterator[_Figure]:
     """The pass rate, and beside it what is known of any variant."""
-    rate = _Figure(
-        field="rate", heading="pass rate", say=percent, scale=Scale(low=0.0, high=1.0), height=64
-    )
-    figures = [rate]
-    for field, heading, say in (
-        ("usd", "cost a trial", money),
-        ("seconds", "median time", duration),
-    ):
-        known = [
-            value
-            for of_runs in history.series.values()
-            for value in _values(of_runs, field).values()
-        ]
-        if known:
-            scale = scale_of(known)
-            figures.append(_Figure(field=field, heading=heading, say=say, scale=scale, height=64))
-    return figures
+    yield _Figure(field="rate", heading="pass rate", say=percent, scale=Scale(low=0.0, high=1.0))
+    costs = [point.usd for point in points if point.usd is not None]
+    if costs:
+        yield _Figure(field="usd", heading="cost a trial", say=money, scale=scale_of(costs))
+    times = [point.seconds for point in points if point.seconds is not None]
+    if times:
+        yield _Figure(field="seconds", heading="median time", say=duration, scale=scale_of(times))
 
 
-def _values(of_runs: Mapping[int, TrendPoint], field: str) -> dict[int, float]:
-    told = {run: finite(getattr(point, field)) for run, point in sorted(of_runs.items())}
-    return {run: value for run, value in told.items() if value is not None and value >= 0}
-
-
-def _row(
-    label: str,
-    of_runs: Mapping[int, TrendPoint],
-    figures: Sequence[_Figure],
-    history: _TrendData,
-) -> Iterator[Markup]:
+def _name(label: str) -> Markup:
     name = short(label, LONGEST_NAME)
-    yield element("span", name, class_="name", title=None if name == label else label)
-    for figure in figures:
-        yield _panel(label, of_runs, figure, history)
-
-
-def _colours(variants: int) -> list[str]:
-    return [colour_class(index, variants) for index in range(variants)]
+    return element("span", name, class_="name", title=None if name == label else label)
 
 
 def _panel(
     label: str, of_runs: Mapping[int, TrendPoint], figure: _Figure, history: _TrendData
 ) -> Markup:
-    values = _values(of_runs, figure.field)
+    values = figure.values(of_runs)
     last = figure.say(values[max(values)]) if values else UNKNOWN
     drawn = strip(
-        figure.height,
-        _shapes(of_runs, values, figure, history),
+        _HEIGHT,
+        _shapes(of_runs, figure, history),
         title=f"{short(label, LONGEST_NAME)}: {figure.heading}" if label else figure.heading,
-        words=_words(values, figure),
+        words=_words(list(values.values()), figure),
     )
     heading = element("span", f"{figure.heading} ", element("b", last), class_="heading")
     return element("div", heading, drawn, class_="panel")
 
 
 def _shapes(
-    of_runs: Mapping[int, TrendPoint],
-    values: Mapping[int, float],
-    figure: _Figure,
-    history: _TrendData,
+    of_runs: Mapping[int, TrendPoint], figure: _Figure, history: _TrendData
 ) -> Iterator[Markup]:
-    for run, mark in zip(history.changes, _marks(history), strict=True):
-        yield upright(history.at(run), _TOP, figure.height, "change")
+    for run, (mark, _) in history.changes.items():
+        yield upright(history.at(run), _TOP, _HEIGHT, "change")
         yield tick_text(history.at(run), _TOP - 3, mark)
-    for value in (figure.scale.low, figure.scale.high) if figure.field == "rate" else ():
-        yield level(0.0, 1.0, _down(value, figure), "zero")
-        yield tick_text(1.0, _down(value, figure) - 3, figure.say(value))
-    yield _stretched(of_runs, values, figure, history)
-    drawn = (
-        values if len(history.runs) <= _MOST_DOTS else {run: values[run] for run in [*values][-1:]}
-    )
-    for run, value in drawn.items():
-        yield element(
-            "circle", cx=share(history.at(run)), cy=_down(value, figure), r=3, class_="one"
+    if figure.field == "rate":
+        for value in (0.0, 1.0):
+            yield level(0.0, 1.0, figure.down(value), "zero")
+            yield tick_text(1.0, figure.down(value) - 3, figure.say(value))
+        for run, point in of_runs.items():
+            if point.interval is not None:
+                low, high = map(figure.down, point.interval)
+                yield upright(history.at(run), high, low, "whisker")
+    values = figure.values(of_runs)
+    ways = [
+        "L".join(
+            f"{number(_WIDTH * history.at(run))} {number(figure.down(values[run]))}" for run in runs
         )
+        for runs in _stretches(values)
+    ]
+    yield stretched(_WIDTH, _HEIGHT, *(element("path", d=f"M{way}", class_="way") for way in ways))
+    for run, value in values.items():
+        at = share(history.at(run))
+        yield element("circle", cx=at, cy=figure.down(value), r=3, class_="one")
 
 
-def _down(value: float, figure: _Figure) -> float:
-    """How far below the top of its drawing a value stands."""
-    return _TOP + (figure.height - _TOP - 2) * (1 - figure.scale.place(value))
-
-
-def _marks(history: _TrendData) -> list[str]:
-    """A letter for each change, as long as there are letters."""
-    return [_LETTERS[index : index + 1] for index in range(len(history.changes))]
-
-
-def _stretched(
-    of_runs: Mapping[int, TrendPoint],
-    values: Mapping[int, float],
-    figure: _Figure,
-    history: _TrendData,
-) -> Markup:
-    """The line and the band of intervals: broken where a run has no figure."""
-
-    def across(run: int) -> str:
-        return number(_WIDTH * history.at(run))
-
-    parts = []
-    bands = _intervals(of_runs) if figure.field == "rate" else {}
-    for stretch in _stretches(sorted(bands)):
-        above = [f"{across(run)} {number(_down(bands[run][1], figure))}" for run in stretch]
-        below = [
-            f"{across(run)} {number(_down(bands[run][0], figure))}" for run in reversed(stretch)
-        ]
-        # One run alone has no width: it gets an upright line.
-        kind = "band" if len(stretch) > 1 else "whisker"
-        parts.append(element("path", d=f"M{'L'.join(above + below)}Z", class_=kind))
-    for stretch in _stretches(list(values)):
-        way = "L".join(f"{across(run)} {number(_down(values[run], figure))}" for run in stretch)
-        parts.append(element("path", d=f"M{way}", class_="way"))
-    return element(
-        "svg",
-        *parts,
-        viewBox=f"0 0 {_WIDTH} {figure.height}",
-        preserveAspectRatio="none",
-        width="100%",
-        height=figure.height,
-    )
-
-
-def _intervals(of_runs: Mapping[int, TrendPoint]) -> dict[int, tuple[float, float]]:
-    known = {}
-    for run, point in of_runs.items():
-        low, high = map(finite, point.interval or (None, None))
-        if low is not None and high is not None and finite(point.rate) is not None:
-            known[run] = (low, high)
-    return known
-
-
-def _stretches(runs: Sequence[int]) -> list[list[int]]:
-    """Runs that follow one another without a hole."""
+def _stretches(runs: Iterable[int]) -> list[list[int]]:
+    """Runs that follow one another: the line is broken where a run has no figure."""
     stretches: list[list[int]] = []
     for run in runs:
         if stretches and stretches[-1][-1] == run - 1:
@@ -249,10 +187,10 @@ def _stretches(runs: Sequence[int]) -> list[list[int]]:
     return stretches
 
 
-def _words(values: Mapping[int, float], figure: _Figure) -> str:
-    if not values:
+def _words(values: Sequence[float], figure: _Figure) -> str:
+    told = [figure.say(value) for value in values]
+    if not told:
         return "Not known of any run."
-    told = [figure.say(value) for value in values.values()]
     if len(told) == 1:
         return f"{told[0]} in one run."
     return f"From {told[0]} to {told[-1]} over {counted(len(told), 'run')}: {', '.join(told)}."
@@ -263,20 +201,14 @@ def _changes(history: _TrendData) -> Markup | None:
     if not history.changes:
         return None
     told = [
-        element("li", element("b", mark), f" {_run(history, run)}: {_what(what)} changed")
-        for mark, (run, what) in zip(_marks(history), history.changes.items(), strict=True)
+        element("li", element("b", mark), f" {_run(history, run)}: {listed(what)} changed")
+        for run, (mark, what) in history.changes.items()
     ]
     return element("ul", *told, class_="changes")
 
 
 def _run(history: _TrendData, run: int) -> str:
     return short(history.runs[run], LONGEST_NAME)
-
-
-def _what(changed: Sequence[str]) -> str:
-    return listed(short(what, 40) for what in changed[:6]) + (
-        " and more" if len(changed) > 6 else ""
-    )
 
 
 def _runs(history: _TrendData) -> str:
