@@ -16,9 +16,9 @@ import pytest
 from _pytest.runner import SetupState
 
 from paraval.pytest_plugin.isolation.exceptions import isolate_asserts
-from paraval.pytest_plugin.isolation.test_environment import environment_by_test
-from paraval.pytest_plugin.isolation.test_logs import LogRecorder, isolate_logs
-from paraval.pytest_plugin.isolation.test_warnings import emit, isolate_warnings, record_warnings
+from paraval.pytest_plugin.isolation.item_environment import environment_by_test
+from paraval.pytest_plugin.isolation.item_logs import LogRecorder, isolate_logs
+from paraval.pytest_plugin.isolation.item_warnings import emit, isolate_warnings, record_warnings
 from paraval.pytest_plugin.running.current_test import (
     Phase,
     RunningTest,

@@ -17,8 +17,7 @@ from click.testing import CliRunner
 
 from paraval.cli.commands.badge import badge_command
 from paraval.errors import NotWrittenError, ParavalError
-from paraval.report.badge import points
-from paraval.report.badge_front_matter import prompt_hash, read_front_matter
+from paraval.report.badge import points, prompt_hash, read_front_matter
 from paraval.settings import Selection
 from paraval.store.store import Store
 from tests.history_kit import stored

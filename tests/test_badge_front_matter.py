@@ -9,13 +9,7 @@ import yaml
 from hypothesis import given, settings, strategies as st
 
 from paraval.errors import RequestError
-from paraval.report.badge_front_matter import (
-    MOST_CHARACTERS,
-    Value,
-    read_front_matter,
-    values_in,
-    with_values,
-)
+from paraval.report.badge import MOST_CHARACTERS, Value, read_front_matter, values_in, with_values
 
 OURS: dict[str, Value] = {"latest_accuracy": 91.7, "test_runs": [50.0, 91.7], "test_model": None}
 

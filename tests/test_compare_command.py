@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from paraval.cli.commands.compare import compare_command
 from paraval.errors import ParavalError, RequestError
 from paraval.records import Outcome, Plan, RunInfo, StopRule, TrialResult, Variant
-from paraval.report.part import Part, choice_from, side_by_side
+from paraval.report.contents import Part, choice_from, side_by_side
 from paraval.report.report import Report
 from paraval.runner.comparisons import split_name
 from paraval.store.store import Store

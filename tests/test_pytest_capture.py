@@ -35,7 +35,7 @@ import copy, dataclasses, sys, threading
 from contextlib import ExitStack
 import pytest
 from _pytest.runner import SetupState
-from paraval.pytest_plugin.isolation.test_environment import environment_by_test
+from paraval.pytest_plugin.isolation.item_environment import environment_by_test
 from paraval.pytest_plugin.isolation.capture import set_up_capsys
 from paraval.pytest_plugin.isolation.capture import CapturedOutput, isolate_streams
 from paraval.pytest_plugin.running.current_test import propagate_to_threads

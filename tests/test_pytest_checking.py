@@ -13,8 +13,8 @@ from textwrap import dedent
 
 import pytest
 
+from paraval.pytest_plugin.session.item_history import TRIED_AGAIN_AFTER
 from paraval.pytest_plugin.session.session import REMEDY, summary_of
-from paraval.pytest_plugin.session.test_history import TRIED_AGAIN_AFTER
 from tests.child_pytest import PLUGIN, run_python
 
 PASSED = " PASSED alone (failed beside others)"

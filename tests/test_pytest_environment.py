@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from textwrap import dedent
 
-from paraval.pytest_plugin.isolation.test_environment import environment_by_test
+from paraval.pytest_plugin.isolation.item_environment import environment_by_test
 from tests.child_pytest import run_pytest
 
 CONFTEST = """

@@ -18,23 +18,21 @@ import pytest
 from _pytest.cacheprovider import Cache
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
-from paraval.pytest_plugin.recording.node_ids import (
+from paraval.pytest_plugin.recording.item_trials import (
+    PlanFrame,
+    PlannedTest,
     SourceDigests,
+    key_by_code,
     model_in,
+    named_test,
+    plan_of,
     without_model,
     without_xdist_group,
 )
-from paraval.pytest_plugin.recording.test_trials import (
-    PlanFrame,
-    PlannedTest,
-    key_by_code,
-    named_test,
-    plan_of,
-)
-from paraval.pytest_plugin.recording.told import ReportData, attach_report_data
+from paraval.pytest_plugin.recording.report_data import ReportData, attach_report_data
 from paraval.pytest_plugin.session.engine import NullLedger
+from paraval.pytest_plugin.session.item_history import FORGOTTEN_AFTER, DurationHistory
 from paraval.pytest_plugin.session.planning import groups_of
-from paraval.pytest_plugin.session.test_history import FORGOTTEN_AFTER, DurationHistory
 from paraval.records import (
     Attempt,
     AttemptResult,

@@ -357,7 +357,7 @@ CONFTEST = """
     import pytest
 
     from paraval.pytest_plugin.models.model_accounts import accounts_of, needs_of
-    from paraval.pytest_plugin.models.test_outcomes import result_of
+    from paraval.pytest_plugin.models.item_outcomes import result_of
 
     PHASES, RESULTS = {}, {}
 

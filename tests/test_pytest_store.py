@@ -20,14 +20,19 @@ from typing import Any
 import pytest
 
 from paraval.pytest_plugin.options import FAIL_UNDER, INI_KEYS, dest_of, read_options
-from paraval.pytest_plugin.recording.node_ids import SourceDigests
+from paraval.pytest_plugin.recording.item_trials import (
+    PlanFrame,
+    PlannedTest,
+    SourceDigests,
+    key_by_code,
+    plan_of,
+)
 from paraval.pytest_plugin.recording.recording import (
     code_state,
     fail_under_in,
     flaky_tests,
     for_tests,
 )
-from paraval.pytest_plugin.recording.test_trials import PlanFrame, PlannedTest, key_by_code, plan_of
 from paraval.records import AttemptRecord, RunInfo, TrialResult
 from paraval.report.gate import judge_gate
 from paraval.report.report import Report

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from paraval.pytest_plugin.isolation.test_warnings import warnings_by_test
+from paraval.pytest_plugin.isolation.item_warnings import warnings_by_test
 from paraval.pytest_plugin.running.current_test import RunningTest
 from tests.heard import ALL_AT_ONCE, PARALLEL, hear
 

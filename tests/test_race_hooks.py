@@ -23,7 +23,7 @@ from paraval.processes.children import Warden
 from paraval.racing.candidates.json_lines import MOST_LINES, LineSource
 from paraval.racing.course.steps import Base, Step, StepEnd, StepKind, finding_of, trial_of
 from paraval.racing.findings import Origin, Proposal, StagedCandidate, StepFinding
-from paraval.racing.hooks.hook_input import Ask
+from paraval.racing.hooks.hook_messages import Ask
 from paraval.racing.hooks.hook_program import PrintedLines
 from paraval.racing.hooks.hook_runner import HookRunner
 from paraval.racing.report.standings import BaselineStanding, CandidateStanding, Standings, Status

@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 from paraval.racing.correctness import junit_results as junit
 from paraval.racing.correctness.junit_results import JunitReport, read_junit, read_junit_file
 from paraval.racing.correctness.outputs import FOLDER, WORKTREE, RunFolders, cut
-from paraval.racing.correctness.pytest_command import after_pytest, reporting
+from paraval.racing.correctness.test_run import after_pytest, reporting
 
 OWN = "/own/junit.xml"
 

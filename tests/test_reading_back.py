@@ -14,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from jsonschema import Draft202012Validator
 
-from paraval.documents.json_stream import CHUNK, JsonPieces
 from paraval.errors import RequestError
 from paraval.records import (
     Activity,
@@ -40,7 +39,7 @@ from paraval.report.contents import Contents, RunSource
 from paraval.report.formats.json import to_json
 from paraval.report.formats.json_schema import report_schema
 from paraval.report.report import Report
-from paraval.report.report_file import source_from_file
+from paraval.report.report_file import CHUNK, JsonPieces, source_from_file
 from paraval.text.terminal import well_formed
 from tests.test_report import counts, ended, hostile_report, report_of, small_report
 

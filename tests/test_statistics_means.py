@@ -11,7 +11,7 @@ from scipy.stats import (  # type: ignore[import-untyped]  # scipy ships no type
     t as scipy_t,
 )
 
-from paraval.statistics.means import mean_interval, quantile
+from paraval.statistics.rates import mean_interval, quantile
 
 VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40)
 

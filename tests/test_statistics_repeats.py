@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from scipy.stats import binom, multinomial  # type: ignore[import-untyped]  # scipy ships no types
 
-from paraval.statistics.means import apart, repeats_step
 from paraval.statistics.pairs import paired_interval, sign_flip_p
+from paraval.statistics.rates import apart, repeats_step
 
 CHANCES = st.floats(0, 1)
 Case = tuple[float, float]

@@ -11,8 +11,8 @@ from hypothesis import given, settings, strategies as st
 from scipy.stats import bootstrap  # type: ignore[import-untyped]  # scipy ships no types
 
 from paraval.statistics import pairs as flips
-from paraval.statistics.means import mean_interval
 from paraval.statistics.pairs import bca_interval, score_interval, sign_flip_p
+from paraval.statistics.rates import mean_interval
 
 FEW = st.lists(st.floats(-1, 1), min_size=1, max_size=9)
 

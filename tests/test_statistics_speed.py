@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from paraval.statistics.means import block_log_ratio, speedup_interval
+from paraval.statistics.rates import block_log_ratio, speedup_interval
 
 BEFORE = [10.1, 10.3, 10.0, 10.6, 10.2, 10.4, 10.1, 12.9]
 AFTER = [9.6, 9.8, 9.5, 9.7, 10.0, 9.6, 9.9, 9.6]

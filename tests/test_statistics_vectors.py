@@ -19,8 +19,7 @@ from scipy.stats import (  # type: ignore[import-untyped]  # scipy ships no type
     t,
 )
 
-from paraval.statistics.means import speedup_interval
-from paraval.statistics.rates import clopper_pearson, wilson
+from paraval.statistics.rates import clopper_pearson, speedup_interval, wilson
 
 Z = 1.959963984540054
 SLOW = [10.1, 10.3, 10.0, 10.6, 10.2, 10.4, 10.1, 12.9]

@@ -19,8 +19,7 @@ from paraval.racing.candidates.staging import content_hash
 from paraval.racing.file.race_file import load_race, request_from_mapping
 from paraval.racing.file.short_forms import MAIN_KEYS, FlagValue
 from paraval.racing.findings import Origin, Proposal
-from paraval.racing.hooks.hook_input import Ask
-from paraval.racing.hooks.hook_output import as_line
+from paraval.racing.hooks.hook_messages import Ask, as_line
 from paraval.racing.report.race_report import RaceReport
 from paraval.racing.request import RaceRequest
 from paraval.racing.run import run_race_async, run_race_stoppably

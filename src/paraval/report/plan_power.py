@@ -16,9 +16,8 @@ from paraval.records import Plan
 from paraval.report.compare.case_results import CaseBook, Cell, variant_key
 from paraval.report.compare.variants import axes_of, contests_of, value_pairs
 from paraval.statistics.distributions import normal_quantile
-from paraval.statistics.means import apart, repeats_step
 from paraval.statistics.pairs import adjust_sums
-from paraval.statistics.rates import wilson
+from paraval.statistics.rates import apart, repeats_step, wilson
 
 CONFIDENCE = 0.95
 POWER = 0.8

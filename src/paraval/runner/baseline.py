@@ -20,7 +20,7 @@ from paraval.report.contents import References, book_of
 from paraval.settings import DEFAULT_MAX_DROP, Selection, is_report_file
 from paraval.statistics.anytime import betting_interval
 from paraval.statistics.drops import pairs_to_tell
-from paraval.statistics.means import apart, repeats_step
+from paraval.statistics.rates import apart, repeats_step
 from paraval.store.baselines import Baselines
 from paraval.store.store import Store
 from paraval.text.words import counted

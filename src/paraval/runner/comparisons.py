@@ -13,8 +13,16 @@ from paraval.errors import RequestError
 from paraval.records import RunInfo
 from paraval.report.compare.compare_report import ComparisonReport
 from paraval.report.compare.two_runs import ComparisonQuestion, ComparisonSide, SideComparison
-from paraval.report.contents import Contents, RunSource
-from paraval.report.part import Choice, Part, choice_from, choice_text, require_trials, side_by_side
+from paraval.report.contents import (
+    Choice,
+    Contents,
+    Part,
+    RunSource,
+    choice_from,
+    choice_text,
+    require_trials,
+    side_by_side,
+)
 from paraval.report.report import Report
 from paraval.report.report_file import ENDINGS, source_from_file
 from paraval.runner.stored_runs import StoredRun

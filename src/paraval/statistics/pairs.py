@@ -23,7 +23,7 @@ from paraval.statistics.distributions import (
     normal_quantile,
     student_quantile,
 )
-from paraval.statistics.means import MADE_UP, mean_interval, quantile
+from paraval.statistics.rates import MADE_UP, mean_interval, quantile
 
 # The bootstrap of a mean, corrected for bias and acceleration (BCa; Efron 1987).
 

@@ -7,10 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from paraval.statistics.distributions import (
-    incomplete_beta,
-    normal_quantile,
-)
+from paraval.statistics.distributions import incomplete_beta, normal_quantile
 from paraval.statistics.pairs import adjust_sums, interval_quantile, is_pass_fail
 
 _FINE = 1e-6

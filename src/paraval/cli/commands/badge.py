@@ -21,17 +21,20 @@ from paraval.cli.options import store_option
 from paraval.cli.suites import named_suites, suite_named
 from paraval.errors import RequestError, why
 from paraval.records import RunInfo
-from paraval.report.badge import SHIELDS_ENDING, BadgeFigures, badge_json, is_badge
-from paraval.report.badge_front_matter import (
+from paraval.report.badge import (
     MOST_RUNS,
+    SHIELDS_ENDING,
+    BadgeFigures,
     RecordedFigures,
+    badge_json,
     has_known_text,
+    is_badge,
     known_in,
     read_front_matter,
     with_figures,
 )
+from paraval.report.contents import Choice, choice_text
 from paraval.report.history.history import Completeness, EarlierRuns, HistoryEntry, standing_of
-from paraval.report.part import Choice, choice_text
 from paraval.report.report import check_place, write_whole
 from paraval.runner.run import open_store
 from paraval.runner.stored_runs import StoredRun, chosen_variants, order, runs_of_suites

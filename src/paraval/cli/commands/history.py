@@ -11,6 +11,7 @@ from paraval.cli.options import axis_and_value, files_option, json_option, store
 from paraval.cli.output import print_shown
 from paraval.cli.suites import suite_named
 from paraval.errors import RequestError
+from paraval.report.contents import Choice, Part, axes_in, require_trials
 from paraval.report.formats.json import to_json
 from paraval.report.history.history import History
 from paraval.report.history.history_formats import (
@@ -19,7 +20,6 @@ from paraval.report.history.history_formats import (
     write_history,
 )
 from paraval.report.history.history_table import history_text
-from paraval.report.part import Choice, Part, axes_in, require_trials
 from paraval.runner.run import open_store
 from paraval.runner.stored_runs import StoredRun, history_of
 from paraval.settings import Options

@@ -8,18 +8,338 @@ apart is for `runners`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+import asyncio
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextvars import Context
+from dataclasses import dataclass, field
 from inspect import isasyncgenfunction, iscoroutinefunction
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
-from paraval.pytest_plugin.async_tests.runners import (
-    isolate_anyio,
-    isolate_pytest_asyncio,
-    loops_as_in_main_thread,
+from paraval.pytest_plugin.running.current_test import (
+    CURRENT,
+    RunningTest,
+    current_test,
+    owning_test,
+    start_unowned,
 )
+
+# asyncio's and anyio's runners beside each other; and asyncio's current loop in a test's thread.
+
+CLOSE_S = 2.0
+"""How long a loop has to stop before it is closed, where a test that was given up still uses it."""
+
+
+class ScopedRunner(asyncio.Runner):  # type: ignore[misc]  # final for type checkers only
+    """In the place of `asyncio.Runner`, in pytest-asyncio only."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        test = current_test()
+        self._is_shared = test is None or test.sets_up_for is not None
+        self._guard = threading.Lock()
+        """Guards what follows, and the start and the end of the loop's thread."""
+        self._users = 0
+        self._thread: threading.Thread | None = None
+
+    def run(self, coro: Any, *, context: Context | None = None) -> Any:
+        __tracebackhide__ = True
+        test = owning_test()
+        is_hosted = self._is_shared and (test is not None or self._users > 0)
+        # Inside a running loop it is an error, as always.
+        if is_hosted and asyncio._get_running_loop() is None:
+            with self._running(test) as loop:
+                own: Any = self
+                return run_in(loop, coro, own._context.copy() if context is None else context, test)
+        if context is not None:
+            # A fixture is torn down in the context of its setup, maybe for another test.
+            context.run(CURRENT.set, test)
+        return super().run(coro, context=context)
+
+    def close(self) -> None:
+        with self._guard:
+            # Only a test that was given up can be here still.
+            self._users = 0
+            self._stop(CLOSE_S)
+        super().close()
+
+    @contextmanager
+    def _running(self, test: RunningTest | None) -> Iterator[asyncio.AbstractEventLoop]:
+        with self._guard:
+            loop = self.get_loop()
+            self._users += 1
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._serve, args=(loop,), name="paraval-loop", daemon=True
+                )
+                start_unowned(self._thread)
+            host = self._thread.native_id or 0
+        try:
+            if test is not None:
+                test.loop_threads.add(host)
+            yield loop
+        finally:
+            if test is not None:
+                test.loop_threads.discard(host)
+            with self._guard:
+                self._users -= 1
+                if self._users == 0:
+                    self._stop(None)
+
+    def _stop(self, timeout: float | None) -> None:
+        """With the guard held."""
+        if self._thread is not None:
+            loop = self.get_loop()
+            with suppress(RuntimeError):  # A test closed it.
+                loop.call_soon_threadsafe(loop.stop)
+            self._thread.join(timeout)
+            self._thread = None
+
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        while self._users > 0 and not loop.is_closed():
+            try:
+                loop.run_forever()
+            except RuntimeError:
+                time.sleep(0.01)  # A test runs the loop itself.
+            except BaseException:  # noqa: BLE001, S112 - KeyboardInterrupt of a task, for instance
+                continue  # The task has it, and its test.
+
+
+def run_in(
+    loop: asyncio.AbstractEventLoop, coro: Any, context: Context, test: RunningTest | None
+) -> Any:
+    """Run a coroutine as a task of a loop that runs in another thread, and wait for it.
+
+    `stacks` finds the task here, by its name.
+    """
+    __tracebackhide__ = True
+    news: SimpleQueue[Any] = SimpleQueue()
+
+    def start() -> None:
+        try:
+            context.run(CURRENT.set, test)
+            started = loop.create_task(coro, context=context)
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+            news.put(error)
+            return
+        started.add_done_callback(news.put)
+        news.put(started)
+
+    loop.call_soon_threadsafe(start)
+    task = news.get()
+    if isinstance(task, BaseException):
+        raise task
+    news.get()
+    return task.result()
+
+
+@contextmanager
+def isolate_pytest_asyncio(config: pytest.Config) -> Iterator[None]:
+    """What pytest-asyncio sets for the whole process or for the context, while the block runs."""
+    plugin: Any = config.pluginmanager.get_plugin("asyncio")
+    with ExitStack() as stack:
+        stack.callback(asyncio.set_event_loop_policy, asyncio.get_event_loop_policy())
+        for name, stand_in in (
+            # Private names, each checked: what is not there in another version needs no stand-in.
+            ("_temporary_event_loop_policy", _policy_stays),
+            ("_apply_contextvar_changes", _across_contexts),
+            ("MonkeyPatch", lambda _plain: _PrivatePatch),
+            ("Runner", lambda _plain: ScopedRunner),
+        ):
+            plain = getattr(plugin, name, None)
+            if plain is not None:
+                setattr(plugin, name, stand_in(plain))
+                stack.callback(setattr, plugin, name, plain)
+        yield
+
+
+class _PrivatePatch:
+    """pytest-asyncio patches the test that it runs, and the definition of a fixture that it sets
+    up: what only that test has. `guards` would take it for a patch that others see."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+
+    @classmethod
+    @contextmanager
+    def context(cls) -> Iterator[_PrivatePatch]:
+        patch = cls()
+        with patch._stack:
+            yield patch
+
+    def setattr(self, target: object, name: str, value: object) -> None:
+        self._stack.callback(setattr, target, name, getattr(target, name))
+        setattr(target, name, value)
+
+
+def _policy_stays(plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Each runner sets the policy and puts the old one back, which would take it from those that
+    still run. Beside others all tests have the same one: it stays until the run ends."""
+
+    @contextmanager
+    def temporary_event_loop_policy(policy: Any) -> Iterator[None]:
+        if owning_test() is None:
+            with plain(policy):
+                yield
+            return
+        if asyncio.get_event_loop_policy() is not policy:
+            asyncio.set_event_loop_policy(policy)
+        yield
+
+    return temporary_event_loop_policy
+
+
+def _across_contexts(plain: Callable[[Context], Callable[[], None] | None]) -> Callable[..., Any]:
+    """A shared fixture's variables are set in the context of the test that set it up. Another may
+    be the one that tears it down: it has nothing to put back."""
+
+    def apply_contextvar_changes(context: Context) -> Callable[[], None] | None:
+        restore = plain(context)
+        return None if restore is None else lambda: _restore_here(restore)
+
+    return apply_contextvar_changes
+
+
+def _restore_here(restore: Callable[[], None]) -> None:
+    """It takes the next variable at each call, and raises where that is of another context."""
+    while True:
+        try:
+            return restore()
+        except ValueError:
+            continue
+
+
+# ---- anyio
+
+
+KeyOf = Callable[[pytest.Item], str | None]
+
+
+class AnyioRunners:
+    """Stands in for `anyio.pytest_plugin.get_runner`; a plugin, too: it sees who runs alone."""
+
+    NAME = "paraval-anyio"
+
+    def __init__(self, plugin: Any, shared_key_of: KeyOf) -> None:
+        """`shared_key_of` a test: whose runner it shares; None: it has its own."""
+        self._plugin = plugin
+        self._shared_key_of = shared_key_of
+        self._leased: dict[Hashable, _LeasedRunner] = {}
+        """No two threads are at the same one: tests that share a runner run one at a time."""
+        self._alone: pytest.Item | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        if owning_test() is None:
+            self._alone = item
+
+    @contextmanager
+    def get_runner(self, backend_name: str, backend_options: dict[str, Any]) -> Iterator[Any]:
+        test = owning_test()
+        item: Any = self._alone if test is None else test.item
+        key = (self._shared_key_of(item) or item, backend_name)
+        leased = self._leased.setdefault(key, _LeasedRunner())
+        leased.leases += 1
+        try:
+            if leased.runner is None:
+                backend = self._plugin.get_async_backend(backend_name)
+                leased.runner = leased.stack.enter_context(
+                    backend.create_test_runner(backend_options or {})
+                )
+            yield leased.runner
+        finally:
+            leased.leases -= 1
+            if not leased.leases:
+                del self._leased[key]
+                leased.stack.close()
+
+
+@dataclass(slots=True)
+class _LeasedRunner:
+    """A runner, as long as someone uses it."""
+
+    leases: int = 0
+    stack: ExitStack = field(default_factory=ExitStack)
+    runner: Any = None
+
+
+@contextmanager
+def isolate_anyio(config: pytest.Config, shared_key_of: KeyOf) -> Iterator[None]:
+    """For a whole run, also while a test runs alone: it may share a fixture with those before."""
+    plugin: Any = config.pluginmanager.get_plugin("anyio")
+    runners = AnyioRunners(plugin, shared_key_of)
+    plain: Callable[..., AbstractContextManager[Any]] = plugin.get_runner
+    config.pluginmanager.register(runners, AnyioRunners.NAME)
+    plugin.get_runner = runners.get_runner
+    try:
+        yield
+    finally:
+        plugin.get_runner = plain
+        config.pluginmanager.unregister(runners)
+
+
+# ---- asyncio's current loop
+
+
+_NO_LOOPS_MADE = (3, 14)
+"""Since then no thread has a loop that it did not set; tests don't differ there."""
+_WARNED_OF = (3, 12)
+"""Since then the main thread is warned when a loop is made for it."""
+
+
+@contextmanager
+def loops_as_in_main_thread() -> Iterator[None]:
+    """While the block runs. A loop that is made for a test is closed when the next one in its
+    thread needs one; what a shared fixture may hold, when the block ends."""
+    if sys.version_info >= _NO_LOOPS_MADE:
+        yield
+        return
+    policy: Any = asyncio.events.BaseDefaultEventLoopPolicy
+    get_plainly, set_plainly = policy.get_event_loop, policy.set_event_loop
+    made: set[asyncio.AbstractEventLoop] = set()
+    here = threading.local()
+    """`loop`: the one that was made for the thread's last test."""
+
+    def set_event_loop(self: Any, loop: asyncio.AbstractEventLoop | None) -> None:
+        # A thread may have had other tests before: what they set is not this one's.
+        self._local.paraval_test = current_test()
+        set_plainly(self, loop)
+
+    def get_event_loop(self: Any) -> asyncio.AbstractEventLoop:
+        test = current_test()
+        has_set = getattr(self._local, "paraval_test", None) is test
+        if test is not None and test.is_own_thread and not has_set:
+            if sys.version_info >= _WARNED_OF:
+                warnings.warn("There is no current event loop", DeprecationWarning, stacklevel=2)
+            close(vars(here).pop("loop", None))
+            loop = self.new_event_loop()
+            made.add(loop)
+            if test.sets_up_for is None:
+                here.loop = loop
+            self.set_event_loop(loop)
+        found: asyncio.AbstractEventLoop = get_plainly(self)
+        return found
+
+    def close(loop: asyncio.AbstractEventLoop | None) -> None:
+        if loop is not None and not loop.is_running():
+            made.discard(loop)
+            loop.close()
+
+    policy.get_event_loop, policy.set_event_loop = get_event_loop, set_event_loop
+    try:
+        yield
+    finally:
+        policy.get_event_loop, policy.set_event_loop = get_plainly, set_plainly
+        for loop in tuple(made):
+            close(loop)
+
 
 _SHARED = pytest.StashKey[Mapping[pytest.Item, str]]()
 """Of a session: whose anyio runner each test shares, of those that share one."""

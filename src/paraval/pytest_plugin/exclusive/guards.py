@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 from paraval.pytest_plugin.exclusive.lock import ExclusiveLock
-from paraval.pytest_plugin.isolation.test_environment import is_importing
+from paraval.pytest_plugin.isolation.item_environment import is_importing
 from paraval.pytest_plugin.running.current_test import current_test, note_call, owning_test
 
 Release = Callable[[], None]

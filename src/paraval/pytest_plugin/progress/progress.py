@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from paraval.pytest_plugin.models.test_outcomes import crash_line
+from paraval.pytest_plugin.models.item_outcomes import crash_line
 from paraval.pytest_plugin.options import ProgressForm
 from paraval.records import Outcome
 from paraval.text.progress import Footer, ResultLines, Running, can_show, eta, place, shows_rows

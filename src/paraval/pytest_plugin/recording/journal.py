@@ -18,9 +18,9 @@ import pytest
 
 from paraval.errors import StoreError
 from paraval.models.secrets import Redactor
-from paraval.pytest_plugin.models.test_outcomes import crash_line, outcome_of
-from paraval.pytest_plugin.recording.node_ids import without_xdist_group
-from paraval.pytest_plugin.recording.told import report_data_of
+from paraval.pytest_plugin.models.item_outcomes import crash_line, outcome_of
+from paraval.pytest_plugin.recording.item_trials import without_xdist_group
+from paraval.pytest_plugin.recording.report_data import report_data_of
 from paraval.pytest_plugin.running.current_test import PhaseEnd
 from paraval.records import Attempt, AttemptResult, Failure, Grade, Outcome, Plan, RunInfo, Trial
 from paraval.settings import LOG_LIMIT_BYTES

@@ -22,18 +22,18 @@ from paraval.git.repositories import find_repository, resolve, tree_of
 from paraval.git.snapshots import snapshot_tree
 from paraval.models.secrets import Redactor
 from paraval.pytest_plugin.options import FAIL_UNDER, PluginOptions, dest_of
-from paraval.pytest_plugin.recording.journal import RunJournal
-from paraval.pytest_plugin.recording.node_ids import SourceDigests
-from paraval.pytest_plugin.recording.test_trials import (
+from paraval.pytest_plugin.recording.item_trials import (
     PlanFrame,
     PlannedTest,
+    SourceDigests,
     has_model,
     key_by_code,
     known_test,
     named_test,
     plan_of,
 )
-from paraval.pytest_plugin.recording.told import register_report_data
+from paraval.pytest_plugin.recording.journal import RunJournal
+from paraval.pytest_plugin.recording.report_data import register_report_data
 from paraval.records import FunctionTarget, Limits, Model, Outcome, Plan, RunInfo
 from paraval.report.gate import Gate, GateVerdict
 from paraval.report.report import Report

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from paraval.pytest_plugin.models.item_outcomes import outcome_of
 from paraval.pytest_plugin.models.spending import begin_again as spend_again
 from paraval.pytest_plugin.models.spent import PROPERTY
-from paraval.pytest_plugin.models.test_outcomes import outcome_of
 from paraval.pytest_plugin.running.current_test import PhaseEnd
 from paraval.records import Failure, Outcome
 

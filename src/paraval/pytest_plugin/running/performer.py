@@ -1,6 +1,6 @@
 """Performs tests for the engine: beside others in threads, or alone in the main thread.
 
-What a test's phases come to is for `test_outcomes` to say, and when reporters hear of it for
+What a test's phases come to is for `item_outcomes` to say, and when reporters hear of it for
 `session.loop`.
 """
 
@@ -17,11 +17,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from paraval.pytest_plugin.isolation.capture import CapturedOutput
-from paraval.pytest_plugin.isolation.test_logs import LogRecorder
-from paraval.pytest_plugin.isolation.test_warnings import record_warnings
+from paraval.pytest_plugin.isolation.item_logs import LogRecorder
+from paraval.pytest_plugin.isolation.item_warnings import record_warnings
+from paraval.pytest_plugin.models.item_outcomes import result_of
 from paraval.pytest_plugin.models.model_accounts import retry_mark_of
-from paraval.pytest_plugin.models.test_outcomes import result_of
-from paraval.pytest_plugin.recording.told import ATTRIBUTE as TOLD, ReportData, attach_report_data
+from paraval.pytest_plugin.recording.report_data import (
+    ATTRIBUTE as TOLD,
+    ReportData,
+    attach_report_data,
+)
 from paraval.pytest_plugin.running import attempts
 from paraval.pytest_plugin.running.current_test import Check, PhaseEnd, RunningTest
 from paraval.pytest_plugin.running.protocol import ItemResult, RuntestProtocol

@@ -20,8 +20,8 @@ import pytest
 
 from paraval.pytest_plugin.exclusive.guards import ProcessGuard
 from paraval.pytest_plugin.fixtures.instances import FixtureInstances
-from paraval.pytest_plugin.isolation.test_environment import environment_alone
-from paraval.pytest_plugin.models.test_outcomes import result_of
+from paraval.pytest_plugin.isolation.item_environment import environment_alone
+from paraval.pytest_plugin.models.item_outcomes import result_of
 from paraval.pytest_plugin.pytest_internals import check_interactive_exception, runtestprotocol
 from paraval.pytest_plugin.running.attempts import will_come_again
 from paraval.pytest_plugin.running.current_test import Phase, PhaseEnd, RunningTest, current_test

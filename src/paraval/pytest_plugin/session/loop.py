@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from paraval.pytest_plugin.fixtures.setup_tree import SharedSetup
-from paraval.pytest_plugin.isolation import test_warnings
+from paraval.pytest_plugin.isolation import item_warnings as test_warnings
 from paraval.pytest_plugin.progress.progress import Progress
 from paraval.pytest_plugin.pytest_internals import CaptureManager, xml_key
 from paraval.pytest_plugin.running import attempts

@@ -11,9 +11,9 @@ from paraval.pytest_plugin.async_tests import plugins as async_plugins
 from paraval.pytest_plugin.exclusive import other_plugins, scan
 from paraval.pytest_plugin.models.model_accounts import accounts_of, needs_of
 from paraval.pytest_plugin.options import PluginOptions
-from paraval.pytest_plugin.recording.test_trials import trial_of
+from paraval.pytest_plugin.recording.item_trials import trial_of
 from paraval.pytest_plugin.session.engine import EngineThread, SessionPlan
-from paraval.pytest_plugin.session.test_history import DurationHistory
+from paraval.pytest_plugin.session.item_history import DurationHistory
 from paraval.pytest_plugin.session.xdist_worker import WorkerItems
 from paraval.pytest_plugin.timeouts.time_limits import seconds_of
 from paraval.records import Limits, Outcome, RetryPolicy

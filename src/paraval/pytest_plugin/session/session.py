@@ -18,13 +18,13 @@ from paraval.pytest_plugin.fixtures.instances import FixtureInstances
 from paraval.pytest_plugin.fixtures.setup_tree import SharedSetup
 from paraval.pytest_plugin.isolation.capture import isolate_children, isolate_streams, set_up_capsys
 from paraval.pytest_plugin.isolation.exceptions import isolate_asserts, isolate_unhandled
-from paraval.pytest_plugin.isolation.test_environment import environment_by_test
-from paraval.pytest_plugin.isolation.test_logs import isolate_logs
-from paraval.pytest_plugin.isolation.test_warnings import isolate_warnings
+from paraval.pytest_plugin.isolation.item_environment import environment_by_test
+from paraval.pytest_plugin.isolation.item_logs import isolate_logs
+from paraval.pytest_plugin.isolation.item_warnings import isolate_warnings
 from paraval.pytest_plugin.options import PluginOptions
 from paraval.pytest_plugin.progress.progress import progress_for
 from paraval.pytest_plugin.pytest_internals import Session
-from paraval.pytest_plugin.recording.told import ReportDataPlugin, register_report_data
+from paraval.pytest_plugin.recording.report_data import ReportDataPlugin, register_report_data
 from paraval.pytest_plugin.running.current_test import Check, propagate_to_threads
 from paraval.pytest_plugin.running.patches import (
     Isolation,
@@ -35,10 +35,10 @@ from paraval.pytest_plugin.running.patches import (
 )
 from paraval.pytest_plugin.running.performer import PytestPerformer, RunServices
 from paraval.pytest_plugin.running.protocol import AloneRunner, InnermostProtocol
+from paraval.pytest_plugin.session.item_history import FAILED_BESIDE, DurationHistory
 from paraval.pytest_plugin.session.loop import ParallelRun, ReportOrder, tear_down_rest
 from paraval.pytest_plugin.session.main_thread import MainThread
 from paraval.pytest_plugin.session.planning import ItemAssignment, PlannedSession, plan_session
-from paraval.pytest_plugin.session.test_history import FAILED_BESIDE, DurationHistory
 from paraval.pytest_plugin.session.xdist_worker import WorkerItems, is_controller, take_worker_items
 from paraval.pytest_plugin.timeouts.time_limits import TimeoutPlugin
 from paraval.pytest_plugin.timeouts.watchdog import TimeoutWatcher

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from paraval.pytest_plugin.async_tests.runners import run_in
+from paraval.pytest_plugin.async_tests.plugins import run_in
 from paraval.pytest_plugin.pytest_internals import Failed
 from paraval.pytest_plugin.running.current_test import CURRENT, Phase, PhaseEnd, RunningTest
 

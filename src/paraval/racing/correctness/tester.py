@@ -22,7 +22,6 @@ from paraval.racing.correctness.differences import (
     tests_run,
 )
 from paraval.racing.correctness.junit_results import JunitReport
-from paraval.racing.correctness.pytest_command import AUTO
 from paraval.racing.correctness.test_results import (
     ACCOUNT,
     CommandRunRecord,
@@ -30,7 +29,7 @@ from paraval.racing.correctness.test_results import (
     save_account,
     unstable_between,
 )
-from paraval.racing.correctness.test_run import CommandRun, last_printed, run_tests
+from paraval.racing.correctness.test_run import AUTO, CommandRun, last_printed, run_tests
 from paraval.racing.course.steps import BASELINE, Step, StepEnd, StepKind
 from paraval.racing.findings import CorrectnessFinding, StepFinding, TestCounts
 from paraval.racing.integrity.protection import first_flags, flags_of_kept, unusual

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from paraval.racing.findings import Block, Speedup
 from paraval.racing.report.standings import Status
 from paraval.racing.request import TOTAL, Accept, BenchSpec
-from paraval.statistics.means import block_log_ratio, mean_interval, speedup_interval
+from paraval.statistics.rates import block_log_ratio, mean_interval, speedup_interval
 from paraval.text.words import counted
 
 # Who is measured how often: successive halving, then finals on fresh measurements. Pure.

@@ -20,8 +20,14 @@ from paraval.functions import is_async
 from paraval.processes.children import Command, ProcessEnd
 from paraval.racing.course.steps import Step
 from paraval.racing.findings import Proposal
-from paraval.racing.hooks.hook_input import Ask, ask_of, document_of, nobody_stands, stdin_of
-from paraval.racing.hooks.hook_output import HookOutput
+from paraval.racing.hooks.hook_messages import (
+    Ask,
+    HookOutput,
+    ask_of,
+    document_of,
+    nobody_stands,
+    stdin_of,
+)
 from paraval.racing.hooks.hook_program import failure_of_hook, run_listening
 from paraval.racing.report.standings import Standings
 from paraval.racing.step_performer import RaceContext, broke, found, step_command

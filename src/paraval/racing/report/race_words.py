@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Iterator
 
 from paraval.racing.correctness.differences import ITSELF, tests_run
-from paraval.racing.correctness.pytest_command import AUTO, after_pytest
+from paraval.racing.correctness.test_run import AUTO, after_pytest
 from paraval.racing.course.baseline_check import FAILS_ITS_TESTS
 from paraval.racing.findings import RunDifference, Speedup, TestCounts, TestStatus
 from paraval.racing.report.standings import BaselineStanding, CandidateStanding, Standings, Status

@@ -23,7 +23,6 @@ from paraval.report.compare.comparison import (
     Ratio,
     Side,
 )
-from paraval.statistics.means import apart, repeats_step, speedup_interval
 from paraval.statistics.pairs import (
     holm,
     mcnemar_mid_p,
@@ -32,7 +31,7 @@ from paraval.statistics.pairs import (
     sign_flip_p,
 )
 from paraval.statistics.power import detectable_from, seen_spread
-from paraval.statistics.rates import pass_at_k, pass_hat_k
+from paraval.statistics.rates import apart, pass_at_k, pass_hat_k, repeats_step, speedup_interval
 
 MOST_RESAMPLES = 9_999
 FEWEST_RESAMPLES = 999

@@ -26,8 +26,8 @@ from paraval.report.compare.two_runs import (
     failing_reasons,
     notices_of,
 )
+from paraval.report.contents import choice_text
 from paraval.report.gate import DropVerdict
-from paraval.report.part import choice_text
 from paraval.report.summary.columns import mean_score, rates_with_errors, share, taken
 from paraval.report.summary.summary import Tally
 from paraval.text.document import Paragraph, Part, Subheading, TextDocument, render

@@ -27,8 +27,7 @@ from paraval.report.compare.comparison import Comparison, Side
 from paraval.report.compare.compute import adjusted, compare, resamples_for
 from paraval.report.compare.early_claims import TwoBooks, compared_at_any_time
 from paraval.report.compare.sentences import Quote
-from paraval.report.contents import Contents, order_seed_of
-from paraval.report.part import Choice
+from paraval.report.contents import Choice, Contents, order_seed_of
 from paraval.report.reasons import reason
 from paraval.report.summary.columns import WITHOUT_MATRIX
 from paraval.report.summary.summary import Summary

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from paraval.report.compare.sentences import signed_points, signed_range
-from paraval.report.contents import early_stops
+from paraval.report.contents import choice_text, early_stops
 from paraval.report.history.history import Completeness, History, HistoryEntry, Shift
 from paraval.report.page.charts.data import TrendPoint
-from paraval.report.part import choice_text
 from paraval.report.summary.columns import RATE_HEADING, label_of, rate_with_interval, taken
 from paraval.report.summary.costs import NO_PRICE
 from paraval.report.summary.summary import Tally, VariantSummary

@@ -31,8 +31,7 @@ from paraval.report.summary.costs import (
     usage_of,
 )
 from paraval.report.summary.tool_activity import ActivityCount, ToolActivity
-from paraval.statistics.means import mean_interval, quantile
-from paraval.statistics.rates import clustered_rate_interval
+from paraval.statistics.rates import clustered_rate_interval, mean_interval, quantile
 
 # Rates and scores with the case as unit: the repeats of a case go together, as a cluster.
 

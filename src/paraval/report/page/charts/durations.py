@@ -27,7 +27,7 @@ from paraval.report.page.charts.svg import (
     time_ticks,
     upright,
 )
-from paraval.statistics.means import quantile
+from paraval.statistics.rates import quantile
 from paraval.text.words import counted, duration
 
 _HEIGHT = 34

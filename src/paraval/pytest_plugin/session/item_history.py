@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from paraval.pytest_plugin.recording.node_ids import SourceDigests, without_xdist_group
-from paraval.pytest_plugin.recording.told import report_data_of
+from paraval.pytest_plugin.recording.item_trials import SourceDigests, without_xdist_group
+from paraval.pytest_plugin.recording.report_data import report_data_of
 from paraval.records import Outcome
 from paraval.schedule.estimates import Estimates, Observation
 

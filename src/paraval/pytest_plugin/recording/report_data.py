@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from paraval.codec import from_data, to_data
-from paraval.pytest_plugin.models.test_outcomes import result_of
+from paraval.pytest_plugin.models.item_outcomes import result_of
 from paraval.pytest_plugin.running.current_test import PhaseEnd
 from paraval.records import AttemptResult
 
