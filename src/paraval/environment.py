@@ -1,4 +1,5 @@
-"""The environment of a child process: made from nothing, so that secrets stay here.
+"""The environment of a child process: made from nothing, so that secrets stay here; and which code
+its Python imports in a worktree.
 
 Commands, isolated workers and grader commands get this; what else they need is named in the suite.
 """

@@ -1,4 +1,4 @@
-"""Templates: `{input.question}` in a command, filled in for each attempt.
+"""Templates: `{input.question}` in a command or a shell script, filled in for each attempt.
 
 The plan checks them against every case when a suite is loaded; the targets fill them in when an
 attempt starts. Both use this one reading of them, so that what was checked is what runs.

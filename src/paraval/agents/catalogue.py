@@ -1,4 +1,6 @@
-"""The agents that suites can name."""
+"""The agents that suites can name, which of the user's keys each is handed, and whether it is
+installed here.
+"""
 
 from __future__ import annotations
 

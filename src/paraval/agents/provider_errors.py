@@ -1,4 +1,5 @@
-"""What agents say when a provider refuses them: which end it is, and when to come back.
+"""What agents say when a provider refuses them, litellm's words too: which end it is, and when to
+come back.
 
 Agents pass on a status, or only words. The same causes end as they do for chat models
 (`paraval.models.call_errors`): 529 is a refusal for now, a quota is no rate limit.

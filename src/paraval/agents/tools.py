@@ -1,4 +1,4 @@
-"""Which tools an agent called, and how often: the count, and the names that hold a server's."""
+"""Tools of agents: which were called and how often, and MCP servers as most agents take them."""
 
 from __future__ import annotations
 

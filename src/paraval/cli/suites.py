@@ -1,4 +1,6 @@
-"""Loading a suite without letting its modules print among our data."""
+"""Loading a suite without letting its modules print among our data, and which suite of the store is
+meant.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Checking a mapping of a suite file against its form, with problems in plain words."""
+"""Checking a mapping of a file against its form: what values may be, and every problem in plain
+words.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Reading JSON strictly, and finding the line of every key in a second reading."""
+"""Reading JSON strictly: nothing but JSON, no key twice, with the line of every key where it is
+asked for.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading YAML strictly, event by event, with the line of every key."""
+"""Reading YAML strictly, by the rules of YAML 1.2 (`no` is text), with the line of every key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""An event loop for one run, which ends although something in it will not.
+"""An event loop for one run, which ends although something in it will not; and the signals that
+stop a run.
 
 `asyncio.run` waits for every task that is left and for every thread of its executor: a user's
 function that ignores its cancel would keep a finished run from being reported.

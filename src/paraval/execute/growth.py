@@ -1,5 +1,4 @@
-"""What a source names, as the driver takes it: known trials are answered at once, the rest is to
-run.
+"""Trials that are named while a run goes on: where they come from, and how the driver takes them.
 
 A resume begins a source anew: the results of earlier engines are told to it as if they had come
 just now, and so it arrives at what is left to do.

@@ -1,4 +1,4 @@
-"""How one tree differs from another, by path: from the objects alone, whatever is checked out."""
+"""Git's objects: how one tree differs from another, and contents of files written as blobs."""
 
 from __future__ import annotations
 

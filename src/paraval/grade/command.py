@@ -1,4 +1,5 @@
-"""The grader that asks a program.
+"""The graders that ask a program: what its end and its last line say; and the one that looks at the
+exit code of the target.
 
 It runs in the attempt's workspace, where there is one, else in the suite's folder. The trial goes
 to its stdin as one JSON object: `case`, `variant`, `repeat`, `output`, `exit_code`, `workspace`.

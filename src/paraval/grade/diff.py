@@ -1,4 +1,4 @@
-"""The grader that looks at what an attempt changed in its workspace.
+"""The grader that looks at what an attempt changed in its workspace, by path and glob.
 
 Where not all of that is known, what is known may break a bound, and never keeps one.
 """

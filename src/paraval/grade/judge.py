@@ -1,4 +1,5 @@
-"""The grader that asks a model.
+"""The grader that asks a model: what it is asked, how its answer is read, and how votes are
+counted.
 
 It is asked as often as the suite wants votes, one call after the other, for an attempt holds one
 slot of the judge's account. A judge that says anything but a verdict gives none: that is an error

@@ -1,4 +1,6 @@
-"""Graders that compare text: equals, contains, regex."""
+"""Graders that look at the answer itself: equals, contains, regex, json, number; none takes longer
+than it may.
+"""
 
 from __future__ import annotations
 

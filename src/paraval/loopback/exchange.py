@@ -1,4 +1,6 @@
-"""The nouns between the three protocols and what is answered: a question, a reply, a refusal."""
+"""The nouns between the three protocols and what is answered, and how a request is gathered from
+its messages.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What is said to a question: an echo, a text, a step of a script, what is right or is wrong."""
+"""What is said to a question: an echo, a text, a step of a script; with what agents tell beside the
+prompt.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The model server: HTTP on 127.0.0.1, in the event loop of whoever starts it.
+"""The model server: HTTP on 127.0.0.1, in the event loop of whoever starts it; an answer goes out
+whole, or as a fault spoils it.
 
 What is answered is decided by the simulation; this carries it out. aiohttp's low-level server is
 used without its router: there are a handful of paths.

@@ -1,4 +1,5 @@
-"""Decides what becomes of each question, and keeps the accounts: no sockets, no waiting.
+"""Decides what becomes of each question, and keeps the accounts of whoever asks: no socket, no
+clock.
 
 The time is told by the caller. What is decided is carried out by the server.
 """

@@ -1,4 +1,4 @@
-"""Where a model is reached, with which headers, and through which proxy."""
+"""Where a model is reached: its protocol, its headers, and the proxy on the way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One call of a model over HTTP, in good and bad weather.
+"""One call of a model over HTTP, and the connections that calls are made over.
 
 Makes the call, reads the answer as far as it may be read, and tells every other end as a failure.
 Retries are the scheduler's; caches and prices are the client's, which stands on top. Everything

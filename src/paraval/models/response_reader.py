@@ -1,4 +1,6 @@
-"""What the protocols share when an answer is read. What a server sends is hostile until checked."""
+"""What the protocols share when an answer is read, tokens included. What a server sends is not
+trusted.
+"""
 
 from __future__ import annotations
 

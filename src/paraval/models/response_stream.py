@@ -1,4 +1,4 @@
-"""The bytes of one answer, read as they come: events of a stream, or JSON in one piece.
+"""The bytes of one answer, read as they come: server-sent events, or JSON as a whole.
 
 The form is seen from the bytes, not from the headers: servers answer a streaming call with plain
 JSON, and the other way round. What is kept is bounded, whatever a server sends.

@@ -1,4 +1,6 @@
-"""Agent targets: what an agent is asked, as written; and which agent and model each variant has."""
+"""Agent targets: what an agent is asked, which agent and model each variant has, and whether the
+agent can do it.
+"""
 
 from __future__ import annotations
 

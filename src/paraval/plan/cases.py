@@ -1,4 +1,5 @@
-"""Reading cases: from the suite itself, from files beside it, or from a Python function.
+"""Reading cases: from the suite itself, from files beside it (other programs' too), or from a
+function.
 
 There may be a hundred thousand, so each goes by hand into its record, and the address of each is
 kept in a small tuple that becomes a Spot only when something is wrong there.

@@ -1,4 +1,6 @@
-"""Chat targets: what a model is asked, as written; and which model each variant asks."""
+"""Chat targets: what a model is asked, in the suite or in a prompt file, and which model each
+variant asks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How outputs are judged: graders as written, as records; and whether the cases suit them."""
+"""How outputs are judged: graders as written, as records; and whether they fit the cases."""
 
 from __future__ import annotations
 

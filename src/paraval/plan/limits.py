@@ -1,4 +1,4 @@
-"""The rules of a run as suites write them: limits, retries and the budget, as records."""
+"""Limits, retries, the budget and early stops as suites write them."""
 
 from __future__ import annotations
 

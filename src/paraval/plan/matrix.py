@@ -1,4 +1,4 @@
-"""The matrix: axes, the variants they make, and those that are left out."""
+"""The matrix: axes, the variants they make, those left out, and the names that axes tell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The axis whose values are models: found or made when a suite is loaded, narrowed by `--models`.
+"""The axis whose values are models, found or made when a suite is loaded; and whether such axes
+change anything.
 
 A suite keeps every model of its registry as a possible value of that axis. What runs where nothing
 is said are those that the matrix lists, or else the first of the registry.

@@ -1,4 +1,5 @@
-"""The registry of models: entries as written, in the suite or in a file of their own, as records.
+"""The registry of models: entries as written, in the suite or in a file; keys have no place in
+either.
 
 What a model is asked is for targets and judges to say; whether its key is there, for the run.
 """

@@ -1,4 +1,4 @@
-"""What a suite's words are relative to: its folder, functions handed over with it, its models."""
+"""What a suite's words are relative to: `{suite}`, its functions, the programs that it names."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Whether a target's templates fit the cases: asked when a suite is loaded, so that no field is
-found missing at trial 900, and no two trials write the same file."""
+"""Whether templates fit the cases: those of targets, graders and workspaces, asked when a suite is
+loaded.
+"""
 
 from __future__ import annotations
 

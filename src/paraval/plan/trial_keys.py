@@ -1,4 +1,6 @@
-"""What a trial's key is made of: all that decides its result, and nothing else."""
+"""What a trial's key is made of: all that decides its result, and nothing else; and the parts of a
+suite as digests.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The engine's side: commands as awaitables. One warden per engine, and a keeper for each command
-while it runs; a keeper serves one at a time, and many in its life.
+"""The engine's side: commands as awaitables, one warden per engine; and what running commands take
+of the machine.
 
 Whatever a command does, and however the wait for it ends, its whole process tree is gone before the
 wait is over. The keeper holds the clock; one that says nothing long after its time is killed. What

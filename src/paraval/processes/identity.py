@@ -1,4 +1,6 @@
-"""Who a process is, beyond a number that is handed out again, and the end of leftovers."""
+"""Who a process is, beyond a number that is handed out again; what a dead engine left; and the
+engine's own environment, kept from its children.
+"""
 
 from __future__ import annotations
 

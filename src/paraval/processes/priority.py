@@ -1,4 +1,4 @@
-"""How much a command yields to what else runs on the machine.
+"""How much a command yields to others, and which CPUs it may run on.
 
 Where the kernel groups processes by session (autogroup), niceness counts among the processes of a
 session alone, and the session has one of its own: both are set. A session that a command starts for

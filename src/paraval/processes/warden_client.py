@@ -1,6 +1,4 @@
-"""The engine's end of the line to a keeper, for one command: what is asked, what is told, and a
-keeper that says nothing when it should.
-"""
+"""The warden as the engine's child, and the engine's end of the line to a keeper."""
 
 from __future__ import annotations
 

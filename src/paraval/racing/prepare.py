@@ -1,4 +1,4 @@
-"""A race before it runs: what it begins with, and whether it can begin or go on at all.
+"""A race before it runs: what it begins with, and whether it can begin or go on.
 
 Everything here blocks, asks git and reads files; nothing is written. RequestError says what is
 wrong.

@@ -1,4 +1,5 @@
-"""Whether the pass rate dropped against a baseline by more than it may: the second kind of gate.
+"""Whether the pass rate dropped against a baseline by more than it may: paired cases, a verdict, a
+sentence.
 
 The drop is judged by its interval, over cases: missed where such a drop is shown, met where it is
 ruled out, and unknown between. In the whole run a variant may hide behind the others, so one of

@@ -1,4 +1,5 @@
-"""What a report holds, whatever form it is then written in.
+"""What a report holds, whatever form it is then written in, and whether its run may have stopped
+early.
 
 Trials are read from their source each time they are asked for, in plan order, and never all held:
 a run may have 100,000 of them, with answers of a megabyte.

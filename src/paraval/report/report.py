@@ -1,6 +1,4 @@
-"""Reports as files: which endings there are, whether a path will do, and writing it whole or not
-at all.
-"""
+"""The report of a run, and reports as files: which endings there are, written whole or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A report that was written as .json or .jsonl, read back: a source like a run in the store.
+"""A report that was written as .json or .jsonl, read back: a source like any run.
 
 What the file does not hold is not known: the attempts, and of .jsonl all but the trials. Trials are
 read anew each time they are asked for, and never all held.

@@ -1,5 +1,5 @@
-"""What is to be compared, by the names that users have for it: runs, report files, and parts of
-either.
+"""Which runs, files and parts of them are compared, by the names that users have for them;
+`paraval.compare`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""What is expected of a plan before it runs: how long, how many tokens, how much money, and what
-it takes of the machine.
+"""What is expected of a plan before it runs: how long, how many tokens, how many dollars.
 
 From the store's history of the suite where there is one, else by estimate. The scheduler reserves
 by it, `paraval plan` tells it; what really happened is the ledger's.

@@ -1,4 +1,4 @@
-"""Going on with a run: which one, with which plan, and with which of its trials.
+"""Going on with a run: which one, with which plan, and with which of its results.
 
 A resume keeps the run's plan. What is asked for with it narrows what runs now, never what the run
 is: results that were paid for stay in the report.

@@ -1,4 +1,4 @@
-"""Composition: puts the stages together, and nothing else.
+"""`paraval.run` and what the commands need: puts the stages together, and nothing else.
 
 suite -> plan -> schedule -> execute -> grade -> store -> report. Each stage is told what it needs
 here, and none of them knows the others.

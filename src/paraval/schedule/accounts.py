@@ -1,4 +1,5 @@
-"""A provider's account: what may be sent to it now, and what its answers teach.
+"""A provider's account: what may be sent to it now, what its answers say, and when nothing more can
+be done with it.
 
 Known rates (configured, or told by headers) are kept by metering.py, unknown ones found by
 finding.py, an unknown number at once by window.py. A refusal holds the whole account back, and no

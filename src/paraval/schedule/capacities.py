@@ -1,4 +1,4 @@
-"""Named capacities, and who may start next under them.
+"""Named capacities, who may start next under them, and whether it runs alone.
 
 Trials with the same needs form a lane. A lane is open while every one of its limits has room and
 every one of its accounts may be sent to. Of the open lanes the one goes first that would hold up

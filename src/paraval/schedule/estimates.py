@@ -1,4 +1,4 @@
-"""How long a trial will take, from how long its like took before.
+"""How long a trial will take and what it takes of the machine, from how its like went before.
 
 Durations are lognormal, so all is done in logarithms, and each mean is shrunk towards what is known
 more widely: trial towards case and variant, these towards the suite. A case never seen before is

@@ -1,4 +1,5 @@
-"""How many attempts the machine can carry, by what is read of it while they run.
+"""How many attempts the machine can carry: by its load, its memory and who waits for them (PSI),
+and by what attempts were seen to take.
 
 It begins with little, doubles while nothing speaks against it, and never ends what runs: it only
 lets nothing new begin. Cores are given by what such attempts were seen to keep busy, memory by what

@@ -1,4 +1,5 @@
-"""Runs the scheduler in virtual time: what a plan would do, without doing it.
+"""The scheduler in virtual time: what a plan would do, without doing it, and which limit decides
+its end.
 
 `paraval plan` tells by this how long a run will take; the tests put thousands of random plans
 through it. The clock jumps from event to event.

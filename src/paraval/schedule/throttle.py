@@ -1,4 +1,5 @@
-"""What is taken of one thing that an account has a rate of: requests, or tokens.
+"""How much may be sent to an account now: a bucket that fills at a rate, a meter of what was taken,
+and a window for calls at once.
 
 Two rates may be known at once, and both are kept: the configured one, and what headers tell.
 """

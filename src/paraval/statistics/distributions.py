@@ -1,4 +1,5 @@
-"""Distributions that the standard library lacks: Student's t, the beta function, fair coins.
+"""Distributions that the standard library lacks: Student's t and the beta function; and what a
+confidence may be.
 
 Which of them fits what was measured is decided by those who call.
 """

@@ -1,4 +1,5 @@
-"""Two sides on the same cases: how much they differ, and whether chance explains it.
+"""Two sides on the same cases: how much they differ, and whether chance explains it (bootstrap,
+sign flips).
 
 A pair is a case; its difference is what the first side has more than the second. What is paired,
 and in which words it is told, is decided by those who call.

@@ -1,4 +1,4 @@
-"""Rates: how often something happened, and what that tells.
+"""Rates, means and ratios: how often, how much, and how far from it the truth may be.
 
 What is counted, and over what, is decided by those who call.
 """

@@ -1,4 +1,6 @@
-"""The writer's thread of a run: one connection, commits in groups, nothing lost on a full disk."""
+"""The writer's thread of a run: what happened, as rows of its tables, committed in groups; nothing
+is lost on a full disk.
+"""
 
 from __future__ import annotations
 

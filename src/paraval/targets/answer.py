@@ -1,4 +1,6 @@
-"""What a target gives back: an output to be judged, or the failure that took its place."""
+"""What a target gives back: an output to be judged, or the failure that took its place; and how
+files that it wrote are read.
+"""
 
 from __future__ import annotations
 

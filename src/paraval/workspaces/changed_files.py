@@ -1,4 +1,5 @@
-"""Which files an attempt changed, and which of them are looked into.
+"""Which files an attempt changed, by the ignore rules of when it began, and which of them are
+looked into.
 
 No file that is too large, nor too many, nor too much in all. What is left out is listed, and what
 cannot be told of it is said to be unknown.

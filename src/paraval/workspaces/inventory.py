@@ -1,4 +1,4 @@
-"""What is in a folder, and what became of it since: by looking at every entry, not at contents.
+"""What is in a folder, and what became of it since, by a look at every file.
 
 A file's mark is made of what changes with it and no program can set back: the kernel's own time of
 its last change. Pipes, sockets, devices, empty folders and repositories within are seen

@@ -1,4 +1,4 @@
-"""Who has which slot when: at most so many, first come, first served, none lost.
+"""Who has which slot when: at most so many, first come, first served, none left behind.
 
 A slot is made when there is none free, and cleaned when it is leased again. One that cannot be made
 lowers the pool for a while; one that cannot be cleaned is thrown away, and another made in its

@@ -1,4 +1,6 @@
-"""What a workspace is to an attempt: a lease with a place, what changed there, and its end."""
+"""What a workspace is to an attempt, and what fills it: a lease with a place, what changed there,
+why there is none.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`paraval diff`: what attempts changed in their workspaces, as the patches that were kept."""
+"""`paraval diff`: what attempts or a race's candidates changed, as patches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`paraval logs`: what attempts and their graders wrote, and how each attempt ended."""
+"""`paraval logs`: what attempts, graders and the steps of a race wrote, and how each ended."""
 
 from __future__ import annotations
 

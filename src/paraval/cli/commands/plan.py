@@ -1,4 +1,4 @@
-"""`paraval plan` and `paraval schema`: what would run, and how suites are written."""
+"""`paraval plan` and `paraval schema`: what would run, what it can show, and the keys of files."""
 
 from __future__ import annotations
 

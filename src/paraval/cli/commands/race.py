@@ -1,4 +1,4 @@
-"""`paraval race`."""
+"""`paraval race` and its flags, each with the key of a race file that it stands for."""
 
 from __future__ import annotations
 

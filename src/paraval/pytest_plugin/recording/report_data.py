@@ -1,8 +1,8 @@
 """What a test's last report tells beside pytest's own words: `report.paraval`, plain data.
 
 So it survives the way from one of xdist's workers to the controller. Read by `recording` and
-`history`. Made by a plugin that works wherever tests run: in the main thread, in threads beside
-others, in xdist's workers.
+`item_history`. Made by a plugin that works wherever tests run: in the main thread, in threads
+beside others, in xdist's workers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What candidates may be called: their names are shown in terminals, and name them in commands."""
+"""What candidates are called, and what they are named by: a path, a glob or a commit."""
 
 from __future__ import annotations
 

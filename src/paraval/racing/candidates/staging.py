@@ -1,4 +1,4 @@
-"""The step that makes a candidate of a proposal: a tree of git, or the reason why it is none.
+"""The step that makes a candidate of a proposal: a tree of git, or the reason why not.
 
 Nothing is written to the user's repository, no hook, filter or setting of it is heard, and nothing
 of the candidate is run. Which candidates are the same is decided elsewhere, by what is found here.

@@ -1,4 +1,4 @@
-"""Where one proposal becomes a tree: a repository of our own, for as long as that takes.
+"""Where one proposal becomes a tree: a repository of our own, and files as entries of its index.
 
 The user's objects are borrowed to read. What is written goes into the race's own folder, by a git
 that sees nothing of the user's then: it would give a new time to an object that is there already.

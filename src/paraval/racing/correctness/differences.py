@@ -1,4 +1,5 @@
-"""What is different with a candidate: its run of the tests held against the baseline's.
+"""What is different with a candidate: its run of the tests held against the baseline's, with
+expected and actual values.
 
 A candidate has to pass every test that the baseline passes: one that it skips, or does not come to,
 is as different as one that fails. What differs between two runs of the baseline itself says nothing

@@ -1,4 +1,5 @@
-"""What a test command printed and wrote, held against what it did with the baseline.
+"""What a test command printed and wrote, held against what it did with the baseline, short enough
+to keep.
 
 Byte for byte, but for what is another in every run whatever the candidate: the folders that a run
 has of its own, and what pytest says of times and of the report that we asked it for. JSON files

@@ -1,4 +1,4 @@
-"""One run of the test command in a worktree: started, waited for, looked at before it is cleaned.
+"""One run of the test command in a worktree: started, waited for, looked at; and how it ended.
 
 What it means is for `tester`, after the worktree was given back.
 """

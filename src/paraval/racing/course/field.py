@@ -1,4 +1,4 @@
-"""The field of a race: who joins it, and who of them is staged and tested. Pure."""
+"""The candidates of a race: who joins, what each is called, and who is staged and tested. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an earlier engine did in the same race: a course that is gone once more prefers it.
+"""What an earlier engine did in the same race, and how much of its time is left. Pure.
 
 Live, some decisions hang on what happened first: who is repaired while calls are left, who of two
 equals is the duplicate, who of two with one name keeps it. A replay hears of the same ends in

@@ -1,4 +1,6 @@
-"""A race as the store tells it: its course once more, with the results that there are."""
+"""Between the course and the engine: steps become trials, results become ends; and a stored race
+told once more.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the measurements of candidates say: how fast each one is, who won, and why not the others.
+"""What the measurements of candidates say: how fast each is, who won and why; and who is measured
+how often.
 
 Pure. Who is measured, and how often, is decided by successive halving and the course.
 """

@@ -1,4 +1,4 @@
-"""Race files, flags and mappings of Python as requests: whole and sound, or not at all.
+"""Race files, flags and mappings of Python as requests: whole and sound, or every mistake told.
 
 All three lead through the same checks, and every problem is told in one error. Which candidates
 there are is for `proposals` to say.

@@ -1,4 +1,5 @@
-"""A race as it is written, in one form: short forms made long, flags laid over the file.
+"""A race as it is written, in one form: short forms made long, flags laid over; and whether a file
+is a race.
 
 Each value still knows where it stands, in the file or as a flag, so that what is wrong is told
 there. What the words mean is for `race_file` to say.

@@ -1,4 +1,4 @@
-"""Asks the hooks of a race: generate, repair and refine, each a program or a function of Python.
+"""Asks the hooks of a race: generate, repair and refine, each a program or a Python function.
 
 What they propose joins the race while they still run. Which candidates they are asked about, and
 how often, is the course's to decide.

@@ -1,4 +1,4 @@
-"""What a race came to: what users hold after one, and what the commands show."""
+"""What a race came to: what users hold after one, and what is written to files."""
 
 from __future__ import annotations
 

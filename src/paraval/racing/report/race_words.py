@@ -1,4 +1,4 @@
-"""How a race stands, in words and numbers: the same in the table, in Markdown and while it runs."""
+"""How a race stands, in words and numbers, and what to know before trusting them."""
 
 from __future__ import annotations
 

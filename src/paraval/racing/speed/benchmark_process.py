@@ -1,4 +1,5 @@
-"""One benchmark process: how it is started, and what it was worth.
+"""One benchmark process: how it is started, and what it was worth by the clock, the CPU or its own
+figures.
 
 Everything that takes time is done before, for all processes of a block: between two of them there
 is no git, no commit and no search, only the removal of a metric file.

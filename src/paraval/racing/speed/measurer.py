@@ -1,4 +1,5 @@
-"""Measures the baseline and candidates: fresh processes in ABBA blocks, alone, on one CPU.
+"""Measures the baseline and candidates: fresh processes in ABBA blocks, while others leave the
+machine alone.
 
 A block is four processes, A B B A or B A A B, with A the baseline: what drifts meanwhile drifts for
 both. What blocks say together, and how many there are, is decided elsewhere.

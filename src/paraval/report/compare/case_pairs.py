@@ -1,4 +1,4 @@
-"""The cases of one comparison, each in a few numbers: what it came to on both sides.
+"""What stands against what in a comparison, and each case in a few numbers on both sides.
 
 What the numbers mean is in `compute`.
 """

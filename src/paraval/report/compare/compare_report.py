@@ -1,4 +1,4 @@
-"""One side held against another: what users hold after a comparison."""
+"""What users hold after a comparison, and how it is written to a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What may be claimed of a comparison that may stop at any time.
+"""What may be claimed where a run may stop at any time, so that how many cases there are depends on
+the results.
 
 Pairs come in the drawn order of their cases and count as a prefix without holes: which trials
 happen to have ended by a moment may depend on how they end (wrong answers are often quick), but

@@ -1,4 +1,4 @@
-"""A comparison in plain words: what is found, how sure that is, and what else to know.
+"""A comparison in plain words: what is found, how sure that is, and what to do next.
 
 Labels and names of cases are others' words: whoever shows the sentences says how to show those.
 """

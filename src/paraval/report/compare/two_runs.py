@@ -1,4 +1,4 @@
-"""What is held against what, and the comparisons that come of it.
+"""Two runs, or parts of them, held against each other; and what else differs between them.
 
 How cases are paired and what their figures say is `case_pairs`' and `compute`'s; here is what
 holds for two runs: which variants they share, and what may be claimed where one of them stopped

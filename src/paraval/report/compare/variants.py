@@ -1,4 +1,6 @@
-"""The comparisons that a run's own variants make: value against value, axis by axis."""
+"""The comparisons that a run's own variants make: value against value, axis by axis, early stops
+included.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of a suite's past: an entry a run, with its figures and what is new in it."""
+"""A suite over its runs: an entry a run, what was changed in between, which pass rates shifted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A history as files: which endings there are. How one is written, `report.report` knows."""
+"""A history as files and on the terminal: CSV, JSON, Markdown, a page."""
 
 from __future__ import annotations
 

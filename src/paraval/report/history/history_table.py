@@ -1,6 +1,4 @@
-"""A history as a table, a row a run and below it one a variant where there are several; and as
-text, on a terminal or in Markdown.
-"""
+"""The table of a history: a row a run, with what stands beside its figures in words."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The comparisons of a run as its answer: a headline each, what it rests on below it in small, and
-the lines that draw them.
-"""
+"""The comparisons of a run as its answer, and the cases that broke, were mended or are flaky."""
 
 from __future__ import annotations
 

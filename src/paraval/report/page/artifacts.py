@@ -1,4 +1,6 @@
-"""What attempts left in the run's folder: a bounded piece of each file."""
+"""What attempts left in the run's folder: a bounded piece of each file, within what a page may
+hold.
+"""
 
 from __future__ import annotations
 

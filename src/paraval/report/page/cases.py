@@ -1,4 +1,4 @@
-"""The cases of a page, one after another: what was asked, and how each of its trials went.
+"""The cases of a page, one after another, and together no larger than a page may be.
 
 Results, attempts and cases are three streams in plan order, read side by side: at any time one
 trial is held, with as much of its text as a page shows.

@@ -1,4 +1,4 @@
-"""The page from its top to its bottom, in the order that a stranger reads it.
+"""The page of a run from its top to its bottom, in the order that a stranger reads it.
 
 First what the run says, then what it is made of, then every case. Cases are written one by one.
 """

@@ -1,4 +1,5 @@
-"""The sentences a report closes with: time saved, what has no verdict, what it cost, the gate.
+"""The sentences a report closes with, the sections on tools and changes, and the trials to look at
+first.
 
 Reasons are in words of others: whoever shows the sentences says how to show those.
 """

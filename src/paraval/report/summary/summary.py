@@ -1,4 +1,5 @@
-"""From results to counts and rates, in one pass, for the whole run and for each variant.
+"""From results to counts, rates and scores, in one pass, with the case as unit: for the run and for
+each variant.
 
 Errors are kept apart from wrong answers: rates are over what was judged, case by case, and beside
 them stand the rates that the errors could hide. What is asked of a rate is the gate's business.

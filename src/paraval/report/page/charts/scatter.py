@@ -1,4 +1,4 @@
-"""Time against cost, a point a variant: what is quick, what is cheap, and what passes."""
+"""Time against cost, a point a variant, with labels where they cover nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that makes markup for charts: elements by name, attributes checked, text escaped.
+"""The only place that makes markup for charts: elements, rows, scales and the one sheet of styles.
 
 Text of others can do nothing but show itself: it is printable, on one line, cut, and escaped.
 Elements and attributes are ours; one that could run, load or style anything is refused, since the

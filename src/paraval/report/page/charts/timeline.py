@@ -1,4 +1,4 @@
-"""Who ran when in which slot: idle slots are gaps, and what held up the end stands out.
+"""Who ran when in which slot: idle slots are gaps, long pauses are cut out.
 
 Of very many attempts or slots, the share of slots in use is drawn alone.
 """
