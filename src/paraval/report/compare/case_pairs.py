@@ -10,7 +10,6 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import chain
 from statistics import fmean
 from typing import NamedTuple
@@ -197,9 +196,7 @@ class Pairs:
         self._left_out.setdefault(why, []).append(case)
 
 
-@lru_cache(maxsize=1_000)
 def figures_of(cell: Cell) -> CellFigures:
-    """Kept a while, since a cell may stand against many."""
     passed, judged = cell.passed, cell.passed + cell.failed
     ended = judged + cell.errors
     return CellFigures(
@@ -360,11 +357,7 @@ def pairs_of_each(
 ) -> list[Pairs]:
     """The same for several, in one pass."""
     gathered = [Pairs() for _ in matchups]
-    is_one = subject is reference
-    both = (
-        (case, cells, cells if is_one else reference.cells_of(case))
-        for case, cells in subject.rows()
-    )
+    both = ((case, cells, reference.cells_of(case)) for case, cells in subject.rows())
     only: Iterable[tuple[str, Cells, Cells]] = (
         (case, {}, cells) for case, cells in reference.rows() if case not in subject
     )
