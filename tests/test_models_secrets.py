@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from paraval.models.http_call import REDACTED, CallResult, HttpCaller
-from paraval.models.providers import missing_keys
-from paraval.models.requests import FailedCall
+from paraval.models.requests import FailedCall, missing_keys
 from paraval.models.secrets import MARK, Redactor
 from paraval.records import Grade
 from tests.exact_server import (

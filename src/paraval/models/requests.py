@@ -1,4 +1,4 @@
-"""What a model is asked, and what came of it: the words between the client and those who use it."""
+"""What a model is asked and what came of it; and what is usual for each provider."""
 
 from __future__ import annotations
 
@@ -6,7 +6,34 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from paraval.records import AccountUse, Failure, Message, Model, Spend
+from paraval.records import AccountUse, Failure, Message, Model, Provider, Spend
+
+# What is usual for a provider: where it is reached, and which variable holds its key.
+
+DEFAULT_BASE_URL: Mapping[Provider, str] = {
+    Provider.OPENAI: "https://api.openai.com/v1",
+    Provider.OPENAI_RESPONSES: "https://api.openai.com/v1",
+    Provider.ANTHROPIC: "https://api.anthropic.com/v1",
+}
+"""A loopback model has none: a run makes its address."""
+
+DEFAULT_KEY_VARIABLE: Mapping[Provider, str] = {
+    Provider.OPENAI: "OPENAI_API_KEY",
+    Provider.OPENAI_RESPONSES: "OPENAI_API_KEY",
+    Provider.ANTHROPIC: "ANTHROPIC_API_KEY",
+}
+"""A loopback model needs no key."""
+
+
+def missing_keys(
+    models: Iterable[Model], environment: Mapping[str, str]
+) -> tuple[tuple[str, str], ...]:
+    """(model, variable) for each model whose key is not there."""
+    return tuple(
+        (model.name, model.api_key_env)
+        for model in models
+        if model.api_key_env is not None and not environment.get(model.api_key_env, "").strip()
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

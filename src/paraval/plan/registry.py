@@ -20,7 +20,7 @@ from paraval.documents.forms import check
 from paraval.documents.problems import Location, Step, shown
 from paraval.documents.yaml import plain
 from paraval.errors import ScenarioError
-from paraval.models.providers import DEFAULT_BASE_URL, DEFAULT_KEY_VARIABLE
+from paraval.models.requests import DEFAULT_BASE_URL, DEFAULT_KEY_VARIABLE
 from paraval.plan.schema.model_forms import MODEL_NAME, AccountLimitsForm, ModelForm, PriceForm
 from paraval.records import AccountLimits, Model, Price, Provider, account_need
 from paraval.text.suggest import suggestion

@@ -22,7 +22,7 @@ from paraval.models.anthropic_messages import usage_told as by_anthropic
 from paraval.models.openai_chat import usage_told as by_openai
 from paraval.models.openai_responses import usage_told as by_responses
 from paraval.models.prices import Prices
-from paraval.models.providers import DEFAULT_BASE_URL
+from paraval.models.requests import DEFAULT_BASE_URL
 from paraval.models.response_reader import checked_usage
 from paraval.pytest_plugin.models.choice import choice_in
 from paraval.pytest_plugin.models.spending import SpendRecorder

@@ -90,7 +90,13 @@ def resume_race(
 async def _run(prepared: Callable[[], Race], observer: Observer, stopping: Stopping) -> RaceReport:
     """What asks git and reads files is done in threads: the loop may be its user's, and a Ctrl-C
     must be heard."""
-    race = await asyncio.to_thread(prepared)
+    preparing = asyncio.ensure_future(asyncio.to_thread(prepared))
+    try:
+        race = await asyncio.shield(preparing)
+    except asyncio.CancelledError:
+        # Its thread goes on; what it has in a temporary folder is gone only when it has ended.
+        await asyncio.gather(preparing, return_exceptions=True)
+        raise
     for note in race.notes:
         observer(Notice(message=note))
     opening = _RaceOpening(race, observer)

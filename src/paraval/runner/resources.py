@@ -19,8 +19,7 @@ from paraval.grade.command import CommandContext
 from paraval.grade.panel import Panel
 from paraval.models.cache import Cache, request_key
 from paraval.models.prices import Prices
-from paraval.models.providers import missing_keys
-from paraval.models.requests import Request
+from paraval.models.requests import Request, missing_keys
 from paraval.models.secrets import Redactor
 from paraval.plan.suite import Suite
 from paraval.processes.children import Warden

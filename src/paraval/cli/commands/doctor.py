@@ -20,7 +20,7 @@ from paraval.agents.catalogue import AgentPresence, presence
 from paraval.cli.options import json_option, store_option
 from paraval.environment import child_environment
 from paraval.machine.machine_reader import MachineReader
-from paraval.models.providers import DEFAULT_KEY_VARIABLE
+from paraval.models.requests import DEFAULT_KEY_VARIABLE
 from paraval.processes.enforcement import Means, limits_enforced
 from paraval.processes.launch import scopes_abstract_sockets
 from paraval.processes.quick import run_quickly

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paraval.pytest_plugin.models.outages import MODEL_CLIENTS
+from paraval.pytest_plugin.models.clients import MODEL_CLIENTS
 from paraval.records import AccountLimits, Model, account_need, model_need
 
 if TYPE_CHECKING:

@@ -183,9 +183,9 @@ class _ProfileData:
 
     no_profiler: str | None = None
     """Its Python, where that has no line_profiler."""
-    loaded: frozenset[str] = frozenset()
+    loaded: tuple[str, ...] = ()
     """Modules."""
-    found: frozenset[str] = frozenset()
+    found: tuple[str, ...] = ()
     """Of the functions that were asked for."""
     functions: tuple[ProfiledFunction, ...] = ()
 
