@@ -357,7 +357,11 @@ def pairs_of_each(
 ) -> list[Pairs]:
     """The same for several, in one pass."""
     gathered = [Pairs() for _ in matchups]
-    both = ((case, cells, reference.cells_of(case)) for case, cells in subject.rows())
+    is_one = subject is reference
+    both = (
+        (case, cells, cells if is_one else reference.cells_of(case))
+        for case, cells in subject.rows()
+    )
     only: Iterable[tuple[str, Cells, Cells]] = (
         (case, {}, cells) for case, cells in reference.rows() if case not in subject
     )
