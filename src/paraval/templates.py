@@ -382,7 +382,11 @@ class _ScriptScan:
     def _place(self, form: str, before: str) -> None:
         if self._doubt:
             self._refuse(1, f"after {self._doubt}, which is not understood", _VARIABLE)
-        elif self._is_piped or _EVALUATED.search(before) or self._is_script_of_a_shell():
+        elif (
+            self._is_piped
+            or _EVALUATED.search(re.sub(r"[\\'\"]", "", before))
+            or self._is_script_of_a_shell()
+        ):
             self._refuse(1, _READ_AS_CODE, _ARGUMENT)
         elif _CALCULATED.search(before):
             self._refuse(1, "in let, [[ ]] or a subscript", _VARIABLE)
