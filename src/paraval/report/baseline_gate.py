@@ -22,7 +22,7 @@ from typing import Any
 
 from paraval.codec import Style, picked, to_data
 from paraval.records import Baseline
-from paraval.report.compare.case_pairs import Cells, Matchup, Pairs, shared_variants
+from paraval.report.compare.case_pairs import Matchup, Pairs, Row, row_of, shared_variants
 from paraval.report.compare.case_results import CaseBook
 from paraval.report.compare.comparison import Interval
 from paraval.report.compare.compute import step_of
@@ -112,7 +112,7 @@ def _pairs(
         cases = drawn_order(cases, order_seed)
     pairs, planned, ended = Pairs(), 0, False
     for case in cases:
-        sides = _cells(now, case), _cells(before, case)
+        sides = _row(now, case), _row(before, case)
         settings = matchup.settings(*sides)
         if settings:
             planned += 1
@@ -122,12 +122,10 @@ def _pairs(
     return pairs, planned
 
 
-def _cells(book: CaseBook, case: str) -> Cells:
+def _row(book: CaseBook, case: str) -> Row:
     """With skipped trials as errors: neither has a verdict."""
-    return {
-        key: cell._replace(errors=cell.errors + cell.skipped)
-        for key, cell in book.cells_of(case).items()
-    }
+    cells = book.cells_of(case).items()
+    return row_of({key: one._replace(errors=one.errors + one.skipped) for key, one in cells})
 
 
 def _exchanged(now: CaseBook, baseline: CaseBook) -> tuple[str, str] | None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from statistics import fmean
 from typing import NamedTuple
 
@@ -253,6 +252,12 @@ def _log_mean(total: float, number: int) -> float | None:
 
 Cells = Mapping[str, Cell]
 """Of a case, by the keys of variants."""
+Row = Mapping[str, CellFigures]
+"""The same, with what each cell comes to: worked out once where many matchups look at it."""
+
+
+def row_of(cells: Cells) -> Row:
+    return {key: figures_of(cell) for key, cell in cells.items()}
 
 
 class UnpairableError(ValueError):
@@ -270,7 +275,7 @@ class Matchup:
         """The same with the sides exchanged."""
         return Matchup(keys=tuple((other, one) for one, other in self.keys))
 
-    def add_row(self, pairs: Pairs, case: str, subject: Cells, reference: Cells) -> None:
+    def add_row(self, pairs: Pairs, case: str, subject: Row, reference: Row) -> None:
         """Enters a case with its cells on both sides, if it has any."""
         settings = self.settings(subject, reference)
         if settings:
@@ -280,9 +285,9 @@ class Matchup:
         elif any(key in reference for _, key in self.keys):
             pairs.add_only(case, on_subject=False)
 
-    def settings(self, subject: Cells, reference: Cells) -> list[Setting]:
+    def settings(self, subject: Row, reference: Row) -> list[Setting]:
         return [
-            Setting(figures_of(subject[one]), figures_of(reference[other]))
+            Setting(subject[one], reference[other])
             for one, other in self.keys
             if one in subject and other in reference
         ]
@@ -358,16 +363,16 @@ def pairs_of_each(
     """The same for several, in one pass."""
     gathered = [Pairs() for _ in matchups]
     is_one = subject is reference
-    both = (
-        (case, cells, cells if is_one else reference.cells_of(case))
-        for case, cells in subject.rows()
-    )
-    only: Iterable[tuple[str, Cells, Cells]] = (
-        (case, {}, cells) for case, cells in reference.rows() if case not in subject
-    )
-    for case, ours, theirs in chain(both, only):
+    for case, cells in subject.rows():
+        ours = row_of(cells)
+        theirs = ours if is_one else row_of(reference.cells_of(case))
         for matchup, pairs in zip(matchups, gathered, strict=True):
             matchup.add_row(pairs, case, ours, theirs)
+    for case, cells in () if is_one else reference.rows():
+        if case not in subject:
+            theirs = row_of(cells)
+            for matchup, pairs in zip(matchups, gathered, strict=True):
+                matchup.add_row(pairs, case, {}, theirs)
     return gathered
 
 

@@ -23,6 +23,7 @@ from paraval.report.compare.case_pairs import (
     difference_of,
     judged_of,
     pairs_of,
+    row_of,
 )
 from paraval.report.compare.case_results import CaseBook
 from paraval.report.compare.comparison import (
@@ -184,7 +185,7 @@ class TwoBooks:
         }
 
     def _state(self, subject: Cells, reference: Cells) -> State:
-        settings = self.matchup.settings(subject, reference)
+        settings = self.matchup.settings(row_of(subject), row_of(reference))
         is_missing = self.is_one_run and len(settings) < len(self.matchup.keys)
         return Missing.NOT_YET if is_missing else state_of(settings)
 
@@ -192,7 +193,8 @@ class TwoBooks:
         pairs = Pairs()
         for case, cells in self.subject.rows():
             if case in cases:
-                self.matchup.add_row(pairs, case, cells, self.reference.cells_of(case))
+                theirs = row_of(self.reference.cells_of(case))
+                self.matchup.add_row(pairs, case, row_of(cells), theirs)
         return pairs
 
 
