@@ -140,7 +140,7 @@ def holders() -> None:
     share = statistics.fmean(middle) / usable
     name = f"{4 * at_once} commands that hold 2 GB each, auto"
     value = f"{share:.0%} of {usable / 2**30:.0f} GB in use"
-    say(name, value, ">= 80 %, none fails", reached=share >= 0.8)
+    say(name, value, ">= 80%, none fails", reached=share >= 0.8)
     least = min(watched.available) / 2**30
     say("  least memory left", f"{least:.1f} GB", "> 0.3 GB", reached=least > 0.3)
     swapped = max(watched.swap_free) - min(watched.swap_free)

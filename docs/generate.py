@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
-from paraval.agents.catalogue import AGENTS
+from paraval.agents.catalog import AGENTS
 from paraval.documents.forms import Form, PlainWords, ReferenceNote
 from paraval.environment import PASSED_ALWAYS
 from paraval.plan.schema.agent_forms import AgentTargetForm, CustomOutputForm, McpServerForm

@@ -46,7 +46,7 @@ Noise = Callable[[random.Random], float]
 
 
 def gaussian(rng: random.Random) -> float:
-    """3 % to both sides."""
+    """3% to both sides."""
     return rng.gauss(0, 0.03)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from paraval.agents.catalogue import AGENTS
+from paraval.agents.catalog import AGENTS
 from paraval.agents.program import AgentEnd, AgentJob, Transcript, TranscriptReading
 from paraval.models.prices import Prices
 from paraval.processes.children import ProcessEnd, SpawnFailure

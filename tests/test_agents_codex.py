@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from paraval.agents.catalogue import keys_for
+from paraval.agents.catalog import keys_for
 from paraval.agents.codex import Codex
 from paraval.agents.program import AgentEnd, AgentEndpoint, AgentJob, Transcript, TranscriptReading
 from paraval.processes.quick import run_quickly

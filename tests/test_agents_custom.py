@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from paraval.agents import custom as custom_patterns
-from paraval.agents.catalogue import AGENTS
+from paraval.agents.catalog import AGENTS
 from paraval.agents.custom import CUSTOM_FIELDS, custom_fields
 from paraval.agents.program import AgentEnd, AgentEndpoint, AgentJob, Transcript, TranscriptReading
 from paraval.records import CustomAgent, McpServer, McpState, Provider, Reads, ToolUse

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paraval.agents.catalogue import AGENTS
+from paraval.agents.catalog import AGENTS
 from paraval.records import Provider
 
 PAGE = Path(__file__).parent.parent / "docs" / "agents.md"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from paraval.agents.catalogue import KNOWN_AGENTS
+from paraval.agents.catalog import KNOWN_AGENTS
 from paraval.agents.program import AgentEnd, AgentJob, Transcript, TranscriptReading
 from paraval.agents.provider_errors import end_told
 

@@ -410,7 +410,7 @@ def test_a_json_file_has_all_figures_and_one_for_shields_its_own_alone(
     fields = {
         "schemaVersion": 1,
         "label": "greetings",
-        "message": "92 % (81-97 %)",
+        "message": "92% (81–97%)",
         "color": "green",
     }
     assert json.loads((folder / "evals.shields.json").read_text()) == fields

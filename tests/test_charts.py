@@ -51,7 +51,7 @@ def test_a_bar_is_as_wide_as_its_rate_and_a_whisker_spans_its_interval() -> None
     assert bar.get("width") == "87.5%"
     across = next(one for one in with_class(drawn, "whisker") if one.get("x1") != one.get("x2"))
     assert (across.get("x1"), across.get("x2")) == ("50%", "98%")
-    assert words(drawn) == ["87.5 % of 40 judged trials passed, interval 50-98 %."]
+    assert words(drawn) == ["87.5% of 40 judged trials passed, interval 50–98%."]
 
 
 def test_errors_are_a_hatch_from_the_worst_rate_to_the_best_and_never_a_bar_of_0() -> None:
@@ -65,8 +65,8 @@ def test_errors_are_a_hatch_from_the_worst_rate_to_the_best_and_never_a_bar_of_0
     some, every, _legend = with_class(drawn, "hatch")
     assert (some.get("x1"), some.get("x2")) == ("40%", "60%")
     assert (every.get("x1"), every.get("x2")) == ("0%", "100%")
-    assert words(drawn)[1] == "Nothing was judged. 9 errors could hide a rate of 0-100 %."
-    assert [one.text for one in with_class(drawn, "figure")] == ["50 %", "9 errors"]
+    assert words(drawn)[1] == "Nothing was judged. 9 errors could hide a rate of 0–100%."
+    assert [one.text for one in with_class(drawn, "figure")] == ["50%", "9 errors"]
 
 
 # ---- differences
@@ -116,7 +116,7 @@ def test_a_difference_is_told_with_the_digits_that_its_sentence_has() -> None:
         (HeatCell(0, 1, 1, 1), "x", "✗!"),
     ],
 )
-def test_a_cell_has_a_sign_beside_its_colour_and_leads_to_its_case(
+def test_a_cell_has_a_sign_beside_its_color_and_leads_to_its_case(
     cell: HeatCell, state: str, sign: str
 ) -> None:
     drawn = heat_map(["v"], [HeatRow(label="c", anchor="case-7", cells=[cell])])
@@ -157,7 +157,7 @@ def test_the_cheapest_for_what_passes_are_marked() -> None:
             TimeCost(label="unrated", seconds=4.0, usd=0.05),
         ]
     )
-    assert "Cheapest for what passes: thrifty (80 %, $0.10) and best (90 %, $0.30)." in drawn
+    assert "Cheapest for what passes: thrifty (80%, $0.10) and best (90%, $0.30)." in drawn
     rings = [one.get("stroke-dasharray") for one in with_class(drawn, "passed")]
     assert sorted({ring for ring in rings if ring}) == ["75 100", "80 100", "90 100"]
 
@@ -230,7 +230,7 @@ def test_changes_are_marked_at_their_run_and_a_run_without_a_rate_breaks_the_lin
     [mark] = [one for one in rates[0].iter() if one.get("class") == "change"]
     assert mark.get("x1") == "37.5%"
     assert "run-1: prompt and model changed" in said(parsed(drawn))
-    assert "From 50 % to 50 % over 3 runs: 50 %, 50 %, 50 %." in words(drawn)
+    assert "From 50% to 50% over 3 runs: 50%, 50%, 50%." in words(drawn)
 
 
 def test_what_no_run_tells_is_not_drawn() -> None:

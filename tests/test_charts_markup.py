@@ -149,13 +149,13 @@ def test_what_could_act_is_refused_where_markup_is_made(
 
 
 def palettes() -> list[dict[str, str]]:
-    """The colours by name, on a light ground and on a dark one."""
+    """The colors by name, on a light ground and on a dark one."""
     light, dark = chart_styles().split("@media screen and (prefers-color-scheme: dark)")
     return [dict(re.findall(r"--chart-([\w-]+): (#\w{6})", part)) for part in (light, dark)]
 
 
-def linear(colour: str) -> list[float]:
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+def linear(color: str) -> list[float]:
+    parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     return [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
 
 
@@ -164,14 +164,14 @@ def brightness(rgb: list[float]) -> float:
 
 
 def contrast(one: str, other: str) -> float:
-    low, high = sorted(brightness(linear(colour)) for colour in (one, other))
+    low, high = sorted(brightness(linear(color)) for color in (one, other))
     return (high + 0.05) / (low + 0.05)
 
 
-def test_colours_have_enough_contrast_on_both_grounds() -> None:
+def test_colors_have_enough_contrast_on_both_grounds() -> None:
     """3 for what is drawn, 4.5 for what is read."""
-    for colours in palettes():
-        ground = colours["ground"]
+    for colors in palettes():
+        ground = colors["ground"]
         for name in (
             "bar",
             "accent",
@@ -181,17 +181,17 @@ def test_colours_have_enough_contrast_on_both_grounds() -> None:
             "skip",
             *(f"v{n}" for n in range(1, 9)),
         ):
-            assert contrast(colours[name], ground) >= 3, name
+            assert contrast(colors[name], ground) >= 3, name
         for name in ("ink", "soft"):
-            assert contrast(colours[name], ground) >= 4.5, name
-        assert contrast(colours["fail"], ground) >= 4.5, "the sign in a failed cell"
-        assert contrast(colours["soft"], colours["lane"]) >= 4.5, "the sign in a skipped cell"
+            assert contrast(colors[name], ground) >= 4.5, name
+        assert contrast(colors["fail"], ground) >= 4.5, "the sign in a failed cell"
+        assert contrast(colors["soft"], colors["lane"]) >= 4.5, "the sign in a skipped cell"
         for name in ("pass-soft", "fail-soft", "error-soft", "mixed-soft"):
-            sign = colours["pass"] if name == "pass-soft" else colours["ink"]
-            assert contrast(sign, colours[name]) >= 4.5, name
+            sign = colors["pass"] if name == "pass-soft" else colors["ink"]
+            assert contrast(sign, colors[name]) >= 4.5, name
 
 
-# How colours look without the first, the second or the third kind of cone: Machado, Oliveira and
+# How colors look without the first, the second or the third kind of cone: Machado, Oliveira and
 # Fernandes (2009), at full severity.
 EYES = {
     "all three": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
@@ -213,9 +213,9 @@ EYES = {
 }
 
 
-def seen(colour: str, eyes: str) -> tuple[float, float, float]:
+def seen(color: str, eyes: str) -> tuple[float, float, float]:
     """CIELAB, where a distance of about 2 can just be seen."""
-    rgb = linear(colour)
+    rgb = linear(color)
     red, green, blue = (
         min(max(sum(a * b for a, b in zip(row, rgb, strict=True)), 0.0), 1.0) for row in EYES[eyes]
     )
@@ -230,15 +230,15 @@ def seen(colour: str, eyes: str) -> tuple[float, float, float]:
 
 @pytest.mark.parametrize("eyes", EYES)
 def test_variants_are_told_apart_by_everybody(eyes: str) -> None:
-    for colours in palettes():
-        variants = [seen(colours[f"v{number}"], eyes) for number in range(1, 9)]
+    for colors in palettes():
+        variants = [seen(colors[f"v{number}"], eyes) for number in range(1, 9)]
         for one, other in combinations(variants, 2):
             assert sum((a - b) ** 2 for a, b in zip(one, other, strict=True)) ** 0.5 > 20
 
 
-def test_the_styles_load_nothing_and_every_colour_they_use_is_defined() -> None:
+def test_the_styles_load_nothing_and_every_color_they_use_is_defined() -> None:
     styles = chart_styles()
     assert not re.search(r"url\(|@import|expression|</", styles)
     used = set(re.findall(r"var\(--chart-([\w-]+)\)", styles)) - {"mark"}
-    for colours in palettes():
-        assert used <= set(colours)
+    for colors in palettes():
+        assert used <= set(colors)

@@ -113,8 +113,8 @@ def test_the_end_with_idle_slots_is_told_in_full_when_one_followed_another_in_it
     ("slots", "told"),
     [
         (1, "One slot: one attempt after another."),
-        (4, "Each line is a slot: up to 4 at once, 25 % of that in use."),
-        (400, "Up to 400 at once, 0 % of that in use: too many attempts or slots to draw each."),
+        (4, "Each line is a slot: up to 4 at once, 25% of that in use."),
+        (400, "Up to 400 at once, 0% of that in use: too many attempts or slots to draw each."),
     ],
 )
 def test_a_line_says_what_one_sees(slots: int, told: str) -> None:

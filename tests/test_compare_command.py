@@ -102,7 +102,7 @@ def test_without_names_the_last_run_stands_against_the_one_before_of_its_suite(
     assert told["reference"]["run"] == first.id
     assert told["subject"]["run"] == last.id
     assert told["comparison"]["finding"] == "worse"
-    assert compare().text.startswith("B passes 50 points less than A (95 %: ")
+    assert compare().text.startswith("B passes 50 points less than A (95%: ")
 
 
 def test_runs_are_named_by_id_its_beginning_last_and_how_far_before_it(
@@ -133,7 +133,7 @@ def test_files_stand_for_runs(store: Store, compare: Compare, folder: Path) -> N
 def test_a_side_may_be_a_part_of_a_run(store: Store, compare: Compare) -> None:
     recorded(store, range(0, 16, 2))
     told = compare("model=small", "model=large")
-    assert told.text.startswith("large passes 67 points more than small (95 %: ")
+    assert told.text.startswith("large passes 67 points more than small (95%: ")
     assert "8 cases mended: wrong with small, right with large" in told.text
     assert compare("last:model=small", "last~0:model=large").text == told.text
 
@@ -344,7 +344,7 @@ def test_repeats_are_flaky_apart_and_tell_pass_at_k(compare: Compare, folder: Pa
     text = compare("a.json", "b.json").text
     assert "1 case flaky: repeats on one side passed and failed\n  c1" in text
     assert "1 case broke" in text
-    assert "pass@2: 66.7 % against 66.7 %; pass^2: 66.7 % against 33.3 % (3 cases)" in text
+    assert "pass@2: 66.7% against 66.7%; pass^2: 66.7% against 33.3% (3 cases)" in text
 
 
 def test_an_error_is_no_wrong_answer_and_its_case_is_said_to_be_left_out(
@@ -384,7 +384,7 @@ def test_scores_can_be_what_is_compared_first(compare: Compare, folder: Path) ->
     scored(folder, "a.json", *(0.5 + place / 100 for place in range(12)))
     scored(folder, "b.json", *(0.7 + place / 90 for place in range(12)))
     by_score = compare("a.json", "b.json", "--metric", "score").text
-    assert by_score.startswith("B scores 0.21 more than A (95 %: +0.2")
+    assert by_score.startswith("B scores 0.21 more than A (95%: +0.2")
     assert "): better\n" in by_score
     assert "B and A: no difference shown" in by_score
     by_pass = compare("a.json", "b.json").text
@@ -451,7 +451,7 @@ def test_what_is_asked_holds_for_the_variants_of_one_run_too(
     by_score = compare("run.json", "--metric", "score", "--confidence", "0.9").flat
     assert re.search(r"by model: \w+ and \w+: no difference of scores shown", by_score)
     assert "(-0.0" in by_score or "(+0.0" in by_score
-    assert "90 %" in by_score
+    assert "90%" in by_score
     compare("run.json", "--metric", "score", "-o", "w.md")
     assert "no difference of scores shown" in (folder / "w.md").read_text()
 

@@ -79,7 +79,7 @@ def test_a_cases_rate_is_the_mean_over_its_judged_repeats() -> None:
 
 
 def test_zero_scores_are_scores_of_their_own() -> None:
-    """One tool leaves them out, and so says 34.6 % and 33.0 % where 27.7 % and 26.4 % is true."""
+    """One tool leaves them out, and so says 34.6% and 33.0% where 27.7% and 26.4% is true."""
 
     def scored(score: float) -> CaseBook:
         scores = [score] * 24 + [0.0] * 6

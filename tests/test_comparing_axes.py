@@ -193,7 +193,7 @@ def report_of(ends: Mapping[Scalar, Iterable[str]], axis: str = "mode", **info: 
 
 
 def shown(report: Report, width: int = 80, *, unicode: bool = True) -> str:
-    return run_text(report, Page(width=width, colour=False, unicode=unicode))
+    return run_text(report, Page(width=width, color=False, unicode=unicode))
 
 
 def written(report: Report, form: AsJson | AsMarkdown) -> str:
@@ -208,15 +208,15 @@ def test_the_terminal_shows_the_comparison_between_the_table_and_the_lists() -> 
     assert blocks[0].startswith("variant")
     assert blocks[1] == (
         "Compared by mode:\n"
-        "  with-mcp passes 35 points more than without-mcp (95 %: +5 to +58, 20 cases,\n"
+        "  with-mcp passes 35 points more than without-mcp (95%: +5 to +58, 20 cases,\n"
         "  p = 0.021): better\n"
         "    time: the same\n"
         "    broke: c19\n"
         "    mended: c0, c1, c2 and 5 more"
     )
     assert blocks[2].startswith("9 wrong answers")
-    coloured = run_text(report, Page(width=80, colour=True, unicode=True))
-    assert "\x1b[32m  with-mcp passes 35 points more" in coloured
+    colored = run_text(report, Page(width=80, color=True, unicode=True))
+    assert "\x1b[32m  with-mcp passes 35 points more" in colored
 
 
 def test_a_run_of_one_variant_shows_nothing_new() -> None:

@@ -79,22 +79,22 @@ EQUAL = comparison(difference(0.02, -0.09, 0.13, 0.75), Finding.NOT_SHOWN)
 
 def test_a_difference_that_is_shown_is_said_with_its_interval_and_its_p() -> None:
     assert sentence(BETTER, plain) == (
-        "with-mcp passes 12 points more than without-mcp (95 %: +3 to +21, 30 cases, p = 0.01):"
+        "with-mcp passes 12 points more than without-mcp (95%: +3 to +21, 30 cases, p = 0.01):"
         " better"
     )
     assert sentence(WORSE, plain) == (
-        "B passes 8 points less than A (95 %: -15 to -1, 60 cases, p = 0.03): worse"
+        "B passes 8 points less than A (95%: -15 to -1, 60 cases, p = 0.03): worse"
     )
 
 
 def test_one_that_is_not_shown_says_what_could_be() -> None:
     assert sentence(EQUAL, plain) == (
-        "with-mcp and without-mcp: no difference shown (+2 points, 95 %: -9 to +13, 30 cases,"
+        "with-mcp and without-mcp: no difference shown (+2 points, 95%: -9 to +13, 30 cases,"
         " p = 0.75); 30 cases can show one of 18 points or more"
     )
     level = replace(EQUAL, passing=difference(0.0, -0.08, 0.08, 1.0, wins=0))
     assert sentence(level, plain) == (
-        "with-mcp and without-mcp: no difference shown (0 points, 95 %: -8 to +8, 30 cases,"
+        "with-mcp and without-mcp: no difference shown (0 points, 95%: -8 to +8, 30 cases,"
         " p = 1); 30 cases can show one of 18 points or more"
     )
     few = replace(EQUAL, cases=1, detectable=1.3)
@@ -107,7 +107,7 @@ def test_what_was_held_equal_and_how_many_were_made_is_said() -> None:
     passing = difference(0.12, 0.03, 0.21, 0.0104, adjusted_p=0.0312)
     among = replace(BETTER, passing=passing, among=3, over={"model": 3})
     assert sentence(among, plain) == (
-        "with-mcp passes 12 points more than without-mcp over 3 models (95 %: +3 to +21, 30 cases,"
+        "with-mcp passes 12 points more than without-mcp over 3 models (95%: +3 to +21, 30 cases,"
         " p = 0.01, 0.031 after 3 comparisons): better"
     )
     both = replace(EQUAL, over={"model": 3, "category": 2})
@@ -121,7 +121,7 @@ def test_why_a_difference_beside_others_is_not_shown_can_be_seen() -> None:
     """The interval is that of this comparison alone, and so is the first p."""
     passing = difference(0.26, 0.013, 0.46, 0.0313, adjusted_p=0.0938)
     assert sentence(replace(EQUAL, passing=passing, cases=19, among=3), plain) == (
-        "with-mcp and without-mcp: no difference shown (+26 points, 95 %: +1 to +46, 19 cases,"
+        "with-mcp and without-mcp: no difference shown (+26 points, 95%: +1 to +46, 19 cases,"
         " p = 0.031, 0.094 after 3 comparisons); 19 cases can show one of 18 points or more"
     )
     for p, adjusted_p, told in (
@@ -154,7 +154,7 @@ ANY_TIME = comparison(
 
 def test_claims_of_a_run_that_stopped_say_that_they_hold_at_any_time() -> None:
     assert sentence(ANY_TIME, plain) == (
-        "with-mcp passes 20 points more than without-mcp (95 % at any time: +1 to +40, 8 wins to 0,"
+        "with-mcp passes 20 points more than without-mcp (95% at any time: +1 to +40, 8 wins to 0,"
         " stopped after 12 of 60 cases, p = 0.035): better"
     )
     assert sentence(replace(ANY_TIME, stopped=stopped(60, decided=True)), plain).endswith(
@@ -241,7 +241,7 @@ def test_time_cost_and_repeats_have_a_line_each() -> None:
     assert figure_lines(made, plain) == [
         "time: 1.8 times as long (1.5 to 2.1)",
         "cost: 0.4 times (0.31 to 0.52, 12 cases)",
-        "pass@3: 90 % against 80 %; pass^3: 50 % against 25 % (30 cases)",
+        "pass@3: 90% against 80%; pass^3: 50% against 25% (30 cases)",
     ]
     unknown = Ratio(ratio=1.8, interval=(0.0, float("inf")), cases=30)
     assert figure_lines(replace(BETTER, seconds=unknown), plain) == ["time: 1.8 times as long"]

@@ -471,7 +471,7 @@ def trial(
 
 
 def text_of(report: Report, width: int = 100) -> str:
-    return run_text(report, Page(width=width, colour=False, unicode=True))
+    return run_text(report, Page(width=width, color=False, unicode=True))
 
 
 def files_of(report: Report, folder: Path) -> Iterator[str]:

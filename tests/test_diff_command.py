@@ -285,7 +285,7 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
-def test_on_a_terminal_it_is_coloured_and_nothing_of_it_acts(
+def test_on_a_terminal_it_is_colored_and_nothing_of_it_acts(
     folder: Path, ledger: Ledger, keep: Keep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)

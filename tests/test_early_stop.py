@@ -235,7 +235,7 @@ def test_with_too_few_cases_for_any_decision_it_never_stops_and_says_so() -> Non
     decider = EarlyStop(plan, 0)
     assert not decider.is_possible
     assert decider.why_impossible() == (
-        "No early stop: with 7 cases nothing can be decided at 95 % (8 are needed at least). All"
+        "No early stop: with 7 cases nothing can be decided at 95% (8 are needed at least). All"
         " of them run."
     )
     assert EarlyStop(plan_of(8, modes("a", "b")), 0).is_possible

@@ -141,7 +141,7 @@ def test_one_variant_alone_or_too_few_cases_run_to_the_end(folder: Path) -> None
     report = run(suite_of(b_is_better), selection=few, observer=observer)
     assert report.summary.ended == 4
     (notice,) = observer.notices
-    assert notice.startswith("No early stop: with 2 cases nothing can be decided at 95 %")
+    assert notice.startswith("No early stop: with 2 cases nothing can be decided at 95%")
 
 
 def test_the_list_of_runs_tells_what_never_ran(folder: Path) -> None:

@@ -577,7 +577,7 @@ def test_a_baseline_of_which_nothing_but_its_trials_is_known_tells_by_them_that_
 
 def test_every_form_tells_the_gate(tmp_path: Path) -> None:
     report: Contents = report_of("+" * 80, "+" * 80)
-    text = run_text(report, Page(width=40, colour=False, unicode=False))
+    text = run_text(report, Page(width=40, color=False, unicode=False))
     assert text.isascii()
     assert all(len(line) <= 40 for line in text.splitlines())
     with (tmp_path / "report.md").open("w+") as file:

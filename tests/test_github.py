@@ -70,7 +70,7 @@ def _unescaped(text: str) -> str:
 HOSTILE = [
     "a::b",
     "x,y=z",
-    "100 % of it%0A::error::no",
+    "100% of it%0A::error::no",
     "a\r\n::stop-commands::x",
     "##[error]no",
     "title=x::",

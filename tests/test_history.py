@@ -87,7 +87,7 @@ def test_a_rate_that_is_shown_to_be_worse_is_marked_and_one_that_is_not_is_not()
     assert same.compared_with
     assert not same.shifts
     (words,) = told(worse)
-    assert words.startswith("worse than the run before (-40 points, 95 %: -5")
+    assert words.startswith("worse than the run before (-40 points, 95%: -5")
     assert words.endswith(", 40 cases)")
 
 
@@ -164,7 +164,7 @@ def test_runs_that_may_stop_early_claim_only_what_holds_at_any_time() -> None:
     stop = {"stop": StopRule()}
     _, last = entries_of(made_run(1, GOOD, **stop), made_run(2, "F" * 40, **stop))
     (words,) = told(last)
-    assert "95 % at any time" in words
+    assert "95% at any time" in words
 
 
 # ---- what is partial
@@ -191,7 +191,7 @@ def test_what_is_not_complete_is_partial(
     assert entry.standing is standing
     assert told(entry) == [f"{words}: partial"]
     text = text_of(history)
-    assert "~83.3 % (" in text
+    assert "~83.3% (" in text
     assert "12/40" in text
     assert "~ partial: over the trials that had ended" in text
     run = history_as_dict(history)["runs"][0]
@@ -203,7 +203,7 @@ def test_an_outage_has_no_rate_and_never_one_of_0() -> None:
     history = history_of_made(made_run(1, GOOD), made_run(2, "E" * 40))
     outage = history.entries[1]
     assert told(outage) == ["nothing was judged: 40 timeout"]
-    assert " 0 %" not in text_of(history)
+    assert " 0%" not in text_of(history)
     run = history_as_dict(history)["runs"][1]
     assert run["pass_rate"] is None
     assert run["errors"] == 40

@@ -150,7 +150,7 @@ def test_the_answer_is_a_headline_with_a_mark_and_what_it_rests_on_below_it() ->
         ("open", "○", "like-one and one: no difference shown"),
     ]
     evidence = found(text, "//p[@class='evidence']/text()")
-    assert all("95 %: " in one and "12 cases" in one for one in evidence)
+    assert all("95%: " in one and "12 cases" in one for one in evidence)
     assert evidence[2].startswith("0 points, ")
 
 
@@ -195,7 +195,7 @@ def test_every_link_leads_to_a_place_on_the_page_and_every_place_has_one_name() 
     ("report", "told"),
     [
         (Report(MadeRun()), "Gate undecided: no trial ran"),
-        (Report(MadeRun(trials=[trial(0, "only", {}, end_of(Outcome.PASSED))])), "100 %"),
+        (Report(MadeRun(trials=[trial(0, "only", {}, end_of(Outcome.PASSED))])), "100%"),
         (Report(MadeRun(trials=[trial(0, "x", {}, end_of(Outcome.CRASHED))])), "no rate"),
         (Report(MadeRun(trials=[trial(0, "x", {}, end_of(Outcome.SKIPPED))])), "Nothing was"),
         (plain_run(interrupted=True), "Gate undecided: the run was interrupted"),
@@ -363,7 +363,7 @@ def test_links_pipes_and_places_outside_are_not_read(path: str, tmp_path: Path) 
     assert patch_in(str(run), {PATCH: path}) is None
 
 
-def test_a_patch_is_coloured_by_line(tmp_path: Path) -> None:
+def test_a_patch_is_colored_by_line(tmp_path: Path) -> None:
     (tmp_path / "p").write_text("--- a\n+++ b\n@@ -1 +1 @@\n same\n-old\n-older\n+new\fpage\n")
     end = replace(end_of(Outcome.PASSED), artifacts={PATCH: "p"})
     text = page_of(

@@ -68,7 +68,7 @@ def test_a_run_beside_its_baseline_tells_the_difference_and_links_to_what_broke(
     (section,) = found(text, "//section[@id='against']")
     words = " ".join(section.text_content().split())
     assert "This run passes 48 points less than the baseline" in words
-    assert "95 %: " in words
+    assert "95%: " in words
     assert BASELINE.name in words
     assert section.xpath(".//*[contains(@class, 'forest')]")
     assert "30 cases broke: right with the baseline, wrong with this run" in words
@@ -154,7 +154,7 @@ def test_asked_for_scores_the_page_of_a_comparison_says_first_what_they_show() -
     )
     text = versus_page(versus_of(now, before, metric=ComparedMetric.SCORE), None)
     (first,) = found(text, "//ul[@class='answers']/li[@class='worse']//p[@class='headline']/text()")
-    assert first.startswith("B scores 0.30 less than A (95 %: ")
+    assert first.startswith("B scores 0.30 less than A (95%: ")
     assert "B and A: no difference shown" in words_of(text)
 
 

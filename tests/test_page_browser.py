@@ -181,8 +181,8 @@ def test_words_stand_out_from_their_ground(
                      ".why", ".note, .figures", ".count", "pre", ".numbers thead th", ".mark",
                      ".filter label:has(:checked)", ".evidence", ".answers .sign", ".unit",
                      ".lead"):  # fmt: skip
-        colours = watched.page.locator(selector).first.evaluate(_COLOURS)
-        assert contrast(*colours) >= 4.5, selector
+        colors = watched.page.locator(selector).first.evaluate(_COLORS)
+        assert contrast(*colors) >= 4.5, selector
     grounds = watched.page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
     assert (contrast(rgb(grounds), [255, 255, 255]) > 10) == (scheme == "dark")
 
@@ -217,8 +217,8 @@ def test_on_paper_stand_the_result_and_what_did_not_pass(tab: Page, plain: Path)
     assert not page.locator("#cases").is_visible()
     assert not page.locator("nav").is_visible()
     for selector in ("h1", ".facts dt", ".evidence", ".unpassed a", ".why", ".numbers thead th"):
-        colour, ground = page.locator(selector).first.evaluate(_COLOURS)
-        assert (colour, ground) == ([0, 0, 0], [255, 255, 255]), selector
+        color, ground = page.locator(selector).first.evaluate(_COLORS)
+        assert (color, ground) == ([0, 0, 0], [255, 255, 255]), selector
 
 
 def test_many_trials_open_and_scroll_without_pain_and_links_land_where_they_lead(
@@ -257,12 +257,12 @@ _MIDDLE = """element => {
 # ---- contrast, as WCAG counts it
 
 
-_COLOURS = """element => {
+_COLORS = """element => {
     const parts = text => text.match(/[\\d.]+/g).map(Number);
     let ground = element;
     while (ground) {
-        const colour = parts(getComputedStyle(ground).backgroundColor);
-        if (colour.length < 4 || colour[3] > 0) break;
+        const color = parts(getComputedStyle(ground).backgroundColor);
+        if (color.length < 4 || color[3] > 0) break;
         ground = ground.parentElement;
     }
     return [parts(getComputedStyle(element).color).slice(0, 3),
@@ -279,9 +279,9 @@ def contrast(one: list[float], other: list[float]) -> float:
     return (lighter + 0.05) / (darker + 0.05)
 
 
-def _luminance(colour: list[float]) -> float:
+def _luminance(color: list[float]) -> float:
     linear = [
         part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4
-        for part in colour
+        for part in color
     ]
     return sum(share * part for share, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

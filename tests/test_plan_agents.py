@@ -14,7 +14,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from paraval.agents.catalogue import AGENTS
+from paraval.agents.catalog import AGENTS
 from paraval.errors import RequestError, SuiteError
 from paraval.plan.agents import unbounded_agents
 from paraval.plan.build import absent_programs, build_plan, draft_plan

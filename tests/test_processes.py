@@ -215,15 +215,15 @@ def test_a_chain_of_processes_that_each_start_the_next_is_caught(place: Place) -
 
 def test_attempts_beside_it_don_t_notice_when_a_tree_is_ended(place: Place) -> None:
     async def use(warden: Warden) -> tuple[ProcessEnd, ProcessEnd]:
-        neighbour = asyncio.create_task(
+        neighbor = asyncio.create_task(
             warden.run(place.shell("sleep 1; echo alive", stdout=str(place.folder / "other")))
         )
         ended = await warden.run(place.hostile("sleep {mark}", timeout=0.2))
-        return ended, await neighbour
+        return ended, await neighbor
 
-    ended, neighbour = with_warden(use)
+    ended, neighbor = with_warden(use)
     assert ended.timed_out
-    assert (neighbour.exit_code, (place.folder / "other").read_text()) == (0, "alive\n")
+    assert (neighbor.exit_code, (place.folder / "other").read_text()) == (0, "alive\n")
 
 
 # ---- hostile output

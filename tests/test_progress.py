@@ -178,7 +178,7 @@ def test_every_end_has_its_mark_and_its_reason() -> None:
     assert said[0].endswith('expected "hello", got "bye"')
     assert said[1].startswith("[ 2/20] ! hello")
     assert said[1].endswith("timeout: no answer within 60 s")
-    assert said[2].startswith("[ 3/20] – hello")  # noqa: RUF001 - the dash is the mark
+    assert said[2].startswith("[ 3/20] – hello")
     assert said[2].endswith("skipped: the run was stopped")
     assert said[3].endswith("1.2 s")
 
@@ -334,8 +334,8 @@ def test_of_many_skipped_the_first_is_named_and_the_rest_counted() -> None:
     for number in range(1000):
         observer(left(trial(number)))
     observer(left(trial(1000), "account a: quota used up"))
-    first = "[ 0/20] – hello · small · with-tool  skipped: "  # noqa: RUF001 - the dash is the mark
-    more = "[ 0/20] – {} more skipped: budget: spent"  # noqa: RUF001 - the dash is the mark
+    first = "[ 0/20] – hello · small · with-tool  skipped: "
+    more = "[ 0/20] – {} more skipped: budget: spent"
     named = [f"{first}budget: spent", f"{first}account a: quota used up"]
     assert stream.getvalue().splitlines() == named
     observer.tick(clock.now + 0.5)
@@ -652,13 +652,13 @@ def test_a_redraw_is_one_write_and_comes_at_most_ten_times_a_second(
     assert "1000/2000" in seen.terminal.lines[0]
 
 
-def test_colours_are_left_out_when_nobody_wants_them(terminals: list[Terminal]) -> None:
+def test_colors_are_left_out_when_nobody_wants_them(terminals: list[Terminal]) -> None:
     plain = watched(terminals, 80, NO_COLOR="1")
     plain.tell(started(), begins(trial(0)), ended(trial(1), 1))
     assert not re.search(r"\x1b\[\d+m", "".join(plain.terminal.writes))
-    coloured = watched(terminals, 80)
-    coloured.tell(started(), begins(trial(0)), ended(trial(1), 1))
-    assert "\x1b[32m" in "".join(coloured.terminal.writes)
+    colored = watched(terminals, 80)
+    colored.tell(started(), begins(trial(0)), ended(trial(1), 1))
+    assert "\x1b[32m" in "".join(colored.terminal.writes)
 
 
 @pytest.mark.parametrize("environ", [{"TERM": "dumb"}, {"TERM": ""}, {"CI": "true"}])

@@ -328,14 +328,14 @@ def test_a_difference_is_said_with_how_sure_and_by_what() -> None:
     first, second = said(size(30))
     assert first == (
         "30 cases, once each, can show a difference of 34 points or more between two variants"
-        " (80 % of the time, at 95 %), if scores spread evenly; no run of this suite tells yet."
+        " (80% of the time, at 95%), if scores spread evenly; no run of this suite tells yet."
     )
     assert second == "For 10 points: 349 cases; repeats of these 30 alone would hardly show it."
     measured = Spread(between=0.03, within=0.1, cases=28, is_split=True)
     first, second = said(size(100), measured, "20260131-120000-abcd")
     assert first == (
         "100 cases, once each, can show a difference of 13 points or more between two variants"
-        " (80 % of the time, at 95 %), by how the 28 cases of 20260131-120000-abcd vary."
+        " (80% of the time, at 95%), by how the 28 cases of 20260131-120000-abcd vary."
     )
     assert second == "For 10 points: 181 cases, or 100 cases 3 times each."
     unsplit = replace(measured, is_split=False)
@@ -346,7 +346,7 @@ def test_a_difference_is_said_with_how_sure_and_by_what() -> None:
     assert said(size(10, 2), measured, "r")[1] == (
         "For 10 points: 103 cases twice each; repeats of these 10 alone cannot show it."
     )
-    assert "at 95 % over 3 comparisons)" in said(size(100, comparisons=3))[0]
+    assert "at 95% over 3 comparisons)" in said(size(100, comparisons=3))[0]
 
 
 def test_too_few_cases_are_said_to_be_too_few() -> None:
@@ -365,16 +365,16 @@ def test_a_small_difference_is_said_in_tenths_and_more_is_not_asked_for_ever() -
 def test_of_one_variant_the_width_of_its_interval_is_said() -> None:
     (unknown,) = said(size(30, variants=1))
     assert unknown == (
-        "30 cases, once each: the pass rate's interval will be about +-17 points wide at 50 %,"
+        "30 cases, once each: the pass rate's interval will be about +-17 points wide at 50%,"
         " where it is widest."
     )
     (repeated,) = said(size(30, 10, variants=1))
     assert "10 times each" in repeated
-    assert "+-11 points wide at 50 %, where it is widest, if scores spread evenly." in repeated
+    assert "+-11 points wide at 50%, where it is widest, if scores spread evenly." in repeated
     (known,) = said(size(30, variants=1), Spread(rate=0.9, within=0.05, cases=30), "r")
-    assert known.endswith("+-11 points wide at 90 %, as in r.")
+    assert known.endswith("+-11 points wide at 90%, as in r.")
     (sure,) = said(size(30, 5, variants=1), Spread(rate=1.0, within=0.0, cases=30), "r")
-    assert sure.endswith("+-6 points wide at 100 %, as in r.")
+    assert sure.endswith("+-6 points wide at 100%, as in r.")
 
 
 def test_plan_says_what_can_be_shown_and_tells_it_to_programs(

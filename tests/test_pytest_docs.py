@@ -169,7 +169,7 @@ REASONS = '''
     def test_beside(tmp_path, capsys, caplog, recwarn, request, record_property): ...
 '''
 ELSEWHERE = ("uses mocker", "marked freeze_time", "it is run by flaky")
-"""By plugins that are not loaded here; held by the tests of `scan` and `neighbours`."""
+"""By plugins that are not loaded here; held by the tests of `scan` and `neighbors`."""
 
 
 def test_every_reason_on_the_page_is_one_that_is_told(tmp_path: Path) -> None:

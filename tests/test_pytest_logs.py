@@ -143,12 +143,12 @@ SUITE = """
             ],
         ),
     ],
-    ids=["plain", "levels-and-colours"],
+    ids=["plain", "levels-and-colors"],
 )
 def test_reports_are_the_same_as_one_after_another(
     tmp_path: Path, loop: tuple[str, ...], options: list[str]
 ) -> None:
-    """Outcomes, log sections, levels, colours; a log file has the same lines in another order."""
+    """Outcomes, log sections, levels, colors; a log file has the same lines in another order."""
     (tmp_path / "test_logs.py").write_text(dedent(SUITE))
 
     def lines() -> list[str]:

@@ -785,7 +785,7 @@ def test_of_many_that_are_the_same_hardly_any_is_accepted_beside_a_winner() -> N
     for seed in range(60):
         gone, _ = race(fates, request(speedup=1.0), noise=gaussian, seed=seed, cases=())
         accepted += list(statuses(gone).values()).count("accepted")
-    assert accepted <= 4, "5 % of 60 races, and what chance adds"
+    assert accepted <= 4, "5% of 60 races, and what chance adds"
 
 
 @pytest.mark.parametrize("noise", [gaussian, one_sided])

@@ -570,19 +570,19 @@ def test_the_page_tells_of_every_field_of_what_a_function_is_called_with() -> No
 
 
 def test_a_generator_can_look_what_became_of_its_candidates(scene: Scene) -> None:
-    """An optimiser looks how candidates stand, and proposes accordingly."""
+    """An optimizer looks how candidates stand, and proposes accordingly."""
     scene.on_proposal = lambda one: scene.standings.append(
         CandidateStanding(
             name=one.name, status=Status.FAILED if one.name == "a" else Status.NOT_SHOWN
         )
     )
 
-    async def optimise(ask: Ask) -> AsyncIterator[dict[str, str]]:
+    async def optimize(ask: Ask) -> AsyncIterator[dict[str, str]]:
         yield {"name": "a", "patch": "p"}
         if ask.standings()[0].status is Status.FAILED:
             yield {"name": "b", "patch": "q"}
 
-    scene.function = optimise
+    scene.function = optimize
     scene.ask()
     assert scene.names == ["a", "b"]
 

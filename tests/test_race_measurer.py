@@ -282,7 +282,7 @@ def test_a_block_that_is_measured_again_meets_the_same_chance(tmp_path: Path) ->
     assert order_of(one, screen("b", 3)) == order_of(other, screen("b", 3))
 
 
-def test_chance_favours_no_side() -> None:
+def test_chance_favors_no_side() -> None:
     drawn = chances("seed", 500)
     assert all(a.hash_seed == b.hash_seed for a, b in drawn)
     more = sum(a.padding > b.padding for a, b in drawn)

@@ -238,12 +238,12 @@ def test_a_script_sees_what_it_sees_otherwise(race: Race) -> None:
     """Its name, its file, its arguments, its path, and the sitecustomize that was there before."""
     other = race.repository.parent / "other"
     other.mkdir()
-    (other / "sitecustomize.py").write_text("import sys; sys.customised = True\n")
+    (other / "sitecustomize.py").write_text("import sys; sys.customized = True\n")
     race.files["bench.py"] = (
         "import json, os, sys, sitecustomize\n"
         "def measure(): pass\n"
         "measure()\n"
-        "print(json.dumps([__name__, os.path.basename(__file__), sys.argv[1:], sys.customised,\n"
+        "print(json.dumps([__name__, os.path.basename(__file__), sys.argv[1:], sys.customized,\n"
         "    sitecustomize.__file__, [p for p in sys.path if 'profiling' in p],\n"
         "    sys.path[0] == os.getcwd()]))\n"
     )

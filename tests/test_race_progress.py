@@ -186,7 +186,7 @@ def test_a_log_has_a_line_for_each_candidate_and_each_round(engine: Engine) -> N
         "✓ dict-index  tests passed (12)  1.9 s",
         "✗ wrong-edge  failed: 1 of 12 tests: test_cycle",
         "! hangs       timeout: not done after 10 s; ended",
-        "– reformatted  duplicate of dict-index",  # noqa: RUF001 - the dash is meant
+        "– reformatted  duplicate of dict-index",
         "· dict-index   3.20x (2.96-3.46) after 3 blocks",
         "· dict-index   3.23x (3.21-3.25) after 5 fresh blocks",
     ]
@@ -263,7 +263,7 @@ def test_what_is_no_candidate_is_told_with_the_reason(engine: Engine) -> None:
     assert lines_of(engine.told) == [
         "✗ stale  invalid: error: patch does not apply",
         "✗ cheat  invalid: edits tests/test_a.py",
-        "– nothing  duplicate of baseline",  # noqa: RUF001 - the dash is meant
+        "– nothing  duplicate of baseline",
     ]
 
 
@@ -315,8 +315,8 @@ def test_a_duplicate_is_told_as_soon_as_it_is_certain_and_of_the_first(engine: E
     engine.tests("d")
     assert lines_of(engine.told) == [
         "✓ a  tests passed (12)  1.9 s",
-        "– b  duplicate of a",  # noqa: RUF001 - the dash is meant
-        "– c  duplicate of a",  # noqa: RUF001 - the dash is meant
+        "– b  duplicate of a",
+        "– c  duplicate of a",
         "✓ d  tests passed (12)  1.9 s",
     ]
 

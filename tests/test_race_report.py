@@ -169,7 +169,7 @@ def test_a_report_is_pleasant_to_use(report: RaceReport) -> None:
     assert report.patch_of("hangs") is None
     assert str(report) == report.text()
     assert repr(report) == (
-        "<RaceReport of run-1: quick won: 3.21x as fast as the baseline (95 %: 3.05-3.38).>"
+        "<RaceReport of run-1: quick won: 3.21x as fast as the baseline (95%: 3.05-3.38).>"
     )
     with pytest.raises(KeyError):
         report["nobody"]
@@ -326,7 +326,7 @@ def test_the_table_as_it_is_printed(report: RaceReport) -> None:
     assert (
         report.text(88).split("\n\n")[0]
         == """\
-candidate       status     tests  speed-up (95 %)      why
+candidate       status     tests  speed-up (95%)      why
 quick           won        12/12  3.21x (3.05-3.38)    3.05 to 3.38 times as fast, by 15
                                                        fresh blocks
 wrong-repair-1  accepted   12/12  2.90x (2.80-3.00)    quick more so [repair of wrong]
@@ -349,7 +349,7 @@ def test_below_the_table_stands_the_evidence(report: RaceReport) -> None:
     assert "blocks of ABBA" in text
     assert "Noisy (~)" in text
     assert "apply " in text
-    assert text.endswith("\nquick won: 3.21x as fast as the baseline (95 %: 3.05-3.38).")
+    assert text.endswith("\nquick won: 3.21x as fast as the baseline (95%: 3.05-3.38).")
 
 
 def test_a_long_patch_is_shown_in_part_and_where_all_of_it_is(run: RunInfo) -> None:
@@ -375,7 +375,7 @@ def test_flags_are_told_in_red(run: RunInfo) -> None:
     standings = Standings(baseline=BASELINE, candidates=(cheat,))
     report = RaceReport(standings, run, request_for())
     assert "  cheat: edits tests/test_a.py" in report.text()
-    assert "\x1b[31m  cheat: edits tests/test_a.py\x1b[0m" in report.text(colour=True)
+    assert "\x1b[31m  cheat: edits tests/test_a.py\x1b[0m" in report.text(color=True)
 
 
 def test_a_baseline_that_fails_has_no_table_and_its_tests_are_named(run: RunInfo) -> None:
@@ -504,8 +504,8 @@ def test_the_hot_lines_of_the_winner_are_shown(run: RunInfo) -> None:
     report = RaceReport(replace(STANDINGS, profile=(function,)), run, request)
     assert """\
   sort:sort  sort.py  1.2 s
-      12     75 %      1,000x      for item in items:
-      13   24.9 %        999x          found.append(item)
+      12     75%      1,000x      for item in items:
+      13   24.9%        999x          found.append(item)
 """ in report.text()
     assert "return found" not in report.text()
     assert report.as_json()["profile"]["functions"][0]["lines"][2]["hits"] == 1

@@ -51,9 +51,9 @@ def among(screened: int, *measured: MeasuredSpeed) -> dict[str, RaceVerdict]:
 def test_the_fastest_finalist_that_shows_enough_wins_and_the_other_is_accepted() -> None:
     verdicts = judged(finalist("second", 1.3), finalist("first", 1.5))
     assert verdicts["first"].status is Status.WON
-    assert verdicts["first"].reason == "faster by 49 to 51 %, by 6 fresh blocks"
+    assert verdicts["first"].reason == "faster by 49 to 51%, by 6 fresh blocks"
     assert verdicts["second"].status is Status.ACCEPTED
-    assert verdicts["second"].reason == "faster by 29 to 31 %; first more so"
+    assert verdicts["second"].reason == "faster by 29 to 31%; first more so"
 
 
 def test_luck_in_the_rounds_before_the_finals_counts_for_nothing() -> None:
@@ -86,7 +86,7 @@ def test_one_that_was_only_screened_is_accepted_beside_a_winner() -> None:
     screened = MeasuredSpeed(name="third", screening=blocks(1.4))
     verdicts = judged(finalist("won", 2.0), screened)
     assert verdicts["third"].status is Status.ACCEPTED
-    assert verdicts["third"].reason == "faster by 39 to 41 % while it was screened; won was ahead"
+    assert verdicts["third"].reason == "faster by 39 to 41% while it was screened; won was ahead"
 
 
 def test_of_many_that_were_screened_one_must_show_more_to_be_accepted() -> None:
@@ -96,7 +96,7 @@ def test_of_many_that_were_screened_one_must_show_more_to_be_accepted() -> None:
     verdict = among(50, finalist("won", 2.0), screened)["third"]
     assert verdict.status is Status.NOT_SHOWN
     assert verdict.reason == (
-        "faster by 17 to 23 % while it was screened, and it was not measured again"
+        "faster by 17 to 23% while it was screened, and it was not measured again"
     )
 
 
@@ -104,20 +104,20 @@ def test_one_that_was_only_screened_is_not_shown_where_nobody_won() -> None:
     screened = MeasuredSpeed(name="third", screening=blocks(1.4))
     verdict = judged(finalist("lucky", 1.0), screened)["third"]
     assert verdict.status is Status.NOT_SHOWN
-    assert verdict.reason == "faster by 39 to 41 % while it was screened, which no finals confirmed"
+    assert verdict.reason == "faster by 39 to 41% while it was screened, which no finals confirmed"
 
 
 @pytest.mark.parametrize(
     ("speed", "status", "reason"),
     [
-        (0.5, Status.SLOWER, "slower by 50 %"),
-        (1.025, Status.NOT_SHOWN, "faster by 1.7 to 3.3 %, less than the 5 % asked for"),
+        (0.5, Status.SLOWER, "slower by 50%"),
+        (1.025, Status.NOT_SHOWN, "faster by 1.7 to 3.3%, less than the 5% asked for"),
         (
             1.05,
             Status.NOT_SHOWN,
-            "faster by 4.2 to 5.8 %; that it is more than the 5 % asked for is not shown",
+            "faster by 4.2 to 5.8%; that it is more than the 5% asked for is not shown",
         ),
-        (1.0, Status.NOT_SHOWN, "within the noise: from 0.7 % slower to 0.7 % faster"),
+        (1.0, Status.NOT_SHOWN, "within the noise: from 0.7% slower to 0.7% faster"),
         (3.0, Status.WON, "2.98 to 3.02 times as fast, by 6 fresh blocks"),
     ],
 )

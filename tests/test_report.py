@@ -163,7 +163,7 @@ def written(report: Report, ending: str) -> str:
 
 
 def plain(report: Report, width: int = 80, *, unicode: bool = True) -> str:
-    return run_text(report, Page(width=width, colour=False, unicode=unicode))
+    return run_text(report, Page(width=width, color=False, unicode=unicode))
 
 
 def small_report() -> Report:
@@ -614,7 +614,7 @@ def test_numbers_of_our_own_stay_numbers_in_a_csv() -> None:
 def test_markdown_shows_the_gate_the_variants_and_what_did_not_pass() -> None:
     text = written(small_report(), ".md")
     assert "**Gate passed: 60% (3/5), required 50%**" in text
-    assert "| <code>small · with-tool</code> | 100 % (21-100 %) | 1 | 50-100 % |" in text
+    assert "| <code>small · with-tool</code> | 100% (21–100%) | 1 | 50–100% |" in text
     assert (
         '- <code>hello · large · without-tool</code> failed: <code>expected "hello"</code>' in text
     )
@@ -641,7 +641,7 @@ def test_markdown_fits_a_comment_however_much_went_wrong() -> None:
     assert len(text.encode()) < 60_000
     assert re.search(r"… and 1,\d\d\d more", text)
     assert re.search(r"\| … and \d+ more \|", text)
-    assert text.count("| <code>total</code> | 0 % (") == 1
+    assert text.count("| <code>total</code> | 0% (") == 1
 
 
 # ---- JUnit
@@ -699,10 +699,10 @@ def test_the_output_in_a_junit_report_is_bounded() -> None:
 
 
 GOLDEN = """\
-variant               pass rate (95 %)  errors  could be   cost  median  passed
-small · with-tool     100 % (21-100 %)       1  50-100 %  $0.50  1.5 s+       2
-large · without-tool     50 % (9-91 %)       0         -  $1.00   2.0 s       1
-total                 66.7 % (15-96 %)       1   50-75 %  $1.50  1.5 s+       3
+variant               pass rate (95%)  errors  could be   cost  median  passed
+small · with-tool     100% (21–100%)       1  50–100%  $0.50  1.5 s+       2
+large · without-tool     50% (9–91%)       0         -  $1.00   2.0 s       1
+total                 66.7% (15–96%)       1   50–75%  $1.50  1.5 s+       3
 
 1 wrong answer
   ✗ hello · large · without-tool  failed  expected "hello"
@@ -713,7 +713,7 @@ total                 66.7 % (15-96 %)       1   50-75 %  $1.50  1.5 s+       3
 5 trials in 2.0 s; their times add up to 8.0 s (4.0 times as long).
 Median and p95 do not count 1 timeout, after 1.0 s: true times are longer.
 1 error is no wrong answer: the pass rate is over the 4 judged, by case; with it
-the rate lies between 50 % and 75 %.
+the rate lies between 50% and 75%.
 Cost: $1.50 for 4 trials; 1 told none.
 Gate passed: 60% (3/5), required 50%"""
 
@@ -722,10 +722,10 @@ def test_the_terminal_shows_a_small_report_like_this() -> None:
     assert str(small_report()) == GOLDEN
 
 
-def test_colour_adds_nothing_but_colour() -> None:
-    coloured = run_text(small_report(), Page(width=80, colour=True, unicode=True))
-    assert "\x1b[31m" in coloured
-    assert re.sub(r"\x1b\[\d+m", "", coloured) == GOLDEN
+def test_color_adds_nothing_but_color() -> None:
+    colored = run_text(small_report(), Page(width=80, color=True, unicode=True))
+    assert "\x1b[31m" in colored
+    assert re.sub(r"\x1b\[\d+m", "", colored) == GOLDEN
 
 
 def test_without_utf8_everything_is_ascii() -> None:
@@ -745,7 +745,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 
 
 def test_hostile_text_leaves_a_terminal_as_it_should_be() -> None:
-    """A real emulator shows the text as printed: no title, no colour, no line moved or lost."""
+    """A real emulator shows the text as printed: no title, no color, no line moved or lost."""
     text = plain(report_of(*(t for t in hostile_report().trials if FAMILY not in t.case_id)))
     lines = text.splitlines()
     screen = pyte.Screen(90, len(lines) + 1)
@@ -800,7 +800,7 @@ def test_the_closing_sentences_tell_what_errors_hide() -> None:
     text = " ".join(plain(counts(34, 4, 2)).split())
     assert (
         "2 errors are not wrong answers: the pass rate is over the 38 judged; with them it lies"
-        " between 85 % and 90 %."
+        " between 85% and 90%."
     ) in text
     assert ("40 trials in 2.0 s; their times add up to 40.0 s (20.0 times as long).") in text
 
@@ -879,10 +879,10 @@ def test_columns_agree_with_wcwidth(text: str) -> None:
 def test_rates_show_as_all_or_nothing_only_when_they_are() -> None:
     shares = [0, 0.0001, 0.9, 26 / 29, 0.9999, 1]
     assert [percent(share) for share in shares] == [
-        *("0 %", "0.1 %", "90 %", "89.7 %", "99.9 %", "100 %")
+        *("0%", "0.1%", "90%", "89.7%", "99.9%", "100%")
     ]
-    assert percent_range(0.0, 0.999) == "0-99 %"
-    assert percent_range(0.001, 1.0) == "1-100 %"
+    assert percent_range(0.0, 0.999) == "0–99%"
+    assert percent_range(0.001, 1.0) == "1–100%"
 
 
 def test_durations_and_money_read_well() -> None:

@@ -69,7 +69,7 @@ def tools_of(report: Report, width: int = 100) -> list[str]:
 
 
 def red(report: Report) -> list[str]:
-    text = run_text(report, Page(width=200, colour=True, unicode=True))
+    text = run_text(report, Page(width=200, color=True, unicode=True))
     return [
         line[5:-4].strip()
         for line in text.split("\n")

@@ -572,7 +572,7 @@ ISOLATED = """
 def test_an_isolated_function_that_ends_its_worker_is_reported_with_its_exit_code(
     write: WriteSuite,
 ) -> None:
-    write("behaviour.py", ISOLATED)
+    write("behavior.py", ISOLATED)
     suite = write(
         "suite.yaml",
         """
@@ -580,7 +580,7 @@ def test_an_isolated_function_that_ends_its_worker_is_reported_with_its_exit_cod
           - {id: exit, input: sys.exit}
           - {id: base, input: base}
           - {id: quiet, input: no stdout}
-        target: {python: 'behaviour:behave', isolate: process, timeout: 60}
+        target: {python: 'behavior:behave', isolate: process, timeout: 60}
         """,
     )
     report = library.run(suite)
@@ -592,13 +592,13 @@ def test_an_isolated_function_that_ends_its_worker_is_reported_with_its_exit_cod
 
 
 def test_an_isolated_crash_exit_or_hang_costs_that_attempt_alone(write: WriteSuite) -> None:
-    write("behaviour.py", ISOLATED)
+    write("behavior.py", ISOLATED)
     inputs = ["exit", "fine", "crash", "fine", "hang", "fine", "leak", "fine"]
     cases = "\n".join(f"  - {{id: c{i}, input: {what}}}" for i, what in enumerate(inputs))
     suite = write(
         "suite.yaml",
         f"cases:\n{cases}\n"
-        "target: {python: 'behaviour:behave', isolate: process, timeout: 5, grace: 0.2}\n",
+        "target: {python: 'behavior:behave', isolate: process, timeout: 5, grace: 0.2}\n",
     )
     report = library.run(suite, parallel=3)
     expected = {"exit": "crashed", "crash": "crashed", "hang": "timeout"}
@@ -648,11 +648,11 @@ def test_a_fork_that_a_function_lets_run_on_gives_no_answers(write: WriteSuite) 
 
 
 def test_workers_stay_warm_between_attempts(write: WriteSuite) -> None:
-    write("behaviour.py", ISOLATED)
+    write("behavior.py", ISOLATED)
     cases = "\n".join(f"  - {{id: c{i}, input: pid}}" for i in range(12))
     suite = write(
         "suite.yaml",
-        f"cases:\n{cases}\ntarget: {{python: 'behaviour:behave', isolate: process}}\n",
+        f"cases:\n{cases}\ntarget: {{python: 'behavior:behave', isolate: process}}\n",
     )
     report = library.run(suite, parallel=3)
     pids = {trial.result.output.text for trial in report.trials if trial.result.output}
@@ -661,12 +661,12 @@ def test_workers_stay_warm_between_attempts(write: WriteSuite) -> None:
 
 
 def test_isolated_functions_get_the_environment_of_their_variant(write: WriteSuite) -> None:
-    write("behaviour.py", "import os\n\ndef tell(case): return os.environ['WHO']\n")
+    write("behavior.py", "import os\n\ndef tell(case): return os.environ['WHO']\n")
     cases = "\n".join(f"  - {{id: c{i}}}" for i in range(6))
     suite = write(
         "suite.yaml",
         f"cases:\n{cases}\nmatrix: {{model: [a, b]}}\n"
-        "target: {python: 'behaviour:tell', isolate: process, env: {WHO: '{case.id} {model}'}}\n",
+        "target: {python: 'behavior:tell', isolate: process, env: {WHO: '{case.id} {model}'}}\n",
     )
     report = library.run(suite, parallel=2)
     told = [trial.result.output.text for trial in report.trials if trial.result.output]

@@ -64,7 +64,7 @@ def test_it_leaves_out_0_just_where_the_test_of_the_mean_is_decided(
 
 @pytest.mark.parametrize(("wins", "losses"), [(0.1, 0.1), (0.3, 0.1), (0.05, 0.0), (0.5, 0.45)])
 def test_the_truth_is_left_out_at_no_look_but_rarely(wins: float, losses: float) -> None:
-    """Looked at after every tenth pair up to 60: in 5 % of all runs at most, whatever the truth."""
+    """Looked at after every tenth pair up to 60: in 5% of all runs at most, whatever the truth."""
     chance, wrong, runs = random.Random(11), 0, 100
     known: dict[tuple[int, int, int], tuple[float, float]] = {}
     for _ in range(runs):

@@ -21,7 +21,7 @@ PASS_FAIL = st.lists(st.sampled_from([-1, 0, 0, 1]), min_size=2, max_size=60)
 def test_a_drop_as_large_as_may_be_is_ruled_out_in_few_runs(
     pairs: int, drop: float, wins: float
 ) -> None:
-    """Counted over all splits. With the interval of comparisons it was 6.3 % for 54 cases."""
+    """Counted over all splits. With the interval of comparisons it was 6.3% for 54 cases."""
     losses = drop + wins
     ruled_out = 0.0
     for won in range(pairs + 1 if wins else 1):
@@ -80,14 +80,14 @@ def test_as_many_more_pairs_like_these_tell_and_one_fewer_does_not(
 
 def _leaves_out(bound: float, mean: float, square: float, pairs: int) -> bool:
     """The interval of Bonett and Price, written down again, and how likely so few losses are."""
-    centre = pairs * mean / (pairs + 2)
-    variance = (pairs * square + 2) / (pairs + 2) - centre**2
+    center = pairs * mean / (pairs + 2)
+    variance = (pairs * square + 2) / (pairs + 2) - center**2
     half = 1.959963984540054 * math.sqrt(variance / (pairs + 2))
     if mean <= bound:
-        return bound > centre + half
+        return bound > center + half
     wins, losses = (square + mean) / 2, (square - mean) / 2
     least = beta_quantile(0.975, pairs * losses + 1, pairs - pairs * losses) if losses < 1 else 1
-    return bound < min(centre - half, wins - least)
+    return bound < min(center - half, wins - least)
 
 
 def test_a_mean_on_the_bound_never_tells() -> None:

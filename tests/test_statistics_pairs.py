@@ -91,9 +91,9 @@ def test_pass_fail_has_the_interval_of_bonett_and_price(wins: int, losses: int, 
     error = math.sqrt((better + worse - (better - worse) ** 2) / (n + 2))
     mean, low, high = paired_interval(_pass_fail(wins, losses, n))
     assert mean == pytest.approx((wins - losses) / n)
-    centre = better - worse
-    assert low == pytest.approx(max(-1, min(mean, centre - 1.959964 * error)), abs=1e-6)
-    assert high == pytest.approx(min(1, max(mean, centre + 1.959964 * error)), abs=1e-6)
+    center = better - worse
+    assert low == pytest.approx(max(-1, min(mean, center - 1.959964 * error)), abs=1e-6)
+    assert high == pytest.approx(min(1, max(mean, center + 1.959964 * error)), abs=1e-6)
 
 
 @settings(max_examples=25, deadline=None)
@@ -118,8 +118,8 @@ def test_pairs_that_all_agree_still_leave_something_open() -> None:
 @pytest.mark.parametrize("n", [10, 20, 40])
 def test_pass_fail_intervals_hold_the_truth_as_often_as_they_say(n: int) -> None:
     """Counted over all that can happen, not drawn: from a twentieth of the cases that differ to
-    seven tenths, from even wins to wins alone. Some dip below 95 %, as all do that count whole
-    cases; none does below 92 %, and on average they are above."""
+    seven tenths, from even wins to wins alone. Some dip below 95%, as all do that count whole
+    cases; none does below 92%, and on average they are above."""
     splits = [(w, v, n - w - v) for w in range(n + 1) for v in range(n + 1 - w)]
     bounds = [paired_interval(_pass_fail(wins, losses, n)) for wins, losses, _ in splits]
     held_by_truth = []

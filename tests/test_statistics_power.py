@@ -13,7 +13,7 @@ from paraval.statistics.power import detectable_from, seen_spread
 
 def test_what_is_said_to_be_detectable_is_detected_as_often() -> None:
     """Simulated: 100 cases, a fifth of which differ; the difference that they can show is shown
-    in about 80 % of runs, and less often where it is half as large."""
+    in about 80% of runs, and less often where it is half as large."""
     rng, runs, n = random.Random(4), 400, 100
     typical = [1] * 10 + [-1] * 10 + [0] * 80
     largest = detectable_from(seen_spread(typical))
@@ -38,7 +38,7 @@ def test_what_few_that_differ_can_show_is_shown_as_often(
     pairs: int, wins: int, losses: int
 ) -> None:
     """Counted, not drawn: every split of so many cases, where the difference has only the spread
-    that it brings itself. It was 18 % for 60 cases that all agree."""
+    that it brings itself. It was 18% for 60 cases that all agree."""
     seen = [1] * wins + [-1] * losses + [0] * (pairs - wins - losses)
     for among in (1, 6):
         difference = detectable_from(seen_spread(seen), among=among)

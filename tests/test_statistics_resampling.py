@@ -220,7 +220,7 @@ def test_intervals_of_skewed_scores_hold_the_truth_nearly_as_often_as_they_say(
     pairs: int, least: float
 ) -> None:
     """Simulated, with three standard errors left to chance. Of 10 pairs the bootstrap alone holds
-    it 87 % of the time, which is too seldom for this test."""
+    it 87% of the time, which is too seldom for this test."""
     rng, runs = random.Random(6), 3_600 // pairs
     truth = (1 - math.exp(-5)) / 5
     held = 0

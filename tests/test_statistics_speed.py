@@ -64,7 +64,7 @@ def test_a_log_ratio_knows_no_unit_and_turns_round_with_its_sides(
 
 
 def _false_positives(order: str, races: int) -> float:
-    """The share of races between two equal sides that end in a difference at 95 %, on a machine
+    """The share of races between two equal sides that end in a difference at 95%, on a machine
     that slows down or speeds up by up to a tenth meanwhile."""
     rng = random.Random(7)
     shown = 0

@@ -142,13 +142,13 @@ class Desk:
 
     def end(self, attempt: Attempt, result: AttemptResult, *, final: bool = True) -> None:
         self._open += 1
-        acknowledgement = (attempt.trial.index, attempt.number, final)
+        acknowledgment = (attempt.trial.index, attempt.number, final)
         self.ledger.record_end(
             attempt,
             result,
             final=final,
             queued_s=0.125,
-            on_durable=lambda: self.acknowledged.append(acknowledgement),
+            on_durable=lambda: self.acknowledged.append(acknowledgment),
         )
 
     def wait(self) -> None:

@@ -18,7 +18,7 @@ from paraval.records import Activity, Outcome, Spend, ToolUse, TrialResult, Vari
 from paraval.report.compare.case_results import CaseBook, Cell
 from paraval.report.report import Report
 from paraval.report.summary.columns import columns_of, label_of
-from paraval.report.summary.summary import Clusters, summarise, tokens_in
+from paraval.report.summary.summary import Clusters, summarize, tokens_in
 from paraval.statistics.rates import clustered_rate_interval, wilson
 from tests.test_report import HOSTILE, Made, counts, ended, plain, report_of, small_report, written
 
@@ -68,7 +68,7 @@ def table_of(report: Report, width: int) -> list[str]:
 
 def shown(report: Report, width: int) -> list[str]:
     """The headings of the columns."""
-    head = table_of(report, width)[0].replace("pass rate (95 %)", "pass_rate")
+    head = table_of(report, width)[0].replace("pass rate (95%)", "pass_rate")
     return head.replace("could be", "could_be").replace("calls a trial", "calls").split()[1:]
 
 
@@ -80,7 +80,7 @@ def test_a_stream_is_summed_up_in_one_pass_with_its_book() -> None:
     book = CaseBook()
     for trial in made.trials:
         book.add(trial)
-    summary = summarise(made.results(), made.info(), book)
+    summary = summarize(made.results(), made.info(), book)
     assert (summary.judged, summary.cases) == (2, 2)
 
 
@@ -277,15 +277,15 @@ def test_what_errors_could_hide_is_told_by_variant_where_there_are_some() -> Non
     rows = table_of(report_of(*trials), 100)
     assert [line.split()[0] for line in rows[1:]] == ["a", "b", "total"]
     head = rows[0].index("could be") + len("could be")
-    assert rows[1][:head].endswith(" 75-100 %")
+    assert rows[1][:head].endswith(" 75–100%")
     assert rows[2][:head].endswith(" -")
-    assert rows[3][:head].endswith(" 80-100 %")
+    assert rows[3][:head].endswith(" 80–100%")
     assert "could_be" not in shown(counts(3, 2), 120)
 
 
 def test_all_errors_could_be_anything_and_nothing_judged_has_no_rate() -> None:
     _, row = table_of(counts(0, 0, 3), 80)
-    assert row.startswith("all trials                 -       3   0-100 %")
+    assert row.startswith("all trials                 -       3   0–100%")
     skipped = report_of(ended(Outcome.SKIPPED, total_s=0.0))
     assert shown(skipped, 80)[:3] == ["pass_rate", "errors", "median"]
     assert table_of(skipped, 80)[1].split()[2:5] == ["-", "0", "-"]
@@ -320,9 +320,9 @@ def test_the_cells_of_a_full_table_read_well() -> None:
     cells = {column.heading: column.cell(first) for column in columns_of(full_report().summary)}
     assert label == "large-model · with-mcp"
     assert cells == {
-        "pass rate (95 %)": "50 % (9-91 %)",
+        "pass rate (95%)": "50% (9–91%)",
         "errors": "1",
-        "could be": "33-67 %",
+        "could be": "33–67%",
         "cost": "$12.50",
         "median": "1.0 s+",
         "score": "0.45",
@@ -358,5 +358,5 @@ def test_hostile_names_of_variants_leave_the_table_straight(width: int) -> None:
     ]
     rows = table_of(report_of(*trials), width)
     assert max(map(wcswidth, rows)) <= width
-    assert sum("100 %" in row for row in rows) >= len(HOSTILE)
+    assert sum("100%" in row for row in rows) >= len(HOSTILE)
     assert not any("\x1b" in row for row in rows)

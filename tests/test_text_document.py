@@ -8,7 +8,7 @@ from paraval.text.document import Markdown, Paragraph, Part, Subheading, TextDoc
 from paraval.text.tables import Column, Medium, Page, Table, TableRow, list_of
 from paraval.text.terminal import columns
 
-RATE: Column[str] = Column(heading="rate (95 %)", narrow="rate", cell=str)
+RATE: Column[str] = Column(heading="rate (95%)", narrow="rate", cell=str)
 COST: Column[str] = Column(heading="cost", cell=str, is_spare=True)
 
 
@@ -17,7 +17,7 @@ def shown(table: Table, out: Medium) -> str:
 
 
 def test_what_can_be_spared_goes_first_then_what_stands_in_brackets() -> None:
-    row = TableRow(label="a-model-with-a-name", cells=("50 % (9-91 %)", "$1.00 for all of it"))
+    row = TableRow(label="a-model-with-a-name", cells=("50% (9–91%)", "$1.00 for all of it"))
     table = Table(label="variant", columns=[RATE, COST], rows=[row])
     heads = [shown(table, Page(width=width)).split("\n")[0].split() for width in (80, 60, 40)]
     assert heads == [

@@ -243,7 +243,7 @@ def _failed(item: Event) -> bool:
 
 
 KEY_VARIABLE = "CODEX_API_KEY"
-"""What it reads a key from; OPENAI_API_KEY it does not look at (see `catalogue.keys_for`)."""
+"""What it reads a key from; OPENAI_API_KEY it does not look at (see `catalog.keys_for`)."""
 ENDPOINT_KEY_VARIABLE = "PARAVAL_MODEL_KEY"
 RETRIES = 1
 """Of its own: waiting for a rate limit is the scheduler's, which knows of the other attempts."""

@@ -22,8 +22,8 @@ _WIDTH = re.compile("[1-9][0-9]{1,3}")
 """As COLUMNS may have it."""
 
 
-def has_colour(stream: TextIO) -> bool:
-    """Whether colour is wanted there: a terminal, unless NO_COLOR or TERM say otherwise."""
+def has_color(stream: TextIO) -> bool:
+    """Whether color is wanted there: a terminal, unless NO_COLOR or TERM say otherwise."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return stream.isatty()
@@ -48,7 +48,7 @@ def width_of(stream: TextIO) -> int:
 def page_on(stream: TextIO) -> Page:
     return Page(
         width=max(width_of(stream), NARROWEST),
-        colour=has_colour(stream),
+        color=has_color(stream),
         unicode=has_unicode(stream),
     )
 

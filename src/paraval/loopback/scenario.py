@@ -18,7 +18,7 @@ from paraval.documents.files import read_document
 from paraval.documents.problems import Document, Location, shown
 from paraval.documents.yaml import plain
 from paraval.errors import Problem, ScenarioError
-from paraval.loopback.scenario_forms import Behaviour, ScenarioAccount, ScenarioForm, ScenarioPart
+from paraval.loopback.scenario_forms import Behavior, ScenarioAccount, ScenarioForm, ScenarioPart
 from paraval.text.suggest import suggestion
 
 Steps = tuple[str | int, ...]
@@ -62,7 +62,7 @@ class Scenario(ScenarioForm):
         text = self.model_dump_json(exclude={"about"}, warnings=False)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
-    def behaviour(self, model: str) -> Behaviour:
+    def behavior(self, model: str) -> Behavior:
         """What holds for a model: its own words over the scenario's."""
         own = self.models.get(model)
         if own is None:

@@ -303,7 +303,7 @@ class Fault(ScenarioPart):
 # ---- the whole
 
 
-class Behaviour(ScenarioPart):
+class Behavior(ScenarioPart):
     """What may differ from model to model."""
 
     latency: Annotated[list[Latency], BeforeValidator(_latencies)] = []
@@ -318,7 +318,7 @@ class Behaviour(ScenarioPart):
     faults: list[Fault] = []
 
 
-class ScenarioForm(Behaviour):
+class ScenarioForm(Behavior):
     """A whole scenario."""
 
     about: str = ""
@@ -329,7 +329,7 @@ class ScenarioForm(Behaviour):
     accounts: dict[str, ScenarioAccount] = {}
     keys: list[str] | None = None
     """The API keys that are accepted, beside those of the accounts; None: any, and none."""
-    models: dict[str, Behaviour] = {}
+    models: dict[str, Behavior] = {}
     """What is different for these models."""
     models_only: bool = False
     """True: other models than those are unknown."""

@@ -19,7 +19,7 @@ from paraval.loopback.faults import Faults, latency_s, with_key, with_wrong_usag
 from paraval.loopback.replies import Rules, reply_to
 from paraval.loopback.scenario import Scenario
 from paraval.loopback.scenario_forms import (
-    Behaviour,
+    Behavior,
     Fault,
     FaultKind,
     Headers,
@@ -205,15 +205,15 @@ def account_name(key: str | None) -> str:
 class SimulatedModel:
     """What one model of the scenario is like."""
 
-    def __init__(self, scenario: Scenario, behaviour: Behaviour) -> None:
-        self.behaviour = behaviour
+    def __init__(self, scenario: Scenario, behavior: Behavior) -> None:
+        self.behavior = behavior
         self.rules = Rules(
             seed=scenario.seed,
-            answers=behaviour.answers,
+            answers=behavior.answers,
             key=scenario.key,
-            tokens=behaviour.tokens,
+            tokens=behavior.tokens,
         )
-        self.faults = Faults(behaviour.faults, scenario.seed)
+        self.faults = Faults(behavior.faults, scenario.seed)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -244,7 +244,7 @@ class SimulatedModels:
         self._accounts: dict[tuple[str, str], AccountState] = {}
         self._common = SimulatedModel(scenario, scenario)
         self._personas = {
-            name: SimulatedModel(scenario, scenario.behaviour(name)) for name in scenario.models
+            name: SimulatedModel(scenario, scenario.behavior(name)) for name in scenario.models
         }
         self._numbers = itertools.count(1)
 
@@ -277,7 +277,7 @@ class SimulatedModels:
         visit.let_in()
         served = ServedRequest(
             reply=reply,
-            wait_s=latency_s(persona.behaviour.latency, question, self.scenario.seed),
+            wait_s=latency_s(persona.behavior.latency, question, self.scenario.seed),
             headers=headers,
             visit=visit,
             account=account,
@@ -314,8 +314,8 @@ class SimulatedModels:
         return account
 
     def _allowance(self, key: str | None, model: str) -> Allowance:
-        behaviour = self._personas.get(model, self._common).behaviour
-        limits, storm, quota = behaviour.limits, behaviour.storm, behaviour.quota
+        behavior = self._personas.get(model, self._common).behavior
+        limits, storm, quota = behavior.limits, behavior.storm, behavior.quota
         if key is not None and key in self.scenario.accounts_by_key:
             own = self.scenario.accounts_by_key[key][1]
             whole = self.scenario

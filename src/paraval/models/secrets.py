@@ -47,7 +47,7 @@ _CODE = (
     rf"|(?:{_ESCAPE}[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\\]*(?:\x07|\x9c|{_ESCAPE}\\+)"
     rf"|{_ESCAPE}[ -/]*[0-~])"
 )
-"""A colour, a link, a title: what a terminal, and our reports, show nothing of."""
+"""A color, a link, a title: what a terminal, and our reports, show nothing of."""
 _CODES = re.compile(_CODE)
 _OPENINGS = ("\x1b", "\\u001", "\\x1", "\\033", *"\x90\x98\x9b\x9d\x9e\x9f")
 _BETWEEN_WITH_CODES = rf"(?:{_CODE}|\\[nrt]|[^A-Za-z0-9\x1b])*"

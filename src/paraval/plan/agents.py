@@ -65,7 +65,7 @@ class AgentRequest:
 
 def agents_by_name() -> Mapping[str, AgentProgram]:
     """The agents that suites can name; loaded only when asked for: most suites have none."""
-    from paraval.agents.catalogue import AGENTS  # noqa: PLC0415 - see above
+    from paraval.agents.catalog import AGENTS  # noqa: PLC0415 - see above
 
     return AGENTS
 
@@ -117,7 +117,7 @@ def _says(target: AgentTarget, key: str) -> bool:
 
 def note_absence(program: AgentProgram, asked: AgentRequest, named: AxisText) -> None:
     """Notes where an agent is not installed."""
-    from paraval.agents.catalogue import find_program  # noqa: PLC0415 - see known_agent
+    from paraval.agents.catalog import find_program  # noqa: PLC0415 - see known_agent
 
     path = search_path(asked.target.env)
     noted = asked.absent.setdefault(named.text, {})

@@ -74,7 +74,7 @@ def _check_models_of_agent(
 
 
 def _check_agents(target: Mapping[Any, Any], axes: Sequence[Axis], spot: Location) -> None:
-    from paraval.agents.catalogue import AGENTS  # noqa: PLC0415 - most suites have no agents
+    from paraval.agents.catalog import AGENTS  # noqa: PLC0415 - most suites have no agents
 
     asked = _fields(target["agent"])
     if asked is None:

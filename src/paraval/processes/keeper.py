@@ -56,10 +56,10 @@ class ChildSignalPipe:
     """A pipe that becomes readable when a child of this process ends."""
 
     def __init__(self) -> None:
-        self.pipe, self._signalled = os.pipe()
+        self.pipe, self._signaled = os.pipe()
         os.set_blocking(self.pipe, False)
-        os.set_blocking(self._signalled, False)
-        signal.set_wakeup_fd(self._signalled, warn_on_full_buffer=False)
+        os.set_blocking(self._signaled, False)
+        signal.set_wakeup_fd(self._signaled, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def clear(self) -> None:

@@ -1,4 +1,4 @@
-"""The process table, and what descends from a process: found, and signalled.
+"""The process table, and what descends from a process: found, and signaled.
 
 A process that is marked as subreaper inherits every orphan below it, so that on Linux nothing that
 a command starts can leave the tree: no new session, double fork or cleared environment helps. Where

@@ -232,7 +232,7 @@ class AgentTarget:
     """An agent program, started once for each attempt. Strings hold templates."""
 
     agent: str
-    """One of `paraval.agents.catalogue`: claude-code, codex, ..., custom."""
+    """One of `paraval.agents.catalog`: claude-code, codex, ..., custom."""
     prompt: str
     system: str | None = None
     """What is added to the agent's own instructions, where it takes that."""

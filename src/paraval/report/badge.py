@@ -34,7 +34,7 @@ from paraval.text.words import percent, percent_range
 MODEL_AXIS = "model"
 SHIELDS_ENDING = ".shields.json"
 _LONGEST_LABEL = 60
-_COLOURS = (
+_COLORS = (
     (0.95, "brightgreen"),
     (0.9, "green"),
     (0.85, "yellowgreen"),
@@ -66,7 +66,7 @@ class BadgeFigures:
 
     @property
     def message(self) -> str:
-        """`92 % (85-96 %)`."""
+        """`92% (85–96%)`."""
         return f"{percent(self.rate)} ({percent_range(*self.interval)})"
 
     @property
@@ -117,12 +117,12 @@ def badge_json(figures: BadgeFigures, *, for_shields: bool) -> str:
 
 def shields_fields(figures: BadgeFigures) -> dict[str, Any]:
     """As https://shields.io/badges/endpoint-badge has them."""
-    colours = (colour for least, colour in _COLOURS if figures.rate >= least)
+    colors = (color for least, color in _COLORS if figures.rate >= least)
     return {
         "schemaVersion": 1,
         "label": one_line(figures.run.suite, _LONGEST_LABEL) or "pass rate",
         "message": figures.message,
-        "color": next(colours, "red"),
+        "color": next(colors, "red"),
     }
 
 

@@ -29,7 +29,7 @@ from paraval.report.compare.case_results import CaseBook
 from paraval.report.compare.comparison import Comparison
 from paraval.report.compare.variants import axes_of, comparisons_of
 from paraval.report.gate import DropVerdict, Gate, against_baseline, has_trials, judge_gate, not_yet
-from paraval.report.summary.summary import Summary, Tally, summarise
+from paraval.report.summary.summary import Summary, Tally, summarize
 from paraval.text.suggest import nearest
 from paraval.text.terminal import one_line
 from paraval.text.words import listed
@@ -126,7 +126,7 @@ class Contents:
     def _read(self) -> tuple[Summary, CaseBook]:
         """In one pass: a run may be long, and on a slow disk."""
         book = CaseBook()
-        return summarise(_entered(self._source.results(), book), self.run, book), book
+        return summarize(_entered(self._source.results(), book), self.run, book), book
 
     @property
     def summary(self) -> Summary:

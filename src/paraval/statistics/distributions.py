@@ -58,7 +58,7 @@ def student_tail(t: float, df: int) -> float:
 
 
 def incomplete_beta(a: float, b: float, x: float) -> float:
-    """The regularised incomplete beta function."""
+    """The regularized incomplete beta function."""
     if x <= 0 or x >= 1:
         return 0.0 if x <= 0 else 1.0
     scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)

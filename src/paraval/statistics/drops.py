@@ -1,7 +1,7 @@
 """How far a pass rate may have dropped: the interval that a gate judges by.
 
 It is that of a comparison (`pairs`), but reaches lower where that promises too much. A gate that
-says "ruled out" must be wrong in at most 2.5 of 100 runs (at 95 %), also where the few cases that
+says "ruled out" must be wrong in at most 2.5 of 100 runs (at 95%), also where the few cases that
 could have broken happen not to.
 """
 

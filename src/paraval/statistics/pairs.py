@@ -194,9 +194,9 @@ class Adjusted(NamedTuple):
 def mcnemar_mid_p(wins: int, losses: int) -> float:
     """The exact p, less half of how likely this very split is.
 
-    The exact test is too careful: splits are whole numbers, so it calls far fewer than 5 % of
-    equal sides different. The mid-p comes close to 5 %, since how many pairs differ is itself a
-    matter of chance. Were that number fixed, as where every pair differs, it could be 7.7 %.
+    The exact test is too careful: splits are whole numbers, so it calls far fewer than 5% of
+    equal sides different. The mid-p comes close to 5%, since how many pairs differ is itself a
+    matter of chance. Were that number fixed, as where every pair differs, it could be 7.7%.
     """
     if wins == losses:
         return 1.0
@@ -213,7 +213,7 @@ def paired_interval(
     Price (2012). Else, as with rates over repeats, it is the same with Student's t (n - 1) in place
     of the normal distribution, since the spread is then guessed and not given by the counts. For
     repeats, `repeats_step` gives the step; simulated for 2 to 10 repeats of 5 to 100 cases, the
-    interval then holds the truth 94 % of the time or more, and 91 % at worst: where most cases
+    interval then holds the truth 94% of the time or more, and 91% at worst: where most cases
     waver a little and a few, rarely seen, break for good.
     """
     n, mean = len(differences), fmean(differences)

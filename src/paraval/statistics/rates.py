@@ -40,7 +40,7 @@ def repeats_step(squares: float, apart: float) -> float:
     So it is 1 for one repeat of each case, 1 where all repeats agree, and comes near 1 / K for
     many cases that waver and don't differ.
 
-    A plain 1 / K holds the truth far too seldom (44 % instead of 95 % for 5 cases of 10 repeats):
+    A plain 1 / K holds the truth far too seldom (44% instead of 95% for 5 cases of 10 repeats):
     it takes cases that never waver for well known.
     """
     return min(1.0, (squares + MADE_UP) / (apart + MADE_UP))
@@ -181,12 +181,12 @@ def pass_hat_k(n: int, c: int, k: int) -> float:
 
 def _score_interval(rate: float, n: float, confidence: float) -> tuple[float, float]:
     z = normal_quantile(confidence)
-    centre = (rate + z * z / (2 * n)) / (1 + z * z / n)
+    center = (rate + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
     # At the ends the formula gives 0 and 1 but for rounding, which would show as a bound that
     # excludes what was measured.
-    low = 0.0 if rate == 0 else max(0.0, centre - half)
-    high = 1.0 if rate == 1 else min(1.0, centre + half)
+    low = 0.0 if rate == 0 else max(0.0, center - half)
+    high = 1.0 if rate == 1 else min(1.0, center + half)
     return (low, high)
 
 

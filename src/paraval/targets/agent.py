@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 
-from paraval.agents.catalogue import AGENTS, find_program, keys_for
+from paraval.agents.catalog import AGENTS, find_program, keys_for
 from paraval.agents.custom import custom_fields, has_patterns, read_by_patterns
 from paraval.agents.program import (
     AgentEndpoint,

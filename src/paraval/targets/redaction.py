@@ -43,7 +43,7 @@ def _of_target(target: Target, environment: Mapping[str, str]) -> Iterator[str]:
         yield _key(target.model.api_key_env, environment)
     if isinstance(target, AgentTarget):
         # Only here: few plans have agents, whose adapters are slow to load.
-        from paraval.agents.catalogue import AGENTS, keys_for  # noqa: PLC0415
+        from paraval.agents.catalog import AGENTS, keys_for  # noqa: PLC0415
 
         if target.model is None:
             yield from keys_for(AGENTS[target.agent], environment).values()

@@ -20,7 +20,7 @@ from paraval.text.tables import (
     table_lines,
     table_markdown,
 )
-from paraval.text.terminal import cut_middle, one_line
+from paraval.text.terminal import cut_middle, one_line, to_ascii
 from paraval.text.words import counted
 
 NARROWEST = 40
@@ -91,7 +91,8 @@ def _on_terminal(document: TextDocument, page: Page) -> str:
     if document.verdict:
         verdict = page.wrapped(document.verdict)
         blocks[-1] += (page.paint(line, document.verdict_style) for line in verdict)
-    return "\n\n".join("\n".join(block) for block in blocks)
+    text = "\n\n".join("\n".join(block) for block in blocks)
+    return text if page.unicode else to_ascii(text)
 
 
 def _lines(part: Part, page: Page) -> Iterator[str]:

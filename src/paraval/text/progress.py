@@ -58,7 +58,7 @@ def terminal_width(stream: TextIO, otherwise: int) -> int:
 
 
 def fit(text: str, width: float, *, is_ascii: bool) -> str:
-    """A row of at most so many columns; where it is cut, its colours are lost."""
+    """A row of at most so many columns; where it is cut, its colors are lost."""
     spelt = to_ascii(text) if is_ascii else text
     plain = _SEQUENCE.sub("", spelt) if "\x1b" in spelt else spelt
     if width == math.inf or columns(plain) <= width:

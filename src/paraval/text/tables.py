@@ -61,10 +61,10 @@ class Medium:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(Medium):
-    """A terminal, or a file like one; it reads the same without colour and without UTF-8."""
+    """A terminal, or a file like one; it reads the same without color and without UTF-8."""
 
     width: int = 80
-    colour: bool = False
+    color: bool = False
     unicode: bool = True
 
     is_terminal = True
@@ -92,7 +92,7 @@ class Page(Medium):
         return cut_middle(text, limit, self.ellipsis)
 
     def paint(self, text: str, style: str) -> str:
-        is_painted = self.colour and style and text.strip()
+        is_painted = self.color and style and text.strip()
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if is_painted else text
 
     def wrapped(self, text: str, start: str = "", most: int | None = None) -> list[str]:
@@ -155,7 +155,7 @@ class TableRow:
     style: str = ""
     """Of the mark and the first cell; without them, of all its lines."""
     strong: bool = False
-    """In bold where there is no colour: in Markdown."""
+    """In bold where there is no color: in Markdown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Text that others wrote, made safe to show: on a terminal, in a table, on one line.
 
 Nothing here is lost in silence: what is cut ends in a mark, and characters that would act on a
-terminal or reorder a line are shown as escapes. The one exception are terminal sequences (colours,
+terminal or reorder a line are shown as escapes. The one exception are terminal sequences (colors,
 links, titles), which are taken out whole: their remains would only be noise.
 """
 
@@ -15,7 +15,7 @@ ELLIPSIS = "…"
 # Each part stops at the next escape character, so that a long run of unfinished ones takes linear
 # time; one that never ends loses its opening only, not the text behind it.
 _TERMINAL_SEQUENCE = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colors, cursor
     r"|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"  # OSC: titles, links, clipboard
     r"|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x1b\x9c]*(?:\x1b\\|\x9c)"  # DCS, SOS, PM, APC
     r"|\x1b[ -/]*[0-~]"  # the short ones: charset, reset
@@ -33,6 +33,9 @@ _PLAIN = str.maketrans(
         "\N{NO-BREAK SPACE}": " ",
         "\N{EN DASH}": "-",
         "\N{EM DASH}": "-",
+        "\N{MINUS SIGN}": "-",
+        "\N{MULTIPLICATION SIGN}": "x",
+        "\N{PLUS-MINUS SIGN}": "+-",
         "\N{LEFT SINGLE QUOTATION MARK}": "'",
         "\N{RIGHT SINGLE QUOTATION MARK}": "'",
         "\N{LEFT DOUBLE QUOTATION MARK}": '"',
@@ -42,7 +45,7 @@ _PLAIN = str.maketrans(
 # Accents take no column, and thousands of them on one letter cover the lines around it.
 _MOST_SIGNS_A_COLUMN = 6
 _JOINER, _EMOJI_STYLE = "\u200d", "\ufe0f"
-SIGNS = "✓✗–·…→↻━─"  # noqa: RUF001 - the dash is meant
+SIGNS = "✓✗–·…→↻━─−×±"
 """Signs of our own. Each takes one column, so that nothing needs to be looked up."""
 _SIMPLE = re.compile(f"[ -~{SIGNS}]*")
 _SIMPLE_LINE = re.compile(f"[!-~{SIGNS}]+(?: [!-~{SIGNS}]+)*")

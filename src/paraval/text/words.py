@@ -51,16 +51,16 @@ def some(names: Sequence[str], most: int, number: int = 0) -> str:
 
 
 def percent(share: float) -> str:
-    """`90 %`, `89.7 %`; 0 % and 100 % only when it is exactly that."""
+    """`90%`, `89.7%`; 0% and 100% only when it is exactly that."""
     value = share * 100
     if math.isclose(value, round(value), abs_tol=1e-7):
-        return f"{round(value)} %"
-    return f"{min(max(value, 0.1), 99.9):.1f} %"
+        return f"{round(value)}%"
+    return f"{min(max(value, 0.1), 99.9):.1f}%"
 
 
 def percent_range(low: float, high: float) -> str:
-    """`55-95 %`, in whole numbers; 0 and 100 only when it is exactly that."""
-    return f"{_whole_percent(low)}-{_whole_percent(high)} %"
+    """`55–95%`, in whole numbers; 0 and 100 only when it is exactly that."""
+    return f"{_whole_percent(low)}–{_whole_percent(high)}%"
 
 
 def _whole_percent(share: float) -> int:

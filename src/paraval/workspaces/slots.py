@@ -214,7 +214,7 @@ class Slot:
         # What was laid is a change like any other: it differs from what the slot was filled with.
         self._forget_laid()
         unmounted(Path(self.place.top).parent)
-        self._remove_neighbours()
+        self._remove_neighbors()
         differences = self._compare()
         if differences.remoded or differences.unreadable:
             self._mend_modes(differences)
@@ -354,12 +354,12 @@ class Slot:
 
     # ---- cleaning
 
-    def _remove_neighbours(self) -> None:
+    def _remove_neighbors(self) -> None:
         """What an attempt put beside its workspace, where the next one would find it."""
         room, name = os.path.split(self._top)
-        for neighbour in os.listdir(room):  # noqa: PTH208 - bytes
-            if neighbour != name:
-                self._remove(os.path.join(room, neighbour))  # noqa: PTH118 - bytes
+        for neighbor in os.listdir(room):  # noqa: PTH208 - bytes
+            if neighbor != name:
+                self._remove(os.path.join(room, neighbor))  # noqa: PTH118 - bytes
 
     def _mend(self, differences: InventoryDifferences) -> None:
         lost = differences.changed + differences.missing

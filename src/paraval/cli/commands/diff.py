@@ -41,7 +41,7 @@ from paraval.text.suggest import nearest
 from paraval.text.terminal import one_line, to_ascii
 from paraval.text.words import variant_label
 
-# A kept patch on its way out: byte for byte, or coloured and harmless on a terminal.
+# A kept patch on its way out: byte for byte, or colored and harmless on a terminal.
 
 PIECE_BYTES = 1 << 16
 """A line without end is shown in pieces."""
@@ -66,7 +66,7 @@ def put_patch(run: RunInfo, path: str, heading: Callable[[], None] = lambda: Non
 
 
 def _show_patch(file: BinaryIO, stream: TextIO) -> None:
-    """For a person: colours where they are wanted, and nothing that acts on the terminal."""
+    """For a person: colors where they are wanted, and nothing that acts on the terminal."""
     page = page_on(stream)
     in_hunk, style, is_start = False, "", True
     while piece := file.readline(PIECE_BYTES):

@@ -16,7 +16,7 @@ import click
 import psutil
 
 import paraval
-from paraval.agents.catalogue import AgentPresence, presence
+from paraval.agents.catalog import AgentPresence, presence
 from paraval.cli.options import json_option, store_option
 from paraval.environment import child_environment
 from paraval.machine.machine_reader import MachineReader

@@ -59,7 +59,7 @@ MARKS = {
     "passed": "✓",
     "failed": "✗",
     "error": "!",
-    "skipped": "–",  # noqa: RUF001 - the dash is meant
+    "skipped": "–",
     "start": "→",
     "again": "↻",
     "new": "→",
@@ -86,10 +86,10 @@ class StoryLine(NamedTuple):
 
 
 class CountPart(NamedTuple):
-    """A part of the row of counts, and its colour."""
+    """A part of the row of counts, and its color."""
 
     text: str
-    colour: str = ""
+    color: str = ""
 
 
 class Story(Protocol):
@@ -178,7 +178,7 @@ def choose(
         display,
         (story or SuiteStory)(display.is_ascii),
         verbose=verbose,
-        colour=not environ.get("NO_COLOR"),
+        color=not environ.get("NO_COLOR"),
         clock=clock,
     )
 
@@ -207,13 +207,13 @@ class RunProgress:
         story: Story,
         *,
         verbose: bool,
-        colour: bool,
+        color: bool,
         clock: Callable[[], float],
     ) -> None:
         self._display = display
         self._story = story
         self._verbose = verbose
-        self._colour = colour
+        self._color = color
         self._clock = clock
         story.hidden = story.minor if display.is_live and not verbose else frozenset()
         self._tells_retries = verbose or (story.tells_retries and not display.is_live)
@@ -353,8 +353,8 @@ class RunProgress:
     def _fitted(self, row: str, width: int) -> str:
         return fit(row, width, is_ascii=self._display.is_ascii)
 
-    def _paint(self, text: str, colour: str) -> str:
-        return f"{colour}{text}{PLAIN}" if colour and self._colour and text else text
+    def _paint(self, text: str, color: str) -> str:
+        return f"{color}{text}{PLAIN}" if color and self._color and text else text
 
 
 ProgressView = RunProgress | JsonEvents | NullObserver

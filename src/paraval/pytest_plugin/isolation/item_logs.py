@@ -171,7 +171,7 @@ def _plugin_of(config: pytest.Config) -> LoggingPlugin | None:
 
 
 def _handler(plugin: LoggingPlugin) -> LogCaptureHandler:
-    """With a formatter of its own: the one for colours writes each record's level into itself."""
+    """With a formatter of its own: the one for colors writes each record's level into itself."""
     formatter = copy.copy(plugin.formatter)
     vars(formatter)["_style"] = copy.copy(vars(formatter)["_style"])
     handler = LogCaptureHandler()

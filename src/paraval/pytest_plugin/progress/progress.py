@@ -30,7 +30,7 @@ LONGEST_REASON = 160
 LONG_S = 2.0
 """Which test runs longest is said from here on."""
 _SIGNS = {".": "✓", "F": "✗"}
-_COLOURS = {".": "green", "F": "red", "E": "red"}
+_COLORS = {".": "green", "F": "red", "E": "red"}
 """What is neither passed nor failed is yellow, as pytest has it."""
 
 
@@ -238,7 +238,7 @@ class Lines(Progress):
         sign = letter if self._is_ascii else _SIGNS.get(letter, letter)
         self._begin()
         self._reporter.write(f"{place(self._done, total)} ")
-        self._reporter.write(sign, **{_COLOURS.get(letter, "yellow"): True})
+        self._reporter.write(sign, **{_COLORS.get(letter, "yellow"): True})
         self._reporter.write(f" {rest}\n", flush=True)
 
     def close(self) -> None:

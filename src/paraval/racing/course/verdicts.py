@@ -147,7 +147,7 @@ def cases_of(blocks: Sequence[Block], confidence: float) -> dict[str, Speedup]:
 
 
 def extent(speedup: Speedup) -> str:
-    """`3.05 to 3.38 times as fast`, `faster by 2 to 3 %`, `from 1 % slower to 3 % faster`."""
+    """`3.05 to 3.38 times as fast`, `faster by 2 to 3%`, `from 1% slower to 3% faster`."""
     low, high = speedup.low, speedup.high
     if not math.isfinite(high):
         return "unknown from a single block"
@@ -157,7 +157,7 @@ def extent(speedup: Speedup) -> str:
         return f"faster by {_span(low - 1, high - 1)}"
     if high <= 1:
         return f"slower by {_span(1 - high, 1 - low)}"
-    return f"from {_percent(1 - low)} % slower to {_percent(high - 1)} % faster"
+    return f"from {_percent(1 - low)}% slower to {_percent(high - 1)}% faster"
 
 
 class _RaceJudge:
@@ -230,8 +230,8 @@ class _RaceJudge:
         if speedup.low <= 1:
             return f"within the noise: {extent(speedup)}"
         if speedup.high <= self._accept.speedup:
-            return f"{extent(speedup)}, less than the {asked} % asked for"
-        return f"{extent(speedup)}; that it is more than the {asked} % asked for is not shown"
+            return f"{extent(speedup)}, less than the {asked}% asked for"
+        return f"{extent(speedup)}; that it is more than the {asked}% asked for is not shown"
 
     def _is_shown(self, one: MeasuredSpeed) -> bool:
         """Of one that was only screened, more is asked: it is one of many."""
@@ -252,7 +252,7 @@ class _RaceJudge:
 
 
 def _are_apart(one: MeasuredSpeed, other: MeasuredSpeed) -> bool:
-    """Whether the difference between two finalists is more than noise, at 95 %.
+    """Whether the difference between two finalists is more than noise, at 95%.
 
     Blocks of the same number were measured side by side, so they are compared in pairs.
     """
@@ -272,7 +272,7 @@ def _times(ratio: float) -> str:
 
 def _span(low: float, high: float) -> str:
     first, last = _percent(low), _percent(high)
-    return f"{last} %" if first == last else f"{first} to {last} %"
+    return f"{last}%" if first == last else f"{first} to {last}%"
 
 
 def _percent(share: float) -> str:

@@ -107,9 +107,9 @@ class RaceReport:
 
     # ---- to show
 
-    def text(self, width: int = 80, *, colour: bool = False, unicode: bool = True) -> str:
+    def text(self, width: int = 80, *, color: bool = False, unicode: bool = True) -> str:
         """What is printed after a race; ends without a newline."""
-        return self.text_on(Page(width=max(width, NARROWEST), colour=colour, unicode=unicode))
+        return self.text_on(Page(width=max(width, NARROWEST), color=color, unicode=unicode))
 
     def text_on(self, out: Medium) -> str:
         """The same, as fits there."""

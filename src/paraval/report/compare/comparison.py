@@ -157,7 +157,7 @@ class Comparison:
     finding: Finding
     """By `passing`."""
     detectable: float | None
-    """The smallest difference that so many cases with such a spread can show, mostly (80 %), as one
+    """The smallest difference that so many cases with such a spread can show, mostly (80%), as one
     of so many comparisons; 1 where they are too few to show any."""
     spread: SeenSpread | None = field(default=None, metadata=NOT_TOLD)
     """What that is computed from, again where there are other comparisons beside it."""

@@ -208,7 +208,7 @@ def _rows(versus: SideComparison) -> Iterator[TableRow]:
         yield TableRow(label="compared", cells=rates)
     for heading, cell, is_shown in (
         ("pass rate", lambda tally: share(tally.pass_rate), True),
-        ("95 %", _rate_interval, True),
+        ("95%", _rate_interval, True),
         ("cases", lambda tally: f"{tally.cases:,}", True),
         ("errors", lambda tally: f"{tally.errors:,}", True),
         ("could be", rates_with_errors, bool(one.errors or other.errors)),

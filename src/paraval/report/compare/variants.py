@@ -148,7 +148,7 @@ def comparisons_of(
 
     Of two values the one that passes more is the subject, of equal ones the later: so it reads as
     a result. Where an axis has more than a few, each is held against the first. Without a
-    `confidence`, a run that may stop early is told as surely as it was decided, others at 95 %.
+    `confidence`, a run that may stop early is told as surely as it was decided, others at 95%.
     """
     contests = made_of(contests_of(book.variants))
     if run.stop is not None:

@@ -221,7 +221,7 @@ class TallyEntry:
     pass_rate: float | None
     """Of a case over its judged repeats, and the mean of those over cases and variants."""
     pass_rate_interval: Interval | None
-    """At 95 %, with the case as unit."""
+    """At 95%, with the case as unit."""
     rate_if_errors_failed: float | None
     rate_if_errors_passed: float | None
     score: float | None

@@ -58,7 +58,7 @@ def left_out(history: History, quote: Quote) -> list[str]:
 
 
 def shift_words(shift: Shift, quote: Quote) -> str:
-    """`small: worse than the run before (-12 points, 95 %: -20 to -4)`."""
+    """`small: worse than the run before (-12 points, 95%: -20 to -4)`."""
     of = "" if shift.variant is None else f"{quote(variant_label(shift.variant))}: "
     better = "better" if shift.difference > 0 else "worse"
     since = "the run before" if shift.is_since_last else f"run {shift.since}"

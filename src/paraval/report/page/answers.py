@@ -24,7 +24,7 @@ from paraval.text.terminal import one_line
 _IN_PLAIN_SIGHT = 20
 _LONGEST_REASON = 300
 _SIGNS = {"broke": ("wrong", "✗"), "mended": ("pass", "✓"), "flaky": ("skip", "±")}
-"""The class of a line, and its sign: nothing is told by colour alone."""
+"""The class of a line, and its sign: nothing is told by color alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ KINDS = {
     Finding.WORSE: ("worse", "▼"),
     Finding.NOT_SHOWN: ("open", "○"),
 }
-"""The class of an answer, and its mark: nothing is told by colour alone."""
+"""The class of an answer, and its mark: nothing is told by color alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

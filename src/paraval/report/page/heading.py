@@ -63,7 +63,7 @@ def rate_of(summary: Summary) -> Rate:
         errors = f"with {told} between {percent(worst)} and {percent(best)}"
     return Rate(
         figure="no rate" if rate is None else percent(rate),
-        interval="" if interval is None else f"95 %: {percent_range(*interval)}",
+        interval="" if interval is None else f"95%: {percent_range(*interval)}",
         judged=f"{summary.passed:,} of {summary.judged:,} judged trials passed,"
         f" over {counted(summary.cases, 'case')}{'; the rate is by case' * summary.is_by_case}",
         errors=errors,

@@ -204,7 +204,7 @@ _IN_PLAIN_SIGHT = 20
 
 
 UNITS = {
-    "pass rate (95 %)": "of what was judged",
+    "pass rate (95%)": "of what was judged",
     "errors": "trials",
     "could be": "with errors",
     "cost": "in all",

@@ -17,7 +17,7 @@ from paraval.report.summary.costs import is_known, spend_of, told_usd
 from paraval.text.terminal import one_line
 from paraval.text.words import duration, money, variant_label
 
-# A patch as runs of lines of one kind, so that a page can colour them; text alone.
+# A patch as runs of lines of one kind, so that a page can color them; text alone.
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _HEADS = ("diff ", "index ", "--- ", "+++ ", "new file", "deleted file", "old mode", "new mode")

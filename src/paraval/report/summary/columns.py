@@ -10,7 +10,7 @@ from paraval.text.words import UNKNOWN, duration, percent, percent_range, varian
 
 TOTAL = "total"
 WITHOUT_MATRIX = "all trials"
-RATE_HEADING = "pass rate (95 %)"
+RATE_HEADING = "pass rate (95%)"
 _STYLES = {"passed": "green", "failed": "red"}
 
 

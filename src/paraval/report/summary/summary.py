@@ -200,7 +200,7 @@ class Tally:
     """Of judged trials that were not answered from the cache alone, all attempts of each together;
     None where there was none."""
     p95_s: float | None
-    """Of the same: 95 % of them took no longer."""
+    """Of the same: 95% of them took no longer."""
     timeouts: int
     """Trials that are not in those times, since they would have taken longer than they may ..."""
     timeout_s: float | None
@@ -287,7 +287,7 @@ def tokens_in(usage: Mapping[str, float]) -> float | None:
     return sum(told) if told else None
 
 
-def summarise(results: Iterable[TrialResult], info: RunInfo, book: CaseBook) -> Summary:
+def summarize(results: Iterable[TrialResult], info: RunInfo, book: CaseBook) -> Summary:
     """Counts and rates of a run. Results come in plan order and are not kept.
 
     `book` has what each case came to when the last result has passed by: whoever hands over the

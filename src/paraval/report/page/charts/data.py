@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 from paraval.records import Outcome
 
-# Which colour a variant has: the same in every chart that is given all variants in their order.
+# Which color a variant has: the same in every chart that is given all variants in their order.
 
-COLOURS = 8
+COLORS = 8
 """More than so many cannot be told apart; then all have the same."""
 
 
-def colour_class(index: int, variants: int) -> str:
-    """The class that colours what is drawn of a variant; empty where colours would tell nothing."""
-    return f"v{index + 1}" if 1 < variants <= COLOURS else ""
+def color_class(index: int, variants: int) -> str:
+    """The class that colors what is drawn of a variant; empty where colors would tell nothing."""
+    return f"v{index + 1}" if 1 < variants <= COLORS else ""
 
 
 Interval = tuple[float, float]

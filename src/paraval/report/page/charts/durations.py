@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from paraval.report.page.charts.data import Durations, colour_class
+from paraval.report.page.charts.data import Durations, color_class
 from paraval.report.page.charts.svg import (
     NOTHING,
     Scale,
@@ -42,7 +42,7 @@ class _TimedTrials:
     """The trials of a variant that were timed."""
 
     label: str
-    colour: str
+    color: str
     seconds: Sequence[float]
     """Sorted."""
     median: float
@@ -58,25 +58,25 @@ class _TimedTrials:
 
 def durations(series: Sequence[Durations]) -> Markup:
     """Nothing where no trial was timed."""
-    coloured = [(one, colour_class(index, len(series))) for index, one in enumerate(series)]
-    timed = [one for one in (_timed(*pair) for pair in coloured) if one is not None]
+    colored = [(one, color_class(index, len(series))) for index, one in enumerate(series)]
+    timed = [one for one in (_timed(*pair) for pair in colored) if one is not None]
     if not timed:
         return NOTHING
     ends = (end for one in timed for end in (one.seconds[0], one.seconds[-1]))
     scale = scale_of(ends, always_log=True)
     ticks = [(scale.place(value), tick_time(value)) for value in time_ticks(scale)]
     places = [place for place, _ in ticks]
-    drawn = [row(one.label, _figure(one), _strip(one, scale, places), one.colour) for one in timed]
+    drawn = [row(one.label, _figure(one), _strip(one, scale, places), one.color) for one in timed]
     return chart("durations", lines([*drawn, axis(ticks)]), legend(_legend(timed)))
 
 
-def _timed(one: Durations, colour: str) -> _TimedTrials | None:
+def _timed(one: Durations, color: str) -> _TimedTrials | None:
     seconds = sorted(value for value in one.seconds if math.isfinite(value) and value >= 0)
     if not seconds:
         return None
     return _TimedTrials(
         label=one.label,
-        colour=colour,
+        color=color,
         seconds=seconds,
         median=quantile(seconds, 0.5),
         p95=quantile(seconds, 0.95) if len(seconds) >= _FEWEST_FOR_P95 else None,

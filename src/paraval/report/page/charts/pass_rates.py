@@ -31,7 +31,7 @@ _QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def rate_bars(rows: Sequence[RateRow]) -> Markup:
-    """A bar a row, from 0 to 100 %; nothing where there is no row."""
+    """A bar a row, from 0 to 100%; nothing where there is no row."""
     if not rows:
         return NOTHING
     drawn = [row(one.label, _figure(one), _strip(one)) for one in rows]
@@ -91,7 +91,7 @@ def _legend(rows: Sequence[RateRow]) -> Iterator[tuple[Markup, str]]:
     if any(one.interval is not None for one in rows):
         ends = (element("line", x1=x, x2=x, y1=3, y2=11, class_="whisker") for x in (2, 24))
         across = element("line", x1=2, x2=24, y1=7, y2=7, class_="whisker")
-        yield element("g", across, *ends), "95 % interval"
+        yield element("g", across, *ends), "95% interval"
     if any(_hidden(one) is not None for one in rows):
         sign = element("line", x1=0, x2=26, y1=7, y2=7, class_="hatch", stroke_width=12)
         yield sign, "what errors could hide"

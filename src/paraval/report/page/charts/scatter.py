@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
-from paraval.report.page.charts.data import TimeCost, colour_class
+from paraval.report.page.charts.data import TimeCost, color_class
 from paraval.report.page.charts.svg import (
     NOTHING,
     Scale,
@@ -45,17 +45,17 @@ def time_cost(points: Sequence[TimeCost]) -> Markup:
     """Nothing where there are fewer than two variants, or all was free."""
     if len(points) < _FEWEST_POINTS or not any(one.usd for one in points):
         return NOTHING
-    coloured = [
-        (one, colour_class(index, len(points))) for index, one in enumerate(points[:_MOST_POINTS])
+    colored = [
+        (one, color_class(index, len(points))) for index, one in enumerate(points[:_MOST_POINTS])
     ]
     # What a reader looks for first is named first, while there is room, and drawn above others.
-    coloured.sort(key=lambda pair: not _is_thrifty(pair[0], points))
-    shown = [one for one, _ in coloured]
+    colored.sort(key=lambda pair: not _is_thrifty(pair[0], points))
+    shown = [one for one, _ in colored]
     time, cost = scale_of(one.seconds for one in shown), scale_of(one.usd for one in shown)
     names = list(_names(shown, time, cost))
     marks = (
-        _mark(one, colour, time, cost, is_thrifty=_is_thrifty(one, points))
-        for one, colour in reversed(coloured)
+        _mark(one, color, time, cost, is_thrifty=_is_thrifty(one, points))
+        for one, color in reversed(colored)
     )
     thrifty = sorted((one for one in shown if _is_thrifty(one, points)), key=lambda one: one.usd)
     more = len(points) - len(shown)
@@ -107,7 +107,7 @@ def _names(points: Sequence[TimeCost], time: Scale, cost: Scale) -> Iterator[Mar
             yield element("text", name, x=share(x), dx=away, y=y + 4, text_anchor=anchor)
 
 
-def _mark(one: TimeCost, colour: str, time: Scale, cost: Scale, *, is_thrifty: bool) -> Markup:
+def _mark(one: TimeCost, color: str, time: Scale, cost: Scale, *, is_thrifty: bool) -> Markup:
     at: dict[str, str | float] = {"cx": share(time.place(one.seconds)), "cy": _down(one, cost)}
     kind = "thrifty" if is_thrifty else "other"
     return element(
@@ -116,7 +116,7 @@ def _mark(one: TimeCost, colour: str, time: Scale, cost: Scale, *, is_thrifty: b
         element("circle", **at, r=_RADIUS, class_="ring"),
         _passed(one.rate, _RADIUS, **at) if one.rate else None,
         element("circle", **at, r=3.5, class_=f"dot {kind}"),
-        class_=colour,
+        class_=color,
     )
 
 

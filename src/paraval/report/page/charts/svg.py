@@ -226,8 +226,8 @@ def lines(rows: Iterable[Markup]) -> Markup:
     return element("div", *rows, class_="rows")
 
 
-def row(label: str, figure: str, strip: Markup, colour: str = "") -> Markup:
-    """A name, what it comes to, and its strip, in the colour of a class."""
+def row(label: str, figure: str, strip: Markup, color: str = "") -> Markup:
+    """A name, what it comes to, and its strip, in the color of a class."""
     name = short(label, LONGEST_NAME)
     full = None if name == label else label
     return element(
@@ -235,7 +235,7 @@ def row(label: str, figure: str, strip: Markup, colour: str = "") -> Markup:
         element("span", name, class_="name", title=full),
         element("span", figure, class_="figure"),
         strip,
-        class_=f"row {colour}".rstrip(),
+        class_=f"row {color}".rstrip(),
     )
 
 

@@ -196,7 +196,7 @@ def _slots(
 
 def _attempt(span: Span, middle: float, pitch: int, scale: Scale) -> Markup:
     start, end = scale.place(span.start_s), scale.place(span.end_s)
-    # Short of its end by a hair: neighbours would run together.
+    # Short of its end by a hair: neighbors would run together.
     end = max(end - _NARROWEST, start + _NARROWEST)
     thick = max(pitch - 2, 1) if span.final else max(pitch / 2 - 1, 1)
     kind = _kind(span)

@@ -1,7 +1,7 @@
 """A suite's history, a line a variant: pass rate with its interval, cost and time, run by run.
 
 Each variant has drawings of its own on the same axes, side by side, so that sixty of them need
-neither sixty colours nor a legend.
+neither sixty colors nor a legend.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from paraval.report.page.charts.data import TrendPoint, colour_class
+from paraval.report.page.charts.data import TrendPoint, color_class
 from paraval.report.page.charts.svg import (
     LONGEST_NAME,
     NOTHING,
@@ -88,7 +88,7 @@ def trend(points: Sequence[TrendPoint]) -> Markup:
             "div",
             _name(label),
             *(_panel(label, of_runs, figure, history) for figure in figures),
-            class_=f"row {colour_class(index, len(shown))}".rstrip(),
+            class_=f"row {color_class(index, len(shown))}".rstrip(),
         )
         for index, (label, of_runs) in enumerate(shown)
     ]

@@ -15,16 +15,16 @@ PYTEST = ("-m", "pytest", "-p", "no:cacheprovider")
 
 ASKING = """
     import json
-    from paraval.pytest_plugin.exclusive import other_plugins as neighbours, scan
+    from paraval.pytest_plugin.exclusive import other_plugins as neighbors, scan
 
     def pytest_collection_finish(session):
         config = session.config
         told = {
-            "all": neighbours.why_all_alone(config),
-            "owner": neighbours.owner_of_loop(config),
-            "notes": neighbours.notes(config),
+            "all": neighbors.why_all_alone(config),
+            "owner": neighbors.owner_of_loop(config),
+            "notes": neighbors.notes(config),
             "alone": {
-                item.name: scan.why_alone(item) or neighbours.why_alone(item)
+                item.name: scan.why_alone(item) or neighbors.why_alone(item)
                 for item in session.items
             },
         }

@@ -92,7 +92,7 @@ class AgentPresence:
 
 
 def presence(environment: Mapping[str, str], home: str | Path) -> tuple[AgentPresence, ...]:
-    """Every agent but `custom`, in the catalogue's order; takes as long as the slowest version."""
+    """Every agent but `custom`, in the catalog's order; takes as long as the slowest version."""
     with ThreadPoolExecutor(max_workers=AT_ONCE) as threads:
         return tuple(
             threads.map(lambda agent: _presence(agent, environment, home), KNOWN_AGENTS.values())

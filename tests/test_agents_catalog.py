@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paraval.agents.catalogue import AGENTS, AgentPresence, find_program, presence
+from paraval.agents.catalog import AGENTS, AgentPresence, find_program, presence
 from paraval.agents.program import AgentEnd
 from paraval.agents.provider_errors import end_told, status_in, wait_told
 from paraval.agents.tools import split_name
