@@ -9,7 +9,7 @@ import pytest
 from paraval.agents.catalog import AGENTS
 from paraval.records import Provider
 
-PAGE = Path(__file__).parent.parent / "docs" / "agents.md"
+PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "benchmark-agents.md"
 
 
 def rows() -> dict[str, list[str]]:

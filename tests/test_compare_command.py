@@ -705,7 +705,7 @@ def test_the_help_tells_what_a_side_can_be() -> None:
 
 
 def test_the_page_on_compare_names_options_that_there_are() -> None:
-    page = (Path(__file__).parent.parent / "docs" / "compare.md").read_text()
+    page = (Path(__file__).parent.parent / "docs" / "how-to" / "compare-runs.md").read_text()
     named = set(re.findall(r"`(-[-a-z]+)", page))
     known = {name for parameter in compare_command.params for name in parameter.opts}
     assert named

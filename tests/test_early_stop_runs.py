@@ -298,10 +298,11 @@ def test_a_kill_between_the_decision_and_what_it_leaves_out_decides_the_same_aga
 
 def test_the_example_of_the_page_runs_as_it_is_shown(paraval: Paraval, folder: Path) -> None:
     """But for times, and for how many happened to be running when it was decided."""
-    page = (Path(__file__).parent.parent / "docs" / "early-stop.md").read_text(encoding="utf-8")
+    docs = Path(__file__).parent.parent / "docs"
+    page = (docs / "how-to" / "stop-early.md").read_text(encoding="utf-8")
     (tasks,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (folder / "tasks.py").write_text(tasks)
-    (folder / "suite.yaml").write_text(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[1])
+    (folder / "suite.yaml").write_text(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0])
     (shown,) = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
     ended = paraval("run", "suite.yaml")
     assert ended.returncode == 0, ended.stderr

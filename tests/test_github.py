@@ -372,7 +372,7 @@ def test_the_commands_of_the_workflow_are_ones_that_we_take() -> None:
 
 
 def test_the_commands_of_the_page_are_ones_that_we_take() -> None:
-    text = (DOCS / "gates.md").read_text()
+    text = (DOCS / "how-to" / "gate-in-ci.md").read_text()
     lines = re.findall(r"^paraval ([^#|\n\\]+)", text, flags=re.MULTILINE)
     assert len(lines) > 7
     for line in lines:

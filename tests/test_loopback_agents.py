@@ -23,7 +23,7 @@ from paraval.loopback.simulated_models import ServedRequest, SimulatedModels
 from paraval.testing import loopback
 from tests.conftest import WriteSuite
 
-PAGE = Path(__file__).parents[1] / "docs" / "loopback.md"
+PAGE = Path(__file__).parents[1] / "docs" / "how-to" / "simulate-models.md"
 LEFT = "<system-reminder>\n900 tokens left\n</system-reminder>"
 CODEX_TOOLS: list[dict[str, Any]] = [
     {"type": "function", "name": "exec_command", "parameters": {}},
@@ -38,7 +38,7 @@ NOTES_FOR_CODEX = {
 @pytest.fixture
 def scenario(write: WriteSuite) -> Scenario:
     """The one of the page."""
-    section = PAGE.read_text().partition("## Agents")[2]
+    section = PAGE.read_text().partition("## Simulate a model for an agent")[2]
     return Scenario.load(write("a.yaml", section.partition("```yaml\n")[2].partition("```")[0]))
 
 

@@ -399,8 +399,10 @@ def test_only_the_first_requests_meet_a_fault_that_says_so() -> None:
 
 
 def test_the_page_tells_every_key_and_its_example_loads(write: WriteSuite) -> None:
-    page = (Path(__file__).parents[1] / "docs" / "loopback.md").read_text()
+    docs = Path(__file__).parents[1] / "docs"
+    page = (docs / "reference" / "scenarios.md").read_text()
     example = page.partition("```yaml\n")[2].partition("```")[0]
+    page += (docs / "how-to" / "simulate-models.md").read_text()
     assert set(Scenario.load(write("example.yaml", example)).models) == {"small", "large"}
     forms = (
         ScenarioForm,

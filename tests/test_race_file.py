@@ -512,7 +512,7 @@ def test_the_schema_takes_what_is_right_and_refuses_what_is_not() -> None:
 # ---- the page
 
 DOCS = Path(__file__).parent.parent / "docs"
-PAGE = (DOCS / "race-file.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "reference" / "race-file.md").read_text(encoding="utf-8")
 
 
 def test_the_page_is_what_the_models_say_now() -> None:

@@ -460,7 +460,7 @@ def test_lines_are_the_same_however_they_come(
 
 
 def shown_in_the_page(language: str, words: str) -> str:
-    page = (Path(__file__).parent.parent / "docs" / "race.md").read_text()
+    page = (Path(__file__).parent.parent / "docs" / "how-to" / "race-hooks.md").read_text()
     blocks = re.findall(rf"^```{language}\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
     (block,) = [block for block in blocks if words in block]
     return str(block)
@@ -563,7 +563,7 @@ def test_a_function_is_told_what_a_program_is(scene: Scene) -> None:
 
 
 def test_the_page_tells_of_every_field_of_what_a_function_is_called_with() -> None:
-    page = (Path(__file__).parent.parent / "docs" / "race.md").read_text()
+    page = (Path(__file__).parent.parent / "docs" / "how-to" / "race-from-python.md").read_text()
     _, _, told = page.partition("It is called with an `Ask`.")
     known = re.findall(r"`(\w+)(?:\(\))?`", told.partition("\n\n")[0])
     assert {one.name for one in fields(Ask)} <= set(known)

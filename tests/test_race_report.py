@@ -250,7 +250,7 @@ def test_the_page_tells_of_every_key_of_the_document(run: RunInfo) -> None:
     profile = (ProfiledFunction(name="m:f", file="m.py", seconds=1.0, lines=(LINE,)),)
     request = request_for(profile=ProfileSpec(kind=Profile.LINE))
     document = RaceReport(replace(STANDINGS, profile=profile), run, request).as_json()
-    page = (Path(__file__).parent.parent / "docs" / "race.md").read_text()
+    page = (Path(__file__).parent.parent / "docs" / "reference" / "race-report.md").read_text()
     _, _, told = page.partition("## race.json\n")
     cases = {name for one in CANDIDATES for name in one.cases}
     assert set(keys_in(document)) - cases <= set(re.findall(r"`(\w+)`", told))
