@@ -11,7 +11,7 @@ from typing import Any
 from tests.conftest import Paraval
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-VARYING = re.compile(r"(?:\d[\d.,]* (?:ms|s|min|h)\b ?)+|\d[\d.,]*(?= times)")
+VARYING = re.compile(r"(?:\d[\d.,]* (?:ms|s|min|h)\b ?)+|\d[\d.,]*(?= times|×)")
 
 
 def run_example(name: str, folder: Path, paraval: Paraval) -> dict[str, Any]:
