@@ -243,7 +243,7 @@ def test_only_tables_of_our_own_are_read(
 ) -> None:
     execute(run, *statements)
     for typed, code, told in type_all(paraval, run):
-        assert (code, "has tables that paraval does not make" in told) == (2, True), (typed, told)
+        assert (code, "has tables that paraval does not create" in told) == (2, True), (typed, told)
     resumed = paraval("resume", run.name)
     assert (resumed.returncode, "paraval does not make" in resumed.stderr) == (2, True)
 
