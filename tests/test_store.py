@@ -814,7 +814,7 @@ def _execute(path: Path, sql: str) -> None:
         (_damage_header, "is damaged"),
         (_damage_pages, "is damaged"),
         (_make_foreign, "was not created by paraval"),
-        (_make_newer, "made by a newer paraval"),
+        (_make_newer, "created by a newer paraval"),
     ],
 )
 def test_a_file_that_is_not_a_sound_run_is_refused_and_left_as_it_is(
@@ -993,7 +993,7 @@ def test_a_run_s_file_that_leads_nowhere_is_told_and_hides_no_other(store: Store
 def test_names_that_no_folder_can_have_are_unknown_runs(store: Store) -> None:
     finish(store.create_run(make_plan(1), seed=1))
     for name in ("x" * 5000, "nul\0inside", "x/" * 5000):
-        with pytest.raises(RequestError, match="there is no run"):
+        with pytest.raises(RequestError, match="no run"):
             store.find(name)
 
 

@@ -182,7 +182,7 @@ def test_a_machine_without_room_for_a_thread_has_no_workspace_for_now(
         raise RuntimeError("can't start new thread")
 
     def no_room(threads: Threads) -> None:
-        raise TransientError("the machine has no room for another thread")
+        raise TransientError("the machine cannot start another thread")
 
     async def main() -> None:
         async with opened(worktrees(repository), scratch, 2) as pool:

@@ -32,10 +32,10 @@ _ASK = r"""
 import json, os, sys
 found = [("", path) for path in sys.path[1:] if path]
 for finder in sys.meta_path:
-    told = [getattr(finder, "_redirections", None)]
+    mappings = [getattr(finder, "_redirections", None)]
     module = sys.modules.get(getattr(finder, "__module__", None) or "")
-    told += [getattr(module, name, None) for name in ("MAPPING", "NAMESPACES")]
-    for mapping in told:
+    mappings += [getattr(module, name, None) for name in ("MAPPING", "NAMESPACES")]
+    for mapping in mappings:
         for name, places in mapping.items() if isinstance(mapping, dict) else ():
             places = [places] if isinstance(places, str) else places
             found += [(name, place) for place in places]

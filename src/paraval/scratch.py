@@ -67,8 +67,8 @@ def open_scratch() -> Scratch:
         lock = _locked(folder)
     except OSError as error:
         raise StoreError(
-            f"no scratch folder can be made in {base}: {error.strerror}",
-            hint=f"make room there, or name another place in {SCRATCH_VARIABLE}",
+            f"cannot create a scratch folder in {base}: {error.strerror}",
+            hint=f"free some space there, or name another folder in {SCRATCH_VARIABLE}",
         ) from error
     return Scratch(folder, lock)
 
@@ -162,10 +162,10 @@ def remove_tree(folder: str | Path) -> str | None:
     # shared with someone else's file.
     opening = ["find", str(path), "-type", "d", "!", "-perm", "-700", "-exec", "chmod", "u+rwx"]
     _quick(*opening, "{}", ";")
-    said = _quick("rm", "-rf", "--", str(path)).stderr.splitlines()
+    complaint = _quick("rm", "-rf", "--", str(path)).stderr.splitlines()
     if not os.path.lexists(path):
         return None
-    return f"{path} could not be removed" + (f": {said[-1]}" if said else "")
+    return f"{path} could not be removed" + (f": {complaint[-1]}" if complaint else "")
 
 
 def unmount_below(folder: Path) -> list[str]:

@@ -87,7 +87,7 @@ class Selection:
             return cls(**fields)
         except TypeError as error:
             raise RequestError(
-                f"the run was planned with settings that this version does not know: {error}",
+                f"the run was planned with settings that this version does not support: {error}",
                 hint="start a new run",
             ) from error
 
@@ -116,13 +116,14 @@ def chosen_models(text: str, *, source: str) -> tuple[str, ...]:
     names = [name.strip() for name in text.split(",")]
     if "" in names:
         raise RequestError(
-            f"{source}={text}: an item is empty", hint="write names or globs, with commas between"
+            f"{source}={text}: it has an empty item",
+            hint="write names or globs separated by commas",
         )
     doubled = [name for place, name in enumerate(names) if name in names[:place]]
     if doubled:
-        raise RequestError(f"{source}={text}: '{doubled[0]}' is there twice")
+        raise RequestError(f"{source}={text}: '{doubled[0]}' is a duplicate")
     if "all" in names and len(names) > 1:
-        raise RequestError(f"{source}={text}: 'all' stands alone")
+        raise RequestError(f"{source}={text}: 'all' cannot be combined with names")
     return tuple(names)
 
 

@@ -150,7 +150,7 @@ class Threads:
         try:
             threading.Thread(target=self._work, name="paraval-call", daemon=True).start()
         except RuntimeError as error:
-            raise TransientError("the machine has no room for another thread") from error
+            raise TransientError("the machine cannot start another thread") from error
         self._threads += 1
 
     def _give_up(self, call: _ThreadCall[Any]) -> None:

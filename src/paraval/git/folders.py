@@ -44,7 +44,7 @@ def folder_contents(folder: str | Path) -> FolderContents:
                 files.append(path)
             else:
                 raise GitError(
-                    f"{_shown(top, path)} is no plain file, folder or link, and cannot be copied",
+                    f"{_shown(top, path)} is not a regular file, folder or link: cannot be copied",
                     hint="remove that pipe, socket or device from the template",
                 )
     return FolderContents(folders=tuple(sorted(folders)), files=tuple(sorted(files)))
@@ -89,7 +89,7 @@ def _described(path: bytes) -> tuple[int, bytes]:
 def _unreadable(top: bytes, path: bytes, error: OSError) -> GitError:
     return GitError(
         f"{_shown(top, path)} cannot be read: {error.strerror}",
-        hint="attempts begin with a copy of the template: it must be readable",
+        hint="attempts start with a copy of the template, so all of it must be readable",
     )
 
 

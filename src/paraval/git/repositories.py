@@ -68,13 +68,13 @@ def find_repository(path: str | Path) -> Repository:
     check_git()
     folder = os.path.realpath(path)
     if not os.path.isdir(folder):  # noqa: PTH112 - False for a name that is too long
-        raise GitError(f"no such folder: {path}", hint="name a folder that is in a repository")
+        raise GitError(f"no such folder: {path}", hint="name a folder in a repository")
     bare = _ask(folder, "--is-bare-repository") == "true"
     git_dir = _ask(folder, "--absolute-git-dir")
     common_dir = os.path.realpath(os.path.join(folder, _ask(folder, "--git-common-dir")))  # noqa: PTH118
     if not bare and _ask(folder, "--is-inside-work-tree") != "true":
         raise GitError(
-            f"{path} is inside of a repository's .git", hint="name the working tree instead"
+            f"{path} is inside a repository's .git", hint="name the working tree instead"
         )
     return Repository(
         top=git_dir if bare else _ask(folder, "--show-toplevel"),
@@ -94,12 +94,12 @@ def resolve(repository: Repository, ref: str) -> str:
     if not _run_in(repository, "rev-parse", "--verify", "HEAD^{commit}").is_well and ref == "HEAD":
         raise GitError(
             f"the repository {repository.top} has no commits yet",
-            hint="commit something there: attempts begin with a commit",
+            hint="make a commit there: attempts start from one",
         )
     raise GitError(
-        f"'{ref}' is no branch, tag or commit of the repository {repository.top}:"
+        f"'{ref}' is not a branch, tag or commit of the repository {repository.top}:"
         f" {last_line(ended)}",
-        hint=f"`git -C {repository.top} branch --all` and `tag` list what there is",
+        hint=f"`git -C {repository.top} branch --all` and `tag` list what exists",
     )
 
 
@@ -195,8 +195,8 @@ def tree_notes(git_dir: str, entries: list[TreeEntry]) -> tuple[str, ...]:
         if _FILTERED in content:
             name = path.decode(errors="backslashreplace")
             notes.append(
-                f"git's filters are not run in workspaces: files that {name} hands to one"
-                " (LFS and the like) are there as they are stored"
+                f"git's filters are not run in workspaces: files that {name} passes to one"
+                " (LFS and the like) appear as stored"
             )
             break
     return tuple(notes)
@@ -212,13 +212,13 @@ def _ask(folder: str, question: str) -> str:
         lines = map(str.strip, ended.stderr.splitlines())
         advice = next((line for line in lines if line.startswith("git config")), last_line(ended))
         raise GitError(
-            f"the repository at {folder} belongs to another user, and git does not trust it;"
+            f"the repository at {folder} belongs to another user, so git does not trust it;"
             f" if you do, run: {advice}"
         )
     if "not a git repository" in ended.stderr:
         raise GitError(
-            f"{folder} is in no git repository",
-            hint="`git init` and a commit make it one; `folder:` instead of `git:` needs none",
+            f"{folder} is not in a git repository",
+            hint="run `git init` and commit, or use `folder:` instead of `git:`",
         )
     raise GitError(f"the repository at {folder} cannot be read: {last_line(ended)}")
 

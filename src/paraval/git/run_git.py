@@ -90,15 +90,15 @@ def must_git(
 
 def failure(doing: str, ended: QuickResult) -> GitError:
     """A message for the user about a failed call."""
-    said = last_line(ended)
+    complaint = last_line(ended)
     if any(sign in ended.stderr for sign in _MISSING_OBJECT):
         return MissingObjectsError(
-            f"{doing}: objects are missing in the repository ({said})",
+            f"{doing}: objects are missing in the repository ({complaint})",
             hint="a partial or damaged clone: `git fetch --refetch` or a full clone has them all",
         )
     if "No space left" in ended.stderr:
-        return DiskFullError(f"{doing}: the disk is full", hint="make room there")
-    return GitError(f"{doing}: {said}")
+        return DiskFullError(f"{doing}: the disk is full", hint="free some space there")
+    return GitError(f"{doing}: {complaint}")
 
 
 def last_line(ended: QuickResult) -> str:

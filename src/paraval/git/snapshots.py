@@ -46,7 +46,7 @@ def snapshot(repository: Repository, objects_folder: str | Path) -> Snapshot:
             return Snapshot(commit=head, tree=tree)
         commit = must_git(
             [*arguments, "commit-tree", tree, "-p", head, "-m", "The working tree as it was"],
-            doing=f"cannot take the working tree of {repository.top} as it is",
+            doing=f"cannot take a snapshot of the working tree of {repository.top} as it is",
             env={
                 **_with_alternates(repository, objects),
                 **_SIGNED,
@@ -84,7 +84,7 @@ def _borrowing(repository: Repository, head: str) -> Iterator[list[str]]:
     """A repository for one snapshot, with the user's index; returns the environment for git."""
     if repository.bare:
         raise GitError(
-            f"{repository.top} is bare: it has no working tree to take as it is",
+            f"{repository.top} is bare: it has no working tree to snapshot",
             hint="leave out `uncommitted`, or name a clone with a working tree",
         )
     # If the engine is killed, this is cleared with the rest of its scratch folder.
@@ -101,7 +101,7 @@ def _borrowing(repository: Repository, head: str) -> Iterator[list[str]]:
 
 
 def _write_tree(repository: Repository, arguments: list[str], objects: str) -> str:
-    doing = f"cannot take the working tree of {repository.top} as it is"
+    doing = f"cannot take a snapshot of the working tree of {repository.top} as it is"
     alone = {"GIT_OBJECT_DIRECTORY": objects}
     _copy_what_may_be_read(arguments, objects)
     added = _add(arguments, alone)

@@ -84,11 +84,11 @@ class Baselines:
             self._write(known)
         return before
 
-    def _entry(self, suite: str, told: Any) -> SetBaseline:
-        match told:
+    def _entry(self, suite: str, entry: Any) -> SetBaseline:
+        match entry:
             case {"run": str(run), "set_at": str(set_at), "pass_rate": int() | float() as rate}:
                 return SetBaseline(run=run, set_at=set_at, pass_rate=float(rate))
-        raise self._damaged(f"what it says of {suite!r} has no run, set_at and pass_rate")
+        raise self._damaged(f"its entry for {suite!r} lacks run, set_at or pass_rate")
 
     def _damaged(self, why: str) -> StoreError:
         return StoreError(

@@ -108,7 +108,7 @@ def unreadable(folder: Path, error: OSError) -> StoreError:
 
 def _no_space(folder: Path, free: int) -> StoreError:
     return StoreError(
-        f"no space for results in {folder}: {free / 1e6:.1f} MB are free, "
+        f"no space for results in {folder}: {free / 1e6:.1f} MB free, "
         f"at least {LEAST_FREE_BYTES / 1e6:.0f} MB are needed",
         hint=f"make space, or {_WAY_OUT}",
     )

@@ -36,7 +36,14 @@ from paraval.store.schema import (
     foreign_name,
     statements_of,
 )
-from paraval.store.sums import Spent, is_carried_over, is_from_cache, spent_in, tokens_of, whole_usd
+from paraval.store.spending import (
+    Spent,
+    is_carried_over,
+    is_from_cache,
+    spent_in,
+    tokens_of,
+    whole_usd,
+)
 
 INDEX_FILE = "index.db"
 HISTORY_RUNS = 10

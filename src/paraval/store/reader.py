@@ -43,7 +43,7 @@ from paraval.store.folder import artifacts_of, is_run_id
 from paraval.store.locks import is_worked_on
 from paraval.store.plan_rows import read_about
 from paraval.store.schema import GROWS, NO_ATTEMPT
-from paraval.store.sums import Sum, sum_of
+from paraval.store.spending import Sum, sum_of
 
 PAGE_ROWS = 500
 NOT_NAMED = -1

@@ -54,7 +54,7 @@ def not_ignored(baseline: WorkspaceBase, paths: list[bytes]) -> list[bytes]:
         timeout=_PATIENCE_S,
     )
     if ended.exit_code not in (_SOME_IGNORED, _NONE_IGNORED):
-        raise failure("git cannot tell what it ignores", ended)
+        raise failure("git cannot list ignored files", ended)
     ignored = set(ended.stdout.split(b"\0"))
     return [path for path in asked if b"./" + path not in ignored]
 
@@ -65,7 +65,7 @@ _READ_BY_GIT = (b".gitignore", b".gitattributes", b".gitmodules")
 _SNIFFED_BYTES = 8_000
 """Like git: a NUL byte near the start makes a file binary."""
 _TOO_LARGE = "larger than 10 MB"
-_NOT_READABLE = "not readable"
+_NOT_READABLE = "unreadable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,16 +156,16 @@ def _clear_the_way(top: bytes, below: Below, selection: ChangedFiles) -> None:
     """Remove pipes that git would block on; note them, and what git cannot store."""
     special = sorted(below.special)
     if special:
-        selection.notes.append(f"pipes, sockets and devices are not in the patch: {_some(special)}")
+        selection.notes.append(
+            f"pipes, sockets and devices are left out of the patch: {_some(special)}"
+        )
     for path in special:
         if path.rpartition(b"/")[2] in _READ_BY_GIT:
             os.unlink(os.path.join(top, path))  # noqa: PTH108, PTH118 - bytes
-            selection.notes.append(
-                f"{shown(path)} was removed: git would wait for that pipe without end"
-            )
+            selection.notes.append(f"{shown(path)} was removed: git would block on that pipe")
     if below.repositories:
         paths = [path + b"/.git" for path in sorted(below.repositories)]
-        selection.notes.append(f"the history of a repository within is not kept: {_some(paths)}")
+        selection.notes.append(f"the history of a nested repository is not kept: {_some(paths)}")
 
 
 def _tell_unseen(differences: InventoryDifferences, below: Below, selection: ChangedFiles) -> None:
@@ -174,7 +174,7 @@ def _tell_unseen(differences: InventoryDifferences, below: Below, selection: Cha
         paths = [path or b"the workspace itself" for path in unreadable]
         selection.unknown.append(f"a folder cannot be read: {_some(paths)}")
     if below.is_cut:
-        selection.unknown.append("there is more that is new than can be looked at")
+        selection.unknown.append("too many new files to list")
 
 
 def _some(paths: list[bytes]) -> str:
@@ -208,7 +208,7 @@ def _divide(scene: WorkspaceState, candidates: dict[bytes, str], selection: Chan
             if look.status == "added":
                 selection.new.add(path)
     selection.notes += [
-        f"files that are listed and not in the patch: {number:,} ({reason})"
+        f"files listed but not in the patch: {number:,} ({reason})"
         for reason, number in left_out.items()
     ]
     selection.unknown += [

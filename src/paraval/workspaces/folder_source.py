@@ -74,7 +74,7 @@ class FolderSource:
 
     def lay(self, place: SlotPlace, tree: str) -> LaidTree:
         raise LastingWorkspaceError(
-            f"the tree {tree} cannot be laid on {place.top}: a copy of a folder is no worktree",
+            f"the tree {tree} cannot be applied to {place.top}: a folder copy is not a worktree",
             hint="name a repository with `git:`",
         )
 
@@ -96,7 +96,7 @@ class FolderSource:
             raise LastingWorkspaceError(
                 "an attempt has changed the copy of the template that workspaces are made of, and"
                 f" {self._template} itself is not as it was when the run began",
-                hint="`sandbox: true` keeps attempts from writing outside of their workspace",
+                hint="`sandbox: true` keeps attempts from writing outside their workspace",
             )
         self.tree = tree
 
@@ -126,7 +126,7 @@ class FolderSource:
     def _write_tree(self, git_dir: Path, files: list[bytes]) -> str:
         write_repository(git_dir, Lender(objects=()), head="0" * 40, attributes=AS_IT_IS)
         arguments = [f"--git-dir={git_dir}", f"--work-tree={self.pristine}"]
-        doing = "cannot take stock of the template"
+        doing = "cannot list the template's files"
         must_git(
             [*arguments, "update-index", "--add", "-z", "--stdin"],
             doing=doing,
@@ -160,7 +160,7 @@ def _copy_folder(source: str, target: Path) -> None:
             shown = os.path.join(top, path).decode(errors="backslashreplace")  # noqa: PTH118
             raise GitError(
                 f"{shown} cannot be copied: {error.strerror}",
-                hint="attempts begin with a copy of the template: it must be readable",
+                hint="attempts start with a copy of the template, so all of it must be readable",
             ) from error
     # Last, and from the inside out: a folder's permissions may forbid writing to it.
     for path in reversed(contents.folders):

@@ -92,7 +92,7 @@ def _source_of(workspace: Workspace, folder: Path, more: Path | None) -> SlotSou
     if workspace.kind is WorkspaceKind.FOLDER:
         return _folder_source(workspace, folder)
     if workspace.kind is not WorkspaceKind.GIT or workspace.source is None:
-        raise ValueError(f"there are no workspaces of the kind '{workspace.kind}' to be leased")
+        raise ValueError(f"there is no workspace of kind '{workspace.kind}' to be leased")
     repository = find_repository(workspace.source)
     objects = folder / "objects"
     beginning = _begin_with(repository, workspace, objects)
@@ -123,7 +123,7 @@ def _folder_source(workspace: Workspace, folder: Path) -> FolderSource:
     if workspace.tree not in (None, source.tree):
         raise WorkspaceError(
             f"the template {workspace.source} has changed since the run was planned",
-            hint="run it again, and leave the template alone until the run has begun",
+            hint="run it again, and don't edit the template until the run has started",
         )
     return source
 
@@ -136,7 +136,7 @@ def _begin_with(repository: Repository, workspace: Workspace, objects: Path) -> 
     if workspace.tree not in (None, taken.tree):
         raise WorkspaceError(
             f"the working tree of {repository.top} has changed since the run was planned",
-            hint="run it again, and leave the working tree alone until the run has begun",
+            hint="run it again, and don't edit the working tree until the run has started",
         )
     return taken
 
@@ -145,8 +145,8 @@ def _check_start(workspace: Workspace, source: SlotSource) -> None:
     start = os.path.normpath(workspace.start)
     if start != "." and os.fsencode(start) not in source.layout:
         raise WorkspaceError(
-            f"there is no folder '{workspace.start}' in what workspaces begin with",
-            hint="it must be committed at the ref, or be there with `uncommitted: true`",
+            f"there is no folder '{workspace.start}' in the workspaces' starting tree",
+            hint="commit it at the ref, or use `uncommitted: true`",
         )
 
 

@@ -121,7 +121,7 @@ def tampering(own: OwnRepository) -> tuple[str, ...]:
         told += _config_tampering(git_dir / "config.worktree", b"")
     told += _hooks(git_dir / "hooks")
     if _content(git_dir / "objects/info/alternates") != own.alternates:
-        told.append("changed where .git takes its objects from (objects/info/alternates)")
+        told.append("changed where .git reads its objects (objects/info/alternates)")
     told += [
         f"put .git/{name} in"
         for name in ("objects/info/http-alternates", "info/attributes", "commondir", "gitdir")
@@ -195,7 +195,7 @@ def _hooks(folder: Path) -> list[str]:
         names = sorted(os.listdir(folder))  # noqa: PTH208 - names alone
     except OSError:
         return []
-    return [f"put in a hook: {_shown(name)}" for name in names if not name.endswith(".sample")]
+    return [f"added a hook: {_shown(name)}" for name in names if not name.endswith(".sample")]
 
 
 def _content(path: Path) -> bytes | None:

@@ -78,7 +78,7 @@ def _list_what_git_passed_over(selection: ChangedFiles, files: list[FileChange])
     passed_over = [path for path in sorted(selection.new) if shown(path) not in told]
     if passed_over:
         selection.listed += [not_looked_into(path, "added") for path in passed_over]
-        why = f"git takes no file of that name: {shown(passed_over[0])}"
+        why = f"git accepts no file with that name: {shown(passed_over[0])}"
         selection.unknown.append(f"the lines of {len(passed_over):,} files ({why})")
 
 
@@ -111,9 +111,9 @@ class _PatchIndex:
         self._git_dir = self._scene.baseline.git_dir_as_it_is
         again = self._add_by(self._git_dir, selection)
         if again.is_well:
-            note = "the patch holds files byte for byte: git cannot convert them as .gitattributes"
+            note = "the patch has files byte for byte: git cannot convert them as .gitattributes"
             return [f"{note} asks for ({last_line(ended)})"]
-        raise failure("git cannot tell what was changed", again)
+        raise failure("git cannot list the changes", again)
 
     def _copy_what_may_be_read(self, selection: ChangedFiles) -> None:
         baseline = self._scene.baseline
@@ -137,11 +137,11 @@ class _PatchIndex:
         """From both sides: an index cannot contain a submodule and files in it."""
         ended = self._update(git_dir, ("--force-remove",), submodules)
         if not ended.is_well:
-            raise failure("git cannot look into a submodule's folder", ended)
+            raise failure("git cannot read a submodule's folder", ended)
         self._tree = (
             must_git(
                 [f"--git-dir={git_dir}", "write-tree", "--missing-ok"],
-                doing="git cannot look into a submodule's folder",
+                doing="git cannot read a submodule's folder",
                 env=self._env,
             )
             .decode()
@@ -180,7 +180,7 @@ class _PatchIndex:
                 *("--no-color", "--ignore-submodules=none", *arguments),
                 *(self._tree, "--"),
             ],
-            doing="git cannot tell what was changed",
+            doing="git cannot list the changes",
             env=self._env_to_read,
             timeout=_PATIENCE_S,
         )

@@ -128,7 +128,7 @@ class LeaseQueue:
 
 _MOST_THREADS = 32
 _EXPECTED = (GitError, OSError, TransientError, WorkspaceError)
-"""Among TransientErrors: the machine has no room for another thread."""
+"""Among TransientErrors: the machine cannot start another thread."""
 _CLOSING_S = 5.0
 """Seconds that ended processes may take to exit."""
 T = TypeVar("T")
@@ -276,7 +276,7 @@ class Pool:
     async def keep(self, slot: Slot, folder: str) -> KeptWorkspace:
         """What changed in it; a cancel waits for this to end, since the slot is in use."""
         if self._closed:
-            return _nothing_kept("the run was over before it was looked at")
+            return _nothing_kept("the run ended before it was inspected")
         task = self._start(self._in_thread(lambda: slot.keep(folder)))
         try:
             return await _to_its_end(task)
@@ -285,7 +285,7 @@ class Pool:
         except asyncio.CancelledError:
             if _is_cancelled():
                 raise
-            return _nothing_kept("the run was over before it was looked at")
+            return _nothing_kept("the run ended before it was inspected")
 
     # ---- another tree
 
@@ -334,7 +334,7 @@ class Pool:
 
     def _refuse_if_closed(self) -> None:
         if self._closed:
-            raise WorkspaceError("the run is over: there are no workspaces any more")
+            raise WorkspaceError("the run has ended: its workspaces are gone")
 
     # ---- slots
 
@@ -465,7 +465,7 @@ class SlotLease:
     async def keep(self, folder: str) -> KeptWorkspace:
         """What the attempt has changed so far; the patch is written into this folder."""
         if self._slot is None:
-            return _nothing_kept("it was given back before it was looked at")
+            return _nothing_kept("it was returned before it was inspected")
         return await self._pool.keep(self._slot, folder)
 
     async def release(self) -> None:

@@ -136,8 +136,8 @@ def _failed(command: SetupCommand, ended: ProcessEnd, logs: Mapping[str, str]) -
     return _Failed(
         message=f"workspace.setup {_end_in_words(ended, command)}{_last_words(logs)}",
         hint=(
-            f"it ran as: {_shortened(shlex.join(command.argv))}, once in each workspace and with an"
-            " environment of its own"
+            f"it ran as: {_shortened(shlex.join(command.argv))}, once in each workspace, with a"
+            " clean environment"
         ),
         may_pass=ended.cancelled or (ended.failure is not None and ended.failure.transient),
     )
@@ -147,7 +147,7 @@ def _end_in_words(ended: ProcessEnd, command: SetupCommand) -> str:
     if ended.failure is not None:
         return f"did not run: {ended.failure.message}"
     if ended.timed_out:
-        return f"was not done in {command.timeout:g} s"
+        return f"did not finish in {command.timeout:g} s"
     if ended.signal is not None:
         return f"was ended by signal {ended.signal}"
     return f"failed with exit code {ended.exit_code}"

@@ -92,10 +92,10 @@ def unmounted(room: Path) -> tuple[str, ...]:
         if left == before:
             break
     if left:
-        raise WorkspaceError(f"something is mounted in the workspace, and stays: {left[0]}")
-    return (
-        "something was mounted in the workspace; it was unmounted, and is no part of the patch",
-    )
+        raise WorkspaceError(
+            f"something is mounted in the workspace and cannot be unmounted: {left[0]}"
+        )
+    return ("something was mounted in the workspace; it was unmounted and is not in the patch",)
 
 
 def _is_mentioned(room: Path) -> bool:
@@ -239,7 +239,7 @@ class Slot:
         _check_layout(laid.layout, stock)
         others = unexpected(self._stock, stock, laid.touched)
         if others:
-            raise WorkspaceError(f"something else was changed meanwhile: {_some(others)}")
+            raise WorkspaceError(f"something else changed meanwhile: {_some(others)}")
         self._source.trusted.hold()
         outwait_the_tick(stock)
         self._laid = _LaidHere(laid, stock)
@@ -468,8 +468,8 @@ def _check_layout(layout: Layout, stock: Inventory) -> None:
         if missing or folder not in stock.files:
             path = within(folder, next(iter(missing), b""))
             raise WorkspaceError(
-                f"{shown(path)} is not there after the checkout",
-                hint="names that differ only in case cannot be together on this disk",
+                f"{shown(path)} is missing after the checkout",
+                hint="this disk cannot hold names that differ only in case",
             )
 
 

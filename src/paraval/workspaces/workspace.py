@@ -213,7 +213,9 @@ def not_laid(tree: str, error: BaseException) -> WorkspaceError:
     """For a requested tree, without implications for other trees."""
     hint = error.hint if isinstance(error, ParavalError) else None
     words = in_words(error)
-    return WorkspaceError(f"the tree {tree[:12]} cannot be laid on a worktree: {words}", hint=hint)
+    return WorkspaceError(
+        f"the tree {tree[:12]} cannot be applied to a worktree: {words}", hint=hint
+    )
 
 
 def no_workspace(error: BaseException) -> WorkspaceError:
@@ -224,4 +226,4 @@ def no_workspace(error: BaseException) -> WorkspaceError:
     lasts = isinstance(error, MissingObjectsError)
     kind = LastingWorkspaceError if lasts else WorkspaceError
     is_full = isinstance(error, DiskFullError)
-    return kind(f"no workspace can be made: {in_words(error)}", hint=None if is_full else hint)
+    return kind(f"cannot create a workspace: {in_words(error)}", hint=None if is_full else hint)
