@@ -76,7 +76,7 @@ def test_what_cannot_be_in_a_patch_is_told(repository: Path, scratch: Path, kept
 
     (kept,) = run(attempts(worktrees(repository), scratch, work))
     told = "\n".join(kept.notes)
-    for words in ("pipes, sockets", "wait for that pipe", "larger than 10 MB", "within/.git"):
+    for words in ("pipes, sockets", "block on that pipe", "larger than 10 MB", "within/.git"):
         assert words in told
     assert kept.change.unknown is None
     by_path = {file.path: file for file in kept.change.files}

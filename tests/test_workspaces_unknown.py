@@ -315,7 +315,7 @@ def test_more_than_can_be_looked_at_is_unknown(
             (top / f"n{number}").write_text("x\n")
 
     kept = kept_after(act, worktrees(repository), scratch, kept_in)
-    assert "more that is new than can be looked at" in (kept.change.unknown or "")
+    assert "too many new files to list" in (kept.change.unknown or "")
     assert kept.change.files_added == 10
 
 
@@ -342,7 +342,7 @@ def unprivileged_fixture(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         ("src", "a folder cannot be read: src"),
         ("new", "a folder cannot be read: new"),
         (".", "a folder cannot be read: the workspace itself"),
-        ("new/x", "the lines of 1 file (not readable)"),
+        ("new/x", "the lines of 1 file (unreadable)"),
     ],
 )
 def test_what_cannot_be_read_is_unknown_and_not_deleted(
