@@ -116,7 +116,7 @@ def test_no_repository_no_commit_and_no_folder_are_told_apart(tmp_path: Path) ->
     git(tmp_path, "init", "-q")
     with pytest.raises(GitError, match="no commits yet"):
         resolve(find_repository(tmp_path), "HEAD")
-    with pytest.raises(GitError, match=r"inside of a repository's \.git"):
+    with pytest.raises(GitError, match=r"inside a repository's \.git"):
         find_repository(tmp_path / ".git")
 
 
