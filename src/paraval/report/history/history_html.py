@@ -1,4 +1,4 @@
-"""A history as one page that needs nothing else: no script, no network."""
+"""A history as one self-contained page: no script, no network access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands at the top of a page: the verdict, the facts of the run, and the answer."""
+"""The top of a page: the verdict, facts about the run, and the answer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Heading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """The pass rate of a whole run, for one without anything to compare."""
+    """The pass rate of a whole run, if there is nothing to compare."""
 
     figure: str
     interval: str

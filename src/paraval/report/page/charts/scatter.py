@@ -1,4 +1,4 @@
-"""Time against cost, a point a variant, with labels where they cover nothing."""
+"""Cost against time, one point per variant, with labels where they cover nothing."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ _LONGEST_LABEL = 32
 _MOST_POINTS = 200
 _MOST_TOLD = 6
 _FEWEST_POINTS = 2
-"""One alone stands against nothing: a table tells as much."""
+"""A single point compares with nothing: a table shows as much."""
 
 
 def time_cost(points: Sequence[TimeCost]) -> Markup:
-    """Nothing where there are fewer than two variants, or all was free."""
+    """Empty if there are fewer than two variants, or all were free."""
     if len(points) < _FEWEST_POINTS or not any(one.usd for one in points):
         return NOTHING
     colored = [
         (one, color_class(index, len(points))) for index, one in enumerate(points[:_MOST_POINTS])
     ]
-    # What a reader looks for first is named first, while there is room, and drawn above others.
+    # Frontier points are labeled first, while there is room, and drawn above others.
     colored.sort(key=lambda pair: not _is_thrifty(pair[0], points))
     shown = [one for one, _ in colored]
     time, cost = scale_of(one.seconds for one in shown), scale_of(one.usd for one in shown)
@@ -80,7 +80,7 @@ def time_cost(points: Sequence[TimeCost]) -> Markup:
 
 
 def _is_thrifty(one: TimeCost, others: Sequence[TimeCost]) -> bool:
-    """Whether nothing else passes as much for less."""
+    """Whether it is on the Pareto frontier: nothing else passes as much for less."""
     rate = one.rate
     return rate is not None and not any(
         other.rate is not None
@@ -96,7 +96,7 @@ def _down(one: TimeCost, cost: Scale) -> float:
 
 
 def _names(points: Sequence[TimeCost], time: Scale, cost: Scale) -> Iterator[Markup]:
-    """Beside their points, as long as no other name stands on the same line."""
+    """Beside their points, unless another name is on the same line."""
     lines: list[float] = []
     for one in points:
         x, y = time.place(one.seconds), _down(one, cost)
@@ -121,7 +121,7 @@ def _mark(one: TimeCost, color: str, time: Scale, cost: Scale, *, is_thrifty: bo
 
 
 def _passed(rate: float, radius: float, **at: str | float) -> Markup:
-    """The part of the ring that stands for what passed."""
+    """The part of the ring that shows the pass rate."""
     dashes = f"{number(100 * rate)} 100"
     return element(
         "circle", **at, r=radius, class_="passed", pathLength=100, stroke_dasharray=dashes
@@ -147,7 +147,7 @@ def _figures(one: TimeCost) -> str:
 
 
 def _told(thrifty: Sequence[TimeCost]) -> str:
-    """What a reader looks for, in words: the names may have no room."""
+    """The frontier in words: its names may have no room in the chart."""
     told = listed(
         f"{short(one.label, 40)} ({percent(one.rate or 0.0)}, {money(one.usd)})" for one in thrifty
     )
