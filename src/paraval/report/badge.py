@@ -207,8 +207,8 @@ def read_front_matter(text: str, name: str) -> FrontMatter:
     end = _END.search(rest, start.end())
     if end is None:
         raise RequestError(
-            f"{name}: its front matter begins in line 1 and has no end",
-            hint="end it with a line of three dashes, ---; or begin the text with another line",
+            f"{name}: its front matter starts in line 1 and has no end",
+            hint="end it with a line of three dashes (---), or start the text with another line",
         )
     if end.start() - start.end() > MOST_CHARACTERS:
         most = f"{MOST_CHARACTERS:,} characters"
@@ -301,7 +301,7 @@ def _items(front: FrontMatter) -> dict[str, yaml.Node]:
         raise _wrong(front, "it must be lines of `key: value`")
     items = {str(name.value): value for name, value in root.value}
     if len(items) < len(root.value):
-        raise _wrong(front, "a key is there twice")
+        raise _wrong(front, "it has a duplicate key")
     # Markdown may begin with a rule, and a line of prose with a colon in it parses as a key.
     if items and all(len(key.split()) > 1 for key in items):
         raise _wrong(front, "it reads as prose between two rules (write the first as ***)")
@@ -311,7 +311,7 @@ def _items(front: FrontMatter) -> dict[str, yaml.Node]:
 def _wrong(front: FrontMatter, what: str) -> RequestError:
     return RequestError(
         f"{front.name}: its front matter cannot be used: {what}",
-        hint="mend it by hand; nothing was changed",
+        hint="fix it by hand; nothing was changed",
     )
 
 
@@ -333,7 +333,7 @@ def _check(front: FrontMatter, new: FrontMatter, values: Mapping[str, Value]) ->
         for items in (before, after)
     ]
     if not is_meant or others[0] != others[1]:
-        raise _wrong(front, "our keys cannot be written without touching others")
+        raise _wrong(front, "our keys cannot be written without changing others")
 
 
 # The latest figures in a prompt file's front matter, with the keys that pflow's users know.
@@ -395,8 +395,8 @@ def with_figures(
     is_new = has_new_text(front, known)
     if is_new and known.test_run == figures.run.id:
         raise RequestError(
-            f"{front.name}: its text changed since run {figures.run.id}, which was made before",
-            hint="run the suite again: its figures are of the text as it was",
+            f"{front.name}: its text has changed since run {figures.run.id}, which was made before",
+            hint="run the suite again: the figures belong to the old text",
         )
     before = known.test_runs if has_known_text(front, known) else ()
     runs = [*before, *(points(one.rate) for one in new_runs)][-MOST_RUNS:]
@@ -439,6 +439,6 @@ def _figure_numbers(front: FrontMatter, key: str, told: Told) -> tuple[float, ..
         what = "a list of numbers" if key == "test_runs" else "a number"
         raise RequestError(
             f"{front.name}: '{key}' in its front matter is not {what}",
-            hint="mend or remove it by hand; nothing was changed",
+            hint="fix or remove it by hand; nothing was changed",
         )
     return numbers

@@ -25,11 +25,11 @@ Quote = Callable[[str], str]
 PARTIAL_SIGN = "~"
 """Before a rate that does not cover everything planned."""
 PARTIAL_LEGEND = (
-    f"{PARTIAL_SIGN} partial: over the trials that had ended, which may be the easy ones."
+    f"{PARTIAL_SIGN} partial: covers only the trials that had ended, which may be the easy ones."
 )
 _HOW = {
     Completeness.RUNNING: "still running",
-    Completeness.HELD_BACK: "held back",
+    Completeness.HELD_BACK: "trials pending",
     Completeness.INTERRUPTED: "interrupted",
 }
 
@@ -87,7 +87,7 @@ def _extent(entry: HistoryEntry, quote: Quote) -> Iterator[str]:
         number, whole = len(entry.summary.variants), entry.suite_variants
         # Models outside the matrix can be selected too: then it is not a share of the suite.
         is_share = whole is not None and number < whole
-        extent = f"{number:,} of {whole:,} variants" if is_share else "chosen variants alone"
+        extent = f"{number:,} of {whole:,} variants" if is_share else "selected variants only"
         yield f"{extent} ({quote(entry.chosen_variants)})"
 
 

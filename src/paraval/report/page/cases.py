@@ -31,11 +31,11 @@ from paraval.text.words import counted, listed
 # Filters over cases. The style sheet does the filtering.
 
 FILTERS = {
-    "wrong": "with wrong answers",
+    "wrong": "with failures",
     "error": "with errors",
     "skip": "with skipped trials",
     "flaky": "flaky",
-    "pass": "passed throughout",
+    "pass": "all passed",
 }
 """A CSS class of a case's section -> the filter's name."""
 
@@ -223,7 +223,7 @@ class CaseWriter:
 
     def not_here(self) -> str:
         """What the page leaves out, and where to find it; empty if it shows everything."""
-        told = [
+        parts = [
             f"{counted(number, 'trial')} {how}"
             for number, how in (
                 (self._in_short, "in one line only"),
@@ -231,11 +231,11 @@ class CaseWriter:
             )
             if number
         ]
-        if not told:
+        if not parts:
             return ""
         run_id = self._contents.run.id
         return (
-            f"So that browsers can open it, this page tells {listed(told)}."
+            f"To stay small enough for browsers, this page shows {listed(parts)}."
             f" Everything: paraval report {run_id} -o report.jsonl"
         )
 

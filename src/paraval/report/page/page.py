@@ -80,16 +80,16 @@ class Chart:
 def charts_of(figures: PageFigures, slots: int, past: Sequence[TrendPoint]) -> Iterator[Chart]:
     """`slots`: the run's maximum number of parallel trials. `past`: the suite's earlier runs."""
     drawn = (
-        Chart(anchor="cost", heading="Time against cost", drawing=time_cost(figures.time_cost)),
+        Chart(anchor="cost", heading="Cost against time", drawing=time_cost(figures.time_cost)),
         Chart(
             anchor="timeline",
-            heading="Who ran when",
+            heading="Timeline",
             drawing=timeline(figures.spans, slots),
             is_wide=True,
         ),
         Chart(
             anchor="durations",
-            heading="How long trials took",
+            heading="Trial durations",
             drawing=durations(figures.durations),
         ),
         Chart(anchor="history", heading="History", drawing=trend(past), is_wide=True),
@@ -204,9 +204,9 @@ _IN_PLAIN_SIGHT = 20
 
 
 UNITS = {
-    "pass rate (95%)": "of what was judged",
+    "pass rate (95%)": "of judged trials",
     "errors": "trials",
-    "could be": "with errors",
+    "could be": "counting errors",
     "cost": "in all",
     "median": "of a trial",
     "score": "from 0 to 1",
@@ -263,7 +263,7 @@ def lists_of(summary: Summary, figures: PageFigures) -> Iterator[UnpassedList]:
 def nothing_unpassed(summary: Summary) -> str:
     if not summary.judged:
         return "Nothing was judged."
-    return "Every trial that was judged passed, and there was no error."
+    return "Every judged trial passed, and there were no errors."
 
 
 def deed_lists(summary: Summary) -> Iterator[tuple[str, Section]]:
@@ -303,7 +303,7 @@ def _top(
     deeds = list(deed_lists(summary))
     charts = list(charts_of(figures, contents.run.parallel, past_of(contents)))
     heat = heat_map(figures.heat_columns, figures.heat)
-    first = [("against", "Against the baseline")] if against else []
+    first = [("against", "Compared with the baseline")] if against else []
     links = _links(deeds, charts, has_rates=bool(figures.rates), has_heat=bool(heat))
     *closing, _ = closing_sentences(contents, lambda text: one_line(text, _LONGEST_REASON))
     return {
@@ -338,6 +338,6 @@ def _links(
     yield from ((anchor, section.heading) for anchor, section in deeds)
     if has_heat:
         yield "map", "Cases by variant"
-    yield "unpassed", "What did not pass"
+    yield "unpassed", "Failures and errors"
     yield from ((chart.anchor, chart.heading) for chart in charts)
     yield "cases", "All cases"

@@ -136,8 +136,8 @@ def _legend(timed: Sequence[_TimedTrials]) -> Iterator[tuple[Markup, str]]:
         yield element("circle", cx=13, cy=7, r=4, class_="one"), "a trial"
     if not all(one.is_few for one in timed):
         sign = element("path", d="M1 13V9h6V3h6V6h6V11h6V13Z", class_="hill")
-        yield sign, "how many took so long"
+        yield sign, "number of trials"
     yield element("line", x1=13, x2=13, y1=0, y2=14, class_="median"), "median"
     if any(one.p95 is not None for one in timed):
         late = element("line", x1=13, x2=13, y1=0, y2=14, class_="late")
-        yield late, "p95: one in twenty takes longer"
+        yield late, "p95: 1 in 20 takes longer"

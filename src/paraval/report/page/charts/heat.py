@@ -99,7 +99,7 @@ def _words(rows: Sequence[HeatRow]) -> str:
     told = (
         f"{counts[state]:,} {meaning}" for state, (_, meaning) in _STATES.items() if counts[state]
     )
-    return f"{counted(len(rows), 'case')} by variant: {listed(told) or 'none was run'}"
+    return f"{counted(len(rows), 'case')} by variant: {listed(told) or 'none ran'}"
 
 
 def _legend(rows: Sequence[HeatRow]) -> Markup:
@@ -112,5 +112,5 @@ def _legend(rows: Sequence[HeatRow]) -> Markup:
     ]
     if any(cell.errors and cell.passed + cell.failed for cell in cells):
         added = element("span", "✓!", class_="key p")
-        items.append(element("li", added, element("span", "and errors, which are no verdict")))
+        items.append(element("li", added, element("span", "with errors (no verdict)")))
     return element("ul", *items, class_="legend")

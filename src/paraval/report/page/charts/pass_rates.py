@@ -84,7 +84,7 @@ def _words(one: RateRow) -> str:
         said += f", interval {percent_range(*interval)}." if interval else "."
     if one.errors:
         said += f" {counted(one.errors, 'error')}"
-        said += f" could hide a rate of {percent_range(*hidden)}." if hidden else "."
+        said += f" could make it {percent_range(*hidden)}." if hidden else "."
     return said
 
 
@@ -95,7 +95,7 @@ def _legend(rows: Sequence[RateRow]) -> Iterator[tuple[Markup, str]]:
         yield element("g", across, *ends), "95% interval"
     if any(_hidden(one) is not None for one in rows):
         sign = element("line", x1=0, x2=26, y1=7, y2=7, class_="hatch", stroke_width=12)
-        yield sign, "what errors could hide"
+        yield sign, "range if errors are counted"
 
 
 def _hidden(one: RateRow) -> Interval | None:

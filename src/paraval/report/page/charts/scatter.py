@@ -64,14 +64,14 @@ def time_cost(points: Sequence[TimeCost]) -> Markup:
         strip(
             _HEIGHT,
             (*_axes(time, cost), *marks, *names),
-            title="Time against cost, by variant",
+            title="Cost against time, by variant",
             words=" ".join(f"{short(one.label, 80)}: {_figures(one)}." for one in shown),
         ),
         legend(_legend()),
         note(
             _told(thrifty) if len(thrifty) <= _MOST_TOLD else "",
             _unequal(time, cost),
-            "Some names have no room; pointing at a point tells its own."
+            "Some labels don't fit; hover over a point to see its name."
             if len(names) < len(shown)
             else "",
             f"{counted(more, 'more variant')} left out." if more else "",
@@ -137,13 +137,13 @@ def _axes(time: Scale, cost: Scale) -> Iterator[Markup]:
         y = _BOTTOM - cost.place(usd) * (_BOTTOM - _TOP)
         yield level(0.0, 1.0, y, "grid")
         yield element("g", tick_text(0.0, y - 3, money(usd)), class_="tick")
-    what = (tick_text(1.0, _BOTTOM + 34, "median time →"), tick_text(0.0, 12, "↑ cost a trial"))
+    what = (tick_text(1.0, _BOTTOM + 34, "median time →"), tick_text(0.0, 12, "↑ cost per trial"))
     yield element("g", *what, class_="tick")
 
 
 def _figures(one: TimeCost) -> str:
     rate = UNKNOWN if one.rate is None else f"{percent(one.rate)} passed"
-    return f"{duration(one.seconds)}, {money(one.usd)} a trial, {rate}"
+    return f"{duration(one.seconds)}, {money(one.usd)} per trial, {rate}"
 
 
 def _told(thrifty: Sequence[TimeCost]) -> str:
@@ -151,14 +151,14 @@ def _told(thrifty: Sequence[TimeCost]) -> str:
     told = listed(
         f"{short(one.label, 40)} ({percent(one.rate or 0.0)}, {money(one.usd)})" for one in thrifty
     )
-    return f"Cheapest for what passes: {told}." if told else ""
+    return f"Pareto frontier: {told}." if told else ""
 
 
 def _legend() -> Iterator[tuple[Markup, str]]:
     ring = element("circle", cx=13, cy=7, r=6, class_="ring")
-    yield element("g", ring, _passed(0.75, 6, cx=13, cy=7)), "the share that passed"
+    yield element("g", ring, _passed(0.75, 6, cx=13, cy=7)), "pass rate"
     dot = element("circle", cx=13, cy=7, r=4, class_="dot thrifty")
-    yield dot, "cheapest for what passes"
+    yield dot, "Pareto frontier (cheapest for its pass rate)"
 
 
 def _unequal(time: Scale, cost: Scale) -> str:

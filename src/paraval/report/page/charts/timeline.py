@@ -158,13 +158,13 @@ def timeline(spans: Sequence[Span], slots: int | None = None) -> Markup:
 
 def _lead(slots: int, in_use: Sequence[float], tail: str, *, is_drawn: bool) -> Markup:
     """What the chart shows."""
-    used = f"{percent(_mean(in_use))} of that in use"
+    used = f"{percent(_mean(in_use))} of their time in use"
     if not is_drawn:
-        seen = f"Up to {slots:,} at once, {used}: too many attempts or slots to draw each."
+        seen = f"Up to {slots:,} in parallel, {used}; too many attempts or slots to draw each."
     elif slots == 1:
-        seen = "One slot: one attempt after another."
+        seen = "One slot: one attempt at a time."
     else:
-        seen = f"Each line is a slot: up to {slots:,} at once, {used}."
+        seen = f"Each line is a slot: up to {slots:,} in parallel, {used}."
     return element("p", " ".join(filter(None, (seen, tail))), class_="lead")
 
 
@@ -187,7 +187,7 @@ def _slots(
             ),
             *(upright(scale.place(pause.at_s), 0, height, "cut") for pause in pauses),
         ),
-        title="Who ran when in which slot",
+        title="Attempts by slot over time",
         words=f"{counted(len(spans), 'attempt')} in {counted(slots, 'slot')}"
         f" within {duration(scale.high)}.",
     )
@@ -221,7 +221,7 @@ def _kind(span: Span) -> str:
 
 def _title(span: Span) -> str:
     ended = "not ended" if span.outcome is None else span.outcome.value.replace("_", " ")
-    again = "" if span.final else ", tried again"
+    again = "" if span.final else ", retried"
     took = duration(span.end_s - span.start_s)
     return f"{short(span.label, _LONGEST_LABEL)}: {ended}{again}, {took}"
 
@@ -234,7 +234,7 @@ def _axis(scale: Scale) -> Markup:
 
 def _use(in_use: Sequence[float]) -> Markup:
     lane = element("rect", x=0, y=0, width="100%", height=36, class_="lane")
-    words = f"Slots in use over the time: {percent(_mean(in_use))} in the mean."
+    words = f"Slots in use over time: {percent(_mean(in_use))} on average."
     drawn = strip(36, (lane, hill(in_use, 36)), title="Slots in use", words=words)
     return element("div", drawn, class_="use")
 
@@ -253,7 +253,7 @@ def _legend(spans: Sequence[Span], *, is_drawn: bool) -> Iterator[tuple[Markup, 
             stripe = element("line", **at, class_="stripe", stroke_width=2)
             yield element("g", line, stripe if kind == "failed" else None), words
     if is_drawn and not all(span.final for span in spans):
-        yield element("line", **at, class_="error", stroke_width=5), "tried again"
+        yield element("line", **at, class_="error", stroke_width=5), "retried"
     yield element("path", d="M1 13V3h12V8h12V13Z", class_="hill"), "share of slots in use"
 
 
@@ -262,8 +262,8 @@ def _left_out(pauses: Sequence[Pause]) -> str:
         return ""
     whole = duration(math.fsum(pause.length_s for pause in pauses))
     if len(pauses) == 1:
-        return f"A pause of {whole} is left out, at the dashed line."
-    return f"{counted(len(pauses), 'pause')} are left out, {whole} in all, at the dashed lines."
+        return f"A pause of {whole} is cut out at the dashed line."
+    return f"{counted(len(pauses), 'pause')} are cut out at the dashed lines, {whole} in all."
 
 
 def _tail(spans: Sequence[Span], slots: int, end_s: float) -> str:

@@ -123,7 +123,7 @@ def _figures(points: Sequence[TrendPoint]) -> Iterator[_Figure]:
     yield _Figure(field="rate", heading="pass rate", say=percent, scale=Scale(low=0.0, high=1.0))
     costs = [point.usd for point in points if point.usd is not None]
     if costs:
-        yield _Figure(field="usd", heading="cost a trial", say=money, scale=scale_of(costs))
+        yield _Figure(field="usd", heading="cost per trial", say=money, scale=scale_of(costs))
     times = [point.seconds for point in points if point.seconds is not None]
     if times:
         yield _Figure(field="seconds", heading="median time", say=duration, scale=scale_of(times))
@@ -190,7 +190,7 @@ def _stretches(runs: Iterable[int]) -> list[list[int]]:
 def _words(values: Sequence[float], figure: _Figure) -> str:
     told = [figure.say(value) for value in values]
     if not told:
-        return "Not known of any run."
+        return "Unknown for all runs."
     if len(told) == 1:
         return f"{told[0]} in one run."
     return f"From {told[0]} to {told[-1]} over {counted(len(told), 'run')}: {', '.join(told)}."
