@@ -46,7 +46,7 @@ class Load:
 
 
 def limited(*, told: bool) -> dict[str, Any]:
-    """50 requests a second, bursts of 50 after a pause; announced in headers, or only by refusals."""
+    """50 requests a second, bursts of 50; announced in headers, or only by refusals."""
     limits: dict[str, Any] = {"requests_per_minute": 3000, "burst": 50}
     limits |= {"headers": "openai"} if told else {"headers": "none", "retry_after": 1}
     return {"latency": 0.1, "limits": limits}
@@ -108,7 +108,7 @@ def say_if_busy() -> None:
     """Others on the machine stretch every time, and CPU time too where cores are shared."""
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if load > 0.3 * cores:
-        print(f"Other processes are busy (load {load:.1f} on {cores} cores): trust only the ratios.")
+        print(f"Other processes are busy (load {load:.1f}, {cores} cores): trust only the ratios.")
 
 
 @contextmanager
