@@ -1,9 +1,9 @@
 """Every page of README and docs: its links lead somewhere, and its code blocks run.
 
-A block is a file if the line before it names one (`suite.yaml`:). Files of suites, races, scenarios
-and models are checked by paraval's own readers, Python is executed, and `sh` and `console` blocks
-run in the page's folder, in order. `<!-- not run: REASON -->` before a block leaves it out; the
-options of paraval's commands in it are checked all the same.
+A block is a file if the line before it names one (`suite.yaml`:). Suites, races, scenarios and
+models are checked by paraval's own readers, Python is executed, and `sh` and `console` blocks run
+in the page's folder, in order. `<!-- not run: REASON -->` before a block leaves it out; the options
+of paraval's commands in it are checked all the same.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import pytest
@@ -36,17 +35,12 @@ from tests.conftest import HANGS_AFTER_S, Paraval
 from tests.repositories import commit_all, make_repository
 
 ROOT = Path(__file__).parents[1]
-PAGES = [
-    ROOT / "README.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
-    *sorted((ROOT / "examples").glob("*/README.md")),
-]
-RUN_PAGES = [page for page in PAGES if "examples" not in page.parts]
+DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*DOCS, *sorted((ROOT / "examples").glob("*/README.md"))]
 LANGUAGES = {"sh", "console", "python", "yaml", "json", "csv", "markdown", "diff", "text"}
-# Fragments of suites are checked as part of this one.
+# Fragments are checked as parts of these.
 LEAST_SUITE = {"cases": [{"id": "a", "input": "a"}], "target": {"command": ["echo", "{input}"]}}
-CHAT_MODEL = {"sim": {"provider": "loopback"}}
-CHAT = {"chat": {"model": "sim"}}
+LEAST_CHAT = {"models": {"sim": {"provider": "loopback"}}, "target": {"chat": {"model": "sim"}}}
 LEAST_RACE = {"repo": ".", "test": "pytest -q", "bench": "true", "candidates": "candidates/"}
 # What pages suppose that their readers have.
 FILES = {
@@ -60,30 +54,12 @@ FILES = {
     "candidates/a.patch": "",
     "data/facts.txt": "",
     "tabulate-0.10.0/bench.py": "",
-    "my-agent": "#!/bin/sh\n",
-    "refine.sh": "#!/bin/sh\n",
     "test_example.py": "def test_example(): ...\n",
+    **dict.fromkeys(("my-agent", "refine.sh"), "#!/bin/sh\n"),
+    **{f"bin/{name}": "#!/bin/sh\n" for name in ("claude", "codex", "repo-search")},
+    **{f"bin/{name}": "#!/bin/sh\n" for name in ("my-repairer", "my-refiner")},
+    ".gitignore": ".paraval/\nbin/\n__pycache__/\n",
 }
-PROGRAMS = ("claude", "codex", "repo-search", "my-repairer", "my-refiner")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Block:
-    language: str
-    text: str
-    line: int
-    file: str | None
-    not_run: str | None
-
-    @property
-    def commands(self) -> list[str]:
-        """The lines of a shell's block, or those that a console's shows behind a prompt."""
-        lines = self.text.replace("\\\n", "").splitlines()
-        if self.language == "console":
-            return [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
-        return [line for line in lines if line.strip() and not line.startswith("#")]
-
-
 BLOCK = re.compile(
     r"(?:^`(?P<file>[\w./-]+)`[^\n]*:\n\n)?"
     r"(?:^<!-- not run: (?P<reason>[^\n]*?) -->\n)?"
@@ -92,17 +68,28 @@ BLOCK = re.compile(
 )
 
 
+class Block(NamedTuple):
+    language: str
+    text: str
+    file: str | None
+    not_run: str | None
+    place: str
+
+    @property
+    def commands(self) -> list[str]:
+        """The lines of a shell's block, or those that a console's shows after a prompt."""
+        lines = self.text.replace("\\\n", "").splitlines()
+        if self.language == "console":
+            return [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+        return [line for line in lines if line.strip()] if self.language == "sh" else []
+
+
 def blocks(page: Path) -> list[Block]:
     text = page.read_text()
+    found = [(one, text.count("\n", 0, one.start("text"))) for one in BLOCK.finditer(text)]
     return [
-        Block(
-            language=found["language"],
-            text=found["text"],
-            line=text.count("\n", 0, found.start("text")),
-            file=found["file"],
-            not_run=found["reason"],
-        )
-        for found in BLOCK.finditer(text)
+        Block(one["language"], one["text"], one["file"], one["reason"], f"{name_of(page)}:{line}")
+        for one, line in found
     ]
 
 
@@ -112,40 +99,38 @@ def name_of(page: Path) -> str:
 
 def anchors(page: Path) -> set[str]:
     """As GitHub makes them of the headings."""
-    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    headings = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", page.read_text()), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", one).strip().lower().replace(" ", "-") for one in headings}
+
+
+def links(page: Path) -> list[tuple[str, str]]:
+    text = BLOCK.sub("", page.read_text())
+    return re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)]*))?\)", text)
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=name_of)
 def test_every_link_leads_to_a_file_and_a_heading_that_exist(page: Path) -> None:
-    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)]*))?\)", prose):
+    for target, anchor in links(page):
         there = page.parent / target if target else page
         assert there.exists(), f"{page.name} links to {target}"
-        if anchor:
-            assert anchor in anchors(there), f"{page.name} links to {target}#{anchor}"
+        assert not anchor or anchor in anchors(there), f"{page.name} links to {target}#{anchor}"
 
 
 def test_every_page_is_in_the_index() -> None:
     index = ROOT / "docs" / "README.md"
-    linked = {(index.parent / one).resolve() for one in links_of(index)}
-    assert {page for page in PAGES if "docs" in page.parts} - {index} <= linked
-
-
-def links_of(page: Path) -> list[str]:
-    return re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text())
+    linked = {(index.parent / target).resolve() for target, _ in links(index)}
+    assert set(DOCS) - {index, ROOT / "README.md"} <= linked
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_block_names_its_language_and_the_reason_if_it_is_not_run(page: Path) -> None:
     text = page.read_text()
     found = blocks(page)
-    assert len(found) * 2 == len(re.findall(r"^```", text, re.MULTILINE)), "an indented block?"
+    assert len(found) * 2 == len(re.findall(r"^ *```", text, re.MULTILINE)), "an indented block?"
     assert len([one for one in found if one.not_run]) == text.count("<!-- not run:")
     for one in found:
-        assert one.language in LANGUAGES, f"{page.name}:{one.line}"
-        assert one.not_run is None or len(one.not_run.split()) > 1, f"{page.name}:{one.line}"
+        assert one.language in LANGUAGES, one.place
+        assert one.not_run is None or len(one.not_run.split()) > 1, one.place
 
 
 def test_the_reference_of_commands_is_what_their_help_says() -> None:
@@ -158,16 +143,11 @@ def test_the_reference_of_commands_is_what_their_help_says() -> None:
 
 @pytest.fixture
 def readers_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository with the files that pages suppose, and programs that do nothing on the PATH."""
+    """A repository with the files that pages suppose; programs that do nothing on the PATH."""
     for name, text in FILES.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
-    (folder / ".gitignore").write_text(".paraval/\nbin/\n__pycache__/\n")
-    (folder / "bin").mkdir()
-    for name in PROGRAMS:
-        (folder / "bin" / name).write_text("#!/bin/sh\n")
-        (folder / "bin" / name).chmod(0o755)
     make_repository(folder)
     path = (folder / "bin", Path(sys.executable).parent, os.environ["PATH"])
     monkeypatch.setenv("PATH", os.pathsep.join(map(str, path)))
@@ -175,23 +155,21 @@ def readers_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("page", RUN_PAGES, ids=name_of)
+@pytest.mark.parametrize("page", DOCS, ids=name_of)
 def test_the_code_of_a_page_runs(page: Path, readers_folder: Path, paraval: Paraval) -> None:
-    for number, block in enumerate(blocks(page)):
-        place = f"{name_of(page)}:{block.line}"
-        if block.not_run is None or block.language in ("yaml", "json"):
-            if block.file is not None:
-                (readers_folder / block.file).write_text(block.text)
-            if block.language in CHECKS and not (block.not_run or "").startswith("a promptfoo"):
-                CHECKS[block.language](block, number)
-        for command in block.commands if block.language in ("sh", "console") else ():
-            if command.strip() in PENDING:
+    for block in blocks(page):
+        if block.file is not None:
+            (readers_folder / block.file).write_text(block.text)
+        if block.not_run is None and block.language in CHECKS:
+            CHECKS[block.language](block)
+        for command in block.commands:
+            if command.partition(" #")[0].strip() in PENDING:
                 continue
-            if block.not_run is not None:
-                check_options(command, place)
-            else:
+            if block.not_run is None:
                 commit_all(readers_folder)
-                run_command(command, readers_folder, paraval, place)
+                run_command(command, readers_folder, paraval, block.place)
+            else:
+                check_options(command, block.place)
 
 
 def run_command(command: str, folder: Path, paraval: Paraval, place: str) -> None:
@@ -212,33 +190,26 @@ def run_command(command: str, folder: Path, paraval: Paraval, place: str) -> Non
     assert "Traceback" not in ended.stderr, shown
 
 
-def paraval_words(command: str) -> list[str]:
-    """What follows `paraval` in a command that calls it, perhaps with variables before it."""
-    words = shlex.split(command, comments=True)
-    while words and re.match(r"[A-Z_]+=", words[0]):
-        words.pop(0)
-    return words[1:] if words and words[0] == "paraval" else []
-
-
 def check_options(command: str, place: str) -> None:
-    words = paraval_words(command)
-    if not words:
-        return
-    found: click.Command | None = group
+    called = re.fullmatch(r"(?:[A-Z_]+=\S* )?paraval ([^|>]+?)(?: [|>].*)?", command)
+    words = shlex.split(called[1], comments=True) if called else []
+    found: click.Command | None = group if words else None
     while isinstance(found, click.Group):
         name, *words = words
         found = found.get_command(click.Context(found), name)
-    assert found is not None, f"{place}: {command}"
-    cut = next((at for at, word in enumerate(words) if word in ("|", ">", "||")), len(words))
-    found.make_context(found.name, words[:cut], resilient_parsing=False).close()
+        assert found is not None, f"{place}: {command}"
+    if found is not None:
+        found.make_context(found.name, words).close()
 
 
-def check_yaml(block: Block, number: int) -> None:
-    path = Path(f"block-{number}.yaml")
+def check_yaml(block: Block) -> None:
+    path = Path(block.file or "block.yaml")
     path.write_text(block.text)
-    document = _data_of(path)
-    whole = _whole(document)
-    if whole is not document:
+    document = read_document(path, Location(problems={}))
+    assert document is not None, block.place
+    whole = _whole(document.data)
+    if whole is not document.data:
+        path = Path("whole.yaml")
         path.write_text(json.dumps(whole))
     if "target" in whole:
         assert build_plan(Suite.load(str(path)), Selection()).trials
@@ -248,16 +219,10 @@ def check_yaml(block: Block, number: int) -> None:
         Scenario.load(path)
 
 
-def _data_of(path: Path) -> Any:
-    document = read_document(path, Location(problems={}))
-    assert document is not None, path.read_text()
-    return document.data
-
-
 def _whole(document: dict[str, Any]) -> dict[str, Any]:
     """The document, or one that it is a part of."""
     inner = [one for one in document.values() if isinstance(one, Mapping)]
-    if "target" in document or {"latency", "answers"} & set(document):
+    if {"target", "latency", "answers"} & set(document):
         return document
     if "bench" in document:
         return {**LEAST_RACE, **document}
@@ -265,15 +230,13 @@ def _whole(document: dict[str, Any]) -> dict[str, Any]:
         return {**LEAST_SUITE, "models": document}
     if any("answers" in str(one) for one in inner):
         return document
-    if "chat" in str(document.get("matrix")):
-        return {**LEAST_SUITE, "models": CHAT_MODEL, "target": CHAT, **document}
-    return {**LEAST_SUITE, **document}
+    chat = LEAST_CHAT if "chat" in str(document.get("matrix")) else {}
+    return {**LEAST_SUITE, **chat, **document}
 
 
-def check_python(block: Block, _number: int) -> None:
-    code = compile(block.text, block.file or "block.py", "exec")
-    if block.file is None:
-        assert exit_code_of(code) == 0
+def check_python(block: Block) -> None:
+    code = compile(block.text, block.file or block.place, "exec")
+    assert block.file is not None or exit_code_of(code) == 0
 
 
 def exit_code_of(code: CodeType) -> object:
@@ -284,21 +247,14 @@ def exit_code_of(code: CodeType) -> object:
     return 0
 
 
-def check_json(block: Block, _number: int) -> None:
-    json.loads(block.text)
-
-
-CHECKS: dict[str, Callable[[Block, int], None]] = {
+CHECKS: dict[str, Callable[[Block], object]] = {
     "yaml": check_yaml,
     "python": check_python,
-    "json": check_json,
+    "json": lambda block: json.loads(block.text),
 }
 # Commands that other changes bring; delete this with the merge.
 PENDING = {
-    "paraval run                  # ./suite.yaml",
-    "paraval plan                 # what it would run and cost, without running it",
-    "paraval run -o report.html   # also as a page: one file, no scripts",
-    "paraval demo race           # eight bundled candidates; needs git and pytest",
+    *("paraval run", "paraval plan", "paraval run -o report.html", "paraval run evals/"),
+    *("paraval demo race", "paraval completion install", "paraval report last -v"),
     "paraval report last --check --baseline baseline.json --max-drop 0.1",
-    "paraval completion install           # bash, zsh or fish, by $SHELL",
 }
