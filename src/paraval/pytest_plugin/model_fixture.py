@@ -207,8 +207,8 @@ class ModelUnderTest:
             if isinstance(node, pytest.Item):
                 return node
         raise RequestError(
-            f"model '{self.name}' was asked while no test runs",
-            hint="ask it in a test, or in a fixture that a test uses",
+            f"model '{self.name}' was called while no test is running",
+            hint="call it in a test, or in a fixture that a test uses",
         )
 
 

@@ -26,8 +26,8 @@ FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
             # once before it knows of any conftest: ours must not be in error then.
             "nargs": "?",
             "const": "auto",
-            "help": "run N tests at once, in threads of this process (auto, or no N: as many as "
-            "the machine carries; 0 or 1: one after another). Also PARALLEL_WORKERS=N, or "
+            "help": "run N tests concurrently, in threads of this process (auto, or no N: as many "
+            "as the machine can handle; 0 or 1: one after another). Also PARALLEL_WORKERS=N, or "
             "parallel = N in the ini file",
         },
     ),
@@ -35,8 +35,8 @@ FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         "--parallel-progress",
         {
             "metavar": "FORM",
-            "help": "auto: a line at the bottom of a terminal; lines: a line a test, with an ETA, "
-            "for logs; none",
+            "help": "auto: a status line at the bottom of a terminal; lines: one line per test, "
+            "with an ETA, for logs; none: nothing",
         },
     ),
     (
@@ -44,8 +44,8 @@ FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         {
             "action": "store_const",
             "const": "",
-            "help": "run every test that failed beside others once more, alone, and count that: "
-            "also those that asked a model, which otherwise stay failed",
+            "help": "rerun every test that failed in parallel, alone, and use that result, even "
+            "for tests that may have called a model (without this option, those stay failed)",
         },
     ),
     (
@@ -54,7 +54,7 @@ FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
             "metavar": "NAMES",
             "nargs": "?",  # The same.
             "const": "",
-            "help": "run each test that asks for the fixture `model` with these models of the "
+            "help": "run each test that uses the fixture `model` with these models from the "
             "registry: a,b or all. Also TEST_MODELS=a,b",
         },
     ),
@@ -62,8 +62,8 @@ FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         "--models-file",
         {
             "metavar": "FILE",
-            "help": "the registry of models: --models-file=FILE (default: models.yaml in the "
-            "rootdir or a folder of tests)",
+            "help": "the model registry: --models-file=FILE (default: models.yaml in the rootdir "
+            "or a test folder)",
         },
     ),
     (
@@ -71,31 +71,31 @@ FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         {
             "action": "store_const",
             "const": "",
-            "help": "record this run in the store, for `paraval report` and to tell flaky "
+            "help": "record this run in the store, for `paraval report` and to detect flaky "
             "tests (in PARAVAL_STORE, or .paraval in the rootdir)",
         },
     ),
     (
         "--paraval-store-at",
-        {"metavar": "FOLDER", "help": "the same, in this folder: --paraval-store-at=FOLDER"},
+        {"metavar": "FOLDER", "help": "record this run in FOLDER: --paraval-store-at=FOLDER"},
     ),
     (
         FAIL_UNDER,
         {
             "metavar": "RATE",
-            "help": "of a recorded run: exit code 0 from this pass rate on, 0 to 1. Errors are not "
-            "wrong answers",
+            "help": "exit code 0 if a recorded run's pass rate is at least RATE, 0 to 1. Errors "
+            "don't count as failed tests",
         },
     ),
 )
 INI_KEYS = (
-    ("parallel", "how many tests run at once: a number, or auto"),
+    ("parallel", "how many tests run concurrently: a number, or auto"),
     ("parallel_progress", "auto, lines or none"),
     ("paraval_models", "models for the fixture `model`: a,b or all"),
-    ("paraval_models_file", "the registry of models"),
-    ("paraval_store", "true, or the folder that every run is recorded in"),
+    ("paraval_models_file", "the model registry"),
+    ("paraval_store", "true, or the folder to record every run in"),
     ("paraval_fail_under", "the pass rate that a recorded run needs for exit code 0"),
-    ("paraval_suite", "what the runs are called in the store (default: the rootdir's name)"),
+    ("paraval_suite", "the name of the runs in the store (default: the rootdir's name)"),
 )
 
 
@@ -105,7 +105,7 @@ def dest_of(flag: str) -> str:
 
 
 def add_flags(parser: pytest.Parser) -> None:
-    group = parser.getgroup("paraval", "tests side by side (paraval)")
+    group = parser.getgroup("paraval", "parallel tests (paraval)")
     taken = _flags_of_others(parser)
     for flag, attributes in FLAGS:
         if flag not in taken:
@@ -255,7 +255,9 @@ def _store(config: pytest.Config, environ: Mapping[str, str]) -> Path | None:
         return _path(config, at)
     if not is_asked and (at is None or at.text.lower() == "false"):
         if getattr(config.option, dest_of(FAIL_UNDER), None) is not None:
-            raise pytest.UsageError(f"{FAIL_UNDER} needs --paraval-store: it judges a recorded run")
+            raise pytest.UsageError(
+                f"{FAIL_UNDER} needs --paraval-store: it applies to recorded runs"
+            )
         return None
     return config.rootpath / Path(environ.get("PARAVAL_STORE") or ".paraval").expanduser()
 
@@ -263,8 +265,8 @@ def _store(config: pytest.Config, environ: Mapping[str, str]) -> Path | None:
 def _count(told: _OptionText) -> int:
     if not told.text.isdecimal() or int(told.text) > MOST_AT_ONCE:
         raise pytest.UsageError(
-            f"{told.where}: how many tests run at once is a number from 0 to {MOST_AT_ONCE}, or "
-            f"auto; not {told.text!r}"
+            f"{told.where}: expected a number of tests from 0 to {MOST_AT_ONCE}, or auto; "
+            f"got {told.text!r}"
         )
     return int(told.text)
 
@@ -274,13 +276,17 @@ def _form(told: _OptionText) -> ProgressForm:
         return ProgressForm(told.text)
     except ValueError:
         forms = ", ".join(ProgressForm)
-        raise pytest.UsageError(f"{told.where}: one of {forms}; not {told.text!r}") from None
+        raise pytest.UsageError(
+            f"{told.where}: expected one of {forms}; got {told.text!r}"
+        ) from None
 
 
 def _names(told: _OptionText) -> tuple[str, ...]:
     names = tuple(name.strip() for name in told.text.split(",") if name.strip())
     if not names:
-        raise pytest.UsageError(f"{told.where}: names of models (a,b) or all; not {told.text!r}")
+        raise pytest.UsageError(
+            f"{told.where}: expected model names (a,b) or all; got {told.text!r}"
+        )
     return () if names == ("all",) else names
 
 
@@ -292,8 +298,8 @@ def _path(config: pytest.Config, told: _OptionText) -> Path:
     """
     if told.where in config.invocation_params.args and Path(told.text).expanduser().exists():
         raise pytest.UsageError(
-            f"write {told.where}={told.text} (with =): after a space, pytest takes a path that "
-            "exists for one that has tests, and looks for its rootdir there"
+            f"write {told.where}={told.text} (with =): after a space, pytest treats an "
+            "existing path as one with tests, and looks for its rootdir there"
         )
     base = config.invocation_params.dir if told.where.startswith("--") else config.rootpath
     return (base / Path(told.text).expanduser()).absolute()

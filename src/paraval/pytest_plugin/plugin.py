@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 MARKS = (
-    "serial: runs alone, when no other test does",
-    "parallel_group(name, limit=1): at most so many tests of the group run at once",
-    "timeout_s(seconds): the test is ended after so long, and where it hung is told",
-    "retry_rate_limits(account=None, tries=20): refused by a rate limit, the test runs again",
+    "serial: runs exclusively, while no other test runs",
+    "parallel_group(name, limit=1): at most `limit` tests of the group run concurrently",
+    "timeout_s(seconds): ends the test after this time and reports where it hung",
+    "retry_rate_limits(account=None, tries=20): reruns the test when it hits a rate limit",
 )
 READ_BY_US = frozenset({"parallel_group", "timeout_s", "retry_rate_limits"})
 """Marks that say more than their name."""
@@ -100,7 +100,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture
 def usage(request: pytest.FixtureRequest) -> Usage:
-    """What this test's calls of models took: usage.add(response) or usage.add(input_tokens=9)."""
+    """Tokens and cost of this test's model calls: usage.add(response), usage.add(cost_usd=0.01)."""
     from paraval.pytest_plugin.usage import make_usage
 
     return make_usage(request)
@@ -108,7 +108,7 @@ def usage(request: pytest.FixtureRequest) -> Usage:
 
 @pytest.fixture(scope="session")
 def model(request: pytest.FixtureRequest) -> ModelUnderTest:
-    """A model of the registry (models.yaml); each test that asks for it runs once for each."""
+    """A model from the registry (models.yaml); a test that uses it runs once per chosen model."""
     from paraval.pytest_plugin.model_fixture import make_model
 
     return make_model(request)

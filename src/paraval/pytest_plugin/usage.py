@@ -63,7 +63,7 @@ class Usage:
         if response is None:
             read = _given(tokens, cost_usd)
         elif tokens:
-            raise TypeError(f"a response tells its own tokens; leave out {', '.join(tokens)}")
+            raise TypeError(f"a response has its own token counts; omit {', '.join(tokens)}")
         else:
             told, read, maker = _read(response)
         named = told if model is None else str(model)
@@ -162,7 +162,7 @@ def _given(tokens: Mapping[str, float], cost_usd: float | None) -> Mapping[str, 
     known = {"input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"}
     if unknown := tokens.keys() - known:
         raise TypeError(
-            f"usage.add() knows no {', '.join(sorted(unknown))}; it takes a response, or"
+            f"usage.add() does not take {', '.join(sorted(unknown))}; it takes a response, or"
             f" {', '.join(sorted(known))}, model and cost_usd"
         )
     if not tokens:
@@ -182,8 +182,8 @@ def _read(response: object) -> tuple[str | None, Mapping[str, float] | None, Pro
     model = told.get("model") or told.get("model_version") or told.get("modelVersion")
     if not usage and not isinstance(model, str):
         raise TypeError(
-            f"usage.add() cannot read {type(response).__name__}: it has neither a usage nor a"
-            " model; give input_tokens=, output_tokens= and model= instead"
+            f"usage.add() cannot read {type(response).__name__}: it has neither usage nor"
+            " model; pass input_tokens=, output_tokens= and model= instead"
         )
     maker = _MAKERS.get(type(response).__module__.partition(".")[0])
     if maker is None and told.get("type") == "message":  # other servers speak OpenAI's protocol

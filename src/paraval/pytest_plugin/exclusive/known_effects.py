@@ -7,16 +7,16 @@ from __future__ import annotations
 
 MARKS = {
     "serial": "marked serial",
-    "vcr": "marked vcr: cassettes patch the process's connections",
-    "freeze_time": "marked freeze_time: the clock is the process's",
-    "time_machine": "marked time_machine: the clock is the process's",
-    "disable_socket": "marked disable_socket: sockets are the process's",
-    "enable_socket": "marked enable_socket: sockets are the process's",
-    "allow_hosts": "marked allow_hosts: sockets are the process's",
-    "block_network": "marked block_network: sockets are the process's",
-    "forked": "marked forked: it runs in a child of this process",
-    "dependency": "marked dependency: it needs others to have run",
-    "order": "marked order: it has its place among others",
+    "vcr": "marked vcr: cassettes patch process-wide connections",
+    "freeze_time": "marked freeze_time: the clock is process-wide",
+    "time_machine": "marked time_machine: the clock is process-wide",
+    "disable_socket": "marked disable_socket: sockets are process-wide",
+    "enable_socket": "marked enable_socket: sockets are process-wide",
+    "allow_hosts": "marked allow_hosts: sockets are process-wide",
+    "block_network": "marked block_network: sockets are process-wide",
+    "forked": "marked forked: it runs in a forked child process",
+    "dependency": "marked dependency: other tests must run first",
+    "order": "marked order: it runs at a set position",
     "django_db": "marked django_db: connections are set up for one test at a time",
 }
 
@@ -45,8 +45,8 @@ FIXTURES = {
 """Fixtures of installed plugins, by package: other packages may use the same name."""
 
 TEST_CASES = {
-    "django": "Django test case: connections are set up for one at a time",
-    "twisted": "twisted test case: the reactor is the process's",
+    "django": "Django test case: connections are set up for one test at a time",
+    "twisted": "twisted test case: the reactor is process-wide",
 }
 """Base classes, by package."""
 
@@ -127,13 +127,13 @@ CALLS = frozenset(
 PATCHES = ("unittest.mock.patch", "mock.patch")
 
 METHODS = {
-    "assertLogs": "uses assertLogs: the logger is the process's",
-    "assertNoLogs": "uses assertNoLogs: the logger is the process's",
-    "addClassCleanup": "uses addClassCleanup: it is the class's",
-    "add_signal_handler": "uses add_signal_handler: only the main thread may",
+    "assertLogs": "uses assertLogs: the logger is process-wide",
+    "assertNoLogs": "uses assertNoLogs: the logger is process-wide",
+    "addClassCleanup": "uses addClassCleanup: the class is shared",
+    "add_signal_handler": "uses add_signal_handler: it needs the main thread",
     "chdir": "changes the working directory",
-    "setUpPyfakefs": "uses setUpPyfakefs: files are the process's",
-    "subTest": "its subtests are told while it runs",
+    "setUpPyfakefs": "uses setUpPyfakefs: the file system is process-wide",
+    "subTest": "its subtests are reported while it runs",
     "syspath_prepend": "changes sys.path",
 }
 """By name, whatever they are methods of."""

@@ -95,7 +95,7 @@ class ExclusiveLock:
 
     def _tidy_up(self, test: RunningTest, reason: str, folder: Path | None) -> None:
         """With the lock held, so that nobody comes on before, after a test that was given up."""
-        why = f"{reason}; it was given up before it could put that back"
+        why = f"{reason}; it was abandoned before it could undo that"
         self.shared.setdefault(test.item.nodeid, why)
         if folder is not None:
             with suppress(OSError):  # It may be gone.
@@ -159,7 +159,8 @@ class ExclusiveLock:
                 if not self._take(test):
                     if test not in self._present:
                         raise AbandonedTestError(
-                            f"{test.item.nodeid} was given up as it waited to run alone ({reason})"
+                            f"{test.item.nodeid} was abandoned as it waited to run exclusively"
+                            f" ({reason})"
                         )
                     self.shared.setdefault(test.item.nodeid, reason)
                     return _nothing

@@ -15,18 +15,18 @@ _OWN = ("_pytest", "paraval", "xdist", "__channelexec__")
 """Whose hooks are seen to: pytest's, ours, and xdist's (its worker has no importable name)."""
 
 _OPTIONS_FOR_ONE = {
-    "usepdb": "--pdb asks at a terminal, one test at a time",
-    "trace": "--trace asks at a terminal, one test at a time",
-    "setupshow": "--setup-show tells of one test at a time",
-    "setuponly": "--setup-only tells of one test at a time",
-    "setupplan": "--setup-plan tells of one test at a time",
-    "stepwise": "--stepwise goes from one test to the next, and stops at the first that fails",
-    "forked": "--forked runs each test in a child of this process",
+    "usepdb": "--pdb is interactive, one test at a time",
+    "trace": "--trace is interactive, one test at a time",
+    "setupshow": "--setup-show prints one test at a time",
+    "setuponly": "--setup-only prints one test at a time",
+    "setupplan": "--setup-plan prints one test at a time",
+    "stepwise": "--stepwise stops at the first failure, so tests run one by one",
+    "forked": "--forked runs each test in a forked child process",
 }
 
 _FIXTURES_FOR_ONE = {
-    "benchmark": "the fixture benchmark measures time",
-    "subtests": "its subtests are told while it runs",
+    "benchmark": "the fixture `benchmark` measures time",
+    "subtests": "its subtests are reported while it runs",
 }
 
 
@@ -49,18 +49,20 @@ def notes(config: pytest.Config) -> list[str]:
     found: list[str] = []
     owner = owner_of_loop(config)
     if owner is not None:
-        found.append(f"not in parallel: the plugin {owner} runs the tests of the session itself")
+        found.append(f"not in parallel: the plugin {owner} runs the session's tests itself")
     why = why_all_alone(config)
     if why is not None:
         found.append(f"not in parallel: {why}")
     if config.getoption("cov_context", None):
-        found.append("--cov-context: lines of tests that run at once are told of one of them")
+        found.append(
+            "--cov-context: lines run by concurrent tests are attributed to only one of them"
+        )
     if config.pluginmanager.has_plugin("randomly") and config.getoption(
         "randomly_reset_seed", False
     ):
         found.append(
-            "pytest-randomly: tests that run at once share `random`, so its numbers are not those "
-            "of the seed (-p no:randomly, or --parallel 1)"
+            "pytest-randomly: concurrent tests share `random`, so the seed does not reproduce its "
+            "numbers (-p no:randomly, or --parallel 1)"
         )
     return found
 
@@ -72,7 +74,7 @@ def why_alone(item: pytest.Item) -> str | None:
     """Why the plugin that a test belongs to wants nothing beside it."""
     if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
         # Beside others it fails by its own rules: "data generation is slow", and deadlines.
-        return "hypothesis seeds the process's random, and takes the time of its inputs"
+        return "hypothesis seeds the process-wide random and times its inputs"
     for name in getattr(item, "fixturenames", ()):
         if name in _FIXTURES_FOR_ONE:
             return _FIXTURES_FOR_ONE[name]

@@ -106,7 +106,7 @@ def _tell(told: list[UnhandledException]) -> None:
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        raise ExceptionGroup("multiple exceptions that nobody handled", errors)
+        raise ExceptionGroup("multiple unhandled exceptions", errors)
 
 
 def _kept_by_tests(

@@ -303,7 +303,7 @@ class OutputSpool:
         """Of the file, for children to write to; what was printed before stands before."""
         with self._lock:
             if self._is_closed:
-                raise ValueError("the test is over, and what it prints is not kept any more")
+                raise ValueError("the test is over; its output is no longer captured")
             return self._made_file().fileno()
 
     def take(self) -> bytes:

@@ -91,9 +91,9 @@ def _found(config: pytest.Config) -> str:
                 return name
     places = ", ".join(str(Path(folder, "models.yaml")) for folder in folders)
     raise RequestError(
-        f"a test asks for the fixture '{FIXTURE}', but there is no registry of models: looked for"
+        f"a test uses the fixture '{FIXTURE}', but there is no model registry: looked for"
         f" {places} (or .yml, .json, .toml) in {config.rootpath}",
-        hint=f"write models.yaml, as in\n{EXAMPLE}\nor name one by --models-file",
+        hint=f"write models.yaml, for example\n{EXAMPLE}\nor pass --models-file=FILE",
     )
 
 

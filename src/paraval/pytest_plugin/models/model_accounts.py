@@ -46,8 +46,8 @@ def retry_mark_of(item: pytest.Item) -> RetryMark | None:
     is_number = isinstance(tries, int) and not isinstance(tries, bool) and tries >= 1
     if told or len(mark.args) > 2 or not is_account or not is_number:
         raise pytest.UsageError(
-            f"{item.nodeid}: @pytest.mark.{MARK} takes account (a name) and tries (a whole number"
-            f' from 1 on), as in @pytest.mark.{MARK}(account="openai", tries={TRIES})'
+            f"{item.nodeid}: @pytest.mark.{MARK} takes account (a name) and tries (an integer, 1"
+            f' or more), as in @pytest.mark.{MARK}(account="openai", tries={TRIES})'
         )
     assert isinstance(tries, int)
     return RetryMark(account=None if account is None else str(account), tries=tries)

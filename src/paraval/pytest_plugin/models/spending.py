@@ -140,7 +140,7 @@ def summary_lines(by_model: Mapping[str, Spend]) -> list[str]:
         return []
     spends = sorted(told, key=lambda one: (-one[1].known_usd, one[0]))
     if len(spends) > 1:
-        spends.append(("in all", reduce(add, by_model.values())))
+        spends.append(("total", reduce(add, by_model.values())))
     rows = [(name, _calls(spend), _tokens(spend), _cost(spend)) for name, spend in spends]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return [

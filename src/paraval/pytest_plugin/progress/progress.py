@@ -97,7 +97,7 @@ def _is_terminal(reporter: Any) -> bool:
 
 
 class TerminalLine(Progress):
-    """A line below pytest's own, gone at the end: `12/200 · 15 running · 2 wait for openai (4 s)
+    """A line below pytest's own, gone at the end: `12/200 · 15 running · 2 waiting for openai (4 s)
     · 1 failed · 0:04 · ETA 8 s · longest: test_x 6 s`."""
 
     tells_starts = True
@@ -183,9 +183,8 @@ class TerminalLine(Progress):
         for refuser, until in self._waiting.values():
             untils.setdefault(refuser, []).append(until)
         for refuser, times in untils.items():
-            wait = "waits" if len(times) == 1 else "wait"
             whom = refuser and f" for {printable(refuser)}"
-            yield f"{len(times)} {wait}{whom} ({rough_time(max(min(times) - now, 0.0))})"
+            yield f"{len(times)} waiting{whom} ({rough_time(max(min(times) - now, 0.0))})"
 
 
 # ---- one line for each test
@@ -195,7 +194,7 @@ class Lines(Progress):
     """A line for each test that ended, in the place of pytest's dots: for logs.
 
     `[ 3/20] ✓ test_basic  1.9 s  (ETA 8 s)`, and before that, of one that has to wait,
-    `test_basic: refused by openai (rate limit), again in 4 s`. pytest's reporter still counts, and
+    `test_basic: rate limited by openai, retrying in 4 s`. pytest's reporter still counts, and
     sums up at the end.
     """
 
@@ -214,9 +213,9 @@ class Lines(Progress):
         self._refusals[nodeid] += 1
         why = failure.message
         if failure.kind is Outcome.RATE_LIMITED:
-            why = f"refused by {refuser_in(failure) or 'a service'} (rate limit)"
+            why = f"rate limited by {refuser_in(failure) or 'a service'}"
         self._begin()
-        told = f"{self._name(nodeid)}: {self._spelt_line(why)}, again in {rough_time(seconds)}\n"
+        told = f"{self._name(nodeid)}: {self._spelt_line(why)}, retrying in {rough_time(seconds)}\n"
         self._reporter.write(told, flush=True)
 
     def ended(self, end: ItemResult, eta_s: float | None) -> None:

@@ -181,7 +181,7 @@ class RunJournal:
                 path.write_bytes(_bounded(self._redactor.text(text)))
                 kept[name] = str(path.relative_to(self._ledger.folder))
         except OSError as error:
-            self._failed(StoreError(f"what tests printed cannot be kept: {error}"))
+            self._failed(StoreError(f"test output could not be saved: {error}"))
         return kept
 
     # ---- the end of the session
@@ -213,7 +213,7 @@ def _bounded(text: str) -> bytes:
     content = text.encode(errors="backslashreplace")
     if len(content) <= LOG_LIMIT_BYTES:
         return content
-    cut = f"[the first {len(content) - LOG_LIMIT_BYTES:,} bytes are left out]\n"
+    cut = f"[first {len(content) - LOG_LIMIT_BYTES:,} bytes omitted]\n"
     return cut.encode() + content[-LOG_LIMIT_BYTES:]
 
 

@@ -176,7 +176,7 @@ class RunRecorder:
             return f"not run: {self._why_not_all}"
         if session.shouldfail:
             return f"not run: {session.shouldfail}"
-        return "not run: the session ended without it" if exitstatus in (0, 1) else None
+        return "not run: the session ended before it" if exitstatus in (0, 1) else None
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
@@ -202,7 +202,7 @@ def fail_under_in(config: pytest.Config) -> float | None:
     except ValueError:
         rate = -1.0
     if not 0 <= rate <= 1:
-        raise pytest.UsageError(f"{FAIL_UNDER}: a pass rate from 0 to 1; not {text!r}")
+        raise pytest.UsageError(f"{FAIL_UNDER}: expected a pass rate from 0 to 1; got {text!r}")
     return rate
 
 
@@ -243,7 +243,7 @@ class SessionReview:
         if self.gate is not None:
             yield self.gate.sentence
         if self.failure is not None:
-            yield f"not all is recorded: {for_tests(self.failure)}"
+            yield f"recording is incomplete: {for_tests(self.failure)}"
 
 
 def review_of(store: Store, journal: RunJournal, fail_under: float | None) -> SessionReview:
@@ -274,7 +274,7 @@ def _how_to_report(run: RunInfo) -> str:
 _FOR_TESTS = {
     OPTION: "--paraval-store-at=FOLDER",
     RESUMABLE: "what was recorded is safe",
-    CLOSE_AND_RESUME: "close what has it open, then run the tests again",
+    CLOSE_AND_RESUME: "close the program that has it open, then run the tests again",
 }
 
 

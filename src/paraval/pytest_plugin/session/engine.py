@@ -218,5 +218,5 @@ class NullLedger:
                 each()
             except Exception as error:  # noqa: BLE001 - whatever it is, the loop tells of it
                 self._loop.call_exception_handler(
-                    {"message": "a test's end could not be acted on", "exception": error}
+                    {"message": "could not process the end of a test", "exception": error}
                 )

@@ -29,7 +29,7 @@ SHORTEST_S = 1e-4
 """Durations below are all alike to a schedule, and zero has no logarithm."""
 LONGEST_LOG_S = 25.0
 """Of a duration that can be meant; those of a damaged cache may be no numbers to count with."""
-FAILED_BESIDE = "failed beside others in an earlier session"
+FAILED_BESIDE = "failed in parallel in an earlier session"
 """Why a test is remembered that passed as it was run again, alone."""
 TRIED_AGAIN_AFTER = 20
 """Sessions, for such a test: what it failed by may be gone."""

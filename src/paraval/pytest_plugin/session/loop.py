@@ -110,7 +110,7 @@ class ParallelRun:
             self._progress.close()
         left = self._assignment.count - len(self._told)
         if left and not (self._session.shouldfail or self._session.shouldstop):
-            self._go_on_plainly(self._failure or RuntimeError("not all tests were run"), left)
+            self._go_on_plainly(self._failure or RuntimeError("some tests did not run"), left)
 
     @property
     def still_running(self) -> Sequence[str]:
@@ -122,8 +122,8 @@ class ParallelRun:
         if self._assignment.is_handed_out:
             raise failure
         self.failure = (
-            f"parallel: an error of this plugin ({type(failure).__name__}: {failure}): {left} "
-            "tests ran one after another. Please report it"
+            f"parallel: internal error in this plugin ({type(failure).__name__}: {failure}); "
+            f"{left} tests ran one after another. Please report this"
         )
         self._interrupt()
         for index in range(self._assignment.count):

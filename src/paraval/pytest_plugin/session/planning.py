@@ -274,8 +274,8 @@ def groups_in(item: pytest.Item) -> tuple[ParallelGroup, ...]:
 
 
 def _conflict(name: str, limits: Mapping[int, str]) -> str:
-    said = ", ".join(f"{limit} by {node_id}" for limit, node_id in sorted(limits.items()))
-    return f"parallel_group '{name}' is given several limits ({said}): the smallest counts"
+    said = ", ".join(f"{limit} in {node_id}" for limit, node_id in sorted(limits.items()))
+    return f"parallel_group '{name}' has several limits ({said}); the smallest applies"
 
 
 def _group(mark: pytest.Mark, item: pytest.Item) -> ParallelGroup:
@@ -286,9 +286,9 @@ def _group(mark: pytest.Mark, item: pytest.Item) -> ParallelGroup:
         raise _wrong(item, "takes a name and a limit")
     name, limit = told.get("name"), told.get("limit", 1)
     if not isinstance(name, str) or not name:
-        raise _wrong(item, f"needs a name, a text; not {name!r}")
+        raise _wrong(item, f"needs a name (a string), not {name!r}")
     if type(limit) is not int or limit < 1:
-        raise _wrong(item, f"'{name}' needs a limit from 1 on; not {limit!r}")
+        raise _wrong(item, f"'{name}' needs a limit of 1 or more, not {limit!r}")
     return ParallelGroup(name=name, limit=limit)
 
 

@@ -56,8 +56,8 @@ def register_parallel(config: pytest.Config, options: PluginOptions) -> None:
     if pytest.version_tuple[:2] < OLDEST_PYTEST:
         oldest = ".".join(map(str, OLDEST_PYTEST))
         raise pytest.UsageError(
-            f"--parallel needs pytest {oldest} or newer; this is {pytest.__version__}. Without "
-            "it (--parallel 0), tests run one after another"
+            f"--parallel needs pytest {oldest} or newer; this is {pytest.__version__}. "
+            "With --parallel 0, tests run one after another"
         )
     manager = config.pluginmanager
     history = DurationHistory(config)
@@ -269,9 +269,12 @@ class ParallelSession:
     def pytest_report_teststatus(self, report: Any, config: pytest.Config) -> Any:
         """With -v: why a test ran alone."""
         status = yield
-        why = f" (alone: {self._reasons[report.nodeid]})" if report.nodeid in self._reasons else ""
+        why = ""
+        if report.nodeid in self._reasons:
+            why = f" (exclusive: {self._reasons[report.nodeid]})"
         if report.nodeid in self._checked:
-            why = " alone (failed beside others)" if report.passed else " alone, too"
+            why = " when rerun alone"
+            why += " (failed in parallel)" if report.passed else ", too"
         if not why or config.get_verbosity() < 1 or not status or not status[2]:
             return status
         category, letter, word = status
@@ -282,8 +285,8 @@ class ParallelSession:
 
 def _fallback_words(failure: Exception | None, count: int) -> str:
     return (
-        f"parallel: an error of this plugin ({type(failure).__name__}: {failure}): the {count} "
-        "tests run one after another. Please report it"
+        f"parallel: internal error in this plugin ({type(failure).__name__}: {failure}); the "
+        f"{count} tests run one after another. Please report this"
     )
 
 
@@ -308,8 +311,8 @@ def _dots_of_many_files(config: pytest.Config, items: Sequence[pytest.Item]) -> 
 
 MOST_REASONS = 3
 REMEDY = (
-    'scope="session" (by pytest.MonkeyPatch.context() or session_mocker) would let them run side '
-    "by side, if no test needs a patch of its own"
+    'scope="session" (by pytest.MonkeyPatch.context() or session_mocker) would let them run '
+    "concurrently, if no test needs a patch of its own"
 )
 MOST_NAMES = 3
 
@@ -317,10 +320,10 @@ MOST_NAMES = 3
 def summary_of(alone: Mapping[str, str], count: int) -> str:
     """In one line; `alone`: by node id, why a test runs alone, of `count` tests in all."""
     beside = count - len(alone)
-    told = f"{beside} side by side"
+    told = f"{beside} concurrent"
     if alone:
-        told += f", {len(alone)} alone: {_reasons(Counter(alone.values()))}"
-    return f"little is gained: {told}" if 2 * beside < count else told
+        told += f", {len(alone)} exclusive: {_reasons(Counter(alone.values()))}"
+    return f"little speedup expected: {told}" if 2 * beside < count else told
 
 
 def _reasons(reasons: Counter[str]) -> str:
@@ -328,7 +331,7 @@ def _reasons(reasons: Counter[str]) -> str:
     told = [common[0][0] if len(reasons) == 1 else f"{why} ({times})" for why, times in common]
     others = reasons.total() - sum(times for _, times in common)
     if others:
-        told.append(f"other reasons, told by -v ({others})")
+        told.append(f"other reasons, see -v ({others})")
     if common[0][0].startswith("fixture ") and " patches " in common[0][0]:
         told.append(REMEDY)
     return "; ".join(told)
@@ -342,29 +345,32 @@ def notes_on(
     yield from run.still_running
     if run.failure is not None:
         yield run.failure
-    later = "; from the next session on, that runs alone" if is_kept else ""
+    later = "; exclusive from now on" if is_kept else ""
     if run.passed_alone:
         passed = run.passed_alone
         yield (
-            f"parallel: {len(passed)} passed alone (failed beside others): {_some(passed)}{later}"
+            f"parallel: {len(passed)} passed when rerun alone (failed in parallel): "
+            f"{_some(passed)}{later}"
         )
     if run.failed_callers:
         yield (
-            f"parallel: {counted(run.failed_callers, 'test')} that failed beside others may have "
-            "asked a model, and so did not run again: --check-alone runs such tests once more, "
-            "alone"
+            f"parallel: {counted(run.failed_callers, 'test')} that failed in parallel may have "
+            "called a model, so they were not rerun; --check-alone reruns such tests alone"
         )
     elif run.failed_beside and check == "none":
         yield (
-            f"parallel: {counted(run.failed_beside, 'test')} failed beside others; with -x or "
-            "--maxfail, none is run again alone to see whether it fails there, too"
+            f"parallel: {counted(run.failed_beside, 'test')} failed in parallel; with -x or "
+            "--maxfail, failed tests are not rerun alone"
         )
     changed = {f"fixture {name}": why for name, why in exclusive_lock.by_shared_fixtures.items()}
     for why in dict.fromkeys((changed | exclusive_lock.shared).values()):
         names = [
             name for name, reason in (changed | exclusive_lock.shared).items() if reason == why
         ]
-        yield f"parallel: changed the process beside other tests ({why}): {_some(names)}{later}"
+        yield (
+            f"parallel: changed process-wide state while other tests ran ({why}): "
+            f"{_some(names)}{later}"
+        )
 
 
 def _some(names: Sequence[str]) -> str:

@@ -27,8 +27,8 @@ from paraval.pytest_plugin.running.current_test import CURRENT, Phase, PhaseEnd,
 MOST_STACKS = 20
 MOST_FRAMES = 60
 LEFT_BEHIND = (
-    "it could not be ended: its thread is left behind, and its teardown was not run "
-    "(a client's own timeout ends a call where Python cannot)"
+    "it could not be stopped: its thread was abandoned and its teardown did not run "
+    "(a client's own timeout ends calls that Python cannot interrupt)"
 )
 _OWN = "paraval.pytest_plugin."
 _HARNESS = ("_pytest", "pluggy", "paraval", "threading", "contextlib", "pytest_asyncio", "anyio")
@@ -62,7 +62,7 @@ class HangReport:
     def text(self) -> str:
         of = "" if self.phase == "call" else f" (in {self.phase})"
         hung = f"; hung in {self.where}" if self.where else ""
-        message = f"timeout: nothing after {self.seconds:g} s{of}{hung}"
+        message = f"timeout after {self.seconds:g} s{of}{hung}"
         return "\n".join((message, *self.notes, self.stacks))
 
     def noting(self, note: str) -> HangReport:

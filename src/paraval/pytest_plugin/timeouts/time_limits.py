@@ -44,7 +44,7 @@ def own_seconds_of(item: pytest.Item) -> float | None:
         return float(seconds)
     shown = ", ".join((*map(repr, mark.args), *(f"{k}={v!r}" for k, v in mark.kwargs.items())))
     raise pytest.UsageError(
-        f"{item.nodeid}: @pytest.mark.{MARK}({shown}) takes one number of seconds above 0, "
+        f"{item.nodeid}: @pytest.mark.{MARK}({shown}) takes a number of seconds above 0, "
         f"as in @pytest.mark.{MARK}(30)"
     )
 

@@ -197,10 +197,10 @@ def _ends_the_run(failure: BaseException | None) -> bool:
 
 def _noting(hung: HangReport, failure: BaseException | None) -> HangReport:
     if failure is None:
-        return hung.noting("it then came to its end, but too late")
+        return hung.noting("it then finished, but too late")
     if isinstance(failure, asyncio.CancelledError | TestTimedOut):
         return hung
-    return hung.noting(f"when it was ended, it raised {type(failure).__name__}: {failure}")
+    return hung.noting(f"when stopped, it raised {type(failure).__name__}: {failure}")
 
 
 class TimeoutWatcher:
