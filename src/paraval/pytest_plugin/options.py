@@ -1,7 +1,8 @@
-"""The plugin's flags and ini keys, and what a user asked for by them.
+"""The plugin's flags and ini keys, and the options that a user set with them.
 
-A flag counts before a variable, and that before the ini file. Where a user's conftest or plugin has
-a flag of the same name, that one stays, and ours is to be had by its variable or its key only.
+A flag overrides an environment variable, which overrides the ini file. If a user's conftest or
+plugin defines a flag with the same name, that one stays, and ours is only available through its
+variable or ini key.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         "--parallel",
         {
             "metavar": "N",
-            # A flag of this name in a user's conftest may take no value, and pytest reads the flags
-            # once before it knows of any conftest: ours must not be in error then.
+            # A user's conftest may define a flag of this name that takes no value, and pytest
+            # parses the flags once before it loads any conftest: ours must accept that.
             "nargs": "?",
             "const": "auto",
             "help": "run N tests concurrently, in threads of this process (auto, or no N: as many "
@@ -52,7 +53,7 @@ FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         "--models",
         {
             "metavar": "NAMES",
-            "nargs": "?",  # The same.
+            "nargs": "?",  # As for --parallel.
             "const": "",
             "help": "run each test that uses the fixture `model` with these models from the "
             "registry: a,b or all. Also TEST_MODELS=a,b",
@@ -100,7 +101,7 @@ INI_KEYS = (
 
 
 def dest_of(flag: str) -> str:
-    """Where its value is kept: a name that no other plugin has."""
+    """Return the attribute that holds the flag's value, a name no other plugin uses."""
     return "paraval_flag_" + flag.removeprefix("--").replace("-", "_")
 
 
@@ -117,8 +118,8 @@ def add_flags(parser: pytest.Parser) -> None:
 
 
 def written_in_ini(config: pytest.Config, key: str) -> str:
-    """Empty, too, where the key is another's: then it means something else."""
-    # pytest lets whoever comes last have a key, and tells nobody.
+    """Return the key's value, or an empty string if another plugin defined the key."""
+    # pytest silently lets the last definition of a key win.
     words, *_ = config._parser._inidict[key]
     return str(config.getini(key)).strip() if (key, words) in INI_KEYS else ""
 
@@ -130,8 +131,11 @@ def _flags_of_others(parser: pytest.Parser) -> set[str]:
 
 
 def _give_way(parser: pytest.Parser) -> None:
-    """A flag of another's by the same name would be an error, and end a pytest that worked before
-    this plugin was installed. argparse can let the later one have the name; only ours may go."""
+    """Drop our flag when another plugin defines one of the same name.
+
+    Otherwise argparse would fail, and break a pytest that worked before this plugin was installed.
+    argparse can let the later definition win; only our own flags may be dropped.
+    """
     if hasattr(parser, "_getparser"):
         _give_way_when_built(parser)
         return
@@ -142,14 +146,14 @@ def _give_way(parser: pytest.Parser) -> None:
 
 
 def _give_way_when_built(parser: Any) -> None:
-    """pytest 8 keeps the options, and builds argparse's parser of them whenever it parses."""
+    """Do the same for pytest 8, which builds argparse's parser from its options on every parse."""
     build = parser._getparser
 
     def build_with_ours_gone() -> argparse.ArgumentParser:
         taken = _flags_of_others(parser)
         group = parser.getgroup("paraval")
         group.options[:] = [one for one in group.options if taken.isdisjoint(one.names())]
-        return build()  # type: ignore[no-any-return]  # of a pytest that is not at hand
+        return build()  # type: ignore[no-any-return]  # from a pytest version that is not installed
 
     parser._getparser = build_with_ours_gone
 
@@ -165,41 +169,42 @@ def _let_ours_go(
         container._handle_conflict_error(action, others)
 
 
-# ---- what was asked for
+# ---- the chosen options
 
 
 MOST_AT_ONCE = 1000
 AUTO_AT_MOST = 32
-"""With `auto`: so many wait at once, as long as the machine is not under pressure."""
+"""The most tests that run concurrently with `auto`, while the machine is not under pressure."""
 
 
 class ProgressForm(StrEnum):
-    """How progress is shown beside pytest's own reporter."""
+    """How progress is shown in addition to pytest's own reporter."""
 
     AUTO = "auto"
-    """A line at the bottom of a terminal; nothing in a log."""
+    """A status line at the bottom of a terminal; nothing in a log."""
     LINES = "lines"
-    """`[ 3/20] ✓ test_basic  1.9 s  (ETA 8 s)` for each test, in the place of pytest's own dots."""
+    """`[ 3/20] ✓ test_basic  1.9 s  (ETA 8 s)` for each test, instead of pytest's own dots."""
     NONE = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginOptions:
-    """The whole of what was asked for."""
+    """All options of the plugin."""
 
     parallel: int = 0
-    """How many tests at once; 0 and 1 are plain pytest."""
+    """The number of concurrent tests; 0 and 1 mean plain pytest."""
     auto: bool = False
-    """True: as many as the machine can carry, up to `parallel`."""
+    """True: as many as the machine can handle, up to `parallel`."""
     check_alone: bool = False
-    """True: tests that failed beside others are run again, whatever they did."""
+    """True: every test that failed in parallel is rerun alone, even if it may have called a
+    model."""
     progress: ProgressForm = ProgressForm.AUTO
     store: Path | None = None
-    """Where every run is recorded; None: nowhere."""
+    """Where every run is recorded; None: runs are not recorded."""
     models: tuple[str, ...] | None = None
-    """Of the registry; empty: all of them. None: the first one."""
+    """Names from the registry; empty: all of them; None: the first one."""
     registry: Path | None = None
-    """The file of the registry; None: it is looked for."""
+    """The registry file; None: search for it."""
 
     @property
     def is_parallel(self) -> bool:
@@ -207,19 +212,19 @@ class PluginOptions:
 
 
 OPTIONS = pytest.StashKey[PluginOptions]()
-"""Where a session's configuration has them."""
+"""The key of the options in a session's configuration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OptionText:
-    """A value, and where it was told: for messages."""
+    """A value and where it was set, for error messages."""
 
     text: str
     where: str
 
 
 def read_options(config: pytest.Config, environ: Mapping[str, str]) -> PluginOptions:
-    """Raises pytest.UsageError where something cannot be meant."""
+    """Read the options; raises pytest.UsageError for invalid values."""
     parallel = _told(config, environ, "--parallel", "PARALLEL_WORKERS", "parallel")
     progress = _told(config, environ, "--parallel-progress", None, "parallel_progress")
     models = _told(config, environ, "--models", "TEST_MODELS", "paraval_models")
@@ -291,10 +296,10 @@ def _names(told: _OptionText) -> tuple[str, ...]:
 
 
 def _path(config: pytest.Config, told: _OptionText) -> Path:
-    """By a flag, from where the user stands; in the ini file, from the rootdir.
+    """Resolve a path: a flag's from the working directory, an ini key's from the rootdir.
 
-    pytest looks for its rootdir before it knows the flags of plugins, and takes what follows one,
-    if it exists, for a place with tests.
+    pytest determines its rootdir before it knows the flags of plugins, and treats an existing path
+    after such a flag as a path with tests.
     """
     if told.where in config.invocation_params.args and Path(told.text).expanduser().exists():
         raise pytest.UsageError(

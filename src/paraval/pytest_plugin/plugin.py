@@ -1,6 +1,7 @@
-"""What pytest loads at every start: flags, marks and fixtures; the rest only when asked for.
+"""The part that pytest loads at every start: flags, marks and fixtures.
 
-Without a flag, a variable or a line in the ini file that asks for something, pytest is as it was.
+The rest is loaded on demand. Unless a flag, a variable or the ini file asks for something, pytest
+behaves as without this plugin.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ MARKS = (
     "retry_rate_limits(account=None, tries=20): reruns the test when it hits a rate limit",
 )
 READ_BY_US = frozenset({"parallel_group", "timeout_s", "retry_rate_limits"})
-"""Marks that say more than their name."""
+"""Marks that take arguments."""
 WRONG_MODELS = pytest.StashKey[str]()
-"""Why tests that ask for a model could not be made."""
+"""Why tests that use a model could not be generated."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -55,7 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(
     session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """What is wrong is told before anything runs; and marks that plain runs have to see to, too."""
+    """Report all invalid marks before anything runs; enforce our marks in runs without
+    --parallel."""
     marked = _with_own_marks(items)
     mistakes = [config.stash[WRONG_MODELS]] if WRONG_MODELS in config.stash else []
     if marked or mistakes:
@@ -71,7 +73,8 @@ def pytest_collection_modifyitems(
 
 
 def _with_own_marks(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Looks at what is around tests once, and not for each: there may be many thousands."""
+    """Return the tests with our marks. Checks each parent node once: there may be thousands of
+    tests."""
 
     def is_own(marks: Iterable[pytest.Mark]) -> bool:
         return not READ_BY_US.isdisjoint([mark.name for mark in marks])
@@ -92,7 +95,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Of a test that has asked models before, another attempt begins."""
+    """Start another attempt of a test that called models before."""
     spending = item.stash.get(SPENDING, None)
     if spending is not None:
         spending.begin()

@@ -1,6 +1,6 @@
-"""What is known to change the whole process, and must not be used beside other tests: tables only.
+"""Tables of known process-wide effects, which no test may have while other tests run.
 
-Names are full names, compared with the imports of a file: nothing here is imported.
+Names are full names, compared with a file's imports; nothing here is imported.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ TEST_CASES = {
 """Base classes, by package."""
 
 UNITTEST_SETUPS = frozenset({"setUpClass", "tearDownClass", "setUpModule", "tearDownModule"})
-"""For the state of a whole class or module."""
+"""They change the state of a whole class or module."""
 
 _CALLS = {
-    # patches and fakes; a package without names: all that is in it
+    # patches and fakes; a package without names stands for everything in it
     "aioresponses": "aioresponses",
     "blockbuster": "BlockBuster blockbuster_ctx",
     "flexmock": "",
@@ -122,7 +122,7 @@ CALLS = frozenset(
     for module, names in _CALLS.items()
     for name in names.split() or [""]
 )
-"""By full name; what is in them counts, too, as `unittest.mock.patch.object`."""
+"""By full name; includes their attributes, such as `unittest.mock.patch.object`."""
 
 PATCHES = ("unittest.mock.patch", "mock.patch")
 
@@ -136,10 +136,10 @@ METHODS = {
     "subTest": "its subtests are reported while it runs",
     "syspath_prepend": "changes sys.path",
 }
-"""By name, whatever they are methods of."""
+"""By name, on any object."""
 
 PATCHING_METHODS = frozenset({"setattr", "delattr", "setitem", "delitem"})
-"""Of `pytest.MonkeyPatch`, whatever the variable is called."""
+"""Methods of `pytest.MonkeyPatch`, whatever the variable is called."""
 
 CONTAINERS = ("sys.modules", "sys.path", "sys.argv", "sys.meta_path", "sys.path_hooks")
 
@@ -149,9 +149,9 @@ CHANGING_METHODS = frozenset(
 )
 
 ENVIRONMENT = frozenset({"os.environ", "os.environb"})
-"""Each test has its own: no reason."""
+"""Never a reason: each test has its own environment."""
 
 ISOLATED = frozenset(
     {"sys.stdout", "sys.stderr", "sys.stdin", "warnings.filters", "warnings.showwarning"}
 )
-"""What may be set beside others: `streams` and `test_warnings` isolate it."""
+"""May be set in parallel: `streams` and `item_warnings` isolate these."""
