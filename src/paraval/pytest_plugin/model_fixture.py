@@ -143,7 +143,7 @@ class ModelUnderTest:
         max_tokens: int | None = None,
     ) -> Answer:
         """Make one call and record it in the test's `usage`; raises NoAnswerError without an answer."""
-        __tracebackhide__ = True  # Show the test's line in tracebacks, not ours.
+        __tracebackhide__ = True  # Tracebacks show the test, not us.
         spending = spending_for(self._test())
         request = self._request(prompt, system, temperature, max_tokens)
         return self._recorded(spending, self._client().ask(request))
