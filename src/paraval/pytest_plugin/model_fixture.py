@@ -142,7 +142,7 @@ class ModelUnderTest:
         temperature: float | None = None,
         max_tokens: int | None = None,
     ) -> Answer:
-        """Make one call and record it in the test's `usage`; raises NoAnswerError without an answer."""
+        """Make one call, recorded in the test's `usage`; raises NoAnswerError on failure."""
         __tracebackhide__ = True  # Tracebacks show the test, not us.
         spending = spending_for(self._test())
         request = self._request(prompt, system, temperature, max_tokens)
