@@ -221,8 +221,7 @@ def _no_key(account: str, message: str) -> Failure:
 
 
 def make_model(request: pytest.FixtureRequest) -> ModelUnderTest:
-    """Create the fixture's value. It has session scope, so that fixtures of any scope can use
-    it."""
+    """Create the fixture's value, with session scope, so that fixtures of any scope can use it."""
     choice = choose(request.config, request.config.stash[OPTIONS])
     # Missing if a test requests the fixture by name at run time: then use the first model.
     name = getattr(request, "param", choice.names[0])

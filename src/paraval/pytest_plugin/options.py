@@ -196,8 +196,7 @@ class PluginOptions:
     auto: bool = False
     """True: as many as the machine can handle, up to `parallel`."""
     check_alone: bool = False
-    """True: every test that failed in parallel is rerun alone, even if it may have called a
-    model."""
+    """True: rerun every test that failed in parallel alone, even if it may have called a model."""
     progress: ProgressForm = ProgressForm.AUTO
     store: Path | None = None
     """Where every run is recorded; None: runs are not recorded."""

@@ -56,8 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(
     session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Report all invalid marks before anything runs; enforce our marks in runs without
-    --parallel."""
+    """Report all invalid marks before anything runs; enforce our marks without --parallel too."""
     marked = _with_own_marks(items)
     mistakes = [config.stash[WRONG_MODELS]] if WRONG_MODELS in config.stash else []
     if marked or mistakes:
@@ -73,8 +72,7 @@ def pytest_collection_modifyitems(
 
 
 def _with_own_marks(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Return the tests with our marks. Checks each parent node once: there may be thousands of
-    tests."""
+    """The tests with our marks. Checks each parent once: there may be thousands of tests."""
 
     def is_own(marks: Iterable[pytest.Mark]) -> bool:
         return not READ_BY_US.isdisjoint([mark.name for mark in marks])

@@ -202,8 +202,7 @@ def _read_usage(usage: Mapping[str, Any]) -> Mapping[str, float] | None:
 
 
 def _by_google(usage: Mapping[str, Any]) -> Mapping[str, float] | None:
-    """Read Google's token counts: `prompt_token_count` in its client, `promptTokenCount` in its
-    JSON."""
+    """Read Google's token counts: `prompt_token_count`, or in JSON `promptTokenCount`."""
     told = {name.replace("_", "").lower(): amount for name, amount in usage.items()}
     thoughts = told.get("thoughtstokencount") or 0
     tokens = {

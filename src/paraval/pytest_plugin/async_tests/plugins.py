@@ -141,8 +141,7 @@ def run_in(
 
 @contextmanager
 def isolate_pytest_asyncio(config: pytest.Config) -> Iterator[None]:
-    """Within the block, isolate what pytest-asyncio sets for the whole process or for the
-    context."""
+    """Within the block, isolate what pytest-asyncio sets process-wide or for the context."""
     plugin: Any = config.pluginmanager.get_plugin("asyncio")
     with ExitStack() as stack:
         stack.callback(asyncio.set_event_loop_policy, asyncio.get_event_loop_policy())
@@ -234,14 +233,12 @@ KeyOf = Callable[[pytest.Item], str | None]
 
 
 class AnyioRunners:
-    """Replaces `anyio.pytest_plugin.get_runner`; also a plugin, to see which tests run
-    exclusively."""
+    """Replaces `anyio.pytest_plugin.get_runner`; also a plugin, to see exclusive tests."""
 
     NAME = "paraval-anyio"
 
     def __init__(self, plugin: Any, shared_key_of: KeyOf) -> None:
-        """`shared_key_of` returns the key of the runner that a test shares; None: it has its
-        own."""
+        """`shared_key_of` returns the key of a test's shared runner; None: it has its own."""
         self._plugin = plugin
         self._shared_key_of = shared_key_of
         self._leased: dict[Hashable, _LeasedRunner] = {}
@@ -386,8 +383,7 @@ def why_alone(item: pytest.Item) -> str | None:
 
 @contextmanager
 def isolate_async_plugins(session: pytest.Session) -> Iterator[None]:
-    """Isolate async plugins for a whole run, including exclusive tests: those may use a loop that
-    parallel tests started."""
+    """Isolate async plugins for the whole run: exclusive tests may use others' loops."""
     config = session.config
     with ExitStack() as stack:
         stack.enter_context(loops_as_in_main_thread())

@@ -39,8 +39,7 @@ _EVENTS = {
     "subprocess.Popen": None,
     "os.posix_spawn": None,
 }
-"""By Python audit event: why a test that causes it must run exclusively; None: the test may have
-called a model."""
+"""By audit event: why its test must run exclusively; None: the test may have called a model."""
 _SENDERS = (
     ("httpx", "HTTPTransport", "handle_request"),
     ("httpx", "AsyncHTTPTransport", "handle_async_request"),
@@ -170,8 +169,7 @@ class ProcessGuard:
     # ---- patches
 
     def beginning(self, reason: str, *, is_undone: bool = True) -> Callable[[Any], Any]:
-        """Wrap a method that patches. `is_undone`: another method undoes it, so that can be
-        tracked."""
+        """Wrap a method that patches. `is_undone`: another method undoes it, which is tracked."""
 
         def around(method: Any) -> Any:
             @wraps(method)

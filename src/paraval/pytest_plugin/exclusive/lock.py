@@ -25,8 +25,7 @@ what the others wait for (a slot of a shared client, for example)."""
 LOOK_S = 0.3
 """How often to check what the other tests are doing."""
 STALLED_AFTER = 4
-"""The number of checks that must find all of them blocked on a lock, with no progress in
-between."""
+"""The number of consecutive checks that must find all of them blocked on a lock, unchanged."""
 
 
 class AbandonedTestError(BaseException):
@@ -50,11 +49,9 @@ class ExclusiveLock:
         self._asking: deque[RunningTest] = deque()
         self._owner: RunningTest | None = None
         self._held: dict[RunningTest, dict[object, str]] = {}
-        """By test that has or lends the lock: why. It releases the lock when its last entry
-        goes."""
+        """By test that has or lends the lock: the reasons. Without any left, it is released."""
         self._folders: dict[RunningTest, Path] = {}
-        """By such a test: the working directory before. Without an entry, it is not restored if the
-        test is abandoned."""
+        """By such a test: the working directory to restore if the test is abandoned."""
         self._impatient: set[RunningTest] = set()
         """Tests that continued without the lock; they do not wait again for further changes."""
         self._left_at = time.monotonic()
@@ -77,8 +74,7 @@ class ExclusiveLock:
             self._active.add(test)
 
     def leave(self, test: RunningTest) -> None:
-        """Remove the test. From any thread and any number of times: the watcher removes a hung
-        test."""
+        """Remove the test; repeatable, from any thread: the watcher removes a hung test."""
         with self._changed:
             self._present.discard(test)
             self._active.discard(test)
@@ -106,8 +102,7 @@ class ExclusiveLock:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Mark the test as waiting within the block, for a shared fixture for example, so that no
-        other test waits for it."""
+        """Within the block, the test only waits (for a shared fixture): others don't wait for it."""
         test = current_test()
         if test is None or not test.is_own_thread or test not in self._active:
             yield
@@ -126,8 +121,7 @@ class ExclusiveLock:
                 self._go_on(test)
 
     def _go_on(self, test: RunningTest) -> None:
-        """Continue after a wait; call with the lock held. Never raises: the caller may have to
-        release what it waited for."""
+        """Continue after a wait; call with the lock held. Never raises: callers must clean up."""
         if self._held.get(test):
             self._take(test, is_lender=True)
             return
@@ -174,8 +168,7 @@ class ExclusiveLock:
         return lambda: self._give_back(test, hold)
 
     def forget_folder(self) -> None:
-        """Keep the test's change of the working directory even if the test is abandoned: it is not
-        its own."""
+        """Keep a new working directory even if the test is abandoned: it is not the test's own."""
         test = current_test()
         if test is not None:
             with self._changed:
@@ -216,8 +209,7 @@ class ExclusiveLock:
         return self._owner is None and not self._active and self._asking[0] is test
 
     def _wait_patiently(self, is_so: Callable[[], bool]) -> bool:
-        """Wait until the condition holds, or no test has left for too long; call with the lock
-        held."""
+        """Wait for the condition; False: no test has left for too long. Call with the lock held."""
         began = looked_at = time.monotonic()
         stalled = 0
         doing: Sequence[tuple[int, str]] | None = None

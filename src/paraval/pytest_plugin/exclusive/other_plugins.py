@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 _OWN = ("_pytest", "paraval", "xdist", "__channelexec__")
-"""Plugins whose hooks are handled: pytest's, ours and xdist's (its worker has no importable
-name)."""
+"""Handled plugins: pytest's, ours and xdist's (its worker has no importable name)."""
 
 _OPTIONS_FOR_ONE = {
     "usepdb": "--pdb is interactive, one test at a time",

@@ -125,8 +125,7 @@ class ExclusiveScan:
         return f"fixture `{definition.argname}` ({file.removeprefix(self._root)}:{line})"
 
     def _by_source(self, function: object, cls: type, *, is_own: bool = False) -> str | None:
-        """Scan a test, fixture or setup, and what it uses. `is_own`: writing globals is a
-        reason."""
+        """Scan a test, fixture or setup, and what it uses. `is_own`: it may not write globals."""
         pending = [(one, "") for one in _layers(function)]
         seen: set[FunctionType] = set()
         for one, user in pending:  # the loop appends to it
@@ -158,8 +157,7 @@ class ExclusiveScan:
         }
 
     def _is_test_code(self, file: str, *, is_own: bool = False) -> bool:
-        """Decide by the folder's name, or by the tests in it. `is_own`: a fixture may be
-        anywhere."""
+        """Decide by the folder's name or its tests. `is_own`: a fixture may be anywhere."""
         if not file.startswith(self._root) or "site-packages" in file:
             return False
         is_named = is_own or _TEST_CODE.search(file.removeprefix(self._above)) is not None
@@ -319,8 +317,7 @@ class _FileVisitor(ast.NodeVisitor):
             self._code.uses |= self._scan.functions(self._value(written))
 
     def _set(self, owner: ast.expr, name: str) -> None:
-        """Record setting an attribute of something imported, of a class in the file, or of the
-        test's class."""
+        """Record setting an attribute of an import, a class in the file, or the test's class."""
         written, first = ast.unparse(owner), _dotted(owner).partition(".")[0]
         is_shared = first in self._imports or issubclass(type(self._globals.get(first)), type)
         is_class = written.endswith(".__class__") or written.startswith("type(")
@@ -329,8 +326,7 @@ class _FileVisitor(ast.NodeVisitor):
             self._code.reasons.append(f"sets `{f'{written}.{name}'.rstrip('.')}`")
 
     def _full(self, written: str) -> str:
-        """Resolve a name through the file's imports; empty for names local to the function or
-        file."""
+        """Resolve a name through the file's imports; empty for names of the function or file."""
         first, dot, rest = written.partition(".")
         is_own = first in self._code.own or (first in self._globals and first not in self._imports)
         top = self._imports.get(first, f"builtins.{first}")

@@ -330,8 +330,7 @@ def _inherited() -> dict[str, Callable[[], Any]]:
 
 
 def _make_files() -> None:
-    """Use files before a fork: what a forked child (multiprocessing) prints into memory would be
-    lost."""
+    """Use files before a fork: what a forked child prints into memory would be lost."""
     test = current_test()
     if test is not None and test.captured.mode == "fd":
         for output in test.captured.outputs.values():

@@ -35,8 +35,7 @@ class UnhandledException:
     error: BaseException | None
 
     def warn(self) -> None:
-        """Warn; if filters turn the warning into an error, raise it with the exception as its
-        cause."""
+        """Warn; if filters make the warning an error, raise it from the exception."""
         try:
             warnings.warn(
                 self.category(f"{self.summary}\n\n{self.traceback}\n{self.source}"), stacklevel=1

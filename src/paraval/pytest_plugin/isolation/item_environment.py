@@ -174,8 +174,7 @@ class _EnvironByTest(_PLAIN):  # type: ignore[misc]  # a private class of `os`
 
 
 def _whose_write(is_test_code: Callable[[str], bool]) -> str:
-    """Whether test code or the app under test sets the variable; empty: a module being imported
-    sets it, for all tests."""
+    """Whether test code or the app sets the variable; empty: an import does, for all tests."""
     frame = sys._getframe(3)
     while (back := frame.f_back) is not None:
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]

@@ -172,8 +172,7 @@ def _plugin_of(config: pytest.Config) -> LoggingPlugin | None:
 
 
 def _handler(plugin: LoggingPlugin) -> LogCaptureHandler:
-    """Create a handler with its own formatter: the color formatter stores each record's level in
-    itself."""
+    """Create a handler with its own formatter: the color formatter stores each record's level."""
     formatter = copy.copy(plugin.formatter)
     vars(formatter)["_style"] = copy.copy(vars(formatter)["_style"])
     handler = LogCaptureHandler()
@@ -267,8 +266,7 @@ def _is_enabled_for(plain: Callable[[logging.Logger, int], bool]) -> Any:
 
 @contextmanager
 def _isolate_live_log(plugin: LoggingPlugin, post: Post) -> Iterator[None]:
-    """Until the block ends, write a heading wherever the source changes; without live logs, do
-    nothing."""
+    """Until the block ends, write a heading wherever the source of live logs changes."""
     handler: Any = plugin.log_cli_handler
     if not isinstance(handler, logging.StreamHandler):
         yield

@@ -26,8 +26,7 @@ _FILTERS = pytest.StashKey[tuple[Any, ...]]()
 
 @contextmanager
 def isolate_warnings(config: pytest.Config) -> Iterator[None]:
-    """Until the block ends, record each test's warnings separately; then report those of other
-    code, without a test's name."""
+    """Until the block ends, record warnings by test; then report those from outside of tests."""
     unowned: list[warnings.WarningMessage] = []
     unread: list[warnings.WarningMessage] = []
     with warnings_by_test():
@@ -73,8 +72,7 @@ def _recorded(
     warned: list[warnings.WarningMessage],
     unread: list[warnings.WarningMessage],
 ) -> Iterator[None]:
-    """Record as pytest does, without its hooks; `unread`: warnings about filters that cannot be
-    read."""
+    """Record as pytest does, without its hooks; `unread`: warnings about unreadable filters."""
     if not config.pluginmanager.hasplugin("warnings"):
         yield
         return
@@ -156,8 +154,7 @@ class WarningsState:
         return action in ("always", "all")
 
     def _action(self, message: warnings.WarningMessage) -> str:
-        """The action of the first matching filter: C code has found it too, but doesn't expose
-        it."""
+        """The action of the first matching filter; C code has found it too, but hides it."""
         text, module = str(message.message), _module_of(message)
         for action, text_pattern, category, module_pattern, lineno in tuple(self.filters):
             if (

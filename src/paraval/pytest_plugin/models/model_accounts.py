@@ -35,8 +35,7 @@ class RetryMark:
 
 
 def retry_mark_of(item: pytest.Item) -> RetryMark | None:
-    """Read the mark; None: not marked, so a refusal is final. Raises UsageError if it is
-    invalid."""
+    """Read the mark; None: not marked, so refusals are final. Raises UsageError."""
     mark = item.get_closest_marker(MARK)
     if mark is None:
         return None

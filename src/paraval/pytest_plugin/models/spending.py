@@ -25,8 +25,7 @@ class SpendRecorder:
     def __init__(self, item: pytest.Item) -> None:
         self._item = item
         self._lock = Lock()
-        """Guards all attributes below, and the item's property: a test's threads may call
-        models."""
+        """Guards all below, and the item's property: a test's threads may call models."""
         self._now: dict[str, Spend] = {}
         self._before: dict[str, Spend] = {}
         self._uses: list[AccountUse] = []
@@ -65,8 +64,7 @@ class SpendRecorder:
             self._goes_on = True
 
     def begin(self) -> None:
-        """Start an attempt. One that was reported before, as pytest-rerunfailures does, included
-        its own spending."""
+        """Start an attempt. Drop earlier ones if reported, as pytest-rerunfailures does."""
         with self._lock:
             if self._goes_on:
                 self._goes_on = False

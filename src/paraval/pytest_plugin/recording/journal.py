@@ -39,8 +39,7 @@ class _TestProgress:
     is_set_up: bool = False
     """True: its setup was observed here, not only announced."""
     is_rerun: bool = False
-    """True: pytest-rerunfailures makes another attempt. How this one ended is reported again with
-    the last one."""
+    """True: pytest-rerunfailures tries again. This end is reported again with the last one."""
     began_at: float = 0.0
     reports: list[pytest.TestReport] = field(default_factory=list)
 

@@ -358,13 +358,11 @@ def _verdicts_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeState:
-    """The state of a repository. Runs with the same tree have the same code, whatever the
-    commit."""
+    """A repository's state. Runs with the same tree have the same code, even across commits."""
 
     commit: str
     tree: str
-    """A hash of the working tree: committed and changed files, and new files that git does not
-    ignore."""
+    """A hash of the working tree: committed, changed and new files that git does not ignore."""
     is_dirty: bool
     """True: the tree differs from the commit's."""
 

@@ -102,8 +102,7 @@ class RunningTest:
     warnings_state: Any = None
     """Its state of the module `warnings`, once used."""
     unhandled: list[Any] | None = field(default_factory=list)
-    """Exceptions of its threads and finalizers, until the phase ends; None: the last phase has
-    ended."""
+    """Exceptions of its threads and finalizers in this phase; None: the last phase is over."""
     ended: list[PhaseEnd] = field(default_factory=list)
     """How each finished phase ended, even if the test hangs later."""
     sets_up_for: Node | None = None
@@ -180,8 +179,7 @@ ALONE = _AloneTest()
 
 @contextmanager
 def setting_up_for(node: Node) -> Iterator[None]:
-    """Within the block, set up or tear down a fixture that all tests below the node share;
-    nestable."""
+    """Within the block, set up or tear down a fixture shared by all tests below the node."""
     who: RunningTest | _AloneTest = current_test() or ALONE
     before, who.sets_up_for = who.sets_up_for, node
     try:
@@ -202,8 +200,7 @@ def note_call() -> None:
 
 @contextmanager
 def propagate_to_threads() -> Iterator[None]:
-    """Within the block, new threads and pool jobs inherit the test; threads may outlive the
-    block."""
+    """Within the block, new threads and pool jobs inherit the test. Threads may outlive it."""
     start, submit = threading.Thread.start, ThreadPoolExecutor.submit
 
     def start_with_test(thread: threading.Thread) -> None:
@@ -247,8 +244,7 @@ def start_unowned(thread: threading.Thread) -> None:
 
 
 def _inherited_test() -> RunningTest | None:
-    """The test that a new thread inherits; none if a shared fixture starts it, for all its
-    users."""
+    """The test that a new thread inherits; none if a shared fixture starts it."""
     test = owning_test()
     return None if test is None or test.sets_up_for is not None else test
 

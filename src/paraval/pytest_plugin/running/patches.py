@@ -95,8 +95,7 @@ def hide_own_frames() -> None:
 
 
 def _is_in_the_way(failure: pytest.ExceptionInfo[BaseException] | None) -> bool:
-    """If no user frame is left, as with a hung test, show ours: pytest would report that all are
-    hidden."""
+    """Show our frames if no user frame is left: pytest would report that all are hidden."""
     if failure is None:
         return True
     names = (str(entry.frame.f_globals.get("__name__", "")) for entry in failure.traceback)

@@ -228,6 +228,5 @@ def _settle(future: asyncio.Future[HangReport], hung: HangReport) -> None:
 
 
 def _is_to_stop(item: pytest.Item) -> bool:
-    """Whether the session is stopping, with -x after a failure for instance: start no more
-    tests."""
+    """Whether the session is stopping, with -x after a failure for instance."""
     return bool(item.session.shouldfail or item.session.shouldstop)

@@ -86,8 +86,7 @@ class RuntestProtocol:
         self._callers: dict[frozenset[object], HookCallers] = {}
 
     def run(self, test: RunningTest) -> list[PhaseEnd]:
-        """Run all phases of the test. Raises what must end the whole run: pytest.exit and
-        KeyboardInterrupt."""
+        """Run all phases. Raises what must end the run: pytest.exit and KeyboardInterrupt."""
         callers = self._callers_for(test.item)
         if callers.around is None:
             self._phases(test, callers)
@@ -218,8 +217,7 @@ def _others(hook: Any) -> bool:
 
 
 def _is_run_again(plugin: Any, item: pytest.Item) -> bool:
-    """Whether pytest-rerunfailures will rerun the test; asked before the teardown, so that shared
-    fixtures stay up."""
+    """Whether pytest-rerunfailures will rerun the test, so that shared fixtures must stay up."""
 
     def has(name: str) -> bool:
         return any(getattr(item, name, {}).values())
@@ -317,8 +315,7 @@ class AloneRunner:
     def run(
         self, item: pytest.Item, *, before: Callable[[], None], is_told_later: bool
     ) -> ItemResult:
-        """Run the test in the main thread; call `before` before it is reported. `is_told_later`:
-        don't report it yet."""
+        """Run the test in the main thread, after `before`. `is_told_later`: don't report it yet."""
         self._isolation.remove()
         before()
         self._fixtures.give(item)
@@ -339,8 +336,7 @@ class AloneRunner:
     def _listening(
         self, manager: pytest.PytestPluginManager, *, is_told_later: bool
     ) -> Iterator[None]:
-        """Register only while such a test runs: otherwise every hook of other tests would cost
-        time."""
+        """Register only for such a test: otherwise every hook of other tests would be slower."""
         self._is_told_later = is_told_later
         manager.register(self, self.NAME)
         try:

@@ -118,8 +118,7 @@ class ParallelRun:
         return _lines_on(self._interrupted_at, len(self._interrupted))
 
     def _go_on_plainly(self, failure: BaseException, left: int) -> None:
-        """After an internal error, run the remaining tests one by one, in the order of
-        collection."""
+        """After an internal error, run the remaining tests one by one, in collection order."""
         if self._assignment.is_handed_out:
             raise failure
         self.failure = (
@@ -291,8 +290,7 @@ def emit(end: ItemResult) -> None:
 
 
 class ReportOrder:
-    """A plugin that remembers which test each of junit's reporters is for, and sorts them at the
-    end."""
+    """A plugin that remembers which test junit's reporters are for, and sorts them at the end."""
 
     NAME = "paraval-order"
 
@@ -316,8 +314,7 @@ class ReportOrder:
         return None
 
     def restore(self, items: Sequence[pytest.Item]) -> None:
-        """Sort before the file and the summary are written. What belongs to no test stays in
-        front."""
+        """Sort before the file and the summary are written; what belongs to no test comes first."""
         place = {item.nodeid: index for index, item in enumerate(items)}
         written = self._junit_reporters()
         written.sort(key=lambda one: place.get(self._nodes.get(id(one), ""), -1))

@@ -76,8 +76,7 @@ class MainThread:
                     job()
 
     async def call(self, function: Callable[[], T]) -> T:
-        """Run the function and return its result. An Exception goes to the caller, others to
-        `serve`."""
+        """Run the function there. An Exception goes to the caller, others to `serve`."""
         loop = asyncio.get_running_loop()
         result: asyncio.Future[T] = loop.create_future()
 

@@ -141,8 +141,7 @@ class ItemAssignment:
         self._plan = plan
         self._taken = taken
         self._handed_out: list[int] = []
-        """By a trial's index: the position of its test. A test that was taken back may come again,
-        as another trial."""
+        """By trial index: its test's position. A test taken back may return as another trial."""
         self._given_away = 0
 
     @property

@@ -44,8 +44,7 @@ class XdistDistribution:
         return self._scheduler
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Call tests off: xdist only stops handing them out, but here most are handed out
-        already."""
+        """Call tests off: xdist only stops handing them out, but most are out already."""
         self._failures += report.failed
         if self._scheduler is not None and 0 < self._most_failures <= self._failures:
             self._scheduler.call_off()

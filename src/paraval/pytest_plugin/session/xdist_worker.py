@@ -36,8 +36,7 @@ class WorkerItems:
         self._interactor.channel.setcallback(self._heard, endmarker=_END)
 
     def claim(self, index: int) -> bool:
-        """Claim a test that is about to start, from any thread; False: another worker has it
-        now."""
+        """Claim a test that is about to start, in any thread; False: another worker has it."""
         with self._interactor.torun.lock() as queue:
             if index not in queue:
                 return False

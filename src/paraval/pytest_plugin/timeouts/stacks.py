@@ -116,8 +116,7 @@ def look_at(
     test: RunningTest | None = None,
     frame: FrameType | None = None,
 ) -> HangReport:
-    """Find where the test in this thread hangs; `frame`: the position, if it is the current
-    thread."""
+    """Find where the test in this thread hangs; `frame`: its position, in the current thread."""
     frames = sys._current_frames()
     at = (None if test is None else thread_at(test)) or thread
     found = _test_frames(frame or frames.get(at))

@@ -102,8 +102,7 @@ def _is_debugged(frame: FrameType | None) -> bool:
 
 @dataclass(slots=True, eq=False)
 class TimeoutWatch:
-    """One test and its timeout. The test's own thread opens and closes it, the watcher's checks
-    it."""
+    """A test and its timeout. The test's own thread opens and closes it; the watcher checks it."""
 
     test: RunningTest
     seconds: float
@@ -113,8 +112,7 @@ class TimeoutWatch:
     """True: the setup is not counted."""
     # A plain lock, not a Condition: an exception may be raised in the thread that holds it.
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-    """Guards all attributes below. Exceptions are raised with it held, and only while it is
-    open."""
+    """Guards all below. Exceptions are raised with it held, and only while it is open."""
     _is_open: bool = field(default=False, init=False)
     _phase: Phase = field(default="setup", init=False)
     _next_at: float = field(default=0.0, init=False)
@@ -227,8 +225,7 @@ class TimeoutWatcher:
         on_given_up: Callable[[HangReport], None],
         call_only: bool = False,
     ) -> Iterator[TimeoutWatch]:
-        """Watch all phases of a test in its own thread. `on_given_up` is called in the
-        watcher's."""
+        """Watch all phases of a test. `on_given_up` is called in the watcher's thread."""
         watch = TimeoutWatch(test, seconds, on_given_up, self._grace_s, call_only)
         with self._starting:
             if self._thread is None:
@@ -335,8 +332,7 @@ def _ringing(item: pytest.Item, seconds: float, phase: Phase, left_s: float) -> 
 
 
 def _may_be_set(left_s: float) -> bool:
-    """Whether we can set the alarm: in the main thread, unless another one would ring first or has
-    a handler."""
+    """Whether we may set the alarm: in the main thread, unless it is in use and rings first."""
     if threading.current_thread() is not threading.main_thread():
         return False
     others_s, _ = signal.getitimer(signal.ITIMER_REAL)
