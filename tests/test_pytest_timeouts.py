@@ -549,7 +549,7 @@ def test_a_parallel_run_ends_all_that_hangs(tmp_path: Path) -> None:
     # One of them is told what the other one's setup was ended with.
     for n in range(2):
         assert f"ERROR test_x.py::test_shares[{n}] - Failed: timeout after 0.4 s" in said
-    assert "its teardown was not run" in said.partition("_ test_receives _")[2].partition("\n__")[0]
+    assert "its teardown did not run" in said.partition("_ test_receives _")[2].partition("\n__")[0]
     assert "said before" in said
     assert "Stack of my-worker, which the test started" in said
     assert "FAILED test_x.py::test_polls - Failed: timeout after 0.4 s; hung" in said
@@ -572,8 +572,8 @@ def test_a_plain_run_knows_the_mark_and_a_parallel_one_that_of_pytest_timeout(
     place = tmp_path / "test_x.py"
     said, ends = run(tmp_path, "--tb=line")
     assert "after 0.3 s; hung in test_x.py:3: def test_ours(): time.sleep(30)" in said
-    assert f"\n{place}:3: Failed: timeout: " in said
+    assert f"\n{place}:3: Failed: timeout after " in said
     assert "from pytest-timeout" in said
     said, ends = run(tmp_path, "--parallel", "2", "-k", "theirs", "--tb=line")
     assert ends["test_theirs"].startswith("failure: ['timeout after 0.3 s; "), said
-    assert f"\n{place}:6: Failed: timeout: " in said
+    assert f"\n{place}:6: Failed: timeout after " in said
