@@ -107,7 +107,7 @@ def dest_of(flag: str) -> str:
 
 def add_flags(parser: pytest.Parser) -> None:
     group = parser.getgroup("paraval", "parallel tests (paraval)")
-    taken = _flags_of_others(parser)
+    taken = _foreign_flags(parser)
     for flag, attributes in FLAGS:
         if flag not in taken:
             group.addoption(flag, dest=dest_of(flag), default=None, **attributes)
@@ -124,7 +124,7 @@ def written_in_ini(config: pytest.Config, key: str) -> str:
     return str(config.getini(key)).strip() if (key, words) in INI_KEYS else ""
 
 
-def _flags_of_others(parser: pytest.Parser) -> set[str]:
+def _foreign_flags(parser: pytest.Parser) -> set[str]:
     groups = (*parser._groups, parser._anonymous)
     options = [option for group in groups for option in group.options]
     return {name for option in options for name in option.names() if option.dest != dest_of(name)}
@@ -150,7 +150,7 @@ def _give_way_when_built(parser: Any) -> None:
     build = parser._getparser
 
     def build_with_ours_gone() -> argparse.ArgumentParser:
-        taken = _flags_of_others(parser)
+        taken = _foreign_flags(parser)
         group = parser.getgroup("paraval")
         group.options[:] = [one for one in group.options if taken.isdisjoint(one.names())]
         return build()  # type: ignore[no-any-return]  # from a pytest version that is not installed
@@ -224,10 +224,10 @@ class _OptionText:
 
 def read_options(config: pytest.Config, environ: Mapping[str, str]) -> PluginOptions:
     """Read the options; raises pytest.UsageError for invalid values."""
-    parallel = _told(config, environ, "--parallel", "PARALLEL_WORKERS", "parallel")
-    progress = _told(config, environ, "--parallel-progress", None, "parallel_progress")
-    models = _told(config, environ, "--models", "TEST_MODELS", "paraval_models")
-    registry = _told(config, environ, "--models-file", None, "paraval_models_file")
+    parallel = _option_text(config, environ, "--parallel", "PARALLEL_WORKERS", "parallel")
+    progress = _option_text(config, environ, "--parallel-progress", None, "parallel_progress")
+    models = _option_text(config, environ, "--models", "TEST_MODELS", "paraval_models")
+    registry = _option_text(config, environ, "--models-file", None, "paraval_models_file")
     auto = parallel is not None and parallel.text.lower() == "auto"
     return PluginOptions(
         parallel=0 if parallel is None else AUTO_AT_MOST if auto else _count(parallel),
@@ -240,7 +240,7 @@ def read_options(config: pytest.Config, environ: Mapping[str, str]) -> PluginOpt
     )
 
 
-def _told(
+def _option_text(
     config: pytest.Config, environ: Mapping[str, str], flag: str, variable: str | None, key: str
 ) -> _OptionText | None:
     given = getattr(config.option, dest_of(flag), None)
@@ -253,7 +253,7 @@ def _told(
 
 
 def _store(config: pytest.Config, environ: Mapping[str, str]) -> Path | None:
-    at = _told(config, environ, "--paraval-store-at", None, "paraval_store")
+    at = _option_text(config, environ, "--paraval-store-at", None, "paraval_store")
     is_asked = getattr(config.option, dest_of("--paraval-store"), None) is not None
     if at is not None and at.text.lower() not in ("true", "false"):
         return _path(config, at)
@@ -266,44 +266,44 @@ def _store(config: pytest.Config, environ: Mapping[str, str]) -> Path | None:
     return config.rootpath / Path(environ.get("PARAVAL_STORE") or ".paraval").expanduser()
 
 
-def _count(told: _OptionText) -> int:
-    if not told.text.isdecimal() or int(told.text) > MOST_AT_ONCE:
+def _count(option: _OptionText) -> int:
+    if not option.text.isdecimal() or int(option.text) > MOST_AT_ONCE:
         raise pytest.UsageError(
-            f"{told.where}: expected a number of tests from 0 to {MOST_AT_ONCE}, or auto; "
-            f"got {told.text!r}"
+            f"{option.where}: expected a number of tests from 0 to {MOST_AT_ONCE}, or auto; "
+            f"got {option.text!r}"
         )
-    return int(told.text)
+    return int(option.text)
 
 
-def _form(told: _OptionText) -> ProgressForm:
+def _form(option: _OptionText) -> ProgressForm:
     try:
-        return ProgressForm(told.text)
+        return ProgressForm(option.text)
     except ValueError:
         forms = ", ".join(ProgressForm)
         raise pytest.UsageError(
-            f"{told.where}: expected one of {forms}; got {told.text!r}"
+            f"{option.where}: expected one of {forms}; got {option.text!r}"
         ) from None
 
 
-def _names(told: _OptionText) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in told.text.split(",") if name.strip())
+def _names(option: _OptionText) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in option.text.split(",") if name.strip())
     if not names:
         raise pytest.UsageError(
-            f"{told.where}: expected model names (a,b) or all; got {told.text!r}"
+            f"{option.where}: expected model names (a,b) or all; got {option.text!r}"
         )
     return () if names == ("all",) else names
 
 
-def _path(config: pytest.Config, told: _OptionText) -> Path:
+def _path(config: pytest.Config, option: _OptionText) -> Path:
     """Resolve a path: a flag's from the working directory, an ini key's from the rootdir.
 
     pytest determines its rootdir before it knows the flags of plugins, and treats an existing path
     after such a flag as a path with tests.
     """
-    if told.where in config.invocation_params.args and Path(told.text).expanduser().exists():
+    if option.where in config.invocation_params.args and Path(option.text).expanduser().exists():
         raise pytest.UsageError(
-            f"write {told.where}={told.text} (with =): after a space, pytest treats an "
+            f"write {option.where}={option.text} (with =): after a space, pytest treats an "
             "existing path as one with tests, and looks for its rootdir there"
         )
-    base = config.invocation_params.dir if told.where.startswith("--") else config.rootpath
-    return (base / Path(told.text).expanduser()).absolute()
+    base = config.invocation_params.dir if option.where.startswith("--") else config.rootpath
+    return (base / Path(option.text).expanduser()).absolute()

@@ -117,11 +117,11 @@ def model(request: pytest.FixtureRequest) -> ModelUnderTest:
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    told = properties_in(terminalreporter)
-    if told:
+    properties = properties_in(terminalreporter)
+    if properties:
         from paraval.pytest_plugin.models.spending import spends_in, summary_lines, summed
 
-        lines = summary_lines(summed(map(spends_in, told)))
+        lines = summary_lines(summed(map(spends_in, properties)))
         if lines:
             terminalreporter.write_sep("=", "models")
         for line in lines:

@@ -59,14 +59,14 @@ class Usage:
     ) -> None:
         """Record one call: a client's response (or its JSON), or `input_tokens`, `output_tokens`
         and, if known, `cached_tokens` and `reasoning_tokens`."""
-        told, read, maker = None, None, None
+        reported, read, maker = None, None, None
         if response is None:
             read = _given(tokens, cost_usd)
         elif tokens:
             raise TypeError(f"a response has its own token counts; omit {', '.join(tokens)}")
         else:
-            told, read, maker = _read(response)
-        named = told if model is None else str(model)
+            reported, read, maker = _read(response)
+        named = reported if model is None else str(model)
         known = _known(self._config, named) or _made_by(maker, named)
         if cost_usd is None and known is not None:
             cost_usd = _PRICES.cost_usd(known, read)
@@ -177,16 +177,16 @@ def _given(tokens: Mapping[str, float], cost_usd: float | None) -> Mapping[str, 
 
 def _read(response: object) -> tuple[str | None, Mapping[str, float] | None, Provider | None]:
     """Read the model, the tokens and the maker from a response."""
-    told = _data(response)
-    usage = _data(told.get("usage") or told.get("usage_metadata") or told.get("usageMetadata"))
-    model = told.get("model") or told.get("model_version") or told.get("modelVersion")
+    data = _data(response)
+    usage = _data(data.get("usage") or data.get("usage_metadata") or data.get("usageMetadata"))
+    model = data.get("model") or data.get("model_version") or data.get("modelVersion")
     if not usage and not isinstance(model, str):
         raise TypeError(
             f"usage.add() cannot read {type(response).__name__}: it has neither usage nor"
             " model; pass input_tokens=, output_tokens= and model= instead"
         )
     maker = _MAKERS.get(type(response).__module__.partition(".")[0])
-    if maker is None and told.get("type") == "message":  # other servers use OpenAI's protocol
+    if maker is None and data.get("type") == "message":  # other servers use OpenAI's protocol
         maker = Provider.ANTHROPIC
     return model if isinstance(model, str) else None, _read_usage(usage), maker
 
@@ -203,24 +203,24 @@ def _read_usage(usage: Mapping[str, Any]) -> Mapping[str, float] | None:
 
 def _by_google(usage: Mapping[str, Any]) -> Mapping[str, float] | None:
     """Read Google's token counts: `prompt_token_count`, or in JSON `promptTokenCount`."""
-    told = {name.replace("_", "").lower(): amount for name, amount in usage.items()}
-    thoughts = told.get("thoughtstokencount") or 0
+    counts = {name.replace("_", "").lower(): amount for name, amount in usage.items()}
+    thoughts = counts.get("thoughtstokencount") or 0
     tokens = {
-        "input_tokens": told.get("prompttokencount"),
-        "output_tokens": (told.get("candidatestokencount") or 0) + thoughts,
-        "cached_tokens": told.get("cachedcontenttokencount"),
+        "input_tokens": counts.get("prompttokencount"),
+        "output_tokens": (counts.get("candidatestokencount") or 0) + thoughts,
+        "cached_tokens": counts.get("cachedcontenttokencount"),
         "reasoning_tokens": thoughts or None,
     }
     return checked_usage(tokens)[0]
 
 
-def _data(held: object) -> Mapping[str, Any]:
+def _data(value: object) -> Mapping[str, Any]:
     """Return a client's object as plain data; at most two levels are needed."""
-    if isinstance(held, Mapping):
-        return held
-    dump = getattr(held, "model_dump", None)
+    if isinstance(value, Mapping):
+        return value
+    dump = getattr(value, "model_dump", None)
     if callable(dump):
         # Clients keep fields they don't know; values of unexpected types don't concern us.
         found = dump(warnings=False)
         return found if isinstance(found, Mapping) else {}
-    return getattr(held, "__dict__", {})
+    return getattr(value, "__dict__", {})

@@ -425,8 +425,8 @@ def _why_by_version(item: pytest.Item) -> str | None:
 def _loop_scope(item: pytest.Item) -> str:
     mark = item.get_closest_marker("asyncio")
     given = {} if mark is None else mark.kwargs
-    told = given.get("loop_scope") or given.get("scope")
-    return str(told or item.config.getini("asyncio_default_test_loop_scope"))
+    scope = given.get("loop_scope") or given.get("scope")
+    return str(scope or item.config.getini("asyncio_default_test_loop_scope"))
 
 
 def _uses_asyncio(item: pytest.Item) -> bool:

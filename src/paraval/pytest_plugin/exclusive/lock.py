@@ -102,7 +102,7 @@ class ExclusiveLock:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Within the block, the test only waits (for a shared fixture): others don't wait for it."""
+        """Within the block the test only waits (for a shared fixture), so others ignore it."""
         test = current_test()
         if test is None or not test.is_own_thread or test not in self._active:
             yield

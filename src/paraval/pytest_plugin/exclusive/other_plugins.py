@@ -35,7 +35,7 @@ _FIXTURES_FOR_ONE = {
 
 def owner_of_loop(config: pytest.Config) -> str | None:
     """The name of another plugin that runs the session's test loop itself."""
-    return next(_others(config.hook.pytest_runtestloop), (None, None))[0]
+    return next(_unknown_plugins(config.hook.pytest_runtestloop), (None, None))[0]
 
 
 def why_all_alone(config: pytest.Config) -> str | None:
@@ -79,11 +79,11 @@ def why_alone(item: pytest.Item) -> str | None:
         if name in _FIXTURES_FOR_ONE:
             return _FIXTURES_FOR_ONE[name]
     # A plugin may replace pytest's whole test protocol, to rerun a test for instance.
-    owners = _others(item.ihook.pytest_runtest_protocol)
+    owners = _unknown_plugins(item.ihook.pytest_runtest_protocol)
     return next((f"it is run by {name}" for name, one in owners if _owns(name, one, item)), None)
 
 
-def _others(hook: Any) -> Iterator[tuple[str, Any]]:
+def _unknown_plugins(hook: Any) -> Iterator[tuple[str, Any]]:
     """The unknown plugins that implement a hook in pytest's place."""
     for one in hook.get_hookimpls():
         name = getattr(one.plugin, "__name__", None) or type(one.plugin).__module__

@@ -106,13 +106,13 @@ def warnings_by_test() -> Iterator[None]:
     """Until the block ends, give each test its own state of the `warnings` module."""
     names = vars(warnings)
     before = dict(names)
-    unowned = _held(before)
+    unowned = _state_from(before)
 
     def here() -> WarningsState:
         test = owning_test()
         if test is None:
             return unowned
-        state: WarningsState = test.warnings_state or _held(before)
+        state: WarningsState = test.warnings_state or _state_from(before)
         test.warnings_state = state
         return state
 
@@ -167,7 +167,7 @@ class WarningsState:
         return str(getattr(warnings, "defaultaction", "default"))
 
 
-def _held(names: dict[str, Any]) -> WarningsState:
+def _state_from(names: dict[str, Any]) -> WarningsState:
     return WarningsState(
         filters=list(names["filters"]),
         showwarning=names["showwarning"],
@@ -224,8 +224,8 @@ def _class_by_test(
 
         return property(get, lambda _, value: setattr(here(), name, value))
 
-    held = {"filters": "filters", "showwarning": "showwarning", SHOW_IMPL: "show_impl"}
-    return type("module", (ModuleType,), {name: attribute(own) for name, own in held.items()})
+    attributes = {"filters": "filters", "showwarning": "showwarning", SHOW_IMPL: "show_impl"}
+    return type("module", (ModuleType,), {name: attribute(own) for name, own in attributes.items()})
 
 
 def _names_by_test(here: Callable[[], WarningsState], names: dict[str, Any]) -> dict[str, Any]:
@@ -233,25 +233,25 @@ def _names_by_test(here: Callable[[], WarningsState], names: dict[str, Any]) -> 
     raise_version, plainly_shown = names["_filters_mutated"], names["_showwarning_orig"]
 
     def show_message(message: warnings.WarningMessage) -> None:
-        held = here()
+        state = here()
         raise_version()
-        if held.has_registry and not held.is_news(message):
+        if state.has_registry and not state.is_news(message):
             return
-        if held.showwarning is plainly_shown:
-            held.show_impl(message)
+        if state.showwarning is plainly_shown:
+            state.show_impl(message)
             return
         of = ("message", "category", "filename", "lineno", "file", "line")
-        held.showwarning(*(getattr(message, name) for name in of))
+        state.showwarning(*(getattr(message, name) for name in of))
 
     def warn_explicit(*arguments: Any, **named: Any) -> None:
         """Without a registry, every warning counts as new."""
         registry = arguments[5] if len(arguments) > 5 else named.get("registry")
-        held = here()
-        held.has_registry = registry is not None
+        state = here()
+        state.has_registry = registry is not None
         try:
             names["warn_explicit"](*arguments, **named)
         finally:
-            held.has_registry = True
+            state.has_registry = True
 
     def forgetting(mutated: Callable[[], None]) -> Callable[[], None]:
         def forget() -> None:

@@ -123,8 +123,8 @@ def generate(metafunc: pytest.Metafunc, options: PluginOptions) -> str | None:
 
 def _is_ours(metafunc: pytest.Metafunc) -> bool:
     for mark in metafunc.definition.iter_markers("parametrize"):
-        told = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
-        if FIXTURE in (re.split(r"[,\s]+", told) if isinstance(told, str) else told):
+        names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
+        if FIXTURE in (re.split(r"[,\s]+", names) if isinstance(names, str) else names):
             return False
     if any(FIXTURE in call.params for call in metafunc._calls):
         return False

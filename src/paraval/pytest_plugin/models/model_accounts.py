@@ -39,12 +39,12 @@ def retry_mark_of(item: pytest.Item) -> RetryMark | None:
     mark = item.get_closest_marker(MARK)
     if mark is None:
         return None
-    told: dict[str, object] = dict(zip(("account", "tries"), mark.args, strict=False))
-    told.update(mark.kwargs)
-    account, tries = told.pop("account", None), told.pop("tries", TRIES)
+    arguments: dict[str, object] = dict(zip(("account", "tries"), mark.args, strict=False))
+    arguments.update(mark.kwargs)
+    account, tries = arguments.pop("account", None), arguments.pop("tries", TRIES)
     is_account = account is None or (isinstance(account, str) and bool(account.strip()))
     is_number = isinstance(tries, int) and not isinstance(tries, bool) and tries >= 1
-    if told or len(mark.args) > 2 or not is_account or not is_number:
+    if arguments or len(mark.args) > 2 or not is_account or not is_number:
         raise pytest.UsageError(
             f"{item.nodeid}: @pytest.mark.{MARK} takes account (a name) and tries (an integer, 1"
             f' or more), as in @pytest.mark.{MARK}(account="openai", tries={TRIES})'

@@ -124,9 +124,9 @@ def _of_group(group: BaseExceptionGroup[BaseException], seen: set[int]) -> Outag
 
 def _own(error: BaseException) -> Outage | None:
     """Recognize paraval's own exceptions, timeouts, and clients without a key."""
-    told, name, text = getattr(error, "failure", None), type(error).__name__, str(error)
-    if isinstance(told, Failure):
-        return _of_failure(told)
+    failure, name, text = getattr(error, "failure", None), type(error).__name__, str(error)
+    if isinstance(failure, Failure):
+        return _of_failure(failure)
     if isinstance(error, RateLimitedError):
         return replace(_outage(error, Outcome.RATE_LIMITED), retry_after=error.retry_after)
     if isinstance(error, TransientError):
@@ -190,8 +190,8 @@ def _outage(error: BaseException, kind: Outcome) -> Outage:
 
 
 def _line(error: BaseException) -> str:
-    said = one_line(str(error))
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    text = one_line(str(error))
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 # ---- what clients store in their exceptions

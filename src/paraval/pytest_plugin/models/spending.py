@@ -38,7 +38,7 @@ class SpendRecorder:
                 self._uses.append(use)
             if spend.calls:
                 self._now[model] = self._now.get(model, Spend()) + spend
-                self._tell()
+                self._update_property()
 
     def by_model(self) -> dict[str, Spend]:
         """Spending of this attempt."""
@@ -70,14 +70,14 @@ class SpendRecorder:
                 self._goes_on = False
                 return
             self._now, self._before, self._uses = {}, {}, []
-            self._tell()
+            self._update_property()
 
-    def _tell(self) -> None:
+    def _update_property(self) -> None:
         """Update the property with all attempts that the report covers."""
         spends = summed((self._before, self._now))
-        told = [(PROPERTY, _as_text(spends))] if spends else []
+        own = [(PROPERTY, _as_text(spends))] if spends else []
         properties = self._item.user_properties
-        properties[:] = [*(one for one in properties if one[0] != PROPERTY), *told]
+        properties[:] = [*(one for one in properties if one[0] != PROPERTY), *own]
 
 
 def spending_of(item: pytest.Item) -> tuple[Spend | None, tuple[AccountUse, ...]]:
@@ -98,11 +98,11 @@ def begin_again(item: pytest.Item) -> None:
 
 def spends_in(properties: Iterable[tuple[str, object]]) -> dict[str, Spend]:
     """Read spending by model from a report's `user_properties`, even from another process."""
-    told = next((value for name, value in properties if name == PROPERTY), None)
-    if not isinstance(told, str):
+    text = next((value for name, value in properties if name == PROPERTY), None)
+    if not isinstance(text, str):
         return {}
     try:
-        return {name: _spend(each) for name, each in json.loads(told).items()}
+        return {name: _spend(each) for name, each in json.loads(text).items()}
     except (ValueError, TypeError, AttributeError, KeyError):
         return {}  # A property of the same name that a test wrote itself.
 
@@ -116,17 +116,17 @@ def summed(each: Iterable[Mapping[str, Spend]]) -> dict[str, Spend]:
 
 
 def _as_text(spends: Mapping[str, Spend]) -> str:
-    told: dict[str, Any] = {}
+    data: dict[str, Any] = {}
     for model, one in spends.items():
         part = {"part_usd": one.part_usd} if one.part_usd else {}
-        told[model] = {"calls": one.calls, "cost_usd": one.cost_usd, **part, **one.usage}
-    return json.dumps(told)
+        data[model] = {"calls": one.calls, "cost_usd": one.cost_usd, **part, **one.usage}
+    return json.dumps(data)
 
 
-def _spend(told: Mapping[str, Any]) -> Spend:
-    usage = {name: amount for name, amount in told.items() if name.endswith("_tokens")}
-    part_usd = told.get("part_usd", 0.0)
-    return Spend(calls=told["calls"], cost_usd=told["cost_usd"], part_usd=part_usd, usage=usage)
+def _spend(data: Mapping[str, Any]) -> Spend:
+    usage = {name: amount for name, amount in data.items() if name.endswith("_tokens")}
+    part_usd = data.get("part_usd", 0.0)
+    return Spend(calls=data["calls"], cost_usd=data["cost_usd"], part_usd=part_usd, usage=usage)
 
 
 # ---- lines in pytest's summary
@@ -134,10 +134,10 @@ def _spend(told: Mapping[str, Any]) -> Spend:
 
 def summary_lines(by_model: Mapping[str, Spend]) -> list[str]:
     """One line per model, the most expensive first, and a total; none without calls."""
-    told = [(name, spend) for name, spend in by_model.items() if spend.calls]
-    if not told:
+    called = [(name, spend) for name, spend in by_model.items() if spend.calls]
+    if not called:
         return []
-    spends = sorted(told, key=lambda one: (-one[1].known_usd, one[0]))
+    spends = sorted(called, key=lambda one: (-one[1].known_usd, one[0]))
     if len(spends) > 1:
         spends.append(("total", reduce(add, by_model.values())))
     rows = [(name, _calls(spend), _tokens(spend), _cost(spend)) for name, spend in spends]

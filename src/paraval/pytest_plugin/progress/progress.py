@@ -36,7 +36,7 @@ _COLORS = {".": "green", "F": "red", "E": "red"}
 class Progress:
     """Receives the progress of the tests; this base class shows nothing."""
 
-    tells_starts = False
+    shows_starts = False
     """Whether it needs to know when tests start."""
 
     def started(self, nodeid: str) -> None: ...
@@ -99,7 +99,7 @@ class TerminalLine(Progress):
     """A status line below pytest's output, removed at the end: `12/200 · 15 running · 2 waiting for
     openai (4 s) · 1 failed · 0:04 · ETA 8 s · longest: test_x 6 s`."""
 
-    tells_starts = True
+    shows_starts = True
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class TerminalLine(Progress):
         self._done = 0
         self._letters = Counter[str]()
         self._eta_s: float | None = None
-        self._told_at = self._began
+        self._eta_at = self._began
         self._is_closed = False
 
     def started(self, nodeid: str) -> None:
@@ -140,7 +140,7 @@ class TerminalLine(Progress):
         self._waiting.pop(end.item.nodeid, None)
         self._done += 1
         self._letters[letter_of(end)] += 1
-        self._eta_s, self._told_at = eta_s, self._clock()
+        self._eta_s, self._eta_at = eta_s, self._clock()
         self.tick()
 
     def put_off(self, nodeid: str) -> None:
@@ -168,7 +168,7 @@ class TerminalLine(Progress):
             yield counted(errors, "error")
         yield "{}:{:02}".format(*divmod(int(now - self._began), 60))
         if self._eta_s is not None:
-            left_s = max(self._eta_s - (now - self._told_at), 0.0)
+            left_s = max(self._eta_s - (now - self._eta_at), 0.0)
             yield eta(left_s, self._done, len(self._names))
         longest = self._running.longest(now)
         if longest is not None and longest[1] >= LONG_S:
@@ -214,8 +214,8 @@ class Lines(Progress):
         if failure.kind is Outcome.RATE_LIMITED:
             why = f"rate limited by {refuser_in(failure) or 'a service'}"
         self._begin()
-        told = f"{self._name(nodeid)}: {self._spelt_line(why)}, retrying in {rough_time(seconds)}\n"
-        self._reporter.write(told, flush=True)
+        line = f"{self._name(nodeid)}: {self._spelt_line(why)}, retrying in {rough_time(seconds)}\n"
+        self._reporter.write(line, flush=True)
 
     def ended(self, end: ItemResult, eta_s: float | None) -> None:
         self._done += 1
@@ -273,14 +273,14 @@ class _Dots:
         # and the names written when a test starts.
         reporter._show_progress_info = False
         self._begins: Any = self._manager.hook.pytest_runtest_logstart
-        self._told = [one for one in self._begins.get_hookimpls() if one.plugin is reporter]
-        if self._told:
+        self._hookimpls = [one for one in self._begins.get_hookimpls() if one.plugin is reporter]
+        if self._hookimpls:
             self._begins._remove_plugin(reporter)
 
     def bring_back(self) -> None:
         if self._manager.has_plugin(self.NAME):
             self._manager.unregister(self)
-            for one in self._told:
+            for one in self._hookimpls:
                 self._begins._add_hookimpl(one)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

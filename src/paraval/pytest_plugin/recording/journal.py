@@ -236,8 +236,8 @@ class TestRecord:
 
 def ended(reports: Sequence[pytest.TestReport]) -> TestRecord:
     """Build the record from a test's reports, in order; at least one."""
-    told = next(filter(None, map(report_data_of, reversed(reports))), None)
-    attempts = (_by_reports_alone(reports),) if told is None else (*told.earlier, told.result)
+    data = next(filter(None, map(report_data_of, reversed(reports))), None)
+    attempts = (_by_reports_alone(reports),) if data is None else (*data.earlier, data.result)
     last = _with_notes(_as_final(attempts[-1]), reports)
     return TestRecord(attempts=(*attempts[:-1], last), texts=_texts(reports))
 

@@ -30,8 +30,8 @@ class ReportData:
     """Why it had to run exclusively, found only at run time."""
 
 
-def attach_report_data(report: pytest.TestReport, told: ReportData) -> None:
-    setattr(report, ATTRIBUTE, to_data(told))
+def attach_report_data(report: pytest.TestReport, data: ReportData) -> None:
+    setattr(report, ATTRIBUTE, to_data(data))
 
 
 def report_data_of(report: pytest.TestReport) -> ReportData | None:
@@ -73,10 +73,10 @@ class ReportDataPlugin:
         error = None if call.excinfo is None else call.excinfo.value
         course.phases.append(PhaseEnd(report=report, error=error))
         if report.when == "teardown":
-            self._tell(item, course)
+            self._attach(item, course)
         return report
 
-    def _tell(self, item: pytest.Item, course: _PhaseLog) -> None:
+    def _attach(self, item: pytest.Item, course: _PhaseLog) -> None:
         phases, course.phases = course.phases, []
         seconds = sum(phase.report.duration for phase in phases)
         result = result_of(item, phases, seconds)

@@ -33,7 +33,7 @@ def begin_again(item: pytest.Item) -> None:
     Its spending stays, since that is reported for all attempts.
     """
     item._report_sections.clear()
-    spent = [told for told in item.user_properties if told[0] == PROPERTY]
+    spent = [one for one in item.user_properties if one[0] == PROPERTY]
     item.user_properties[:] = [*item.stash.get(PROPERTIES, ()), *spent]
     spend_again(item)
     _drop_instance(item)

@@ -22,7 +22,7 @@ from paraval.pytest_plugin.isolation.item_warnings import record_warnings
 from paraval.pytest_plugin.models.item_outcomes import result_of
 from paraval.pytest_plugin.models.model_accounts import retry_mark_of
 from paraval.pytest_plugin.recording.report_data import (
-    ATTRIBUTE as TOLD,
+    ATTRIBUTE as REPORT_DATA,
     ReportData,
     attach_report_data,
 )
@@ -104,7 +104,7 @@ class PytestPerformer:
         item.stash[attempts.MAY_COME_AGAIN] = is_retried
         try:
             end = await (
-                self._alone(index, item, is_told_later=retry_mark is not None)
+                self._alone(index, item, is_deferred=retry_mark is not None)
                 if attempt.trial.exclusive
                 else self._beside(index, item)
             )
@@ -130,12 +130,12 @@ class PytestPerformer:
 
     # ---- exclusive tests
 
-    async def _alone(self, index: int, item: pytest.Item, *, is_told_later: bool) -> ItemResult:
+    async def _alone(self, index: int, item: pytest.Item, *, is_deferred: bool) -> ItemResult:
         def run() -> ItemResult | None:
             if _is_to_stop(item):
                 return None
-            before = partial(self._assignment.about_to_tell, index)
-            return self._services.alone_runner.run(item, before=before, is_told_later=is_told_later)
+            before = partial(self._assignment.about_to_report, index)
+            return self._services.alone_runner.run(item, before=before, is_deferred=is_deferred)
 
         end = await self._services.main_thread.call(run)
         if end is None:
@@ -162,7 +162,7 @@ class PytestPerformer:
             test.is_over = True
             test.captured.close()
         result = result_of(item, phases, time.perf_counter() - began)
-        if test.item.nodeid in self._seconds and not hasattr(phases[-1].report, TOLD):
+        if test.item.nodeid in self._seconds and not hasattr(phases[-1].report, REPORT_DATA):
             # The test may have been abandoned, and then its last report was not made in the usual
             # way.
             attach_report_data(phases[-1].report, ReportData(result=result))
@@ -171,8 +171,8 @@ class PytestPerformer:
             phases=phases,
             result=result,
             warned=tuple(test.warned),
-            is_beside=True,
-            may_have_asked=test.check == "all but callers" and test.has_called,
+            is_parallel=True,
+            may_have_called=test.check == "all but callers" and test.has_called,
             is_to_be_checked=test.is_to_be_checked
             and any(end.report.failed and end.report.when != "teardown" for end in phases),
         )

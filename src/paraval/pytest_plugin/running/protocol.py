@@ -102,7 +102,7 @@ class RuntestProtocol:
         reporters is kept, like all reports.
         """
         item, plugin = test.item, self._reruns
-        told: list[pytest.TestReport] = []
+        reports: list[pytest.TestReport] = []
         if plugin is None or not plugin.get_reruns_count(item):
             self._phases(test, callers)
             return
@@ -115,14 +115,14 @@ class RuntestProtocol:
             self._phases(test, callers)
             return [end.report for end in test.ended[begun:]]
 
-        def tell(report: pytest.TestReport) -> None:
-            told.append(report)
+        def collect(report: pytest.TestReport) -> None:
+            reports.append(report)
 
         hooks = _Overlay(
             item.ihook,
             pytest_runtest_logstart=_ignore,
             pytest_runtest_logfinish=_ignore,
-            pytest_runtest_logreport=tell,
+            pytest_runtest_logreport=collect,
         )
         # Tests with subtests run exclusively, and the lists that it would clean up belong to the
         # main thread.
@@ -133,7 +133,7 @@ class RuntestProtocol:
             self._phases(test, callers)
             return
         by_report = {id(end.report): end for end in test.ended}
-        test.ended[:] = [by_report[id(report)] for report in told]
+        test.ended[:] = [by_report[id(report)] for report in reports]
 
     def _phases(self, test: RunningTest, callers: HookCallers) -> None:
         item, ends = test.item, test.ended
@@ -200,9 +200,9 @@ class RuntestProtocol:
             setup=subset("pytest_runtest_setup", without),
             call=subset("pytest_runtest_call", without),
             teardown=subset("pytest_runtest_teardown", without | self._plugins(RERUN_PLUGINS)),
-            around=around if _others(around) else None,
+            around=around if _has_other_plugins(around) else None,
             relay=relay,
-            suspends_capture=_others(reporters),
+            suspends_capture=_has_other_plugins(reporters),
         )
 
     def _plugins(self, names: Iterable[str]) -> frozenset[object]:
@@ -210,7 +210,7 @@ class RuntestProtocol:
         return frozenset(plugin for plugin in found if plugin is not None)
 
 
-def _others(hook: Any) -> bool:
+def _has_other_plugins(hook: Any) -> bool:
     """Whether plugins other than pytest's and ours implement the hook."""
     names = (str(one.plugin_name) for one in hook.get_hookimpls())
     return any(name not in _PYTESTS_OWN and not name.startswith("paraval-") for name in names)
@@ -277,11 +277,11 @@ class ItemResult:
     warned: Sequence[warnings.WarningMessage] = ()
     is_to_be_checked: bool = False
     """True: it failed in parallel, and is rerun alone before it is reported."""
-    may_have_asked: bool = False
+    may_have_called: bool = False
     """True: if it failed, it was not rerun only because it may have called a model."""
-    is_beside: bool = False
+    is_parallel: bool = False
     """True: it ran in parallel with others."""
-    is_told: bool = False
+    is_reported: bool = False
     """True: it has already been reported, like an exclusive test."""
 
 
@@ -310,18 +310,18 @@ class AloneRunner:
         self._guard = guard
         self._on_end = on_end
         self._phases: list[PhaseEnd] = []
-        self._is_told_later = False
+        self._is_deferred = False
 
     def run(
-        self, item: pytest.Item, *, before: Callable[[], None], is_told_later: bool
+        self, item: pytest.Item, *, before: Callable[[], None], is_deferred: bool
     ) -> ItemResult:
-        """Run the test in the main thread, after `before`. `is_told_later`: don't report it yet."""
+        """Run the test in the main thread, after `before`. `is_deferred`: don't report it yet."""
         self._isolation.remove()
         before()
         self._fixtures.give(item)
         self._phases = []
         began, changes = time.perf_counter(), self._guard.changes_alone
-        listening = self._listening(item.config.pluginmanager, is_told_later=is_told_later)
+        listening = self._listening(item.config.pluginmanager, is_deferred=is_deferred)
         with environment_alone(item), listening:
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
         self._on_end(item.nodeid, self._guard.changes_alone > changes)
@@ -329,15 +329,15 @@ class AloneRunner:
             item=item,
             phases=tuple(self._phases),
             result=result_of(item, self._phases, time.perf_counter() - began),
-            is_told=not is_told_later,
+            is_reported=not is_deferred,
         )
 
     @contextmanager
     def _listening(
-        self, manager: pytest.PytestPluginManager, *, is_told_later: bool
+        self, manager: pytest.PytestPluginManager, *, is_deferred: bool
     ) -> Iterator[None]:
         """Register only for such a test: otherwise every hook of other tests would be slower."""
-        self._is_told_later = is_told_later
+        self._is_deferred = is_deferred
         manager.register(self, self.NAME)
         try:
             yield
@@ -346,7 +346,7 @@ class AloneRunner:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Any:
-        if not self._is_told_later:
+        if not self._is_deferred:
             return None
         runtestprotocol(item, log=False, nextitem=nextitem)
         return True

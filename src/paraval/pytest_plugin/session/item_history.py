@@ -29,7 +29,7 @@ SHORTEST_S = 1e-4
 """The schedule doesn't distinguish shorter durations, and zero has no logarithm."""
 LONGEST_LOG_S = 25.0
 """The longest plausible duration; a damaged cache may hold numbers that cannot be used."""
-FAILED_BESIDE = "failed in parallel in an earlier session"
+FAILED_IN_PARALLEL = "failed in parallel in an earlier session"
 """The reason for a test that passed when rerun alone."""
 TRIED_AGAIN_AFTER = 20
 """Sessions after which such a test is tried in parallel again: the cause may be gone."""
@@ -118,7 +118,7 @@ class DurationHistory:
     def ran_alone(self, node_id: str, is_changing: bool) -> None:
         """Forget a test that was remembered for a change it no longer makes."""
         one = self._alone.get(node_id)
-        if one is not None and one.why != FAILED_BESIDE and not is_changing:
+        if one is not None and one.why != FAILED_IN_PARALLEL and not is_changing:
             self._forgotten.add(node_id)
 
     @pytest.hookimpl(trylast=True)
@@ -127,10 +127,10 @@ class DurationHistory:
         self._took[node_id] += report.duration
         if str(report.outcome) == "rerun":  # by pytest-rerunfailures: start again
             self._took[node_id] = 0.0
-        told = report_data_of(report)
-        if told is not None and told.alone is not None:
-            self._asked[node_id] = told.alone
-        ends = report.outcome if told is None else told.result.outcome
+        data = report_data_of(report)
+        if data is not None and data.alone is not None:
+            self._asked[node_id] = data.alone
+        ends = report.outcome if data is None else data.result.outcome
         if ends in _NO_DURATION or report.when not in ("setup", "call", "teardown"):
             self._unsaid.add(node_id)
 
@@ -183,7 +183,7 @@ class DurationHistory:
             node_id: one
             for node_id, one in remembered.items()
             if one.digest == self._sources.digest(node_id)
-            and (one.why != FAILED_BESIDE or session - one.session < TRIED_AGAIN_AFTER)
+            and (one.why != FAILED_IN_PARALLEL or session - one.session < TRIED_AGAIN_AFTER)
         }
 
     # ---- the cache: no content of it may end a session
@@ -228,10 +228,10 @@ def _parsed(text: str) -> DurationRecord:
     return known
 
 
-def _counted(told: Any) -> int:
-    number = int(told)
+def _counted(value: Any) -> int:
+    number = int(value)
     if not 0 <= number <= MOST_COUNTED:
-        raise ValueError(told)
+        raise ValueError(value)
     return number
 
 

@@ -69,7 +69,7 @@ class ParallelRun:
         self._isolation = performer.services.isolation
         self._progress = progress
         self._failure: BaseException | None = None
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
         """Indexes of trials that have been reported."""
         self._to_check: list[tuple[int, ItemResult]] = []
         """Tests that failed in parallel, and are rerun alone at the end."""
@@ -79,7 +79,7 @@ class ParallelRun:
         """Those of them that passed."""
         self.failure: str | None = None
         """The message of an internal error."""
-        self.failed_beside = self.failed_callers = 0
+        self.failed_in_parallel = self.failed_callers = 0
         """How many tests failed in parallel, and how many of these may have called a model."""
         self._interrupted: frozenset[int] = frozenset()
         """Indexes of interrupted tests: however they end, it is no result."""
@@ -87,7 +87,7 @@ class ParallelRun:
         """Where the first of them were at that moment."""
         self._engine = EngineThread(
             plan,
-            EngineCallbacks(performer=performer, tell=self._heard, on_end=self._engine_ended),
+            EngineCallbacks(performer=performer, tell=self._on_event, on_end=self._engine_ended),
             is_fed=assignment.is_handed_out,
         )
 
@@ -108,7 +108,7 @@ class ParallelRun:
         finally:
             self._isolation.remove()
             self._progress.close()
-        left = self._assignment.count - len(self._told)
+        left = self._assignment.count - len(self._reported)
         if left and not (self._session.shouldfail or self._session.shouldstop):
             self._go_on_plainly(self._failure or RuntimeError("some tests did not run"), left)
 
@@ -127,21 +127,21 @@ class ParallelRun:
         )
         self._interrupt()
         for index in range(self._assignment.count):
-            if index not in self._told and not (
+            if index not in self._reported and not (
                 self._session.shouldfail or self._session.shouldstop
             ):
                 item = self._assignment.item(index)
-                before = partial(self._assignment.about_to_tell, index)
+                before = partial(self._assignment.about_to_report, index)
                 end = self._performer.services.alone_runner.run(
-                    item, before=before, is_told_later=False
+                    item, before=before, is_deferred=False
                 )
                 self._ended(index, end, None)
 
     # ---- in the engine's thread
 
-    def _heard(self, event: Happening) -> None:
+    def _on_event(self, event: Happening) -> None:
         match event:
-            case AttemptStarted(attempt=attempt) if self._progress.tells_starts:
+            case AttemptStarted(attempt=attempt) if self._progress.shows_starts:
                 self._main_thread.post(partial(self._progress.started, attempt.trial.case.id))
             case AttemptEnded(attempt=attempt, result=result, retry_in_s=seconds):
                 self._performer.take_end(attempt.trial.index)
@@ -181,12 +181,12 @@ class ParallelRun:
             self._to_check.append((index, end))
             self._progress.put_off(end.item.nodeid)
             return
-        self._told.add(index)
-        if end.is_beside and any(phase.report.failed for phase in end.phases):
-            self.failed_beside += 1
-            self.failed_callers += end.may_have_asked
-        if not end.is_told:
-            self._assignment.about_to_tell(index)
+        self._reported.add(index)
+        if end.is_parallel and any(phase.report.failed for phase in end.phases):
+            self.failed_in_parallel += 1
+            self.failed_callers += end.may_have_called
+        if not end.is_reported:
+            self._assignment.about_to_report(index)
             emit(end)
         self._assignment.done(index, end.result.duration_s)
         self._progress.ended(end, eta_s)
@@ -202,10 +202,10 @@ class ParallelRun:
             is_stopped = self._session.shouldfail or self._session.shouldstop
             if not is_stopped and in_a_row < MOST_FAILED_AGAIN:
                 attempts.begin_again(end.item)
-                before = partial(self._assignment.about_to_tell, index)
+                before = partial(self._assignment.about_to_report, index)
                 self.checked.add(end.item.nodeid)
                 self._progress.started(end.item.nodeid)
-                end = services.alone_runner.run(end.item, before=before, is_told_later=False)
+                end = services.alone_runner.run(end.item, before=before, is_deferred=False)
                 in_a_row += 1
                 if not any(phase.report.failed for phase in end.phases):
                     self.passed_alone.append(end.item.nodeid)

@@ -86,25 +86,25 @@ class MainThread:
             try:
                 value = function()
             except Exception as error:  # noqa: BLE001 - passed on to the caller
-                _tell(loop, result, error=error)
+                _settle(loop, result, error=error)
             except BaseException as error:
-                _tell(loop, result, error=asyncio.CancelledError(type(error).__name__))
+                _settle(loop, result, error=asyncio.CancelledError(type(error).__name__))
                 raise
             else:
-                _tell(loop, result, value=value)
+                _settle(loop, result, value=value)
 
         self.post(job)
         return await result
 
 
-def _tell(
+def _settle(
     loop: asyncio.AbstractEventLoop,
     result: asyncio.Future[T],
     *,
     value: T | None = None,
     error: BaseException | None = None,
 ) -> None:
-    def tell() -> None:
+    def settle() -> None:
         if result.done():
             return
         if error is None:
@@ -116,4 +116,4 @@ def _tell(
 
     # A loop that has ended has no caller left.
     with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(tell)
+        loop.call_soon_threadsafe(settle)

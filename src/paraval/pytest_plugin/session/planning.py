@@ -102,8 +102,8 @@ def _needs(
 
 def _seconds(items: Sequence[pytest.Item]) -> dict[str, float]:
     """Read the timeouts before anything runs, so that an invalid one ends the session."""
-    told = ((item.nodeid, seconds_of(item)) for item in items)
-    return {nodeid: seconds for nodeid, seconds in told if seconds is not None}
+    limits = ((item.nodeid, seconds_of(item)) for item in items)
+    return {nodeid: seconds for nodeid, seconds in limits if seconds is not None}
 
 
 def _in_order_where_alone(works: list[Work]) -> list[Work]:
@@ -192,10 +192,10 @@ class ItemAssignment:
         """Whether the trial's test is still this process's to run."""
         return self._taken is None or self._taken.claim(self.place(index))
 
-    def about_to_tell(self, index: int) -> None:
+    def about_to_report(self, index: int) -> None:
         """Announce that reports of this trial's test follow, in the main thread."""
         if self._taken is not None:
-            self._taken.about_to_tell(self.place(index))
+            self._taken.about_to_report(self.place(index))
 
     def done(self, index: int, duration_s: float) -> None:
         if self._taken is not None:
@@ -246,17 +246,17 @@ def groups_of(items: Iterable[pytest.Item]) -> ParallelGroups:
 
     Raises pytest.UsageError for an invalid mark.
     """
-    told: dict[str, dict[int, str]] = {}
+    by_name: dict[str, dict[int, str]] = {}
     by_test: dict[str, tuple[str, ...]] = {}
     for item in items:
         groups = groups_in(item)
         if groups:
             by_test[item.nodeid] = tuple(group_need(group.name) for group in groups)
         for group in groups:
-            told.setdefault(group.name, {}).setdefault(group.limit, item.nodeid)
-    conflicts = (_conflict(name, limits) for name, limits in told.items() if len(limits) > 1)
+            by_name.setdefault(group.name, {}).setdefault(group.limit, item.nodeid)
+    conflicts = (_conflict(name, limits) for name, limits in by_name.items() if len(limits) > 1)
     return ParallelGroups(
-        limits={group_need(name): min(limits) for name, limits in told.items()},
+        limits={group_need(name): min(limits) for name, limits in by_name.items()},
         conflicts=tuple(conflicts),
         by_test=by_test,
     )
@@ -275,17 +275,17 @@ def groups_in(item: pytest.Item) -> tuple[ParallelGroup, ...]:
 
 
 def _conflict(name: str, limits: Mapping[int, str]) -> str:
-    said = ", ".join(f"{limit} in {node_id}" for limit, node_id in sorted(limits.items()))
-    return f"parallel_group '{name}' has several limits ({said}); the smallest applies"
+    listed = ", ".join(f"{limit} in {node_id}" for limit, node_id in sorted(limits.items()))
+    return f"parallel_group '{name}' has several limits ({listed}); the smallest applies"
 
 
 def _group(mark: pytest.Mark, item: pytest.Item) -> ParallelGroup:
     given = dict(zip(_WORDS, mark.args, strict=False))
-    told = {**given, **mark.kwargs}
+    arguments = {**given, **mark.kwargs}
     # Each argument once, by position or by name.
-    if len(told) < len(mark.args) + len(mark.kwargs) or told.keys() - {*_WORDS}:
+    if len(arguments) < len(mark.args) + len(mark.kwargs) or arguments.keys() - {*_WORDS}:
         raise _wrong(item, "takes a name and a limit")
-    name, limit = told.get("name"), told.get("limit", 1)
+    name, limit = arguments.get("name"), arguments.get("limit", 1)
     if not isinstance(name, str) or not name:
         raise _wrong(item, f"needs a name (a string), not {name!r}")
     if type(limit) is not int or limit < 1:

@@ -35,7 +35,7 @@ from paraval.pytest_plugin.running.patches import (
 )
 from paraval.pytest_plugin.running.performer import PytestPerformer, RunServices
 from paraval.pytest_plugin.running.protocol import AloneRunner, InnermostProtocol
-from paraval.pytest_plugin.session.item_history import FAILED_BESIDE, DurationHistory
+from paraval.pytest_plugin.session.item_history import FAILED_IN_PARALLEL, DurationHistory
 from paraval.pytest_plugin.session.loop import ParallelRun, ReportOrder, tear_down_rest
 from paraval.pytest_plugin.session.main_thread import MainThread
 from paraval.pytest_plugin.session.planning import ItemAssignment, PlannedSession, plan_session
@@ -185,7 +185,7 @@ class ParallelSession:
                 self._notes += notes_on(run, exclusive_lock, services.check, is_kept=kept)
             tear_down_rest(config, services.setup)
         self._history.remember_alone(exclusive_lock.reasons)
-        self._history.remember_alone(dict.fromkeys(run.passed_alone, FAILED_BESIDE))
+        self._history.remember_alone(dict.fromkeys(run.passed_alone, FAILED_IN_PARALLEL))
 
     def _services(
         self,
@@ -320,21 +320,21 @@ MOST_NAMES = 3
 def summary_of(alone: Mapping[str, str], count: int) -> str:
     """Summarize in one line; `alone`: by node id, why a test runs exclusively, of `count` tests."""
     beside = count - len(alone)
-    told = f"{beside} concurrent"
+    summary = f"{beside} concurrent"
     if alone:
-        told += f", {len(alone)} exclusive: {_reasons(Counter(alone.values()))}"
-    return f"little speedup expected: {told}" if 2 * beside < count else told
+        summary += f", {len(alone)} exclusive: {_reasons(Counter(alone.values()))}"
+    return f"little speedup expected: {summary}" if 2 * beside < count else summary
 
 
 def _reasons(reasons: Counter[str]) -> str:
     common = reasons.most_common(MOST_REASONS)
-    told = [common[0][0] if len(reasons) == 1 else f"{why} ({times})" for why, times in common]
+    shown = [common[0][0] if len(reasons) == 1 else f"{why} ({times})" for why, times in common]
     others = reasons.total() - sum(times for _, times in common)
     if others:
-        told.append(f"other reasons, see -v ({others})")
+        shown.append(f"other reasons, see -v ({others})")
     if common[0][0].startswith("fixture ") and " patches " in common[0][0]:
-        told.append(REMEDY)
-    return "; ".join(told)
+        shown.append(REMEDY)
+    return "; ".join(shown)
 
 
 def notes_on(
@@ -360,9 +360,9 @@ def notes_on(
             f"parallel: {counted(run.failed_callers, 'test')} that failed in parallel may have "
             "called a model, so they were not rerun; --check-alone reruns such tests alone"
         )
-    elif run.failed_beside and check == "none":
+    elif run.failed_in_parallel and check == "none":
         yield (
-            f"parallel: {counted(run.failed_beside, 'test')} failed in parallel; with -x or "
+            f"parallel: {counted(run.failed_in_parallel, 'test')} failed in parallel; with -x or "
             "--maxfail, failed tests are not rerun alone"
         )
     changed = {f"fixture {name}": why for name, why in exclusive_lock.by_shared_fixtures.items()}

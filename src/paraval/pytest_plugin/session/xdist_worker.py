@@ -33,7 +33,7 @@ class WorkerItems:
         Both are called in one of xdist's threads, so they must be quick and never raise.
         """
         self._given, self._ended = given, ended
-        self._interactor.channel.setcallback(self._heard, endmarker=_END)
+        self._interactor.channel.setcallback(self._on_command, endmarker=_END)
 
     def claim(self, index: int) -> bool:
         """Claim a test that is about to start, in any thread; False: another worker has it."""
@@ -43,7 +43,7 @@ class WorkerItems:
             queue.remove(index)
             return True
 
-    def about_to_tell(self, index: int) -> None:
+    def about_to_report(self, index: int) -> None:
         """Announce that the reports that follow, in the main thread, are this test's."""
         self._interactor.item_index = index
 
@@ -55,7 +55,7 @@ class WorkerItems:
 
     # ---- commands from the controller
 
-    def _heard(self, command: Any) -> None:
+    def _on_command(self, command: Any) -> None:
         if command is _END:
             self._end()
             return

@@ -60,9 +60,9 @@ class RateLimitRetryPlugin:
             if last or refusal is None:
                 return reports
             begin_again(item)
-            told_s = refusal.retry_after
+            after_s = refusal.retry_after
             longest_s = min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (number - 1))
-            time.sleep(told_s if told_s is not None else random.uniform(0, longest_s))  # noqa: S311 - jitter
+            time.sleep(after_s if after_s is not None else random.uniform(0, longest_s))  # noqa: S311 - jitter
         raise AssertionError("tries is 1 or more")
 
     def _attempt(

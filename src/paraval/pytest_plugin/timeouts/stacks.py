@@ -148,8 +148,8 @@ def raise_at(place: tuple[str, int], error: BaseException) -> NoReturn:
 def _where(own: FrameType, inner: FrameType, root: Path) -> str:
     file = own.f_code.co_filename
     source = linecache.getline(file, own.f_lineno, own.f_globals).strip()
-    told = f"{file.removeprefix(f'{root}{os.sep}')}:{own.f_lineno}: {source}".removesuffix(": ")
-    return told if own is inner else f"{told} -> {module_of(inner)}.{inner.f_code.co_qualname}"
+    place = f"{file.removeprefix(f'{root}{os.sep}')}:{own.f_lineno}: {source}".removesuffix(": ")
+    return place if own is inner else f"{place} -> {module_of(inner)}.{inner.f_code.co_qualname}"
 
 
 def _stack(title: str, frames: Sequence[FrameType]) -> str:

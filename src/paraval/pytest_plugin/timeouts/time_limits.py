@@ -18,7 +18,7 @@ from paraval.pytest_plugin.timeouts.stacks import TestTimedOut
 from paraval.pytest_plugin.timeouts.watchdog import TimeoutWatcher, alarm
 
 MARK = "timeout_s"
-OTHERS_PLUGIN = ("timeout", "pytest_timeout")
+PYTEST_TIMEOUT = ("timeout", "pytest_timeout")
 """The names that pytest-timeout may be registered by; the second with `-p`."""
 
 
@@ -27,7 +27,7 @@ def seconds_of(item: pytest.Item) -> float | None:
     own = own_seconds_of(item)
     if own is not None:
         return own
-    settings = _settings_of_others(item)
+    settings = _settings_of_pytest_timeout(item)
     if settings is None or settings.timeout is None or settings.timeout <= 0:
         return None
     return float(settings.timeout)
@@ -53,13 +53,13 @@ def counts_only_the_call(item: pytest.Item) -> bool:
     """Whether pytest-timeout's `func_only` is set; ignored with the mark `timeout_s`."""
     if item.get_closest_marker(MARK) is not None:
         return False
-    settings = _settings_of_others(item)
+    settings = _settings_of_pytest_timeout(item)
     return settings is not None and bool(settings.func_only)
 
 
-def _settings_of_others(item: pytest.Item) -> Any:
+def _settings_of_pytest_timeout(item: pytest.Item) -> Any:
     """pytest-timeout's Settings for a test, by its own rules; None: not installed."""
-    found = map(item.config.pluginmanager.get_plugin, OTHERS_PLUGIN)
+    found = map(item.config.pluginmanager.get_plugin, PYTEST_TIMEOUT)
     plugin = next((one for one in found if one is not None), None)
     # Its rules (mark, flag, variable, ini file) are private, but only it has them.
     read = getattr(plugin, "_get_item_settings", None)

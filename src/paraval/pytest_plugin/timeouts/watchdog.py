@@ -85,7 +85,7 @@ def raise_in(thread: int, error: type[BaseException] | None) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), what)
 
 
-def _waits_for_others(frame: FrameType | None) -> bool:
+def _waits_for_a_turn(frame: FrameType | None) -> bool:
     """Whether a thread waits for its turn at something that tests share."""
     names = map(module_of, outwards(frame))
     return next((one for one in names if one not in ("threading", "contextlib")), None) in _WAITS
@@ -174,7 +174,7 @@ class TimeoutWatch:
             frame, self._next_at = frame_of(test.thread), now + self.grace_s
             if hung is None:
                 is_uncounted = self._phase == "setup" and self.call_only
-                if is_uncounted or _waits_for_others(frame) or _is_debugged(frame):
+                if is_uncounted or _waits_for_a_turn(frame) or _is_debugged(frame):
                     # Unknown how long it has been waiting, so it gets its full time again.
                     self._next_at = now + self.seconds
                     return
