@@ -102,8 +102,8 @@ def test_a_test_that_may_have_asked_a_model_is_not_run_again_in_silence(
     first = run(tmp_path)
     assert "3 failed" in first.stdout, first.stdout
     assert (
-        "parallel: 3 tests that failed in parallel may have called a model, so they were not "
-        "rerun; --check-alone reruns such tests alone"
+        "parallel: 3 tests failed in parallel and may have called a model: not rerun "
+        "(--check-alone reruns such tests alone)"
     ) in first.stdout
     for name in calls:
         (tmp_path / f"{name}.txt").unlink()

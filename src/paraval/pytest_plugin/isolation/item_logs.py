@@ -229,7 +229,7 @@ def _for_a_while(at_level: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _LevelPerTest:
-    """`Logger.level` for all loggers."""
+    """`Logger.level` for all loggers: the test's own level, if it set one through caplog."""
 
     def __get__(self, logger: logging.Logger | None, owner: type | None = None) -> Any:
         if logger is None:

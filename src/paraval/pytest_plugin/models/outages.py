@@ -106,7 +106,7 @@ def _search(error: BaseException | None, seen: set[int]) -> Outage | None:
 
 
 def _of_group(group: BaseExceptionGroup[BaseException], seen: set[int]) -> Outage | None:
-    """If one exception is no outage, the group is none. Prefer lasting outages, then long waits."""
+    """None unless all are outages. Prefer lasting ones, then the longest wait."""
     inner = [one for one in group.exceptions if not isinstance(one, CancelledError)]
     found = [outage for outage in (_search(one, seen) for one in inner) if outage is not None]
     if len(found) < len(inner):
@@ -183,7 +183,7 @@ def _of_client(
 
 
 def _outage(error: BaseException, kind: Outcome) -> Outage:
-    """`CRASHED` means that there is no key."""
+    """Build the outage; `CRASHED` means that there is no key."""
     is_keyless = kind is Outcome.CRASHED
     stops = OutageScope.ACCOUNT if is_keyless else None
     return Outage(kind=kind, message=_line(error), lasting=is_keyless, stops=stops)

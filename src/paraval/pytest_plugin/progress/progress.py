@@ -45,7 +45,7 @@ class Progress:
         """The attempt gave no verdict; the test starts again after `seconds`."""
 
     def ended(self, end: ItemResult, eta_s: float | None) -> None:
-        """`eta_s`: time until the last test ends; None: unknown."""
+        """A test ended. `eta_s`: time until the last one ends; None: unknown."""
 
     def put_off(self, nodeid: str) -> None:
         """The test failed in parallel and will be rerun at the end."""

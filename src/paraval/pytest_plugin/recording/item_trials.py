@@ -55,8 +55,7 @@ def model_in(node_id: str, models: Collection[str]) -> str | None:
 
 
 def without_model(node_id: str, model: str) -> str:
-    """Remove the model: `test_y[haiku-3]` becomes `test_y[3]`, and `test_y[haiku]` becomes
-    `test_y`.
+    """Remove the model: `test_y[haiku-3]` -> `test_y[3]`, and `test_y[haiku]` -> `test_y`.
 
     The model's parameter is the first, unless a test orders it otherwise.
     """

@@ -185,7 +185,7 @@ class RunJournal:
     # ---- the end of the session
 
     def close(self, *, why_not_all: str | None) -> None:
-        """`why_not_all`: why tests were left out on purpose; None: they were not."""
+        """End the run. `why_not_all`: why tests were left out on purpose; None: they were not."""
         with self._lock:
             left = [course for waiting in self._waiting.values() for course in waiting]
             self._waiting = {}

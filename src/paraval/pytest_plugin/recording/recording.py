@@ -371,7 +371,7 @@ class CodeState:
 
 
 def code_state(rootdir: Path) -> CodeState | None:
-    """None: the rootdir is not in a repository with a commit, or git fails."""
+    """The repository's state; None: there is no repository with a commit, or git fails."""
     try:
         repository = find_repository(rootdir)
         commit = resolve(repository, "HEAD")

@@ -35,7 +35,7 @@ def attach_report_data(report: pytest.TestReport, data: ReportData) -> None:
 
 
 def report_data_of(report: pytest.TestReport) -> ReportData | None:
-    """None: its process had no more data, or died first."""
+    """The report's data; None: its process had no more data, or died first."""
     data = getattr(report, ATTRIBUTE, None)
     return from_data(ReportData, data) if isinstance(data, dict) else None
 

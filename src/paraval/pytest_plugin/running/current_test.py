@@ -29,7 +29,7 @@ Check = Literal["none", "all but callers", "all"]
 results, so tests that may have called one are rerun only if a user asks for it."""
 
 CURRENT: ContextVar[RunningTest | None] = ContextVar("paraval_test")
-"""None: no test's, in any thread. Without a value, the thread decides: see `owning_test`."""
+"""None: the code belongs to no test. Without a value, the thread decides: see `owning_test`."""
 _BY_THREAD: dict[int, RunningTest] = {}
 """The running tests, by the id of each of their threads."""
 

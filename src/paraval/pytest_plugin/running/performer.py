@@ -104,9 +104,9 @@ class PytestPerformer:
         item.stash[attempts.MAY_COME_AGAIN] = is_retried
         try:
             end = await (
-                self._alone(index, item, is_deferred=retry_mark is not None)
+                self._exclusively(index, item, is_deferred=retry_mark is not None)
                 if attempt.trial.exclusive
-                else self._beside(index, item)
+                else self._in_parallel(index, item)
             )
         except Exception as error:
             # pytest.exit, the test's own KeyboardInterrupt, or a failed hook: as in pytest, it ends
@@ -130,7 +130,7 @@ class PytestPerformer:
 
     # ---- exclusive tests
 
-    async def _alone(self, index: int, item: pytest.Item, *, is_deferred: bool) -> ItemResult:
+    async def _exclusively(self, index: int, item: pytest.Item, *, is_deferred: bool) -> ItemResult:
         def run() -> ItemResult | None:
             if _is_to_stop(item):
                 return None
@@ -144,7 +144,7 @@ class PytestPerformer:
 
     # ---- parallel tests
 
-    async def _beside(self, index: int, item: pytest.Item) -> ItemResult:
+    async def _in_parallel(self, index: int, item: pytest.Item) -> ItemResult:
         if not self._services.isolation.is_installed:
             await self._services.main_thread.call(self._services.isolation.install)
         test = RunningTest(

@@ -319,11 +319,11 @@ MOST_NAMES = 3
 
 def summary_of(alone: Mapping[str, str], count: int) -> str:
     """Summarize in one line; `alone`: by node id, why a test runs exclusively, of `count` tests."""
-    beside = count - len(alone)
-    summary = f"{beside} concurrent"
+    concurrent = count - len(alone)
+    summary = f"{concurrent} concurrent"
     if alone:
         summary += f", {len(alone)} exclusive: {_reasons(Counter(alone.values()))}"
-    return f"little speedup expected: {summary}" if 2 * beside < count else summary
+    return f"little speedup expected: {summary}" if 2 * concurrent < count else summary
 
 
 def _reasons(reasons: Counter[str]) -> str:
@@ -340,8 +340,7 @@ def _reasons(reasons: Counter[str]) -> str:
 def notes_on(
     run: ParallelRun, exclusive_lock: ExclusiveLock, check: Check, *, is_kept: bool
 ) -> Iterator[str]:
-    """Notes after a run: what was interrupted, what was rerun, and which changes were found too
-    late.
+    """Notes after a run: what was interrupted or rerun, and which changes were found too late.
 
     `is_kept`: the next session will know about them.
     """
@@ -357,8 +356,8 @@ def notes_on(
         )
     if run.failed_callers:
         yield (
-            f"parallel: {counted(run.failed_callers, 'test')} that failed in parallel may have "
-            "called a model, so they were not rerun; --check-alone reruns such tests alone"
+            f"parallel: {counted(run.failed_callers, 'test')} failed in parallel and may have "
+            "called a model: not rerun (--check-alone reruns such tests alone)"
         )
     elif run.failed_in_parallel and check == "none":
         yield (

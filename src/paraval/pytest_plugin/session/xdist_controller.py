@@ -51,8 +51,7 @@ class XdistDistribution:
 
 
 class ParallelWorkStealing(WorkStealingScheduling):  # type: ignore[misc]  # xdist has no types
-    """Treats a worker as idle if it has fewer tests than it can run; only its surplus can be
-    stolen.
+    """Treats a worker with fewer tests than it can run as idle; only surplus can be stolen.
 
     A worker runs all tests that it has, without waiting for the next one.
     """

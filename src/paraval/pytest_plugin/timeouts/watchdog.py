@@ -332,7 +332,7 @@ def _ringing(item: pytest.Item, seconds: float, phase: Phase, left_s: float) -> 
 
 
 def _may_be_set(left_s: float) -> bool:
-    """Whether we may set the alarm: in the main thread, unless it is in use and rings first."""
+    """Whether we may set the alarm: in the main thread, unless SIGALRM is taken or rings first."""
     if threading.current_thread() is not threading.main_thread():
         return False
     others_s, _ = signal.getitimer(signal.ITIMER_REAL)
