@@ -91,7 +91,7 @@ def test_why_a_test_ran_alone_stands_in_its_line_and_the_summary_follows_at_once
     folder = copy_of_example(tmp_path)
     only = ("-k", "region or Peru", "--paraval-store")
     printed = printed_by(folder, "--parallel", "4", "-v", *only)
-    (shown,) = [block for block in blocks(PAGE) if "(alone: " in block]
+    (shown,) = [block for block in blocks(PAGE) if "(exclusive: " in block]
     assert shown.strip() in printed
     assert re.search(r"\[100%\]\n\n?=+ models =+\nsmall \(simulated\)  1 call", printed), printed
     assert re.search(r"=+ recorded by paraval =+\nrun ", printed), printed
@@ -177,7 +177,7 @@ def test_every_reason_on_the_page_is_one_that_is_told(tmp_path: Path) -> None:
     (tmp_path / "test_reasons.py").write_text("\n".join(lines))
     flags = ("--parallel", "4", "-v", "--doctest-modules", "-p", "no:cacheprovider")
     printed = printed_by(tmp_path, *flags, columns=200)
-    told = set(re.findall(r"\(alone: (.*)\) +\[", printed))
+    told = set(re.findall(r"\(exclusive: (.*)\) +\[", printed))
     section = PAGE.partition("## What runs alone")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (?!---|found)[^|]+ \| (.+) \|$", section, re.MULTILINE)
     shown = {reason for row in rows for reason in row.split("; ")}
