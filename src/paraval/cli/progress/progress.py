@@ -173,7 +173,7 @@ def choose(
         return NullObserver()
     if mode == "json":
         return JsonEvents(stream)
-    display = Display(stream, is_live=_shows_a_bar(mode, stream, environ), clock=clock)
+    display = Display(stream, is_live=_shows_bar(mode, stream, environ), clock=clock)
     return RunProgress(
         display,
         (story or SuiteStory)(display.is_ascii),
@@ -183,7 +183,12 @@ def choose(
     )
 
 
-def _shows_a_bar(mode: str, stream: TextIO, environ: Mapping[str, str]) -> bool:
+def can_show_bar(stream: TextIO) -> bool:
+    """Whether `auto` is a bar there."""
+    return _shows_bar("auto", stream, os.environ)
+
+
+def _shows_bar(mode: str, stream: TextIO, environ: Mapping[str, str]) -> bool:
     if mode == "lines" or not shows_rows(environ):
         return False
     try:
