@@ -85,6 +85,11 @@ def paraval() -> None:
 def main() -> None:
     """The program's entry."""
     few_collections()
+    if asked := os.environ.get("_PARAVAL_COMPLETE"):
+        # A shell completes a line: commands are not loaded for that.
+        from paraval.cli.completion import answer  # noqa: PLC0415 - see above
+
+        sys.exit(answer(asked))
     if sys.stderr is None:
         # Started with stderr closed; libraries expect that there is one.
         sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - for as long as we live
