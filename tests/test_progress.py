@@ -227,10 +227,10 @@ def test_verbose_names_each_start_and_each_retry_with_its_reason() -> None:
     said = said_by(
         "lines", started(), begins(trial(0)), retried(trial(0)), begins(trial(0), 2), verbose=True
     )
+    again = "[ 0/20] ↻             "
     assert said.splitlines() == [
         "[ 0/20] →             hello · small · with-tool",
-        "[ 0/20] ↻             hello · small · with-tool"
-        "  infra_error: connection lost; retry in 1.5 s",
+        f"{again}hello · small · with-tool  infra_error: connection lost; retry in 1.5 s",
         "[ 0/20] →             hello · small · with-tool  (attempt 2)",
     ]
     assert said_by("lines", started(), begins(trial(0)), retried(trial(0))) == ""

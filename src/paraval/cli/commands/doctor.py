@@ -34,7 +34,7 @@ from paraval.runner.forecast import models_of
 from paraval.runner.run import forecast_of
 from paraval.settings import Options, Selection
 from paraval.text.terminal import one_line
-from paraval.text.words import listed, size
+from paraval.text.words import size, some
 
 GIT_PATIENCE_S = 10.0
 LONGEST_TEXT = 500
@@ -137,7 +137,7 @@ def _print_all(groups: Sequence[Group]) -> None:
 
 
 def _all_groups(store: Path) -> list[Group]:
-    agents = listed(KNOWN_AGENTS)
+    agents = some([*KNOWN_AGENTS], 3)
     keys = " or ".join(dict.fromkeys(DEFAULT_KEY_VARIABLE.values()))
     return [
         _group("Run suites", _python, _sqlite, _machine, _open_files, lambda: _store(store)),
