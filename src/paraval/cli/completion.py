@@ -254,7 +254,8 @@ def _suite_of(context: click.Context) -> Mapping[str, Any]:
 
 def _suite_path(context: click.Context) -> Path:
     # click leaves arguments unassigned if the last option has no value yet.
-    given = context.params.get("suite") or next(iter(context.args), None)
+    several = (*(context.params.get("suites") or ()), *context.args)
+    given = context.params.get("suite") or next(iter(several), None)
     return Path(given or next(name for name in DEFAULT_SUITES if Path(name).is_file()))
 
 

@@ -18,7 +18,10 @@ _COMPINIT = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }
 """zsh completes nothing before this, and not every .zshrc has it."""
 
 
-@click.command("completion")
+EXAMPLE = "\b\nExample:\n  paraval completion install\n  paraval completion zsh > _paraval"
+
+
+@click.command("completion", epilog=EXAMPLE)
 @click.argument("what", type=click.Choice(["install", *SHELLS]))
 @click.option(
     "--shell", type=click.Choice(SHELLS), help="Install for this shell. [default: from $SHELL]"
@@ -29,11 +32,6 @@ def completion_command(what: str, shell: str | None) -> None:
     Completes commands, options, run ids, the cases, tags and models of a suite, and the endings of
     report files. `install` writes the script and, for bash and zsh, adds one line to your .bashrc
     or .zshrc; the name of a shell prints its script.
-
-    \b
-    Examples:
-      paraval completion install
-      paraval completion zsh > _paraval
     """
     if what != "install":
         click.echo(_script(what))

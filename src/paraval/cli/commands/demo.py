@@ -29,7 +29,10 @@ PAGES = (".html", ".htm")
 SUITE_PARALLEL = 10
 
 
-@click.command("demo")
+EXAMPLE = "\b\nExample:\n  paraval demo -o demo.html\n  paraval demo race"
+
+
+@click.command("demo", epilog=EXAMPLE)
 @click.argument("what", type=click.Choice(["suite", "race"]), default="suite")
 @click.option("-j", "--parallel", type=click.IntRange(min=1), help="How many run in parallel.")
 @files_option("the report, e.g. demo.html (of a race: .json .md .txt .patch)")
@@ -47,11 +50,6 @@ def demo_command(what: str, parallel: int | None, store: Path, **given: Any) -> 
            fastest? Takes about a minute; needs git and pytest.
 
     With --progress auto, the suite's progress is shown only on a terminal.
-
-    \b
-    Examples:
-      paraval demo -o demo.html
-      paraval demo race
     """
     showing = RunOutput.from_options(given)
     if what == "race":
@@ -66,7 +64,6 @@ def _suite(parallel: int | None, store: Path, showing: RunOutput) -> int:
     _print("Three simulated models answer twenty questions: no key, no network.")
     if showing.progress == "auto" and not can_show_bar(sys.stderr):
         showing = replace(showing, progress="none")
-        _print("")
     report, code = report_and_code(
         load_suite(BUNDLED / "suite.yaml"),
         Selection(parallel=parallel or SUITE_PARALLEL),

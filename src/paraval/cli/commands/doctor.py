@@ -82,7 +82,10 @@ class Group:
             yield "note", f"{self.title}: {self.otherwise}"
 
 
-@click.command("doctor")
+EXAMPLE = "\b\nExample:\n  paraval doctor\n  paraval doctor suite.yaml"
+
+
+@click.command("doctor", epilog=EXAMPLE)
 @click.argument("suite", required=False, type=click.Path(path_type=Path))
 @click.option("-v", "--verbose", is_flag=True, help="List every check.")
 @store_option
@@ -92,11 +95,6 @@ def doctor_command(suite: Path | None, store: Path, *, verbose: bool, as_json: b
 
     With a SUITE, check what that suite needs: its programs, agents, keys and sandbox. Exits with 1
     if something essential is missing: git, a store that can be written, or what the SUITE needs.
-
-    \b
-    Examples:
-      paraval doctor
-      paraval doctor suite.yaml
     """
     groups = _all_groups(store) if suite is None else _groups_for(suite, store)
     is_fine = all(one.mark != "missing" for group in groups for one in group.checks)
